@@ -1,0 +1,8 @@
+"""`python -m broker`: the same as the command `rotunda`."""
+
+import sys
+
+from broker.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,194 @@
+"""The command `rotunda`: parses the command line, calls what it names, turns failures into exit codes.
+
+Thin on purpose. A command's module is imported when that command is called, because starting must be quick.
+Results go to stdout, complaints to stderr; `--json` prints JSON and nothing else. Exit codes: 0 ok, 1
+failure, 2 bad usage or configuration, 3 not running, 4 port or directory in use, 5 data of a newer version.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from broker.errors import ApiError, BootFailed, ConfigError, RotundaError, UsageError
+
+_Add = Callable[[argparse.ArgumentParser], None]
+
+#: Exit codes by failure; anything else that the program raises on purpose is 1.
+_USAGE_EXIT_CODE = 2
+_FAILURE_EXIT_CODE = 1
+_INTERRUPTED_EXIT_CODE = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    parsed = _parser().parse_args(arguments)
+    module, function = parsed.run
+    try:
+        code: int = getattr(importlib.import_module(module), function)(parsed, os.environ)
+    except (ConfigError, UsageError) as failure:
+        return _complain(failure, _USAGE_EXIT_CODE)
+    except BootFailed as failure:
+        return _complain(failure, failure.exit_code)
+    except (ApiError, RotundaError) as failure:
+        return _complain(failure, _FAILURE_EXIT_CODE)
+    except KeyboardInterrupt:
+        return _INTERRUPTED_EXIT_CODE
+    except BrokenPipeError:
+        # The reader of our output went away, as `head` does; keep the interpreter from complaining at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _FAILURE_EXIT_CODE
+    return code
+
+
+def _complain(failure: Exception, code: int) -> int:
+    for line in str(failure).splitlines():
+        print(f"rotunda: {line}", file=sys.stderr)
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="rotunda", description="A Kafka-compatible broker.")
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    for name, (module, function, text, add) in _COMMANDS.items():
+        command = commands.add_parser(name, help=text, description=text)
+        command.set_defaults(run=(module, function))
+        add(command)
+    return parser
+
+
+class _Version(argparse.Action):
+    """Prints the installed version; looked up only when asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - costs 20 ms
+
+        try:
+            print(f"rotunda {version('rotunda')}")
+        except PackageNotFoundError:
+            print("rotunda (not installed)")
+        parser.exit()
+
+
+def _config_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--config", type=Path, metavar="FILE", help="a server.properties file")
+    command.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        dest="sets",
+        metavar="KEY=VALUE",
+        help="set a property; repeatable",
+    )
+    command.add_argument("--data-dir", metavar="DIR", help="the data directory; the same as --set log.dirs=DIR")
+    command.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        help="where to listen, port 0 takes a free one; the same as --set listeners",
+    )
+    command.add_argument(
+        "--ephemeral", action="store_true", help="keep data in a temporary directory, removed at the end"
+    )
+
+
+def _run_dir_option(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--run-dir",
+        type=Path,
+        metavar="DIR",
+        help="the directory that names the running broker; one for each broker",
+    )
+
+
+def _json_option(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _add_start(command: argparse.ArgumentParser) -> None:
+    _config_options(command)
+    _run_dir_option(command)
+    _json_option(command)
+    command.add_argument("--daemon", action="store_true", help="run in the background")
+    command.add_argument(
+        "--wait",
+        type=float,
+        nargs="?",
+        const=60.0,
+        metavar="SECONDS",
+        help="with --daemon: return when it is ready",
+    )
+    command.add_argument("--log-format", choices=("text", "json"), help="how log lines are written (default: text)")
+
+
+def _add_stop(command: argparse.ArgumentParser) -> None:
+    _run_dir_option(command)
+    command.add_argument("--quick", action="store_true", help="do not finish what is under way")
+    command.add_argument(
+        "--wait", type=float, default=60.0, metavar="SECONDS", help="how long to wait until it has stopped"
+    )
+
+
+def _add_status(command: argparse.ArgumentParser) -> None:
+    _run_dir_option(command)
+    _json_option(command)
+    command.add_argument(
+        "--wait", type=float, nargs="?", const=60.0, metavar="SECONDS", help="wait until the broker is ready"
+    )
+
+
+def _add_print_config(command: argparse.ArgumentParser) -> None:
+    _config_options(command)
+    _json_option(command)
+
+
+def _add_topic(command: argparse.ArgumentParser) -> None:
+    actions = command.add_subparsers(title="actions", required=True, metavar="ACTION", dest="action")
+    for name, text in (
+        ("create", "create a topic"),
+        ("list", "list the names of all topics"),
+        ("describe", "show a topic's partitions and configuration"),
+        ("delete", "delete a topic and its records"),
+    ):
+        action = actions.add_parser(name, help=text, description=text)
+        _run_dir_option(action)
+        action.add_argument("--bootstrap", metavar="HOST:PORT", help="the broker; by default the one of --run-dir")
+        if name != "list":
+            action.add_argument("name")
+        if name in {"list", "describe"}:
+            _json_option(action)
+        if name == "create":
+            action.add_argument("--partitions", type=int, default=-1, help="default: the broker's num.partitions")
+            action.add_argument("--replication-factor", type=int, default=-1)
+            action.add_argument(
+                "--config",
+                action="append",
+                default=[],
+                dest="configs",
+                metavar="KEY=VALUE",
+                help="repeatable",
+            )
+
+
+_COMMANDS: dict[str, tuple[str, str, str, _Add]] = {
+    "start": (
+        "broker.cli_start",
+        "start",
+        "start a broker, in the foreground unless told otherwise",
+        _add_start,
+    ),
+    "stop": ("broker.cli_status", "stop", "stop a running broker and wait until it is gone", _add_stop),
+    "status": ("broker.cli_status", "status", "show a running broker and its processes", _add_status),
+    "check-config": ("broker.cli_config", "check", "say whether the configuration is valid", _config_options),
+    "print-config": (
+        "broker.cli_config",
+        "print_all",
+        "print every property with its value and where that came from",
+        _add_print_config,
+    ),
+    "topic": ("broker.cli_topics", "run", "create, list, describe and delete topics", _add_topic),
+}

@@ -1,0 +1,102 @@
+"""`rotunda status` and `rotunda stop`: what run directory and control segment tell of a running broker.
+
+Reads shared memory without writing to it, so neither can disturb the broker.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import select
+import signal
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from broker import run_dir
+from broker.clock import SystemClock
+from broker.errors import BootFailed, RotundaError
+from shm.control import ControlSegment
+from shm.segment import SegmentError, attach
+
+if TYPE_CHECKING:
+    from broker.run_dir import RunRecord
+    from shm.process_slots import ProcessStatus
+
+_NOT_RUNNING_EXIT_CODE = 3
+_LOOK_AGAIN_S = 0.01
+
+
+def status(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
+    """Print what runs; exit code 3 when nothing does, 1 when it is not ready in the time of --wait."""
+    path = _run_path(parsed, environment)
+    clock = SystemClock()
+    deadline_ns = clock.monotonic_ns() + int((parsed.wait or 0) * 1e9)
+    while True:
+        record = run_dir.read(path)
+        alive = record is not None and record.is_alive
+        if (alive and record is not None and record.state == run_dir.READY) or clock.monotonic_ns() >= deadline_ns:
+            break
+        select.select((), (), (), _LOOK_AGAIN_S)
+    if record is None or not alive:
+        _print_not_running(path, record, parsed.json)
+        return _NOT_RUNNING_EXIT_CODE
+    _print_running(record, _processes(record), parsed.json)
+    return 1 if parsed.wait is not None and record.state != run_dir.READY else 0
+
+
+def stop(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
+    """Ask the broker to stop and wait until its supervisor, hence every process of it, is gone."""
+    path = _run_path(parsed, environment)
+    record = run_dir.read(path)
+    pid_fd = -1
+    if record is not None:
+        with suppress(ProcessLookupError):
+            pid_fd = os.pidfd_open(record.pid)
+    # Asked after the descriptor was opened: from here on it can only mean the process that the record names.
+    if record is None or pid_fd < 0 or not record.is_alive:
+        raise BootFailed(f"no broker runs with run directory {path}", _NOT_RUNNING_EXIT_CODE)
+    signal.pidfd_send_signal(pid_fd, signal.SIGINT if parsed.quick else signal.SIGTERM)
+    gone, _, _ = select.select((pid_fd,), (), (), parsed.wait)
+    os.close(pid_fd)
+    if not gone:
+        raise RotundaError(f"pid {record.pid} has not stopped after {parsed.wait:g} s")
+    print(f"rotunda stopped pid={record.pid}")
+    return 0
+
+
+def _run_path(parsed: argparse.Namespace, environment: Mapping[str, str]) -> Path:
+    return Path(parsed.run_dir).absolute() if parsed.run_dir else run_dir.default_path(environment)
+
+
+def _processes(record: RunRecord) -> list[ProcessStatus]:
+    """Return a reading of every process slot; none when there is no shared memory (yet, or any more)."""
+    try:
+        segment = attach(f"/rotunda-{record.instance}-control")
+    except SegmentError:
+        return []
+    return ControlSegment(segment.view, record.processors, record.handlers, record.max_partitions).slots.statuses()
+
+
+def _print_not_running(path: Path, record: RunRecord | None, as_json: bool) -> None:
+    reason = record.reason if record is not None else ""
+    if as_json:
+        print(json.dumps({"state": "not running", "run_dir": str(path), "reason": reason}))
+        return
+    print(f"no broker runs with run directory {path}" + (f"; the last one stopped: {reason}" if reason else ""))
+
+
+def _print_running(record: RunRecord, processes: list[ProcessStatus], as_json: bool) -> None:
+    if as_json:
+        facts: dict[str, Any] = asdict(record)
+        facts["processes"] = [asdict(process) for process in processes]
+        print(json.dumps(facts, indent=1))
+        return
+    print(f"rotunda {record.state} bootstrap={record.bootstrap} pid={record.pid} data_dir={record.data_dir}")
+    print(f"{'ROLE':<12}{'INDEX':>6}{'PID':>9}  {'STATE':<10}{'RESTARTS':>9}  LAST WORDS")
+    for process in processes:
+        line = f"{process.role:<12}{process.index:>6}{process.pid:>9}  {process.state:<10}{process.restarts:>9}"
+        print(f"{line}  {process.last_words}".rstrip())

@@ -1,0 +1,109 @@
+"""One blocking connection to a broker: a request out, its response back. Used by the command line only.
+
+It speaks Kafka's protocol like any client, so `rotunda topic` works against any Kafka broker. One request
+is in flight at a time; there is no retry and no metadata cache.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from broker.errors import InvalidReceive, RotundaError
+from broker.protocol.api_keys import ApiKey
+
+CLIENT_ID = "rotunda-cli"
+_SIZE = struct.Struct(">i")
+_CORRELATION = struct.Struct(">i")
+_LARGEST_RESPONSE_BYTES = 1 << 28
+
+
+class ConnectionFailed(RotundaError):  # noqa: N818 - named for what happened, like its siblings
+    """The broker cannot be reached, or closed the connection, or answered nonsense."""
+
+
+class Connection:
+    """A connection, open in its `with` block. `address` is host:port; of a comma-separated list the first."""
+
+    def __init__(self, address: str, timeout_s: float = 30.0) -> None:
+        self._address = address
+        self._timeout_s = timeout_s
+        self._correlation_id = 0
+        self._socket: socket.socket | None = None
+        self._ranges: dict[int, tuple[int, int]] = {}
+
+    def __enter__(self) -> Self:
+        host, _, port = self._address.partition(",")[0].rpartition(":")
+        try:
+            self._socket = socket.create_connection((host.strip("[]"), int(port)), self._timeout_s)
+        except (OSError, ValueError) as failure:
+            raise ConnectionFailed(f"cannot connect to {self._address}: {failure}") from failure
+        try:
+            answer = self.request(ApiKey.API_VERSIONS, 0, {})
+        except BaseException:
+            self.close()
+            raise
+        self._ranges = {int(each.api_key): (each.min_version, each.max_version) for each in answer.api_keys}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the socket."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def highest_version(self, api_key: ApiKey, known: int) -> int:
+        """Return the highest version up to `known` that is served. Raises ConnectionFailed if none is."""
+        lowest, highest = self._ranges.get(api_key, (0, -1))
+        version = min(known, highest)
+        if version < lowest:
+            raise ConnectionFailed(f"the broker at {self._address} does not serve {api_key.name}")
+        return version
+
+    def request(self, api_key: ApiKey, version: int, fields: Mapping[str, Any]) -> Any:
+        """Send a request and return its response as a kio entity.
+
+        `fields` are Kafka's snake_case names, as `broker.protocol.kio_adapter` takes them.
+        """
+        from broker.protocol import kio_adapter  # noqa: PLC0415 - costs 200 ms to import
+
+        self._correlation_id += 1
+        wire = kio_adapter.encode_request(api_key, version, self._correlation_id, CLIENT_ID, fields)
+        try:
+            response = self._exchange(wire)
+            (correlation_id,) = _CORRELATION.unpack_from(response)
+            if correlation_id != self._correlation_id:
+                raise ConnectionFailed(f"{self._address} answered another request than the one sent")
+            return kio_adapter.decode_response(api_key, version, memoryview(response), 0, len(response))
+        except (OSError, struct.error, InvalidReceive) as failure:
+            raise ConnectionFailed(f"{api_key.name} to {self._address} failed: {failure}") from failure
+
+    def _exchange(self, wire: bytes) -> bytes:
+        if self._socket is None:
+            raise ConnectionFailed(f"the connection to {self._address} is closed")
+        self._socket.sendall(wire)
+        (size,) = _SIZE.unpack(self._receive(_SIZE.size))
+        if not 0 < size <= _LARGEST_RESPONSE_BYTES:
+            raise ConnectionFailed(f"{self._address} does not speak Kafka's protocol")
+        return self._receive(size)
+
+    def _receive(self, size: int) -> bytes:
+        if self._socket is None:
+            raise ConnectionFailed(f"the connection to {self._address} is closed")
+        buffer = bytearray(size)
+        view = memoryview(buffer)
+        filled = 0
+        while filled < size:
+            count = self._socket.recv_into(view[filled:])
+            if count == 0:
+                raise ConnectionFailed(f"{self._address} closed the connection")
+            filled += count
+        return bytes(buffer)

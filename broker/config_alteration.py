@@ -1,0 +1,112 @@
+"""What an admin's change does to the settings of a topic or a broker: set, append, replace ... (KIP-339).
+
+Pure functions over plain values; the controller calls them before it writes. A change is judged by the
+settings that it would leave behind, as a whole.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from broker.config import BROKER_KEYS, BrokerConfig
+from broker.config_keys import Key, Kind, render
+from broker.errors import ApiError, ConfigError
+from broker.protocol.error_codes import ErrorCode
+from broker.topic_config import TOPIC_CONFIGS, LogConfig, validate_topic_configs
+
+#: Resource types of the config APIs.
+TOPIC, BROKER = 2, 4
+
+
+class Operation(enum.IntEnum):
+    """What IncrementalAlterConfigs may do to one setting."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class ConfigChange(NamedTuple):
+    """One operation on one setting; ``value`` is None for DELETE only."""
+
+    name: str
+    operation: Operation
+    value: str | None
+
+
+class Alteration(NamedTuple):
+    """The changes to one resource. ``replaces``: what is not named goes back to its default."""
+
+    changes: tuple[ConfigChange, ...]
+    replaces: bool = False
+
+
+def altered_topic(alteration: Alteration, current: Mapping[str, str], broker: BrokerConfig) -> dict[str, str]:
+    """Return a topic's own settings after the change. Raises ApiError if it may not have them."""
+    configs = _apply(
+        alteration, current, TOPIC_CONFIGS, lambda key: getattr(LogConfig.resolve({}, broker), key.attribute)
+    )
+    validate_topic_configs(configs, broker)
+    return configs
+
+
+def altered_broker(
+    alteration: Alteration, current: Mapping[str, str], broker: BrokerConfig
+) -> dict[str, str]:
+    """Return a broker's settings made while it runs, after the change.
+
+    ``broker``: the configuration as loaded. Raises ApiError: INVALID_CONFIG if an operation does not fit the
+    setting, INVALID_REQUEST (Kafka's choice) if the broker may not have the settings.
+    """
+    configs = _apply(alteration, current, BROKER_KEYS, lambda key: getattr(broker, key.attribute))
+    try:
+        broker.with_dynamic(configs)
+    except ConfigError as error:
+        raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from None
+    return configs
+
+
+def _apply(
+    alteration: Alteration,
+    current: Mapping[str, str],
+    keys: Mapping[str, Key],
+    inherited: Callable[[Key], object],
+) -> dict[str, str]:
+    configs = {} if alteration.replaces else dict(current)
+    for name, operation, value in alteration.changes:
+        if operation is Operation.DELETE:
+            configs.pop(name, None)
+        elif operation is Operation.SET:
+            configs[name] = value or ""
+        else:
+            key = keys.get(name)
+            if key is None or key.kind is not Kind.LIST:
+                raise ApiError(
+                    ErrorCode.INVALID_CONFIG,
+                    f"Can't {operation.name} to key {name} because its type is not LIST.",
+                )
+            # A list without a value of its own grows or shrinks from the one that it inherits.
+            before = configs[name] if name in configs else render(inherited(key)) or ""  # type: ignore[arg-type]
+            configs[name] = ",".join(_LIST_OPERATIONS[operation](_items(before), _items(value or "")))
+    return configs
+
+
+def _append(items: list[str], more: list[str]) -> list[str]:
+    return items + [item for item in dict.fromkeys(more) if item not in items]
+
+
+def _subtract(items: list[str], fewer: list[str]) -> list[str]:
+    return [item for item in items if item not in fewer]
+
+
+def _items(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",")] if text else []
+
+
+_LIST_OPERATIONS: Mapping[Operation, Callable[[list[str], list[str]], list[str]]] = {
+    Operation.APPEND: _append,
+    Operation.SUBTRACT: _subtract,
+}

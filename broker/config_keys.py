@@ -1,0 +1,174 @@
+"""What a configuration key is: name, type, default, range, unit, text, and how its value is read.
+
+Broker settings and topic settings are both declared with the types of this module, so that a value is parsed,
+checked and printed in one way wherever it comes from: a file, a flag, the environment or an admin request.
+Pure; runs in every process that handles configuration and reads neither files nor the environment.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import enum
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+Value = bool | int | float | str | tuple[str, ...] | None
+
+MAX_INT = 2**31 - 1
+MAX_LONG = 2**63 - 1
+
+_TRUTH = {"true": True, "false": False}
+
+
+class Kind(enum.IntEnum):
+    """Type of a value, numbered as DescribeConfigs numbers it (KIP-569)."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
+_BOUNDS: dict[Kind, tuple[int, int]] = {
+    Kind.INT: (-(2**31), MAX_INT),
+    Kind.LONG: (-(2**63), MAX_LONG),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """One configuration key. ``default_text`` stands in for a default that the machine decides."""
+
+    name: str
+    kind: Kind
+    default: Value
+    doc: str
+    unit: str = ""
+    least: float | None = None
+    most: float | None = None
+    choices: tuple[str, ...] = ()
+    dynamic: bool = False
+    sensitive: bool = False
+    nullable: bool = False
+    default_text: str = ""
+    validator: Callable[[Any], str | None] | None = None
+
+    @property
+    def attribute(self) -> str:
+        """Name of the attribute that holds the value: the property name with underscores."""
+        return self.name.replace(".", "_")
+
+    def parse(self, text: str) -> Value:
+        """Return the value that ``text`` writes. Raises ValueError, worded for the user, when it is none."""
+        stripped = text.strip()
+        if self.nullable and not stripped:
+            return None
+        value = _PARSERS[self.kind](self, stripped)
+        self.check(value)
+        return value
+
+    def check(self, value: Value) -> None:
+        """Raise ValueError, worded for the user, if a value of the right type is not allowed here."""
+        if value is None:
+            return
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            self._check_range(value)
+        if self.choices:
+            for item in value if isinstance(value, tuple) else (value,):
+                if item not in self.choices:
+                    raise ValueError(f"String must be one of: {', '.join(self.choices)}")
+        complaint = self.validator(value) if self.validator else None
+        if complaint:
+            raise ValueError(complaint)
+
+    def _check_range(self, value: float) -> None:
+        if self.least is not None and value < self.least:
+            raise ValueError(f"Value must be at least {self.least}")
+        if self.most is not None and value > self.most:
+            raise ValueError(f"Value must be no more than {self.most}")
+
+    @property
+    def valid_values(self) -> str:
+        """What may be written, in a few words for the reference page; empty if anything of the type may."""
+        if self.choices:
+            return ", ".join(self.choices)
+        if self.least is not None and self.most is not None:
+            return f"{self.least} to {self.most}"
+        if self.least is not None:
+            return f"{self.least} or more"
+        return ""
+
+
+def render(value: Value) -> str | None:
+    """Return a value as Kafka writes it in files and answers: lists joined by commas, None for no value."""
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return str(value)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return a hint that names the closest known key, or the empty string when none is close."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f" (did you mean {close[0]}?)" if close else ""
+
+
+def setting(key: Key) -> Any:
+    """Return the dataclass field that holds the key's value; the key is its metadata."""
+    return dataclasses.field(default=key.default, metadata={"key": key})
+
+
+def keys_of(settings: type[Any]) -> dict[str, Key]:
+    """Return the keys that a settings dataclass declares, by property name, in order of declaration."""
+    keys = (field.metadata["key"] for field in dataclasses.fields(settings) if "key" in field.metadata)
+    return {key.name: key for key in keys}
+
+
+def _parse_boolean(_key: Key, text: str) -> Value:
+    try:
+        return _TRUTH[text.lower()]
+    except KeyError:
+        raise ValueError("Expected value to be either true or false") from None
+
+
+def _parse_whole_number(key: Key, text: str) -> Value:
+    try:
+        value = int(text)
+    except ValueError:
+        raise ValueError(f"Not a number of type {key.kind.name}") from None
+    lowest, highest = _BOUNDS[key.kind]
+    if not lowest <= value <= highest:
+        raise ValueError(f"Not a number of type {key.kind.name}")
+    return value
+
+
+def _parse_double(_key: Key, text: str) -> Value:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError("Not a number of type DOUBLE") from None
+
+
+def _parse_list(_key: Key, text: str) -> Value:
+    return tuple(item.strip() for item in text.split(",")) if text else ()
+
+
+def _parse_string(_key: Key, text: str) -> Value:
+    return text
+
+
+_PARSERS: dict[Kind, Callable[[Key, str], Value]] = {
+    Kind.BOOLEAN: _parse_boolean,
+    Kind.STRING: _parse_string,
+    Kind.INT: _parse_whole_number,
+    Kind.LONG: _parse_whole_number,
+    Kind.DOUBLE: _parse_double,
+    Kind.LIST: _parse_list,
+}

@@ -1,0 +1,135 @@
+"""Reads ``listeners`` and ``advertised.listeners`` and says what is wrong with them. Pure; opens no socket.
+
+Rules: names are upper-cased and map to a protocol, names and ports are unique but for one IPv4 and one IPv6
+address on the same port (``H04``); the wildcard address is never advertised (``C18``); an address that other
+machines can reach needs ``insecure.listen``, because clients are not authenticated.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+_ADDRESS = re.compile(r"([A-Za-z0-9_.-]+)://(?:\[([0-9A-Fa-f:.%]+)\]|([^\[\]:/]*)):(\d+)")
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_SERVED_PROTOCOLS = ("PLAINTEXT",)
+_HIGHEST_PORT = 65535
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """One entry of listeners or advertised.listeners. No host means every interface, port 0 any free port."""
+
+    name: str
+    host: str
+    port: int
+    protocol: str
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.name}://{host}:{self.port}"
+
+    @property
+    def is_wildcard(self) -> bool:
+        """Whether it stands for all interfaces of the machine."""
+        return self.host in ("", "0.0.0.0", "::")  # noqa: S104 - recognised, not bound
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+
+def parse_protocol_map(entries: Iterable[str]) -> dict[str, str]:
+    """Return listener name -> protocol. The four protocols' own names always stand for themselves.
+
+    Raises ValueError, worded for the user.
+    """
+    protocols = {protocol: protocol for protocol in _PROTOCOLS}
+    for entry in entries:
+        name, separator, protocol = entry.partition(":")
+        if not separator or protocol.upper() not in _PROTOCOLS:
+            raise ValueError(f"{entry} is not NAME:PROTOCOL with one of {', '.join(_PROTOCOLS)}")
+        protocols[name.strip().upper()] = protocol.strip().upper()
+    return protocols
+
+
+def parse_listeners(entries: Sequence[str], protocols: Mapping[str, str]) -> tuple[Listener, ...]:
+    """Return the listeners that the entries write. Raises ValueError, worded for the user."""
+    listeners = tuple(_parse_entry(entry, protocols) for entry in entries)
+    names = [listener.name for listener in listeners]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"each listener must have a different name, {name} stands twice")
+    for index, listener in enumerate(listeners):
+        for other in listeners[index + 1 :]:
+            if listener.port == other.port != 0 and not _differ_in_family(listener, other):
+                raise ValueError(f"each listener must have a different port, {listener.port} stands twice")
+    return listeners
+
+
+def check_listeners(listeners: Sequence[Listener], insecure_listen: bool) -> None:
+    """Raise ValueError, worded for the user, if the broker may not listen there."""
+    if not listeners:
+        raise ValueError("there must be at least one listener")
+    for listener in listeners:
+        if not listener.is_loopback and not insecure_listen:
+            raise ValueError(
+                f"{listener} can be reached from other machines and clients are not authenticated; "
+                "set insecure.listen=true if that is meant"
+            )
+
+
+def advertised(
+    listeners: Sequence[Listener], advertised_entries: Sequence[Listener], hostname: str
+) -> tuple[Listener, ...]:
+    """Return one advertised listener for each listener, in the same order.
+
+    A listener on an empty host is advertised on ``hostname``. Raises ValueError, worded for the user.
+    """
+    names = [listener.name for listener in listeners]
+    for entry in advertised_entries:
+        if entry.name not in names:
+            raise ValueError(f"{entry.name} is not the name of a listener")
+        if entry.is_wildcard:
+            raise ValueError(f"{entry} cannot be advertised; use a routable address")
+    told = {entry.name: entry for entry in advertised_entries}
+    return tuple(told.get(listener.name) or _self_advertised(listener, hostname) for listener in listeners)
+
+
+def _self_advertised(listener: Listener, hostname: str) -> Listener:
+    if not listener.host:
+        return Listener(listener.name, hostname, listener.port, listener.protocol)
+    if listener.is_wildcard:
+        raise ValueError(f"{listener} cannot be advertised; name a routable address for {listener.name}")
+    return listener
+
+
+def _parse_entry(entry: str, protocols: Mapping[str, str]) -> Listener:
+    match = _ADDRESS.fullmatch(entry)
+    if match is None:
+        raise ValueError(f"{entry} is not of the form NAME://host:port")
+    name, port = match[1].upper(), int(match[4])
+    if port > _HIGHEST_PORT:
+        raise ValueError(f"{entry} has no valid port")
+    protocol = protocols.get(name)
+    if protocol is None:
+        raise ValueError(f"no protocol is known for {name}; add it to listener.security.protocol.map")
+    if protocol not in _SERVED_PROTOCOLS:
+        raise ValueError(f"{entry}: {protocol} is not served, only {', '.join(_SERVED_PROTOCOLS)}")
+    return Listener(name, match[2] or match[3] or "", port, protocol)
+
+
+def _differ_in_family(one: Listener, other: Listener) -> bool:
+    """Whether one is an IPv4 address and the other an IPv6 address."""
+    try:
+        return ipaddress.ip_address(one.host).version != ipaddress.ip_address(other.host).version
+    except ValueError:
+        return False

@@ -1,0 +1,130 @@
+"""What DescribeConfigs says about a topic or the broker: values, sources, synonyms and texts.
+
+Follows Kafka's rules: a setting's source is that of its strongest synonym, and synonyms are listed by
+strength, first by where they were set and then by the order in which one setting falls back on another. Pure;
+runs in handlers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from broker.config import BROKER_KEYS, BrokerConfig, Source
+from broker.config_keys import Key, Value, render
+from broker.topic_config import TOPIC_CONFIGS, LogConfig
+
+#: DescribeConfigs' numbers for where a value came from (KIP-226).
+TOPIC_CONFIG = 1
+DYNAMIC_BROKER_CONFIG = 2
+DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+STATIC_BROKER_CONFIG = 4
+DEFAULT_CONFIG = 5
+
+_SOURCES = {
+    Source.DYNAMIC: DYNAMIC_BROKER_CONFIG,
+    Source.DYNAMIC_DEFAULT: DYNAMIC_DEFAULT_BROKER_CONFIG,
+    Source.FLAG: STATIC_BROKER_CONFIG,
+    Source.ENVIRONMENT: STATIC_BROKER_CONFIG,
+    Source.FILE: STATIC_BROKER_CONFIG,
+    Source.DEFAULT: DEFAULT_CONFIG,
+}
+
+#: Broker settings that fall back on others, by the first of them.
+_FALLBACKS = {key.synonyms[0]: key.synonyms for key in TOPIC_CONFIGS.values() if len(key.synonyms) > 1}
+
+
+class Synonym(NamedTuple):
+    """One place that gives, or would give, a setting its value."""
+
+    name: str
+    value: str | None
+    source: int
+
+
+class ConfigEntry(NamedTuple):
+    """One setting as DescribeConfigs answers it. ``value`` is None where there is none or it is secret."""
+
+    name: str
+    value: str | None
+    source: int
+    config_type: int
+    read_only: bool
+    sensitive: bool
+    synonyms: tuple[Synonym, ...]
+    documentation: str
+
+
+def describe_topic(overrides: Mapping[str, str], broker: BrokerConfig) -> list[ConfigEntry]:
+    """Return every setting of a topic whose own values, by property name, are ``overrides``."""
+    config = LogConfig.resolve(overrides, broker)
+    entries = []
+    for name, key in sorted(TOPIC_CONFIGS.items()):
+        if key.internal:
+            continue
+        value = getattr(config, key.attribute)
+        synonyms = _broker_synonyms(key.synonyms, broker) if key.synonyms else []
+        if name in overrides:
+            synonyms.insert(0, Synonym(name, render(value), TOPIC_CONFIG))
+        entries.append(_entry(key, value, synonyms, read_only=False))
+    return entries
+
+
+def describe_broker(broker: BrokerConfig) -> list[ConfigEntry]:
+    """Return every setting of the broker."""
+    return [
+        _entry(key, broker.value(name), _synonyms_of(name, broker), read_only=not key.dynamic)
+        for name, key in sorted(BROKER_KEYS.items())
+    ]
+
+
+def describe_cluster_default(broker: BrokerConfig) -> list[ConfigEntry]:
+    """Return what was set cluster-wide while the broker runs, whether it is in force or not."""
+    entries = []
+    for name, key in sorted(BROKER_KEYS.items()):
+        for layer in broker.layers.get(name, ()):
+            if layer.origin.source == Source.DYNAMIC_DEFAULT:
+                synonym = Synonym(name, render(layer.value), DYNAMIC_DEFAULT_BROKER_CONFIG)
+                entries.append(_entry(key, layer.value, [synonym], read_only=not key.dynamic))
+    return entries
+
+
+def _entry(key: Key, value: Value, synonyms: list[Synonym], *, read_only: bool) -> ConfigEntry:
+    return ConfigEntry(
+        name=key.name,
+        value=None if key.sensitive else render(value),
+        source=synonyms[0].source if synonyms else DEFAULT_CONFIG,
+        config_type=int(key.kind),
+        read_only=read_only,
+        sensitive=key.sensitive,
+        synonyms=tuple(synonyms),
+        documentation=key.doc,
+    )
+
+
+def _synonyms_of(name: str, broker: BrokerConfig) -> list[Synonym]:
+    return _broker_synonyms(_FALLBACKS.get(name, (name,)), broker)
+
+
+def _broker_synonyms(names: tuple[str, ...], broker: BrokerConfig) -> list[Synonym]:
+    """Return where these settings have values: dynamic before static before default.
+
+    As in Kafka nothing that stands before the first setting's own value is told.
+    """
+    found = sorted(_told(names, broker), key=lambda synonym: synonym.source)
+    while found and found[0].name != names[0]:
+        del found[0]
+    return found
+
+
+def _told(names: Iterable[str], broker: BrokerConfig) -> Iterator[Synonym]:
+    for name in names:
+        told = set()
+        for layer in broker.layers.get(name, ()):
+            source = _SOURCES[layer.origin.source]
+            if source not in told:
+                told.add(source)
+                yield Synonym(name, render(layer.value), source)
+        default = BROKER_KEYS[name].default if name in broker.layers else broker.value(name)
+        if default is not None:
+            yield Synonym(name, render(default), DEFAULT_CONFIG)

@@ -1,0 +1,311 @@
+"""The broker settings that are not defaults of topics: identity, listeners, processes, memory, limits.
+
+Declarations only. ``broker.config`` joins them with ``broker.config_log`` into the one BrokerConfig. Every
+key here changes what the broker does; names and defaults are Kafka's wherever Kafka has the key.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.config_keys import MAX_INT, Key, Kind, setting
+
+SMALLEST_ARENA_BYTES = 1024 * 1024
+
+
+def _arena_complaint(size: int) -> str | None:
+    allowed = size == -1 or size >= SMALLEST_ARENA_BYTES
+    return None if allowed else f"Value must be -1 or at least {SMALLEST_ARENA_BYTES}"
+
+
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+class ServerSettings:
+    """Settings of the broker itself. Only ever part of a BrokerConfig."""
+
+    node_id: int = setting(
+        Key(
+            name="node.id",
+            kind=Kind.INT,
+            default=1,
+            least=0,
+            doc="The id of this broker in its cluster of one.",
+        )
+    )
+    broker_id: int = setting(
+        Key(
+            name="broker.id",
+            kind=Kind.INT,
+            default=1,
+            least=0,
+            doc="Older name of node.id; if both stand they must agree.",
+        )
+    )
+    listeners: tuple[str, ...] = setting(
+        Key(
+            name="listeners",
+            kind=Kind.LIST,
+            default=("PLAINTEXT://127.0.0.1:9092",),
+            doc="Addresses to listen on, each NAME://host:port. Port 0 takes a free port; an empty host "
+            "means all interfaces. A host that is not loopback needs insecure.listen.",
+        )
+    )
+    advertised_listeners: tuple[str, ...] = setting(
+        Key(
+            name="advertised.listeners",
+            kind=Kind.LIST,
+            default=(),
+            default_text="the listeners; the host name where a listener is on all interfaces",
+            doc="Addresses told to clients, each NAME://host:port with the name of a listener. Port 0 stands "
+            "for the port that the listener was given.",
+        )
+    )
+    listener_security_protocol_map: tuple[str, ...] = setting(
+        Key(
+            name="listener.security.protocol.map",
+            kind=Kind.LIST,
+            default=("PLAINTEXT:PLAINTEXT",),
+            doc="Which protocol each listener name speaks, each NAME:PROTOCOL. PLAINTEXT is the protocol served.",
+        )
+    )
+    insecure_listen: bool = setting(
+        Key(
+            name="insecure.listen",
+            kind=Kind.BOOLEAN,
+            default=False,
+            doc="Allow a listener that other machines can reach although clients are not authenticated.",
+        )
+    )
+    log_dirs: tuple[str, ...] = setting(
+        Key(
+            name="log.dirs",
+            kind=Kind.LIST,
+            default=("rotunda-data",),
+            doc="The data directory: records, metadata and checkpoints. Exactly one; made if it does not exist.",
+        )
+    )
+    ephemeral: bool = setting(
+        Key(
+            name="ephemeral",
+            kind=Kind.BOOLEAN,
+            default=False,
+            doc="Keep the data in a temporary directory that is removed at the end; metadata is not forced to disk.",
+        )
+    )
+    num_network_threads: int = setting(
+        Key(
+            name="num.network.threads",
+            kind=Kind.INT,
+            default=1,
+            default_text="half the CPUs, from 1 to 3",
+            least=1,
+            most=256,
+            doc="How many processors there are: processes that read requests from clients and write answers.",
+        )
+    )
+    num_io_threads: int = setting(
+        Key(
+            name="num.io.threads",
+            kind=Kind.INT,
+            default=1,
+            default_text="half the CPUs, from 1 to 8",
+            least=1,
+            most=256,
+            doc="How many handlers there are: processes that own partitions and answer requests.",
+        )
+    )
+    socket_send_buffer_bytes: int = setting(
+        Key(
+            name="socket.send.buffer.bytes",
+            kind=Kind.INT,
+            default=102400,
+            unit="bytes",
+            least=-1,
+            doc="SO_SNDBUF of a client's socket; -1 leaves it to the system.",
+        )
+    )
+    socket_receive_buffer_bytes: int = setting(
+        Key(
+            name="socket.receive.buffer.bytes",
+            kind=Kind.INT,
+            default=102400,
+            unit="bytes",
+            least=-1,
+            doc="SO_RCVBUF of a listening socket, inherited by its connections; -1 leaves it to the system.",
+        )
+    )
+    socket_listen_backlog_size: int = setting(
+        Key(
+            name="socket.listen.backlog.size",
+            kind=Kind.INT,
+            default=50,
+            unit="connections",
+            least=1,
+            doc="How many connections may wait to be accepted; the system's somaxconn caps it.",
+        )
+    )
+    socket_request_max_bytes: int = setting(
+        Key(
+            name="socket.request.max.bytes",
+            kind=Kind.INT,
+            default=104857600,
+            unit="bytes",
+            least=1,
+            doc="Largest request; a longer one closes its connection.",
+        )
+    )
+    connections_max_idle_ms: int = setting(
+        Key(
+            name="connections.max.idle.ms",
+            kind=Kind.LONG,
+            default=600000,
+            unit="ms",
+            doc="A connection without traffic for this long is closed; negative means never.",
+        )
+    )
+    queued_max_request_bytes: int = setting(
+        Key(
+            name="queued.max.request.bytes",
+            kind=Kind.LONG,
+            default=-1,
+            unit="bytes",
+            least=-1,
+            validator=_arena_complaint,
+            doc="Shared memory for large requests in flight, all processors together. When it is used up, "
+            "connections with a large request wait. -1 means 32 MiB, or half of what /dev/shm has free "
+            "if that is less.",
+        )
+    )
+    pipeline_max: int = setting(
+        Key(
+            name="pipeline.max",
+            kind=Kind.INT,
+            default=64,
+            unit="requests",
+            least=1,
+            doc="A connection with this many unanswered requests is read no further.",
+        )
+    )
+    pipeline_resume: int = setting(
+        Key(
+            name="pipeline.resume",
+            kind=Kind.INT,
+            default=8,
+            unit="requests",
+            least=1,
+            doc="Reading goes on when fewer than this many requests are unanswered. At most pipeline.max.",
+        )
+    )
+    output_max_bytes: int = setting(
+        Key(
+            name="output.max.bytes",
+            kind=Kind.LONG,
+            default=8388608,
+            unit="bytes",
+            least=1,
+            doc="A connection with more than this many bytes of answers waiting to be sent is read no further.",
+        )
+    )
+    request_ring_bytes: int = setting(
+        Key(
+            name="request.ring.bytes",
+            kind=Kind.INT,
+            default=1048576,
+            unit="bytes",
+            least=262144,
+            most=1073741824,
+            doc="Wanted size of each ring between a processor and a handler. Rounded down to a power of two, "
+            "and made smaller where many processes would otherwise not fit a small /dev/shm.",
+        )
+    )
+    max_partitions: int = setting(
+        Key(
+            name="max.partitions",
+            kind=Kind.INT,
+            default=10000,
+            unit="partitions",
+            least=1,
+            most=1000000,
+            doc="Most partitions that the broker can hold; shared memory is set aside for each.",
+        )
+    )
+    auto_create_topics_enable: bool = setting(
+        Key(
+            name="auto.create.topics.enable",
+            kind=Kind.BOOLEAN,
+            default=True,
+            doc="Create a topic when a client that allows it asks for one that does not exist.",
+        )
+    )
+    num_partitions: int = setting(
+        Key(
+            name="num.partitions",
+            kind=Kind.INT,
+            default=1,
+            unit="partitions",
+            least=1,
+            doc="Partitions of a topic created without a number of them.",
+        )
+    )
+    default_replication_factor: int = setting(
+        Key(
+            name="default.replication.factor",
+            kind=Kind.INT,
+            default=1,
+            least=1,
+            most=1,
+            doc="Replicas of a topic created without a number of them; one broker holds one.",
+        )
+    )
+    fetch_max_bytes: int = setting(
+        Key(
+            name="fetch.max.bytes",
+            kind=Kind.INT,
+            default=57671680,
+            unit="bytes",
+            least=1024,
+            doc="Most bytes of records in the answer to one fetch, whatever the client asks for; a first "
+            "batch that is larger is still sent.",
+        )
+    )
+    producer_id_expiration_ms: int = setting(
+        Key(
+            name="producer.id.expiration.ms",
+            kind=Kind.INT,
+            default=86400000,
+            unit="ms",
+            least=1,
+            dynamic=True,
+            doc="How long a partition remembers an idempotent producer that writes nothing more.",
+        )
+    )
+    shutdown_timeout_ms: int = setting(
+        Key(
+            name="shutdown.timeout.ms",
+            kind=Kind.INT,
+            default=10000,
+            unit="ms",
+            least=0,
+            doc="How long a stopping broker waits for its processes to finish their work before it kills them.",
+        )
+    )
+    process_restart_limit: int = setting(
+        Key(
+            name="process.restart.limit",
+            kind=Kind.INT,
+            default=20,
+            least=1,
+            most=MAX_INT,
+            doc="How often one process may be replaced at once within process.restart.window.ms; beyond that "
+            "its replacement waits, and the log says so.",
+        )
+    )
+    process_restart_window_ms: int = setting(
+        Key(
+            name="process.restart.window.ms",
+            kind=Kind.INT,
+            default=60000,
+            unit="ms",
+            least=1,
+            doc="The span of time over which process.restart.limit counts.",
+        )
+    )

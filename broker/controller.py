@@ -1,0 +1,271 @@
+"""The controller: the one writer of the cluster's metadata. Runs in the controller process.
+
+Each method checks a change against Kafka's rules, commits it to the metadata file and takes it over into the
+process's own ``MetadataCache``; whoever calls then announces the new version to the other processes. A change
+is on disk before it is seen by anybody. Knows nothing of requests, responses or connections.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from broker.clock import Clock
+from broker.config import BrokerConfig
+from broker.config_alteration import BROKER, TOPIC, Alteration, altered_broker, altered_topic
+from broker.errors import ApiError, BootFailed
+from broker.metadata_store import MetadataStore, metadata_path
+from broker.partition_rows import PartitionRows
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.routing import topic_id_for
+from broker.server.metadata_cache import EVERY_BROKER, MetadataCache, TopicInfo
+from broker.topic_config import validate_topic_configs
+from broker.topic_rules import (
+    CLUSTER_METADATA_TOPIC,
+    NewTopic,
+    check_added_partitions,
+    check_topic_name,
+    metric_name,
+    partition_count,
+)
+from shm.partitions import PartitionTable
+
+#: Producer ids are handed out from blocks of this size; a restart skips the rest of a block.
+PRODUCER_ID_BLOCK = 1000
+
+_TOPIC_ID_ENTROPY_BYTES = 16
+
+log = logging.getLogger(__name__)
+
+
+class TopicOutcome(NamedTuple):
+    """What became of one wanted topic; ``topic_id`` is all zero if it was only checked or failed."""
+
+    name: str
+    error_code: int = 0
+    message: str | None = None
+    topic_id: bytes = bytes(16)
+    partitions: int = -1
+    configs: Mapping[str, str] = {}
+
+
+class Controller:
+    """Creates, changes and deletes topics, changes settings, and hands out producer ids."""
+
+    def __init__(
+        self, store: MetadataStore, metadata: MetadataCache, rows: PartitionRows, config: BrokerConfig
+    ) -> None:
+        self._store = store
+        self._metadata = metadata
+        self._rows = rows
+        self._config = config
+        self._next_producer_id = 0
+        self._producer_ids_end = 0
+
+    @classmethod
+    def open(
+        cls, metadata: MetadataCache, partitions: PartitionTable, config: BrokerConfig, clock: Clock
+    ) -> Controller:
+        """Open the metadata file of the data directory for writing and bring ``metadata`` up to date.
+
+        Raises BootFailed when the file cannot be used or the partition table is too small for it.
+        """
+        store = MetadataStore.open(metadata_path(config.data_dir), ephemeral=config.ephemeral)
+        taken = store.taken_rows()
+        if taken and taken[-1][0] >= partitions.rows:
+            store.close()
+            raise BootFailed(f"partition row {taken[-1][0]} is beyond max.partitions ({partitions.rows})")
+        metadata.refresh()
+        return cls(store, metadata, PartitionRows(partitions, taken, clock), config)
+
+    @property
+    def version(self) -> int:
+        """Number of the last change, which the other processes are to be told."""
+        return self._metadata.version
+
+    def create_topics(self, wanted: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicOutcome]:
+        """Create the topics that can be created, all in one change, and return an outcome for each.
+
+        Names are taken to be distinct. Raises ApiError when the change cannot be written.
+        """
+        outcomes = {}
+        accepted: list[tuple[NewTopic, TopicOutcome, list[int]]] = []
+        colliding = self._metric_names()
+        for topic in wanted:
+            try:
+                outcome = self._check_new_topic(topic, colliding)
+                rows = self._take_rows(outcome.partitions)
+            except ApiError as error:
+                outcomes[topic.name] = TopicOutcome(topic.name, error.code, error.message)
+                continue
+            outcomes[topic.name] = outcome
+            colliding[metric_name(topic.name)] = topic.name
+            accepted.append((topic, outcome, rows))
+        if validate_only:
+            self._rows.put_back(row for _, _, rows in accepted for row in rows)
+        elif accepted:
+            outcomes.update((outcome.name, outcome) for outcome in self._insert_topics(accepted))
+        return [outcomes[topic.name] for topic in wanted]
+
+    def auto_create(self, names: Sequence[str]) -> dict[str, int]:
+        """Create topics with the broker's defaults; return name -> error code."""
+        distinct = [NewTopic(name) for name in dict.fromkeys(names)]
+        return {outcome.name: outcome.error_code for outcome in self.create_topics(distinct)}
+
+    def delete_topics(self, topics: Sequence[TopicInfo]) -> None:
+        """Delete topics, all in one change. Raises ApiError when it cannot be written."""
+        let_go = self._rows.let_go()
+        with self._store.transaction() as transaction:
+            transaction.release_rows(let_go)
+            for topic in topics:
+                transaction.delete_topic(topic.topic_id)
+        self._rows.free(let_go)
+        for topic in topics:
+            self._rows.retire(partition.row for partition in topic.partitions)
+            log.info("deleted topic %s", topic.name)
+        self._metadata.refresh()
+
+    def create_partitions(
+        self,
+        topic: TopicInfo,
+        count: int,
+        assignments: Sequence[Sequence[int]] | None,
+        *,
+        validate_only: bool,
+    ) -> None:
+        """Give a topic ``count`` partitions in all. Raises ApiError when that is not possible."""
+        current = len(topic.partitions)
+        check_added_partitions(topic.name, current, count, assignments, self._config.node_id)
+        rows = self._take_rows(count - current)
+        if validate_only:
+            self._rows.put_back(rows)
+            return
+        try:
+            with self._store.transaction() as transaction:
+                transaction.add_partitions(topic.topic_id, current, rows)
+        except Exception:
+            self._rows.put_back(rows)
+            raise
+        log.info("topic %s now has %d partitions", topic.name, count)
+        self._metadata.refresh()
+
+    def alter_configs(
+        self, resource_type: int, name: str, alteration: Alteration, *, validate_only: bool
+    ) -> None:
+        """Change the settings of a topic, of this broker, or (empty name) of all brokers.
+
+        Raises ApiError when the resource is unknown or a setting is not acceptable.
+        """
+        if resource_type == TOPIC:
+            self._alter_topic(name, alteration, validate_only)
+        elif resource_type == BROKER:
+            self._alter_broker(name, alteration, validate_only)
+        else:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
+
+    def next_producer_id(self) -> int:
+        """Return a producer id that was never handed out. Raises ApiError when none can be reserved."""
+        if self._next_producer_id == self._producer_ids_end:
+            self._next_producer_id = self._store.reserve_producer_ids(PRODUCER_ID_BLOCK)
+            self._producer_ids_end = self._next_producer_id + PRODUCER_ID_BLOCK
+        producer_id = self._next_producer_id
+        self._next_producer_id += 1
+        return producer_id
+
+    def close(self) -> None:
+        """Close the metadata file."""
+        self._store.close()
+
+    def _check_new_topic(self, topic: NewTopic, colliding: Mapping[str, str]) -> TopicOutcome:
+        name = topic.name
+        check_topic_name(name)
+        if name == CLUSTER_METADATA_TOPIC:
+            raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
+        if self._metadata.topic(name) is not None:
+            raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        other = colliding.get(metric_name(name))
+        if other is not None:
+            raise ApiError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}"
+            )
+        config = self._metadata.broker_config
+        validate_topic_configs(topic.configs, config)
+        configs = {key: value for key, value in topic.configs.items() if value is not None}
+        count = partition_count(
+            topic, config.num_partitions, config.default_replication_factor, config.node_id
+        )
+        return TopicOutcome(name, partitions=count, configs=configs)
+
+    def _metric_names(self) -> dict[str, str]:
+        return {metric_name(topic.name): topic.name for topic in self._metadata.topics()}
+
+    def _take_rows(self, count: int) -> list[int]:
+        if count > self._rows.available:
+            let_go = self._rows.let_go()
+            if let_go:
+                with self._store.transaction() as transaction:
+                    transaction.release_rows(let_go)
+                self._rows.free(let_go)
+        return self._rows.take(count)
+
+    def _insert_topics(
+        self, accepted: Sequence[tuple[NewTopic, TopicOutcome, list[int]]]
+    ) -> list[TopicOutcome]:
+        created = []
+        try:
+            with self._store.transaction() as transaction:
+                for topic, outcome, rows in accepted:
+                    topic_id = topic_id_for(topic.name.encode(), os.urandom(_TOPIC_ID_ENTROPY_BYTES))
+                    transaction.insert_topic(topic_id, topic.name, rows, outcome.configs)
+                    created.append(outcome._replace(topic_id=topic_id))
+        except Exception:
+            self._rows.put_back(row for _, _, rows in accepted for row in rows)
+            raise
+        for outcome in created:
+            log.info("created topic %s with %d partition(s)", outcome.name, outcome.partitions)
+        self._metadata.refresh()
+        return created
+
+    def _alter_topic(self, name: str, alteration: Alteration, validate_only: bool) -> None:
+        if not name:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+        check_topic_name(name)
+        topic = self._metadata.topic(name)
+        current = topic.configs if topic is not None else {}
+        configs = altered_topic(alteration, current, self._metadata.broker_config)
+        if topic is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+        if validate_only or configs == current:
+            return
+        with self._store.transaction() as transaction:
+            transaction.set_topic_configs(topic.topic_id, configs)
+        log.info("topic %s now has the settings %s", name, configs)
+        self._metadata.refresh()
+
+    def _alter_broker(self, name: str, alteration: Alteration, validate_only: bool) -> None:
+        self._check_broker_name(name)
+        current = self._metadata.broker_overrides.get(name, {})
+        configs = altered_broker(alteration, current, self._config)
+        if validate_only or configs == current:
+            return
+        with self._store.transaction() as transaction:
+            transaction.set_broker_configs(name, configs)
+        log.info("broker %s now has the settings %s", name or "default", configs)
+        self._metadata.refresh()
+
+    def _check_broker_name(self, name: str) -> None:
+        if name == EVERY_BROKER:
+            return
+        try:
+            broker_id = int(name)
+        except ValueError:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}"
+            ) from None
+        if broker_id != self._config.node_id or name != str(broker_id):
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST,
+                f"Unexpected broker id, expected {self._config.node_id}, but received {name}",
+            )

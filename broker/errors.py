@@ -1,0 +1,62 @@
+"""The ways a thing can fail, and the rule for choosing one.
+
+Every process uses this module; it imports nothing of ours.
+
+An expected outcome (full, empty, not there yet) is a return value and never one of these. Of the rest:
+
+- the client asked for something that Kafka has an error code for: `ApiError`, which is answered;
+- the bytes of a connection do not form a request: `InvalidReceive`, which is logged and closes the
+  connection;
+- a process cannot start its work: `BootFailed`, which stops the start with a reason instead of a restart
+  loop;
+- the configuration or the command line is wrong: `ConfigError`, `UsageError`, shown to the person who typed
+  it;
+- anything else is our own bug and keeps its own type: it is caught once, at the loop step.
+"""
+
+
+class RotundaError(Exception):
+    """Root of the failures that this program raises on purpose."""
+
+
+class ApiError(RotundaError):
+    """A request is answered with a Kafka error code; the connection lives on."""
+
+    def __init__(self, code: int, message: str | None = None) -> None:
+        super().__init__(code, message)
+        self.code = code
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"error {self.code}" if self.message is None else f"error {self.code}: {self.message}"
+
+
+class InvalidReceive(RotundaError):  # noqa: N818 - the protocol's word for it
+    """The bytes received are not a request that this broker can read.
+
+    No answer is possible (`C02`, `C07`).
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class BootFailed(RotundaError):  # noqa: N818 - the protocol's word for it
+    """A process cannot begin its work; `exit_code` is what the command should end with."""
+
+    def __init__(self, reason: str, exit_code: int = 1) -> None:
+        super().__init__(reason, exit_code)
+        self.reason = reason
+        self.exit_code = exit_code
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+class ConfigError(RotundaError):
+    """A property is unknown, malformed, out of range, or contradicts another one."""
+
+
+class UsageError(RotundaError):
+    """The command line makes no sense."""

@@ -1,0 +1,141 @@
+"""Making and unmaking what the children inherit: segments, rings, bells, socket pairs, spill files.
+
+Runs in the supervisor only, before the first fork and after the last child. Whatever is made here has a
+name on the machine or a descriptor, and is gone again after `release`; what a killed broker left behind,
+the next one removes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import socket
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import posix_ipc
+
+from broker.heritage import BoundListener, Heritage, close_all
+from broker.request_channel import ChannelShape, RequestChannel
+from shm.bell import EventBell, SemaphoreBell
+from shm.control import ControlSegment
+from shm.metrics import MetricsSegment
+from shm.segment import Segment, create, remove_stale
+
+if TYPE_CHECKING:
+    from broker.config import BrokerConfig
+
+#: Room in a hand-off pair for reports that wait; the system's limit caps it.
+_PAIR_BUFFER_BYTES = 1 << 20
+
+
+def make(
+    config: BrokerConfig,
+    instance: str,
+    run_dir: Path,
+    cluster_id: str,
+    log_format: str,
+    listeners: tuple[BoundListener, ...],
+) -> Heritage:
+    """Return a complete heritage. Raises SharedMemoryTooSmall, with nothing left behind."""
+    remove_stale()
+    raise_descriptor_limit()
+    processors, handlers = config.num_network_threads, config.num_io_threads
+    shape = ChannelShape.fitting(processors, handlers + 1, config.request_ring_bytes)
+    with ExitStack() as undo:
+        segments = _segments(config, instance, shape, undo)
+        heritage = Heritage(
+            config=config,
+            instance=instance,
+            supervisor_pid=os.getpid(),
+            run_dir=run_dir,
+            cluster_id=cluster_id,
+            log_format=log_format,
+            control=segments["control"],
+            rings=segments["rings"],
+            channel_shape=shape,
+            arena=segments["arena"],
+            metrics=segments["metrics"],
+            listeners=listeners,
+            handoff=tuple(_handoff_pair() for _ in range(processors)),
+            processor_bells=tuple(EventBell() for _ in range(processors)),
+            target_bells=tuple(_semaphore_bell(instance, target) for target in range(handlers + 1)),
+            spill_fds=tuple(_spill_fd(number, config.socket_request_max_bytes) for number in range(processors)),
+            supervisor_bell=EventBell(),
+        )
+        undo.pop_all()
+    return heritage
+
+
+def release(heritage: Heritage) -> None:
+    """Unlink every name and close every descriptor. Children must be gone; closing twice is not allowed."""
+    for segment in (heritage.control, heritage.rings, heritage.arena, heritage.metrics):
+        segment.unlink()
+    close_all(listener.socket for listener in heritage.listeners)
+    close_all(end for pair in heritage.handoff for end in pair)
+    for event_bell in (*heritage.processor_bells, heritage.supervisor_bell):
+        event_bell.close()
+    for target_bell in heritage.target_bells:
+        target_bell.close()
+    close_all((), heritage.spill_fds)
+
+
+def raise_descriptor_limit() -> None:
+    """Raise the soft limit of open descriptors to the hard one: every connection needs one."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _segments(config: BrokerConfig, instance: str, shape: ChannelShape, undo: ExitStack) -> dict[str, Segment]:
+    """Create the segments; `undo` gets what removes them again."""
+    processors, handlers = shape.processors, shape.targets - 1
+    page = resource.getpagesize()
+
+    def initialise_control(view: memoryview) -> None:
+        ControlSegment(view, processors, handlers, config.max_partitions).slots.initialise()
+
+    def initialise_rings(view: memoryview) -> None:
+        RequestChannel(view, shape).initialise()
+
+    wanted = {
+        "control": (
+            ControlSegment.bytes_needed(processors, handlers, config.max_partitions),
+            initialise_control,
+        ),
+        "rings": (shape.bytes_needed, initialise_rings),
+        "arena": (config.arena_bytes() // page * page, None),
+        "metrics": (
+            MetricsSegment.bytes_needed(processors, handlers),
+            lambda view: MetricsSegment(view, processors, handlers).initialise(),
+        ),
+    }
+    segments = {}
+    for purpose, (size_bytes, initialise) in wanted.items():
+        segments[purpose] = create(f"/rotunda-{instance}-{purpose}", size_bytes, initialise)
+        undo.callback(segments[purpose].unlink)
+    return segments
+
+
+def _handoff_pair() -> tuple[socket.socket, socket.socket]:
+    pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    for end in pair:
+        end.setblocking(False)
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _PAIR_BUFFER_BYTES)
+    return pair
+
+
+def _semaphore_bell(instance: str, target: int) -> SemaphoreBell:
+    """Return a bell whose name is gone already: who needs it inherits it, and nothing can be left behind."""
+    semaphore = posix_ipc.Semaphore(f"/rotunda-{instance}-bell{target}", posix_ipc.O_CREX, mode=0o600)
+    semaphore.unlink()
+    return SemaphoreBell(semaphore)
+
+
+def _spill_fd(processor: int, size_bytes: int) -> int:
+    """Return a memory file as large as the largest request; it takes no memory until it is written to."""
+    fd = os.memfd_create(f"rotunda-spill{processor}", os.MFD_CLOEXEC)
+    os.ftruncate(fd, size_bytes)
+    return fd

@@ -1,0 +1,120 @@
+"""Everything that crosses the fork from the supervisor to its children, in one frozen value.
+
+The supervisor makes it; a child gets it as an argument and nothing else by inheritance. Holding an object
+here says nothing about who may write to it: single writers are named in `shm.layout`. `broker.process`
+closes what a role does not use, so that a descriptor that must be closed for good is not kept open by a
+bystander.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from socket import socket
+from typing import TYPE_CHECKING
+
+from broker.request_channel import RequestChannel
+from shm.control import ControlSegment
+
+if TYPE_CHECKING:
+    from broker.config import BrokerConfig
+    from broker.request_channel import ChannelShape
+    from shm.bell import EventBell, SemaphoreBell
+    from shm.control import ClusterWords
+    from shm.partitions import PartitionTable
+    from shm.process_slots import ProcessSlots
+    from shm.segment import Segment
+
+
+@dataclass(frozen=True, slots=True)
+class BoundListener:
+    """One listening address: what it is called, where it is bound (the real port), what clients are told."""
+
+    name: str
+    host: str
+    port: int
+    socket: socket
+    advertised_host: str
+    advertised_port: int
+
+
+@dataclass(frozen=True)
+class Heritage:
+    """What every child is given. Tuples are by processor, or by target: handlers, then the controller."""
+
+    config: BrokerConfig
+    instance: str
+    supervisor_pid: int
+    run_dir: Path
+    cluster_id: str
+    log_format: str
+    control: Segment
+    rings: Segment
+    channel_shape: ChannelShape
+    arena: Segment
+    metrics: Segment
+    listeners: tuple[BoundListener, ...]
+    #: Per processor: (the acceptor's end, the processor's end) of a SOCK_SEQPACKET pair.
+    handoff: tuple[tuple[socket, socket], ...]
+    processor_bells: tuple[EventBell, ...]
+    target_bells: tuple[SemaphoreBell, ...]
+    #: Per processor: a sparse memory file for requests that the arena cannot hold.
+    spill_fds: tuple[int, ...]
+    supervisor_bell: EventBell
+
+    @property
+    def processors(self) -> int:
+        """Number of processors."""
+        return self.channel_shape.processors
+
+    @property
+    def handlers(self) -> int:
+        """Number of handlers; also the controller's index among the targets."""
+        return self.channel_shape.targets - 1
+
+    @property
+    def slots(self) -> ProcessSlots:
+        """The process slots."""
+        return self._parts.slots
+
+    @property
+    def partitions(self) -> PartitionTable:
+        """The partition table."""
+        return self._parts.partitions
+
+    @property
+    def cluster(self) -> ClusterWords:
+        """The cluster words. `draining` tells a child that is to stop to finish first what is under way."""
+        return self._parts.cluster
+
+    @cached_property
+    def channel(self) -> RequestChannel:
+        """The grid of rings."""
+        return RequestChannel(self.rings.view, self.channel_shape)
+
+    def mark_ready(self, role: int, index: int, generation: int) -> None:
+        """Say that this child can serve, and wake the supervisor."""
+        self.slots.mark_ready(role, index, generation)
+        self.supervisor_bell.ring()
+
+    def ring_everyone(self) -> None:
+        """Ring every bell, so that each process looks again at what its peers have published."""
+        for processor_bell in self.processor_bells:
+            processor_bell.ring()
+        for target_bell in self.target_bells:
+            target_bell.ring()
+
+    @cached_property
+    def _parts(self) -> ControlSegment:
+        return ControlSegment(self.control.view, self.processors, self.handlers, self.config.max_partitions)
+
+
+def close_all(sockets: Iterable[socket], fds: Iterable[int] = ()) -> None:
+    """Close this process's copies; closing twice is harmless for sockets and an error for descriptors."""
+    for each in sockets:
+        each.close()
+    for fd in fds:
+        os.close(fd)

@@ -1,0 +1,132 @@
+"""The data directory as a whole: whose it is, who uses it, and whether it was left in order.
+
+The supervisor calls this before it forks and after everything has stopped. File names and forms are Kafka's, so that
+either program recognises a directory of the other's and neither opens one that is in use.
+"""
+
+import base64
+import fcntl
+import json
+import logging
+import os
+import shutil
+import uuid
+from pathlib import Path
+
+from broker.errors import BootFailed
+from broker.log.checkpoints import replace_file
+from broker.log.segment_files import DELETE_SUFFIX, remove_if_there
+
+META_PROPERTIES_FILE = "meta.properties"
+CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
+LOCK_FILE = ".lock"
+
+#: The newest form of meta.properties that is understood: cluster.id, node.id, directory.id (KIP-631, KIP-858).
+META_PROPERTIES_VERSION = 1
+
+EXIT_IN_USE = 4
+EXIT_NEWER_VERSION = 5
+
+_log = logging.getLogger(__name__)
+
+
+class DataDirInUse(BootFailed):
+    """Another broker has the data directory."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"data directory {path} is in use by another broker", EXIT_IN_USE)
+
+
+class DataFromNewerVersion(BootFailed):
+    """The data directory was written by a version that this one does not understand."""
+
+    def __init__(self, path: Path, version: str) -> None:
+        super().__init__(
+            f"{path} has version {version}; this version understands up to {META_PROPERTIES_VERSION}",
+            EXIT_NEWER_VERSION,
+        )
+
+
+def random_uuid() -> str:
+    """Return a random id in Kafka's text form: 22 characters, never beginning with a dash."""
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not text.startswith("-"):
+            return text
+
+
+def prepare_data_dir(path: Path, node_id: int) -> str:
+    """Make the data directory usable and return its cluster id, a new one if it has none.
+
+    Raises DataFromNewerVersion, or BootFailed when it belongs to another node or cannot be written.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        properties = _read_properties(path / META_PROPERTIES_FILE)
+        _check(path, properties, node_id)
+        complete = {
+            "cluster.id": properties.get("cluster.id") or random_uuid(),
+            "directory.id": properties.get("directory.id") or random_uuid(),
+            "node.id": str(node_id),
+            "version": str(META_PROPERTIES_VERSION),
+        }
+        if complete != properties:
+            lines = "".join(f"{name}={value}\n" for name, value in complete.items())
+            replace_file(path / META_PROPERTIES_FILE, lines)
+        _remove_doomed(path)
+    except OSError as error:
+        raise BootFailed(f"data directory {path} cannot be used: {error}") from error
+    return complete["cluster.id"]
+
+
+def _read_properties(path: Path) -> dict[str, str]:
+    try:
+        lines = path.read_text().splitlines()
+    except FileNotFoundError:
+        return {}
+    pairs = (line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+    return {name.strip(): value.strip() for name, value in pairs}
+
+
+def _check(path: Path, properties: dict[str, str], node_id: int) -> None:
+    version = properties.get("version", str(META_PROPERTIES_VERSION))
+    if not version.isdecimal() or int(version) > META_PROPERTIES_VERSION:
+        raise DataFromNewerVersion(path / META_PROPERTIES_FILE, version)
+    stored = properties.get("node.id", properties.get("broker.id", str(node_id)))
+    if stored != str(node_id):
+        raise BootFailed(f"data directory {path} belongs to node {stored}; this broker is node {node_id}")
+
+
+def _remove_doomed(path: Path) -> None:
+    """Finish the removal of partitions that was cut short."""
+    for entry in path.iterdir():
+        if entry.name.endswith(DELETE_SUFFIX) and entry.is_dir():
+            _log.info("Removing %s, left over from a deletion", entry)
+            shutil.rmtree(entry)
+
+
+def lock_data_dir(path: Path) -> int:
+    """Return the descriptor that holds the directory for this process; it holds it until it is closed.
+
+    Not shared with children: a lock of this kind belongs to the process that took it. Raises DataDirInUse.
+    """
+    fd = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(fd)
+        raise DataDirInUse(path) from error
+    return fd
+
+
+def take_clean_shutdown_mark(path: Path) -> bool:
+    """Return whether the last run ended in order, and forget it: from now on a crash leaves no mark."""
+    mark = path / CLEAN_SHUTDOWN_FILE
+    was_clean = mark.exists()
+    remove_if_there(mark)
+    return was_clean
+
+
+def write_clean_shutdown_mark(path: Path) -> None:
+    """Say that every log was closed in order."""
+    replace_file(path / CLEAN_SHUTDOWN_FILE, json.dumps({"version": 0, "brokerEpoch": -1}))

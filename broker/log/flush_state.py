@@ -1,0 +1,104 @@
+"""What of a partition is not durable yet, and when it should be (`flush.messages`, `flush.ms`).
+
+Up to `recovery_point` the log and its indexes are on the disk, so a start of the broker need not check them. Without
+either setting the kernel writes back in its own time, as with Kafka; segments that were rolled are made durable a
+while later, when that costs next to nothing. Only the owner of the partition uses this.
+"""
+
+import os
+from pathlib import Path
+
+from broker.log.segment_files import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    segment_file,
+    sync_directory,
+)
+
+#: What Kafka takes for "never" in flush.messages and flush.ms.
+NEVER = 2**63 - 1
+
+#: By then the kernel has written a rolled segment back by itself.
+ROLLED_FLUSH_DELAY_NS = 60 * 1_000_000_000
+
+_NS_PER_MS = 1_000_000
+
+
+class FlushState:
+    """One partition's. `recovery_point` moves only when data, indexes and directory are all durable."""
+
+    __slots__ = (
+        "_directory",
+        "_rolled",
+        "_synced_offset",
+        "due_ns",
+        "flush_messages",
+        "flush_ms",
+        "recovery_point",
+    )
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.flush_messages = NEVER
+        self.flush_ms = NEVER
+        self.recovery_point = 0
+        self.due_ns: int | None = None
+        self._synced_offset = 0
+        self._rolled: list[int] = []
+
+    def reset(self, recovery_point: int, rolled: list[int], now_ns: int) -> None:
+        """Begin with what is known to be durable and the segments, all but the last, that may not be."""
+        self.recovery_point = self._synced_offset = recovery_point
+        self._rolled = []
+        self.due_ns = None
+        for base_offset in rolled:
+            self.note_roll(base_offset, now_ns)
+
+    def is_due_at(self, end_offset: int) -> bool:
+        """Whether flush.messages asks for the data to be durable before `end_offset` is acknowledged."""
+        return end_offset - self._synced_offset >= self.flush_messages
+
+    def note_commit(self, now_ns: int) -> None:
+        """Note that something is written and not durable: flush.ms counts from the first such moment."""
+        if self.due_ns is None and self.flush_ms != NEVER:
+            self.due_ns = now_ns + self.flush_ms * _NS_PER_MS
+
+    def note_roll(self, base_offset: int, now_ns: int) -> None:
+        """Remember that the segment at `base_offset` is complete and not durable."""
+        self._rolled.append(base_offset)
+        if self.due_ns is None:
+            self.due_ns = now_ns + ROLLED_FLUSH_DELAY_NS
+
+    def sync_data(self, fd: int, end_offset: int, now_ns: int) -> None:
+        """Make everything below `end_offset` durable, `fd` being the active segment's file. Raises OSError."""
+        for base_offset in self._rolled:
+            self._sync(base_offset, LOG_SUFFIX)
+        os.fdatasync(fd)
+        self._synced_offset = end_offset
+        # The indexes follow later: the recovery point moves when they do.
+        if self.due_ns is None:
+            self.due_ns = now_ns + ROLLED_FLUSH_DELAY_NS
+
+    def sync_rolled(self) -> None:
+        """Make rolled segments and their indexes durable. Raises OSError."""
+        for base_offset in self._rolled:
+            for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+                self._sync(base_offset, suffix)
+        self._rolled = []
+        sync_directory(self._directory)
+
+    def done(self, end_offset: int) -> None:
+        """Everything below `end_offset` is durable, indexes included."""
+        self.recovery_point = self._synced_offset = end_offset
+        self.due_ns = None
+
+    def _sync(self, base_offset: int, suffix: str) -> None:
+        try:
+            fd = os.open(segment_file(self._directory, base_offset, suffix), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return  # deleted since
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)

@@ -1,0 +1,106 @@
+"""A file of fixed-size, ascending entries: what the offset index and the time index have in common.
+
+The owner of a partition appends; any handler may search. Entries are read with `pread` and never mapped: a mapped
+file that is cut under a reader kills it. A reader may see entries beyond what is published, which is harmless: they
+belong to larger offsets than any that it looks for.
+"""
+
+import os
+import struct
+from pathlib import Path
+
+
+class IndexFile:
+    """Entries of one `struct` format, opened when first needed."""
+
+    __slots__ = ("_fd", "_pending", "entries", "entry", "path", "pending_entries", "writable")
+
+    def __init__(self, path: Path, entry: struct.Struct, *, writable: bool, existing: bool = True) -> None:
+        self.path = path
+        self.entry = entry
+        self.writable = writable
+        self._fd = -1
+        self._pending = bytearray()
+        self.pending_entries = 0
+        self.entries = self._count() if existing else 0
+
+    def _count(self) -> int:
+        try:
+            size_bytes = self.path.stat().st_size
+        except FileNotFoundError:
+            size_bytes = 0
+        return size_bytes // self.entry.size
+
+    def _open(self) -> int:
+        if self._fd < 0:
+            flags = os.O_RDWR | os.O_CREAT if self.writable else os.O_RDONLY
+            self._fd = os.open(self.path, flags | os.O_CLOEXEC, 0o644)
+        return self._fd
+
+    def create(self) -> None:
+        """Make the file exist and be empty, whatever was there."""
+        self.truncate(0)
+
+    def read(self, index: int) -> tuple[int, ...]:
+        """Return the fields of entry `index`, which must be one of those in the file."""
+        entry = self.entry
+        return entry.unpack(os.pread(self._open(), entry.size, index * entry.size))
+
+    def floor(self, field: int, target: int) -> int:
+        """Return the number of the last entry whose `field` is <= `target`, or -1."""
+        return self._search(field, target)[0]
+
+    def floor_entry(self, field: int, target: int) -> tuple[int, ...] | None:
+        """Return the fields of the last entry whose `field` is <= `target`, or None."""
+        return self._search(field, target)[1]
+
+    def _search(self, field: int, target: int) -> tuple[int, tuple[int, ...] | None]:
+        entry, size = self.entry, self.entry.size
+        low, high = 0, self.entries
+        found = None
+        fd = self._open() if high else -1
+        while low < high:
+            middle = (low + high) // 2
+            data = os.pread(fd, size, middle * size)
+            # Shorter: the owner cut the file after this reader counted its entries.
+            if len(data) == size and (fields := entry.unpack(data))[field] <= target:
+                low = middle + 1
+                found = fields
+            else:
+                high = middle
+        return low - 1, found
+
+    def stage(self, *fields: int) -> None:
+        """Add an entry that the next `write_pending` puts into the file."""
+        self._pending += self.entry.pack(*fields)
+        self.pending_entries += 1
+
+    def write_pending(self) -> None:
+        """Write what was staged. Raises OSError; the entries then stay staged and the file may be torn."""
+        if not self.pending_entries:
+            return
+        pending = self._pending
+        position = self.entries * self.entry.size
+        written = 0
+        while written < len(pending):
+            written += os.pwrite(self._open(), pending[written:], position + written)
+        self.entries += self.pending_entries
+        self.pending_entries = 0
+        self._pending = bytearray()
+
+    def truncate(self, entries: int) -> None:
+        """Keep the first `entries` entries and drop what is staged and any torn entry at the end."""
+        os.ftruncate(self._open(), entries * self.entry.size)
+        self.entries = entries
+        self.pending_entries = 0
+        self._pending = bytearray()
+
+    def sync(self) -> None:
+        """Make the entries durable."""
+        os.fsync(self._open())
+
+    def close(self) -> None:
+        """Let go of the file descriptor; the next use opens the file again."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1

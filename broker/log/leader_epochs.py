@@ -1,0 +1,89 @@
+"""The leader epochs of a partition: from which offset on each of them wrote (KIP-101, KIP-279, KIP-320).
+
+Kafka's `leader-epoch-checkpoint` file. The owner begins an epoch every time the broker starts; a replacement of a
+handler goes on with the one it finds. Readers answer OffsetForLeaderEpoch and ListOffsets from the file.
+"""
+
+from bisect import bisect_right
+from pathlib import Path
+
+from broker.log.checkpoints import CheckpointCorruptError, read_lines, write_lines
+
+FILE_NAME = "leader-epoch-checkpoint"
+
+UNDEFINED_EPOCH = -1
+UNDEFINED_OFFSET = -1
+
+
+class LeaderEpochs:
+    """(epoch, start offset) pairs, both strictly ascending."""
+
+    __slots__ = ("entries",)
+
+    def __init__(self, entries: list[tuple[int, int]] | None = None) -> None:
+        self.entries: list[tuple[int, int]] = entries or []
+
+    @property
+    def latest(self) -> int:
+        """The newest epoch, or -1."""
+        return self.entries[-1][0] if self.entries else UNDEFINED_EPOCH
+
+    def assign(self, epoch: int, start_offset: int) -> bool:
+        """Let `epoch` begin at `start_offset`; entries that contradict it go. Return whether anything changed."""
+        if self.entries and self.entries[-1][0] == epoch and self.entries[-1][1] <= start_offset:
+            return False
+        kept = [entry for entry in self.entries if entry[0] < epoch and entry[1] < start_offset]
+        self.entries = [*kept, (epoch, start_offset)]
+        return True
+
+    def cut_end(self, end_offset: int) -> bool:
+        """Drop the epochs that begin at `end_offset` or later. Return whether anything changed."""
+        kept = [entry for entry in self.entries if entry[1] < end_offset]
+        changed = len(kept) != len(self.entries)
+        self.entries = kept
+        return changed
+
+    def cut_start(self, start_offset: int) -> bool:
+        """Drop the epochs that end at or before `start_offset`. Return whether anything changed."""
+        covering = [entry for entry in self.entries if entry[1] <= start_offset]
+        if not covering or covering[-1][1] == start_offset == self.entries[0][1]:
+            return False
+        self.entries = [(covering[-1][0], start_offset), *self.entries[len(covering) :]]
+        return True
+
+    def epoch_for_offset(self, offset: int) -> int:
+        """Return the epoch that wrote `offset`, or -1 if it lies before the first."""
+        index = bisect_right(self.entries, offset, key=lambda entry: entry[1])
+        return self.entries[index - 1][0] if index else UNDEFINED_EPOCH
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """Return (the largest known epoch <= `epoch`, where it ends), as Kafka's OffsetForLeaderEpoch does.
+
+        (-1, -1) for an epoch that is not defined or newer than all; for one older than all, itself and where the
+        oldest begins.
+        """
+        if epoch == UNDEFINED_EPOCH or epoch > self.latest:
+            return UNDEFINED_EPOCH, UNDEFINED_OFFSET
+        if epoch == self.latest:
+            return epoch, log_end_offset
+        index = bisect_right(self.entries, epoch, key=lambda entry: entry[0])
+        return (self.entries[index - 1][0] if index else epoch), self.entries[index][1]
+
+
+def read_epochs(directory: Path) -> LeaderEpochs:
+    """Return the epochs of a partition directory; none if there is no file. Raises CheckpointCorruptError."""
+    path = directory / FILE_NAME
+    epochs = LeaderEpochs()
+    for line in read_lines(path):
+        try:
+            epoch, start_offset = line.split()
+            epochs.assign(int(epoch), int(start_offset))
+        except ValueError as error:
+            raise CheckpointCorruptError(f"{path}: malformed line {line!r}") from error
+    return epochs
+
+
+def write_epochs(directory: Path, epochs: LeaderEpochs, *, durable: bool = True) -> None:
+    """Replace the epochs of a partition directory."""
+    lines = [f"{epoch} {start_offset}" for epoch, start_offset in epochs.entries]
+    write_lines(directory / FILE_NAME, lines, durable=durable)

@@ -1,0 +1,205 @@
+"""The logs that one handler owns: opening, flushing, checkpointing and removing them.
+
+The checkpoint files of the data directory are shared by all handlers. Each puts its own partitions into them, under
+a file lock that a killed one lets go of; a checkpoint that is missing or old costs time at the next start, never
+records.
+"""
+
+import fcntl
+import logging
+import os
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeAlias
+
+from broker.clock import Clock
+from broker.log.checkpoints import (
+    HIGH_WATERMARK_FILE,
+    LOG_START_OFFSET_FILE,
+    RECOVERY_POINT_FILE,
+    CheckpointCorruptError,
+    read_offsets,
+    write_offsets,
+)
+from broker.log.partition_log import LogWriteFailed, PartitionLog, PartitionName
+from broker.log.partition_metadata import read_topic_id
+from broker.log.recovery import Checkpointed, PublishedEnd
+from broker.log.segment_files import DELETE_SUFFIX, remove_directory
+from broker.topic_config import LogConfig
+
+TopicPartition: TypeAlias = tuple[str, int]
+
+CHECKPOINT_INTERVAL_NS = 60 * 1_000_000_000
+EXPIRE_INTERVAL_NS = 600 * 1_000_000_000
+
+CHECKPOINT_LOCK_FILE = ".checkpoint-lock"
+
+_log = logging.getLogger(__name__)
+
+
+class LogManager:
+    """One handler's. `logs` are the open ones."""
+
+    __slots__ = (
+        "_checkpoint_due_ns",
+        "_clock",
+        "_data_dir",
+        "_expire_due_ns",
+        "_found",
+        "_producer_id_expiration_ms",
+        "_written",
+        "logs",
+    )
+
+    def __init__(self, data_dir: Path, clock: Clock, producer_id_expiration_ms: int) -> None:
+        self._data_dir = data_dir
+        self._clock = clock
+        self._producer_id_expiration_ms = producer_id_expiration_ms
+        self.logs: dict[TopicPartition, PartitionLog] = {}
+        # What the checkpoint files said when this handler started, until a log is opened with it.
+        self._found: dict[TopicPartition, Checkpointed] | None = None
+        self._written: dict[TopicPartition, tuple[int, int, int]] = {}
+        now_ns = clock.monotonic_ns()
+        self._checkpoint_due_ns = now_ns + CHECKPOINT_INTERVAL_NS
+        self._expire_due_ns = now_ns + EXPIRE_INTERVAL_NS
+
+    def open(self, name: PartitionName, config: LogConfig, published: PublishedEnd | None) -> PartitionLog:
+        """Open or create a log; `published` is what a killed predecessor left in shared memory, if there was one.
+
+        Raises LogDamaged or OSError; the partition is then offline.
+        """
+        directory = self._data_dir / name.directory_name
+        key = (name.topic, name.partition)
+        # A checkpoint of a removed topic of the same name says nothing about this one.
+        is_known = read_topic_id(directory) == name.topic_id
+        found = self._checkpointed().pop(key, Checkpointed()) if is_known else Checkpointed()
+        if published is not None:
+            published = published._replace(recovery_point=found.recovery_point)
+        log = PartitionLog.open(
+            directory, name, config, self._clock, published or found, self._producer_id_expiration_ms
+        )
+        self.logs[key] = log
+        return log
+
+    def delete(self, topic: str, partition: int) -> None:
+        """Remove a partition's log, open or not; that there is none is fine. Raises OSError."""
+        key = (topic, partition)
+        log = self.logs.pop(key, None)
+        self._checkpointed().pop(key, None)
+        self._written.pop(key, None)
+        directory = self._data_dir / f"{topic}-{partition}"
+        # First the checkpoints: a later topic of this name must not inherit them.
+        self._merge_checkpoints(removed={key})
+        if log is not None:
+            log.delete()
+        elif directory.exists():
+            remove_directory(directory)
+
+    def flush_due(self) -> int | None:
+        """Return the earliest monotonic time at which a log wants to be flushed, or None."""
+        return min((due for log in self.logs.values() if (due := log.flush_due_ns()) is not None), default=None)
+
+    def tick(self) -> None:
+        """Do what is due: flush logs, write checkpoints, forget idle producers."""
+        now_ns = self._clock.monotonic_ns()
+        for log in self.logs.values():
+            due_ns = log.flush_due_ns()
+            if due_ns is not None and due_ns <= now_ns:
+                _flush(log)
+        if now_ns >= self._checkpoint_due_ns:
+            self._checkpoint_due_ns = now_ns + CHECKPOINT_INTERVAL_NS
+            self.checkpoint()
+        if now_ns >= self._expire_due_ns:
+            self._expire_due_ns = now_ns + EXPIRE_INTERVAL_NS
+            for log in self.logs.values():
+                log.expire_producers()
+
+    def checkpoint(self) -> None:
+        """Put recovery points, log starts and log ends into the checkpoint files, if any of them changed."""
+        offsets = {
+            key: (log.recovery_point, log.log_start_offset, log.log_end_offset) for key, log in self.logs.items()
+        }
+        if offsets != self._written:
+            try:
+                self._merge_checkpoints(changed=offsets)
+            except OSError as error:
+                _log.warning("No checkpoint in %s: %s", self._data_dir, error)
+            else:
+                self._written = offsets
+
+    def close(self, *, clean: bool = True) -> None:
+        """Close every log; `clean` makes all of it durable and says so in the checkpoints."""
+        for log in self.logs.values():
+            try:
+                log.close(clean=clean)
+            except (OSError, LogWriteFailed) as error:
+                _log.error("%s: not closed cleanly: %s", log.directory, error)
+        if clean:
+            self.checkpoint()
+        self.logs = {}
+
+    # ---- checkpoint files ----------------------------------------------------------------------------------------
+
+    def _checkpointed(self) -> dict[TopicPartition, Checkpointed]:
+        if self._found is None:
+            recovery_points = _read_or_nothing(self._data_dir / RECOVERY_POINT_FILE)
+            starts = _read_or_nothing(self._data_dir / LOG_START_OFFSET_FILE)
+            self._found = {
+                key: Checkpointed(recovery_points.get(key, 0), starts.get(key, 0))
+                for key in recovery_points.keys() | starts.keys()
+            }
+        return self._found
+
+    def _merge_checkpoints(
+        self,
+        changed: Mapping[TopicPartition, tuple[int, int, int]] | None = None,
+        removed: Collection[TopicPartition] = (),
+    ) -> None:
+        """Change this handler's lines of the checkpoint files. Raises OSError."""
+        files = (RECOVERY_POINT_FILE, LOG_START_OFFSET_FILE, HIGH_WATERMARK_FILE)
+        with _file_lock(self._data_dir / CHECKPOINT_LOCK_FILE):
+            for number, file_name in enumerate(files):
+                path = self._data_dir / file_name
+                before = _read_or_nothing(path)
+                after = {key: offset for key, offset in before.items() if key not in removed}
+                after.update({key: offsets[number] for key, offsets in (changed or {}).items()})
+                if after != before:
+                    write_offsets(path, after)
+
+
+def orphan_directories(data_dir: Path, known_topic_ids: Collection[bytes]) -> list[Path]:
+    """Return the partition directories whose topic no one knows; they are reported and left alone."""
+    orphans = []
+    for entry in sorted(data_dir.iterdir()):
+        if entry.is_dir() and not entry.name.endswith(DELETE_SUFFIX):
+            topic_id = read_topic_id(entry)
+            if topic_id is not None and topic_id not in known_topic_ids:
+                orphans.append(entry)
+    return orphans
+
+
+def _flush(log: PartitionLog) -> None:
+    try:
+        log.flush()
+    except LogWriteFailed as error:
+        _log.error("%s: offline: %s", log.directory, error)
+
+
+def _read_or_nothing(path: Path) -> dict[TopicPartition, int]:
+    try:
+        return read_offsets(path)
+    except CheckpointCorruptError as error:
+        _log.warning("Ignoring a checkpoint: %s", error)
+        return {}
+
+
+@contextmanager
+def _file_lock(path: Path) -> Iterator[None]:
+    """Hold an exclusive lock among the handlers. Nobody holds it for longer than it takes to write three small files."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)

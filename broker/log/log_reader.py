@@ -1,0 +1,184 @@
+"""Finding records in the files of a partition. Any handler reads any partition; the owner is not asked.
+
+A reader is told the published end and looks at nothing beyond it. It keeps no file open and reads no record: a
+fetch is answered with a place in a file, which the processor sends from. It remembers where the last slices ended,
+so a consumer that follows the log is answered without a system call.
+"""
+
+import os
+from bisect import bisect_right
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+from broker.log.leader_epochs import FILE_NAME, LeaderEpochs, read_epochs
+from broker.log.segment_files import LOG_SUFFIX, offsets_of, segment_file
+from broker.log.segment_walk import SegmentWalk
+from broker.log.timestamp_search import SegmentSpan, TimestampOffset, first_at_or_after, largest
+
+#: (log end offset, base offset of the last segment, position of the end in it), as published.
+End: TypeAlias = tuple[int, int, int]
+
+#: How many places are remembered: more than the consumers that usually follow one partition.
+REMEMBERED_PLACES = 32
+
+
+class FileSlice(NamedTuple):
+    """Whole batches in one segment file, from the one that holds the offset asked for. `length` 0: nothing there.
+
+    `next_offset` follows the last record of the slice. `inode` says
+    which file was looked at.
+    """
+
+    path: bytes
+    inode: int
+    position: int
+    length: int
+    next_offset: int
+
+
+class SegmentFile(NamedTuple):
+    """A segment file as the processor needs it."""
+
+    path: bytes
+    inode: int
+
+
+class LogReader:
+    """Reads one partition directory."""
+
+    __slots__ = ("_bases", "_epochs", "_epochs_seen", "_files", "_places", "directory")
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._bases: list[int] = []
+        self._files: dict[int, SegmentFile] = {}
+        # Offset -> (base offset of its segment, position of its batch), for offsets that slices ended before.
+        self._places: dict[int, tuple[int, int]] = {}
+        self._epochs = LeaderEpochs()
+        self._epochs_seen = (0, 0, 0)
+
+    def locate(self, offset: int, end: End, max_bytes: int, *, min_one_batch: bool = True) -> FileSlice | None:
+        """Return up to `max_bytes` of whole batches from the one that holds `offset`. HOT when it follows the log.
+
+        All of them lie in one segment and below `end`. A first batch larger than `max_bytes` is returned all the
+        same if `min_one_batch`. None: `offset` is beyond the end or below the oldest segment (OFFSET_OUT_OF_RANGE).
+        """
+        end_offset, end_base, end_position = end
+        place = self._places.get(offset)
+        if place is not None and place[0] == end_base:
+            position = place[1]
+            length = end_position - position
+            if 0 < length <= max_bytes:
+                self._remember(end_offset, end_base, end_position)
+                path, inode = self._files[end_base]
+                return FileSlice(path, inode, position, length, end_offset)
+        if offset >= end_offset:
+            return FileSlice(b"", 0, 0, 0, end_offset) if offset == end_offset else None
+        for _ in range(2):
+            try:
+                return self._search(offset, end, max_bytes, min_one_batch)
+            except FileNotFoundError:
+                # Retention was faster: what is left is listed anew, and the offset is in it or out of range.
+                self.forget()
+        return None
+
+    def forget(self) -> None:
+        """Forget what is known of the files."""
+        self._bases = []
+        self._files = {}
+        self._places = {}
+
+    def _remember(self, offset: int, base_offset: int, position: int) -> None:
+        places = self._places
+        places[offset] = (base_offset, position)
+        if len(places) > REMEMBERED_PLACES:
+            del places[next(iter(places))]
+
+    def _bases_up_to(self, end_base: int) -> list[int]:
+        """Return the base offsets of the published segments. One beyond `end_base` may come and go."""
+        bases = self._bases
+        if not bases or bases[-1] < end_base:
+            bases = self._bases = offsets_of(self.directory, LOG_SUFFIX)
+        return bases[: bisect_right(bases, end_base)]
+
+    def _segment_file(self, base_offset: int) -> SegmentFile:
+        """Return the file of a published segment, which stays the same one until it is removed."""
+        known = self._files.get(base_offset)
+        if known is None:
+            path = segment_file(self.directory, base_offset, LOG_SUFFIX)
+            known = self._files[base_offset] = SegmentFile(os.fsencode(path), path.stat().st_ino)
+        return known
+
+    def _search(self, offset: int, end: End, max_bytes: int, min_one_batch: bool) -> FileSlice | None:
+        """Find `offset`, which is below the end, and the slice from there on. Raises FileNotFoundError."""
+        end_offset, end_base, end_position = end
+        known_base, known_position = self._places.get(offset, (-1, -1))
+        bases = self._bases_up_to(end_base)
+        first = bisect_right(bases, offset if known_base < 0 else known_base) - 1
+        if first < 0:
+            return None
+        for number in range(first, len(bases)):
+            base_offset = bases[number]
+            path, inode = self._segment_file(base_offset)
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                is_last = base_offset == end_base
+                walk = SegmentWalk(self.directory, base_offset, fd, end_position if is_last else os.fstat(fd).st_size)
+                batch = walk.batch_with(offset, known_position if base_offset == known_base else -1)
+                if batch is None:
+                    continue
+                if batch.size_bytes > max_bytes and not min_one_batch:
+                    return FileSlice(b"", 0, 0, 0, offset)
+                length, next_offset = walk.whole_batches(batch, max_bytes, end_offset if is_last else bases[number + 1])
+            finally:
+                os.close(fd)
+            self._remember(next_offset, base_offset, batch.position + length)
+            return FileSlice(path, inode, batch.position, length, next_offset)
+        return FileSlice(b"", 0, 0, 0, end_offset)
+
+    def offset_for_timestamp(self, timestamp_ms: int, start_offset: int, end: End) -> TimestampOffset | None:
+        """Return the first record in [start_offset, end) with this timestamp or a later one, or None.
+
+        Raises ApiError when the batch that should hold it cannot be read.
+        """
+        for _ in range(2):
+            try:
+                return first_at_or_after(self.directory, self._spans(end), timestamp_ms, start_offset)
+            except FileNotFoundError:
+                self.forget()
+        return None
+
+    def max_timestamp(self, start_offset: int, end: End) -> TimestampOffset | None:
+        """Return the first of the records with the largest timestamp, or None if no record has one (KIP-734)."""
+        for _ in range(2):
+            try:
+                return largest(self.directory, self._spans(end), start_offset)
+            except FileNotFoundError:
+                self.forget()
+        return None
+
+    def _spans(self, end: End) -> list[SegmentSpan]:
+        end_offset, end_base, end_position = end
+        bases = self._bases_up_to(end_base)
+        spans = [SegmentSpan(base, following, None) for base, following in pairwise(bases)]
+        return [*spans, SegmentSpan(end_base, end_offset, end_position)]
+
+    def epoch_for_offset(self, offset: int) -> int:
+        """Return the leader epoch that wrote `offset`, or -1."""
+        return self._leader_epochs().epoch_for_offset(offset)
+
+    def epoch_end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """Return (epoch, end offset) as OffsetForLeaderEpoch answers; (-1, -1) when not known (KIP-320)."""
+        return self._leader_epochs().end_offset_for(epoch, log_end_offset)
+
+    def _leader_epochs(self) -> LeaderEpochs:
+        try:
+            status = (self.directory / FILE_NAME).stat()
+        except FileNotFoundError:
+            return LeaderEpochs()
+        seen = (status.st_ino, status.st_mtime_ns, status.st_size)
+        if seen != self._epochs_seen:
+            self._epochs = read_epochs(self.directory)
+            self._epochs_seen = seen
+        return self._epochs

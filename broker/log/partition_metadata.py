@@ -1,0 +1,29 @@
+"""The `partition.metadata` file: which topic, by id, a partition directory belongs to (KIP-516)."""
+
+import base64
+from pathlib import Path
+
+from broker.log.checkpoints import replace_file
+
+FILE_NAME = "partition.metadata"
+VERSION = 0
+
+
+def read_topic_id(directory: Path) -> bytes | None:
+    """Return the topic id (16 bytes) that the directory belongs to; None if it does not say, or not legibly."""
+    try:
+        lines = (directory / FILE_NAME).read_text().splitlines()
+    except FileNotFoundError:
+        return None
+    fields = dict(line.split(": ", 1) for line in lines if ": " in line)
+    try:
+        topic_id = base64.urlsafe_b64decode(fields.get("topic_id", "") + "==")
+    except ValueError:
+        return None
+    return topic_id if len(topic_id) == 16 else None
+
+
+def write_topic_id(directory: Path, topic_id: bytes) -> None:
+    """Say which topic the directory belongs to."""
+    text = base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
+    replace_file(directory / FILE_NAME, f"version: {VERSION}\ntopic_id: {text}", durable=False)

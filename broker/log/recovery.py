@@ -1,0 +1,265 @@
+"""Making the files of a partition true again when its log is opened. Runs in the owner, before anything is appended.
+
+Two cases. A *replacement* of a killed handler is told the published end, which is the truth: whatever lies beyond it
+was never acknowledged, so it goes - bytes of the last segment, index entries, a half-made next segment, newer
+snapshots. A *start of the broker* has only checkpoints: below the recovery point the files are durable, from there
+on every batch must prove its checksum, and the log ends before the first that cannot.
+
+Either way producer state is then the newest snapshot at or below the end plus a walk over the headers behind it,
+so it holds exactly the batches that stand.
+"""
+
+import logging
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from broker.errors import RotundaError
+from broker.log.log_segment import LogSegment
+from broker.log.offset_index import OffsetIndex
+from broker.log.producer_snapshot import SnapshotFiles
+from broker.log.producer_state import ProducerState
+from broker.log.segment_files import (
+    INDEX_SUFFIX,
+    LEFTOVER_SUFFIXES,
+    LOG_SUFFIX,
+    SEGMENT_SUFFIXES,
+    offsets_of,
+    remove_if_there,
+    remove_segment_files,
+    segment_file,
+)
+from broker.log.segment_scan import scan_headers, scan_verified
+from broker.protocol.records import BatchHeader
+
+_log = logging.getLogger(__name__)
+
+
+class PublishedEnd(NamedTuple):
+    """What a replacement finds in shared memory: where the log ends, in offsets and in the file."""
+
+    end_offset: int
+    segment_base: int
+    position: int
+    log_start_offset: int
+    recovery_point: int = 0
+
+
+class Checkpointed(NamedTuple):
+    """What a start of the broker finds in the checkpoint files."""
+
+    recovery_point: int = 0
+    log_start_offset: int = 0
+
+
+class SegmentInfo(NamedTuple):
+    """A segment and the size of its log file."""
+
+    base_offset: int
+    size_bytes: int
+
+
+class SegmentShape(NamedTuple):
+    """What the topic's configuration says about indexes."""
+
+    index_interval_bytes: int
+    segment_index_bytes: int
+
+
+class LoadedFiles(NamedTuple):
+    """A log whose files hold whole batches up to `end_offset` and nothing else."""
+
+    rolled: list[SegmentInfo]
+    active: LogSegment
+    end_offset: int
+    epoch_starts: list[tuple[int, int]]  # (leader epoch, first offset seen with it), as far as batches were looked at
+
+    def first_timestamp_ms(self) -> int:
+        """Return the largest timestamp of the first batch of the active segment, or -1."""
+        first = next(scan_headers(self.active.fileno(), 0, self.active.position), None)
+        return first[1].max_timestamp if first else -1
+
+
+class LogDamaged(RotundaError):  # noqa: N818  # said as it is
+    """The files of a partition contradict what is known to have been acknowledged; nobody should append to them."""
+
+
+def load_files(directory: Path, shape: SegmentShape, resume: PublishedEnd | Checkpointed) -> LoadedFiles:
+    """Bring the files of `directory` in order and return what stands. Raises LogDamaged, OSError."""
+    bases = _remove_leftovers(directory)
+    if isinstance(resume, PublishedEnd):
+        return _cut_to_published(directory, bases, shape, resume)
+    return _recover(directory, bases, shape, resume)
+
+
+def new_segment(directory: Path, base_offset: int, shape: SegmentShape, *, existing: bool = True) -> LogSegment:
+    """Return the segment object; one that is not `existing` has no files yet."""
+    return LogSegment(
+        directory,
+        base_offset,
+        index_interval_bytes=shape.index_interval_bytes,
+        segment_index_bytes=shape.segment_index_bytes,
+        existing=existing,
+    )
+
+
+def _remove_leftovers(directory: Path) -> list[int]:
+    """Remove the traces of steps cut short; return the base offsets of the segments."""
+    bases = offsets_of(directory, LOG_SUFFIX)
+    for name in os.listdir(directory):
+        if name.endswith(LEFTOVER_SUFFIXES):
+            remove_if_there(directory / name)
+    for suffix in SEGMENT_SUFFIXES[1:]:
+        for base_offset in set(offsets_of(directory, suffix)).difference(bases):
+            remove_if_there(segment_file(directory, base_offset, suffix))
+    return bases
+
+
+def _infos(directory: Path, bases: list[int]) -> list[SegmentInfo]:
+    return [SegmentInfo(base, segment_file(directory, base, LOG_SUFFIX).stat().st_size) for base in bases]
+
+
+def _create_first(directory: Path, base_offset: int, shape: SegmentShape) -> LoadedFiles:
+    segment = new_segment(directory, base_offset, shape, existing=False)
+    segment.create()
+    return LoadedFiles([], segment, base_offset, [])
+
+
+# ---- a replacement of a killed handler -------------------------------------------------------------------------
+
+
+def _cut_to_published(directory: Path, bases: list[int], shape: SegmentShape, published: PublishedEnd) -> LoadedFiles:
+    for base_offset in bases:
+        if base_offset > published.segment_base:
+            remove_segment_files(directory, base_offset)
+    kept = [base_offset for base_offset in bases if base_offset < published.segment_base]
+    if published.segment_base not in bases:
+        if published.position:
+            raise LogDamaged(f"{directory}: segment {published.segment_base} of the published end is gone")
+        return _create_first(directory, published.segment_base, shape)._replace(rolled=_infos(directory, kept))
+    segment = new_segment(directory, published.segment_base, shape)
+    size = os.fstat(segment.fileno()).st_size
+    if size < published.position:
+        raise LogDamaged(f"{segment.path}: {size} bytes, but {published.position} were acknowledged")
+    segment.cut(published.position, published.end_offset)
+    epoch_starts = _note_from_last_index_entry(segment, published.position)
+    return LoadedFiles(_infos(directory, kept), segment, published.end_offset, epoch_starts)
+
+
+def _note_from_last_index_entry(segment: LogSegment, end: int) -> list[tuple[int, int]]:
+    """Place again the batches behind the last index entry, so that timestamps and indexes go on as they would have."""
+    last = segment.index.last()
+    start = last[1] if last else 0
+    segment.resume_at(start)
+    epoch_starts: list[tuple[int, int]] = []
+    for _, header in scan_headers(segment.fileno(), start, end):
+        _note(segment, header, epoch_starts)
+    if segment.staged_position != end:
+        raise LogDamaged(f"{segment.path}: no batch at {segment.staged_position}, but {end} bytes were acknowledged")
+    segment.position = end
+    segment.write_index_entries()
+    return epoch_starts
+
+
+def _note(segment: LogSegment, header: BatchHeader, epoch_starts: list[tuple[int, int]]) -> None:
+    segment.note_batch(header.size_bytes, header.last_offset, header.max_timestamp)
+    if not epoch_starts or epoch_starts[-1][0] < header.leader_epoch:
+        epoch_starts.append((header.leader_epoch, header.base_offset))
+
+
+# ---- a start of the broker ---------------------------------------------------------------------------------------
+
+
+def _recover(directory: Path, bases: list[int], shape: SegmentShape, resume: Checkpointed) -> LoadedFiles:
+    if not bases:
+        return _create_first(directory, resume.log_start_offset, shape)
+    epoch_starts: list[tuple[int, int]] = []
+    for number, base_offset in enumerate(bases):
+        is_last = number == len(bases) - 1
+        if not is_last and bases[number + 1] <= resume.recovery_point and _has_index(directory, base_offset):
+            continue
+        segment = new_segment(directory, base_offset, shape)
+        end_offset, whole = _recover_segment(segment, resume.recovery_point, epoch_starts)
+        if not whole:
+            _log.warning("%s: cut to offset %d at byte %d", segment.path, end_offset, segment.position)
+            for later in bases[number + 1 :]:
+                remove_segment_files(directory, later)
+            bases = bases[: number + 1]
+            is_last = True
+        if is_last:
+            break
+        segment.become_inactive()
+    if end_offset < resume.log_start_offset:
+        for base_offset in bases:
+            remove_segment_files(directory, base_offset)
+        segment.close()
+        return _create_first(directory, resume.log_start_offset, shape)
+    return LoadedFiles(_infos(directory, bases[:-1]), segment, end_offset, epoch_starts)
+
+
+def _has_index(directory: Path, base_offset: int) -> bool:
+    return segment_file(directory, base_offset, INDEX_SUFFIX).exists()
+
+
+def _recover_segment(segment: LogSegment, recovery_point: int, epoch_starts: list[tuple[int, int]]) -> tuple[int, bool]:
+    """Cut a segment after its last whole batch and complete its indexes.
+
+    Returns (offset after that batch, whether nothing had to be cut).
+    """
+    size = os.fstat(segment.fileno()).st_size
+    start = _trusted_start(segment, recovery_point, size)
+    next_offset = segment.base_offset
+    for _, header in scan_verified(segment.fileno(), start, size):
+        if header.base_offset < next_offset:
+            break
+        _note(segment, header, epoch_starts)
+        next_offset = header.last_offset + 1
+    segment.position = segment.staged_position
+    segment.write_index_entries()
+    if segment.position != size:
+        os.ftruncate(segment.fileno(), segment.position)
+    return next_offset, segment.position == size
+
+
+def _trusted_start(segment: LogSegment, recovery_point: int, size: int) -> int:
+    """Cut the indexes to what is durable and agrees with the log; return where the checking has to begin."""
+    segment.index.cut(recovery_point, size)
+    segment.time_index.cut(recovery_point)
+    last = segment.index.last()
+    if last is not None:
+        last_offset, position = last
+        at_entry = next(scan_headers(segment.fileno(), position, size), None)
+        if at_entry is not None and at_entry[1].last_offset == last_offset:
+            segment.resume_at(position)
+            return position
+    segment.index.file.truncate(0)
+    segment.time_index.cut(segment.base_offset)
+    segment.resume_at(0)
+    return 0
+
+
+# ---- producer state ------------------------------------------------------------------------------------------------
+
+
+def load_producers(directory: Path, files: LoadedFiles, snapshots: SnapshotFiles) -> ProducerState:
+    """Return the producer state of exactly the batches below `files.end_offset`. Raises OSError."""
+    snapshot_offset, producers = snapshots.load(files.end_offset)
+    from_offset = -1 if snapshot_offset is None else snapshot_offset
+    infos = [*files.rolled, SegmentInfo(files.active.base_offset, files.active.position)]
+    for number, info in enumerate(infos):
+        end_offset = infos[number + 1].base_offset if number + 1 < len(infos) else files.end_offset
+        if end_offset > from_offset:
+            _replay_segment(directory, info, from_offset, producers)
+    return producers
+
+
+def _replay_segment(directory: Path, info: SegmentInfo, from_offset: int, producers: ProducerState) -> None:
+    index = OffsetIndex(directory, info.base_offset, writable=False)
+    fd = os.open(segment_file(directory, info.base_offset, LOG_SUFFIX), os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        for _, header in scan_headers(fd, index.lookup(from_offset), info.size_bytes):
+            if header.base_offset >= from_offset:
+                producers.replay(header)
+    finally:
+        index.file.close()
+        os.close(fd)

@@ -1,0 +1,74 @@
+"""Walking the batches of a log file, by reading and never by mapping: a bad disk is then an OSError and no signal.
+
+Used by the owner (recovery, replay of producer state) and by readers (from an index entry to the batch wanted).
+"""
+
+import os
+from collections.abc import Iterator
+
+from broker.protocol.records import (
+    BATCH_HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    BatchHeader,
+    batch_headers,
+    crc_ok,
+    read_header,
+)
+
+#: How much is read at a time when only headers matter, and when every byte does.
+HEADER_CHUNK_BYTES = 64 * 1024
+VERIFY_CHUNK_BYTES = 4 * 1024 * 1024
+
+
+def scan_headers(
+    fd: int, position: int, end: int, chunk_bytes: int = HEADER_CHUNK_BYTES
+) -> Iterator[tuple[int, BatchHeader]]:
+    """Yield (position, header) of the whole batches in [position, end) of a file, whatever their checksums.
+
+    Stops before a batch that is torn or nonsensical. The bodies are not looked at and mostly not even read.
+    """
+    while end - position >= BATCH_HEADER_BYTES:
+        chunk = os.pread(fd, min(chunk_bytes, end - position), position)
+        start = 0
+        while (header := read_header(chunk, start)) is not None:
+            size = header.batch_length + LOG_OVERHEAD_BYTES
+            if header.magic != MAGIC or size < BATCH_HEADER_BYTES or position + start + size > end:
+                return
+            yield position + start, header
+            start += size
+        if not start:
+            return
+        position += start
+
+
+def scan_verified(fd: int, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+    """Yield (position, header) of the whole batches in [position, end) whose checksums are right.
+
+    Stops before the first batch that is torn, nonsensical or corrupt.
+    """
+    chunk_bytes = VERIFY_CHUNK_BYTES
+    while end - position >= BATCH_HEADER_BYTES:
+        chunk = memoryview(os.pread(fd, min(chunk_bytes, end - position), position))
+        start = 0
+        for batch_position, header in batch_headers(chunk):
+            size = header.batch_length + LOG_OVERHEAD_BYTES
+            if not crc_ok(chunk[batch_position : batch_position + size], header):
+                return
+            yield position + batch_position, header
+            start = batch_position + size
+        if not start:
+            chunk_bytes = _size_of_first(chunk)
+            if chunk_bytes <= len(chunk) or position + chunk_bytes > end:
+                return
+            continue
+        position += start
+        chunk_bytes = VERIFY_CHUNK_BYTES
+
+
+def _size_of_first(chunk: memoryview) -> int:
+    """Return the size that the batch at the start of `chunk` claims, or 0 if it is no batch."""
+    header = read_header(chunk)
+    if header is None or header.magic != MAGIC:
+        return 0
+    return header.batch_length + LOG_OVERHEAD_BYTES

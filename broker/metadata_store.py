@@ -1,0 +1,336 @@
+"""The cluster's metadata on disk: topics, partitions and their rows, settings, in one SQLite file.
+
+The controller process is the only writer (``MetadataStore``); every other process reads what changed since it
+last looked (``MetadataReader``). WAL mode lets both go on at once: a reader sees whole changes only, and
+never holds the writer up. Each change carries the next number of one counter, which is what the processes
+compare to know whether they are up to date. Knows nothing of Kafka's rules: whoever calls has checked them.
+
+A deleted topic stays as a *tombstone* until the owners of its partitions have let go of their rows in the
+shared partition table; the rows of a tombstone are taken, so that nobody else is given them. When tombstones
+are dropped, ``floor`` moves up to the last one: a reader that had not seen it must read everything afresh.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from broker.errors import ApiError, BootFailed
+from broker.protocol.error_codes import ErrorCode
+
+FORMAT = 1
+FILE_NAME = "rotunda-metadata.sqlite3"
+
+EXIT_DATA_FROM_NEWER_VERSION = 5
+
+#: How long a statement waits for another connection's recovery of the WAL; nothing else locks a reader out.
+BUSY_TIMEOUT_S = 2.0
+
+_SCHEMA = """
+CREATE TABLE state (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE topics (
+    topic_id BLOB PRIMARY KEY, name TEXT NOT NULL, deleted INTEGER NOT NULL, change INTEGER NOT NULL,
+    configs TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX topics_by_change ON topics (change);
+CREATE UNIQUE INDEX live_topics_by_name ON topics (name) WHERE NOT deleted;
+CREATE TABLE partitions (table_row INTEGER PRIMARY KEY, topic_id BLOB NOT NULL, partition INTEGER NOT NULL);
+CREATE UNIQUE INDEX partitions_by_topic ON partitions (topic_id, partition);
+CREATE TABLE broker_configs (
+    broker TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (broker, name)
+) WITHOUT ROWID;
+"""
+
+_LAST_SPENT_TOMBSTONE = (
+    "SELECT MAX(change) FROM topics WHERE deleted AND topic_id NOT IN (SELECT topic_id FROM partitions)"
+)
+_DROP_SPENT_TOMBSTONES = (
+    "DELETE FROM topics WHERE deleted AND topic_id NOT IN (SELECT topic_id FROM partitions)"
+)
+
+_INITIAL_STATE = (("format", FORMAT), ("change", 0), ("floor", 0), ("next_producer_id", 0))
+
+
+class TopicRecord(NamedTuple):
+    """A topic as stored. ``rows`` holds (partition, row in the partition table), in order of partitions."""
+
+    topic_id: bytes
+    name: str
+    deleted: bool
+    configs: dict[str, str]
+    rows: tuple[tuple[int, int], ...]
+
+
+class MetadataDelta(NamedTuple):
+    """What a reader is told. ``complete``: these are all topics there are, not only the changed ones.
+
+    ``broker_configs`` maps a broker id as text ("" for the default of all brokers) to that broker's settings.
+    """
+
+    version: int
+    complete: bool
+    topics: list[TopicRecord]
+    broker_configs: dict[str, dict[str, str]]
+
+
+class Transaction:
+    """The statements of one change. Everything done through it becomes visible at once, or not at all."""
+
+    def __init__(self, connection: sqlite3.Connection, change: int) -> None:
+        self._connection = connection
+        self.change = change
+
+    def insert_topic(
+        self, topic_id: bytes, name: str, rows: Sequence[int], configs: Mapping[str, str]
+    ) -> None:
+        """Add a topic whose partition i takes ``rows[i]``."""
+        self._connection.execute(
+            "INSERT INTO topics VALUES (?, ?, 0, ?, ?)", (topic_id, name, self.change, _encode(configs))
+        )
+        self._insert_partitions(topic_id, 0, rows)
+
+    def add_partitions(self, topic_id: bytes, first_partition: int, rows: Sequence[int]) -> None:
+        """Add partitions from ``first_partition`` on, each with its row."""
+        self._insert_partitions(topic_id, first_partition, rows)
+        self._connection.execute("UPDATE topics SET change = ? WHERE topic_id = ?", (self.change, topic_id))
+
+    def set_topic_configs(self, topic_id: bytes, configs: Mapping[str, str]) -> None:
+        """Replace all settings of a topic."""
+        self._connection.execute(
+            "UPDATE topics SET change = ?, configs = ? WHERE topic_id = ?",
+            (self.change, _encode(configs), topic_id),
+        )
+
+    def delete_topic(self, topic_id: bytes) -> None:
+        """Turn a topic into a tombstone; its rows stay taken."""
+        self._connection.execute(
+            "UPDATE topics SET change = ?, deleted = 1 WHERE topic_id = ?", (self.change, topic_id)
+        )
+
+    def set_broker_configs(self, broker: str, configs: Mapping[str, str]) -> None:
+        """Replace all settings of a broker (its id as text, or "" for the default of all brokers)."""
+        self._connection.execute("DELETE FROM broker_configs WHERE broker = ?", (broker,))
+        rows = [(broker, name, value) for name, value in configs.items()]
+        self._connection.executemany("INSERT INTO broker_configs VALUES (?, ?, ?)", rows)
+
+    def release_rows(self, rows: Iterable[int]) -> None:
+        """Forget rows of tombstones, and every tombstone that holds none any more."""
+        self._connection.executemany("DELETE FROM partitions WHERE table_row = ?", [(row,) for row in rows])
+        dropped = self._connection.execute(_LAST_SPENT_TOMBSTONE).fetchone()[0]
+        if dropped is not None:
+            self._connection.execute(_DROP_SPENT_TOMBSTONES)
+            self._connection.execute(
+                "UPDATE state SET value = MAX(value, ?) WHERE name = 'floor'", (dropped,)
+            )
+
+    def _insert_partitions(self, topic_id: bytes, first_partition: int, rows: Sequence[int]) -> None:
+        partitions = [(row, topic_id, first_partition + index) for index, row in enumerate(rows)]
+        self._connection.executemany("INSERT INTO partitions VALUES (?, ?, ?)", partitions)
+
+
+class MetadataStore:
+    """The writing connection. One process has it at a time: the controller."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    @classmethod
+    def open(cls, path: Path, *, ephemeral: bool = False) -> MetadataStore:
+        """Open the file, making it if it is not there. ``ephemeral`` data is not forced to disk.
+
+        Raises BootFailed when the file is from a newer version, damaged or cannot be written.
+        """
+        try:
+            connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute(f"PRAGMA synchronous = {'OFF' if ephemeral else 'FULL'}")
+            _ensure_schema(connection)
+            stored = _state(connection, "format")
+        except sqlite3.Error as error:
+            raise BootFailed(f"cannot open the metadata file {path}: {error}") from error
+        if stored > FORMAT:
+            connection.close()
+            raise BootFailed(
+                f"{path} was written by a newer version (format {stored}, this version reads up to {FORMAT})",
+                EXIT_DATA_FROM_NEWER_VERSION,
+            )
+        return cls(connection)
+
+    @property
+    def change(self) -> int:
+        """Number of the last committed change; 0 in a new file."""
+        return _state(self._connection, "change")
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """Yield the transaction of the next change and commit it at the end; any exception undoes all of it.
+
+        Raises ApiError(KAFKA_STORAGE_ERROR) when the file cannot be written.
+        """
+        with self._committing():
+            change = _state(self._connection, "change") + 1
+            yield Transaction(self._connection, change)
+            self._connection.execute("UPDATE state SET value = ? WHERE name = 'change'", (change,))
+
+    def reserve_producer_ids(self, count: int) -> int:
+        """Return the first of ``count`` producer ids that were never handed out and are now reserved."""
+        with self._committing():
+            first = _state(self._connection, "next_producer_id")
+            self._connection.execute(
+                "UPDATE state SET value = ? WHERE name = 'next_producer_id'", (first + count,)
+            )
+        return first
+
+    def taken_rows(self) -> list[tuple[int, bool]]:
+        """Return every row that is taken, with whether its topic is a tombstone, in order of rows."""
+        query = "SELECT table_row, deleted FROM partitions JOIN topics USING (topic_id) ORDER BY table_row"
+        return [(row, bool(deleted)) for row, deleted in self._connection.execute(query)]
+
+    def renumber_rows(self) -> None:
+        """Give the partitions the rows 0, 1, ... Only while no other process runs: they know the old rows."""
+        with self._committing():
+            rows = [
+                row
+                for (row,) in self._connection.execute("SELECT table_row FROM partitions ORDER BY table_row")
+            ]
+            moves = [(new, old) for new, old in enumerate(rows) if new != old]
+            self._connection.executemany("UPDATE partitions SET table_row = ? WHERE table_row = ?", moves)
+
+    def close(self) -> None:
+        """Close the connection; the last one to close folds the WAL into the file."""
+        self._connection.close()
+
+    @contextmanager
+    def _committing(self) -> Iterator[None]:
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            yield
+            self._connection.execute("COMMIT")
+        except BaseException as error:
+            if self._connection.in_transaction:
+                with suppress(sqlite3.Error):
+                    self._connection.execute("ROLLBACK")
+            if isinstance(error, sqlite3.OperationalError):
+                raise ApiError(
+                    ErrorCode.KAFKA_STORAGE_ERROR, f"The metadata file cannot be written: {error}"
+                ) from error
+            raise
+
+
+class MetadataReader:
+    """A reading connection, opened at the first use. Its file may not be there yet."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._connection: sqlite3.Connection | None = None
+
+    def read(self, since: int) -> MetadataDelta | None:
+        """Return what changed after change ``since``, tombstones included, or None if nothing did."""
+        connection = self._connect()
+        if connection is None:
+            return None
+        connection.execute("BEGIN")
+        try:
+            version = _state(connection, "change")
+            if version <= since:
+                return None
+            complete = since == 0 or since < _state(connection, "floor")
+            topics = _read_topics(connection, 0 if complete else since)
+            return MetadataDelta(version, complete, topics, _read_broker_configs(connection))
+        finally:
+            connection.execute("COMMIT")
+
+    def close(self) -> None:
+        """Close the connection if it is open."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _connect(self) -> sqlite3.Connection | None:
+        if self._connection is None and self._path.exists():
+            connection = sqlite3.connect(
+                f"{self._path.absolute().as_uri()}?mode=ro",
+                uri=True,
+                timeout=BUSY_TIMEOUT_S,
+                isolation_level=None,
+            )
+            if not _has_schema(connection):
+                connection.close()
+                return None
+            self._connection = connection
+        return self._connection
+
+
+def metadata_path(data_dir: Path) -> Path:
+    """Return where the metadata of a data directory is kept."""
+    return data_dir / FILE_NAME
+
+
+def prepare(data_dir: Path, max_partitions: int, *, ephemeral: bool = False) -> None:
+    """Make the file ready before the processes that read it start, and check that its partitions have room.
+
+    Raises BootFailed when the file cannot be used or holds more partitions than ``max.partitions``.
+    """
+    store = MetadataStore.open(metadata_path(data_dir), ephemeral=ephemeral)
+    try:
+        taken = store.taken_rows()
+        if len(taken) > max_partitions:
+            raise BootFailed(
+                f"the data directory holds {len(taken)} partitions: set max.partitions to that or more"
+            )
+        if taken and taken[-1][0] >= max_partitions:
+            store.renumber_rows()
+    finally:
+        store.close()
+
+
+def _ensure_schema(connection: sqlite3.Connection) -> None:
+    if _has_schema(connection):
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    for statement in _SCHEMA.split(";"):
+        connection.execute(statement)
+    connection.executemany("INSERT INTO state VALUES (?, ?)", _INITIAL_STATE)
+    connection.execute("COMMIT")
+
+
+def _has_schema(connection: sqlite3.Connection) -> bool:
+    return connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'state'").fetchone() is not None
+
+
+def _state(connection: sqlite3.Connection, name: str) -> int:
+    return int(connection.execute("SELECT value FROM state WHERE name = ?", (name,)).fetchone()[0])
+
+
+def _read_topics(connection: sqlite3.Connection, since: int) -> list[TopicRecord]:
+    rows: dict[bytes, list[tuple[int, int]]] = {}
+    query = (
+        "SELECT topic_id, partition, table_row FROM topics CROSS JOIN partitions USING (topic_id) "
+        "WHERE change > ? ORDER BY topic_id, partition"
+    )
+    for topic_id, partition, row in connection.execute(query, (since,)):
+        rows.setdefault(topic_id, []).append((partition, row))
+    found = connection.execute(
+        "SELECT topic_id, name, deleted, configs FROM topics WHERE change > ? ORDER BY change, name", (since,)
+    )
+    return [
+        TopicRecord(topic_id, name, bool(deleted), json.loads(configs), tuple(rows.get(topic_id, ())))
+        for topic_id, name, deleted, configs in found
+    ]
+
+
+def _read_broker_configs(connection: sqlite3.Connection) -> dict[str, dict[str, str]]:
+    configs: dict[str, dict[str, str]] = {}
+    for broker, name, value in connection.execute(
+        "SELECT broker, name, value FROM broker_configs ORDER BY name"
+    ):
+        configs.setdefault(broker, {})[name] = value
+    return configs
+
+
+def _encode(configs: Mapping[str, str]) -> str:
+    return json.dumps(dict(configs), separators=(",", ":"))

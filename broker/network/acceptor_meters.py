@@ -1,0 +1,57 @@
+"""What the acceptor counts, on its page of metrics (`A23`, `A24`). Runs in the acceptor process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shm.metrics_catalogue import MAX_LISTENERS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from shm.metrics import MetricsWriter
+
+
+class AcceptorMeters:
+    """Counters by listener. Blocked time grows while the block lasts, so that a reader sees it meanwhile."""
+
+    def __init__(self, writer: MetricsWriter, listeners: int, now_ns: Callable[[], int]) -> None:
+        # Listeners beyond the labels share the last one.
+        labels = [str(min(index, MAX_LISTENERS - 1)) for index in range(listeners)]
+        self._writer = writer
+        self._now_ns = now_ns
+        self._accepted = [writer.index("connections_accepted", label) for label in labels]
+        self._closed = [writer.index("connections_closed", label) for label in labels]
+        self._blocked = [writer.index("blocked_ns", label) for label in labels]
+        self._errors = writer.index("accept_errors")
+        self._blocked_since_ns: dict[int, int] = {}
+
+    def accepted(self, listener: int) -> None:
+        """Count a connection taken from the listening socket."""
+        self._writer.add(self._accepted[listener], 1)
+
+    def closed(self, listener: int) -> None:
+        """Count a connection that is gone."""
+        self._writer.add(self._closed[listener], 1)
+
+    def accept_error(self) -> None:
+        """Count a failure to accept, to configure or to hand over."""
+        self._writer.add(self._errors, 1)
+
+    def block(self, listener: int) -> None:
+        """Note that the listener is not polled because no processor has room."""
+        self._blocked_since_ns[listener] = self._now_ns()
+
+    def unblock(self, listener: int) -> None:
+        """Note that it is polled again."""
+        self.settle()
+        self._blocked_since_ns.pop(listener, None)
+
+    def settle(self) -> None:
+        """Add the time that blocked listeners have been blocked since the last call."""
+        if not self._blocked_since_ns:
+            return
+        now_ns = self._now_ns()
+        for listener, since_ns in self._blocked_since_ns.items():
+            self._writer.add(self._blocked[listener], now_ns - since_ns)
+            self._blocked_since_ns[listener] = now_ns

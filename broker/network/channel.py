@@ -1,0 +1,206 @@
+"""One client connection: its socket, the requests it has in flight, what waits to be written, and why it is muted.
+
+Runs in processor processes and is touched by its processor alone. It moves bytes and counts; what a frame means and
+where it goes is the processor's business.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import deque
+from typing import NamedTuple
+
+from broker.network.mute_state import MuteCause
+from broker.open_segments import OpenFile
+
+#: Read size for connections that send small requests; one read usually takes in everything that has arrived.
+SMALL_READ_BYTES = 64 * 1024
+
+#: Read size after a large request: little of the next one's payload is read before its block of memory is known.
+LARGE_READ_BYTES = 2048
+
+
+#: What is remembered of a request until it is answered: (received_ns, api key, target, frame). The frame is the whole
+#: request for every API but Produce: it is sent again should the target die, since only Produce is replayed by its
+#: owner. A plain tuple, because one is made for every request.
+InFlight = tuple[int, int, int, bytes | None]
+
+#: The stamps of one answered request until it is written: (api key, received, dequeued, local complete, response
+#: complete, response dequeued), all but the first in ns of the monotonic clock (``D14``).
+Stamps = tuple[int, int, int, int, int, int]
+
+
+class FileSend(NamedTuple):
+    """A part of an answer that goes from a file to the socket inside the kernel."""
+
+    file: OpenFile
+    position: int
+    length: int
+
+
+Piece = bytes | memoryview | FileSend
+
+
+class HeldAnswer(NamedTuple):
+    """An answer that came before the answers to earlier requests of its connection."""
+
+    kind: int
+    pieces: list[Piece]
+    stamps: Stamps
+
+
+class LargeReceive:
+    """A request on its way from the socket straight into a block of shared memory."""
+
+    __slots__ = ("address", "area", "filled", "size", "view")
+
+    def __init__(self, area: int, address: int, size: int, view: memoryview) -> None:
+        self.area = area
+        self.address = address
+        self.size = size
+        self.filled = 0
+        self.view = view
+
+    def take(self, data: bytes | memoryview) -> None:
+        """Copy in what was read before the block was known; never more than is missing."""
+        self.view[self.filled : self.filled + len(data)] = data
+        self.filled += len(data)
+
+
+class Channel:
+    """The state of one connection. Response order is by ``next_answer``, our own sequence numbers (``D11``)."""
+
+    __slots__ = (
+        "answered",
+        "closing",
+        "connection_id",
+        "fd",
+        "held",
+        "home",
+        "inbox",
+        "interest",
+        "large",
+        "last_active_ns",
+        "listener",
+        "muted",
+        "next_answer",
+        "next_sequence",
+        "out",
+        "out_bytes",
+        "peer",
+        "read_bytes",
+        "requests",
+        "serial",
+        "sock",
+        "unsent",
+    )
+
+    def __init__(self, sock: socket.socket, connection_id: int, serial: int, listener: int, peer: str) -> None:
+        self.sock = sock
+        self.fd = sock.fileno()
+        self.connection_id = connection_id
+        self.serial = serial
+        self.listener = listener
+        self.peer = peer
+        self.home = 0
+        self.inbox = b""
+        self.large: LargeReceive | None = None
+        self.read_bytes = SMALL_READ_BYTES
+        self.next_sequence = 0
+        self.next_answer = 0
+        self.requests: dict[int, InFlight] = {}
+        self.held: dict[int, HeldAnswer] = {}
+        self.out: list[Piece] = []
+        self.answered: list[Stamps] = []
+        self.unsent: deque[bytes | FileSend] = deque()
+        self.out_bytes = 0
+        self.muted = MuteCause.NONE
+        self.interest = 0
+        self.last_active_ns = 0
+        self.closing = False
+
+    def send_out(self) -> bool:
+        """Write as much as the socket takes of ``out``; keep copies of the rest. True when nothing is left.
+
+        ``out`` may hold views of a ring: they are either written or copied here, so that the ring's memory may be
+        released as soon as this returns. Raises OSError when the connection is gone.
+        """
+        items = self.out
+        if not self.unsent and len(items) == 1 and not isinstance(items[0], FileSend):
+            # The usual answer: one piece, taken whole by the socket buffer.
+            piece = items[0]
+            self.out = []
+            try:
+                sent = self.sock.send(piece)
+            except BlockingIOError:
+                sent = 0
+            if sent == len(piece):
+                return True
+            self._keep(piece[sent:])
+            return False
+        self.out = []
+        if not self.unsent:
+            items = self._send_plain(items)
+        for item in items:
+            self._keep(item)
+        return self.flush() if self.unsent else True
+
+    def flush(self) -> bool:
+        """Go on with what earlier writes left over (``B09``). True when nothing is left; raises OSError."""
+        unsent = self.unsent
+        while unsent:
+            item = unsent[0]
+            try:
+                if isinstance(item, FileSend):
+                    sent = os.sendfile(self.fd, item.file.fd, item.position, item.length)
+                    length = item.length
+                    if sent == 0:
+                        raise ConnectionAbortedError(f"segment file ended {length} bytes before its range did")
+                else:
+                    length = len(item)
+                    more = socket.MSG_MORE if len(unsent) > 1 else 0
+                    sent = self.sock.send(item, more)
+            except BlockingIOError:
+                return False
+            self.out_bytes -= sent
+            if sent < length:
+                unsent[0] = self._rest_of(item, sent)
+                continue
+            unsent.popleft()
+        return True
+
+    def discard_output(self) -> None:
+        """Drop what was not written."""
+        self.unsent.clear()
+        self.out = []
+        self.held.clear()
+        self.out_bytes = 0
+
+    def _send_plain(self, items: list[Piece]) -> list[Piece]:
+        """Write a run of plain pieces with one system call; return what it did not take."""
+        run: list[bytes | memoryview] = []
+        for item in items:
+            if isinstance(item, FileSend):
+                return items
+            run.append(item)
+        data = b"".join(run)
+        try:
+            sent = self.sock.send(data)
+        except BlockingIOError:
+            sent = 0
+        return [data[sent:]] if sent < len(data) else []
+
+    def _keep(self, item: bytes | memoryview | FileSend) -> None:
+        if isinstance(item, FileSend):
+            self.out_bytes += item.length
+            self.unsent.append(item)
+        else:
+            self.out_bytes += len(item)
+            self.unsent.append(bytes(item))
+
+    @staticmethod
+    def _rest_of(item: bytes | FileSend, sent: int) -> bytes | FileSend:
+        if isinstance(item, FileSend):
+            return FileSend(item.file, item.position + sent, item.length - sent)
+        return item[sent:]

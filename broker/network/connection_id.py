@@ -1,0 +1,43 @@
+"""The identity of a client connection: processor, its generation and a counter, packed into one integer.
+
+Made by processors; handlers and logs only read it. Because the generation is part of it, an answer meant
+for a connection of a processor that has died finds no owner in the replacement (`B33`). Text is for log
+lines only: nothing parses it back.
+"""
+
+from __future__ import annotations
+
+_PROCESSOR_SHIFT = 48
+_GENERATION_SHIFT = 32
+_PROCESSOR_MASK = 0x7FFF
+_GENERATION_MASK = 0xFFFF
+_COUNTER_MASK = 0xFFFF_FFFF
+
+
+def make(processor: int, generation: int, counter: int) -> int:
+    """Return the id as a non-negative 63-bit integer; generation wraps at 2^16, counter at 2^32."""
+    return (
+        (processor & _PROCESSOR_MASK) << _PROCESSOR_SHIFT
+        | (generation & _GENERATION_MASK) << _GENERATION_SHIFT
+        | counter & _COUNTER_MASK
+    )
+
+
+def processor_of(connection_id: int) -> int:
+    """Return the index of the processor that owns the connection."""
+    return connection_id >> _PROCESSOR_SHIFT
+
+
+def generation_of(connection_id: int) -> int:
+    """Return the (wrapped) generation of that processor."""
+    return connection_id >> _GENERATION_SHIFT & _GENERATION_MASK
+
+
+def counter_of(connection_id: int) -> int:
+    """Return the processor's own running number of the connection."""
+    return connection_id & _COUNTER_MASK
+
+
+def text(connection_id: int) -> str:
+    """Return the id as `processor-generation-counter`, for log lines."""
+    return f"{processor_of(connection_id)}-{generation_of(connection_id)}-{counter_of(connection_id)}"

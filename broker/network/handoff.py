@@ -1,0 +1,268 @@
+"""What acceptor and processors say to each other over their SOCK_SEQPACKET pair (`A22`, `A33`).
+
+Down go accepted sockets, each with a serial that the acceptor gave it. Up come, by serial: *taken* (room
+for one more in the queue of twenty), *closed* (uncount it), *lost* (the descriptor could not be received).
+Neither side ever waits.
+
+Either side may be replaced by a new process while the pair and what is queued in it live on. The pair keeps
+order, so one question settles what is still open: the acceptor sends a *census*; all it sent before has
+been read by the time the processor reads the census, and what the processor then lists is the truth about
+all of that. A processor says *hello* when it starts, which makes the acceptor ask; a new acceptor asks
+everyone.
+
+Both ends are plain objects without a loop: the processor holds a `HandoffReceiver`, the acceptor one
+`HandoffSender` per processor.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import struct
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, TypeVar
+
+from broker.network.fd_passing import send_fd, try_receive
+
+#: Connections handed over and not yet taken, per processor (`A22`).
+QUEUE_SOCKETS = 20
+
+# Down: kind, listener, port, family, serial or census token, packed address.
+_DOWN = struct.Struct("=hhHhq16s")
+_CONNECTION, _ASK_CENSUS = 1, 2
+# Up: kind, last (of a census), count, token or generation; then the entries.
+_UP = struct.Struct("=hhiq")
+_TAKEN, _CLOSED, _LOST, _HELLO, _CENSUS = 1, 2, 3, 4, 5
+_SERIAL = struct.Struct("=q")
+_CENSUS_ENTRY = struct.Struct("=qhh16s")
+_MOST_ENTRIES = 128
+_V4_MAPPED = bytes(10) + b"\xff\xff"
+
+_Item = TypeVar("_Item")
+
+_UP_BYTES = _UP.size + _MOST_ENTRIES * _CENSUS_ENTRY.size
+
+
+class NewConnection(NamedTuple):
+    """A client's socket (non-blocking) as a processor gets it, to be reported as closed by its `serial`."""
+
+    socket: socket.socket
+    serial: int
+    listener: int
+    peer_host: str
+    peer_port: int
+
+
+class OpenConnection(NamedTuple):
+    """A line of a census."""
+
+    serial: int
+    listener: int
+    peer_host: str
+
+
+class Taken(NamedTuple):
+    """The processor has these sockets."""
+
+    serials: tuple[int, ...]
+
+
+class Closed(NamedTuple):
+    """These connections are gone; `lost` if they never arrived."""
+
+    serials: tuple[int, ...]
+    lost: bool
+
+
+class Hello(NamedTuple):
+    """A processor has started."""
+
+    generation: int
+
+
+class Census(NamedTuple):
+    """All that is open of what was handed over before the question numbered `token`."""
+
+    token: int
+    connections: tuple[OpenConnection, ...]
+
+
+Report = Taken | Closed | Hello | Census
+
+
+class _Outbox:
+    """Messages that wait for room in the pair; order is kept."""
+
+    def __init__(self, pair_end: socket.socket) -> None:
+        self._pair_end = pair_end
+        self._waiting: deque[bytes] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, message: bytes) -> None:
+        self._waiting.append(message)
+
+    def flush(self) -> bool:
+        """Send what fits; return whether all is sent."""
+        waiting, send = self._waiting, self._pair_end.send
+        while waiting:
+            try:
+                send(waiting[0], socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+            except BlockingIOError:
+                return False
+            except OSError as failure:
+                if failure.errno not in {errno.EPIPE, errno.ECONNRESET, errno.ENOBUFS}:
+                    raise
+                return False
+            waiting.popleft()
+        return True
+
+
+class HandoffReceiver:
+    """The processor's end. Remembers what a census asks of every open connection.
+
+    Call `receive_some` when the pair is readable and `flush` once a loop; poll for writing while
+    `wants_write`.
+    """
+
+    def __init__(self, pair_end: socket.socket) -> None:
+        self._pair_end = pair_end
+        self._outbox = _Outbox(pair_end)
+        self._open: dict[int, tuple[int, bytes]] = {}
+        self._taken: list[int] = []
+        self._closed: list[int] = []
+        self._lost: list[int] = []
+
+    def fileno(self) -> int:
+        """Return the descriptor to poll."""
+        return self._pair_end.fileno()
+
+    @property
+    def wants_write(self) -> bool:
+        """Whether reports wait for room in the pair."""
+        return bool(self._outbox)
+
+    def hello(self, generation: int) -> None:
+        """Say that this processor has started. Before anything else is received."""
+        self._outbox.put(_UP.pack(_HELLO, 1, 0, generation))
+        self.flush()
+
+    def receive_some(self, limit: int = QUEUE_SOCKETS) -> list[NewConnection]:
+        """Return at most `limit` new connections; none when there are none. Takes are reported at once."""
+        connections: list[NewConnection] = []
+        while len(connections) < limit:
+            received = try_receive(self._pair_end, _DOWN.size)
+            if received is None or not received.payload:
+                break
+            kind, listener, port, family, number, address = _DOWN.unpack(received.payload)
+            if kind == _ASK_CENSUS:
+                self._answer_census(number)
+            elif received.fd < 0:
+                self._lost.append(number)
+            else:
+                client = socket.socket(family, socket.SOCK_STREAM, 0, fileno=received.fd)
+                client.setblocking(False)
+                self._open[number] = (listener, address)
+                self._taken.append(number)
+                connections.append(NewConnection(client, number, listener, _host(address), port))
+        self.flush()
+        return connections
+
+    def report_closed(self, serial: int) -> None:
+        """Say that a connection is gone. Goes out with the next `flush`; a serial said twice counts once."""
+        if self._open.pop(serial, None) is not None:
+            self._closed.append(serial)
+
+    def flush(self) -> None:
+        """Send what is to be reported, as far as there is room; what waits grows few messages, not many."""
+        if self._outbox.flush():
+            self._pack_reports()
+            self._outbox.flush()
+
+    def _pack_reports(self) -> None:
+        for kind, serials in ((_TAKEN, self._taken), (_CLOSED, self._closed), (_LOST, self._lost)):
+            for chunk in _chunks(serials):
+                packed = b"".join(map(_SERIAL.pack, chunk))
+                self._outbox.put(_UP.pack(kind, 1, len(chunk), 0) + packed)
+            serials.clear()
+
+    def _answer_census(self, token: int) -> None:
+        # What is noted but unsent belongs before the census: afterwards it would speak of settled serials.
+        self._pack_reports()
+        entries = [_CENSUS_ENTRY.pack(serial, where, 0, host) for serial, (where, host) in self._open.items()]
+        chunks = list(_chunks(entries)) or [[]]
+        for number, chunk in enumerate(chunks, 1):
+            self._outbox.put(_UP.pack(_CENSUS, number == len(chunks), len(chunk), token) + b"".join(chunk))
+
+
+class HandoffSender:
+    """The acceptor's end of one pair. Counts nothing: what its reports mean is the acceptor's business."""
+
+    def __init__(self, pair_end: socket.socket) -> None:
+        self._pair_end = pair_end
+        self._outbox = _Outbox(pair_end)
+        self._census: list[OpenConnection] = []
+
+    def fileno(self) -> int:
+        """Return the descriptor to poll."""
+        return self._pair_end.fileno()
+
+    @property
+    def wants_write(self) -> bool:
+        """Whether a census question waits for room in the pair."""
+        return bool(self._outbox)
+
+    def try_send(self, client: socket.socket, serial: int, listener: int, peer: tuple[str, int]) -> bool:
+        """Hand over a connection; False when the pair has no room. The caller closes its copy afterwards."""
+        if not self.flush():
+            return False
+        host, port = peer
+        message = _DOWN.pack(_CONNECTION, listener, port, client.family, serial, _packed(host))
+        return send_fd(self._pair_end, message, client.fileno())
+
+    def ask_census(self, token: int) -> None:
+        """Ask which connections are open; goes out before anything that is handed over later."""
+        self._outbox.put(_DOWN.pack(_ASK_CENSUS, 0, 0, 0, token, bytes(16)))
+        self.flush()
+
+    def flush(self) -> bool:
+        """Send waiting questions; return whether all are sent."""
+        return self._outbox.flush()
+
+    def reports(self) -> Iterator[Report]:
+        """Yield what the processor has said since the last call, in order."""
+        while (received := try_receive(self._pair_end, _UP_BYTES)) is not None and received.payload:
+            kind, last, count, number = _UP.unpack_from(received.payload)
+            if kind == _HELLO:
+                # What a predecessor left half said is void.
+                self._census.clear()
+                yield Hello(number)
+            elif kind == _CENSUS:
+                entries = _CENSUS_ENTRY.iter_unpack(received.payload[_UP.size :])
+                self._census += [OpenConnection(serial, where, _host(host)) for serial, where, _, host in entries]
+                if last:
+                    yield Census(number, tuple(self._census))
+                    self._census.clear()
+            else:
+                serials = struct.unpack_from(f"={count}q", received.payload, _UP.size)
+                yield Taken(serials) if kind == _TAKEN else Closed(serials, lost=kind == _LOST)
+
+
+def _chunks(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
+    for start in range(0, len(items), _MOST_ENTRIES):
+        yield items[start : start + _MOST_ENTRIES]
+
+
+def _packed(host: str) -> bytes:
+    """Return the address as 16 bytes; an IPv4 address in its mapped form."""
+    if ":" in host:
+        return socket.inet_pton(socket.AF_INET6, host.partition("%")[0])
+    return _V4_MAPPED + socket.inet_aton(host)
+
+
+def _host(packed: bytes) -> str:
+    if packed.startswith(_V4_MAPPED):
+        return socket.inet_ntoa(packed[12:])
+    return socket.inet_ntop(socket.AF_INET6, packed)

@@ -1,0 +1,25 @@
+"""Why a channel is not being read: independent causes, each set and cleared by the one mechanism that owns it.
+
+Runs in processor processes. A channel is read only while no cause holds (``B12``, ``B13``); causes overlap freely and
+clearing one never lifts another, which is the whole rule.
+"""
+
+from __future__ import annotations
+
+from enum import IntFlag
+
+
+class MuteCause(IntFlag):
+    """What keeps a channel from being read."""
+
+    NONE = 0
+    PIPELINE = 1
+    """As many requests are in flight as ``pipeline.max`` allows; ends below ``pipeline.resume`` (``D10``)."""
+    RING_FULL = 2
+    """The target's request ring has no room for the next frame; ends when the frame has gone in (``B32``)."""
+    ARENA = 4
+    """No block of shared memory is free for a large request; ends when one is (``B14``)."""
+    OUTPUT = 8
+    """The client reads its answers too slowly: ``output.max.bytes`` wait for it (``B27``)."""
+    DRAINING = 16
+    """The broker is shutting down and takes no new requests."""

@@ -1,0 +1,308 @@
+"""The processor: one epoll loop that reads requests from its connections and writes their answers, in order.
+
+Runs in N processor processes. ``Processor.step`` is the loop as a list of verbs, in Kafka's order (``B01``). It decodes
+no request body and knows no topic, no group and no file of the log beyond the byte ranges that an answer names.
+
+Data flows one way: socket, frame, request ring; response ring, socket. Nothing here waits: a full ring or an empty
+memory pool mutes the channel that needs it while everything else goes on (``B32``).
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from broker.errors import InvalidReceive
+from broker.network import connection_id
+from broker.network.channel import Channel
+from broker.network.finished_requests import BATCH_ROWS, FinishedRequests
+from broker.network.handoff import HandoffReceiver
+from broker.network.mute_state import MuteCause
+from broker.network.request_reader import RequestReader
+from broker.network.response_reader import ResponseReader
+from broker.network.selector import GONE, READ, WRITE, Selector
+from broker.protocol.api_keys import ApiKey
+
+if TYPE_CHECKING:
+    from broker.config import BrokerConfig
+    from broker.network.processor_metrics import ProcessorMetrics
+    from shm.bell import EventBell
+
+logger = logging.getLogger(__name__)
+
+#: The loop wakes at least this often, as Kafka's does (``B03``).
+POLL_TIMEOUT_MS = 300
+
+#: While a channel waits for room that is given back without a bell, the loop looks again after this time.
+RETRY_MS = 1
+
+_FETCH = int(ApiKey.FETCH)
+
+#: New connections taken in one turn (``B02``).
+NEW_CONNECTIONS = 20
+
+
+class Processor:
+    """The connections of one processor process and the steps of its loop."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        ends: tuple[RequestReader, ResponseReader, HandoffReceiver, EventBell],
+        new_id: Callable[[int], int],
+        metrics: ProcessorMetrics,
+        now_ns: Callable[[], int],
+    ) -> None:
+        self._reader, self._responses, self._handoff, self._bell = ends
+        self._new_id = new_id
+        self._metrics = metrics
+        self._now_ns = now_ns
+        self._selector = Selector()
+        self._by_id: dict[int, Channel] = {}
+        self._finished = FinishedRequests()
+        self._counter = itertools.count()
+        self._disconnected: list[tuple[Channel, str]] = []
+        self._readable: list[Channel] = []
+        self._writable: list[Channel] = []
+        self._repeats: deque[tuple[Channel, int]] = deque()
+        self._new_waiting = False
+        self._draining = False
+        self._pipeline_resume = config.pipeline_resume
+        self._output_max_bytes = config.output_max_bytes
+        self._idle_ns = config.connections_max_idle_ms * 1_000_000
+        self._selector.watch(self._handoff.fileno())
+        self._selector.watch(self._bell.fileno())
+
+    def watch(self, fd: int) -> None:
+        """Let the loop also wake for a descriptor that means nothing to it, such as the stop flag's."""
+        self._selector.watch(fd)
+
+    def step(self) -> None:
+        """One turn of the loop. Faults of one connection end that connection and nothing else (``B22``)."""
+        self.configure_new_connections()
+        self.process_new_responses()
+        self.poll()
+        self.process_completed_receives()
+        self.process_completed_sends()
+        self.process_disconnected()
+        self.close_expired_connection()
+
+    def configure_new_connections(self) -> None:
+        """Take over sockets that the acceptor has handed to this processor."""
+        if not self._new_waiting:
+            return
+        self._new_waiting = False
+        for new in self._handoff.receive_some(NEW_CONNECTIONS):
+            identity = self._new_id(next(self._counter))
+            channel = Channel(new.socket, identity, new.serial, new.listener, new.peer_host)
+            channel.last_active_ns = self._now_ns()
+            self._by_id[identity] = channel
+            self._selector.register(channel)
+            self._metrics.connection_opened()
+            logger.debug("connection %s opened by %s", connection_id.text(identity), channel.peer)
+
+    def process_new_responses(self) -> None:
+        """Write the answers that targets have published, all of those that are there (``D08``)."""
+        ready = self._responses.read(self._by_id)
+        if ready:
+            for channel in ready.values():
+                self._write_out(channel)
+            self._responses.release()
+        if self._repeats:
+            self._repeat()
+        if self._reader.waiting:
+            self._retry_waiting()
+        self._reader.sender.publish()
+
+    def poll(self) -> None:
+        """Sleep until a socket, a bell or the hand-off needs attention; sort what was reported."""
+        timeout_ms = POLL_TIMEOUT_MS
+        if self._reader.waiting or self._repeats:
+            timeout_ms = RETRY_MS
+        if self._responses.pending() or self._new_waiting or self._disconnected:
+            timeout_ms = 0
+        before_ns = self._now_ns()
+        events = self._selector.poll(timeout_ms)
+        now_ns = self._now_ns()
+        self._metrics.polled(before_ns, now_ns)
+        channels = self._selector.channels
+        for fd, event in events:
+            channel = channels.get(fd)
+            if channel is None:
+                self._watched_event(fd)
+                continue
+            channel.last_active_ns = now_ns
+            channels.move_to_end(fd)
+            if event & WRITE:
+                self._writable.append(channel)
+            if event & READ:
+                self._readable.append(channel)
+            elif event & GONE:
+                self._hung_up(channel)
+
+    def process_completed_receives(self) -> None:
+        """Read the readable channels and send their requests on; publish the whole batch at once."""
+        for channel in self._readable:
+            try:
+                if not self._reader.read(channel):
+                    self._disconnected.append((channel, "client"))
+                    continue
+            except InvalidReceive as error:
+                self._refuse(channel, error)
+                continue
+            if channel.muted:
+                self._metrics.muted(channel.muted)
+                self._selector.update(channel)
+        self._readable.clear()
+        self._reader.sender.publish()
+
+    def process_completed_sends(self) -> None:
+        """Go on with answers that did not fit into the socket's buffer."""
+        for channel in self._writable:
+            if channel.fd not in self._selector.channels:
+                continue
+            try:
+                done = channel.flush()
+            except OSError:
+                self._disconnected.append((channel, "io_error"))
+                continue
+            self._after_write(channel, done)
+        self._writable.clear()
+
+    def process_disconnected(self) -> None:
+        """Close the channels that this turn found gone or at fault, and tell the acceptor."""
+        if self._disconnected:
+            for channel, cause in self._disconnected:
+                self._close(channel, cause)
+            self._disconnected.clear()
+            self._handoff.flush()
+
+    def close_expired_connection(self) -> None:
+        """Close the least recently active connection if it has been idle for too long: one a turn (``B17``)."""
+        now_ns = self._now_ns()
+        if self._idle_ns >= 0:
+            idle = self._selector.idle_since(now_ns - self._idle_ns)
+            if idle is not None:
+                self._close(idle, "idle")
+        if len(self._finished) >= BATCH_ROWS or self._metrics.due(now_ns):
+            self._metrics.publish(now_ns, self._finished, (self._reader, self._responses), len(self._by_id))
+
+    def target_replaced(self, target: int) -> None:
+        """Repeat what was in flight to a target that has died: it drops no connection with it."""
+        for channel in self._by_id.values():
+            for sequence, (_, _, owner, frame) in channel.requests.items():
+                if owner == target and frame is not None:
+                    self._repeats.append((channel, sequence))
+        self._repeat()
+        self._reader.sender.publish()
+
+    def drain(self) -> bool:
+        """Take no new requests; True once every answer but those of parked fetches has been written."""
+        if not self._draining:
+            self._draining = True
+            for channel in self._by_id.values():
+                channel.muted |= MuteCause.DRAINING
+                self._selector.update(channel)
+        self.step()
+        return not any(
+            channel.unsent or any(key != _FETCH for _, key, _, _ in channel.requests.values())
+            for channel in self._by_id.values()
+        )
+
+    def close_all(self) -> None:
+        """Close every connection without waiting for answers (``B31``)."""
+        for channel in list(self._by_id.values()):
+            self._close(channel, "shutdown")
+
+    def _watched_event(self, fd: int) -> None:
+        if fd == self._bell.fileno():
+            self._bell.drain()
+        elif fd == self._handoff.fileno():
+            self._new_waiting = True
+
+    def _hung_up(self, channel: Channel) -> None:
+        """Deal with a client that has gone; what it sent before, while muted, is still worth doing (``B19``)."""
+        if channel.muted and not channel.unsent and not channel.muted & MuteCause.DRAINING:
+            self._selector.set_aside(channel)
+        else:
+            self._disconnected.append((channel, "client"))
+
+    def _write_out(self, channel: Channel) -> None:
+        if channel.out:
+            try:
+                done = channel.send_out()
+            except OSError:
+                self._disconnected.append((channel, "io_error"))
+                channel.discard_output()
+                return
+        else:
+            done = not channel.unsent
+        self._after_write(channel, done)
+
+    def _after_write(self, channel: Channel, done: bool) -> None:
+        """Account for what was written, and lift or set the mutes that depend on it (``B27``, ``D10``)."""
+        if done:
+            self._finished.add(channel.answered, self._now_ns())
+            self._metrics.responses_sent += len(channel.answered)
+            channel.answered.clear()
+            if channel.closing:
+                self._disconnected.append((channel, "response"))
+                return
+        muted = channel.muted
+        if muted or not done:
+            if not done and channel.out_bytes > self._output_max_bytes:
+                channel.muted |= MuteCause.OUTPUT
+            elif done:
+                channel.muted &= ~MuteCause.OUTPUT
+            if muted & MuteCause.PIPELINE and done and len(channel.requests) < self._pipeline_resume:
+                channel.muted &= ~MuteCause.PIPELINE
+            if not channel.muted and channel.inbox:
+                self._resume(channel)
+            self._selector.update(channel)
+
+    def _refuse(self, channel: Channel, error: InvalidReceive) -> None:
+        """Close a connection whose bytes are no Kafka request, with one clear line about it (``C02``, ``C07``)."""
+        logger.warning(
+            "closing connection %s of %s: %s", connection_id.text(channel.connection_id), channel.peer, error
+        )
+        self._disconnected.append((channel, "invalid_request"))
+
+    def _resume(self, channel: Channel) -> None:
+        try:
+            self._reader.resume(channel)
+        except InvalidReceive as error:
+            self._refuse(channel, error)
+
+    def _repeat(self) -> None:
+        repeats = self._repeats
+        while repeats:
+            channel, sequence = repeats[0]
+            if channel.connection_id in self._by_id and not self._reader.try_repeat(channel, sequence):
+                return
+            repeats.popleft()
+
+    def _retry_waiting(self) -> None:
+        self._reader.sender.reclaim()
+        waiting = list(self._reader.waiting.values())
+        self._reader.waiting.clear()
+        for channel in waiting:
+            if channel.fd in self._selector.channels:
+                self._resume(channel)
+                self._selector.update(channel)
+
+    def _close(self, channel: Channel, cause: str) -> None:
+        if self._by_id.pop(channel.connection_id, None) is None:
+            return
+        self._selector.unregister(channel)
+        self._reader.waiting.pop(channel.fd, None)
+        if channel.large is not None:
+            self._reader.sender.pool.free(channel.large.area, channel.large.address)
+            channel.large = None
+        channel.discard_output()
+        channel.sock.close()
+        self._handoff.report_closed(channel.serial)
+        self._metrics.connection_closed(cause)
+        logger.debug("connection %s of %s: %s", connection_id.text(channel.connection_id), channel.peer, cause)

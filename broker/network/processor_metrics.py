@@ -1,0 +1,101 @@
+"""What a processor counts, kept in plain integers between turns and stored on its metrics page now and then.
+
+Runs in processor processes. Storing at most every ``INTERVAL_NS`` keeps shared memory off the path of a request.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.network.mute_state import MuteCause
+
+if TYPE_CHECKING:
+    from broker.network.finished_requests import FinishedRequests
+    from broker.network.request_reader import RequestReader
+    from broker.network.response_reader import ResponseReader
+    from shm.metrics import MetricsWriter
+
+#: How old the page may be while the processor is awake.
+INTERVAL_NS = 500_000_000
+
+_MUTE_LABELS = {
+    MuteCause.PIPELINE: "pipeline",
+    MuteCause.ARENA: "arena",
+    MuteCause.RING_FULL: "ring_full",
+    MuteCause.OUTPUT: "output",
+    MuteCause.DRAINING: "draining",
+}
+
+
+class ProcessorMetrics:
+    """The processor's own counters and the page they go to."""
+
+    def __init__(self, page: MetricsWriter, now_ns: int) -> None:
+        self.responses_sent = 0
+        self._page = page
+        self._published_ns = now_ns
+        self._turn_ns = now_ns
+        self._io_wait_ns = 0
+        self._io_ns = 0
+        self._stored: dict[int, int] = {}
+        self._closed = {cause: page.index("connections_closed", cause) for cause in _CLOSE_CAUSES}
+        self._muted = {cause: page.index("mutes", label) for cause, label in _MUTE_LABELS.items()}
+        names = ("requests_received", "responses_sent", "bytes_received", "bytes_sent", "io_wait_ns", "io_ns")
+        self._counters = {name: page.index(name) for name in names}
+        self._opened = page.index("connections_opened")
+        gauges = ("connections", "arena_used_bytes", "arena_free_bytes")
+        self._gauges = {name: page.index(name) for name in gauges}
+
+    def connection_opened(self) -> None:
+        """Count a connection taken over from the acceptor."""
+        self._page.add(self._opened, 1)
+
+    def connection_closed(self, cause: str) -> None:
+        """Count a connection that has ended, by cause."""
+        self._page.add(self._closed[cause], 1)
+
+    def muted(self, causes: MuteCause) -> None:
+        """Count what keeps a channel from being read from now on."""
+        for cause in causes:
+            self._page.add(self._muted[cause], 1)
+
+    def polled(self, before_ns: int, after_ns: int) -> None:
+        """Account for one turn: waiting from ``before_ns`` to ``after_ns``, work before that (``B30``)."""
+        self._io_ns += before_ns - self._turn_ns
+        self._io_wait_ns += after_ns - before_ns
+        self._turn_ns = after_ns
+
+    def due(self, now_ns: int) -> bool:
+        """Return whether the page is old enough to be written again."""
+        return now_ns - self._published_ns >= INTERVAL_NS
+
+    def publish(
+        self,
+        now_ns: int,
+        finished: FinishedRequests,
+        ends: tuple[RequestReader, ResponseReader],
+        connections: int,
+    ) -> None:
+        """Store everything on the page."""
+        reader, responses = ends
+        self._published_ns = now_ns
+        values = {
+            "requests_received": reader.requests_received,
+            "responses_sent": self.responses_sent,
+            "bytes_received": reader.bytes_received,
+            "bytes_sent": responses.bytes_taken,
+            "io_wait_ns": self._io_wait_ns,
+            "io_ns": self._io_ns,
+        }
+        for name, index in self._counters.items():
+            # The page goes on with its predecessor's counts, so what is added is what is new.
+            self._page.add(index, values[name] - self._stored.get(index, 0))
+            self._stored[index] = values[name]
+        pool = reader.sender.pool
+        self._page.set(self._gauges["connections"], connections)
+        self._page.set(self._gauges["arena_used_bytes"], pool.used_bytes)
+        self._page.set(self._gauges["arena_free_bytes"], pool.free_bytes)
+        finished.flush(self._page)
+
+
+_CLOSE_CAUSES = ("client", "idle", "invalid_request", "io_error", "response", "shutdown", "fault")

@@ -1,0 +1,101 @@
+"""A processor process from boot to exit: builds the processor from what crossed the fork and turns its loop.
+
+The only module of the network layer that sees the heritage.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from broker import log_setup
+from broker.clock import SystemClock
+from broker.network import connection_id
+from broker.network.handoff import HandoffReceiver
+from broker.network.processor import Processor
+from broker.network.processor_metrics import ProcessorMetrics
+from broker.network.request_reader import RequestReader
+from broker.network.request_sender import MemoryPool, RequestSender, spill_area
+from broker.network.response_reader import ResponseReader
+from broker.process import Role
+from shm.metrics import MetricsSegment, MetricsWriter
+
+if TYPE_CHECKING:
+    from broker.heritage import Heritage
+    from broker.process import StopFlag
+
+logger = logging.getLogger(__name__)
+
+#: Share of the whole shutdown time in which answers under way may still leave.
+DRAIN_SHARE = 0.5
+
+_PAGE_BYTES = 4096
+
+
+def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None:
+    """Serve connections until told to stop; then let the answers under way leave, and close."""
+    log_setup.configure(Role.PROCESSOR.label, index, heritage.log_format)
+    clock = SystemClock()
+    processor = build(heritage, index, generation, clock.monotonic_ns)
+    processor.watch(stop.fileno())
+    targets = TargetWatch(heritage)
+    heritage.mark_ready(Role.PROCESSOR, index, generation)
+    slots = heritage.slots
+    while not stop.is_set():
+        try:
+            processor.step()
+        except Exception:
+            # Faults of one connection are contained where they arise; this one has no connection to blame.
+            logger.exception("fault in the processor loop")
+        for target in targets.replaced():
+            processor.target_replaced(target)
+        slots.beat(Role.PROCESSOR, index, clock.monotonic_ns())
+    if heritage.cluster.draining:
+        drain_ns = int(heritage.config.shutdown_timeout_ms * DRAIN_SHARE) * 1_000_000
+        deadline_ns = clock.monotonic_ns() + drain_ns
+        while not processor.drain() and clock.monotonic_ns() < deadline_ns:
+            pass
+    processor.close_all()
+
+
+def build(heritage: Heritage, index: int, generation: int, now_ns: Callable[[], int]) -> Processor:
+    """Return the processor with its ends of the rings, its share of the arena and its metrics page."""
+    channel = heritage.channel
+    share = heritage.arena.view.nbytes // heritage.processors // _PAGE_BYTES * _PAGE_BYTES
+    pool = MemoryPool(heritage.arena.view, index * share, share, heritage.spill_fds[index], spill_area(index))
+    sender = RequestSender(channel, index, heritage.target_bells, pool)
+    handoff = HandoffReceiver(heritage.handoff[index][1])
+    handoff.hello(generation)
+    config = heritage.config
+    reader = RequestReader(config, sender, now_ns)
+    responses = ResponseReader(channel, index, now_ns)
+    pages = MetricsSegment(heritage.metrics.view, heritage.processors, heritage.handlers)
+    page = MetricsWriter(pages.page(Role.PROCESSOR, index))
+    page.start(generation, now_ns())
+    ends = (reader, responses, handoff, heritage.processor_bells[index])
+
+    def new_id(counter: int) -> int:
+        return connection_id.make(index, generation, counter)
+
+    return Processor(config, ends, new_id, ProcessorMetrics(page, now_ns()), now_ns)
+
+
+class TargetWatch:
+    """Notices that a target has been replaced, by the generation in its slot."""
+
+    def __init__(self, heritage: Heritage) -> None:
+        self._slots = heritage.slots
+        self._places = [(int(Role.HANDLER), i) for i in range(heritage.handlers)] + [(int(Role.CONTROLLER), 0)]
+        self._seen = [self._slots.ready_generation(*place) for place in self._places]
+
+    def replaced(self) -> list[int]:
+        """Return the targets whose replacement has become ready since the last call."""
+        found: list[int] = []
+        for target, place in enumerate(self._places):
+            generation = self._slots.ready_generation(*place)
+            if generation != self._seen[target]:
+                if self._seen[target] != 0:
+                    found.append(target)
+                self._seen[target] = generation
+        return found

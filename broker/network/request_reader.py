@@ -1,0 +1,204 @@
+"""From bytes on a socket to requests in the rings: framing, the in-flight limit, and what to do when there is no room.
+
+Runs in processor processes. Of a frame it reads the size, api key, version, correlation id and, for APIs that have
+one, the routing key. A frame that cannot go on stays with its channel, which is muted for exactly that cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from broker.errors import InvalidReceive
+from broker.network.channel import LARGE_READ_BYTES, SMALL_READ_BYTES, Channel, LargeReceive
+from broker.network.foreign_protocols import describe_foreign
+from broker.network.mute_state import MuteCause
+from broker.network.request_sender import RequestSender
+from broker.protocol.api_keys import ApiKey
+from broker.request_channel import INLINE_REQUEST_BYTES
+
+if TYPE_CHECKING:
+    from broker.config import BrokerConfig
+
+#: size, api key, api version, correlation id: all that is read of a frame before its routing key.
+_FRAME_START = Struct(">ihhi")
+_HEADER_START = Struct(">hhi")
+_SIZE = Struct(">i")
+
+#: api key, version and correlation id: no request is shorter.
+_SMALLEST_REQUEST_BYTES = 8
+
+_PRODUCE = int(ApiKey.PRODUCE)
+_FETCH = int(ApiKey.FETCH)
+
+
+class RequestReader:
+    """Reads channels and sends their requests on; keeps the list of channels that wait for room."""
+
+    def __init__(self, config: BrokerConfig, sender: RequestSender, now_ns: Callable[[], int]) -> None:
+        self.sender = sender
+        self.waiting: dict[int, Channel] = {}
+        self.requests_received = 0
+        self.bytes_received = 0
+        self._now_ns = now_ns
+        self._max_request_bytes = config.socket_request_max_bytes
+        self._pipeline_max = config.pipeline_max
+        # With one handler every partition and every connection has the same owner: nothing to peek for.
+        self._one_handler = sender.handlers == 1
+
+    def read(self, channel: Channel) -> bool:
+        """Take what the socket has, at most one read. False when the client has closed (``C05``).
+
+        Raises InvalidReceive for bytes that are no Kafka request.
+        """
+        if channel.large is not None:
+            return self._read_large(channel, channel.large)
+        try:
+            data = channel.sock.recv(channel.read_bytes)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        if not data:
+            return False
+        self.bytes_received += len(data)
+        self._take(channel, channel.inbox + data if channel.inbox else data)
+        return True
+
+    def resume(self, channel: Channel) -> None:
+        """Try again to send on what a full ring, a full pool or the in-flight limit had held back."""
+        channel.muted &= ~(MuteCause.RING_FULL | MuteCause.ARENA)
+        large = channel.large
+        if large is not None and large.filled == large.size and not self._send_large(channel, large):
+            return
+        if channel.inbox and channel.large is None:
+            self._take(channel, channel.inbox)
+
+    def try_repeat(self, channel: Channel, sequence: int) -> bool:
+        """Send an unanswered request again, after its target has been replaced. False when there is no room for it.
+
+        A target that finds a request twice answers it twice, and the second answer is ignored.
+        """
+        request = channel.requests.get(sequence)
+        if request is None:
+            return True
+        received_ns, _, target, frame = request
+        if frame is None:
+            return True
+        size = len(frame)
+        envelope = (channel.connection_id, sequence, received_ns, *_HEADER_START.unpack_from(frame), size)
+        if size <= INLINE_REQUEST_BYTES:
+            return self.sender.try_send(target, envelope, channel.listener, frame)
+        block = self.sender.allocate(size)
+        if block is None:
+            return False
+        block.view[:] = frame
+        if self.sender.try_send_block(target, envelope, channel.listener, block.area, block.address):
+            return True
+        self.sender.pool.free(block.area, block.address)
+        return False
+
+    def _take(self, channel: Channel, data: bytes) -> None:
+        """Send on every whole frame of ``data``; what is left goes back to the channel's inbox."""
+        start, filled = 0, len(data)
+        now_ns = self._now_ns()
+        requests = channel.requests
+        while filled - start >= _FRAME_START.size and not channel.muted:
+            size, api_key, api_version, correlation_id = _FRAME_START.unpack_from(data, start)
+            if INLINE_REQUEST_BYTES < size <= self._max_request_bytes:
+                start = self._begin_large(channel, data, start, size)
+                if channel.large is not None:
+                    break
+                continue
+            if not _SMALLEST_REQUEST_BYTES <= size <= self._max_request_bytes:
+                raise self._invalid_size(data, start, size)
+            end = start + 4 + size
+            if end > filled:
+                break
+            frame = data[start + 4 : end]
+            if self._one_handler and api_key in (_PRODUCE, _FETCH):
+                target = 0
+            else:
+                target = self.sender.target_of(frame, api_key, api_version, channel.connection_id)
+            sequence = channel.next_sequence
+            envelope = (channel.connection_id, sequence, now_ns, api_key, api_version, correlation_id, size)
+            if not self.sender.try_send(target, envelope, channel.listener, frame):
+                self._wait(channel, MuteCause.RING_FULL)
+                break
+            requests[sequence] = (now_ns, api_key, target, None if api_key == _PRODUCE else frame)
+            channel.next_sequence = sequence + 1
+            self.requests_received += 1
+            channel.read_bytes = SMALL_READ_BYTES
+            start = end
+            if len(requests) >= self._pipeline_max:
+                channel.muted |= MuteCause.PIPELINE
+        channel.inbox = data[start:]
+        if 4 <= filled - start < _FRAME_START.size:
+            self._check_size(channel.inbox)
+
+    def _check_size(self, rest: bytes) -> None:
+        """Refuse a bad size before the bytes that it announces have come: they may never come."""
+        (size,) = _SIZE.unpack_from(rest)
+        if not _SMALLEST_REQUEST_BYTES <= size <= self._max_request_bytes:
+            raise self._invalid_size(rest, 0, size)
+
+    def _begin_large(self, channel: Channel, data: bytes, start: int, size: int) -> int:
+        """Find a block for a large request and move into it what was read of it. Return where ``data`` goes on."""
+        block = self.sender.allocate(size)
+        if block is None:
+            self._wait(channel, MuteCause.ARENA)
+            return start
+        large = LargeReceive(block.area, block.address, size, block.view)
+        end = min(len(data), start + 4 + size)
+        large.take(memoryview(data)[start + 4 : end])
+        channel.large = large
+        channel.read_bytes = LARGE_READ_BYTES
+        if large.filled == size:
+            self._send_large(channel, large)
+        return end
+
+    def _read_large(self, channel: Channel, large: LargeReceive) -> bool:
+        try:
+            count = channel.sock.recv_into(large.view[large.filled :])
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        if count == 0:
+            return False
+        self.bytes_received += count
+        large.filled += count
+        if large.filled == large.size:
+            self._send_large(channel, large)
+        return True
+
+    def _send_large(self, channel: Channel, large: LargeReceive) -> bool:
+        """Hand a complete large request to its target. False when the ring is full; then it stays with the channel."""
+        api_key, api_version, correlation_id = _HEADER_START.unpack_from(large.view)
+        target = self.sender.target_of(large.view, api_key, api_version, channel.connection_id)
+        now_ns = self._now_ns()
+        sequence = channel.next_sequence
+        envelope = (channel.connection_id, sequence, now_ns, api_key, api_version, correlation_id, large.size)
+        if not self.sender.try_send_block(target, envelope, channel.listener, large.area, large.address):
+            self._wait(channel, MuteCause.RING_FULL)
+            return False
+        frame = None if api_key == _PRODUCE else bytes(large.view)
+        channel.requests[sequence] = (now_ns, api_key, target, frame)
+        channel.next_sequence = sequence + 1
+        channel.large = None
+        self.requests_received += 1
+        if len(channel.requests) >= self._pipeline_max:
+            channel.muted |= MuteCause.PIPELINE
+        return True
+
+    def _wait(self, channel: Channel, cause: MuteCause) -> None:
+        channel.muted |= cause
+        self.waiting[channel.fd] = channel
+
+    def _invalid_size(self, data: bytes, start: int, size: int) -> InvalidReceive:
+        reason = (
+            f"invalid receive size {size}: requests have {_SMALLEST_REQUEST_BYTES} to {self._max_request_bytes} bytes"
+        )
+        foreign = describe_foreign(data[start : start + 8])
+        return InvalidReceive(f"{reason}; {foreign}" if foreign else f"{reason} (socket.request.max.bytes)")

@@ -1,0 +1,132 @@
+"""From answers in the response rings to pieces on a channel, in the order in which the requests came.
+
+Runs in processor processes. Targets answer in any order; a channel's answers leave in request order, by our own
+sequence numbers (``D10``, ``D11``). An answer that comes early is copied out of the ring and held. A second answer to
+the same request, and any answer to a connection that has gone, is dropped (``B21``): targets that were replaced may
+repeat themselves.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from broker.network.channel import Channel, FileSend, HeldAnswer, Piece, Stamps
+from broker.open_segments import SegmentFiles
+from broker.request_channel import CLOSE_CONNECTION, RANGE, RESPONSE, SEND, RequestChannel
+from shm.ring import RingConsumer
+
+logger = logging.getLogger(__name__)
+
+_ENVELOPE_BYTES = RESPONSE.size
+
+#: Answers taken from one ring in one turn of the loop.
+BATCH = 512
+
+
+class ResponseReader:
+    """The consuming ends of the processor's response rings."""
+
+    def __init__(self, channel: RequestChannel, processor: int, now_ns: Callable[[], int]) -> None:
+        self._view = channel.view
+        self._rings: list[RingConsumer] = [
+            channel.response_consumer(processor, target) for target in range(channel.shape.targets)
+        ]
+        self._files = SegmentFiles()
+        self._now_ns = now_ns
+        self.responses_dropped = 0
+        self.bytes_taken = 0
+
+    def read(self, by_id: dict[int, Channel]) -> dict[int, Channel]:
+        """Attach every answer that is there to its channel and return the channels with something to write.
+
+        The pieces are views of the rings: write or copy them, then call ``release``.
+        """
+        ready: dict[int, Channel] = {}
+        view = self._view
+        now_ns = self._now_ns()
+        unpack = RESPONSE.unpack_from
+        for ring in self._rings:
+            for envelope_at, _, _ in ring.read(BATCH):
+                connection, sequence, dequeued, local, complete, kind, _, ranges, size, _, _ = unpack(view, envelope_at)
+                channel = by_id.get(connection)
+                request = channel.requests.get(sequence) if channel is not None else None
+                if channel is None or request is None or sequence in channel.held:
+                    self.responses_dropped += 1
+                    continue
+                stamps = (request[1], request[0], dequeued, local, complete, now_ns)
+                at = envelope_at + _ENVELOPE_BYTES
+                self.bytes_taken += size
+                if sequence != channel.next_answer:
+                    kind, pieces = self._pieces(kind, at, size, ranges)
+                    kept: list[Piece] = [bytes(p) if isinstance(p, memoryview) else p for p in pieces]
+                    channel.held[sequence] = HeldAnswer(kind, kept, stamps)
+                    continue
+                if ranges == 0 and kind == SEND:
+                    channel.out.append(view[at : at + size])
+                else:
+                    kind, pieces = self._pieces(kind, at, size, ranges)
+                    channel.out.extend(pieces)
+                self._answered(channel, sequence, kind, stamps)
+                if channel.held:
+                    self._release_held(channel)
+                ready[channel.fd] = channel
+        return ready
+
+    def release(self) -> None:
+        """Give the rings' memory back to the targets."""
+        for ring in self._rings:
+            ring.release()
+
+    def pending(self) -> bool:
+        """Return whether answers wait that the last ``read`` did not take."""
+        return any(ring.pending() for ring in self._rings)
+
+    @staticmethod
+    def _answered(channel: Channel, sequence: int, kind: int, stamps: Stamps) -> None:
+        del channel.requests[sequence]
+        channel.next_answer = sequence + 1
+        channel.answered.append(stamps)
+        if kind == CLOSE_CONNECTION:
+            channel.closing = True
+
+    def _release_held(self, channel: Channel) -> None:
+        """Let the answers go that waited for the one just attached."""
+        while not channel.closing:
+            answer = channel.held.pop(channel.next_answer, None)
+            if answer is None:
+                return
+            channel.out.extend(answer.pieces)
+            self._answered(channel, channel.next_answer, answer.kind, answer.stamps)
+
+    def _pieces(self, kind: int, at: int, size: int, ranges: int) -> tuple[int, list[Piece]]:
+        """Return (kind, parts in writing order): bytes in the ring, and ranges of segment files.
+
+        When a file has gone in the meantime the kind becomes CLOSE_CONNECTION: the client asks again.
+        """
+        try:
+            return kind, self._parts(at, size, ranges)
+        except OSError as error:
+            logger.warning("an answer cannot be sent and closes its connection: %s", error)
+            return CLOSE_CONNECTION, []
+
+    def _parts(self, at: int, size: int, ranges: int) -> list[Piece]:
+        view = self._view
+        if ranges == 0:
+            return [view[at : at + size]] if size else []
+        rows = [RANGE.unpack_from(view, at + i * RANGE.size) for i in range(ranges)]
+        path_at = at + ranges * RANGE.size
+        inline_at = path_at + sum(row[4] for row in rows)
+        end = inline_at + size
+        pieces: list[Piece] = []
+        for inline_before, inode, position, length, path_bytes in rows:
+            if inline_before:
+                pieces.append(view[inline_at : inline_at + inline_before])
+                inline_at += inline_before
+            path = bytes(view[path_at : path_at + path_bytes]).decode()
+            path_at += path_bytes
+            self.bytes_taken += length
+            pieces.append(FileSend(self._files.open(path, inode), position, length))
+        if inline_at < end:
+            pieces.append(view[inline_at:end])
+        return pieces

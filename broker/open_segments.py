@@ -1,0 +1,70 @@
+"""Open segment files, found by path and inode, for reading byte ranges of them.
+
+Processors send ranges to sockets, handlers read short ones into the answer. Neither knows more of a segment than the
+path, inode and range that the log's reader named. The inode is what makes a path safe: a segment that was deleted,
+compacted or re-created under the same name is another file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from pathlib import Path
+
+#: Files kept open. A file that falls out stays open while an unfinished answer refers to it.
+MAX_OPEN_FILES = 512
+
+#: The inode that names a file made for one answer only: opened once and unlinked.
+ONE_ANSWER = -1
+
+#: What the log appends to the name of a segment that is about to be removed.
+DELETED_SUFFIX = ".deleted"
+
+
+class OpenFile:
+    """A file descriptor that is closed with its last reference."""
+
+    __slots__ = ("fd",)
+
+    def __init__(self, path: str) -> None:
+        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def __del__(self) -> None:
+        # The attribute is missing when opening failed.
+        fd = getattr(self, "fd", -1)
+        if fd >= 0:
+            os.close(fd)
+
+
+class SegmentFiles:
+    """A least-recently-used set of open files, keyed by inode."""
+
+    def __init__(self) -> None:
+        self._files: OrderedDict[int, OpenFile] = OrderedDict()
+
+    def open(self, path: str, inode: int) -> OpenFile:
+        """Return the file with this inode. Raises FileNotFoundError when it is at none of its possible names."""
+        file = self._files.get(inode)
+        if file is not None:
+            self._files.move_to_end(inode)
+            return file
+        if inode == ONE_ANSWER:
+            file = OpenFile(path)
+            Path(path).unlink()
+            return file
+        file = self._open_exactly(path, inode)
+        self._files[inode] = file
+        if len(self._files) > MAX_OPEN_FILES:
+            self._files.popitem(last=False)
+        return file
+
+    @staticmethod
+    def _open_exactly(path: str, inode: int) -> OpenFile:
+        for name in (path, path + DELETED_SUFFIX):
+            try:
+                file = OpenFile(name)
+            except FileNotFoundError:
+                continue
+            if os.fstat(file.fd).st_ino == inode:
+                return file
+        raise FileNotFoundError(f"{path}: no file with inode {inode} there any more")

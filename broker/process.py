@@ -1,0 +1,188 @@
+"""What a child process does before and after its role: signals, death with its parent, descriptors.
+
+Runs in every child, first thing after the fork. It knows how a child lives and dies and nothing of what it is
+for: the role is a function that is called here with the heritage, its index, its generation and the flag that
+tells it to stop. What a failing child has to say is kept in its slot.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterable
+from enum import IntEnum
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from broker import log_setup
+from broker.errors import BootFailed
+from broker.heritage import close_all
+from shm.process_slots import ROLES
+
+if TYPE_CHECKING:
+    from broker.heritage import Heritage
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
+
+
+#: Blocked by the supervisor around a fork: one that arrived before the child's own handlers stand would be
+#: lost.
+HELD_SIGNALS = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
+
+
+class ExitCode(IntEnum):
+    """Exit codes of the command line, and (from 64) what a child tells the supervisor.
+
+    A child that cannot boot adds to BOOT_FAILED the code that the whole program should end with.
+    """
+
+    OK = 0
+    FAILURE = 1
+    USAGE = 2
+    NOT_RUNNING = 3
+    IN_USE = 4
+    NEWER_DATA = 5
+    BOOT_FAILED = 64
+    ORPHANED = 80
+
+
+class Role(IntEnum):
+    """What a process is for; the numbers stand in its slot."""
+
+    SUPERVISOR = 0
+    ACCEPTOR = 1
+    PROCESSOR = 2
+    HANDLER = 3
+    CONTROLLER = 4
+
+    @property
+    def label(self) -> str:
+        """The name in status and log lines."""
+        return ROLES[self]
+
+
+class StopFlag:
+    """Set by SIGTERM, obeyed by the role's loop.
+
+    A signal that arrives between a look at `is_set` and the wait that follows would be slept over. So a
+    loop that sleeps in epoll registers `fileno()`, which turns readable at the signal and stays so; a loop
+    that sleeps on a semaphore is safe because the supervisor rings its bell after every signal.
+    """
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._reader, self._writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def is_set(self) -> bool:
+        """Return whether the role is to finish."""
+        return self._is_set
+
+    def set(self) -> None:
+        """Ask the role to finish."""
+        self._is_set = True
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._writer, b"!")
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable once the flag is set."""
+        return self._reader
+
+    def close(self) -> None:
+        """Close both ends of the pipe."""
+        os.close(self._reader)
+        os.close(self._writer)
+
+    def obey_sigterm(self) -> None:
+        """Let SIGTERM set this flag, written in C at the moment of delivery so that no wait can miss it."""
+        signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
+        signal.signal(signal.SIGTERM, self._on_signal)
+
+    def _on_signal(self, signum: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        self._is_set = True
+
+
+RoleFunction = Callable[["Heritage", int, int, StopFlag], None]
+
+
+def run_child(
+    role: Role,
+    index: int,
+    generation: int,
+    heritage: Heritage,
+    function: RoleFunction,
+    foreign_fds: Iterable[int],
+) -> None:
+    """Set the child up, run its role, leave by SystemExit with an ExitCode. Closes `foreign_fds`."""
+    stop = StopFlag()
+    try:
+        _become(role, index, stop)
+        die_with(heritage.supervisor_pid)
+        log_setup.configure(role.label, index, heritage.log_format)
+        keep_only_own(heritage, role, index, foreign_fds)
+        function(heritage, index, generation, stop)
+    except BootFailed as failure:
+        heritage.slots.set_last_words(role, index, failure.reason)
+        sys.exit(ExitCode.BOOT_FAILED + failure.exit_code)
+    except Exception as failure:  # the child's outermost frame: whatever it is, it is put on record
+        traceback.print_exc()
+        heritage.slots.set_last_words(role, index, _describe(failure))
+        sys.exit(ExitCode.FAILURE)
+    sys.exit(ExitCode.OK)
+
+
+def _become(role: Role, index: int, stop: StopFlag) -> None:
+    """Take on the child's name and signals; what reaches the whole group is not for children."""
+    gc.freeze()
+    name_process(f"rot-{role.label}-{index}" if role in {Role.PROCESSOR, Role.HANDLER} else f"rot-{role.label}")
+    signal.set_wakeup_fd(-1)
+    for signum in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(signum, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    stop.obey_sigterm()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD_SIGNALS)
+
+
+def die_with(parent_pid: int) -> None:
+    """Ask the kernel for SIGKILL when the parent dies; leave at once if it is dead already."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent_pid:
+        sys.exit(ExitCode.ORPHANED)
+
+
+def name_process(name: str) -> None:
+    """Set the name that `ps` and `top` show; the kernel keeps 15 bytes."""
+    _prctl(_PR_SET_NAME, ctypes.c_char_p(name.encode()[:15]))
+
+
+def _prctl(option: int, argument: object) -> None:
+    ctypes.CDLL(None, use_errno=True).prctl(option, argument, 0, 0, 0)
+
+
+def keep_only_own(heritage: Heritage, role: Role, index: int, foreign_fds: Iterable[int]) -> None:
+    """Close this child's copies of everything that its role does not use.
+
+    A listening port must close when supervisor and acceptor are gone, and a client's connection when its
+    processor is, so no bystander may hold either. Event bells stay open everywhere: any target rings any
+    processor.
+    """
+    if role is not Role.ACCEPTOR:
+        close_all(listener.socket for listener in heritage.listeners)
+        close_all(acceptor_end for acceptor_end, _ in heritage.handoff)
+    for number, (_, processor_end) in enumerate(heritage.handoff):
+        if not (role is Role.PROCESSOR and number == index):
+            processor_end.close()
+    unused_spill = heritage.spill_fds if role is Role.ACCEPTOR else ()
+    close_all((), (*unused_spill, *foreign_fds))
+
+
+def _describe(failure: BaseException) -> str:
+    frames = traceback.extract_tb(failure.__traceback__)
+    where = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    return f"{type(failure).__name__}: {failure}{where}"

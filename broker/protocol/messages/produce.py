@@ -1,0 +1,323 @@
+"""Produce, versions 3-13. HOT: handlers parse and answer every one of them here.
+
+Parsing finds where each partition's records lie and copies nothing: the log writes them from the same
+memory. The answer to a request of one partition, by far the most common one, comes from a template made
+once per topic-partition and version: only its numbers are filled in.
+"""
+
+import struct
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Final, NamedTuple
+
+from broker.errors import InvalidReceive
+from broker.protocol.primitives import (
+    MALFORMED,
+    ZERO_TOPIC_ID,
+    Buffer,
+    check_count,
+    check_end,
+    compact_nullable_string_bytes,
+    compact_string_bytes,
+    nullable_string_bytes,
+    read_compact_array_count,
+    read_compact_nullable_string,
+    read_compact_string,
+    read_nullable_string,
+    read_string,
+    read_unsigned_varint,
+    skip_tagged_fields,
+    string_bytes,
+    unsigned_varint_bytes,
+)
+
+FIRST_FLEXIBLE: Final = 9
+_LOG_START_OFFSET_FROM: Final = 5
+_RECORD_ERRORS_FROM: Final = 8
+_TOPIC_ID_FROM: Final = 13
+
+
+class Part(NamedTuple):
+    """One partition's records in a request."""
+
+    topic_name: str | None
+    """None from version 13, which names topics by id."""
+    topic_id: bytes | None
+    """16 bytes; None below version 13."""
+    partition: int
+    records_offset: int
+    """Where the records start, in the buffer that was parsed."""
+    records_size: int
+    """Bytes; -1 when the client sent null."""
+
+
+class ProduceRequest(NamedTuple):
+    """A request, its parts in the order in which they stand on the wire."""
+
+    transactional_id: str | None
+    acks: int
+    timeout_ms: int
+    parts: list[Part]
+
+
+class PartResponse(NamedTuple):
+    """The outcome of one part. `record_errors` holds pairs of batch index and text."""
+
+    topic_name: str | None
+    topic_id: bytes | None
+    partition: int
+    error_code: int
+    base_offset: int
+    log_append_time_ms: int = -1
+    log_start_offset: int = -1
+    error_message: str | None = None
+    record_errors: tuple[tuple[int, str | None], ...] = ()
+
+
+_unpack_acks_timeout_count = struct.Struct(
+    ">"
+    "h"  # acks
+    "i"  # timeout_ms
+    "i"  # topic_data: count
+).unpack_from
+_unpack_acks_timeout = struct.Struct(">hi").unpack_from
+_unpack_index_size = struct.Struct(
+    ">"
+    "i"  # index
+    "i"  # records: length
+).unpack_from
+_unpack_int32 = struct.Struct(">i").unpack_from
+_unpack_index_varint = struct.Struct(
+    ">"
+    "i"  # index
+    "B"  # records: length + 1, first byte of a varint
+).unpack_from
+
+
+def parse_produce(buffer: Buffer, version: int, offset: int, end: int) -> ProduceRequest:
+    """Return the request whose body is [offset, end) of `buffer`. InvalidReceive when malformed."""
+    try:
+        if version >= FIRST_FLEXIBLE:
+            request, offset = _parse_flexible(buffer, version, offset, end)
+        else:
+            request, offset = _parse_legacy(buffer, offset, end)
+    except MALFORMED as error:
+        raise InvalidReceive(f"malformed Produce: {error}") from error
+    if offset > end:
+        check_end(offset, end)
+    return request
+
+
+def _parse_legacy(buffer: Buffer, offset: int, end: int) -> tuple[ProduceRequest, int]:
+    transactional_id, offset = read_nullable_string(buffer, offset, end)
+    acks, timeout_ms, topic_count = _unpack_acks_timeout_count(buffer, offset)
+    offset += 10
+    check_count(topic_count, offset, end)
+    parts: list[Part] = []
+    for _ in range(topic_count):
+        name, offset = read_string(buffer, offset, end)
+        (count,) = _unpack_int32(buffer, offset)
+        offset += 4
+        check_count(count, offset, end)
+        for _ in range(count):
+            partition, size = _unpack_index_size(buffer, offset)
+            offset += 8
+            parts.append(Part(name, None, partition, offset, size))
+            if size > 0:
+                offset += size
+                if offset > end:
+                    raise InvalidReceive(f"records reach {offset - end} bytes beyond the request")
+            elif size < -1:
+                raise InvalidReceive(f"records of {size} bytes")
+    return ProduceRequest(transactional_id, acks, timeout_ms, parts), offset
+
+
+def _parse_flexible(buffer: Buffer, version: int, offset: int, end: int) -> tuple[ProduceRequest, int]:
+    transactional_id = None
+    if buffer[offset] == 0:
+        offset += 1
+    else:
+        transactional_id, offset = read_compact_nullable_string(buffer, offset, end)
+    acks, timeout_ms = _unpack_acks_timeout(buffer, offset)
+    topic_count, offset = read_compact_array_count(buffer, offset + 6, end)
+    if topic_count < 0:
+        raise InvalidReceive("null array of topics")
+    parts: list[Part] = []
+    for _ in range(topic_count):
+        name: str | None = None
+        topic_id: bytes | None = None
+        if version >= _TOPIC_ID_FROM:
+            topic_id = bytes(buffer[offset : offset + 16])
+            offset += 16
+        else:
+            name, offset = read_compact_string(buffer, offset, end)
+        offset = _parse_flexible_partitions(buffer, offset, end, (name, topic_id, parts))
+        offset = offset + 1 if buffer[offset] == 0 else skip_tagged_fields(buffer, offset, end)
+    offset = offset + 1 if buffer[offset] == 0 else skip_tagged_fields(buffer, offset, end)
+    return ProduceRequest(transactional_id, acks, timeout_ms, parts), offset
+
+
+def _parse_flexible_partitions(
+    buffer: Buffer, offset: int, end: int, topic: tuple[str | None, bytes | None, list[Part]]
+) -> int:
+    """Append a topic's parts to the list in `topic`; return the offset after the topic's array."""
+    name, topic_id, parts = topic
+    count, offset = read_compact_array_count(buffer, offset, end)
+    if count < 0:
+        raise InvalidReceive("null array of partitions")
+    for _ in range(count):
+        partition, size = _unpack_index_varint(buffer, offset)
+        offset += 5
+        if size >= 0x80:
+            size, offset = read_unsigned_varint(buffer, offset - 1)
+        parts.append(Part(name, topic_id, partition, offset, size - 1))
+        if size > 1:
+            offset += size - 1
+            if offset > end:
+                raise InvalidReceive(f"records reach {offset - end} bytes beyond the request")
+        offset = offset + 1 if buffer[offset] == 0 else skip_tagged_fields(buffer, offset, end)
+    return offset
+
+
+_pack_int32 = struct.Struct(">i").pack
+_pack_size_and_correlation = struct.Struct(">ii").pack
+_pack_part_without_start = struct.Struct(
+    ">"
+    "i"  # index
+    "h"  # error_code
+    "q"  # base_offset
+    "q"  # log_append_time_ms
+).pack
+_pack_part = struct.Struct(
+    ">"
+    "i"  # index
+    "h"  # error_code
+    "q"  # base_offset
+    "q"  # log_append_time_ms
+    "q"  # log_start_offset (version 5+)
+).pack
+
+
+def encode_produce_response(
+    version: int, correlation_id: int, throttle_ms: int, parts: Sequence[PartResponse]
+) -> bytes:
+    """Return the answer, size and header included; neighbouring parts of one topic share its entry."""
+    body = _topics_bytes(version, parts) + _pack_int32(throttle_ms)
+    if version >= FIRST_FLEXIBLE:
+        body = b"\x00" + body + b"\x00"
+    return _pack_size_and_correlation(len(body) + 4, correlation_id) + body
+
+
+def _topics_bytes(version: int, parts: Sequence[PartResponse]) -> bytes:
+    encoded: list[bytes] = []
+    topic_count = 0
+    for (name, topic_id), group in groupby(parts, _topic_of):
+        partitions = [_part_bytes(version, part) for part in group]
+        encoded.append(_topic_head(version, name, topic_id, len(partitions)))
+        encoded += partitions
+        if version >= FIRST_FLEXIBLE:
+            encoded.append(b"\x00")
+        topic_count += 1
+    return _count_bytes(version, topic_count) + b"".join(encoded)
+
+
+def _topic_of(part: PartResponse) -> tuple[str | None, bytes | None]:
+    return part.topic_name, part.topic_id
+
+
+def _count_bytes(version: int, count: int) -> bytes:
+    return unsigned_varint_bytes(count + 1) if version >= FIRST_FLEXIBLE else _pack_int32(count)
+
+
+def _topic_head(version: int, name: str | None, topic_id: bytes | None, count: int) -> bytes:
+    if version >= _TOPIC_ID_FROM:
+        head = topic_id or ZERO_TOPIC_ID
+    elif version >= FIRST_FLEXIBLE:
+        head = compact_string_bytes(name or "")
+    else:
+        head = string_bytes(name or "")
+    return head + _count_bytes(version, count)
+
+
+def _part_bytes(version: int, part: PartResponse) -> bytes:
+    _, _, partition, error_code, base_offset, append_time_ms, log_start_offset, message, errors = part
+    if version < _LOG_START_OFFSET_FROM:
+        return _pack_part_without_start(partition, error_code, base_offset, append_time_ms)
+    head = _pack_part(partition, error_code, base_offset, append_time_ms, log_start_offset)
+    return head + _part_tail(version, message, errors)
+
+
+def _part_tail(version: int, message: str | None, errors: tuple[tuple[int, str | None], ...]) -> bytes:
+    """Return what follows the numbers of a part from version 5: record errors, message, tagged fields."""
+    if version < _RECORD_ERRORS_FROM:
+        return b""
+    if version < FIRST_FLEXIBLE:
+        encoded = b"".join(_pack_int32(index) + nullable_string_bytes(text) for index, text in errors)
+        return _count_bytes(version, len(errors)) + encoded + nullable_string_bytes(message)
+    encoded = b"".join(
+        _pack_int32(index) + compact_nullable_string_bytes(text) + b"\x00" for index, text in errors
+    )
+    return _count_bytes(version, len(errors)) + encoded + compact_nullable_string_bytes(message) + b"\x00"
+
+
+class ProduceResponseTemplate:
+    """The whole answer to a request of one partition, but for its numbers.
+
+    See `single_partition_response`.
+    """
+
+    __slots__ = ("_middle", "_pack", "_prefix", "_suffix", "_with_start")
+
+    def __init__(self, prefix: bytes, middle: bytes, suffix: bytes, *, with_start: bool) -> None:
+        self._prefix = prefix
+        self._middle = middle
+        self._suffix = suffix
+        self._with_start = with_start
+        numbers = "hqqq" if with_start else "hqq"
+        self._pack = struct.Struct(f">{len(prefix)}si{len(middle)}s{numbers}{len(suffix)}s").pack
+
+    def fill(
+        self,
+        correlation_id: int,
+        error_code: int,
+        base_offset: int,
+        log_append_time_ms: int,
+        log_start_offset: int,
+    ) -> bytes:
+        """Return the wire bytes, size and header included; no error message, no throttle time."""
+        if self._with_start:
+            return self._pack(
+                self._prefix,
+                correlation_id,
+                self._middle,
+                error_code,
+                base_offset,
+                log_append_time_ms,
+                log_start_offset,
+                self._suffix,
+            )
+        return self._pack(
+            self._prefix,
+            correlation_id,
+            self._middle,
+            error_code,
+            base_offset,
+            log_append_time_ms,
+            self._suffix,
+        )
+
+
+def single_partition_response(
+    version: int, topic_name: str | None, topic_id: bytes | None, partition: int
+) -> ProduceResponseTemplate:
+    """Return the template for answers about exactly this topic-partition in this version."""
+    with_start = version >= _LOG_START_OFFSET_FROM
+    part = PartResponse(topic_name, topic_id, partition, 0, 0)
+    whole = encode_produce_response(version, 0, 0, (part,))
+    head = _count_bytes(version, 1) + _topic_head(version, topic_name, topic_id, 1) + _pack_int32(partition)
+    if version >= FIRST_FLEXIBLE:
+        head = b"\x00" + head
+    numbers_bytes = 26 if with_start else 18
+    return ProduceResponseTemplate(
+        whole[:4], head, whole[8 + len(head) + numbers_bytes :], with_start=with_start
+    )

@@ -1,0 +1,185 @@
+"""Kafka's wire types: `read_*(buffer, offset, …) -> (value, offset after it)` and `*_bytes(value) -> bytes`.
+
+Used by the codecs of this package, in any process. The buffer may be far larger than the request (a whole
+shared segment), so whatever has a length takes `end`, the request's end, and refuses to look beyond it.
+Fixed-size reads do not: a codec checks once, at its own end, that it stayed inside (`check_end`). Reads
+past the buffer itself raise `struct.error` or `IndexError`; each codec turns `MALFORMED` into
+`InvalidReceive` in one place.
+"""
+
+import struct
+from typing import Final, TypeAlias
+
+from broker.errors import InvalidReceive
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+MALFORMED: Final = (struct.error, IndexError, UnicodeDecodeError)
+"""What reading broken bytes can raise besides `InvalidReceive`."""
+
+ZERO_TOPIC_ID: Final = bytes(16)
+NULL_LEGACY_STRING: Final = b"\xff\xff"
+
+INT16: Final = struct.Struct(">h")
+INT32: Final = struct.Struct(">i")
+INT64: Final = struct.Struct(">q")
+_unpack_int16 = INT16.unpack_from
+_unpack_int32 = INT32.unpack_from
+_VARINT_MAX_BYTES: Final = 5
+
+
+def check_end(offset: int, end: int) -> None:
+    """Raise `InvalidReceive` when reading went beyond the request."""
+    if offset > end:
+        raise InvalidReceive(f"request ends {offset - end} bytes before its last field")
+
+
+def check_count(count: int, offset: int, end: int) -> None:
+    """Raise `InvalidReceive` for an element count that is negative or cannot fit at a byte an element."""
+    if count < 0 or count > end - offset:
+        raise InvalidReceive(f"array of {count} elements in {end - offset} bytes")
+
+
+def read_unsigned_varint(buffer: Buffer, offset: int) -> tuple[int, int]:
+    """Return an unsigned 32-bit integer in 1-5 bytes of 7 bits, low bits first."""
+    value = buffer[offset]
+    offset += 1
+    if value < 0x80:
+        return value, offset
+    value &= 0x7F
+    shift = 7
+    for _ in range(_VARINT_MAX_BYTES - 1):
+        byte = buffer[offset]
+        offset += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, offset
+        shift += 7
+    raise InvalidReceive("unsigned varint longer than 5 bytes")
+
+
+def read_array_count(buffer: Buffer, offset: int, end: int) -> tuple[int, int]:
+    """Element count of a legacy array; -1 is null."""
+    (count,) = _unpack_int32(buffer, offset)
+    offset += 4
+    if count != -1:
+        check_count(count, offset, end)
+    return count, offset
+
+
+def read_compact_array_count(buffer: Buffer, offset: int, end: int) -> tuple[int, int]:
+    """Element count of a compact array; -1 is null."""
+    count, offset = read_unsigned_varint(buffer, offset)
+    if count > 0:
+        check_count(count - 1, offset, end)
+    return count - 1, offset
+
+
+def _read_text(buffer: Buffer, offset: int, length: int, end: int) -> tuple[str, int]:
+    stop = offset + length
+    if length < 0 or stop > end:
+        raise InvalidReceive(f"string of {length} bytes where {end - offset} are left")
+    return str(buffer[offset:stop], "utf-8"), stop
+
+
+def read_string(buffer: Buffer, offset: int, end: int) -> tuple[str, int]:
+    """Return a string that may not be null, with a two-byte length."""
+    (length,) = _unpack_int16(buffer, offset)
+    offset += 2
+    stop = offset + length
+    if length < 0 or stop > end:
+        raise InvalidReceive(f"string of {length} bytes where {end - offset} are left")
+    return str(buffer[offset:stop], "utf-8"), stop
+
+
+def read_nullable_string(buffer: Buffer, offset: int, end: int) -> tuple[str | None, int]:
+    """Return a string with a two-byte length; -1 is null."""
+    (length,) = _unpack_int16(buffer, offset)
+    if length == -1:
+        return None, offset + 2
+    return _read_text(buffer, offset + 2, length, end)
+
+
+def read_compact_string(buffer: Buffer, offset: int, end: int) -> tuple[str, int]:
+    """Return a string that may not be null, with its length + 1 as a varint."""
+    length, offset = read_unsigned_varint(buffer, offset)
+    stop = offset + length - 1
+    if length == 0 or stop > end:
+        raise InvalidReceive(f"string of {length - 1} bytes where {end - offset} are left")
+    return str(buffer[offset:stop], "utf-8"), stop
+
+
+def read_compact_nullable_string(buffer: Buffer, offset: int, end: int) -> tuple[str | None, int]:
+    """Return a string with its length + 1 as a varint; 0 is null."""
+    length, offset = read_unsigned_varint(buffer, offset)
+    if length == 0:
+        return None, offset
+    return _read_text(buffer, offset, length - 1, end)
+
+
+def read_tagged_fields(buffer: Buffer, offset: int, end: int) -> tuple[dict[int, int], int]:
+    """Return the tagged fields of a structure: tag -> offset of its value.
+
+    Unknown tags are the caller's to ignore.
+    """
+    count, offset = read_unsigned_varint(buffer, offset)
+    check_count(count, offset, end)
+    found = {}
+    for _ in range(count):
+        tag, offset = read_unsigned_varint(buffer, offset)
+        size, offset = read_unsigned_varint(buffer, offset)
+        found[tag] = offset
+        offset += size
+        check_end(offset, end)
+    return found, offset
+
+
+def skip_tagged_fields(buffer: Buffer, offset: int, end: int) -> int:
+    """Return the offset after a structure's tagged fields."""
+    if buffer[offset] == 0:
+        return offset + 1
+    return read_tagged_fields(buffer, offset, end)[1]
+
+
+def unsigned_varint_bytes(value: int) -> bytes:
+    """1-5 bytes of 7 bits, low bits first."""
+    if value < 0x80:
+        return bytes((value,))
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def string_bytes(text: str) -> bytes:
+    """Return a string with a two-byte length."""
+    data = text.encode()
+    return INT16.pack(len(data)) + data
+
+
+def nullable_string_bytes(text: str | None) -> bytes:
+    """Return a string with a two-byte length, -1 for None."""
+    return NULL_LEGACY_STRING if text is None else string_bytes(text)
+
+
+def compact_string_bytes(text: str) -> bytes:
+    """Return a string with its length + 1 as a varint."""
+    data = text.encode()
+    return unsigned_varint_bytes(len(data) + 1) + data
+
+
+def compact_nullable_string_bytes(text: str | None) -> bytes:
+    """Return a string with its length + 1 as a varint, 0 for None."""
+    return b"\x00" if text is None else compact_string_bytes(text)
+
+
+def tagged_fields_bytes(fields: list[tuple[int, bytes]]) -> bytes:
+    """Return the tagged fields of a structure; `fields` is sorted by tag."""
+    if not fields:
+        return b"\x00"
+    parts = [unsigned_varint_bytes(len(fields))]
+    for tag, value in fields:
+        parts += (unsigned_varint_bytes(tag), unsigned_varint_bytes(len(value)), value)
+    return b"".join(parts)

@@ -1,0 +1,242 @@
+"""The record batch, magic 2: its header, its checks, and the fields that a broker writes into it. HOT.
+
+Handlers judge every produced batch here, the log walks its files with it. Nothing looks inside the batch:
+the records behind the header are opaque, compressed or not. The CRC-32C covers everything from the
+attributes on, so the base offset and the leader epoch can be set without touching it.
+
+    bytes   field               who sets it      bytes   field               who sets it
+     0- 7   base offset         broker           27-34   base timestamp      producer
+     8-11   batch length        producer         35-42   max timestamp       producer, or broker
+    12-15   leader epoch        broker           43-50   producer id         producer
+       16   magic               producer         51-52   producer epoch      producer
+    17-20   CRC of 21 onward    producer         53-56   base sequence       producer
+    21-22   attributes          producer         57-60   record count        producer
+    23-26   last offset delta   producer         61-     records             producer
+
+The batch length counts the bytes from 12 on.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from broker.protocol.primitives import Buffer
+
+BATCH_HEADER_BYTES: Final = 61
+LOG_OVERHEAD_BYTES: Final = 12
+"""Base offset and batch length: what stands before the bytes that the batch length counts."""
+CRC_START: Final = 21
+MAGIC: Final = 2
+NO_PRODUCER_ID: Final = -1
+CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+"""Compression codecs by their number in the attributes."""
+
+CODEC_MASK: Final = 0x07
+LOG_APPEND_TIME_BIT: Final = 0x08
+TRANSACTIONAL_BIT: Final = 0x10
+CONTROL_BIT: Final = 0x20
+
+_HEADER: Final = struct.Struct(
+    ">"
+    "q"  # base_offset
+    "i"  # batch_length
+    "i"  # leader_epoch
+    "b"  # magic
+    "I"  # crc
+    "h"  # attributes
+    "i"  # last_offset_delta
+    "q"  # base_timestamp
+    "q"  # max_timestamp
+    "q"  # producer_id
+    "h"  # producer_epoch
+    "i"  # base_sequence
+    "i"  # record_count
+)
+_MAGIC_OFFSET: Final = 16
+_ATTRIBUTES_OFFSET: Final = 21
+_MAX_TIMESTAMP_OFFSET: Final = 35
+_unpack_header = _HEADER.unpack_from
+_unpack_length = struct.Struct(">8xi").unpack_from
+_pack_int64_into = struct.Struct(">q").pack_into
+_pack_int32_into = struct.Struct(">i").pack_into
+_pack_int16_into = struct.Struct(">h").pack_into
+_pack_crc_into = struct.Struct(">I").pack_into
+
+_NONE: Final = 0
+_CORRUPT_MESSAGE: Final = 2
+_INVALID_TIMESTAMP: Final = 32
+_UNSUPPORTED_COMPRESSION_TYPE: Final = 76
+_INVALID_RECORD: Final = 87
+_ZSTD: Final = 4
+_ZSTD_FROM_PRODUCE: Final = 7
+_SMALLEST_RECORD_BYTES: Final = 14  # what Kafka takes for the least batch length of any magic
+
+
+class BatchHeader(NamedTuple):
+    """The header's fields in wire order."""
+
+    base_offset: int
+    batch_length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the whole batch."""
+        return self.batch_length + LOG_OVERHEAD_BYTES
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of the last record."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def codec(self) -> int:
+        """Number of the compression codec; an index into `CODECS` if it is a known one."""
+        return self.attributes & CODEC_MASK
+
+    @property
+    def is_log_append_time(self) -> bool:
+        """Whether the broker gave the timestamps."""
+        return bool(self.attributes & LOG_APPEND_TIME_BIT)
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether the batch belongs to a transaction."""
+        return bool(self.attributes & TRANSACTIONAL_BIT)
+
+    @property
+    def is_control(self) -> bool:
+        """Whether the batch holds a transaction marker instead of records."""
+        return bool(self.attributes & CONTROL_BIT)
+
+    @property
+    def has_producer_id(self) -> bool:
+        """Whether an idempotent producer wrote the batch."""
+        return self.producer_id > NO_PRODUCER_ID
+
+
+_make_header = BatchHeader._make
+
+
+def read_header(buffer: Buffer, offset: int = 0) -> BatchHeader | None:
+    """Return the header at `offset`, unjudged; None when fewer bytes than a header are there."""
+    if len(buffer) - offset < BATCH_HEADER_BYTES:
+        return None
+    return _make_header(_unpack_header(buffer, offset))
+
+
+def validate(batch: Buffer, header: BatchHeader | None, produce_version: int) -> int:
+    """Return 0 or the error code for one partition's records in a Produce request (`C14`).
+
+    `batch` is all that the client sent for the partition and `header` its `read_header`. Exactly one whole
+    batch of magic 2 with its first offset 0, an intact checksum and counts that agree is accepted; record
+    contents, size limits and the age of timestamps are the topic's to judge.
+    """
+    if header is None:
+        return _judge_fragment(batch)
+    (
+        base_offset,
+        batch_length,
+        _,
+        magic,
+        crc,
+        attributes,
+        last_offset_delta,
+        _,
+        _,
+        producer_id,
+        _,
+        base_sequence,
+        record_count,
+    ) = header
+    size = batch_length + LOG_OVERHEAD_BYTES
+    if magic != MAGIC or size != len(batch) or base_offset != 0:
+        return _judge_shape(header, len(batch))
+    if crc32c(batch[CRC_START:]) != crc:
+        return _CORRUPT_MESSAGE
+    if attributes:
+        error = _judge_attributes(attributes, produce_version)
+        if error:
+            return error
+    if record_count <= 0 or last_offset_delta + 1 != record_count or (producer_id >= 0 and base_sequence < 0):
+        return _INVALID_RECORD
+    return _NONE
+
+
+def _judge_fragment(batch: Buffer) -> int:
+    """Return the error code for records too short for a header: none at all, or a torn batch."""
+    if len(batch) <= _MAGIC_OFFSET:
+        return _INVALID_RECORD
+    (length,) = _unpack_length(batch)
+    return _CORRUPT_MESSAGE if length < _SMALLEST_RECORD_BYTES else _INVALID_RECORD
+
+
+def _judge_shape(header: BatchHeader, size_bytes: int) -> int:
+    """Return why a batch has the wrong magic, does not fill its place exactly, or starts above offset 0."""
+    if not 0 <= header.magic <= MAGIC or header.batch_length < _SMALLEST_RECORD_BYTES:
+        return _CORRUPT_MESSAGE
+    if header.magic == MAGIC and header.size_bytes < BATCH_HEADER_BYTES <= size_bytes:
+        return _CORRUPT_MESSAGE
+    return _INVALID_RECORD
+
+
+def _judge_attributes(attributes: int, produce_version: int) -> int:
+    codec = attributes & CODEC_MASK
+    if codec >= len(CODECS) or (codec == _ZSTD and produce_version < _ZSTD_FROM_PRODUCE):
+        return _UNSUPPORTED_COMPRESSION_TYPE
+    if attributes & CONTROL_BIT:
+        return _INVALID_RECORD
+    return _INVALID_TIMESTAMP if attributes & LOG_APPEND_TIME_BIT else _NONE
+
+
+def crc_ok(batch: Buffer, header: BatchHeader) -> bool:
+    """Whether the checksum of one whole batch (and nothing behind it) is right."""
+    return bool(crc32c(batch[CRC_START:]) == header.crc)
+
+
+def patch_base_offset(
+    batch: bytearray | memoryview, base_offset: int, leader_epoch: int, position: int = 0
+) -> None:
+    """Set the base offset and leader epoch of the batch at `position`, in place; the checksum stays right."""
+    _pack_int64_into(batch, position, base_offset)
+    _pack_int32_into(batch, position + LOG_OVERHEAD_BYTES, leader_epoch)
+
+
+def patch_log_append_time(batch: bytearray | memoryview, timestamp_ms: int) -> None:
+    """Make `timestamp_ms` the time of every record of one whole batch, in place, and renew its checksum.
+
+    Readers of a batch with the attribute bit set take its maximum timestamp for each of its records.
+    """
+    _pack_int64_into(batch, _MAX_TIMESTAMP_OFFSET, timestamp_ms)
+    attributes = int.from_bytes(batch[_ATTRIBUTES_OFFSET : _ATTRIBUTES_OFFSET + 2], "big", signed=True)
+    _pack_int16_into(batch, _ATTRIBUTES_OFFSET, attributes | LOG_APPEND_TIME_BIT)
+    _pack_crc_into(batch, _MAGIC_OFFSET + 1, crc32c(batch[CRC_START:]))
+
+
+def batch_headers(
+    buffer: Buffer, start: int = 0, end: int | None = None
+) -> Iterator[tuple[int, BatchHeader]]:
+    """Yield (position, header) of the whole batches in [start, end), whatever their checksums.
+
+    Stops before a batch that is torn, of another magic, or too short to be one.
+    """
+    limit = len(buffer) if end is None else min(end, len(buffer))
+    while limit - start >= BATCH_HEADER_BYTES:
+        header = _make_header(_unpack_header(buffer, start))
+        stop = start + header.batch_length + LOG_OVERHEAD_BYTES
+        if header.magic != MAGIC or stop - start < BATCH_HEADER_BYTES or stop > limit:
+            return
+        yield start, header
+        start = stop

@@ -1,0 +1,162 @@
+"""Which handler a request goes to, and which handler owns a partition. HOT: processors ask once per request.
+
+Pure functions of stable hashes, the same in every process and every run. Only the routing key is looked at:
+the transactional id, or the first topic and partition of a Produce; the rest of the frame may still be on
+its way. Whether the frame is well-formed beyond that is the handler's business.
+
+A topic's hash is the CRC-32 of its name. Requests that name a topic by id route alike because the ids that
+this broker makes end with that hash (`topic_id_for`).
+"""
+
+import struct
+import zlib
+from typing import Final
+
+from broker.errors import InvalidReceive
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.primitives import MALFORMED, Buffer, read_unsigned_varint, skip_tagged_fields
+
+CONTROLLER_KEYS: Final = frozenset(
+    {
+        19,
+        20,
+        33,
+        37,
+        44,
+    }  # CreateTopics, DeleteTopics, AlterConfigs, CreatePartitions, IncrementalAlterConfigs
+)
+"""APIs that change metadata: the controller is the only writer of it."""
+
+_TOPIC_ID_ENTROPY_BYTES: Final = 12
+_PRODUCE: Final = int(ApiKey.PRODUCE)
+_INIT_PRODUCER_ID: Final = int(ApiKey.INIT_PRODUCER_ID)
+_CLIENT_ID_OFFSET: Final = 8
+_ACKS_AND_TIMEOUT_BYTES: Final = 6
+
+_unpack_int16 = struct.Struct(">h").unpack_from
+_unpack_int32 = struct.Struct(">i").unpack_from
+_unpack_count_and_index = struct.Struct(">ii").unpack_from
+_crc32 = zlib.crc32
+
+
+def topic_hash(name: bytes) -> int:
+    """Stable hash of a topic name or transactional id: its CRC-32."""
+    return _crc32(name)
+
+
+def topic_id_hash(topic_id: bytes) -> int:
+    """Return the `topic_hash` that a topic id made by `topic_id_for` carries in its last four bytes."""
+    return int.from_bytes(topic_id[-4:], "big")
+
+
+def topic_id_for(name: bytes, entropy: bytes) -> bytes:
+    """Return a topic id of 16 bytes for a new topic: 12 bytes of `entropy`, then the topic's hash.
+
+    It has the version and variant bits of a random UUID, and its text form never starts with "-", which
+    Kafka avoids because command lines take it for an option.
+    """
+    head = bytearray(entropy[:_TOPIC_ID_ENTROPY_BYTES])
+    if head[0] >> 2 == 0x3E:  # "-" in URL-safe base64
+        head[0] &= 0x7F
+    head[6] = head[6] & 0x0F | 0x40
+    head[8] = head[8] & 0x3F | 0x80
+    return bytes(head) + _crc32(name).to_bytes(4, "big")
+
+
+def owner_of(name_hash: int, partition: int, handlers: int) -> int:
+    """Index of the handler that owns a partition; a topic's partitions go round the handlers."""
+    return (name_hash + partition) % handlers
+
+
+def route(frame: Buffer, api_key: int, api_version: int, connection_id: int, handlers: int) -> int:
+    """Index of the target of a request: a handler, or `handlers` for the controller.
+
+    `frame` starts at the api key and reaches at least to the first partition index. InvalidReceive when it
+    does not hold a routing key where there should be one.
+    """
+    if api_key == _PRODUCE:
+        if handlers == 1:
+            return 0
+        return _route_produce(frame, api_version, connection_id, handlers)
+    if api_key in CONTROLLER_KEYS:
+        return handlers
+    if api_key == _INIT_PRODUCER_ID:
+        return _route_init_producer_id(frame, api_version, handlers)
+    return (connection_id + (connection_id >> 48)) % handlers
+
+
+def _route_produce(frame: Buffer, version: int, connection_id: int, handlers: int) -> int:
+    try:
+        key = _flexible_produce_key(frame, version) if version >= 9 else _legacy_produce_key(frame)
+    except MALFORMED as error:
+        raise InvalidReceive(f"Produce without a routing key: {error}") from error
+    return (connection_id + (connection_id >> 48) if key is None else key) % handlers
+
+
+def _after_client_id(frame: Buffer) -> int:
+    length: int = _unpack_int16(frame, _CLIENT_ID_OFFSET)[0]
+    return _CLIENT_ID_OFFSET + 2 + length if length > 0 else _CLIENT_ID_OFFSET + 2
+
+
+def _legacy_produce_key(frame: Buffer) -> int | None:
+    offset = _after_client_id(frame)
+    (length,) = _unpack_int16(frame, offset)
+    offset += 2 + _ACKS_AND_TIMEOUT_BYTES
+    if length > 0:
+        offset += length
+    (topics,) = _unpack_int32(frame, offset)
+    if topics <= 0:
+        return None
+    (length,) = _unpack_int16(frame, offset + 4)
+    if length < 0:
+        raise InvalidReceive("null topic name in Produce")
+    offset += 6
+    stop = offset + length
+    partitions, partition = _unpack_count_and_index(frame, stop)
+    return _crc32(frame[offset:stop]) + partition if partitions > 0 else None
+
+
+def _flexible_produce_key(frame: Buffer, version: int) -> int | None:
+    offset = _after_client_id(frame)
+    offset = offset + 1 if frame[offset] == 0 else skip_tagged_fields(frame, offset, len(frame))
+    length = frame[offset]
+    offset += 1
+    if length:
+        length, offset = read_unsigned_varint(frame, offset - 1)
+        offset += length - 1
+    topics, offset = read_unsigned_varint(frame, offset + _ACKS_AND_TIMEOUT_BYTES)
+    if topics <= 1:
+        return None
+    if version >= 13:
+        offset += 16
+        name_hash = int.from_bytes(frame[offset - 4 : offset], "big")
+    else:
+        length, offset = read_unsigned_varint(frame, offset)
+        if length == 0:
+            raise InvalidReceive("null topic name in Produce")
+        stop = offset + length - 1
+        name_hash = _crc32(frame[offset:stop])
+        offset = stop
+    partitions, offset = read_unsigned_varint(frame, offset)
+    if partitions <= 1:
+        return None
+    partition: int = _unpack_int32(frame, offset)[0]
+    return name_hash + partition
+
+
+def _route_init_producer_id(frame: Buffer, version: int, handlers: int) -> int:
+    """Without a transactional id the controller hands out an id; with one, that id's owner decides."""
+    try:
+        offset = _after_client_id(frame)
+        if version >= 2:
+            offset = skip_tagged_fields(frame, offset, len(frame))
+            length, offset = read_unsigned_varint(frame, offset)
+            length -= 1
+        else:
+            (length,) = _unpack_int16(frame, offset)
+            offset += 2
+    except MALFORMED as error:
+        raise InvalidReceive(f"InitProducerId without a routing key: {error}") from error
+    if length < 0:
+        return handlers
+    return _crc32(frame[offset : offset + length]) % handlers

@@ -1,0 +1,114 @@
+"""The request channel: the grid of rings between processors and the processes that answer (``D02``, ``D07``, ``D24``).
+
+The one module that both sides of the seam import. A *target* is a process that takes requests: handlers 0..M-1 and,
+as target M, the controller. Three grids share one segment: request rings (processor to target), response rings
+(target to processor) and peer rings (target to target). Each ring has one producer and one consumer, so no word of
+it is ever contended. What travels is laid out in ``shm.layout``; this module packs and unpacks nothing per request.
+
+A ring outlives its two ends: a replacement takes up the producer's end at the published tail and the consumer's end
+at the released head, so that it reads again whatever its predecessor had not released.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shm.layout import FILE_RANGE, PEER_ENVELOPE, REQUEST_ENVELOPE, RESPONSE_ENVELOPE
+from shm.ring import RingConsumer, RingProducer, initialise, ring_bytes
+
+#: What REQUEST_ENVELOPE.area names: where the bytes of a request lie.
+INLINE, ARENA, SPILL = 0, 1, 2
+
+#: What RESPONSE_ENVELOPE.kind names (``D06``).
+SEND, NO_OP, CLOSE_CONNECTION = 0, 1, 2
+
+#: Requests up to this many bytes ride in the ring itself; larger ones are received into the arena.
+INLINE_REQUEST_BYTES = 64 * 1024
+
+PEER_RING_BYTES = 64 * 1024
+
+#: All rings together stay below this share of a 64 MiB /dev/shm.
+RING_BUDGET_BYTES = 24 * 1024 * 1024
+SMALLEST_RING_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelShape:
+    """How many processes stand on either side, and how large each data ring is."""
+
+    processors: int
+    targets: int
+    ring_capacity_bytes: int
+
+    @classmethod
+    def fitting(cls, processors: int, targets: int, wanted_ring_bytes: int) -> ChannelShape:
+        """Return the shape whose rings are powers of two within the budget; never below what a request needs."""
+        share = RING_BUDGET_BYTES // (2 * processors * targets)
+        capacity = 1 << (max(min(wanted_ring_bytes, share), SMALLEST_RING_BYTES).bit_length() - 1)
+        return cls(processors, targets, capacity)
+
+    @property
+    def bytes_needed(self) -> int:
+        """Size of the segment that holds all three grids."""
+        data_rings = 2 * self.processors * self.targets
+        return data_rings * ring_bytes(self.ring_capacity_bytes) + self.targets**2 * ring_bytes(PEER_RING_BYTES)
+
+
+class RequestChannel:
+    """Hands out the ends of the rings; whoever takes an end is its only user."""
+
+    def __init__(self, view: memoryview, shape: ChannelShape, base: int = 0) -> None:
+        self.view = view
+        self.shape = shape
+        self._base = base
+
+    def initialise(self) -> None:
+        """Write every ring's header. Called once, by the process that creates the segment."""
+        for index in range(2 * self.shape.processors * self.shape.targets):
+            initialise(self.view, self._data_ring(index), self.shape.ring_capacity_bytes)
+        for index in range(self.shape.targets**2):
+            initialise(self.view, self._peer_ring(index), PEER_RING_BYTES)
+
+    def request_producer(self, processor: int, target: int) -> RingProducer:
+        """Return the processor's end of the ring that carries its requests to the target."""
+        return RingProducer(self.view, self._request_ring(processor, target))
+
+    def request_consumer(self, processor: int, target: int) -> RingConsumer:
+        """Return the target's end of the same ring."""
+        return RingConsumer(self.view, self._request_ring(processor, target))
+
+    def response_producer(self, processor: int, target: int) -> RingProducer:
+        """Return the target's end of the ring that carries its responses to the processor."""
+        return RingProducer(self.view, self._response_ring(processor, target))
+
+    def response_consumer(self, processor: int, target: int) -> RingConsumer:
+        """Return the processor's end of the same ring."""
+        return RingConsumer(self.view, self._response_ring(processor, target))
+
+    def peer_producer(self, source: int, destination: int) -> RingProducer:
+        """Return the sending end of the ring between two targets."""
+        return RingProducer(self.view, self._peer_ring(source * self.shape.targets + destination))
+
+    def peer_consumer(self, source: int, destination: int) -> RingConsumer:
+        """Return the receiving end of the ring between two targets."""
+        return RingConsumer(self.view, self._peer_ring(source * self.shape.targets + destination))
+
+    def _request_ring(self, processor: int, target: int) -> int:
+        return self._data_ring(processor * self.shape.targets + target)
+
+    def _response_ring(self, processor: int, target: int) -> int:
+        return self._data_ring((self.shape.processors + processor) * self.shape.targets + target)
+
+    def _data_ring(self, index: int) -> int:
+        return self._base + index * ring_bytes(self.shape.ring_capacity_bytes)
+
+    def _peer_ring(self, index: int) -> int:
+        data_rings = 2 * self.shape.processors * self.shape.targets
+        return self._data_ring(data_rings) + index * ring_bytes(PEER_RING_BYTES)
+
+
+#: Envelope structs, compiled once for both sides of the seam.
+REQUEST = REQUEST_ENVELOPE.struct
+RESPONSE = RESPONSE_ENVELOPE.struct
+RANGE = FILE_RANGE.struct
+PEER = PEER_ENVELOPE.struct

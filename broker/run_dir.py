@@ -1,0 +1,139 @@
+"""The run directory: where a running broker says who it is, so that `status` and `stop` can find it.
+
+Written by the supervisor, read by the command line. It holds one JSON file that names the instance, and a
+lock that lives as long as any process of the broker does. The directory is private to its owner (0700),
+because whoever writes the file decides which process `stop` signals. Nothing else of the broker depends on
+it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import select
+import stat
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+
+from broker.clock import SystemClock
+from broker.errors import BootFailed, UsageError
+from shm.layout import LAYOUT_VERSION
+from shm.segment import start_ticks
+
+RECORD_NAME = "broker.json"
+LOG_NAME = "broker.log"
+_LOCK_NAME = "lock"
+_IN_USE_EXIT_CODE = 4
+#: How long the lock of a broker whose supervisor is dead may still be held by its dying children.
+_DYING_MS = 3000
+
+STARTING, READY, STOPPING, FAILED = "starting", "ready", "stopping", "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """What the file says. `bootstrap` is host:port, comma-separated; `reason` says why a broker `failed`."""
+
+    instance: str
+    pid: int
+    start_ticks: int
+    state: str
+    bootstrap: str
+    data_dir: str
+    run_dir: str
+    processors: int
+    handlers: int
+    max_partitions: int
+    started_ms: int
+    layout_version: int = LAYOUT_VERSION
+    reason: str = ""
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the supervisor that wrote the record still runs."""
+        return is_running(self.pid, self.start_ticks)
+
+    def with_state(self, state: str, reason: str = "") -> RunRecord:
+        """Return the record in another state."""
+        return replace(self, state=state, reason=reason)
+
+
+def default_path(environment: Mapping[str, str]) -> Path:
+    """Return the directory used when none is named: ROTUNDA_RUN_DIR, or one for this user."""
+    named = environment.get("ROTUNDA_RUN_DIR")
+    if named:
+        return Path(named)
+    runtime = environment.get("XDG_RUNTIME_DIR")
+    return Path(runtime) / "rotunda" if runtime else Path(tempfile.gettempdir()) / f"rotunda-{os.getuid()}"
+
+
+def make(path: Path) -> None:
+    """Make the directory with mode 0700. Raises UsageError when it is there and belongs to somebody else."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = path.lstat()
+    except OSError as failure:
+        raise UsageError(f"run directory {path}: {failure.strerror}") from failure
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise UsageError(f"run directory {path} does not belong to this user")
+    path.chmod(0o700)
+
+
+def lock(path: Path) -> int:
+    """Take the lock and return its descriptor; it is held until every process that inherits it is gone.
+
+    Raises BootFailed with exit code 4 when a broker runs there.
+    """
+    fd = os.open(path / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    clock = SystemClock()
+    deadline_ns = clock.monotonic_ns() + _DYING_MS * 1_000_000
+    while True:
+        with suppress(BlockingIOError):
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return fd
+        record = read(path)
+        if record is None or record.is_alive or clock.monotonic_ns() >= deadline_ns:
+            os.close(fd)
+            who = f"pid {record.pid}, {record.bootstrap}" if record else "starting"
+            raise BootFailed(
+                f"a broker runs already with run directory {path} ({who}); stop it or use --run-dir",
+                _IN_USE_EXIT_CODE,
+            )
+        select.select((), (), (), 0.01)
+
+
+def write(path: Path, record: RunRecord) -> None:
+    """Replace the file in one step: a reader sees the old record or the new one."""
+    partial = path / f".{RECORD_NAME}.{record.pid}"
+    partial.write_text(json.dumps(asdict(record), indent=1) + "\n", encoding="utf-8")
+    partial.replace(path / RECORD_NAME)
+
+
+def read(path: Path) -> RunRecord | None:
+    """Return the record, or None when there is none (or none that this version can read)."""
+    try:
+        found = json.loads((path / RECORD_NAME).read_text(encoding="utf-8"))
+        return RunRecord(**{field.name: found[field.name] for field in fields(RunRecord)})
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def is_running(pid: int, ticks: int) -> bool:
+    """Whether the process runs that had this pid and start: pids come again, start ticks tell them apart.
+
+    A process that is dead and waits for its parent to take note does not run.
+    """
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return False
+    return start_ticks(pid) == ticks and not stat[stat.rindex(b")") + 2 :].startswith(b"Z")
+
+
+def remove(path: Path) -> None:
+    """Remove the file; the directory stays, it may have been made by somebody else."""
+    (path / RECORD_NAME).unlink(missing_ok=True)

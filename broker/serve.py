@@ -1,0 +1,146 @@
+"""A broker's life from configuration to exit: what is prepared before the children start, undone after.
+
+Runs in the process that becomes the supervisor; called by the command line, knows nothing of how it was
+called. Order matters: locks first, so that two brokers never share a directory; ports next, so that the real
+port can be told; shared memory last, because it must not outlive a failure of the others.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from broker import estate, log_setup, run_dir
+from broker.clock import SystemClock
+from broker.errors import BootFailed
+from broker.log.data_dir import (
+    lock_data_dir,
+    prepare_data_dir,
+    take_clean_shutdown_mark,
+    write_clean_shutdown_mark,
+)
+from broker.metadata_store import prepare as prepare_metadata
+from broker.network.listener import bind
+from broker.process import Role
+from broker.supervisor import Supervisor
+from shm.segment import SharedMemoryTooSmall, new_instance, start_ticks
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from broker.config import BrokerConfig
+    from broker.heritage import BoundListener, Heritage
+    from broker.process import RoleFunction
+    from broker.run_dir import RunRecord
+
+_log = logging.getLogger(__name__)
+
+
+def serve(
+    config: BrokerConfig,
+    run_path: Path,
+    log_format: str,
+    on_ready: Callable[[RunRecord], None],
+    functions: dict[Role, RoleFunction] | None = None,
+) -> None:
+    """Run a broker until it is asked to stop; `on_ready` is called once when it serves.
+
+    Raises BootFailed, whose exit code the program ends with, when it cannot start or cannot go on. Either
+    way all it made is gone afterwards, but for the run directory's record of a failure.
+    """
+    log_setup.configure(Role.SUPERVISOR.label, 0, log_format)
+    with ExitStack() as undo:
+        run_dir.make(run_path)
+        undo.callback(os.close, run_dir.lock(run_path))
+        config.data_dir.mkdir(parents=True, exist_ok=True)
+        undo.callback(os.close, lock_data_dir(config.data_dir))
+        cluster_id = prepare_data_dir(config.data_dir, config.node_id)
+        prepare_metadata(config.data_dir, config.max_partitions, ephemeral=config.ephemeral)
+        take_clean_shutdown_mark(config.data_dir)
+        heritage = _make_heritage(config, run_path, cluster_id, log_format, undo)
+        record = _record(heritage)
+        run_dir.write(run_path, record)
+        try:
+            if _supervise(heritage, functions or role_functions(), record, on_ready):
+                write_clean_shutdown_mark(config.data_dir)
+        except BootFailed as failure:
+            _log.critical("the broker stops: %s", failure.reason)
+            run_dir.write(run_path, record.with_state(run_dir.FAILED, failure.reason))
+            raise
+        run_dir.remove(run_path)
+
+
+def role_functions() -> dict[Role, RoleFunction]:
+    """Return what each role runs. Imported before the fork, so that children share the modules' memory."""
+    from broker.network import acceptor, processor_process  # noqa: PLC0415
+    from broker.server import handler_process  # noqa: PLC0415
+
+    return {
+        Role.ACCEPTOR: acceptor.run,
+        Role.PROCESSOR: processor_process.run,
+        Role.HANDLER: handler_process.run,
+        Role.CONTROLLER: handler_process.run,
+    }
+
+
+def bootstrap(listeners: tuple[BoundListener, ...]) -> str:
+    """Return the advertised addresses, comma-separated: what a client is given."""
+    return ",".join(_address(listener.advertised_host, listener.advertised_port) for listener in listeners)
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _supervise(
+    heritage: Heritage,
+    functions: dict[Role, RoleFunction],
+    record: RunRecord,
+    on_ready: Callable[[RunRecord], None],
+) -> bool:
+    """Start, run and stop the children; return whether every one of them ended by itself when asked to."""
+    supervisor = Supervisor(heritage, functions, SystemClock())
+    ready = record.with_state(run_dir.READY)
+    try:
+        supervisor.start()
+        if not supervisor.stop_asked:
+            run_dir.write(heritage.run_dir, ready)
+            on_ready(ready)
+            supervisor.run()
+    finally:
+        run_dir.write(heritage.run_dir, record.with_state(run_dir.STOPPING))
+        ended_cleanly = supervisor.stop()
+    return ended_cleanly
+
+
+def _make_heritage(config: BrokerConfig, run_path: Path, cluster_id: str, log_format: str, undo: ExitStack) -> Heritage:
+    listeners: list[BoundListener] = []
+    for wanted, told in zip(config.bound_listeners, config.told_listeners, strict=True):
+        listeners.append(bind(wanted, told, config.socket_receive_buffer_bytes))
+        undo.callback(listeners[-1].socket.close)
+    try:
+        heritage = estate.make(config, new_instance(), run_path, cluster_id, log_format, tuple(listeners))
+    except SharedMemoryTooSmall as failure:
+        raise BootFailed(str(failure)) from failure
+    undo.callback(estate.release, heritage)
+    return heritage
+
+
+def _record(heritage: Heritage) -> RunRecord:
+    pid = heritage.supervisor_pid
+    return run_dir.RunRecord(
+        instance=heritage.instance,
+        pid=pid,
+        start_ticks=start_ticks(pid) or 0,
+        state=run_dir.STARTING,
+        bootstrap=bootstrap(heritage.listeners),
+        data_dir=str(heritage.config.data_dir),
+        run_dir=str(heritage.run_dir),
+        processors=heritage.processors,
+        handlers=heritage.handlers,
+        max_partitions=heritage.config.max_partitions,
+        started_ms=SystemClock().wall_ms(),
+    )

@@ -1,0 +1,1 @@
+"""What handler processes and the controller run: requests in, responses out."""

@@ -1,0 +1,185 @@
+"""What one target process knows of the broker: configuration, metadata, the partitions it owns, readers of all others.
+
+Runs in handler processes and the controller (which owns no partition). The one place where a change of metadata turns
+into logs opened, reconfigured or deleted.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from broker.errors import ApiError
+from broker.log.log_manager import LogManager
+from broker.log.log_reader import LogReader
+from broker.log.partition_log import LogDamaged, PartitionName, PublishedEnd
+from broker.server.metadata_cache import MetadataCache, PartitionInfo, TopicInfo
+from broker.server.partition_appends import OwnedPartition
+from broker.server.request_context import PendingAnswer
+from shm.partitions import STATE_CLOSED, STATE_OPEN
+
+if TYPE_CHECKING:
+    from broker.clock import Clock
+    from broker.controller import Controller
+    from broker.heritage import Heritage
+
+logger = logging.getLogger(__name__)
+
+
+class BrokerState:
+    """Owned by the request loop of one target; API functions reach it as ``context.broker``."""
+
+    def __init__(self, heritage: Heritage, index: int, metadata: MetadataCache, clock: Clock) -> None:
+        self.heritage = heritage
+        self.config = heritage.config
+        self.index = index
+        self.metadata = metadata
+        self.clock = clock
+        self.partitions = heritage.partitions
+        self.log_manager = LogManager(heritage.config.data_dir, clock, heritage.config.producer_id_expiration_ms)
+        self.logs = self.log_manager.logs
+        self.owned: dict[int, OwnedPartition] = {}
+        self.controller: Controller | None = None
+        self.apis: Sequence[tuple[int, int, int]] = ()
+        self.rows_closed: Callable[[int], None] = _nobody_waits
+        self.ask_peer: Callable[[int, str, int, PendingAnswer], None] = _no_peers
+        self.create_topics_later: Callable[[Sequence[str]], None] = _no_controller
+        self._readers: dict[int, LogReader] = {}
+        self._owners: dict[int, int] = {}
+
+    def refresh_metadata(self) -> bool:
+        """Take over what the controller has changed since the last call. True when there was anything."""
+        if self.heritage.cluster.metadata_version <= self.metadata.version:
+            return False
+        self.load_metadata()
+        return True
+
+    def load_metadata(self) -> None:
+        """Read the metadata file and open, change or delete what this process owns accordingly."""
+        changes = self.metadata.refresh()
+        # Deletions first: a topic that was deleted and created again keeps its directory's name.
+        for topic, partition in changes.deleted:
+            self._readers.pop(partition.row, None)
+            self._owners.pop(partition.row, None)
+            if partition.owner == self.index:
+                self._delete(topic, partition)
+            self.rows_closed(partition.row)
+        for topic, partition in changes.created:
+            self._owners[partition.row] = partition.owner
+            if partition.owner == self.index:
+                self._open(topic, partition)
+        for topic in changes.altered:
+            self._reconfigure(topic)
+
+    def rows(self) -> list[int]:
+        """Return the rows of all partitions."""
+        return list(self._owners)
+
+    def owner_of(self, row: int) -> int | None:
+        """Return the handler that owns a row, or None when there is no such partition any more."""
+        return self._owners.get(row)
+
+    def row_of(self, topic_name: str | None, topic_id: bytes | None, partition: int) -> int:
+        """Return the row of a partition in the partition table, or -1 when there is no such partition."""
+        topic = (
+            self.metadata.topic(topic_name) if topic_name is not None else self.metadata.topic_by_id(topic_id or b"")
+        )
+        if topic is None or not 0 <= partition < len(topic.partitions):
+            return -1
+        return topic.partitions[partition].row
+
+    def reader(self, row: int, topic: str, partition: int) -> LogReader:
+        """Return the reader of a partition, whoever owns it."""
+        reader = self._readers.get(row)
+        if reader is None:
+            directory = self.config.data_dir / f"{topic}-{partition}"
+            reader = self._readers[row] = LogReader(directory)
+        return reader
+
+    def ask_owner(self, row: int, kind: str, argument: int) -> PendingAnswer:
+        """Ask the owner of a partition to do something; the answer may come later (``Parked``)."""
+        pending = PendingAnswer()
+        if row in self.owned:
+            pending.error_code, pending.value = self.do_owner_task(row, kind, argument)
+            pending.done = True
+        else:
+            self.ask_peer(row, kind, argument, pending)
+        return pending
+
+    def do_owner_task(self, row: int, kind: str, argument: int) -> tuple[int, int]:
+        """Do what `ask_owner` asked for, as the owner. Return (Kafka error code, value)."""
+        owned = self.owned.get(row)
+        if owned is None:
+            return 6, -1
+        try:
+            value = _OWNER_TASKS[kind](owned, argument)
+        except ApiError as error:
+            return error.code, -1
+        owned.publish()
+        return 0, value
+
+    def announce_metadata(self) -> None:
+        """Tell every process that the metadata has changed. Controller only."""
+        if self.controller is None:
+            raise RuntimeError("only the controller announces metadata")
+        self.heritage.cluster.set_metadata_version(self.controller.version)
+        for bell in self.heritage.target_bells:
+            bell.ring()
+
+    def _open(self, topic: TopicInfo, partition: PartitionInfo) -> None:
+        row = partition.row
+        name = PartitionName(topic.name, partition.index, topic.topic_id)
+        published = None
+        if self.partitions.state(row) == STATE_OPEN:
+            # A predecessor served this partition in this run: what it published is the truth.
+            end, base, position = self.partitions.read_position(row)
+            published = PublishedEnd(end, base, position, self.partitions.read_start(row))
+        try:
+            log = self.log_manager.open(name, self.metadata.log_config(topic), published)
+        except (LogDamaged, OSError) as error:
+            logger.error("%s stays offline: %s", name.directory_name, error)
+            return
+        owned = OwnedPartition(log, row, self.partitions.row_writer(row))
+        self.partitions.set_leader_epoch(row, log.leader_epoch)
+        owned.publish()
+        self.partitions.set_state(row, STATE_OPEN)
+        self.owned[row] = owned
+
+    def _delete(self, topic: TopicInfo, partition: PartitionInfo) -> None:
+        self.owned.pop(partition.row, None)
+        try:
+            self.log_manager.delete(topic.name, partition.index)
+        except OSError as error:
+            logger.error("cannot remove %s-%d: %s", topic.name, partition.index, error)
+        # Only now may the controller give the row to another partition.
+        self.partitions.set_state(partition.row, STATE_CLOSED)
+
+    def _reconfigure(self, topic: TopicInfo) -> None:
+        config = self.metadata.log_config(topic)
+        for partition in topic.partitions:
+            owned = self.owned.get(partition.row)
+            if owned is not None:
+                owned.log.update_config(config)
+
+
+def _delete_records(owned: OwnedPartition, before: int) -> int:
+    return owned.log.delete_records_before(before)
+
+
+_OWNER_TASKS: dict[str, Callable[[OwnedPartition, int], int]] = {"delete_records": _delete_records}
+
+#: How owner tasks are numbered in peer messages.
+OWNER_TASK_NAMES: tuple[str, ...] = tuple(_OWNER_TASKS)
+
+
+def _nobody_waits(row: int) -> None:
+    """Stand in for the purgatory until the loop has one."""
+
+
+def _no_peers(row: int, kind: str, argument: int, pending: PendingAnswer) -> None:
+    raise RuntimeError(f"no peers to ask for {kind} {argument} on row {row}: {pending}")
+
+
+def _no_controller(names: Iterable[str]) -> None:
+    raise RuntimeError(f"no controller to create {list(names)}")

@@ -1,0 +1,103 @@
+"""Purgatory: answers that wait for a deadline, for records, or for another process (``E06``).
+
+Runs in handler processes and the controller. Two kinds wait here: fetches below their minimum bytes, watched by
+partition row, and answers that an API function put off (`Parked`). Both have a deadline; neither blocks the loop.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+
+
+@dataclass(slots=True)
+class DelayedOperation:
+    """One waiting answer. ``try_complete(final)`` answers and returns True, or returns False to go on waiting."""
+
+    try_complete: Callable[[bool], bool]
+    deadline_ns: int
+    rows: tuple[int, ...] = ()
+    done: bool = field(default=False)
+
+
+class DelayedOperations:
+    """Waiting answers by deadline and by the partition row they watch."""
+
+    def __init__(self, rows_changed: Callable[[int, bool], None]) -> None:
+        """``rows_changed(row, watched)`` is told when the first watcher of a row comes and the last one goes."""
+        self._rows_changed = rows_changed
+        self._by_deadline: list[tuple[int, int, DelayedOperation]] = []
+        self._by_row: dict[int, dict[int, DelayedOperation]] = {}
+        self._unbound: dict[int, DelayedOperation] = {}
+        self._numbers = count()
+
+    def __len__(self) -> int:
+        return len(self._by_deadline)
+
+    def watch(self, operation: DelayedOperation) -> None:
+        """Let an operation wait. One that watches rows is tried again at once: it may have been overtaken."""
+        number = next(self._numbers)
+        heapq.heappush(self._by_deadline, (operation.deadline_ns, number, operation))
+        if not operation.rows:
+            self._unbound[number] = operation
+            return
+        for row in operation.rows:
+            watchers = self._by_row.get(row)
+            if watchers is None:
+                watchers = self._by_row[row] = {}
+                self._rows_changed(row, True)
+            watchers[number] = operation
+        self._try(operation, final=False)
+
+    def watched_rows(self) -> list[int]:
+        """Return the rows that some operation watches."""
+        return list(self._by_row)
+
+    def row_advanced(self, row: int) -> None:
+        """Try the operations that watch a row whose log end has moved."""
+        watchers = self._by_row.get(row)
+        if watchers:
+            for number, operation in list(watchers.items()):
+                if operation.done:
+                    del watchers[number]
+                else:
+                    self._try(operation, final=False)
+            self._forget_done(row)
+
+    def something_changed(self) -> None:
+        """Try the operations that wait for another process rather than for records."""
+        for number, operation in list(self._unbound.items()):
+            if operation.done or self._try(operation, final=False):
+                del self._unbound[number]
+
+    def expire(self, now_ns: int) -> None:
+        """Answer the operations whose time is up."""
+        while self._by_deadline and (self._by_deadline[0][0] <= now_ns or self._by_deadline[0][2].done):
+            _, number, operation = heapq.heappop(self._by_deadline)
+            self._unbound.pop(number, None)
+            if not operation.done:
+                self._try(operation, final=True)
+            for row in operation.rows:
+                self._forget_done(row)
+
+    def next_deadline_ns(self) -> int | None:
+        """When `expire` is needed next, or None when nothing waits."""
+        return self._by_deadline[0][0] if self._by_deadline else None
+
+    @staticmethod
+    def _try(operation: DelayedOperation, final: bool) -> bool:
+        if not operation.done and operation.try_complete(final):
+            operation.done = True
+        return operation.done
+
+    def _forget_done(self, row: int) -> None:
+        watchers = self._by_row.get(row)
+        if watchers is None:
+            return
+        for number in [n for n, operation in watchers.items() if operation.done]:
+            del watchers[number]
+        if not watchers:
+            del self._by_row[row]
+            self._rows_changed(row, False)

@@ -1,0 +1,210 @@
+"""Fetch: served by any handler, because offsets are published in shared memory and the bytes lie in files.
+
+Runs in handler processes. A fetch that finds enough answers at once; another one is parked on the rows it watches and
+tried again when an owner has moved one of their ends (``E06``). Records never pass through this process: the answer
+names ranges of segment files, unless they are so short that reading them here is cheaper.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from broker.open_segments import SegmentFiles
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.headers import parse_header
+from broker.protocol.messages.fetch import (
+    FetchPart,
+    FetchPartResponse,
+    FetchRequest,
+    FetchResponse,
+    encode_fetch_response,
+    parse_fetch,
+)
+from broker.server.delayed_operations import DelayedOperation, DelayedOperations
+from broker.server.frame import Frame
+from broker.server.response_writer import FileRange, ReplyTo, ResponseWriter
+from shm.partitions import STATE_OPEN
+
+if TYPE_CHECKING:
+    from broker.log.log_reader import FileSlice
+    from broker.server.broker_state import BrokerState
+
+#: Answers with at most this many bytes of records are read here and travel through the ring.
+INLINE_RECORDS_BYTES = 16 * 1024
+
+#: An answer whose own fields take more than this does not fit a ring; it is read here and travels by a file.
+INLINE_ENVELOPE_BYTES = 64 * 1024
+
+#: File ranges in one answer; partitions beyond it wait for the consumer's next fetch.
+MAX_RANGES = 256
+
+_READ_COMMITTED = 1
+
+
+class Outcome(NamedTuple):
+    """What one partition contributes to an answer."""
+
+    response: FetchPartResponse
+    found: FileSlice | None
+
+
+class Answer(NamedTuple):
+    """An answer as far as it can be given now."""
+
+    outcomes: list[Outcome]
+    records_bytes: int
+    has_error: bool
+    rows: list[int]
+
+
+class FetchPath:
+    """Answers and parks fetches."""
+
+    def __init__(
+        self,
+        state: BrokerState,
+        responses: ResponseWriter,
+        delayed: DelayedOperations,
+        now_ns: Callable[[], int],
+    ) -> None:
+        self.parked = 0
+        self._state = state
+        self._responses = responses
+        self._delayed = delayed
+        self._now_ns = now_ns
+        self._files = SegmentFiles()
+        self._max_bytes = state.config.fetch_max_bytes
+
+    def take(self, frame: Frame) -> None:
+        """Answer a fetch or park it. Raises InvalidReceive when it is malformed."""
+        header = parse_header(frame.view, frame.start, frame.end)
+        request = parse_fetch(frame.view, frame.api_version, header.body_offset, frame.end)
+        version, correlation_id, to = frame.api_version, frame.correlation_id, frame.to
+        if request.session_id != 0 and request.session_epoch > 0:
+            # No session is ever handed out, so none can be gone on with; the client falls back to a full fetch.
+            response = FetchResponse(0, int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND), 0, ())
+            now_ns = self._now_ns()
+            self._responses.send(to, now_ns, now_ns, encode_fetch_response(version, correlation_id, response)[0])
+            return
+        answer = self._try_answer(request)
+        local_ns = self._now_ns()
+        if self._is_enough(request, answer) or request.max_wait_ms <= 0:
+            self._send(to, (version, correlation_id, local_ns), answer)
+            return
+
+        def try_complete(final: bool) -> bool:
+            answer = self._try_answer(request)
+            if final or self._is_enough(request, answer):
+                self._send(to, (version, correlation_id, local_ns), answer)
+                return True
+            return False
+
+        self.parked += 1
+        deadline_ns = local_ns + request.max_wait_ms * 1_000_000
+        self._delayed.watch(DelayedOperation(try_complete, deadline_ns, tuple(answer.rows)))
+
+    @staticmethod
+    def _is_enough(request: FetchRequest, answer: Answer) -> bool:
+        return answer.records_bytes >= request.min_bytes or answer.has_error or not answer.rows
+
+    def _try_answer(self, request: FetchRequest) -> Answer:
+        outcomes: list[Outcome] = []
+        rows: list[int] = []
+        left_bytes = min(request.max_bytes, self._max_bytes)
+        total_bytes = ranges = 0
+        has_error = False
+        for part in request.parts:
+            row = self._state.row_of(part.topic_name, part.topic_id, part.partition)
+            allowed_bytes = min(left_bytes, part.partition_max_bytes) if ranges < MAX_RANGES else 0
+            outcome = self._fetch_part(request, part, row, (allowed_bytes, total_bytes == 0))
+            outcomes.append(outcome)
+            has_error = has_error or outcome.response.error_code != 0
+            if row >= 0:
+                rows.append(row)
+            size = outcome.response.records_size
+            if size:
+                total_bytes += size
+                left_bytes -= size
+                ranges += 1
+        return Answer(outcomes, total_bytes, has_error, rows)
+
+    def _fetch_part(self, request: FetchRequest, part: FetchPart, row: int, budget: tuple[int, bool]) -> Outcome:
+        """Find the records of one partition. ``budget`` is (bytes allowed, whether the first batch may exceed them)."""
+        partitions = self._state.partitions
+        refusal = self._refusal(part, row)
+        if refusal:
+            return _failure(part, refusal)
+        if partitions.state(row) != STATE_OPEN:
+            return Outcome(self._response(request, part, (0, 0, 0), 0), None)
+        end = partitions.read_position(row)
+        start_offset = partitions.read_start(row)
+        offsets = (end[0], partitions.read_stable(row), start_offset)
+        if not start_offset <= part.fetch_offset <= end[0]:
+            return _failure(part, int(ErrorCode.OFFSET_OUT_OF_RANGE), offsets)
+        if part.fetch_offset == end[0] or (budget[0] <= 0 and not budget[1]):
+            return Outcome(self._response(request, part, offsets, 0), None)
+        name = part.topic_name or self._name_of(part)
+        found = self._state.reader(row, name, part.partition).locate(
+            part.fetch_offset, end, budget[0], min_one_batch=budget[1]
+        )
+        if found is None:
+            return _failure(part, int(ErrorCode.OFFSET_OUT_OF_RANGE), offsets)
+        return Outcome(self._response(request, part, offsets, found.length), found)
+
+    def _refusal(self, part: FetchPart, row: int) -> int:
+        """Return the error that ends the fetch of a partition before its offsets are looked at, or 0."""
+        if row < 0:
+            by_id = part.topic_name is None and self._state.metadata.topic_by_id(part.topic_id or b"") is None
+            return int(ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        epoch = self._state.partitions.leader_epoch(row)
+        if 0 <= part.current_leader_epoch < epoch:
+            return int(ErrorCode.FENCED_LEADER_EPOCH)
+        return int(ErrorCode.UNKNOWN_LEADER_EPOCH) if part.current_leader_epoch > epoch else 0
+
+    def _name_of(self, part: FetchPart) -> str:
+        topic = self._state.metadata.topic_by_id(part.topic_id or b"")
+        return topic.name if topic is not None else ""
+
+    @staticmethod
+    def _response(
+        request: FetchRequest, part: FetchPart, offsets: tuple[int, int, int], size: int
+    ) -> FetchPartResponse:
+        aborted = () if request.isolation_level == _READ_COMMITTED else None
+        return FetchPartResponse(
+            part.topic_name, part.topic_id, part.partition, 0, *offsets, size, aborted_transactions=aborted
+        )
+
+    def _send(self, to: ReplyTo, about: tuple[int, int, int], answer: Answer) -> None:
+        version, correlation_id, local_ns = about
+        response = FetchResponse(0, 0, 0, [outcome.response for outcome in answer.outcomes])
+        chunks = encode_fetch_response(version, correlation_id, response)
+        complete_ns = self._now_ns()
+        too_long = sum(map(len, chunks)) > INLINE_ENVELOPE_BYTES
+        if too_long or answer.records_bytes <= INLINE_RECORDS_BYTES:
+            pieces = [chunks[0]]
+            for outcome, chunk in zip(answer.outcomes, chunks[1:], strict=True):
+                if outcome.found is not None and outcome.found.length:
+                    pieces.append(self._read(outcome.found))
+                pieces.append(chunk)
+            self._responses.send(to, local_ns, complete_ns, b"".join(pieces))
+            return
+        ranges: list[FileRange] = []
+        inline_before = len(chunks[0])
+        for outcome, chunk in zip(answer.outcomes, chunks[1:], strict=True):
+            found = outcome.found
+            if found is not None and found.length:
+                path = os.fsdecode(found.path)
+                ranges.append(FileRange(inline_before, path, found.inode, found.position, found.length))
+                inline_before = 0
+            inline_before += len(chunk)
+        self._responses.send_ranges(to, local_ns, complete_ns, b"".join(chunks), ranges)
+
+    def _read(self, found: FileSlice) -> bytes:
+        file = self._files.open(os.fsdecode(found.path), found.inode)
+        return os.pread(file.fd, found.length, found.position)
+
+
+def _failure(part: FetchPart, error: int, offsets: tuple[int, int, int] = (-1, -1, -1)) -> Outcome:
+    return Outcome(FetchPartResponse(part.topic_name, part.topic_id, part.partition, error, *offsets, 0), None)

@@ -1,0 +1,106 @@
+"""A handler process, or the controller, from boot to exit: opens what it owns, takes over, turns the request loop.
+
+The only module of the server side that builds things from the heritage. With index M it is the controller: the same
+loop with the one writer of the metadata in its state.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from broker import log_setup
+from broker.clock import SystemClock
+from broker.controller import Controller
+from broker.metadata_store import metadata_path
+from broker.process import Role
+from broker.protocol import kio_adapter
+from broker.server.apis import API_TABLE, advertised
+from broker.server.broker_state import BrokerState
+from broker.server.handler_metrics import HandlerMetrics
+from broker.server.memory_areas import MemoryAreas
+from broker.server.metadata_cache import MetadataCache
+from broker.server.request_handler import RequestHandler
+from broker.server.takeover import take_back_uncommitted_notes
+from shm.metrics import MetricsSegment, MetricsWriter
+
+if TYPE_CHECKING:
+    from broker.heritage import Heritage
+    from broker.process import StopFlag
+
+logger = logging.getLogger(__name__)
+
+
+def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None:
+    """Answer requests until told to stop; then commit, flush and close every log."""
+    role, place = (Role.HANDLER, index) if index < heritage.handlers else (Role.CONTROLLER, 0)
+    log_setup.configure(role.label, place, heritage.log_format)
+    clock = SystemClock()
+    state = _boot(heritage, index, clock)
+    areas = MemoryAreas(heritage)
+    taken_back = take_back_uncommitted_notes(state, heritage.channel, areas)
+    if taken_back:
+        logger.info("took back the notes of %d uncommitted batches", taken_back)
+    handler = RequestHandler(state, heritage.channel, areas, clock.monotonic_ns)
+    pages = MetricsSegment(heritage.metrics.view, heritage.processors, heritage.handlers)
+    page = MetricsWriter(pages.page(role, place))
+    page.start(generation, clock.monotonic_ns())
+    metrics = HandlerMetrics(page, handler, clock.monotonic_ns())
+    heritage.mark_ready(role, place, generation)
+    threading.Thread(target=_load_codecs, name="codec loader", daemon=True).start()
+    _serve(handler, heritage, (role, place), metrics, stop)
+    state.log_manager.close(clean=True)
+    if state.controller is not None:
+        state.controller.close()
+
+
+def _load_codecs() -> None:
+    """Import the codecs of the admin APIs now, so that their first request need not wait for it."""
+    for api in API_TABLE:
+        if api.loads_codec:
+            kio_adapter.request_class(api.key, api.max_version)
+            kio_adapter.response_class(api.key, api.max_version)
+
+
+def _boot(heritage: Heritage, index: int, clock: SystemClock) -> BrokerState:
+    metadata = MetadataCache(metadata_path(heritage.config.data_dir), heritage.handlers, heritage.config)
+    state = BrokerState(heritage, index, metadata, clock)
+    state.apis = advertised()
+    if index == heritage.handlers:
+        state.controller = Controller.open(metadata, heritage.partitions, heritage.config, clock)
+        state.announce_metadata()
+    else:
+        state.load_metadata()
+        for row in state.rows():
+            # A predecessor's flags speak of fetches that died with it.
+            heritage.partitions.set_waiting(row, index, False)
+    return state
+
+
+def _serve(
+    handler: RequestHandler,
+    heritage: Heritage,
+    place: tuple[Role, int],
+    metrics: HandlerMetrics,
+    stop: StopFlag,
+) -> None:
+    clock_ns = SystemClock().monotonic_ns
+    bell = heritage.target_bells[place[1] if place[0] is Role.HANDLER else heritage.handlers]
+    slots = heritage.slots
+    while not stop.is_set():
+        try:
+            worked = handler.turn()
+        except Exception:
+            # Faults of one request are contained where they arise; this one has no request to blame.
+            logger.exception("fault in the request loop")
+            worked = False
+        now_ns = clock_ns()
+        if not worked:
+            bell.wait(handler.wait_ms() / 1000)
+            woken_ns = clock_ns()
+            metrics.slept(woken_ns - now_ns)
+            now_ns = woken_ns
+        if metrics.due(now_ns):
+            metrics.publish(now_ns)
+            slots.beat(*place, now_ns)

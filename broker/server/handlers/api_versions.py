@@ -1,0 +1,18 @@
+"""ApiVersions: what is served, derived from the registry of what is served (``C08``-``C10``).
+
+A version that is not served is answered before it comes here: its body cannot be parsed.
+"""
+
+from __future__ import annotations
+
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse, is_valid_software
+from broker.server.request_context import RequestContext
+
+
+def handle_api_versions(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    """Return the served APIs; INVALID_REQUEST for an unacceptable name of client software (``C09``)."""
+    for text in (request.client_software_name, request.client_software_version):
+        if not is_valid_software(text):
+            return ApiVersionsResponse(ErrorCode.INVALID_REQUEST, ())
+    return ApiVersionsResponse(0, sorted(context.broker.apis))

@@ -1,0 +1,14 @@
+"""How the APIs that change metadata reach the controller object of the process they run in."""
+
+from __future__ import annotations
+
+from broker.controller import Controller
+from broker.server.request_context import RequestContext
+
+
+def controller_of(context: RequestContext) -> Controller:
+    """Return the controller. Only the controller process has one: a request that strays is our bug."""
+    controller = context.broker.controller
+    if controller is None:
+        raise RuntimeError(f"API {context.api_key} is served by the controller only")
+    return controller

@@ -1,0 +1,56 @@
+"""DeleteRecords: move the beginning of partitions up. Their owners do it; the answer waits for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.kio_adapter import milliseconds
+from broker.server.request_context import Parked, PendingAnswer, RequestContext
+
+_NO_OFFSET = -1
+
+
+def handle_delete_records(context: RequestContext, request: Any) -> dict[str, Any] | Parked:
+    """Return the new beginning of each partition, or a wait for the owners of some."""
+    asked = [
+        (topic.name, [(part.partition_index, _ask(context, topic.name, part)) for part in topic.partitions])
+        for topic in request.topics
+    ]
+
+    def retry(final: bool) -> dict[str, Any] | None:
+        if not final and not all(answer.done for _, parts in asked for _, answer in parts):
+            return None
+        topics = [
+            {"name": name, "partitions": [_part(partition, answer) for partition, answer in parts]}
+            for name, parts in asked
+        ]
+        return {"throttle_time_ms": 0, "topics": topics}
+
+    return retry(False) or Parked(milliseconds(request.timeout), retry)
+
+
+def _ask(context: RequestContext, topic_name: str, part: Any) -> PendingAnswer:
+    metadata = context.broker.metadata
+    topic, partition = metadata.topic(topic_name), metadata.partition(topic_name, part.partition_index)
+    if topic is None or partition is None:
+        return _settled(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if topic.internal:
+        return _settled(ErrorCode.INVALID_TOPIC_EXCEPTION)
+    if not metadata.log_config(topic).deletes:
+        # Records of a compacted topic go away by key, not by age.
+        return _settled(ErrorCode.POLICY_VIOLATION)
+    return context.broker.ask_owner(partition.row, kind="delete_records", argument=part.offset)
+
+
+def _settled(error: int) -> PendingAnswer:
+    return PendingAnswer(done=True, error_code=error, value=_NO_OFFSET)
+
+
+def _part(partition: int, answer: PendingAnswer) -> dict[str, Any]:
+    error = answer.error_code if answer.done else ErrorCode.REQUEST_TIMED_OUT
+    return {
+        "partition_index": partition,
+        "low_watermark": _NO_OFFSET if error else answer.value,
+        "error_code": error,
+    }

@@ -1,0 +1,79 @@
+"""DescribeConfigs: every setting of topics and of the broker, with value, source, synonyms, type and text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from broker.config_alteration import BROKER, TOPIC
+from broker.config_metadata import ConfigEntry, describe_broker, describe_cluster_default, describe_topic
+from broker.errors import ApiError
+from broker.protocol.error_codes import ErrorCode, text_of
+from broker.server.handlers.config_entries import described
+from broker.server.metadata_cache import EVERY_BROKER
+from broker.server.request_context import RequestContext
+from broker.topic_rules import check_topic_name
+
+
+def handle_describe_configs(context: RequestContext, request: Any) -> dict[str, Any]:
+    """Return a result for each resource asked for."""
+    synonyms = request.include_synonyms
+    documentation = getattr(request, "include_documentation", False)
+    results = []
+    for resource in request.resources:
+        result = {
+            "error_code": 0,
+            "error_message": None,
+            "resource_type": resource.resource_type,
+            "resource_name": resource.resource_name,
+            "configs": [],
+        }
+        try:
+            entries = _entries(context, resource.resource_type, resource.resource_name)
+            wanted = resource.configuration_keys
+            result["configs"] = described(entries, wanted, synonyms=synonyms, documentation=documentation)
+        except ApiError as error:
+            result["error_code"] = error.code
+            result["error_message"] = error.message or text_of(error.code)
+        results.append(result)
+    return {"throttle_time_ms": 0, "results": results}
+
+
+def _entries(context: RequestContext, resource_type: int, name: str) -> Iterable[ConfigEntry]:
+    source = _SOURCES.get(resource_type)
+    if source is None:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource_type}")
+    return source(context, name)
+
+
+def _of_topic(context: RequestContext, name: str) -> Iterable[ConfigEntry]:
+    check_topic_name(name)
+    metadata = context.broker.metadata
+    topic = metadata.topic(name)
+    if topic is None:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return describe_topic(topic.configs, metadata.broker_config)
+
+
+def _of_broker(context: RequestContext, name: str) -> Iterable[ConfigEntry]:
+    config = context.broker.metadata.broker_config
+    if name == EVERY_BROKER:
+        return describe_cluster_default(config)
+    try:
+        broker_id = int(name)
+    except ValueError:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}"
+        ) from None
+    if broker_id != config.node_id:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            f"Unexpected broker id, expected {config.node_id} or empty string, but received {name}",
+        )
+    return describe_broker(config)
+
+
+_SOURCES: Mapping[int, Callable[[RequestContext, str], Iterable[ConfigEntry]]] = {
+    TOPIC: _of_topic,
+    BROKER: _of_broker,
+}

@@ -1,0 +1,140 @@
+"""ListOffsets: where a partition begins and ends, and which offset stands at a time.
+
+Any handler answers, from what the owner has published and from the files.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from broker.log.log_reader import LogReader
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.messages.list_offsets import (
+    ListOffsetsPart,
+    ListOffsetsPartResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+)
+from broker.server.metadata_cache import PartitionInfo
+from broker.server.partition_ends import PartitionEnds, epoch_error, published_ends
+from broker.server.request_context import RequestContext
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = (
+    -1,
+    -2,
+    -3,
+    -4,
+    -5,
+    -6,
+)
+
+_READ_COMMITTED = 1
+
+
+class _Found(NamedTuple):
+    """What answers one partition; all -1: there is no such offset."""
+
+    timestamp: int = -1
+    offset: int = -1
+    leader_epoch: int = -1
+
+
+class _Query(NamedTuple):
+    """One partition that exists, with what is asked of it. Offsets from ``limit`` on are not shown."""
+
+    context: RequestContext
+    topic_name: str
+    partition: PartitionInfo
+    ends: PartitionEnds
+    limit: int
+    timestamp: int
+
+
+def handle_list_offsets(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    """Return an offset or an error for every partition asked for."""
+    times_asked = Counter((part.topic_name, part.partition) for part in request.parts)
+    read_committed = request.isolation_level == _READ_COMMITTED
+    parts = []
+    for part in request.parts:
+        if times_asked[part.topic_name, part.partition] > 1:
+            parts.append(_failed(part, ErrorCode.INVALID_REQUEST))
+        else:
+            parts.append(_answer(context, part, read_committed))
+    return ListOffsetsResponse(0, parts)
+
+
+def _answer(context: RequestContext, part: ListOffsetsPart, read_committed: bool) -> ListOffsetsPartResponse:
+    metadata = context.broker.metadata
+    topic, partition = metadata.topic(part.topic_name), metadata.partition(part.topic_name, part.partition)
+    if topic is None or partition is None:
+        return _failed(part, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    lookup, since_version = (
+        _LOOKUPS.get(part.timestamp, (_none, None)) if part.timestamp < 0 else (_by_time, 0)
+    )
+    if since_version is None or context.api_version < since_version:
+        return _failed(part, ErrorCode.UNSUPPORTED_VERSION)
+    ends = published_ends(context, topic, partition)
+    if ends is None:
+        return _failed(part, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    error = epoch_error(part.current_leader_epoch, ends)
+    if error:
+        return _failed(part, error)
+    limit = ends.stable if read_committed else ends.end
+    found = lookup(_Query(context, topic.name, partition, ends, limit, part.timestamp))
+    return ListOffsetsPartResponse(part.topic_name, part.partition, 0, *found)
+
+
+def _failed(part: ListOffsetsPart, error: int) -> ListOffsetsPartResponse:
+    return ListOffsetsPartResponse(part.topic_name, part.partition, error)
+
+
+def _latest(query: _Query) -> _Found:
+    return _Found(offset=query.limit, leader_epoch=query.ends.leader_epoch)
+
+
+def _earliest(query: _Query) -> _Found:
+    start = query.ends.start
+    if start == query.ends.end:
+        return _Found(offset=start, leader_epoch=query.ends.leader_epoch)
+    return _Found(offset=start, leader_epoch=_reader(query).epoch_for_offset(start))
+
+
+def _max_timestamp(query: _Query) -> _Found:
+    if query.ends.start == query.ends.end:
+        return _Found()
+    found = _reader(query).max_timestamp(query.ends.start, _position(query))
+    return _Found() if found is None else _Found(*found)
+
+
+def _by_time(query: _Query) -> _Found:
+    if query.ends.start == query.ends.end:
+        return _Found()
+    found = _reader(query).offset_for_timestamp(query.timestamp, query.ends.start, _position(query))
+    return _Found() if found is None or found.offset >= query.limit else _Found(*found)
+
+
+def _reader(query: _Query) -> LogReader:
+    partition = query.partition
+    return query.context.broker.reader(partition.row, query.topic_name, partition.index)
+
+
+def _position(query: _Query) -> tuple[int, int, int]:
+    return query.context.broker.partitions.read_position(query.partition.row)
+
+
+def _none(_query: _Query) -> _Found:
+    """Nothing is kept anywhere but here."""
+    return _Found()
+
+
+#: By special timestamp: what answers it, and from which version on it may be asked.
+_LOOKUPS: Mapping[int, tuple[Callable[[_Query], _Found], int | None]] = {
+    LATEST: (_latest, 1),
+    EARLIEST: (_earliest, 1),
+    MAX_TIMESTAMP: (_max_timestamp, 7),
+    EARLIEST_LOCAL: (_earliest, 8),
+    LATEST_TIERED: (_none, 9),
+    EARLIEST_PENDING_UPLOAD: (_none, 11),
+}

@@ -1,0 +1,186 @@
+"""What a process knows of the cluster: its topics, their partitions and owners, and the settings in force.
+
+Every handler and the controller have one; it is filled from the metadata file and brought up to date by
+``refresh`` when the cluster word ``metadata_version`` has moved past ``version``. A refresh takes over whole
+changes only, and its cost is that of what changed. Never writes; knows nothing of requests.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from broker.config import BrokerConfig
+from broker.errors import ConfigError
+from broker.metadata_store import MetadataReader, TopicRecord
+from broker.protocol.routing import owner_of, topic_hash
+from broker.topic_config import LogConfig
+
+#: Topics that belong to the broker itself and are marked as such in Metadata.
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+
+#: Settings that hold for all brokers are stored under this name instead of a broker's id.
+EVERY_BROKER = ""
+
+log = logging.getLogger(__name__)
+
+
+class PartitionInfo(NamedTuple):
+    """One partition: its index, its row in the partition table, and the handler that owns it."""
+
+    index: int  # type: ignore[assignment]  # hides tuple.index, which has no use here
+    row: int
+    owner: int
+
+
+class TopicInfo(NamedTuple):
+    """One topic. ``partitions[i].index == i``; ``configs`` are its own settings only."""
+
+    name: str
+    topic_id: bytes
+    partitions: tuple[PartitionInfo, ...]
+    configs: Mapping[str, str]
+    internal: bool
+
+
+class Changes(NamedTuple):
+    """What a refresh brought. The owner of a deleted partition lets go of its row in the partition table."""
+
+    created: list[tuple[TopicInfo, PartitionInfo]]
+    deleted: list[tuple[TopicInfo, PartitionInfo]]
+    altered: list[TopicInfo]
+
+
+class MetadataCache:
+    """The topics and settings as of change ``version``."""
+
+    def __init__(self, path: Path, handlers: int, broker_config: BrokerConfig) -> None:
+        self._reader = MetadataReader(path)
+        self._handlers = handlers
+        self._static_config = broker_config
+        self._by_name: dict[str, TopicInfo] = {}
+        self._by_id: dict[bytes, TopicInfo] = {}
+        self._log_configs: dict[bytes, LogConfig] = {}
+        self._at_start: frozenset[bytes] = frozenset()
+        self.version = 0
+        #: The broker's settings with those that were set while it runs.
+        self.broker_config = broker_config
+        #: By broker id as text ("" for all brokers): the settings that were set while the broker runs.
+        self.broker_overrides: Mapping[str, Mapping[str, str]] = {}
+
+    def topic(self, name: str) -> TopicInfo | None:
+        """Return the topic of that name, or None."""
+        return self._by_name.get(name)
+
+    def topic_by_id(self, topic_id: bytes) -> TopicInfo | None:
+        """Return the topic of that id (16 bytes), or None."""
+        return self._by_id.get(topic_id)
+
+    def topics(self) -> list[TopicInfo]:
+        """Return all topics, by name."""
+        return [self._by_name[name] for name in sorted(self._by_name)]
+
+    def partition(self, name: str, index: int) -> PartitionInfo | None:
+        """Return one partition, or None if there is no such topic or partition."""
+        topic = self._by_name.get(name)
+        if topic is None or not 0 <= index < len(topic.partitions):
+            return None
+        return topic.partitions[index]
+
+    def existed_at_start(self, topic: TopicInfo) -> bool:
+        """Return whether the topic is older than this process, so that its partitions may hold records."""
+        return topic.topic_id in self._at_start
+
+    def log_config(self, topic: TopicInfo) -> LogConfig:
+        """Return the settings in force for a topic: its own, else the broker's, else the defaults."""
+        config = self._log_configs.get(topic.topic_id)
+        if config is None:
+            config = LogConfig.resolve(topic.configs, self.broker_config)
+            self._log_configs[topic.topic_id] = config
+        return config
+
+    def refresh(self) -> Changes:
+        """Take over every change since the last refresh and return what it did to partitions and topics.
+
+        The first refresh of a process reports all partitions as created, and as deleted those of deleted
+        topics whose rows are still taken. A topic created and deleted in between is reported as deleted only.
+        """
+        changes = Changes([], [], [])
+        delta = self._reader.read(self.version)
+        if delta is None:
+            return changes
+        if delta.complete:
+            self._drop_missing(delta.topics, changes)
+        for record in delta.topics:
+            self._take(record, changes)
+        if delta.broker_configs != self.broker_overrides:
+            self._take_broker_configs(delta.broker_configs, changes)
+        if self.version == 0:
+            self._at_start = frozenset(self._by_id)
+        self.version = delta.version
+        return changes
+
+    def close(self) -> None:
+        """Close the connection to the metadata file."""
+        self._reader.close()
+
+    def _drop_missing(self, records: list[TopicRecord], changes: Changes) -> None:
+        remaining = {record.topic_id for record in records}
+        for topic in [topic for topic in self._by_id.values() if topic.topic_id not in remaining]:
+            self._forget(topic)
+            changes.deleted.extend((topic, partition) for partition in topic.partitions)
+
+    def _take(self, record: TopicRecord, changes: Changes) -> None:
+        topic = self._topic_of(record)
+        known = self._by_id.get(record.topic_id)
+        if record.deleted:
+            # What this process knew, released or not, and what came and went before it could know.
+            gone = {partition.index: partition for partition in topic.partitions}
+            if known is not None:
+                self._forget(known)
+                gone.update((partition.index, partition) for partition in known.partitions)
+            changes.deleted.extend((topic, partition) for partition in gone.values())
+            return
+        self._by_id[topic.topic_id] = self._by_name[topic.name] = topic
+        self._log_configs.pop(topic.topic_id, None)
+        known_partitions = len(known.partitions) if known is not None else 0
+        changes.created.extend((topic, partition) for partition in topic.partitions[known_partitions:])
+        if known is not None and known.configs != topic.configs:
+            changes.altered.append(topic)
+
+    def _forget(self, topic: TopicInfo) -> None:
+        del self._by_id[topic.topic_id]
+        self._log_configs.pop(topic.topic_id, None)
+        # A topic of the same name may have taken its place within one refresh.
+        if self._by_name.get(topic.name) is topic:
+            del self._by_name[topic.name]
+
+    def _take_broker_configs(self, overrides: dict[str, dict[str, str]], changes: Changes) -> None:
+        """Put settings of the broker in force. They are defaults of topics: all of those count as altered."""
+        self.broker_overrides = overrides
+        own = overrides.get(str(self._static_config.node_id), {})
+        self.broker_config = _overridden(self._static_config, own, overrides.get(EVERY_BROKER, {}))
+        self._log_configs.clear()
+        altered = {topic.topic_id for topic in changes.altered}
+        changes.altered.extend(topic for topic in self._by_id.values() if topic.topic_id not in altered)
+
+    def _topic_of(self, record: TopicRecord) -> TopicInfo:
+        name_hash = topic_hash(record.name.encode())
+        partitions = tuple(
+            PartitionInfo(index, row, owner_of(name_hash, index, self._handlers)) for index, row in record.rows
+        )
+        return TopicInfo(record.name, record.topic_id, partitions, record.configs, record.name in INTERNAL_TOPICS)
+
+
+def _overridden(config: BrokerConfig, own: Mapping[str, str], every: Mapping[str, str]) -> BrokerConfig:
+    """Return the settings with what was set for this broker and for every broker.
+
+    All of it was acceptable when it was set; if the configuration file no longer goes with it, the file wins.
+    """
+    try:
+        return config.with_dynamic(own, every)
+    except ConfigError as error:
+        log.warning("ignored the settings made while the broker ran: %s", error)
+        return config

@@ -1,0 +1,58 @@
+"""Group commit: what one turn of the loop staged for each partition, committed and answered together.
+
+Runs in handler processes, for the partitions that the handler owns. The order is the broker's promise: records are
+written, the new end is published in shared memory (the one word that commits them), then they are acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from broker.log.partition_log import LogWriteFailed
+from broker.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from broker.log.partition_log import PartitionLog
+    from broker.server.produce import RememberedRequest
+    from broker.server.response_writer import ReplyTo
+    from shm.partitions import RowWriter
+
+#: What is called when a staged batch stands or has failed: (error code, base offset, append time in ms).
+Answer = Callable[[int, int, int], None]
+
+
+class OwnedPartition:
+    """A partition of this handler: its log, the writer of its row, and what waits for the next commit."""
+
+    __slots__ = ("answers", "fast_answers", "log", "row", "writer")
+
+    def __init__(self, log: PartitionLog, row: int, writer: RowWriter) -> None:
+        self.log = log
+        self.row = row
+        self.writer = writer
+        #: (answer, base offset, append time) of batches that came by the general path.
+        self.answers: list[tuple[Answer, int, int]] = []
+        #: (reply to, remembered request, correlation id, base offset) of requests with this partition alone.
+        self.fast_answers: list[tuple[ReplyTo, RememberedRequest, int, int]] = []
+
+    def publish(self) -> None:
+        """Make the log's ends visible to every process: from here on the records exist."""
+        log = self.log
+        self.writer.publish(
+            log.log_end_offset,
+            log.segment_base,
+            log.position,
+            log.log_start_offset,
+            log.last_stable_offset,
+            log.size_bytes,
+        )
+
+    def commit(self) -> int:
+        """Write and publish what is staged. Return the Kafka error code that answers all of it."""
+        try:
+            if self.log.commit():
+                self.publish()
+        except LogWriteFailed:
+            return int(ErrorCode.KAFKA_STORAGE_ERROR)
+        return 0

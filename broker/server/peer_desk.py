@@ -1,0 +1,138 @@
+"""Where messages between targets come in and go out: a table from kind to what is done.
+
+Runs in handler processes and the controller. Every question may be asked twice (its asker, or this process, may have
+been replaced in between), so every task here is safe to do twice: an append is recognised by its note, a deletion of
+records and a creation of topics by their outcome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import TYPE_CHECKING
+
+from broker.server.broker_state import OWNER_TASK_NAMES
+from broker.server.memory_areas import MemoryAreas
+from broker.server.peers import (
+    CREATE_TOPICS,
+    OWNER_ANSWER,
+    OWNER_TASK,
+    PRODUCE_ANSWER,
+    PRODUCE_PART,
+    PeerMessage,
+    Peers,
+)
+from broker.server.request_context import PendingAnswer
+
+if TYPE_CHECKING:
+    from broker.request_channel import RequestChannel
+    from broker.server.broker_state import BrokerState
+    from broker.server.delayed_operations import DelayedOperations
+    from broker.server.produce import ProducePath
+
+
+class PeerDesk:
+    """One target's correspondence with the others."""
+
+    def __init__(self, state: BrokerState, channel: RequestChannel, areas: MemoryAreas) -> None:
+        self.peers = Peers(channel, state.index, state.heritage.target_bells)
+        self._state = state
+        self._areas = areas
+        self._asked: dict[int, PendingAnswer] = {}
+        self._tokens = count()
+        self._produce: ProducePath | None = None
+        self._delayed: DelayedOperations | None = None
+        self._tasks: dict[int, Callable[[int, PeerMessage], None]] = {
+            PRODUCE_PART: self._produce_part,
+            PRODUCE_ANSWER: self._produce_answer,
+            CREATE_TOPICS: self._create_topics,
+            OWNER_TASK: self._owner_task,
+            OWNER_ANSWER: self._owner_answer,
+        }
+        state.ask_peer = self.ask
+        state.create_topics_later = self.ask_for_topics
+
+    def connect(self, produce: ProducePath, delayed: DelayedOperations) -> None:
+        """Name the paths that messages lead to."""
+        self._produce = produce
+        self._delayed = delayed
+
+    def take_messages(self) -> bool:
+        """Do what others have asked; False when nobody has."""
+        messages = self.peers.receive()
+        for source, message in messages:
+            self._tasks[message.kind](source, message)
+        return bool(messages)
+
+    def publish(self) -> None:
+        """Send what is to be sent; then, and only then, let go of the questions that it answers."""
+        self.peers.publish()
+        if not self.peers.waiting:
+            self.peers.release()
+
+    def ask(self, row: int, kind: str, argument: int, pending: PendingAnswer) -> None:
+        """Put a task to the owner of a row."""
+        owner = self._state.owner_of(row)
+        if owner is None:
+            pending.error_code, pending.done = 3, True
+            return
+        token = next(self._tokens)
+        self._asked[token] = pending
+        task = OWNER_TASK_NAMES.index(kind)
+        self.peers.send(owner, PeerMessage(OWNER_TASK, part=task, token=token, row=row, argument=argument))
+
+    def ask_for_topics(self, names: Sequence[str]) -> None:
+        """Ask the controller to create topics; that it has shows in the metadata."""
+        controller = self._state.heritage.handlers
+        for name in names:
+            self.peers.send(controller, PeerMessage(CREATE_TOPICS, payload=name.encode()))
+
+    def _produce_part(self, source: int, message: PeerMessage) -> None:
+        if self._produce is None:
+            return
+
+        def answer(error: int, base_offset: int, time_ms: int) -> None:
+            start = self._state.partitions.read_start(message.row)
+            reply = PeerMessage(
+                PRODUCE_ANSWER,
+                error_code=error,
+                part=message.part,
+                token=message.token,
+                row=message.row,
+                base_offset=base_offset,
+                time_ms=time_ms,
+                argument=start,
+            )
+            self.peers.send(source, reply)
+
+        self._produce.take_peer_part(message, self._areas.view(message.area), answer)
+
+    def _produce_answer(self, source: int, message: PeerMessage) -> None:
+        del source
+        if self._produce is not None:
+            self._produce.take_peer_answer(message)
+
+    def _owner_task(self, source: int, message: PeerMessage) -> None:
+        kind = OWNER_TASK_NAMES[message.part]
+        error, value = self._state.do_owner_task(message.row, kind, message.argument)
+        reply = PeerMessage(OWNER_ANSWER, error_code=error, token=message.token, row=message.row, base_offset=value)
+        self.peers.send(source, reply)
+
+    def _owner_answer(self, source: int, message: PeerMessage) -> None:
+        del source
+        pending = self._asked.pop(message.token, None)
+        if pending is None:
+            return
+        pending.error_code, pending.value, pending.done = message.error_code, message.base_offset, True
+        if self._delayed is not None:
+            self._delayed.something_changed()
+
+    def _create_topics(self, source: int, message: PeerMessage) -> None:
+        del source
+        controller = self._state.controller
+        if controller is None:
+            return
+        before = controller.version
+        controller.auto_create([message.payload.decode()])
+        if controller.version != before:
+            self._state.announce_metadata()

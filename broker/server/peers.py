@@ -1,0 +1,107 @@
+"""What targets ask of each other: parts of a Produce, work on a partition, topics to create.
+
+Runs in handler processes and the controller. A message is one PEER_ENVELOPE; records never travel, only the address
+where they lie in the memory of the origin's request, which the origin holds until the answer is in and the frame that
+asked has been released. A full ring keeps the message here; nothing waits.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from broker.request_channel import PEER, RequestChannel
+from shm.bell import SemaphoreBell
+from shm.ring import RingConsumer, RingProducer
+
+#: What PEER_ENVELOPE.kind names.
+PRODUCE_PART, PRODUCE_ANSWER, CREATE_TOPICS, OWNER_TASK, OWNER_ANSWER = 1, 2, 3, 4, 5
+
+_BATCH = 256
+
+
+class PeerMessage(NamedTuple):
+    """One PEER_ENVELOPE, field by field; ``payload`` is what follows it (topic names)."""
+
+    kind: int
+    error_code: int = 0
+    part: int = 0
+    token: int = 0
+    area: int = 0
+    address: int = 0
+    size: int = 0
+    row: int = -1
+    base_offset: int = -1
+    time_ms: int = -1
+    argument: int = 0
+    sequence: int = 0
+    payload: bytes = b""
+
+
+class Peers:
+    """One target's ends of the peer rings."""
+
+    def __init__(self, channel: RequestChannel, index: int, bells: tuple[SemaphoreBell, ...]) -> None:
+        others = [target for target in range(channel.shape.targets) if target != index]
+        self._view = channel.view
+        self._bells = bells
+        self._out: dict[int, RingProducer] = {t: channel.peer_producer(index, t) for t in others}
+        self._in: dict[int, RingConsumer] = {t: channel.peer_consumer(t, index) for t in others}
+        self._kept: dict[int, deque[tuple[PeerMessage, Callable[[RingProducer], None] | None]]] = {
+            t: deque() for t in others
+        }
+        self._touched: set[int] = set()
+
+    def send(self, target: int, message: PeerMessage, sent: Callable[[RingProducer], None] | None = None) -> None:
+        """Send, now or when there is room; ``sent(ring)`` is called once the message has its place in the ring."""
+        kept = self._kept[target]
+        if kept or not self._try_send(target, message, sent):
+            kept.append((message, sent))
+
+    def receive(self) -> list[tuple[int, PeerMessage]]:
+        """Return (sender, message) for everything that has arrived; `release` gives the memory back."""
+        arrived: list[tuple[int, PeerMessage]] = []
+        for source, ring in self._in.items():
+            for at, length, _ in ring.read(_BATCH):
+                payload = bytes(self._view[at + PEER.size : at + length])
+                arrived.append((source, PeerMessage(*PEER.unpack_from(self._view, at), payload)))
+        return arrived
+
+    def release(self) -> None:
+        """Give back what was received; only after the answers to it have been published."""
+        for ring in self._in.values():
+            ring.release()
+
+    def publish(self) -> None:
+        """Make the batch visible and wake those it is for."""
+        for target, kept in self._kept.items():
+            while kept and self._try_send(target, *kept[0]):
+                kept.popleft()
+        for target in self._touched:
+            self._out[target].publish()
+            self._bells[target].ring()
+        self._touched.clear()
+
+    def unread_before(self) -> list[tuple[RingProducer, int]]:
+        """Return (ring, position) for rings in which messages of a predecessor have not been released yet."""
+        return [(ring, ring.position) for ring in self._out.values() if ring.consumed() < ring.position]
+
+    @property
+    def waiting(self) -> bool:
+        """True while messages wait for room."""
+        return any(self._kept.values())
+
+    def _try_send(self, target: int, message: PeerMessage, sent: Callable[[RingProducer], None] | None) -> bool:
+        ring = self._out[target]
+        at = ring.claim(PEER.size + len(message.payload))
+        if at < 0:
+            return False
+        PEER.pack_into(self._view, at, *message[:-1])
+        if message.payload:
+            start = at + PEER.size
+            self._view[start : start + len(message.payload)] = message.payload
+        self._touched.add(target)
+        if sent is not None:
+            sent(ring)
+        return True

@@ -1,0 +1,94 @@
+"""One Produce request whose parts are answered one by one; the response leaves when all are in.
+
+Runs in the handler that received the request. Parts of its own partitions complete at the commit of the same turn;
+parts of others complete when their owners answer, and until then the request's memory is held: the owners read the
+records there, and a replacement of this process finds the request again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.protocol.messages.produce import Part, PartResponse, encode_produce_response
+from broker.server.frame import Frame
+from broker.server.request_ring import Hold
+from broker.server.response_writer import ResponseWriter
+
+
+class PendingProduce:
+    """The outcomes so far."""
+
+    __slots__ = (
+        "_acks",
+        "_frame",
+        "_local_ns",
+        "_missing",
+        "_now_ns",
+        "_parts",
+        "_responses",
+        "_results",
+        "_taken",
+        "complete",
+        "hold",
+        "token",
+    )
+
+    def __init__(
+        self, frame: Frame, acks: int, count: int, responses: ResponseWriter, now_ns: Callable[[], int]
+    ) -> None:
+        self.token = -1
+        self.complete = False
+        self.hold: Hold = frame.ring.hold(frame.ring_start)
+        self._frame = frame
+        self._acks = acks
+        self._responses = responses
+        self._now_ns = now_ns
+        self._results: list[PartResponse | None] = [None] * count
+        self._parts: dict[int, Part] = {}
+        self._missing = count
+        self._taken = False
+        self._local_ns = 0
+
+    def part_done(
+        self, index: int, part: Part, error: int, base_offset: int, time_ms: int, log_start_offset: int
+    ) -> None:
+        """Note the outcome of one part; a second outcome of the same part is ignored."""
+        if self._results[index] is not None:
+            return
+        start = -1 if error else log_start_offset
+        self._results[index] = PartResponse(
+            part.topic_name, part.topic_id, part.partition, error, base_offset, time_ms, start
+        )
+        self._missing -= 1
+        if self._taken and self._missing == 0:
+            self._answer()
+
+    def forwarded(self, index: int, part: Part) -> None:
+        """Remember a part that its owner will answer."""
+        self._parts[index] = part
+
+    def forwarded_done(self, index: int, error: int, base_offset: int, time_ms: int, log_start_offset: int) -> None:
+        """Note what the owner of a part has answered."""
+        self.part_done(index, self._parts[index], error, base_offset, time_ms, log_start_offset)
+
+    def all_parts_taken(self) -> None:
+        """Allow the response: every part has been refused, staged or forwarded."""
+        self._taken = True
+        self._local_ns = self._now_ns()
+        if self._missing == 0:
+            self._answer()
+
+    def _answer(self) -> None:
+        self.complete = True
+        self.hold.answered = True
+        now_ns = self._now_ns()
+        frame = self._frame
+        results = [result for result in self._results if result is not None]
+        error = next((result.error_code for result in results if result.error_code), 0)
+        if self._acks != 0:
+            payload = encode_produce_response(frame.api_version, frame.correlation_id, 0, results)
+            self._responses.send(frame.to, self._local_ns, now_ns, payload, error)
+        elif error:
+            self._responses.close_connection(frame.to, now_ns)
+        else:
+            self._responses.no_response(frame.to, self._local_ns, now_ns)

@@ -1,0 +1,259 @@
+"""The request handler: takes requests from its rings, answers them, and sleeps on its bell when there are none.
+
+Runs in handler processes 0..M-1 and, with index M, in the controller, which is a handler of the APIs that change
+metadata. One turn of the loop takes a batch of frames, commits what they staged, publishes the answers and releases
+the requests, in this order: a request is released only when its answer is in its processor's ring, so a replacement
+finds every request that has none.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from broker.errors import InvalidReceive
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.headers import parse_header
+from broker.protocol.messages.api_versions import unsupported_version_response
+from broker.request_channel import INLINE, REQUEST, RequestChannel
+from broker.server.apis import APIS, Api
+from broker.server.delayed_operations import DelayedOperation, DelayedOperations
+from broker.server.fetch import FetchPath
+from broker.server.frame import NOTED, Frame
+from broker.server.memory_areas import MemoryAreas
+from broker.server.peer_desk import PeerDesk
+from broker.server.produce import ProducePath
+from broker.server.request_context import Parked, RequestContext
+from broker.server.request_ring import RequestRing
+from broker.server.response_writer import ResponseWriter
+
+if TYPE_CHECKING:
+    from broker.server.broker_state import BrokerState
+
+logger = logging.getLogger(__name__)
+
+#: Frames taken from one ring in one turn: what is staged together is written and committed together.
+BATCH = 256
+
+_PRODUCE = int(ApiKey.PRODUCE)
+_FETCH = int(ApiKey.FETCH)
+_API_VERSIONS = int(ApiKey.API_VERSIONS)
+
+#: The loop turns at least this often, as Kafka's handlers do (``D05``).
+WAIT_MS = 300
+
+#: How often the logs are asked for upkeep that is due.
+TICK_NS = 100_000_000
+
+#: While something waits that no bell announces (room in a ring, a peer's release), the loop looks again after this.
+RETRY_MS = 1
+
+
+class RequestHandler:
+    """The loop of one target and the paths that requests take through it."""
+
+    def __init__(
+        self, state: BrokerState, channel: RequestChannel, areas: MemoryAreas, now_ns: Callable[[], int]
+    ) -> None:
+        heritage = state.heritage
+        self._state = state
+        self._view = channel.view
+        self._areas = areas
+        self._now_ns = now_ns
+        self._rings = [RequestRing(channel.request_consumer(p, state.index)) for p in range(channel.shape.processors)]
+        self._responses = ResponseWriter(channel, state.index, heritage.processor_bells, heritage.run_dir)
+        self._delayed = DelayedOperations(self._rows_changed)
+        self._desk = PeerDesk(state, channel, areas)
+        self._produce = ProducePath(state, self._responses, self._desk.peers, now_ns)
+        self._fetch = FetchPath(state, self._responses, self._delayed, now_ns)
+        self._desk.connect(self._produce, self._delayed)
+        self._inherited = self._desk.peers.unread_before()
+        self._bells = heritage.target_bells
+        self._watched: dict[int, int] = {}
+        self._next_tick_ns = 0
+        self.requests = 0
+        state.rows_closed = self._delayed.row_advanced
+
+    def turn(self) -> bool:
+        """Do what there is to do; False when there was nothing."""
+        worked = self._state.refresh_metadata()
+        if worked:
+            self._produce.forget_metadata()
+            self._delayed.something_changed()
+        self._responses.retry()
+        for processor, ring in enumerate(self._rings):
+            if not self._responses.blocked(processor):
+                worked |= self._take_batch(processor, ring)
+        worked |= self._desk.take_messages()
+        rows = self._produce.commit()
+        self._look_at_watched_rows()
+        now_ns = self._now_ns()
+        self._delayed.expire(now_ns)
+        if now_ns >= self._next_tick_ns:
+            # Flushes that are due, checkpoints, producers that have expired.
+            self._next_tick_ns = now_ns + TICK_NS
+            self._state.log_manager.tick()
+        self._publish()
+        for row in rows:
+            self._row_advanced(row)
+        if rows:
+            self._publish()
+        return worked
+
+    def wait_ms(self) -> int:
+        """How long the loop may sleep: until the next deadline, or a moment when something is in the way."""
+        if self._desk.peers.waiting or any(
+            ring.holding or self._responses.blocked(p) for p, ring in enumerate(self._rings)
+        ):
+            return RETRY_MS
+        deadline_ns = self._delayed.next_deadline_ns()
+        if deadline_ns is None:
+            return WAIT_MS
+        return max(0, min(WAIT_MS, (deadline_ns - self._now_ns()) // 1_000_000 + 1))
+
+    def counters(self) -> dict[str, int]:
+        """Return what has been counted since the start, by metric name."""
+        return {
+            "requests_handled": self.requests,
+            "errors": self._responses.errors,
+            "records_appended": self._produce.records_appended,
+            "bytes_appended": self._produce.bytes_appended,
+            "commits": self._produce.commits,
+            "fetches_parked": self._fetch.parked,
+        }
+
+    def _take_batch(self, processor: int, ring: RequestRing) -> bool:
+        frames = ring.read(BATCH)
+        if not frames:
+            return False
+        view = self._view
+        unpack = REQUEST.unpack_from
+        header_bytes = REQUEST.size
+        try_fast = self._produce.try_fast
+        dequeued_ns = self._now_ns()
+        start = ring.cursor
+        for at, _, end in frames:
+            (
+                connection,
+                sequence,
+                received,
+                key,
+                version,
+                correlation,
+                size,
+                address,
+                listener,
+                area,
+                noted,
+            ) = unpack(view, at)
+            to = (processor, connection, sequence, dequeued_ns)
+            try:
+                if area == INLINE:
+                    memory, first = view, at + header_bytes
+                else:
+                    memory, first = self._areas.view(area), address
+                place = (first, first + size, at)
+                if key != _PRODUCE or noted or not try_fast(to, version, correlation, memory, place):
+                    frame = Frame(
+                        to, received, key, version, correlation, listener, area, memory, first, first + size, at,
+                        noted == NOTED, ring, start,
+                    )  # fmt: skip
+                    self._dispatch(frame)
+            except InvalidReceive as error:
+                logger.error("closing connection of a bad request (api key %d, version %d): %s", key, version, error)
+                self._responses.close_connection(to, self._now_ns())
+            except Exception:
+                logger.exception("request failed (api key %d, version %d); closing its connection", key, version)
+                self._responses.close_connection(to, self._now_ns())
+            start = end
+        ring.cursor = start
+        self.requests += len(frames)
+        return True
+
+    def _dispatch(self, frame: Frame) -> None:
+        """Take a request to the function that the registry names for it (``E07``)."""
+        api = APIS.get(frame.api_key)
+        if api is None:
+            raise InvalidReceive(f"api key {frame.api_key} is not served")
+        if not api.min_version <= frame.api_version <= api.max_version:
+            if frame.api_key != _API_VERSIONS:
+                served = f"{api.min_version}-{api.max_version}"
+                raise InvalidReceive(f"{api.key.name} version {frame.api_version} is not served; {served} are")
+            payload = unsupported_version_response(frame.correlation_id, api.min_version, api.max_version)
+            now_ns = self._now_ns()
+            self._responses.send(frame.to, now_ns, now_ns, payload, 35)
+        elif frame.api_key == _PRODUCE:
+            self._produce.take(frame)
+        elif frame.api_key == _FETCH:
+            self._fetch.take(frame)
+        else:
+            self._call(api, frame)
+
+    def _call(self, api: Api, frame: Frame) -> None:
+        """Decode, call the API's function, encode; or park its answer."""
+        decode, encode, function = api.decode, api.encode, api.function
+        if decode is None or encode is None or function is None:
+            raise InvalidReceive(f"{api.key.name} has no function")
+        header = parse_header(frame.view, frame.start, frame.end)
+        request = decode(frame.view, frame.api_version, header.body_offset, frame.end)
+        context = RequestContext(
+            frame.api_key, frame.api_version, frame.correlation_id, header.client_id, frame.to[1], frame.to[2],
+            self._state.heritage.listeners[frame.listener], frame.received_ns, self._state,
+        )  # fmt: skip
+        response = function(context, request)
+        local_ns = self._now_ns()
+
+        def answer(response: Any) -> None:
+            payload = encode(frame.api_version, frame.correlation_id, response)
+            self._responses.send(frame.to, local_ns, self._now_ns(), payload)
+
+        if not isinstance(response, Parked):
+            answer(response)
+            return
+        retry = response.retry
+
+        def try_complete(final: bool) -> bool:
+            late = retry(final)
+            if late is not None:
+                answer(late)
+            return late is not None
+
+        self._delayed.watch(DelayedOperation(try_complete, local_ns + response.timeout_ms * 1_000_000))
+
+    def _publish(self) -> None:
+        """Answers first, then the memory of the requests, then the bells (``D07``)."""
+        self._responses.publish()
+        if self._inherited:
+            self._inherited = [(ring, end) for ring, end in self._inherited if ring.consumed() < end]
+        if not self._inherited:
+            for processor, ring in enumerate(self._rings):
+                if not self._responses.blocked(processor):
+                    ring.release()
+        self._desk.publish()
+        self._responses.ring_bells()
+
+    def _row_advanced(self, row: int) -> None:
+        """Wake the fetches that wait for a row, here and in other handlers."""
+        for target in self._state.partitions.waiters(row):
+            if target == self._state.index:
+                self._delayed.row_advanced(row)
+            else:
+                self._bells[target].ring()
+
+    def _look_at_watched_rows(self) -> None:
+        """Try the fetches that wait for rows of other owners, if those have moved since the last look."""
+        read_end = self._state.partitions.read_end
+        for row, seen in list(self._watched.items()):
+            end = read_end(row)
+            if end != seen:
+                self._watched[row] = end
+                self._delayed.row_advanced(row)
+
+    def _rows_changed(self, row: int, watched: bool) -> None:
+        """Raise or lower this handler's flag for a row; its owner then rings for every append."""
+        if watched:
+            self._watched[row] = -1
+        else:
+            self._watched.pop(row, None)
+        self._state.partitions.set_waiting(row, self._state.index, watched)

@@ -1,0 +1,61 @@
+"""The receiving end of one processor's requests, with release held back where a request is not finished.
+
+Runs in handler processes and the controller. Frames are read in order and usually released a batch at a time. A
+request that waits for another owner holds its own memory, and with it everything behind it in the ring: reading goes
+on, releasing stops. What is not released is what a replacement of this process will read again.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+
+from shm.ring import RingConsumer, RingProducer
+
+
+class Hold:
+    """Keeps a request's memory until it is answered and no peer may look at it any more."""
+
+    __slots__ = ("answered", "peers", "start")
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self.answered = False
+        self.peers: list[tuple[RingProducer, int]] = []
+
+    def over(self) -> bool:
+        """Return whether it is answered and every peer has released the frames that point into this request."""
+        return self.answered and all(ring.consumed() >= position for ring, position in self.peers)
+
+
+class RequestRing:
+    """One request ring as its target reads it."""
+
+    def __init__(self, ring: RingConsumer) -> None:
+        self._ring = ring
+        self._holds: list[Hold] = []
+        self.cursor = ring.cursor
+
+    def read(self, limit: int) -> list[tuple[int, int, int]]:
+        """Return up to ``limit`` new frames as (offset of the payload, its bytes, position where the frame ends)."""
+        return self._ring.read(limit)
+
+    def hold(self, start: int) -> Hold:
+        """Keep everything from position ``start`` on."""
+        hold = Hold(start)
+        insort(self._holds, hold, key=lambda h: h.start)
+        return hold
+
+    def release(self) -> None:
+        """Give back what has been read, up to the first request that is still held."""
+        holds = self._holds
+        while holds and holds[0].over():
+            holds.pop(0)
+        if holds:
+            self._ring.release_to(holds[0].start)
+        else:
+            self._ring.release()
+
+    @property
+    def holding(self) -> bool:
+        """True while some request keeps its memory; its release needs another look without a bell."""
+        return bool(self._holds)

@@ -1,0 +1,170 @@
+"""The way back: answers into the response rings, in batches, with one bell a processor.
+
+Runs in handler processes and the controller. An answer that finds its ring full is kept, and from then on nothing is
+read from that processor until the answer has gone in: that is the whole of the back-pressure, and no process waits.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Sequence
+from itertools import count
+from pathlib import Path
+from typing import NamedTuple
+
+from broker.request_channel import CLOSE_CONNECTION, NO_OP, RANGE, RESPONSE, SEND, RequestChannel
+from shm.bell import EventBell
+from shm.ring import RingProducer
+
+_ENVELOPE_BYTES = RESPONSE.size
+
+#: The inode by which a processor knows a file that was made for one answer.
+_ONE_ANSWER = -1
+
+
+#: Where an answer goes and since when its request has been here: (processor, connection id, sequence, dequeued_ns).
+#: A plain tuple, because one is made for every request.
+ReplyTo = tuple[int, int, int, int]
+
+
+class FileRange(NamedTuple):
+    """``inline_before`` bytes of the answer, then ``length`` bytes of the file from ``position`` on."""
+
+    inline_before: int
+    path: str
+    inode: int
+    position: int
+    length: int
+
+
+class ResponseWriter:
+    """The producing ends of one target's response rings."""
+
+    def __init__(self, channel: RequestChannel, target: int, bells: tuple[EventBell, ...], run_dir: Path) -> None:
+        processors = range(channel.shape.processors)
+        self._view = channel.view
+        self._rings: list[RingProducer] = [channel.response_producer(p, target) for p in processors]
+        self._claims = [ring.claim for ring in self._rings]
+        self._bells = bells
+        self._kept: list[deque[tuple[bytes, bytes]]] = [deque() for _ in processors]
+        self._touched: set[int] = set()
+        self._largest_inline = self._rings[0].max_payload - _ENVELOPE_BYTES
+        self._large_names = (run_dir / f"answer-{target}-{os.getpid()}-{n}" for n in count())
+        self.errors = 0
+
+    def send(
+        self,
+        to: ReplyTo,
+        local_ns: int,
+        complete_ns: int,
+        payload: bytes,
+        error_code: int = 0,
+        records: int = 0,
+    ) -> None:
+        """Answer with ``payload``, a complete response from its size prefix on."""
+        size = len(payload)
+        processor, connection_id, sequence, dequeued_ns = to
+        if error_code:
+            self.errors += 1
+        if not self._kept[processor] and size <= self._largest_inline:
+            at = self._claims[processor](_ENVELOPE_BYTES + size)
+            if at >= 0:
+                RESPONSE.pack_into(
+                    self._view, at, connection_id, sequence, dequeued_ns, local_ns, complete_ns,
+                    SEND, error_code, 0, size, 0, records,
+                )  # fmt: skip
+                at += _ENVELOPE_BYTES
+                self._view[at : at + size] = payload
+                self._touched.add(processor)
+                return
+        if size > self._largest_inline:
+            self.send_ranges(to, local_ns, complete_ns, b"", [self._in_a_file(payload)])
+            return
+        envelope = RESPONSE.pack(
+            connection_id, sequence, dequeued_ns, local_ns, complete_ns, SEND, error_code, 0, size, 0, records
+        )
+        self._put(processor, envelope, payload)
+
+    def send_ranges(
+        self, to: ReplyTo, local_ns: int, complete_ns: int, inline: bytes, ranges: Sequence[FileRange]
+    ) -> None:
+        """Answer with ``inline`` bytes interleaved with byte ranges of files."""
+        paths = [r.path.encode() for r in ranges]
+        rows = b"".join(
+            RANGE.pack(r.inline_before, r.inode, r.position, r.length, len(path))
+            for r, path in zip(ranges, paths, strict=True)
+        )
+        body = b"".join((rows, *paths, inline))
+        if len(body) > self._largest_inline:
+            raise ValueError(f"an answer of {len(ranges)} file ranges has {len(body)} bytes of envelope")
+        processor, connection_id, sequence, dequeued_ns = to
+        envelope = RESPONSE.pack(
+            connection_id,
+            sequence,
+            dequeued_ns,
+            local_ns,
+            complete_ns,
+            SEND,
+            0,
+            len(ranges),
+            len(inline),
+            0,
+            0,
+        )
+        self._put(processor, envelope, body)
+
+    def no_response(self, to: ReplyTo, local_ns: int, complete_ns: int) -> None:
+        """End a request that has no answer on the wire (``C13``)."""
+        self._control(to, local_ns, complete_ns, NO_OP)
+
+    def close_connection(self, to: ReplyTo, local_ns: int) -> None:
+        """Close the connection once the answers to its earlier requests have left (``D12``)."""
+        self._control(to, local_ns, local_ns, CLOSE_CONNECTION)
+
+    def blocked(self, processor: int) -> bool:
+        """Return whether answers to this processor wait for room in its ring."""
+        return bool(self._kept[processor])
+
+    def retry(self) -> None:
+        """Put kept answers into rings that have room again."""
+        for processor, kept in enumerate(self._kept):
+            while kept and self._try_put(processor, *kept[0]):
+                kept.popleft()
+
+    def publish(self) -> None:
+        """Make the batch visible. ``ring_bells`` must follow, after the requests have been released."""
+        for processor in self._touched:
+            self._rings[processor].publish()
+
+    def ring_bells(self) -> None:
+        """Wake the processors that have answers."""
+        for processor in self._touched:
+            self._bells[processor].ring()
+        self._touched.clear()
+
+    def _control(self, to: ReplyTo, local_ns: int, complete_ns: int, kind: int) -> None:
+        processor, connection_id, sequence, dequeued_ns = to
+        envelope = RESPONSE.pack(connection_id, sequence, dequeued_ns, local_ns, complete_ns, kind, 0, 0, 0, 0, 0)
+        self._put(processor, envelope, b"")
+
+    def _put(self, processor: int, envelope: bytes, body: bytes) -> None:
+        if self._kept[processor] or not self._try_put(processor, envelope, body):
+            self._kept[processor].append((envelope, body))
+
+    def _try_put(self, processor: int, envelope: bytes, body: bytes) -> bool:
+        size = len(body)
+        at = self._claims[processor](_ENVELOPE_BYTES + size)
+        if at < 0:
+            return False
+        middle = at + _ENVELOPE_BYTES
+        self._view[at:middle] = envelope
+        self._view[middle : middle + size] = body
+        self._touched.add(processor)
+        return True
+
+    def _in_a_file(self, payload: bytes) -> FileRange:
+        """Write an answer that is too large for a ring to a file that its processor unlinks as it opens it."""
+        path = next(self._large_names)
+        path.write_bytes(payload)
+        return FileRange(0, str(path), _ONE_ANSWER, 0, len(payload))

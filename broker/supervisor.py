@@ -1,0 +1,228 @@
+"""The supervisor: starts every process, replaces what dies, stops all in order. It serves no request.
+
+Runs in the process that the user started. Signal handlers only note what was asked; the loop acts on it.
+The loop sleeps in poll() on the children's sentinels, on a pipe that signals write to, and on a bell that
+children ring when they are ready; when nothing happens it does not wake at all.
+
+A child that cannot boot stops the start, or the broker, with its reason. One that dies later is replaced at
+once, but no more than process.restart.limit times within process.restart.window.ms: then the broker stops
+and says why.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import select
+import signal
+from collections.abc import Iterable
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from broker.children import boot_exit_code, describe_exit, make_children
+from broker.errors import BootFailed
+from broker.network.listener import listen
+from broker.process import Role, name_process
+from shm import process_slots
+
+if TYPE_CHECKING:
+    from broker.children import Child
+    from broker.clock import Clock
+    from broker.heritage import Heritage
+    from broker.process import RoleFunction
+
+_log = logging.getLogger(__name__)
+
+#: While a child boots its slot is looked at this often, should it not ring.
+_BOOT_POLL_MS = 5
+#: What SIGINT grants the children to close their files.
+_QUICK_STOP_MS = 2000
+#: Share of shutdown.timeout.ms that acceptor and processors may use; the rest is for handlers to close
+#: their logs.
+_CLIENT_SHARE = 0.6
+
+_STAGES = ((Role.ACCEPTOR,), (Role.PROCESSOR,), (Role.HANDLER,), (Role.CONTROLLER,))
+
+
+class StopRequests:
+    """SIGTERM, SIGINT, SIGHUP as notes for the loop. SIGINT, or any second signal, asks for a quick stop."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self.quick = False
+        self._reader, self._writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    @property
+    def fds(self) -> tuple[int, int]:
+        """Both ends of the pipe; the first is readable after a signal."""
+        return self._reader, self._writer
+
+    def install(self) -> None:
+        """Take over the three signals."""
+        signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
+        for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(signum, self._note)
+
+    def uninstall(self) -> None:
+        """Ignore the signals from here on and close the pipe."""
+        for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(signum, signal.SIG_IGN)
+        signal.set_wakeup_fd(-1)
+        os.close(self._reader)
+        os.close(self._writer)
+
+    def drain(self) -> None:
+        """Empty the pipe."""
+        try:
+            os.read(self._reader, 512)
+        except BlockingIOError:
+            return
+
+    def _note(self, signum: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        self.quick = self.quick or self.asked or signum == signal.SIGINT
+        self.asked = True
+
+
+class Supervisor:
+    """The children of one broker. `start`, then `run` until it returns, then `stop`."""
+
+    def __init__(self, heritage: Heritage, functions: dict[Role, RoleFunction], clock: Clock) -> None:
+        self._heritage = heritage
+        self._config = heritage.config
+        self._children = make_children(heritage, functions)
+        self._clock = clock
+        self._requests = StopRequests()
+        self._give_up: BootFailed | None = None
+
+    def start(self) -> None:
+        """Start every child at once but the acceptor; open the ports when they are ready, then start it.
+
+        Returns when the broker serves, or when it was asked to stop meanwhile. Raises BootFailed when a
+        child cannot boot or a port is taken; the caller then calls `stop`.
+        """
+        self._requests.install()
+        name_process("rot-supervisor")
+        slots = self._heritage.slots
+        slots.set_pid(Role.SUPERVISOR, 0, os.getpid())
+        slots.set_generation(Role.SUPERVISOR, 0, 1)
+        slots.mark_ready(Role.SUPERVISOR, 0, 1)
+        slots.set_state(Role.SUPERVISOR, 0, process_slots.RUNNING)
+        gc.collect()
+        gc.freeze()
+        others = [child for child in self._children if child.role is not Role.ACCEPTOR]
+        for child in others:
+            child.start(self._foreign_fds())
+        self._await_ready(others)
+        if self._requests.asked:
+            return
+        for listener in self._heritage.listeners:
+            listen(listener, self._config.socket_listen_backlog_size)
+        acceptors = [child for child in self._children if child.role is Role.ACCEPTOR]
+        for child in acceptors:
+            child.start(self._foreign_fds())
+        self._await_ready(acceptors)
+
+    def run(self) -> None:
+        """Replace what dies until a signal asks to stop. Raises BootFailed when the broker cannot go on."""
+        while not self._requests.asked:
+            self._step()
+            if self._give_up is not None:
+                raise self._give_up
+
+    @property
+    def stop_asked(self) -> bool:
+        """Whether a signal asked to stop."""
+        return self._requests.asked
+
+    def stop(self) -> bool:
+        """Stop the children in order and wait for them; what is not gone in time is killed.
+
+        Returns whether every child that was alive ended by itself, without an error.
+        """
+        quick = self._requests.quick
+        self._heritage.cluster.set_draining(not quick)
+        for listener in self._heritage.listeners:
+            listener.socket.close()
+        begin_ns = self._clock.monotonic_ns()
+        total_ns = (_QUICK_STOP_MS if quick else self._config.shutdown_timeout_ms) * 1_000_000
+        clean = all(child.is_alive for child in self._children)
+        for roles in _STAGES:
+            share = _CLIENT_SHARE if roles[0] in {Role.ACCEPTOR, Role.PROCESSOR} else 1.0
+            stage = [child for child in self._children if child.role in roles and child.is_alive]
+            clean &= self._stop_stage(stage, begin_ns + int(total_ns * share))
+        self._heritage.slots.set_state(Role.SUPERVISOR, 0, process_slots.STOPPED)
+        self._requests.uninstall()
+        return clean
+
+    def _await_ready(self, children: Iterable[Child]) -> None:
+        while not self._requests.asked and not all(child.ready for child in children):
+            self._step()
+            if self._give_up is not None:
+                raise self._give_up
+
+    def _step(self) -> None:
+        """Sleep until something happens; bury and replace the dead, take note of the ready."""
+        starting = any(child.is_alive and not child.ready for child in self._children)
+        for child in self._poll(_BOOT_POLL_MS if starting else None):
+            self._on_death(child)
+        for child in self._children:
+            if child.is_alive and child.notice_ready() and child.generation > 1:
+                _log.info("%s is back (generation %d)", child.label, child.generation)
+                self._heritage.ring_everyone()
+
+    def _poll(self, timeout_ms: float | None) -> list[Child]:
+        """Return the children that have died; wait for one, a signal or a bell, at most `timeout_ms`."""
+        poll = select.poll()
+        by_sentinel = {child.sentinel: child for child in self._children if child.is_alive}
+        for fd in (*by_sentinel, self._requests.fds[0], self._heritage.supervisor_bell.fileno()):
+            poll.register(fd, select.POLLIN)
+        ready = [fd for fd, _ in poll.poll(timeout_ms)]
+        self._requests.drain()
+        self._heritage.supervisor_bell.drain()
+        return [by_sentinel[fd] for fd in ready if fd in by_sentinel]
+
+    def _on_death(self, child: Child) -> None:
+        booted = child.ready or child.generation > 1 or child.notice_ready()
+        pid = self._heritage.slots.pid(child.role, child.index)
+        status = child.bury(expected=False)
+        words = f": {child.last_words}" if status > 0 and child.last_words else ""
+        what = f"{child.label} (pid {pid}) {describe_exit(status)}{words}"
+        exit_code = boot_exit_code(status)
+        if exit_code is not None or not booted:
+            self._give_up = BootFailed(what, exit_code or 1)
+            return
+        window_ms = self._config.process_restart_window_ms
+        recent = child.count_restart(self._clock.monotonic_ns(), window_ms * 1_000_000)
+        if recent > self._config.process_restart_limit:
+            self._give_up = BootFailed(
+                f"{what}; it died {recent} times within {window_ms} ms, above process.restart.limit"
+            )
+            return
+        _log.error("%s; replacing it (restart %d)", what, child.restarts)
+        child.start(self._foreign_fds())
+        self._heritage.ring_everyone()
+
+    def _stop_stage(self, children: list[Child], deadline_ns: int) -> bool:
+        clean = True
+        for child in children:
+            child.ask_to_stop()
+        killed = False
+        while any(child.is_alive for child in children):
+            if self._requests.quick:
+                deadline_ns = min(deadline_ns, self._clock.monotonic_ns() + _QUICK_STOP_MS * 1_000_000)
+            left_ms = (deadline_ns - self._clock.monotonic_ns()) / 1e6
+            if left_ms <= 0 and not killed:
+                killed = True
+                for child in children:
+                    if child.is_alive:
+                        _log.warning("%s did not stop in time and is killed", child.label)
+                        child.kill()
+            for child in self._poll(None if killed else left_ms):
+                # Of a later stage a child may die meanwhile; nothing is restarted any more.
+                clean &= child.bury(expected=True) == 0
+        return clean
+
+    def _foreign_fds(self) -> list[int]:
+        """Return what belongs to the supervisor alone: its pipe, and the sentinels of other children."""
+        return [*self._requests.fds, *(child.sentinel for child in self._children if child.is_alive)]

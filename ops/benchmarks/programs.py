@@ -1,0 +1,113 @@
+"""The programs a measurement needs: kload and bare, built here from C, and the broker, started by its CLI.
+
+Knows nothing of what is measured. Every server listens on a free port and is gone after its `with`.
+"""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+SOURCES = Path(__file__).parent
+REPOSITORY = SOURCES.parent.parent
+DEADLINE_SECONDS = 30.0
+
+
+class MeasurementError(Exception):
+    """A program ended with an error; the text says which and what it printed."""
+
+
+def build(directory: Path) -> None:
+    """Compile kload and bare into `directory`."""
+    for name in ("kload", "bare"):
+        command = ["cc", "-O2", "-o", str(directory / name), str(SOURCES / f"{name}.c")]
+        subprocess.run(command, check=True)
+
+
+def kload(directory: Path, command: str, port: int, arguments: list[str]) -> dict[str, float]:
+    """Run one kload and return the key=value pairs of its last line; empty for commands that print none."""
+    line = [str(directory / "kload"), command, str(port), *arguments]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise MeasurementError(f"{' '.join(line)}: {done.stderr.strip()}")
+    words = done.stdout.strip().splitlines()[-1:]
+    pairs = [word.split("=") for word in " ".join(words).split()]
+    return {key: float(value) for key, value in pairs}
+
+
+@contextmanager
+def bare(directory: Path, kind: str, span_bytes: int) -> Iterator[int]:
+    """Run the ruler of one kind (echo, append, file) and yield its port."""
+    scratch = directory / f"bare-{kind}"
+    arguments = [str(directory / "bare"), "0", kind]
+    if kind != "echo":
+        arguments.append(str(scratch))
+    if kind == "file":
+        scratch.write_bytes(os.urandom(span_bytes))
+        arguments.append(str(span_bytes))
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None  # noqa: S101 - it was asked for above
+        yield int(process.stdout.readline())
+    finally:
+        process.terminate()
+        process.wait()
+        scratch.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class RunningBroker:
+    """A broker that has printed its ready line."""
+
+    port: int
+    run_dir: Path
+    ready_seconds: float
+
+    def pids(self) -> tuple[int, ...]:
+        """Return the process ids of the supervisor and all its children."""
+        command = rotunda("status", "--json", "--run-dir", str(self.run_dir))
+        done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=REPOSITORY)
+        status = json.loads(done.stdout)
+        return tuple({int(status["pid"]), *(int(entry["pid"]) for entry in status["processes"])})
+
+
+def rotunda(*arguments: str) -> list[str]:
+    """Return the command line of the broker's own program: the console script, else the module."""
+    script = Path(sys.executable).parent / "rotunda"
+    return [str(script), *arguments] if script.exists() else [sys.executable, "-m", "broker", *arguments]
+
+
+@contextmanager
+def broker(run_dir: Path, settings: list[str]) -> Iterator[RunningBroker]:
+    """Start a broker with a temporary data directory and yield it once it is ready."""
+    run_dir.mkdir(parents=True)
+    port = free_port()
+    arguments = ["start", "--ephemeral", "--run-dir", str(run_dir)]
+    for pair in [f"listeners=PLAINTEXT://127.0.0.1:{port}", *settings]:
+        arguments += ["--set", pair]
+    with (run_dir / "stderr.log").open("wb") as log:
+        started = time.monotonic()
+        process = subprocess.Popen(
+            rotunda(*arguments), stdout=subprocess.PIPE, stderr=log, cwd=REPOSITORY, text=True
+        )
+        try:
+            assert process.stdout is not None  # noqa: S101 - it was asked for above
+            if not process.stdout.readline():
+                raise MeasurementError((run_dir / "stderr.log").read_text())
+            yield RunningBroker(port, run_dir, time.monotonic() - started)
+        finally:
+            process.terminate()
+            process.wait(DEADLINE_SECONDS)
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on, known before the broker starts: asking later would cost time."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

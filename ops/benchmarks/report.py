@@ -1,0 +1,70 @@
+"""The figures as a Markdown table, and their place in docs/performance.md.
+
+Only the part between the two markers of that page is replaced; what is written around it by hand stays.
+"""
+
+import os
+import platform
+import subprocess
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+BEGIN = "<!-- figures: written by ops/bench --record -->"
+END = "<!-- end of figures -->"
+GIGABYTE = 1 << 30
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table; all texts are ready to print."""
+
+    title: str
+    broker: str
+    ruler: str
+    ratio: str
+    expected: str
+
+
+def table(rows: list[Row]) -> str:
+    """Return the rows as a Markdown table."""
+    lines = ["| what | Rotunda | ruler | ratio | expected on 2 cores |", "|---|---|---|---|---|"]
+    lines += [f"| {row.title} | {row.broker} | {row.ruler} | {row.ratio} | {row.expected} |" for row in rows]
+    return "\n".join(lines)
+
+
+def surroundings(repository: Path) -> str:
+    """Return one paragraph: when, which commit, which machine."""
+    memory_gb = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / GIGABYTE
+    return (
+        f"Measured {datetime.now(tz=UTC):%Y-%m-%d} at commit {commit(repository)} on {cpu_model()}, "
+        f"{os.cpu_count()} cores, {memory_gb:.0f} GB, Linux {platform.release()}, "
+        f"Python {platform.python_version()}."
+    )
+
+
+def commit(repository: Path) -> str:
+    """Return the short commit, marked when the work tree differs from it."""
+    git = ["git", "-C", str(repository)]
+    named = subprocess.run(
+        [*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    )
+    if named.returncode:
+        return "(none yet)"
+    changed = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=False)
+    return f"`{named.stdout.strip()}`" + (" with local changes" if changed.stdout.strip() else "")
+
+
+def cpu_model() -> str:
+    """Return the processor's name as the kernel gives it."""
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.machine()
+
+
+def record(page: Path, text: str) -> None:
+    """Put `text` between the markers of `page`; the page must already have them."""
+    before, rest = page.read_text().split(BEGIN)
+    _, after = rest.split(END)
+    page.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")

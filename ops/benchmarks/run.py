@@ -1,0 +1,150 @@
+"""Measure the broker against the ruler and print one table; `--record` also puts it into docs/performance.md.
+
+Every case runs the same load against the broker and against `bare`, in turns, a number of rounds; the figure
+kept is the median of the rounds' ratios. Exit status 1 when a figure falls short of what is expected on
+2 cores, 2 when a program failed.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+import cases
+import idle
+import programs
+import report
+from report import Row
+
+PAGE = programs.REPOSITORY / "docs" / "performance.md"
+PARTITIONS = 4
+E2E_RECORD_BYTES = 100
+SHORT = "falls short"
+
+
+def main() -> int:
+    """Run what the command line asks for; returns the exit status."""
+    options = parse_options()
+    rows: list[Row] = []
+    try:
+        with tempfile.TemporaryDirectory(prefix="rotunda-bench-", dir=options.dir) as name:
+            directory = Path(name)
+            programs.build(directory)
+            for measure in (measure_start, measure_load):
+                measure(directory, options, rows.append)
+    except programs.MeasurementError as failure:
+        print(f"ops/bench: {failure}", file=sys.stderr)
+        return 2
+    text = f"{report.surroundings(programs.REPOSITORY)}\n\n{report.table(rows)}"
+    print(f"\n{text}")
+    if options.record:
+        report.record(PAGE, text)
+    return int(any(SHORT in row.expected for row in rows))
+
+
+def parse_options() -> argparse.Namespace:
+    """Return the command line's options."""
+    parser = argparse.ArgumentParser(prog="ops/bench", description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=2.0, help="length of one load (default 2)")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each load runs (default 3)")
+    parser.add_argument("--only", default="", help="only the cases whose title contains this text")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="broker setting")
+    parser.add_argument("--dir", default=None, help="where data is written during the run")
+    parser.add_argument("--record", action="store_true", help="rewrite the figures in docs/performance.md")
+    return parser.parse_args()
+
+
+def measure_start(directory: Path, options: argparse.Namespace, add: Callable[[Row], None]) -> None:
+    """Cold starts: process start to ready line, and to the first acknowledged record."""
+    if options.only not in "cold start":
+        return
+    ready, acknowledged = [], []
+    for number in range(options.rounds):
+        with programs.broker(directory / f"start-{number}", options.set) as running:
+            begin = time.monotonic()
+            programs.kload(directory, "first", running.port, ["first"])
+            ready.append(running.ready_seconds)
+            acknowledged.append(running.ready_seconds + time.monotonic() - begin)
+    add(plain_row("cold start: ready", median(ready), "s", cases.READY_SECONDS))
+    add(
+        plain_row(
+            "cold start: first record acknowledged",
+            median(acknowledged),
+            "s",
+            cases.FIRST_ACKNOWLEDGED_SECONDS,
+        )
+    )
+
+
+def measure_load(directory: Path, options: argparse.Namespace, add: Callable[[Row], None]) -> None:
+    """Everything that one running broker can answer."""
+    with programs.broker(directory / "load", options.set) as running:
+        if options.only in "idle":
+            pids = running.pids()
+            cpu_percent = idle.idle_cpu_percent(pids, 5.0)
+            add(plain_row("idle: processor time", cpu_percent, "% of a core", cases.IDLE_CPU_PERCENT))
+            add(plain_row("idle: memory (PSS)", idle.memory_mb(pids), "MB", cases.IDLE_MEMORY_MB))
+        for number, case in enumerate(cases.CASES):
+            if options.only in case.title:
+                add(measure_case(directory, options, running.port, number))
+        if options.only in "produce to fetch":
+            measure_latency(directory, options, running.port, add)
+
+
+def measure_case(directory: Path, options: argparse.Namespace, port: int, number: int) -> Row:
+    """One case: broker and ruler in turns; the row holds the medians."""
+    case, topic = cases.CASES[number], f"case-{number}"
+    if case.command != "api":
+        programs.kload(directory, "create", port, [topic, str(PARTITIONS)])
+    if case.command == "fetch":
+        fill = [topic, str(PARTITIONS), str(PARTITIONS), "1", "0.5", *cases.MEGABYTE_RECORDS]
+        programs.kload(directory, "produce", port, fill)
+    arguments = case.kload_arguments(topic, PARTITIONS, options.seconds)
+    ours, theirs = [], []
+    for _ in range(options.rounds):
+        ours.append(programs.kload(directory, case.command, port, arguments)[case.unit])
+        with programs.bare(directory, case.ruler, cases.FETCH_BYTES) as ruler_port:
+            theirs.append(programs.kload(directory, case.command, ruler_port, arguments)[case.unit])
+        print(f"{case.title}: {ours[-1]:,.0f} against {theirs[-1]:,.0f} {case.unit}", flush=True)
+    ratio = median(our / their for our, their in zip(ours, theirs, strict=True))
+    unit = {"req_s": "requests/s", "mb_s": "MB/s"}[case.unit]
+    return Row(
+        case.title,
+        f"{median(ours):,.0f} {unit}",
+        f"bare {case.ruler} {median(theirs):,.0f}",
+        f"{ratio:.2f}",
+        ""
+        if case.expected_ratio is None
+        else verdict(f"≥ {case.expected_ratio}", ratio >= case.expected_ratio),
+    )
+
+
+def measure_latency(
+    directory: Path, options: argparse.Namespace, port: int, add: Callable[[Row], None]
+) -> None:
+    """Produce until a parked long-polling fetch sees it."""
+    programs.kload(directory, "create", port, ["latency", "1"])
+    arguments = ["latency", "1", str(options.seconds), str(E2E_RECORD_BYTES)]
+    runs = [programs.kload(directory, "e2e", port, arguments) for _ in range(options.rounds)]
+    p50_us = median(run["p50_us"] for run in runs)
+    p99_us = median(run["p99_us"] for run in runs)
+    add(plain_row("produce to fetch, p50", p50_us, "µs", cases.PRODUCE_TO_FETCH_P50_US))
+    add(Row("produce to fetch, p99", f"{p99_us:,.0f} µs", "", "", ""))
+
+
+def plain_row(title: str, value: float, unit: str, limit: float) -> Row:
+    """Return the row of a figure that has a limit of its own instead of a ruler."""
+    print(f"{title}: {value:.3g} {unit}", flush=True)
+    return Row(title, f"{value:.3g} {unit}", "", "", verdict(f"≤ {limit:g} {unit}", value <= limit))
+
+
+def verdict(expected: str, reached: bool) -> str:
+    """Return the expectation, marked when it was not met."""
+    return expected if reached else f"{expected}: {SHORT}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

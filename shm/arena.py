@@ -1,0 +1,85 @@
+"""Who has which block of a processor's arena. Private to one processor: shared memory needs no words for it.
+
+A large request is received straight into a block; the block is free again when the request's frame is
+released, which the processor sees by the ring's head. Blocks are multiples of 4 KiB, taken first-fit from low
+addresses, so that a quiet arena keeps touching the same pages.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+BLOCK_BYTES = 4096
+
+
+class ArenaAllocator:
+    """First-fit allocator over `size` bytes (rounded down to whole blocks)."""
+
+    __slots__ = ("_lengths", "_starts", "_taken", "free_bytes", "size")
+
+    def __init__(self, size: int) -> None:
+        self.size = size // BLOCK_BYTES * BLOCK_BYTES
+        self.free_bytes = self.size
+        self._starts = [0] if self.size else []  # free extents by address, never adjacent
+        self._lengths = [self.size] if self.size else []
+        self._taken: dict[int, int] = {}
+
+    @property
+    def largest_free(self) -> int:
+        """Bytes of the largest block that `allocate` could give now."""
+        return max(self._lengths, default=0)
+
+    def allocate(self, n_bytes: int) -> int:
+        """Offset of a block of at least `n_bytes`, or -1 when no free extent is large enough."""
+        needed = _whole_blocks(n_bytes)
+        for index, length in enumerate(self._lengths):
+            if length >= needed:
+                start = self._starts[index]
+                self._take(index, start, needed)
+                return start
+        return -1
+
+    def reserve(self, offset: int, n_bytes: int) -> None:
+        """Mark the block that starts at `offset` as taken: a new processor does so for frames still unread.
+
+        ValueError when part of it is taken already or lies outside.
+        """
+        needed = _whole_blocks(n_bytes)
+        index = bisect_left(self._starts, offset + 1) - 1
+        if offset % BLOCK_BYTES or index < 0 or offset + needed > self._starts[index] + self._lengths[index]:
+            raise ValueError(f"arena block at {offset}, {needed} bytes: not free")
+        self._take(index, offset, needed)
+
+    def _take(self, index: int, offset: int, needed: int) -> None:
+        start, length = self._starts[index], self._lengths[index]
+        del self._starts[index], self._lengths[index]
+        after = start + length - offset - needed
+        if after:
+            self._starts.insert(index, offset + needed)
+            self._lengths.insert(index, after)
+        if offset > start:
+            self._starts.insert(index, start)
+            self._lengths.insert(index, offset - start)
+        self._taken[offset] = needed
+        self.free_bytes -= needed
+
+    def free(self, offset: int) -> None:
+        """Give back the block that starts at `offset`; ValueError when no block taken starts there."""
+        length = self._taken.pop(offset, 0)
+        if not length:
+            raise ValueError(f"arena block at {offset}: not taken")
+        self.free_bytes += length
+        index = bisect_left(self._starts, offset)
+        if index < len(self._starts) and self._starts[index] == offset + length:
+            length += self._lengths[index]
+            del self._starts[index], self._lengths[index]
+        if index and self._starts[index - 1] + self._lengths[index - 1] == offset:
+            self._lengths[index - 1] += length
+            return
+        self._starts.insert(index, offset)
+        self._lengths.insert(index, length)
+
+
+def _whole_blocks(n_bytes: int) -> int:
+    """`n_bytes` rounded up to blocks; nothing takes a block too, so that offsets stay unique."""
+    return max(1, -(-n_bytes // BLOCK_BYTES)) * BLOCK_BYTES

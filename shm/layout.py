@@ -1,0 +1,341 @@
+"""The map of shared memory: every record, field, offset, unit and writer, and nowhere else.
+
+Every process uses it. Offsets are computed here, with native order and natural alignment (wire-order stores
+tear), and every other module of the package asks for them by name. A field names the one role that writes it;
+`describe_markdown` prints the map as docs/layout.md. Change a record: raise LAYOUT_VERSION.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy
+
+LAYOUT_VERSION = 1
+SEGMENT_MAGIC = 0x61646E75746F52  # "Rotunda" read from memory on a little-endian machine
+WORD_BYTES = 8
+CACHE_LINE_BYTES = 64
+
+_NUMPY_KINDS = {"q": "i8", "i": "i4", "h": "i2"}
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field: struct code, unit, the role that writes it, one line of text; `align` in bytes."""
+
+    name: str
+    kind: str
+    unit: str
+    writer: str
+    text: str
+    align: int = 1
+
+
+class Record:
+    """Fields at naturally aligned offsets, padded at the end to `size` (a multiple of 8).
+
+    Raises ValueError when the fields do not fit the size.
+    """
+
+    def __init__(self, name: str, text: str, size: int, fields: tuple[Field, ...]) -> None:
+        self.name = name
+        self.text = text
+        self.size = size
+        self.fields = fields
+        self._offsets: dict[str, int] = {}
+        parts = ["@"]
+        end = 0
+        for field in fields:
+            align = max(field.align, 1 if field.kind.endswith("s") else struct.calcsize("@" + field.kind))
+            offset = -(-end // align) * align
+            parts += [f"{offset - end}x", field.kind]
+            self._offsets[field.name] = offset
+            end = offset + struct.calcsize("@" + field.kind)
+        if end > size or size % WORD_BYTES:
+            raise ValueError(f"{name}: fields end at {end}, size is {size}")
+        self.struct = struct.Struct("".join([*parts, f"{size - end}x"]))
+
+    def offset(self, field: str) -> int:
+        """Return the byte offset of `field` in the record; KeyError for a name it does not have."""
+        return self._offsets[field]
+
+    def word(self, field: str) -> int:
+        """Return the index of the 64-bit word `field` in the record; ValueError unless it is one."""
+        offset = self._offsets[field]
+        if offset % WORD_BYTES:
+            raise ValueError(f"{self.name}.{field} at {offset} is not a word")
+        return offset // WORD_BYTES
+
+    @cached_property
+    def dtype(self) -> numpy.dtype[numpy.void]:
+        """The record as a numpy structured type with the same offsets; numpy is imported here, not before."""
+        import numpy  # noqa: PLC0415  numpy takes 45 ms to import and the start-up path does without it
+
+        return numpy.dtype(
+            {
+                "names": [field.name for field in self.fields],
+                "formats": [_NUMPY_KINDS.get(field.kind, "S" + field.kind[:-1]) for field in self.fields],
+                "offsets": list(self._offsets.values()),
+                "itemsize": self.size,
+            }
+        )
+
+
+def _words(writer: str, unit: str, **texts: str) -> tuple[Field, ...]:
+    return tuple(Field(name, "q", unit, writer, text) for name, text in texts.items())
+
+
+SEGMENT_HEADER = Record(
+    "SEGMENT_HEADER",
+    "Stands before the usable bytes of every segment.",
+    64,
+    (
+        Field("magic", "q", "-", "creator", "says that this is a segment of ours"),
+        Field("layout_version", "q", "-", "creator", "LAYOUT_VERSION of the creator; any other is refused"),
+        Field("owner_pid", "q", "pid", "creator", "process whose death makes the segment stale"),
+        Field(
+            "owner_start_ticks",
+            "q",
+            "clock ticks",
+            "creator",
+            "start of that process since boot: pids come again",
+        ),
+        Field("size", "q", "bytes", "creator", "usable bytes after this header"),
+        Field("ready", "q", "0/1", "creator", "stored last, after the contents are initialised"),
+    ),
+)
+
+RING_HEADER = Record(
+    "RING_HEADER",
+    "Three cache lines before a ring's data. Positions count bytes for ever: place modulo capacity.",
+    192,
+    (
+        Field("capacity", "q", "bytes", "supervisor", "bytes of data, a multiple of 64"),
+        Field("tail", "q", "position", "producer", "end of what is published", align=64),
+        Field("head", "q", "position", "consumer", "end of what is released", align=64),
+    ),
+)
+
+FRAME_HEADER = Record(
+    "FRAME_HEADER",
+    "One word before every frame's payload; the next frame starts at the next multiple of 8.",
+    8,
+    (
+        Field(
+            "length",
+            "q",
+            "bytes",
+            "producer",
+            "exact length with this header; negative: padding of that many bytes up to the wrap",
+        ),
+    ),
+)
+
+REQUEST_ENVELOPE = Record(
+    "REQUEST_ENVELOPE",
+    "A request on its way from a processor to a target (handler or controller).",
+    64,
+    (
+        Field("connection_id", "q", "id", "processor", "processor << 48 | generation << 32 | counter"),
+        Field(
+            "sequence",
+            "q",
+            "count",
+            "processor",
+            "our own number on the connection: responses leave in this order",
+        ),
+        Field("received_ns", "q", "ns", "processor", "monotonic time when the request was whole"),
+        Field("api_key", "h", "-", "processor", "from the request header"),
+        Field("api_version", "h", "-", "processor", "from the request header"),
+        Field("correlation_id", "i", "-", "processor", "from the request header"),
+        Field("size", "q", "bytes", "processor", "payload bytes, without the 4-byte size prefix"),
+        Field("address", "q", "bytes", "processor", "-1: payload follows inline; else its offset in the area"),
+        Field("listener", "i", "index", "processor", "listener the connection came in by"),
+        Field("area", "i", "0/1/2", "processor", "0 inline, 1 arena, 2 spill file"),
+        Field("state", "q", "word", "handler", "the handler's note for its replacement; 0 when published"),
+    ),
+)
+
+RESPONSE_ENVELOPE = Record(
+    "RESPONSE_ENVELOPE",
+    "An answer on its way back; FILE_RANGEs follow it, then the inline bytes.",
+    64,
+    (
+        Field("connection_id", "q", "id", "handler", "copied from the request"),
+        Field("sequence", "q", "count", "handler", "copied from the request"),
+        Field("dequeued_ns", "q", "ns", "handler", "monotonic time when the request was taken"),
+        Field("local_complete_ns", "q", "ns", "handler", "monotonic time when the API function returned"),
+        Field("response_complete_ns", "q", "ns", "handler", "monotonic time when the answer was complete"),
+        Field("kind", "h", "0/1/2", "handler", "0 SEND, 1 NO_OP, 2 CLOSE"),
+        Field("error_code", "h", "-", "handler", "first Kafka error code in the answer, for the request log"),
+        Field("range_count", "i", "count", "handler", "FILE_RANGEs that follow"),
+        Field("size", "q", "bytes", "handler", "inline bytes after the ranges"),
+        Field("throttle_ms", "i", "ms", "handler", "throttle time told to the client"),
+        Field("record_count", "i", "count", "handler", "records written or read, for the request log"),
+    ),
+)
+
+FILE_RANGE = Record(
+    "FILE_RANGE",
+    "Bytes of a segment file that leave by sendfile between two inline parts; the path follows, padded to 8.",
+    40,
+    (
+        Field("inline_before", "q", "bytes", "handler", "inline bytes to send before this range"),
+        Field("inode", "q", "id", "handler", "file the range was found in: the path may name another by now"),
+        Field("position", "q", "bytes", "handler", "first byte in the file"),
+        Field("length", "q", "bytes", "handler", "bytes to send"),
+        Field("path_bytes", "q", "bytes", "handler", "length of the path; 0: same file as the range before"),
+    ),
+)
+
+PEER_ENVELOPE = Record(
+    "PEER_ENVELOPE",
+    "A part of a request for another owner, or the answer to one, between two targets.",
+    80,
+    (
+        Field("kind", "h", "-", "sender", "what is asked or answered"),
+        Field("error_code", "h", "-", "sender", "Kafka error code of an answer"),
+        Field("part", "i", "index", "sender", "which part of the origin's request"),
+        Field("token", "q", "id", "sender", "the origin's request; comes back in the answer"),
+        Field("area", "q", "0/1/2", "sender", "where the records lie: 0 inline, 1 arena, 2 spill file"),
+        Field("address", "q", "bytes", "sender", "offset in that area"),
+        Field("size", "q", "bytes", "sender", "bytes there"),
+        Field("row", "q", "index", "sender", "row in the partition table"),
+        Field("base_offset", "q", "offset", "sender", "of the appended batch, in an answer"),
+        Field("time_ms", "q", "ms", "sender", "append time or asked-for timestamp"),
+        Field("argument", "q", "-", "sender", "one further number, by kind"),
+        Field("sequence", "q", "count", "sender", "frame id of the origin: makes a replay recognisable"),
+    ),
+)
+
+PARTITION_ROW = Record(
+    "PARTITION_ROW",
+    "What a partition's owner publishes. log_end_offset is the commit word; two slots say where in the files "
+    "an end lies. The owner fills the slot not in use (its sequence is odd meanwhile) and stores "
+    "log_end_offset. A reader loads the end, takes the slot with that end and an even sequence, the higher "
+    "one if both have it, and checks the sequence again after reading.",
+    128,
+    (
+        *_words(
+            "owner",
+            "offset",
+            log_end_offset="next offset to write; also the high watermark",
+            log_start_offset="first offset that may be read",
+            last_stable_offset="end of what read_committed may read",
+        ),
+        Field("state", "q", "0/1/2", "owner", "0 unopened, 1 open, 2 closed"),
+        Field("leader_epoch", "q", "epoch", "owner", "current leader epoch"),
+        Field("log_bytes", "q", "bytes", "owner", "size of all segments"),
+        Field("a_end_offset", "q", "offset", "owner", "end this slot speaks of", align=64),
+        Field("a_segment_base", "q", "offset", "owner", "base offset of the active segment"),
+        Field("a_position", "q", "bytes", "owner", "end of data in the active segment's file"),
+        Field("a_sequence", "q", "count", "owner", "odd while the slot is being filled; never comes again"),
+        Field("b_end_offset", "q", "offset", "owner", "as above"),
+        Field("b_segment_base", "q", "offset", "owner", "as above"),
+        Field("b_position", "q", "bytes", "owner", "as above"),
+        Field("b_sequence", "q", "count", "owner", "as above"),
+    ),
+)
+
+WAITER = Record(
+    "WAITER",
+    "One per row and handler, row by row, after the partition rows.",
+    8,
+    (Field("waiting", "q", "0/1", "that handler", "1: it has requests parked until the partition grows"),),
+)
+
+CLUSTER_WORDS = Record(
+    "CLUSTER_WORDS",
+    "What concerns every process.",
+    64,
+    (
+        Field("metadata_version", "q", "count", "controller", "last committed change of the metadata"),
+        Field("draining", "q", "0/1", "supervisor", "1: shutting down"),
+    ),
+)
+
+PROCESS_SLOT = Record(
+    "PROCESS_SLOT",
+    "One per process: supervisor, acceptor, processors, handlers, controller.",
+    512,
+    (
+        Field("role", "i", "index", "supervisor", "index in ROLES"),
+        Field("index", "i", "index", "supervisor", "which one of its role"),
+        Field("pid", "q", "pid", "supervisor", "0 before the first start"),
+        Field("generation", "q", "count", "supervisor", "raised before each fork"),
+        Field("restarts", "q", "count", "supervisor", "how often it was replaced"),
+        Field("state", "q", "0-4", "supervisor", "0 empty, 1 starting, 2 running, 3 dead, 4 stopped"),
+        Field(
+            "exit_status",
+            "q",
+            "status",
+            "supervisor",
+            "of the last one that ended: exit code, or minus the signal",
+        ),
+        Field("ready_generation", "q", "count", "child", "its generation, once it can serve", align=64),
+        Field("heartbeat_ns", "q", "ns", "child", "monotonic time of its last turn of the loop"),
+        Field("last_words_bytes", "q", "bytes", "child", "length of last_words; stored after the text"),
+        Field("last_words", "256s", "UTF-8", "child", "why it is about to die; outlives it"),
+    ),
+)
+
+METRICS_PAGE = Record(
+    "METRICS_PAGE",
+    "Heads a process's page of metrics; its values follow as shm/metrics.py lays them out.",
+    64,
+    (
+        Field("role", "q", "index", "supervisor", "index in ROLES"),
+        Field("index", "q", "index", "supervisor", "which one of its role"),
+        Field("generation", "q", "count", "that process", "raised by each successor; counters go on"),
+        Field("started_ns", "q", "ns", "that process", "monotonic time of its start"),
+    ),
+)
+
+RECORDS: tuple[Record, ...] = (
+    SEGMENT_HEADER,
+    RING_HEADER,
+    FRAME_HEADER,
+    REQUEST_ENVELOPE,
+    RESPONSE_ENVELOPE,
+    FILE_RANGE,
+    PEER_ENVELOPE,
+    CLUSTER_WORDS,
+    PROCESS_SLOT,
+    PARTITION_ROW,
+    WAITER,
+    METRICS_PAGE,
+)
+
+_PREAMBLE = f"""# The map of shared memory
+
+Printed by `shm/layout.py`, which is the only place where offsets stand. Layout version {LAYOUT_VERSION}.
+
+Numbers are native-order and naturally aligned; a word is 8 bytes. Every field has one writing role. Fields of
+envelopes are written before the frame is published; after that the frame belongs to its reader until release.
+
+| segment | contents |
+|---|---|
+| `/rotunda-<instance>-control` | CLUSTER_WORDS, PROCESS_SLOTs, PARTITION_ROWs, WAITERs |
+| `/rotunda-<instance>-rings` | request, response and peer rings: RING_HEADER, then frames |
+| `/rotunda-<instance>-arena` | payloads too large for a ring; no words of its own |
+| `/rotunda-<instance>-metrics` | one METRICS_PAGE per process |
+"""
+
+
+def describe_markdown() -> str:
+    """Return the text of docs/layout.md."""
+    parts = [_PREAMBLE]
+    for record in RECORDS:
+        rows = [f"## {record.name} ({record.size} bytes)\n", f"{record.text}\n"]
+        rows += ["| offset | field | size | unit | writer | meaning |", "|---|---|---|---|---|---|"]
+        for field in record.fields:
+            size = struct.calcsize("@" + field.kind)
+            offset = record.offset(field.name)
+            cells = (offset, field.name, size, field.unit, field.writer, field.text)
+            rows.append("| " + " | ".join(map(str, cells)) + " |")
+        parts.append("\n".join(rows) + "\n")
+    return "\n".join(parts)

@@ -1,0 +1,210 @@
+"""Metrics pages: one per process, written by it alone without locks, read by anyone without disturbing it.
+
+A page is layout.METRICS_PAGE, the api slots, one word for each counter and gauge, and the histograms, in the
+order of the catalogue. Every value is exact by itself; a reading of several is not of one instant. A process
+that replaces another goes on with the counters it finds, and a dead process's page keeps its values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from shm.histogram import BUCKETS, HistogramReading, bucket_of, buckets_of
+from shm.layout import METRICS_PAGE
+from shm.metrics_catalogue import CATALOGUE, HISTOGRAM, PHASES
+from shm.process_slots import ACCEPTOR, CONTROLLER, HANDLER, PROCESSOR, ROLES
+from shm.words import words_of
+
+if TYPE_CHECKING:
+    import numpy
+    from numpy.typing import NDArray
+
+OTHER_API_KEY = -1  # stands for every api key that found no slot
+_API_SLOTS = 32
+_HEADER = METRICS_PAGE.size // 8
+_ROLE = METRICS_PAGE.word("role")
+_INDEX = METRICS_PAGE.word("index")
+_GENERATION = METRICS_PAGE.word("generation")
+_STARTED = METRICS_PAGE.word("started_ns")
+# A histogram: sum, maximum, counts. A slot: one histogram for each phase.
+_COUNTS = 2
+_HISTOGRAM = _COUNTS + BUCKETS
+_SLOT = _HISTOGRAM * len(PHASES)
+
+
+class _PageMap:
+    """Where the values of a role's page are, in words from its start."""
+
+    __slots__ = ("histograms", "indexes", "slots", "words")
+
+    def __init__(self, role: int) -> None:
+        metrics = CATALOGUE[ROLES[role]]
+        self.slots = _API_SLOTS if any(metric.kind == HISTOGRAM for metric in metrics) else 0
+        keys = [(m.name, value) for m in metrics if m.kind != HISTOGRAM for value in m.values]
+        first = _HEADER + self.slots
+        self.indexes = {key: first + number for number, key in enumerate(keys)}
+        self.histograms = -(-(first + len(keys)) // 8) * 8
+        self.words = -(-(self.histograms + self.slots * _SLOT) // 8) * 8  # whole cache lines
+
+
+class MetricsSegment:
+    """The pages at the start of `view`: acceptor, processors, handlers, controller."""
+
+    def __init__(self, view: memoryview, processors: int, handlers: int) -> None:
+        self._view = view
+        self._places: dict[tuple[int, int], tuple[int, int]] = {}
+        start = 0
+        for role, index, size in _pages(processors, handlers):
+            self._places[role, index] = (start, size)
+            start += size
+
+    @staticmethod
+    def bytes_needed(processors: int, handlers: int) -> int:
+        """Return the bytes of shared memory for all pages."""
+        return sum(size for _, _, size in _pages(processors, handlers))
+
+    def initialise(self) -> None:
+        """Say on every page whose it is. The supervisor does it once, on zeroed memory."""
+        for role, index in self._places:
+            words = words_of(self.page(role, index), 0, METRICS_PAGE.size)
+            words[_ROLE] = role
+            words[_INDEX] = index
+
+    def page(self, role: int, index: int) -> memoryview:
+        """Return the page of a process; of a role that has one process the index is 0. KeyError if none."""
+        start, size = self._places[role, index]
+        return self._view[start : start + size]
+
+    def readers(self) -> list[MetricsReader]:
+        """Return a reader for each page."""
+        return [MetricsReader(self.page(role, index)) for role, index in self._places]
+
+
+def _pages(processors: int, handlers: int) -> list[tuple[int, int, int]]:
+    counts = ((ACCEPTOR, 1), (PROCESSOR, processors), (HANDLER, handlers), (CONTROLLER, 1))
+    return [(role, index, _PageMap(role).words * 8) for role, count in counts for index in range(count)]
+
+
+class MetricsWriter:
+    """The one writer of `page`. Look indexes up once, at start; `add` is `words[index] += n`."""
+
+    __slots__ = ("_api_slots", "_array", "_histograms", "_map", "_page", "words")
+
+    def __init__(self, page: memoryview) -> None:
+        self._page = page
+        self.words = words_of(page, 0, page.nbytes)
+        self._map = _PageMap(self.words[_ROLE])
+        self._api_slots = _read_api_slots(self.words, self._map)
+        self._histograms = {phase: number * _HISTOGRAM for number, phase in enumerate(PHASES)}
+        self._array: NDArray[numpy.int64] | None = None
+
+    def start(self, generation: int, now_ns: int) -> None:
+        """Say which generation writes from now on, and since when."""
+        self.words[_GENERATION] = generation
+        self.words[_STARTED] = now_ns
+
+    def index(self, name: str, value: str = "") -> int:
+        """Return the index of a counter or gauge, by its label's value if it has one, or KeyError."""
+        return self._map.indexes[name, value]
+
+    def add(self, index: int, n: int) -> None:
+        """Let a counter grow by `n`. HOT."""
+        self.words[index] += n
+
+    def set(self, index: int, value: int) -> None:
+        """Store a gauge. HOT."""
+        self.words[index] = value
+
+    def phase(self, api_key: int, phase: str) -> int:
+        """Return the index of an api key's histogram of one of PHASES, for `record` and `record_many`."""
+        slot = self._api_slots.get(api_key)
+        if slot is None:
+            slot = self._new_api_slot(api_key)
+        return self._map.histograms + slot * _SLOT + self._histograms[phase]
+
+    def record(self, histogram: int, value: int) -> None:
+        """Record one value."""
+        value = max(value, 0)
+        words = self.words
+        words[histogram + _COUNTS + bucket_of(value)] += 1
+        words[histogram] += value
+        if value > words[histogram + 1]:
+            words[histogram + 1] = value
+
+    def record_many(self, histogram: int, values: NDArray[numpy.int64]) -> None:
+        """Record an array of values at once."""
+        import numpy  # noqa: PLC0415  numpy takes 45 ms to import and the start-up path does without it
+
+        if not len(values):
+            return
+        if self._array is None:
+            self._array = numpy.frombuffer(self._page, dtype=numpy.int64)
+        buckets = buckets_of(values)
+        lowest, highest = int(buckets.min()), int(buckets.max())
+        first = histogram + _COUNTS + lowest
+        self._array[first : first + highest - lowest + 1] += numpy.bincount(buckets - lowest)
+        self.words[histogram] += int(numpy.maximum(values, 0).sum())
+        self.words[histogram + 1] = max(self.words[histogram + 1], int(values.max()))
+
+    def record_phase(self, api_key: int, phase: str, values: NDArray[numpy.int64]) -> None:
+        """Record an array of durations in ns of one of PHASES."""
+        self.record_many(self.phase(api_key, phase), values)
+
+    def _new_api_slot(self, api_key: int) -> int:
+        """Give the key the next slot; the last one is for all keys that come too late."""
+        slot = len(set(self._api_slots.values()) - {_API_SLOTS - 1})
+        last = slot >= _API_SLOTS - 1
+        self.words[_HEADER + slot] = OTHER_API_KEY if last else api_key + 1
+        self._api_slots[api_key] = slot
+        return slot
+
+
+def _read_api_slots(words: memoryview, page: _PageMap) -> dict[int, int]:
+    """Return slot by api key. A slot's word is the key plus one, OTHER_API_KEY, or 0 when it is unused."""
+    slots = {}
+    for slot in range(page.slots):
+        word = words[_HEADER + slot]
+        if word:
+            slots[word if word == OTHER_API_KEY else word - 1] = slot
+    return slots
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsReading:
+    """A copy of one page: `values` by (name, label value), `phases` in ns by (api key, phase)."""
+
+    role: str
+    index: int
+    generation: int
+    started_ns: int
+    values: dict[tuple[str, str], int]
+    phases: dict[tuple[int, str], HistogramReading]
+
+
+class MetricsReader:
+    """A reader of one page; the map may be read-only."""
+
+    __slots__ = ("_map", "_page")
+
+    def __init__(self, page: memoryview) -> None:
+        self._page = page
+        self._map = _PageMap(words_of(page, 0, METRICS_PAGE.size)[_ROLE])
+
+    def read(self) -> MetricsReading:
+        """Return a copy of the page."""
+        words = memoryview(bytes(self._page)).cast("q")
+        phases = {}
+        for api_key, slot in _read_api_slots(words, self._map).items():
+            for number, phase in enumerate(PHASES):
+                first = self._map.histograms + slot * _SLOT + number * _HISTOGRAM
+                counts = words[first + _COUNTS : first + _HISTOGRAM].tolist()
+                phases[api_key, phase] = HistogramReading(counts, words[first], words[first + 1])
+        return MetricsReading(
+            role=ROLES[words[_ROLE]],
+            index=words[_INDEX],
+            generation=words[_GENERATION],
+            started_ns=words[_STARTED],
+            values={key: words[index] for key, index in self._map.indexes.items()},
+            phases=phases,
+        )

@@ -1,0 +1,172 @@
+"""One slot per process in shared memory: who runs, since when, how often restarted, and its last words.
+
+The supervisor writes one part of a slot, the child the other (layout.PROCESS_SLOT); anyone may read. A dead
+process's slot keeps its last words. Knows nothing of how processes are started.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shm.layout import PROCESS_SLOT
+from shm.words import words_of
+
+SUPERVISOR, ACCEPTOR, PROCESSOR, HANDLER, CONTROLLER = range(5)
+ROLES = ("supervisor", "acceptor", "processor", "handler", "controller")
+
+EMPTY, STARTING, RUNNING, DEAD, STOPPED = range(5)
+STATES = ("empty", "starting", "running", "dead", "stopped")
+
+_PID = PROCESS_SLOT.word("pid")
+_GENERATION = PROCESS_SLOT.word("generation")
+_RESTARTS = PROCESS_SLOT.word("restarts")
+_STATE = PROCESS_SLOT.word("state")
+_EXIT_STATUS = PROCESS_SLOT.word("exit_status")
+_READY_GENERATION = PROCESS_SLOT.word("ready_generation")
+_HEARTBEAT = PROCESS_SLOT.word("heartbeat_ns")
+_LAST_WORDS_BYTES = PROCESS_SLOT.word("last_words_bytes")
+_LAST_WORDS = PROCESS_SLOT.offset("last_words")
+_LAST_WORDS_ROOM = 256
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStatus:
+    """A reading of one slot. `ready` says that the running generation serves; `heartbeat_ns` is monotonic."""
+
+    role: str
+    index: int
+    pid: int
+    generation: int
+    restarts: int
+    state: str
+    exit_status: int
+    ready: bool
+    heartbeat_ns: int
+    last_words: str
+
+
+class ProcessSlots:
+    """The slots at `base` of `view`: supervisor, acceptor, processors, handlers, controller, in this order.
+
+    Roles are the constants of this module. Of a role that has one process the index is not looked at.
+    """
+
+    def __init__(self, view: memoryview, base: int, processors: int, handlers: int) -> None:
+        self._view = view[base : base + self.bytes_needed(processors, handlers)]
+        self._words = words_of(view, base, self._view.nbytes)
+        self._first = (0, 1, 2, 2 + processors, 2 + processors + handlers)
+        self._counts = (1, 1, processors, handlers, 1)
+
+    @staticmethod
+    def bytes_needed(processors: int, handlers: int) -> int:
+        """Return the bytes of shared memory for all slots."""
+        return (3 + processors + handlers) * PROCESS_SLOT.size
+
+    def initialise(self) -> None:
+        """Write every slot's role and index; the supervisor does it once."""
+        for role, count in enumerate(self._counts):
+            for index in range(count):
+                start = (self._first[role] + index) * PROCESS_SLOT.size
+                PROCESS_SLOT.struct.pack_into(self._view, start, role, index, *([0] * 8), b"")
+
+    def set_generation(self, role: int, index: int, generation: int) -> None:
+        """Supervisor: the generation about to be forked; peers see it before the process runs."""
+        self._store(role, index, _GENERATION, generation)
+
+    def set_pid(self, role: int, index: int, pid: int) -> None:
+        """Supervisor: the process that now fills the slot."""
+        self._store(role, index, _PID, pid)
+
+    def set_state(self, role: int, index: int, state: int) -> None:
+        """Supervisor: EMPTY, STARTING, RUNNING, DEAD or STOPPED."""
+        self._store(role, index, _STATE, state)
+
+    def set_restarts(self, role: int, index: int, restarts: int) -> None:
+        """Supervisor: how often the process was replaced."""
+        self._store(role, index, _RESTARTS, restarts)
+
+    def set_exit_status(self, role: int, index: int, exit_status: int) -> None:
+        """Supervisor: exit code of the process that ended, or minus the signal that ended it."""
+        self._store(role, index, _EXIT_STATUS, exit_status)
+
+    def mark_ready(self, role: int, index: int, generation: int) -> None:
+        """Child: this generation can serve."""
+        self._store(role, index, _READY_GENERATION, generation)
+
+    def beat(self, role: int, index: int, now_ns: int) -> None:
+        """Child: the loop turned at this monotonic time."""
+        self._store(role, index, _HEARTBEAT, now_ns)
+
+    def set_last_words(self, role: int, index: int, text: str) -> None:
+        """Child: why it is about to die; cut to 256 bytes of UTF-8."""
+        encoded = text.encode()[:_LAST_WORDS_ROOM].decode(errors="ignore").encode()
+        self._store(role, index, _LAST_WORDS_BYTES, 0)
+        start = self._slot(role, index) * PROCESS_SLOT.size + _LAST_WORDS
+        self._view[start : start + len(encoded)] = encoded
+        # SYNC: the text before its length; pairs with the load in last_words.
+        self._store(role, index, _LAST_WORDS_BYTES, len(encoded))
+
+    def pid(self, role: int, index: int) -> int:
+        """Return the process id; 0 before the first start."""
+        return self._load(role, index, _PID)
+
+    def generation(self, role: int, index: int) -> int:
+        """Return the generation last forked or about to be; 0 before the first."""
+        return self._load(role, index, _GENERATION)
+
+    def ready_generation(self, role: int, index: int) -> int:
+        """Return the generation that last became ready; 0 when none did."""
+        return self._load(role, index, _READY_GENERATION)
+
+    def state(self, role: int, index: int) -> int:
+        """Return EMPTY, STARTING, RUNNING, DEAD or STOPPED."""
+        return self._load(role, index, _STATE)
+
+    def restarts(self, role: int, index: int) -> int:
+        """Return how often the process was replaced."""
+        return self._load(role, index, _RESTARTS)
+
+    def heartbeat_ns(self, role: int, index: int) -> int:
+        """Return the monotonic time of the process's last turn; 0 before the first."""
+        return self._load(role, index, _HEARTBEAT)
+
+    def last_words(self, role: int, index: int) -> str:
+        """Return what the slot's last dying process said, or the empty string."""
+        # SYNC: the length before the text; pairs with the stores in set_last_words.
+        length = min(self._load(role, index, _LAST_WORDS_BYTES), _LAST_WORDS_ROOM)
+        start = self._slot(role, index) * PROCESS_SLOT.size + _LAST_WORDS
+        return bytes(self._view[start : start + length]).decode(errors="replace")
+
+    def statuses(self) -> list[ProcessStatus]:
+        """Return a reading of every slot, in slot order."""
+        return [self._status(role, index) for role, count in enumerate(self._counts) for index in range(count)]
+
+    def _status(self, role: int, index: int) -> ProcessStatus:
+        generation = self.generation(role, index)
+        return ProcessStatus(
+            role=ROLES[role],
+            index=index,
+            pid=self.pid(role, index),
+            generation=generation,
+            restarts=self.restarts(role, index),
+            state=STATES[self.state(role, index)],
+            exit_status=self._load(role, index, _EXIT_STATUS),
+            ready=generation > 0 and self.ready_generation(role, index) == generation,
+            heartbeat_ns=self.heartbeat_ns(role, index),
+            last_words=self.last_words(role, index),
+        )
+
+    def _slot(self, role: int, index: int) -> int:
+        count = self._counts[role]
+        if count == 1 and role not in (PROCESSOR, HANDLER):
+            return self._first[role]
+        if not 0 <= index < count:
+            raise IndexError(f"{ROLES[role]} {index}: there are {count}")
+        return self._first[role] + index
+
+    def _store(self, role: int, index: int, word: int, value: int) -> None:
+        self._words[self._slot(role, index) * (PROCESS_SLOT.size // 8) + word] = value
+
+    def _load(self, role: int, index: int, word: int) -> int:
+        value: int = self._words[self._slot(role, index) * (PROCESS_SLOT.size // 8) + word]
+        return value

@@ -1,0 +1,192 @@
+"""The ring: variable-size frames from one producing process to one consuming process. HOT.
+
+A frame is one header word (layout.FRAME_HEADER) and its payload; a frame never wraps, padding fills the end
+of the data instead. Positions count bytes for ever. The producer writes frames beyond the shared tail, then
+stores the tail; the consumer reads up to the tail and stores the head when it no longer needs the frames. So
+a producer that dies leaves only whole published frames, and a consumer's replacement reads every unreleased
+frame again. Full and empty are return values: nothing here waits. Ring the consumer's bell after `publish`.
+"""
+
+from __future__ import annotations
+
+from shm.layout import CACHE_LINE_BYTES, FRAME_HEADER, RING_HEADER
+from shm.words import words_of
+
+_HEADER_BYTES = FRAME_HEADER.size
+_CAPACITY = RING_HEADER.word("capacity")
+_TAIL = RING_HEADER.word("tail")
+_HEAD = RING_HEADER.word("head")
+_DATA = RING_HEADER.size
+_DATA_WORD = RING_HEADER.size // 8
+
+
+class RingCorrupt(Exception):  # noqa: N818  named for what is the case
+    """A length in the ring cannot be: some process wrote where it must not. Says where and what."""
+
+
+def ring_bytes(capacity: int) -> int:
+    """Return the bytes of shared memory for a ring with `capacity` bytes of data; a multiple of 64."""
+    if capacity < CACHE_LINE_BYTES or capacity % CACHE_LINE_BYTES:
+        raise ValueError(f"ring capacity {capacity} is not a positive multiple of {CACHE_LINE_BYTES}")
+    return _DATA + capacity
+
+
+def initialise(view: memoryview, base: int, capacity: int) -> None:
+    """Make an empty ring at `base` of `view`. The supervisor does this before it forks either end."""
+    words = words_of(view, base, ring_bytes(capacity))
+    words[_CAPACITY] = capacity
+    words[_TAIL] = 0
+    words[_HEAD] = 0
+
+
+def _open(view: memoryview, base: int) -> tuple[memoryview, int]:
+    header = words_of(view, base, RING_HEADER.size)
+    capacity = header[_CAPACITY]
+    if capacity < CACHE_LINE_BYTES or capacity % CACHE_LINE_BYTES:
+        raise RingCorrupt(f"ring at {base}: capacity {capacity}")
+    return words_of(view, base, ring_bytes(capacity)), capacity
+
+
+class RingProducer:
+    """The writing end, one at a time. It goes on at the shared tail, so it may replace a dead one."""
+
+    __slots__ = ("_data", "_free_end", "_index", "_words", "capacity", "max_payload", "position")
+
+    def __init__(self, view: memoryview, base: int) -> None:
+        self._words, self.capacity = _open(view, base)
+        self.max_payload = self.capacity // 2 - _HEADER_BYTES  # so that an empty ring always has room
+        self.position: int = self._words[_TAIL]  # private tail; ahead of the shared one until publish
+        self._index = self.position % self.capacity
+        self._free_end: int = self._words[_HEAD] + self.capacity  # as of the last look at the head
+        self._data = base + _DATA
+
+    def claim(self, n_bytes: int) -> int:
+        """Start a frame of `n_bytes`; return where in the view its payload goes, or -1 when full.
+
+        The frame is not seen by the consumer before `publish`. ValueError beyond `max_payload`.
+        """
+        index = self._index
+        taken = (n_bytes + 15) & -8
+        end = self.position + taken
+        if end <= self._free_end and index + taken < self.capacity and 0 <= n_bytes <= self.max_payload:
+            self._words[_DATA_WORD + (index >> 3)] = n_bytes + 8
+            self._index = index + taken
+            self.position = end
+            return self._data + index + 8
+        return self._claim_slowly(n_bytes, taken)
+
+    def _claim_slowly(self, n_bytes: int, taken: int) -> int:
+        """Look at the head again, and go round the end of the data if the frame does not fit before it."""
+        if not 0 <= n_bytes <= self.max_payload:
+            raise ValueError(f"a frame of {n_bytes} bytes; this ring takes 0 to {self.max_payload}")
+        index = self._index
+        padding = self.capacity - index if index + taken > self.capacity else 0
+        end = self.position + padding + taken
+        if end > self._free_end:
+            # SYNC: pairs with the store in RingConsumer.release_to: below the head nothing is read any more.
+            self._free_end = self._words[_HEAD] + self.capacity
+            if end > self._free_end:
+                return -1
+        if padding:
+            self._words[_DATA_WORD + (index >> 3)] = -padding
+            index = 0
+        self._words[_DATA_WORD + (index >> 3)] = n_bytes + _HEADER_BYTES
+        self._index = (index + taken) % self.capacity
+        self.position = end
+        return self._data + index + _HEADER_BYTES
+
+    def publish(self) -> None:
+        """Let the consumer see every claimed frame. Once per batch; the caller then rings the bell."""
+        # SYNC: the frames before the tail; pairs with the load of the tail in RingConsumer.read.
+        self._words[_TAIL] = self.position
+
+    def consumed(self) -> int:
+        """Return the shared head: what hangs on frames that end at or before it is free again."""
+        head: int = self._words[_HEAD]
+        return head
+
+    def close(self) -> None:
+        """Let go of the shared memory; the object is of no use afterwards."""
+        self._words.release()
+
+
+class RingConsumer:
+    """The reading end, one at a time. It starts at the shared head: unreleased frames are read again."""
+
+    __slots__ = ("_data", "_index", "_words", "capacity", "cursor")
+
+    def __init__(self, view: memoryview, base: int) -> None:
+        self._words, self.capacity = _open(view, base)
+        self.cursor: int = self._words[_HEAD]  # private; everything before it has been read
+        self._index = self.cursor % self.capacity
+        self._data = base + _DATA
+
+    def read(self, limit: int) -> list[tuple[int, int, int]]:
+        """Return up to `limit` newly published frames as (payload offset, payload bytes, end position).
+
+        The offset is one in the view. The payload stays there until `release_to` the end position or beyond.
+        RingCorrupt for a length that cannot be.
+        """
+        words = self._words
+        # SYNC: the tail before the frames; pairs with the store in RingProducer.publish.
+        tail = words[_TAIL]
+        cursor = self.cursor
+        frames: list[tuple[int, int, int]] = []
+        if cursor == tail:
+            return frames
+        append = frames.append
+        index = self._index
+        data = self._data + _HEADER_BYTES
+        capacity = self.capacity
+        while cursor < tail and limit > 0:
+            length = words[_DATA_WORD + (index >> 3)]
+            if length >= _HEADER_BYTES:
+                taken = (length + 7) & -8
+                cursor += taken
+                append((data + index, length - 8, cursor))
+                limit -= 1
+            else:
+                taken = -length
+                cursor += taken
+                if taken & 7 or index + taken != capacity or not taken:
+                    break
+            index += taken
+            if index >= capacity:
+                if index > capacity:
+                    break
+                index = 0
+        else:
+            if cursor <= tail:
+                self.cursor = cursor
+                self._index = index
+                return frames
+        raise RingCorrupt(f"frame that ends at position {cursor}, tail {tail}, capacity {capacity}: length {length}")
+
+    def release_to(self, position: int) -> None:
+        """Give the memory of every frame that ends at or before `position` back to the producer."""
+        # SYNC: after the last read of those frames; pairs with the load in RingProducer._claim_slowly.
+        self._words[_HEAD] = position
+
+    def release(self) -> None:
+        """Give back everything read so far."""
+        self._words[_HEAD] = self.cursor
+
+    def pending(self) -> int:
+        """Return the bytes published and not yet read, headers and padding included."""
+        unread: int = self._words[_TAIL] - self.cursor
+        return unread
+
+    @property
+    def head(self) -> int:
+        """The shared head: position up to which frames are released."""
+        head: int = self._words[_HEAD]
+        return head
+
+    def tail(self) -> int:
+        """Return the shared tail: position up to which frames are published."""
+        tail: int = self._words[_TAIL]
+        return tail
+
+    def close(self) -> None:
+        """Let go of the shared memory; the object is of no use afterwards."""
+        self._words.release()

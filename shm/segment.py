@@ -1,0 +1,233 @@
+"""Segments of shared memory: made and unlinked by the supervisor, inherited by children, attached by others.
+
+A segment is a `posix_ipc.SharedMemory` mapping with a header (layout.SEGMENT_HEADER) before its usable bytes.
+Every byte is allocated before use: a store to a page that /dev/shm has no room for would be a SIGBUS. The
+ready word is stored last. Names are `/rotunda-<instance>-<purpose>`; the instance names its owner
+(`new_instance`), so that what a crashed run left behind, named semaphores included, can be told from what a
+living one uses.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import posix_ipc
+
+from shm.layout import LAYOUT_VERSION, SEGMENT_HEADER, SEGMENT_MAGIC
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_SHM_DIRECTORY = Path("/dev/shm")  # noqa: S108  where Linux keeps POSIX shared memory, not a temporary file of ours
+_SEMAPHORE_PREFIX = "sem."
+_START_TICKS_FIELD = 19  # of /proc/<pid>/stat, counted after the command name's closing parenthesis
+_MAGIC = SEGMENT_HEADER.word("magic")
+_VERSION = SEGMENT_HEADER.word("layout_version")
+_READY = SEGMENT_HEADER.word("ready")
+_NO_ROOM = {errno.ENOSPC, errno.EFBIG, errno.ENOMEM, errno.EDQUOT}
+
+
+class SegmentError(Exception):
+    """A segment cannot be used; the subclass says why."""
+
+
+class SegmentAbsent(SegmentError):  # noqa: N818  named for what is the case
+    """No segment of that name exists."""
+
+
+class SegmentExists(SegmentError):  # noqa: N818  named for what is the case
+    """A segment of that name exists already."""
+
+
+class SegmentNotReady(SegmentError):  # noqa: N818  named for what is the case
+    """Its creator has not finished it (or died before it could)."""
+
+
+class SegmentWrongVersion(SegmentError):  # noqa: N818  named for what is the case
+    """It is not laid out as this version of the package expects."""
+
+
+class SharedMemoryTooSmall(SegmentError):  # noqa: N818  named for what is the case
+    """The file system of shared memory has no room for a segment."""
+
+    def __init__(self, name: str, needed_bytes: int, available_bytes: int) -> None:
+        self.needed = needed_bytes
+        self.available = available_bytes
+        self.hint = (
+            "give /dev/shm more room (docker run --shm-size, or mount -o remount,size=) or lower "
+            "queued.max.request.bytes"
+        )
+        super().__init__(f"shared memory {name} needs {needed_bytes} bytes, {available_bytes} are left: {self.hint}")
+
+
+class Segment:
+    """One mapping. `view` is the usable bytes (the header is not in it), `words` the same as 64-bit words."""
+
+    __slots__ = ("_header", "_mapping_view", "name", "size", "view", "words")
+
+    def __init__(self, name: str, mapping: mmap.mmap) -> None:
+        self.name = name
+        self._mapping_view = memoryview(mapping)
+        self._header = self._mapping_view[: SEGMENT_HEADER.size].cast("q")
+        self.view = self._mapping_view[SEGMENT_HEADER.size :]
+        self.size = self.view.nbytes
+        self.words = self.view.cast("q")
+
+    def close(self) -> None:
+        """Let go of the mapping in this process; it ends when the last view made of it goes too."""
+        for view in (self.words, self.view, self._header, self._mapping_view):
+            view.release()
+
+    def unlink(self) -> None:
+        """Remove the name; mappings that exist live on. Not an error when it is gone already."""
+        with suppress(posix_ipc.ExistentialError):
+            posix_ipc.unlink_shared_memory(self.name)
+
+    def _mark_ready(self) -> None:
+        # SYNC: the contents before the ready word; pairs with the load in attach.
+        self._header[_READY] = 1
+
+
+def create(name: str, size: int, initialise: Callable[[memoryview], None] | None = None) -> Segment:
+    """Make, zero and map a segment with `size` usable bytes (a multiple of 8), all of them allocated.
+
+    `initialise(view)` fills in its contents before anybody can attach. Raises SharedMemoryTooSmall (nothing
+    is left behind), SegmentExists, ValueError for a bad size.
+    """
+    if size <= 0 or size % 8:
+        raise ValueError(f"segment size {size} is not a positive multiple of 8")
+    total = SEGMENT_HEADER.size + size
+    try:
+        memory = posix_ipc.SharedMemory(name, posix_ipc.O_CREX, mode=0o600)
+    except posix_ipc.ExistentialError:
+        raise SegmentExists(name) from None
+    try:
+        _allocate(memory.fd, name, total)
+        header = SEGMENT_HEADER.struct.pack(
+            SEGMENT_MAGIC, LAYOUT_VERSION, os.getpid(), start_ticks(os.getpid()) or 0, size, 0
+        )
+        os.pwrite(memory.fd, header, 0)
+        segment = Segment(name, mmap.mmap(memory.fd, total))
+        if initialise is not None:
+            initialise(segment.view)
+    except BaseException:
+        posix_ipc.unlink_shared_memory(name)
+        raise
+    finally:
+        memory.close_fd()
+    segment._mark_ready()
+    return segment
+
+
+def _allocate(fd: int, name: str, total: int) -> None:
+    """Allocate every page. The free space is asked first: filling /dev/shm to find out would hurt others."""
+    space = os.fstatvfs(fd)
+    available = space.f_bavail * space.f_frsize
+    if total > available:
+        raise SharedMemoryTooSmall(name, total, available)
+    try:
+        os.posix_fallocate(fd, 0, total)
+    except OSError as error:
+        if error.errno in _NO_ROOM:
+            raise SharedMemoryTooSmall(name, total, available) from None
+        raise
+
+
+def attach(name: str, writable: bool = False) -> Segment:
+    """Map a segment that another process made; read-only unless `writable`.
+
+    Raises SegmentAbsent, SegmentNotReady or SegmentWrongVersion.
+    """
+    try:
+        memory = posix_ipc.SharedMemory(name, read_only=not writable)
+    except posix_ipc.ExistentialError:
+        raise SegmentAbsent(name) from None
+    try:
+        total = os.fstat(memory.fd).st_size
+        if total <= SEGMENT_HEADER.size:
+            raise SegmentNotReady(name)
+        access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+        segment = Segment(name, mmap.mmap(memory.fd, total, access=access))
+    finally:
+        memory.close_fd()
+    # SYNC: the ready word before the rest; pairs with the store in Segment._mark_ready.
+    ready = segment._header[_READY]
+    magic, version = segment._header[_MAGIC], segment._header[_VERSION]
+    if ready and magic == SEGMENT_MAGIC and version == LAYOUT_VERSION:
+        return segment
+    segment.close()
+    if magic == SEGMENT_MAGIC and version != LAYOUT_VERSION:
+        raise SegmentWrongVersion(f"{name}: layout {version}, this is {LAYOUT_VERSION}")
+    if magic and magic != SEGMENT_MAGIC:
+        raise SegmentWrongVersion(f"{name}: not one of our segments")
+    raise SegmentNotReady(name)
+
+
+def start_ticks(pid: int) -> int | None:
+    """Return the clock ticks since boot at which the process started; None when there is no such process."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return int(stat[stat.rindex(b")") + 2 :].split()[_START_TICKS_FIELD])
+
+
+def new_instance() -> str:
+    """Return a name for a run of the broker that says who owns it: the caller's `<pid>.<start ticks>`."""
+    return f"{os.getpid()}.{start_ticks(os.getpid())}"
+
+
+def remove_stale(prefix: str = "rotunda-") -> list[str]:
+    """Remove segments and semaphores whose owner is dead; returns the names removed, as files of /dev/shm.
+
+    A name `<prefix><instance>-<purpose>` is judged by its instance when `new_instance` made that, else by the
+    owner in the segment's header; a semaphore of another kind of instance is stale when no living segment of
+    that instance is left. What belongs to other users is left alone.
+    """
+    names = sorted(os.listdir(_SHM_DIRECTORY))
+    segments = [name for name in names if name.startswith(prefix)]
+    semaphores = [name for name in names if name.startswith(_SEMAPHORE_PREFIX + prefix)]
+    stale = [name for name in segments if not _owner_lives(name, prefix)]
+    living = {_instance(name, prefix) for name in segments if name not in stale}
+    for name in semaphores:
+        instance = _instance(name.removeprefix(_SEMAPHORE_PREFIX), prefix)
+        if not (_named_owner_lives(instance) or instance in living):
+            stale.append(name)
+    removed = []
+    for name in stale:
+        with suppress(FileNotFoundError, PermissionError):
+            (_SHM_DIRECTORY / name).unlink()
+            removed.append(name)
+    return removed
+
+
+def _instance(name: str, prefix: str) -> str:
+    return name.removeprefix(prefix).partition("-")[0]
+
+
+def _named_owner_lives(instance: str) -> bool | None:
+    """Whether the owner that the instance names is alive; None when it names none."""
+    pid, _, ticks = instance.partition(".")
+    if not (pid.isdecimal() and ticks.isdecimal()):
+        return None
+    return start_ticks(int(pid)) == int(ticks)
+
+
+def _owner_lives(name: str, prefix: str) -> bool:
+    named = _named_owner_lives(_instance(name, prefix))
+    if named is not None:
+        return named
+    try:
+        with open(_SHM_DIRECTORY / name, "rb") as file:
+            header = file.read(SEGMENT_HEADER.size)
+    except (FileNotFoundError, PermissionError):
+        return True
+    if len(header) < SEGMENT_HEADER.size:
+        return True  # perhaps being made at this moment; it takes no room
+    magic, _, pid, ticks, _, _ = SEGMENT_HEADER.struct.unpack(header)
+    return bool(magic != SEGMENT_MAGIC or start_ticks(pid) == ticks)

@@ -1,0 +1,46 @@
+"""Fixtures for every test. The brokers among them are real ones; a module shares one of each kind."""
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.broker_process import BrokerProcess
+from tests.support.wire_client import WireClient
+
+
+@pytest.fixture(scope="module")
+def broker(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[BrokerProcess]:
+    """Run a broker with two processors and two handlers; a module's BROKER_SETTINGS are added."""
+    settings = {
+        "num.network.threads": 2,
+        "num.io.threads": 2,
+        **getattr(request.module, "BROKER_SETTINGS", {}),
+    }
+    running = BrokerProcess(tmp_path_factory.mktemp("broker"), settings).start()
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def wire(broker: BrokerProcess) -> Iterator[WireClient]:
+    """Yield a raw connection to the shared broker."""
+    with WireClient(broker.port) as client:
+        yield client
+
+
+@pytest.fixture
+def topic() -> str:
+    """Return a topic name that no other test uses."""
+    return f"topic-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def broker_directory(tmp_path: Path) -> Path:
+    """Return a directory for a broker of the test's own."""
+    directory = tmp_path / "broker"
+    directory.mkdir()
+    return directory

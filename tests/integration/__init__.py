@@ -1,0 +1,1 @@
+"""A whole broker, started by its own command line, with unmodified clients and raw bytes."""

@@ -1,0 +1,296 @@
+"""An unmodified librdkafka client (confluent-kafka) against a real broker."""
+
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka import (
+    TIMESTAMP_CREATE_TIME,
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+
+from tests.support.broker_process import BrokerProcess
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+BASE_MS = 1_700_000_000_000
+DEADLINE_SECONDS = 20
+
+
+@pytest.fixture
+def admin(broker: BrokerProcess) -> AdminClient:
+    """Return an admin client."""
+    return AdminClient({"bootstrap.servers": broker.bootstrap})
+
+
+@pytest.fixture
+def producer_of(broker: BrokerProcess) -> Callable[..., Producer]:
+    """Make a producer; underscores in the names stand for dots."""
+
+    def make(**settings: object) -> Producer:
+        named = {key.replace("_", "."): value for key, value in settings.items()}
+        return Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 5, **named})
+
+    return make
+
+
+@pytest.fixture
+def consumer(broker: BrokerProcess) -> Iterator[Consumer]:
+    """Yield a consumer that is assigned by hand."""
+    client = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": "unused",
+            "enable.auto.commit": False,
+            "enable.partition.eof": False,
+            "auto.offset.reset": "error",
+            "allow.auto.create.topics": False,
+        }
+    )
+    yield client
+    client.close()
+
+
+def create(admin: AdminClient, name: str, partitions: int = 1, **configs: str) -> None:
+    settings = {key.replace("_", "."): value for key, value in configs.items()}
+    future = admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name]
+    future.result(DEADLINE_SECONDS)
+
+
+def read(consumer: Consumer, count: int) -> list[Message]:
+    """Read exactly `count` messages, then nothing more."""
+    messages: list[Message] = []
+    while len(messages) < count:
+        got = consumer.consume(count - len(messages), timeout=DEADLINE_SECONDS)
+        assert got, f"{len(messages)} of {count} messages"
+        assert all(message.error() is None for message in got), [message.error() for message in got]
+        messages += got
+    return messages
+
+
+def delivered(producer: Producer, topic: str, value: bytes, **settings: object) -> Message:
+    """Produce one message, wait for its delivery report, and raise its error if it has one."""
+    reports: list[tuple[KafkaError | None, Message]] = []
+    producer.produce(topic, value, on_delivery=lambda *report: reports.append(report), **settings)
+    assert producer.flush(DEADLINE_SECONDS) == 0
+    error, message = reports[0]
+    if error is not None:
+        raise KafkaException(error)
+    return message
+
+
+def code_of(raised: pytest.ExceptionInfo[KafkaException]) -> int:
+    return raised.value.args[0].code()
+
+
+@pytest.mark.parametrize("acks", ["0", "1", "all"])
+@pytest.mark.parametrize("codec", CODECS)
+def test_records_come_back_as_sent(admin, producer_of, consumer, topic, codec, acks) -> None:
+    create(admin, topic)
+    producer = producer_of(acks=acks, compression_type=codec)
+    sent = []
+    for number in range(200):
+        key = None if number % 3 == 0 else f"key-{number}".encode()
+        value = None if number % 50 == 49 else f"value-{number}-".encode() * (number % 7)
+        headers = [("one", b"1"), ("two", None), ("one", f"{number}".encode())] if number % 2 else None
+        sent.append((number, key, value, headers, (TIMESTAMP_CREATE_TIME, BASE_MS + number)))
+        producer.produce(topic, value, key, timestamp=BASE_MS + number, headers=headers, partition=0)
+    assert producer.flush(DEADLINE_SECONDS) == 0
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    got = [(m.offset(), m.key(), m.value(), m.headers(), m.timestamp()) for m in read(consumer, len(sent))]
+    assert got == sent
+
+
+def test_idempotent_producer_keeps_order_in_every_partition(admin, producer_of, consumer, topic) -> None:
+    create(admin, topic, 6)
+    producer = producer_of(enable_idempotence=True, batch_num_messages=50)
+    failed: list[KafkaError] = []
+    for number in range(6000):
+        producer.produce(
+            topic,
+            str(number).encode(),
+            partition=number % 6,
+            on_delivery=lambda error, _: failed.append(error) if error else None,
+        )
+        producer.poll(0)
+    assert producer.flush(DEADLINE_SECONDS) == 0
+    assert not failed
+    consumer.assign([TopicPartition(topic, index, 0) for index in range(6)])
+    found: dict[int, list[int]] = {index: [] for index in range(6)}
+    for message in read(consumer, 6000):
+        found[message.partition()].append(int(message.value()))
+    assert found == {index: list(range(index, 6000, 6)) for index in range(6)}
+
+
+def test_seek_by_offset_and_by_timestamp(admin, producer_of, consumer, topic) -> None:
+    create(admin, topic)
+    producer = producer_of()
+    for number in range(100):
+        producer.produce(topic, str(number).encode(), partition=0, timestamp=BASE_MS + 10 * number)
+    assert producer.flush(DEADLINE_SECONDS) == 0
+    consumer.assign([TopicPartition(topic, 0, 42)])
+    assert read(consumer, 1)[0].value() == b"42"
+    consumer.seek(TopicPartition(topic, 0, 7))
+    assert read(consumer, 1)[0].value() == b"7"
+    for wanted_ms, offset in (
+        (BASE_MS - 1, 0),
+        (BASE_MS + 250, 25),
+        (BASE_MS + 251, 26),
+        (BASE_MS + 990, 99),
+    ):
+        found = consumer.offsets_for_times([TopicPartition(topic, 0, wanted_ms)], DEADLINE_SECONDS)
+        assert [part.offset for part in found] == [offset]
+    beyond = consumer.offsets_for_times([TopicPartition(topic, 0, BASE_MS + 991)], DEADLINE_SECONDS)
+    assert beyond[0].offset == -1
+    assert consumer.get_watermark_offsets(TopicPartition(topic, 0), DEADLINE_SECONDS) == (0, 100)
+
+
+def test_list_offsets_of_every_kind(admin, producer_of, topic) -> None:
+    create(admin, topic)
+    producer = producer_of()
+    for timestamp in (BASE_MS, BASE_MS + 500, BASE_MS + 200):
+        delivered(producer, topic, b"x", partition=0, timestamp=timestamp)
+    partition = TopicPartition(topic, 0)
+    for spec, offset in (
+        (OffsetSpec.earliest(), 0),
+        (OffsetSpec.latest(), 3),
+        (OffsetSpec.max_timestamp(), 1),
+        (OffsetSpec.for_timestamp(BASE_MS + 100), 1),
+    ):
+        for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED):
+            found = admin.list_offsets({partition: spec}, isolation_level=level)[partition]
+            assert found.result(DEADLINE_SECONDS).offset == offset
+
+
+def test_auto_created_topic_is_usable_at_once(producer_of) -> None:
+    name = f"auto-{uuid.uuid4().hex[:8]}"
+    assert delivered(producer_of(), name, b"first").offset() == 0
+
+
+def test_unknown_topic_is_named_to_the_consumer(consumer, topic) -> None:
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    message = consumer.poll(DEADLINE_SECONDS)
+    assert message is not None
+    assert message.error().code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+
+
+def test_offset_out_of_range_is_named_to_the_consumer(admin, producer_of, consumer, topic) -> None:
+    create(admin, topic)
+    delivered(producer_of(), topic, b"x")
+    consumer.assign([TopicPartition(topic, 0, 1000)])
+    message = consumer.poll(DEADLINE_SECONDS)
+    assert message is not None
+    assert message.error().code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
+
+
+def test_bad_topic_name_is_named_to_the_producer(producer_of) -> None:
+    with pytest.raises(KafkaException) as raised:
+        delivered(producer_of(message_timeout_ms=10_000), "not a name!", b"x")
+    assert code_of(raised) == KafkaError.TOPIC_EXCEPTION
+
+
+@pytest.mark.parametrize("acks", ["1", "all"])
+def test_too_large_a_record_is_refused_and_the_next_one_taken(admin, producer_of, topic, acks) -> None:
+    create(admin, topic, max_message_bytes="2000")
+    producer = producer_of(acks=acks, message_max_bytes=1_000_000)
+    with pytest.raises(KafkaException) as raised:
+        delivered(producer, topic, b"x" * 5000)
+    assert code_of(raised) == KafkaError.MSG_SIZE_TOO_LARGE
+    assert delivered(producer, topic, b"x" * 1000).offset() == 0
+
+
+def test_admin_errors_carry_kafkas_codes(admin, topic) -> None:
+    create(admin, topic)
+    refused = {
+        NewTopic(topic, 1, 1): KafkaError.TOPIC_ALREADY_EXISTS,
+        NewTopic("no/slash", 1, 1): KafkaError.TOPIC_EXCEPTION,
+        NewTopic(f"{topic}-r", 1, 2): KafkaError.INVALID_REPLICATION_FACTOR,
+        NewTopic(f"{topic}-c", 1, 1, config={"no.such.config": "1"}): KafkaError.INVALID_CONFIG,
+        NewTopic(f"{topic}-v", 1, 1, config={"retention.ms": "soon"}): KafkaError.INVALID_CONFIG,
+    }
+    for new_topic, code in refused.items():
+        with pytest.raises(KafkaException) as raised:
+            admin.create_topics([new_topic])[new_topic.topic].result(DEADLINE_SECONDS)
+        assert code_of(raised) == code, new_topic
+    with pytest.raises(KafkaException) as raised:
+        admin.delete_topics([f"{topic}-absent"])[f"{topic}-absent"].result(DEADLINE_SECONDS)
+    assert code_of(raised) == KafkaError.UNKNOWN_TOPIC_OR_PART
+    with pytest.raises(KafkaException) as raised:
+        admin.create_partitions([NewPartitions(topic, 1)])[topic].result(DEADLINE_SECONDS)
+    assert code_of(raised) == KafkaError.INVALID_PARTITIONS
+
+
+def test_topic_life_cycle(admin, producer_of, consumer, topic) -> None:
+    create(admin, topic, 2)
+    described = admin.describe_topics(TopicCollection([topic]))[topic].result(DEADLINE_SECONDS)
+    assert [(part.id, part.leader.id) for part in described.partitions] == [(0, 1), (1, 1)]
+    admin.create_partitions([NewPartitions(topic, 5)])[topic].result(DEADLINE_SECONDS)
+    assert delivered(producer_of(), topic, b"x", partition=4).partition() == 4
+    assert set(admin.list_topics(topic, DEADLINE_SECONDS).topics[topic].partitions) == set(range(5))
+    first_id = described.topic_id
+    admin.delete_topics([topic])[topic].result(DEADLINE_SECONDS)
+    assert topic not in admin.list_topics(timeout=DEADLINE_SECONDS).topics
+    create(admin, topic, 1)
+    again = admin.describe_topics(TopicCollection([topic]))[topic].result(DEADLINE_SECONDS)
+    assert str(again.topic_id) != str(first_id)
+    assert consumer.get_watermark_offsets(TopicPartition(topic, 0), DEADLINE_SECONDS) == (0, 0)
+
+
+def test_configs_can_be_read_and_changed(admin, topic) -> None:
+    create(admin, topic, retention_ms="1234567")
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    before = admin.describe_configs([resource])[resource].result(DEADLINE_SECONDS)
+    assert before["retention.ms"].value == "1234567"
+    assert before["retention.ms"].source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+    assert before["cleanup.policy"].value == "delete"
+    assert before["cleanup.policy"].is_default
+    change = ConfigResource(
+        ResourceType.TOPIC,
+        topic,
+        incremental_configs=[
+            ConfigEntry("max.message.bytes", "5000", incremental_operation=AlterConfigOpType.SET),
+            ConfigEntry("retention.ms", None, incremental_operation=AlterConfigOpType.DELETE),
+        ],
+    )
+    admin.incremental_alter_configs([change])[change].result(DEADLINE_SECONDS)
+    after = admin.describe_configs([resource])[resource].result(DEADLINE_SECONDS)
+    assert after["max.message.bytes"].value == "5000"
+    assert after["retention.ms"].is_default
+    broker = ConfigResource(ResourceType.BROKER, "1")
+    assert "message.max.bytes" in admin.describe_configs([broker])[broker].result(DEADLINE_SECONDS)
+
+
+def test_delete_records_moves_the_start(admin, producer_of, consumer, topic) -> None:
+    create(admin, topic)
+    producer = producer_of()
+    for number in range(10):
+        delivered(producer, topic, str(number).encode(), partition=0)
+    part = TopicPartition(topic, 0, 4)
+    assert admin.delete_records([part])[part].result(DEADLINE_SECONDS).low_watermark == 4
+    assert consumer.get_watermark_offsets(TopicPartition(topic, 0), DEADLINE_SECONDS) == (4, 10)
+    consumer.assign([TopicPartition(topic, 0, 4)])
+    assert [message.value() for message in read(consumer, 6)] == [str(n).encode() for n in range(4, 10)]
+
+
+def test_cluster_describes_itself(admin, broker) -> None:
+    described = admin.describe_cluster().result(DEADLINE_SECONDS)
+    assert [(node.id, node.host, node.port) for node in described.nodes] == [(1, "127.0.0.1", broker.port)]
+    assert described.controller.id == 1
+    assert described.cluster_id

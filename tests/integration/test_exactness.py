@@ -1,0 +1,185 @@
+"""Handlers die by SIGKILL, again and again, under load: no record lost, none twice, no connection dropped.
+
+The load comes from producers without idempotence, which could not repair a lost or doubled record, and from
+an idempotent client that would show every lost connection in its own statistics.
+"""
+
+import json
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+from confluent_kafka import KafkaError, Message, Producer
+
+from tests.support.broker_process import BrokerProcess
+from tests.support.deadline import wait_until
+from tests.support.wire_client import WireClient
+from tests.support.wire_messages import create_topic, fetch, read_batches, read_partition
+from tests.support.writers import Writer, assert_exact
+
+BROKER_SETTINGS = {"process.restart.limit": 1_000_000}
+PARTITIONS = 5
+KILLING_SECONDS = 10.0
+LONGEST_PAUSE_SECONDS = 0.15
+FLUSH_SECONDS = 30
+
+
+@pytest.fixture
+def chance() -> Iterator[random.Random]:
+    """Yield a source of chance whose seed is shown when the test fails."""
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed {seed}")
+    return random.Random(seed)
+
+
+class HandlerKiller:
+    """Kills handlers at moments of chance, often while a replacement is still starting."""
+
+    def __init__(self, broker: BrokerProcess, chance: random.Random):
+        self.broker, self.chance = broker, chance
+        self.handlers = [row["pid"] for row in broker.processes("handler")]
+        self.kills = 0
+
+    def run(self, seconds: float) -> None:
+        """Kill until the time is over; at the end every handler lives."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            time.sleep(self.chance.random() ** 2 * LONGEST_PAUSE_SECONDS)
+            self._kill(self.chance.choice(([0], [1], [0, 1], [1, 0])))
+
+    def _kill(self, indexes: list[int]) -> None:
+        before = self.broker.child_pids()
+        for index in indexes:
+            os.kill(self.handlers[index], signal.SIGKILL)
+            self.kills += 1
+        wait_until(
+            lambda: len(self.broker.child_pids() - before) >= len(indexes), "the killed handlers replaced"
+        )
+        replaced = sorted(self.broker.child_pids() - before)
+        for index, pid in zip(indexes, replaced, strict=True):
+            self.handlers[index] = pid
+
+
+def under_fire(
+    broker: BrokerProcess, chance: random.Random, *work: Callable[[threading.Event], object]
+) -> None:
+    """Run all the work in threads while handlers are killed; re-raise what any of it raised."""
+    stop = threading.Event()
+    killer = HandlerKiller(broker, chance)
+    with ThreadPoolExecutor(len(work)) as pool:
+        running: list[Future[object]] = [pool.submit(one, stop) for one in work]
+        try:
+            killer.run(KILLING_SECONDS)
+        finally:
+            stop.set()
+        for future in running:
+            future.result()
+    print(f"{killer.kills} kills")
+    assert sum(row["restarts"] for row in broker.processes("handler")) >= killer.kills
+
+
+def check_every_partition(broker: BrokerProcess, topic: str, writers: list[Writer]) -> None:
+    with WireClient(broker.port) as client:
+        for partition in range(PARTITIONS):
+            concerned = [writer for writer in writers if partition in writer.partitions]
+            assert_exact(read_partition(client, topic, partition), partition, concerned)
+    print(f"{sum(writer.sent for writer in writers)} requests")
+
+
+def test_plain_producers_with_one_record_in_flight(broker, wire, topic, chance) -> None:
+    create_topic(wire, topic, PARTITIONS)
+    writers = [Writer(f"plain{n}", topic, [n % PARTITIONS]) for n in range(8)]
+    under_fire(broker, chance, *[lambda stop, w=w: w.run(broker.port, stop) for w in writers])
+    check_every_partition(broker, topic, writers)
+
+
+def test_requests_that_span_owners(broker, wire, topic, chance) -> None:
+    """Every request has a part for each partition, in an order of its own: parts go over peer rings."""
+    create_topic(wire, topic, PARTITIONS)
+    orders = [chance.sample(range(PARTITIONS), PARTITIONS) for _ in range(4)]
+    writers = [Writer(f"span{n}", topic, order) for n, order in enumerate(orders)]
+    under_fire(broker, chance, *[lambda stop, w=w: w.run(broker.port, stop) for w in writers])
+    check_every_partition(broker, topic, writers)
+
+
+def test_pipelined_producers(broker, wire, topic, chance) -> None:
+    """Several requests in flight on a connection, to one partition and across owners."""
+    create_topic(wire, topic, PARTITIONS)
+    writers = [Writer(f"deep{n}", topic, [n], depth=16) for n in range(3)]
+    writers += [Writer(f"wide{n}", topic, [4, 3, n], depth=8) for n in range(2)]
+    under_fire(broker, chance, *[lambda stop, w=w: w.run(broker.port, stop) for w in writers])
+    check_every_partition(broker, topic, writers)
+
+
+class IdempotentLoad:
+    """A librdkafka producer with idempotence, five requests in flight, and all that it complains about."""
+
+    def __init__(self, broker: BrokerProcess, topic: str):
+        self.topic = topic
+        self.sent: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
+        self.errors: list[KafkaError] = []
+        self.disconnects = 0
+        self.producer = Producer(
+            {
+                "bootstrap.servers": broker.bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 1,
+                "batch.num.messages": 20,
+                "statistics.interval.ms": 200,
+                "stats_cb": self._statistics,
+                "error_cb": self.errors.append,
+            }
+        )
+
+    def _statistics(self, text: str) -> None:
+        brokers = json.loads(text)["brokers"].values()
+        self.disconnects = sum(entry.get("disconnects", 0) for entry in brokers)
+
+    def _delivered(self, error: KafkaError | None, _: Message) -> None:
+        if error:
+            self.errors.append(error)
+
+    def run(self, stop: threading.Event) -> None:
+        """Produce about two thousand records a second until told to stop; wait until all are delivered."""
+        number = 0
+        while not stop.is_set():
+            for _ in range(20):
+                partition = number % PARTITIONS
+                value = b"%d" % number
+                self.sent[partition].append(value)
+                self.producer.produce(self.topic, value, partition=partition, on_delivery=self._delivered)
+                number += 1
+            self.producer.poll(0.01)
+        assert self.producer.flush(FLUSH_SECONDS) == 0, "records neither delivered nor failed"
+
+
+def test_idempotent_producer_and_a_tailing_consumer(broker, wire, topic, chance) -> None:
+    create_topic(wire, topic, PARTITIONS)
+    load = IdempotentLoad(broker, topic)
+    tailed: list[bytes] = []
+
+    def tail(stop: threading.Event) -> None:
+        """Follow partition 0 on one connection with fetches that wait."""
+        with WireClient(broker.port) as client:
+            answer = fetch(client, topic, 0, 0, max_wait_ms=200)
+            while not stop.is_set() or answer.records:
+                assert answer.error_code == 0
+                records = list(read_batches(answer.records))
+                assert [r.offset for r in records] == list(range(len(tailed), len(tailed) + len(records)))
+                tailed.extend(record.value for record in records)
+                answer = fetch(client, topic, 0, len(tailed), max_wait_ms=200)
+
+    under_fire(broker, chance, load.run, tail)
+    assert not load.errors
+    assert load.disconnects == 0
+    for partition in range(PARTITIONS):
+        records = read_partition(wire, topic, partition)
+        assert [record.offset for record in records] == list(range(len(records)))
+        assert [record.value for record in records] == load.sent[partition]
+    assert tailed == load.sent[0][: len(tailed)]
+    print(f"{sum(map(len, load.sent))} records")

@@ -1,0 +1,173 @@
+"""An unmodified kafka-python 3 client against a real broker."""
+
+import warnings
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.support.broker_process import BrokerProcess
+
+with warnings.catch_warnings():
+    # The client reads its schemas by a function that Python 3.11 deprecates, some of them while it runs.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from kafka import KafkaConsumer, KafkaProducer, TopicPartition, codec, errors
+    from kafka.admin import KafkaAdminClient
+
+pytestmark = pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning")
+# kafka-python brings gzip; the other codecs need packages of its extras.
+CODECS = (None, "gzip", "snappy", "lz4", "zstd")
+BASE_MS = 1_700_000_000_000
+DEADLINE_SECONDS = 20
+
+
+@pytest.fixture
+def admin(broker: BrokerProcess) -> Iterator[KafkaAdminClient]:
+    """Yield an admin client."""
+    client = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def producer_of(broker: BrokerProcess) -> Iterator[Callable[..., KafkaProducer]]:
+    """Yield a function that makes producers; they are closed at the end."""
+    made: list[KafkaProducer] = []
+
+    def make(**settings: object) -> KafkaProducer:
+        made.append(KafkaProducer(bootstrap_servers=broker.bootstrap, **settings))
+        return made[-1]
+
+    yield make
+    for producer in made:
+        producer.close(timeout=DEADLINE_SECONDS)
+
+
+@pytest.fixture
+def consumer(broker: BrokerProcess) -> Iterator[KafkaConsumer]:
+    """Yield a consumer without a group."""
+    client = KafkaConsumer(
+        bootstrap_servers=broker.bootstrap,
+        auto_offset_reset="none",
+        consumer_timeout_ms=DEADLINE_SECONDS * 1000,
+        allow_auto_create_topics=False,
+    )
+    yield client
+    client.close()
+
+
+def create(admin: KafkaAdminClient, topic: str, partitions: int = 1, **configs: str) -> None:
+    settings = {key.replace("_", "."): value for key, value in configs.items()}
+    options = {"num_partitions": partitions, "replication_factor": 1, "configs": settings}
+    admin.create_topics({topic: options}, wait_for_metadata=True)
+
+
+def read(consumer: KafkaConsumer, count: int) -> list:
+    """Read exactly `count` records."""
+    records = [record for record, _ in zip(consumer, range(count), strict=False)]
+    assert len(records) == count
+    return records
+
+
+@pytest.mark.parametrize("acks", [0, 1, "all"])
+@pytest.mark.parametrize("compression", CODECS)
+def test_records_come_back_as_sent(admin, producer_of, consumer, topic, compression, acks) -> None:
+    if compression is not None and not getattr(codec, f"has_{compression}")():
+        pytest.skip(f"kafka-python has no package for {compression} here")
+    create(admin, topic)
+    producer = producer_of(acks=acks, compression_type=compression, linger_ms=5, enable_idempotence=False)
+    sent = []
+    for number in range(200):
+        key = None if number % 3 == 0 else f"key-{number}".encode()
+        value = None if number % 50 == 49 else f"value-{number}-".encode() * (number % 7)
+        headers = [("one", b"1"), ("one", f"{number}".encode())] if number % 2 else []
+        producer.send(topic, value, key, headers, partition=0, timestamp_ms=BASE_MS + number)
+        sent.append((number, key, value, headers, BASE_MS + number))
+    producer.flush(DEADLINE_SECONDS)
+    consumer.assign([TopicPartition(topic, 0)])
+    consumer.seek(TopicPartition(topic, 0), 0)
+    got = [(r.offset, r.key, r.value, list(r.headers), r.timestamp) for r in read(consumer, 200)]
+    assert got == sent
+
+
+def test_idempotent_producer_writes_every_partition_in_order(admin, producer_of, consumer, topic) -> None:
+    create(admin, topic, 3)
+    producer = producer_of(enable_idempotence=True)
+    futures = [producer.send(topic, str(n).encode(), partition=n % 3) for n in range(900)]
+    producer.flush(DEADLINE_SECONDS)
+    assert [future.get(DEADLINE_SECONDS).offset for future in futures] == [n // 3 for n in range(900)]
+    consumer.assign([TopicPartition(topic, index) for index in range(3)])
+    consumer.seek_to_beginning()
+    found: dict[int, list[int]] = {0: [], 1: [], 2: []}
+    for record in read(consumer, 900):
+        found[record.partition].append(int(record.value))
+    assert found == {index: list(range(index, 900, 3)) for index in range(3)}
+
+
+def test_seek_by_offset_and_by_timestamp(admin, producer_of, consumer, topic) -> None:
+    create(admin, topic)
+    producer = producer_of()
+    for number in range(50):
+        producer.send(topic, str(number).encode(), partition=0, timestamp_ms=BASE_MS + 10 * number)
+    producer.flush(DEADLINE_SECONDS)
+    partition = TopicPartition(topic, 0)
+    consumer.assign([partition])
+    consumer.seek(partition, 42)
+    assert read(consumer, 1)[0].value == b"42"
+    for wanted_ms, offset in ((BASE_MS - 1, 0), (BASE_MS + 250, 25), (BASE_MS + 251, 26)):
+        found = consumer.offsets_for_times({partition: wanted_ms})[partition]
+        assert (found.offset, found.timestamp) == (offset, BASE_MS + 10 * offset)
+    assert consumer.offsets_for_times({partition: BASE_MS + 491})[partition] is None
+    assert consumer.beginning_offsets([partition]) == {partition: 0}
+    assert consumer.end_offsets([partition]) == {partition: 50}
+
+
+def test_offset_out_of_range_is_an_exception(admin, producer_of, consumer, topic) -> None:
+    create(admin, topic)
+    producer_of().send(topic, b"x").get(DEADLINE_SECONDS)
+    partition = TopicPartition(topic, 0)
+    consumer.assign([partition])
+    consumer.seek(partition, 1000)
+    with pytest.raises(errors.OffsetOutOfRangeError):
+        consumer.poll(DEADLINE_SECONDS * 1000)
+
+
+def test_too_large_a_record_is_an_exception(admin, producer_of, topic) -> None:
+    create(admin, topic, max_message_bytes="2000")
+    producer = producer_of()
+    with pytest.raises(errors.MessageSizeTooLargeError):
+        producer.send(topic, b"x" * 5000).get(DEADLINE_SECONDS)
+    assert producer.send(topic, b"x" * 500).get(DEADLINE_SECONDS).offset == 0
+
+
+def test_admin_errors_are_exceptions(admin, topic) -> None:
+    create(admin, topic)
+    with pytest.raises(errors.TopicAlreadyExistsError):
+        admin.create_topics({topic: {"num_partitions": 1, "replication_factor": 1}})
+    with pytest.raises(errors.InvalidTopicError):
+        admin.create_topics({"no/slash": {"num_partitions": 1, "replication_factor": 1}})
+    with pytest.raises(errors.InvalidReplicationFactorError):
+        admin.create_topics({f"{topic}-r": {"num_partitions": 1, "replication_factor": 3}})
+    with pytest.raises(errors.UnknownTopicOrPartitionError):
+        admin.delete_topics([f"{topic}-absent"])
+
+
+def test_topic_life_cycle(admin, topic) -> None:
+    create(admin, topic, 2)
+    assert topic in admin.list_topics()
+    described = admin.describe_topics([topic])[0]
+    assert len(described["partitions"]) == 2
+    admin.create_partitions({topic: 4})
+    assert len(admin.describe_topics([topic])[0]["partitions"]) == 4
+    admin.delete_topics([topic])
+    assert topic not in admin.list_topics()
+
+
+def test_delete_records(admin, producer_of, consumer, topic) -> None:
+    create(admin, topic)
+    producer = producer_of()
+    for number in range(10):
+        producer.send(topic, str(number).encode(), partition=0)
+    producer.flush(DEADLINE_SECONDS)
+    partition = TopicPartition(topic, 0)
+    admin.delete_records({partition: 6})
+    assert consumer.beginning_offsets([partition]) == {partition: 6}

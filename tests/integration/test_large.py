@@ -1,0 +1,109 @@
+"""Requests far above what a ring carries inline: the arena, its exhaustion, and the limits that refuse."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from tests.support.broker_process import BrokerProcess
+from tests.support.record_batches import record_batch
+from tests.support.wire_client import WireClient, request_frame
+from tests.support.wire_messages import (
+    PRODUCE,
+    PRODUCE_VERSION,
+    create_topic,
+    list_offset,
+    produce,
+    produce_body,
+    read_partition,
+)
+
+MEGABYTE = 1 << 20
+RECORD_BYTES = 10 * MEGABYTE
+LIMIT_BYTES = 12 * MEGABYTE
+DEADLINE_SECONDS = 30
+BROKER_SETTINGS = {"message.max.bytes": LIMIT_BYTES, "queued.max.request.bytes": 32 * MEGABYTE}
+UNLIMITED = {"message.max.bytes": 100 * MEGABYTE}
+MESSAGE_TOO_LARGE = 10
+
+
+def send(producer: Producer, topic: str, value: bytes) -> None:
+    failures: list[KafkaError] = []
+    producer.produce(topic, value, partition=0, on_delivery=lambda e, _: failures.append(e) if e else None)
+    assert producer.flush(DEADLINE_SECONDS) == 0
+    if failures:
+        raise KafkaException(failures[0])
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_ten_megabyte_records(broker, wire, topic, codec) -> None:
+    create_topic(wire, topic)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "compression.type": codec, **UNLIMITED})
+    # Half of it does not compress, so that every codec has a large request to send.
+    sent = [os.urandom(RECORD_BYTES // 2) + bytes(RECORD_BYTES // 2), b"small", os.urandom(RECORD_BYTES)]
+    for value in sent:
+        send(producer, topic, value)
+    settings = {"bootstrap.servers": broker.bootstrap, "group.id": "unused", "fetch.max.bytes": 64 * MEGABYTE}
+    consumer = Consumer({**settings, "receive.message.max.bytes": 65 * MEGABYTE})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    for value in sent:
+        message = consumer.poll(DEADLINE_SECONDS)
+        assert message is not None
+        assert message.error() is None
+        assert message.value() == value
+    consumer.close()
+
+
+def test_above_the_limit_is_an_error_not_a_disconnect(broker, wire, topic) -> None:
+    create_topic(wire, topic)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, **UNLIMITED})
+    with pytest.raises(KafkaException) as raised:
+        send(producer, topic, bytes(LIMIT_BYTES + 1))
+    assert raised.value.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE
+    refused = produce(wire, topic, 0, record_batch([bytes(LIMIT_BYTES)]))
+    assert refused.error_code == MESSAGE_TOO_LARGE
+    assert produce(wire, topic, 0, record_batch([b"x"])).error_code == 0
+
+
+def test_every_size_around_the_inline_limit(wire, topic) -> None:
+    create_topic(wire, topic)
+    values = [bytes([number % 251]) * (65536 - 200 + number) for number in range(0, 264, 8)]
+    for value in values:
+        assert produce(wire, topic, 0, record_batch([value])).error_code == 0
+    assert [record.value for record in read_partition(wire, topic, 0)] == values
+
+
+def test_more_large_requests_at_once_than_the_arena_holds(broker: BrokerProcess, wire, topic) -> None:
+    """Connections wait their turn for shared memory (B14); none is closed and nothing is lost."""
+    create_topic(wire, topic, 4)
+    batch = record_batch([os.urandom(RECORD_BYTES)])
+
+    def send_one(number: int) -> int:
+        with WireClient(broker.port, deadline_s=60) as client:
+            return produce(client, topic, number % 4, batch).error_code
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(send_one, range(16))) == [0] * 16
+    assert [list_offset(wire, topic, index) for index in range(4)] == [(0, 4)] * 4
+
+
+def test_a_request_larger_than_the_arena(broker: BrokerProcess, topic) -> None:
+    with WireClient(broker.port, deadline_s=60) as client:
+        create_topic(client, topic, configs={"max.message.bytes": 64 * MEGABYTE})
+        value = os.urandom(MEGABYTE) * 40
+        assert produce(client, topic, 0, record_batch([value])).error_code == 0
+        assert [record.value for record in read_partition(client, topic, 0)] == [value]
+
+
+def test_large_requests_that_never_end_hold_nobody_up(broker: BrokerProcess, wire, topic) -> None:
+    """C04: what is declared is not reserved: a sender that stops half-way takes nothing from others."""
+    create_topic(wire, topic)
+    frame = request_frame(PRODUCE, PRODUCE_VERSION, 1, produce_body([(topic, 0, bytes(RECORD_BYTES))]))
+    stuck = [WireClient(broker.port) for _ in range(6)]
+    for number, client in enumerate(stuck):
+        client.send(frame[: 100 + number * MEGABYTE])
+    assert produce(wire, topic, 0, record_batch([os.urandom(RECORD_BYTES)])).error_code == 0
+    for client in stuck:
+        client.close()
+    assert list_offset(wire, topic, 0) == (0, 1)

@@ -1,0 +1,195 @@
+"""Many requests in flight on one connection: answers in request order, bounded, nothing lost at the end."""
+
+import random
+import struct
+
+import pytest
+
+from tests.support.broker_process import BrokerProcess
+from tests.support.deadline import wait_until
+from tests.support.record_batches import record_batch
+from tests.support.wire_client import WireClient, request_frame, sized
+from tests.support.wire_messages import (
+    API_VERSIONS,
+    FETCH,
+    FETCH_VERSION,
+    METADATA,
+    PRODUCE,
+    PRODUCE_VERSION,
+    create_topic,
+    fetch,
+    fetch_body,
+    list_offset,
+    metadata_body,
+    produce,
+    produce_body,
+    read_fetch,
+    read_produce,
+)
+
+PIPELINE_MAX, PIPELINE_RESUME = 64, 8
+LONG_WAIT_MS = 30_000
+# Long enough to see that something does not happen; nothing is missed when it is too short.
+A_WHILE_SECONDS = 0.3
+
+
+def produce_frame(correlation_id: int, topic: str, partition: int, value: bytes) -> bytes:
+    body = produce_body([(topic, partition, record_batch([value]))])
+    return request_frame(PRODUCE, PRODUCE_VERSION, correlation_id, body)
+
+
+def waiting_fetch(correlation_id: int, topic: str, partition: int, offset: int = 0) -> bytes:
+    body = fetch_body(topic, partition, offset, max_wait_ms=LONG_WAIT_MS)
+    return request_frame(FETCH, FETCH_VERSION, correlation_id, body)
+
+
+def correlation_ids(frames: list[bytes]) -> list[int]:
+    return [struct.unpack_from(">i", frame)[0] for frame in frames]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_answers_come_in_request_order_whoever_gives_them(wire, topic, seed) -> None:
+    """Requests for partitions of different owners, for the controller and for no owner, mixed by chance."""
+    create_topic(wire, topic, 8)
+    chance = random.Random(seed)
+    frames = []
+    for number in range(600):
+        kind = chance.randrange(4)
+        partition = chance.randrange(8)
+        if kind == 0:
+            frames.append(request_frame(API_VERSIONS, 0, number))
+        elif kind == 1:
+            frames.append(request_frame(METADATA, 4, number, metadata_body([topic])))
+        elif kind == 2:
+            body = fetch_body(topic, partition, 0, min_bytes=0)
+            frames.append(request_frame(FETCH, FETCH_VERSION, number, body))
+        else:
+            frames.append(produce_frame(number, topic, partition, b"%d" % number))
+    answers = []
+    for start in range(0, len(frames), PIPELINE_MAX):
+        wire.send(b"".join(frames[start : start + PIPELINE_MAX]))
+        answers += wire.receive_frames(len(frames[start : start + PIPELINE_MAX]))
+    assert correlation_ids(answers) == list(range(600)), f"seed {seed}"
+
+
+def test_produce_keeps_its_order_within_each_partition(wire, topic) -> None:
+    create_topic(wire, topic, 4)
+    wire.send(b"".join(produce_frame(n, topic, n % 4, b"%d" % n) for n in range(400)))
+    produced = [read_produce(frame[4:])[0] for frame in wire.receive_frames(400)]
+    assert [(part.partition, part.error_code, part.base_offset) for part in produced] == [
+        (n % 4, 0, n // 4) for n in range(400)
+    ]
+
+
+def test_an_answer_waits_for_the_parked_fetch_before_it(broker: BrokerProcess, wire, topic) -> None:
+    create_topic(wire, topic)
+    wire.send(waiting_fetch(1, topic, 0) + request_frame(API_VERSIONS, 0, 2))
+    wire.expect_silence(A_WHILE_SECONDS)
+    with WireClient(broker.port) as other:
+        produce(other, topic, 0, record_batch([b"wake"]))
+    assert correlation_ids(wire.receive_frames(2)) == [1, 2]
+
+
+def test_d11_equal_correlation_ids_in_flight_swap_nothing(wire, topic) -> None:
+    """Every request has the same id; the kinds alternate, so a swapped answer would not parse as its own."""
+    create_topic(wire, topic, 2)
+    kinds = ["fetch", "api", "produce0", "metadata", "produce1"] * 12
+    frames = {
+        "fetch": request_frame(FETCH, FETCH_VERSION, 7, fetch_body(topic, 0, 0, min_bytes=0)),
+        "api": request_frame(API_VERSIONS, 0, 7),
+        "produce0": produce_frame(7, topic, 0, b"zero"),
+        "produce1": produce_frame(7, topic, 1, b"one"),
+        "metadata": request_frame(METADATA, 4, 7, metadata_body([topic])),
+    }
+    wire.send(b"".join(frames[kind] for kind in kinds))
+    api_answer = None
+    for kind in kinds:
+        frame = wire.receive_frame()
+        assert frame[:4] == struct.pack(">i", 7)
+        if kind == "fetch":
+            assert read_fetch(frame[4:])[0].topic == topic
+        elif kind == "api":
+            assert frame == (api_answer or frame)
+            api_answer = frame
+        elif kind == "metadata":
+            assert topic.encode() in frame
+        else:
+            part = read_produce(frame[4:])[0]
+            assert (part.partition, part.error_code) == (int(kind[-1]), 0)
+
+
+@pytest.mark.parametrize("bad", ["unknown api", "malformed body", "bad size", "acks 0 error"])
+def test_d12_what_came_before_a_bad_request_is_answered_first(broker: BrokerProcess, topic, bad) -> None:
+    with WireClient(broker.port) as client:
+        create_topic(client, topic, 4)
+        error_frames = {
+            "unknown api": sized(struct.pack(">hhih", 9999, 0, 40, -1)),
+            "malformed body": request_frame(METADATA, 4, 40, b"\x7f\xff\xff\xff"),
+            "bad size": struct.pack(">i", -1),
+            "acks 0 error": request_frame(
+                PRODUCE, PRODUCE_VERSION, 40, produce_body([(topic, 99, record_batch([b"x"]))], acks=0)
+            ),
+        }
+        good = [produce_frame(n, topic, n % 4, b"%d" % n) for n in range(40)]
+        after = [produce_frame(n, topic, n % 4, b"after") for n in range(41, 44)]
+        client.send(b"".join([*good, error_frames[bad], *after]))
+        assert correlation_ids(client.receive_frames(40)) == list(range(40))
+        client.expect_closed()
+    with WireClient(broker.port) as other:
+        assert fetch(other, topic, 3, 0).high_watermark >= 10
+
+
+def test_d12_a_parked_fetch_before_a_bad_request_is_answered_too(broker: BrokerProcess, wire, topic) -> None:
+    create_topic(wire, topic)
+    with WireClient(broker.port) as client:
+        client.send(waiting_fetch(1, topic, 0) + struct.pack(">i", -5))
+        client.expect_silence(A_WHILE_SECONDS)
+        produce(wire, topic, 0, record_batch([b"late"]))
+        assert read_fetch(client.receive_frame()[4:])[0].high_watermark == 1
+        client.expect_closed()
+
+
+def test_d10_the_64th_request_is_read(wire, topic) -> None:
+    """63 fetches wait for what the 64th request of the same connection writes."""
+    create_topic(wire, topic)
+    fetches = [waiting_fetch(n, topic, 0) for n in range(PIPELINE_MAX - 1)]
+    wire.send(b"".join([*fetches, produce_frame(63, topic, 0, b"x")]))
+    assert correlation_ids(wire.receive_frames(PIPELINE_MAX)) == list(range(PIPELINE_MAX))
+
+
+def test_d10_the_65th_waits_until_fewer_than_8_are_unanswered(broker: BrokerProcess, wire, topic) -> None:
+    create_topic(wire, topic, PIPELINE_MAX + 1)
+    last = PIPELINE_MAX
+    fetches = [waiting_fetch(n, topic, n) for n in range(PIPELINE_MAX)]
+    with WireClient(broker.port) as other:
+        wire.send(b"".join([*fetches, produce_frame(last, topic, last, b"the 65th")]))
+        wire.expect_silence(A_WHILE_SECONDS)
+        assert list_offset(other, topic, last) == (0, 0)
+        for partition in range(PIPELINE_MAX - PIPELINE_RESUME):
+            produce(other, topic, partition, record_batch([b"x"]))
+        answered = wire.receive_frames(PIPELINE_MAX - PIPELINE_RESUME)
+        wire.expect_silence(A_WHILE_SECONDS)
+        assert list_offset(other, topic, last) == (0, 0)
+        produce(other, topic, PIPELINE_MAX - PIPELINE_RESUME, record_batch([b"one more"]))
+        wait_until(lambda: list_offset(other, topic, last) == (0, 1), "the 65th request read")
+        for partition in range(PIPELINE_MAX - PIPELINE_RESUME + 1, PIPELINE_MAX):
+            produce(other, topic, partition, record_batch([b"x"]))
+        answered += wire.receive_frames(PIPELINE_RESUME + 1)
+    assert correlation_ids(answered) == list(range(PIPELINE_MAX + 1))
+
+
+def test_a_thousand_requests_at_once_are_all_answered(wire) -> None:
+    """Far more than may be in flight: the rest waits in the socket, in order."""
+    count = 5000
+    wire.send(b"".join(request_frame(API_VERSIONS, 0, n) for n in range(count)))
+    assert correlation_ids(wire.receive_frames(count)) == list(range(count))
+
+
+def test_b19_an_acks_0_producer_may_write_and_close(broker: BrokerProcess, wire, topic) -> None:
+    """Everything sent before the close is processed."""
+    create_topic(wire, topic)
+    with WireClient(broker.port) as client:
+        for number in range(300):
+            body = produce_body([(topic, 0, record_batch([b"%d" % number]))], acks=0)
+            client.send(request_frame(PRODUCE, PRODUCE_VERSION, number, body))
+    wait_until(lambda: list_offset(wire, topic, 0) == (0, 300), "all 300 records")

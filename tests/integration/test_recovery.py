@@ -1,0 +1,171 @@
+"""Everything dies at once and starts again on the same data directory: what was acknowledged is there."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.support.broker_process import BrokerProcess
+from tests.support.deadline import wait_until
+from tests.support.record_batches import record_batch
+from tests.support.wire_client import WireClient
+from tests.support.wire_messages import (
+    METADATA,
+    create_topic,
+    init_producer_id,
+    list_offset,
+    metadata_body,
+    produce,
+    read_partition,
+)
+from tests.support.writers import Writer, assert_exact
+
+SETTINGS = {"num.network.threads": 2, "num.io.threads": 2}
+FIRST_SEGMENT = "00000000000000000000.log"
+
+
+@pytest.fixture
+def durable(broker_directory: Path) -> Iterator[BrokerProcess]:
+    """Yield a running broker with a data directory that outlives it."""
+    running = BrokerProcess(broker_directory, SETTINGS, ephemeral=False).start()
+    yield running
+    running.stop()
+
+
+def crash_and_restart(broker: BrokerProcess) -> None:
+    broker.kill_everything()
+    broker.start()
+
+
+def values(client: WireClient, topic: str, partition: int) -> list[bytes]:
+    return [record.value for record in read_partition(client, topic, partition)]
+
+
+def run_until_killed(writer: Writer, port: int, stop: threading.Event) -> None:
+    """Run a writer whose connection is going to break."""
+    try:
+        writer.run(port, stop)
+    except (AssertionError, OSError) as failure:
+        if isinstance(failure, AssertionError) and "closed by the broker" not in str(failure):
+            raise
+
+
+def test_acknowledged_records_survive_the_death_of_every_process(durable, topic) -> None:
+    """At most the one record that each writer had in flight is there without an acknowledgement."""
+    writers = [Writer(f"writer{n}", topic, [n % 4]) for n in range(6)]
+    with WireClient(durable.port) as client:
+        create_topic(client, topic, 4)
+    stop = threading.Event()
+    with ThreadPoolExecutor(len(writers)) as pool:
+        running = [pool.submit(run_until_killed, writer, durable.port, stop) for writer in writers]
+        wait_until(lambda: min(writer.sent for writer in writers) > 200, "some load", 30)
+        durable.kill_everything()
+        stop.set()
+        for future in running:
+            future.result()
+    durable.start()
+    with WireClient(durable.port) as client:
+        for partition in range(4):
+            concerned = [writer for writer in writers if partition in writer.partitions]
+            records = read_partition(client, topic, partition)
+            assert_exact(records, partition, concerned, spare=1)
+            assert produce(client, topic, partition, record_batch([b"x"])).base_offset == len(records)
+
+
+@pytest.mark.parametrize("crash", [True, False], ids=["SIGKILL", "stop"])
+def test_topics_configs_and_ids_survive(durable, topic, crash) -> None:
+    with WireClient(durable.port) as client:
+        create_topic(client, topic, 3, {"retention.ms": 1234567})
+        produce(client, topic, 2, record_batch([b"kept"]))
+    before = durable.command("topic", "describe", topic).stdout
+    assert topic in before
+    if crash:
+        crash_and_restart(durable)
+    else:
+        durable.stop()
+        durable.start()
+    assert durable.command("topic", "describe", topic).stdout == before
+    with WireClient(durable.port) as client:
+        assert values(client, topic, 2) == [b"kept"]
+        assert topic.encode() in client.call(METADATA, 4, metadata_body([topic]))
+
+
+def test_producer_state_survives(durable, topic) -> None:
+    """After a crash a repeated batch is recognised, and a new producer id is really new."""
+    with WireClient(durable.port) as client:
+        create_topic(client, topic)
+        producer_id, epoch = init_producer_id(client)
+        batches = [
+            record_batch([b"%d" % n], producer_id=producer_id, producer_epoch=epoch, base_sequence=n)
+            for n in range(5)
+        ]
+        for number, batch in enumerate(batches):
+            assert produce(client, topic, 0, batch)[2:] == (0, number)
+    crash_and_restart(durable)
+    with WireClient(durable.port) as client:
+        assert produce(client, topic, 0, batches[4])[2:] == (0, 4)
+        assert list_offset(client, topic, 0) == (0, 5)
+        gap = record_batch([b"gap"], producer_id=producer_id, producer_epoch=epoch, base_sequence=7)
+        assert produce(client, topic, 0, gap).error_code == 45
+        following = record_batch([b"5"], producer_id=producer_id, producer_epoch=epoch, base_sequence=5)
+        assert produce(client, topic, 0, following)[2:] == (0, 5)
+        assert init_producer_id(client)[0] > producer_id
+
+
+def damage_tail(path: Path, kind: str) -> None:
+    """Damage the end of a log file, which holds ten equal batches, as a crash of the machine can."""
+    data = path.read_bytes()
+    batch_bytes = len(record_batch([b"0" * 100]))
+    end = data[: 10 * batch_bytes]
+    match kind:
+        case "one byte missing":
+            path.write_bytes(end[:-1])
+        case "only a batch header left":
+            path.write_bytes(end[: 9 * batch_bytes + 61])
+        case "half a length field left":
+            path.write_bytes(end[: 9 * batch_bytes + 10])
+        case "last batch altered":
+            path.write_bytes(end[:-5] + b"!" + end[-4:])
+        case "noise after the end":
+            path.write_bytes(end + b"\x5a" * 300)
+        case "zeros after the end":
+            path.write_bytes(end + bytes(4096))
+
+
+TAILS = {
+    "one byte missing": 9,
+    "only a batch header left": 9,
+    "half a length field left": 9,
+    "last batch altered": 9,
+    "noise after the end": 10,
+    "zeros after the end": 10,
+}
+
+
+def test_a_torn_tail_is_cut_to_the_whole_batches(durable, topic) -> None:
+    """Each partition has a tail of its own kind, so that one restart shows them all."""
+    written = [b"%d" % n + b"0" * 99 for n in range(10)]
+    with WireClient(durable.port) as client:
+        create_topic(client, topic, len(TAILS))
+        for partition in range(len(TAILS)):
+            for value in written:
+                assert produce(client, topic, partition, record_batch([value])).error_code == 0
+    durable.kill_everything()
+    for partition, kind in enumerate(TAILS):
+        damage_tail(durable.data_dir / f"{topic}-{partition}" / FIRST_SEGMENT, kind)
+    durable.start()
+    with WireClient(durable.port) as client:
+        for partition, (kind, whole) in enumerate(TAILS.items()):
+            assert values(client, topic, partition) == written[:whole], kind
+            assert produce(client, topic, partition, record_batch([b"next"])).base_offset == whole, kind
+            assert values(client, topic, partition) == [*written[:whole], b"next"], kind
+
+
+def test_the_leftovers_of_a_crash_are_removed_by_the_next_start(durable) -> None:
+    durable.kill_everything()
+    left = durable.shared_memory()
+    durable.start()
+    assert left
+    assert not any(Path(name).exists() for name in left)

@@ -1,0 +1,89 @@
+"""Running litmus tests: real processes over one segment, some of them killed and replaced at random moments."""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import multiprocess
+
+from shm.segment import Segment, create, new_instance
+
+DEADLINE_S = 60.0
+KILLED = -9
+FORK = multiprocess.get_context("fork")
+
+Body = Callable[[], None]
+
+
+@contextmanager
+def segment_of(size: int) -> Iterator[Segment]:
+    """Yield a segment that lives as long as the test."""
+    segment = create(f"/rotundatest-{new_instance()}-{secrets.token_hex(6)}", size)
+    try:
+        yield segment
+    finally:
+        segment.unlink()
+
+
+def seeded() -> random.Random:
+    """Return a source of randomness; its seed is printed with a failing test's output."""
+    seed = secrets.randbits(32)
+    print(f"seed {seed}")
+    return random.Random(seed)
+
+
+def spin_until(condition: Callable[[], bool]) -> None:
+    """Wait in a child, giving the processor away between looks; AssertionError after the deadline."""
+    end = time.monotonic() + DEADLINE_S
+    while not condition():
+        os.sched_yield()
+        assert time.monotonic() < end, "the other process did not come"
+
+
+def run_together(*bodies: Body) -> None:
+    """Run each body in a process of its own; AssertionError unless all of them end well."""
+    children = [FORK.Process(target=body) for body in bodies]
+    for child in children:
+        child.start()
+    try:
+        for child in children:
+            child.join(DEADLINE_S)
+        assert [child.exitcode for child in children] == [0] * len(bodies)
+    finally:
+        for child in children:
+            child.kill()
+            child.join()
+
+
+def run_with_deaths(bodies: list[Body], victims: list[int], deaths: int, chance: random.Random) -> int:
+    """Run bodies as `run_together` does, killing and replacing one of `victims` at `deaths` random moments.
+
+    Returns how many were killed in the midst of their work.
+    """
+    children = [FORK.Process(target=body) for body in bodies]
+    killed = 0
+    for child in children:
+        child.start()
+    try:
+        for _ in range(deaths):
+            victim = chance.choice(victims)
+            children[victim].join(chance.uniform(0.0, 0.02))
+            children[victim].kill()
+            children[victim].join()
+            assert children[victim].exitcode in (0, KILLED)
+            killed += children[victim].exitcode == KILLED
+            children[victim] = FORK.Process(target=bodies[victim])
+            children[victim].start()
+        for child in children:
+            child.join(DEADLINE_S)
+        assert [child.exitcode for child in children] == [0] * len(bodies)
+    finally:
+        for child in children:
+            child.kill()
+            child.join()
+    return killed

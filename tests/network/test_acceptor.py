@@ -1,0 +1,232 @@
+"""The acceptor with real sockets and real pairs; the other ends of the pairs are held by the test."""
+
+import errno
+import os
+import socket
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from broker.heritage import BoundListener
+from broker.network.acceptor import Acceptor
+from broker.network.acceptor_meters import AcceptorMeters
+from broker.network.handoff import QUEUE_SOCKETS, HandoffReceiver, HandoffSender, NewConnection
+from shm.metrics import MetricsReader, MetricsSegment, MetricsWriter
+from shm.process_slots import ACCEPTOR
+from tests.support.fakes import FakeClock
+
+SECOND_NS = 1_000_000_000
+
+
+class Listening(socket.socket):
+    """A real listening socket whose accept fails as often as the test wants."""
+
+    def __init__(self) -> None:
+        super().__init__(socket.AF_INET, socket.SOCK_STREAM)
+        self.failures: list[int] = []
+        self.bind(("127.0.0.1", 0))
+        self.listen(200)
+        self.setblocking(False)
+
+    def accept(self) -> tuple[socket.socket, tuple[str, int]]:
+        if self.failures:
+            number = self.failures.pop(0)
+            raise OSError(number, os.strerror(number))
+        return super().accept()
+
+
+class Bench:
+    """An acceptor with two listeners and two processors' ends."""
+
+    def __init__(self, generation: int = 1, pairs: list[tuple[socket.socket, socket.socket]] | None = None) -> None:
+        self.clock = FakeClock()
+        self.pairs = pairs or [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2)]
+        for end in (end for pair in self.pairs for end in pair):
+            end.setblocking(False)
+        self.sockets = [Listening(), Listening()]
+        listeners = tuple(
+            BoundListener(f"L{number}", "127.0.0.1", sock.getsockname()[1], sock, "127.0.0.1", 1)
+            for number, sock in enumerate(self.sockets)
+        )
+        pages = MetricsSegment(memoryview(bytearray(MetricsSegment.bytes_needed(2, 1))), 2, 1)
+        pages.initialise()
+        page = pages.page(ACCEPTOR, 0)
+        self.reader = MetricsReader(page)
+        meters = AcceptorMeters(MetricsWriter(page), 2, self.clock.monotonic_ns)
+        senders = tuple(HandoffSender(pair[0]) for pair in self.pairs)
+        self.acceptor = Acceptor(listeners, senders, -1, generation, meters, self.clock)
+        self.receivers = [HandoffReceiver(pair[1]) for pair in self.pairs]
+        self.wake, self._wake_writer = os.pipe()
+        self.clients: list[socket.socket] = []
+        self.taken: list[NewConnection] = []
+
+    def connect(self, listener: int = 0, count: int = 1) -> None:
+        for _ in range(count):
+            self.clients.append(socket.create_connection(self.sockets[listener].getsockname(), timeout=10))
+
+    def take(self, processor: int, limit: int = 100) -> list[NewConnection]:
+        new = self.receivers[processor].receive_some(limit)
+        self.taken += new
+        return new
+
+    def metric(self, name: str, listener: int | None = None) -> int:
+        return self.reader.read().values[name, "" if listener is None else str(listener)]
+
+    def close(self) -> None:
+        self.acceptor.close()
+        for sock in (*self.clients, *(new.socket for new in self.taken), *(e for pair in self.pairs for e in pair)):
+            sock.close()
+        os.close(self.wake)
+        os.close(self._wake_writer)
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    made = Bench()
+    made.acceptor.start(made.wake, take_stock=False)
+    yield made
+    made.close()
+
+
+def run_until(bench: Bench, condition: Callable[[], bool], steps: int = 200) -> None:
+    for _ in range(steps):
+        if condition():
+            return
+        bench.acceptor.step()
+    raise AssertionError(f"not after {steps} steps")
+
+
+def test_connections_go_round_robin_with_their_options(bench: Bench) -> None:
+    """`A06`, `A21`."""
+    bench.connect(count=4)
+    run_until(bench, lambda: bench.acceptor.quotas.total == 4)
+    first, second = bench.take(0), bench.take(1)
+    assert [len(first), len(second)] == [2, 2]
+    for new in (*first, *second):
+        assert new.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        assert new.socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert not os.get_blocking(new.socket.fileno())
+        assert new.listener == 0
+        assert new.peer_host == "127.0.0.1"
+    assert {new.peer_port for new in (*first, *second)} == {c.getsockname()[1] for c in bench.clients}
+    assert bench.metric("connections_accepted", 0) == 4
+
+
+def test_a_closed_connection_is_uncounted_once(bench: Bench) -> None:
+    """`A33`."""
+    bench.connect(listener=1)
+    run_until(bench, lambda: bench.acceptor.quotas.total == 1)
+    (new,) = bench.take(0)
+    assert bench.acceptor.quotas.by_listener == [0, 1]
+    for _ in range(2):
+        bench.receivers[0].report_closed(new.serial)
+        bench.receivers[0].flush()
+    run_until(bench, lambda: bench.acceptor.quotas.total == 0)
+    assert bench.metric("connections_closed", 1) == 1
+
+
+def test_full_queues_block_their_listener_and_no_connection_is_lost(bench: Bench) -> None:
+    """`A22`, `A23`, `A32`: twenty to each processor, then one is held and the rest stay in the backlog."""
+    wanted = 2 * QUEUE_SOCKETS + 5
+    bench.connect(count=wanted)
+    run_until(bench, lambda: bench.metric("connections_accepted", 0) == 2 * QUEUE_SOCKETS + 1)
+    assert bench.acceptor.quotas.total == 2 * QUEUE_SOCKETS
+    bench.clock.advance_ns(3 * SECOND_NS)
+    bench.take(1, limit=1)
+    run_until(bench, lambda: bench.metric("blocked_ns", 0) >= 3 * SECOND_NS)
+    while len(bench.taken) < wanted:
+        bench.take(0)
+        bench.take(1)
+        bench.acceptor.step()
+    assert len({new.serial for new in bench.taken}) == wanted
+    blocked_ns = bench.metric("blocked_ns", 0)
+    bench.clock.advance_ns(SECOND_NS)
+    bench.connect()
+    run_until(bench, lambda: bench.acceptor.quotas.total == wanted + 1)
+    assert bench.metric("blocked_ns", 0) == blocked_ns
+    assert bench.metric("blocked_ns", 1) == 0
+
+
+def test_a_full_processor_is_passed_over(bench: Bench) -> None:
+    """`A21`: each is tried once."""
+    bench.connect(count=2 * QUEUE_SOCKETS)
+    run_until(bench, lambda: bench.acceptor.quotas.total == 2 * QUEUE_SOCKETS)
+    bench.take(1)
+    bench.connect(count=5)
+    run_until(bench, lambda: bench.acceptor.quotas.total == 2 * QUEUE_SOCKETS + 5)
+    assert len(bench.take(1)) == 5
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM])
+def test_without_descriptors_the_listener_rests_and_comes_back(bench: Bench, number: int) -> None:
+    """`A24`: 100 ms doubling to 1 s; the other listener goes on."""
+    bench.sockets[0].failures += [number] * 6
+    bench.connect(listener=0)
+    waits_ms = []
+    for failures in range(1, 7):
+        run_until(bench, lambda failures=failures: bench.metric("accept_errors") == failures)
+        waited_ms = 0
+        while bench.metric("accept_errors") == failures and bench.acceptor.quotas.total == 0:
+            bench.clock.advance_ms(50)
+            waited_ms += 50
+            bench.connect(listener=1)  # wakes the loop, and is served meanwhile
+            before = bench.acceptor.quotas.by_listener[1]
+            run_until(bench, lambda before=before: bench.acceptor.quotas.by_listener[1] > before)
+            bench.take(0)
+            bench.take(1)
+            bench.acceptor.step()
+            if bench.acceptor.quotas.by_listener[0] or waited_ms > 1500:
+                break
+            if bench.metric("accept_errors") > failures:
+                break
+            bench.acceptor.quotas.total  # noqa: B018
+        waits_ms.append(waited_ms)
+        break
+    assert waits_ms == [100]
+
+
+def test_an_aborted_connection_is_counted_and_costs_nothing_else(bench: Bench) -> None:
+    """`A25`."""
+    bench.sockets[0].failures += [errno.ECONNABORTED]
+    bench.connect()
+    run_until(bench, lambda: bench.acceptor.quotas.total == 1)
+    assert bench.metric("accept_errors") == 1
+
+
+def test_a_replaced_processor_leaves_only_what_it_adopted(bench: Bench) -> None:
+    """`A33`: a dead processor's connections are subtracted as a set; those still queued live on."""
+    bench.connect(count=6)
+    run_until(bench, lambda: bench.acceptor.quotas.total == 6)
+    dead_had = bench.take(0, limit=2)
+    bench.receivers[0] = HandoffReceiver(bench.pairs[0][1])
+    bench.receivers[0].hello(2)
+    run_until(bench, lambda: bench.acceptor.quotas.total == 6)
+    bench.acceptor.step()
+    adopted = bench.take(0)
+    assert len(adopted) == 1
+    run_until(bench, lambda: bench.acceptor.quotas.total == 4)
+    assert bench.acceptor.quotas.serials(0) == {new.serial for new in adopted}
+    assert not {new.serial for new in dead_had} & bench.acceptor.quotas.serials(0)
+
+
+def test_a_replaced_acceptor_learns_what_is_open(bench: Bench) -> None:
+    """`A33`: the processors tell; serials of the two acceptors never meet."""
+    bench.connect(listener=1, count=5)
+    run_until(bench, lambda: bench.acceptor.quotas.total == 5)
+    bench.take(0)
+    closed = bench.take(1)[0]
+    bench.receivers[1].report_closed(closed.serial)
+    successor = Bench(generation=2, pairs=bench.pairs)
+    successor.receivers = bench.receivers
+    for number in range(2):
+        successor.acceptor._ask(successor.acceptor._links[number], set())
+    bench.take(0)
+    bench.take(1)
+    run_until(successor, lambda: successor.acceptor.quotas.total == 4)
+    assert successor.acceptor.quotas.by_listener == [0, 4]
+    successor.acceptor.start(successor.wake, take_stock=False)
+    successor.connect()
+    run_until(successor, lambda: successor.acceptor.quotas.total == 5)
+    serials = {new.serial for new in bench.taken}
+    assert not serials & {new.serial for number in range(2) for new in successor.take(number)}
+    successor.close()

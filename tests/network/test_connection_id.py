@@ -1,0 +1,27 @@
+"""Connection ids: packing, wrapping, text."""
+
+import pytest
+
+from broker.network import connection_id
+
+
+@pytest.mark.parametrize(
+    ("processor", "generation", "counter"),
+    [(0, 1, 0), (0, 0, 0), (3, 1, 7), (255, 65535, 4294967295)],
+)
+def test_parts_come_back(processor: int, generation: int, counter: int) -> None:
+    identity = connection_id.make(processor, generation, counter)
+    assert 0 <= identity < 2**63
+    assert connection_id.processor_of(identity) == processor
+    assert connection_id.generation_of(identity) == generation
+    assert connection_id.counter_of(identity) == counter
+    assert connection_id.text(identity) == f"{processor}-{generation}-{counter}"
+
+
+def test_a_replacement_processor_makes_other_ids() -> None:
+    """`B33`: a stale response finds no owner."""
+    assert connection_id.make(1, 1, 5) != connection_id.make(1, 2, 5)
+
+
+def test_parts_wrap_and_never_spill_over() -> None:
+    assert connection_id.make(1, 65536, 2**32 + 3) == connection_id.make(1, 0, 3)

@@ -1,0 +1,56 @@
+"""The acceptor's ledger of connections (`A33`)."""
+
+import random
+
+import pytest
+
+from broker.network.connection_quotas import ConnectionQuotas
+
+
+def test_counts_by_listener_address_and_processor() -> None:
+    quotas = ConnectionQuotas(listeners=2, processors=2)
+    assert quotas.inc(0, 1, 0, "10.0.0.1")
+    assert quotas.inc(1, 2, 1, "10.0.0.1")
+    assert quotas.inc(1, 3, 1, "::1")
+    assert quotas.by_listener == [1, 2]
+    assert quotas.by_address == {"10.0.0.1": 2, "::1": 1}
+    assert quotas.total == 3
+    assert quotas.serials(1) == {2, 3}
+    assert quotas.dec(1, 3) == 1
+    assert quotas.by_address == {"10.0.0.1": 2}
+
+
+def test_a_serial_counts_once_and_uncounts_once() -> None:
+    quotas = ConnectionQuotas(1, 1)
+    assert quotas.inc(0, 7, 0, "a")
+    assert not quotas.inc(0, 7, 0, "a")
+    assert quotas.dec(0, 7) == 0
+    assert quotas.dec(0, 7) == -1
+    assert quotas.dec(0, 99) == -1
+    assert quotas.total == 0
+
+
+def test_another_processors_report_changes_nothing() -> None:
+    quotas = ConnectionQuotas(1, 2)
+    quotas.inc(0, 7, 0, "a")
+    assert quotas.dec(1, 7) == -1
+    assert quotas.total == 1
+
+
+@pytest.mark.parametrize("seed", [random.randrange(2**32)])
+def test_random_reports_against_a_set(seed: int) -> None:
+    print("seed", seed)
+    chance = random.Random(seed)
+    quotas = ConnectionQuotas(3, 2)
+    model: dict[tuple[int, int], tuple[int, str]] = {}
+    for _ in range(2000):
+        key = chance.randrange(2), chance.randrange(40)
+        if chance.random() < 0.5:
+            entry = chance.randrange(3), f"host{chance.randrange(4)}"
+            assert quotas.inc(*key, *entry) == (key not in model)
+            model.setdefault(key, entry)
+        else:
+            assert quotas.dec(*key) == model.pop(key, (-1, ""))[0]
+        assert quotas.total == len(model)
+        assert quotas.by_listener == [sum(e[0] == i for e in model.values()) for i in range(3)]
+        assert set(quotas.by_address) == {entry[1] for entry in model.values()}

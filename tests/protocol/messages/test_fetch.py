@@ -1,0 +1,141 @@
+"""The Fetch codec against kio's, in every version, and against bytes that mean harm."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kio.index import load_request_schema, load_response_schema
+
+from broker.protocol.messages.fetch import (
+    FetchPart,
+    FetchPartResponse,
+    FetchResponse,
+    ForgottenPart,
+    encode_fetch_response,
+    parse_fetch,
+)
+from tests.protocol.kio_entities import (
+    entities,
+    few,
+    framed_with,
+    id_bytes,
+    in_ms,
+    kio_bytes,
+    module_of,
+    topics_are_distinct,
+)
+from tests.protocol.messages.hostile import check_hostile, placed
+
+VERSIONS = range(4, 19)
+_NOT_OURS = frozenset({"node_endpoints", "snapshot_id"})
+
+
+def _topic(topic: Any, version: int) -> tuple[str | None, bytes | None]:
+    if version >= 13:
+        return None, id_bytes(topic.topic_id)
+    return (topic.topic if hasattr(topic, "topic") else topic.name), None
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@few
+@given(data=st.data())
+def test_requests_are_read_as_kio_writes_them(version: int, data: st.DataObject) -> None:
+    entity = data.draw(entities(load_request_schema(1, version)))
+    buffer, offset, end = placed(kio_bytes(entity))
+    request = parse_fetch(buffer, version, offset, end)
+    replica = entity.replica_state.replica_id if version >= 15 else entity.replica_id
+    assert request.replica_id == replica
+    assert request.max_wait_ms == in_ms(entity.max_wait)
+    assert (request.min_bytes, request.max_bytes) == (entity.min_bytes, entity.max_bytes)
+    assert request.isolation_level == entity.isolation_level
+    assert request.session_id == getattr(entity, "session_id", 0)
+    assert request.session_epoch == getattr(entity, "session_epoch", -1)
+    assert request.rack_id == getattr(entity, "rack_id", "")
+    assert request.parts == [
+        FetchPart(
+            *_topic(topic, version),
+            part.partition,
+            getattr(part, "current_leader_epoch", -1),
+            part.fetch_offset,
+            getattr(part, "last_fetched_epoch", -1),
+            getattr(part, "log_start_offset", -1),
+            part.partition_max_bytes,
+        )
+        for topic in entity.topics
+        for part in topic.partitions
+    ]
+    assert request.forgotten == [
+        ForgottenPart(*_topic(topic, version), partition)
+        for topic in getattr(entity, "forgotten_topics_data", ())
+        for partition in topic.partitions
+    ]
+
+
+def _ours(part: Any, topic: tuple[str | None, bytes | None]) -> FetchPartResponse:
+    diverging = getattr(part, "diverging_epoch", None)
+    leader = getattr(part, "current_leader", None)
+    aborted = part.aborted_transactions
+    return FetchPartResponse(
+        *topic,
+        part.partition_index,
+        int(part.error_code),
+        part.high_watermark,
+        part.last_stable_offset,
+        getattr(part, "log_start_offset", -1),
+        len(part.records),
+        None if aborted is None else tuple((one.producer_id, one.first_offset) for one in aborted),
+        getattr(part, "preferred_read_replica", -1),
+        None if diverging in (None, type(diverging)()) else (diverging.epoch, diverging.end_offset),
+        None if leader in (None, type(leader)()) else (leader.leader_id, leader.leader_epoch),
+    )
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@few
+@given(data=st.data())
+def test_responses_are_written_as_kio_writes_them(version: int, data: st.DataObject) -> None:
+    strategy = entities(load_response_schema(1, version), left_out=_NOT_OURS, not_null=frozenset({"records"}))
+    entity = data.draw(strategy.filter(lambda e: topics_are_distinct(e.responses, "partitions")))
+    records = [part.records for topic in entity.responses for part in topic.partitions]
+    parts = [_ours(part, _topic(topic, version)) for topic in entity.responses for part in topic.partitions]
+    response = FetchResponse(
+        in_ms(entity.throttle_time),
+        int(getattr(entity, "error_code", 0)),
+        getattr(entity, "session_id", 0),
+        parts,
+    )
+    chunks = encode_fetch_response(version, -7, response)
+    assert len(chunks) == len(parts) + 1
+    wire = chunks[0] + b"".join(data + chunk for data, chunk in zip(records, chunks[1:], strict=True))
+    assert wire == framed_with(b"\x00" if version >= 12 else b"", -7, kio_bytes(entity))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_hostile_requests_are_invalid_and_nothing_worse(version: int) -> None:
+    """C07."""
+    module = module_of(load_request_schema(1, version))
+    topic = {"topic_id": None} if version >= 13 else {"topic": "orders"}
+    partition = module.FetchPartition(
+        partition=0,
+        fetch_offset=5,
+        partition_max_bytes=1 << 20,
+        **({"log_start_offset": -1} if version >= 5 else {}),
+    )
+    topics = (module.FetchTopic(**topic, partitions=(partition, partition)),) * 2
+    more: dict[str, Any] = {}
+    if version >= 7:
+        more |= {"session_id": 0, "session_epoch": -1}
+        more["forgotten_topics_data"] = (module.ForgottenTopic(**topic, partitions=(1, 2)),)
+    if version < 15:
+        more["replica_id"] = -1
+    entity = module.FetchRequest(
+        max_wait=timedelta(seconds=1), min_bytes=1, max_bytes=2, isolation_level=0, topics=topics, **more
+    )
+    check_hostile(lambda buffer, offset, end: parse_fetch(buffer, version, offset, end), kio_bytes(entity))
+
+
+def test_an_answer_without_parts_is_one_chunk() -> None:
+    (wire,) = encode_fetch_response(12, 1, FetchResponse(0, 0, 0, []))
+    assert wire == bytes.fromhex("00000011 00000001 00 00000000 0000 00000000 01 00")

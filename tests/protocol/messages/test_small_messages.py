@@ -1,0 +1,236 @@
+"""ListOffsets, Metadata, InitProducerId and ApiVersions against kio's codecs, in every version."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kio.index import load_request_schema, load_response_schema
+
+from broker.protocol.messages import api_versions, init_producer_id, list_offsets, metadata
+from tests.protocol.kio_entities import (
+    entities,
+    few,
+    framed_with,
+    id_bytes,
+    in_ms,
+    kio_bytes,
+    topics_are_distinct,
+)
+from tests.protocol.messages.hostile import check_hostile, placed
+
+
+@pytest.mark.parametrize("version", range(1, 12))
+@few
+@given(data=st.data())
+def test_list_offsets_both_ways(version: int, data: st.DataObject) -> None:
+    entity = data.draw(entities(load_request_schema(2, version)))
+    buffer, offset, end = placed(kio_bytes(entity))
+    assert list_offsets.parse_list_offsets(buffer, version, offset, end) == list_offsets.ListOffsetsRequest(
+        entity.replica_id,
+        getattr(entity, "isolation_level", 0),
+        [
+            list_offsets.ListOffsetsPart(
+                topic.name, part.partition_index, getattr(part, "current_leader_epoch", -1), part.timestamp
+            )
+            for topic in entity.topics
+            for part in topic.partitions
+        ],
+        in_ms(entity.timeout) if version >= 10 else 0,
+    )
+    strategy = entities(load_response_schema(2, version))
+    answer = data.draw(strategy.filter(lambda e: topics_are_distinct(e.topics, "partitions")))
+    parts = [
+        list_offsets.ListOffsetsPartResponse(
+            topic.name,
+            part.partition_index,
+            int(part.error_code),
+            part.timestamp,
+            part.offset,
+            getattr(part, "leader_epoch", -1),
+        )
+        for topic in answer.topics
+        for part in topic.partitions
+    ]
+    throttle_ms = in_ms(answer.throttle_time) if version >= 2 else 0
+    wire = list_offsets.encode_list_offsets_response(version, 3, list_offsets.ListOffsetsResponse(throttle_ms, parts))
+    assert wire == framed_with(b"\x00" if version >= 6 else b"", 3, kio_bytes(answer))
+
+
+@pytest.mark.parametrize("version", range(14))
+@few
+@given(data=st.data())
+def test_metadata_requests_are_read_as_kio_writes_them(version: int, data: st.DataObject) -> None:
+    entity = data.draw(entities(load_request_schema(3, version)))
+    buffer, offset, end = placed(kio_bytes(entity))
+    topics = None
+    if entity.topics is not None and (entity.topics or version > 0):
+        topics = [
+            metadata.MetadataRequestTopic(id_bytes(getattr(topic, "topic_id", None)), topic.name)
+            for topic in entity.topics
+        ]
+    assert metadata.parse_metadata(buffer, version, offset, end) == metadata.MetadataRequest(
+        topics,
+        getattr(entity, "allow_auto_topic_creation", True),
+        getattr(entity, "include_cluster_authorized_operations", False),
+        getattr(entity, "include_topic_authorized_operations", False),
+    )
+
+
+def _partition(part: Any) -> metadata.MetadataPartition:
+    return metadata.MetadataPartition(
+        int(part.error_code),
+        part.partition_index,
+        part.leader_id,
+        getattr(part, "leader_epoch", -1),
+        part.replica_nodes,
+        part.isr_nodes,
+        getattr(part, "offline_replicas", ()),
+    )
+
+
+def _topic(topic: Any) -> metadata.MetadataTopic:
+    return metadata.MetadataTopic(
+        int(topic.error_code),
+        topic.name,
+        id_bytes(getattr(topic, "topic_id", None)),
+        getattr(topic, "is_internal", False),
+        [_partition(part) for part in topic.partitions],
+        getattr(topic, "topic_authorized_operations", 0),
+    )
+
+
+@pytest.mark.parametrize("version", range(14))
+@few
+@given(data=st.data())
+def test_metadata_responses_are_written_as_kio_writes_them(version: int, data: st.DataObject) -> None:
+    entity = data.draw(entities(load_response_schema(3, version)))
+    response = metadata.MetadataResponse(
+        in_ms(entity.throttle_time) if version >= 3 else 0,
+        [
+            metadata.MetadataBroker(one.node_id, one.host, one.port, getattr(one, "rack", None))
+            for one in entity.brokers
+        ],
+        getattr(entity, "cluster_id", None),
+        getattr(entity, "controller_id", -1),
+        [_topic(topic) for topic in entity.topics],
+        getattr(entity, "cluster_authorized_operations", 0),
+        int(getattr(entity, "error_code", 0)),
+    )
+    wire = metadata.encode_metadata_response(version, 9, response)
+    assert wire == framed_with(b"\x00" if version >= 9 else b"", 9, kio_bytes(entity))
+
+
+def test_metadata_name_that_is_null_is_empty_where_it_may_not_be_null() -> None:
+    topic = metadata.MetadataTopic(100, None, bytes(15) + b"\x01")
+    response = metadata.MetadataResponse(0, [], None, 1, [topic])
+    for version, encoded in ((10, b"\x01"), (12, b"\x00")):
+        wire = metadata.encode_metadata_response(version, 9, response)
+        assert b"\x00\x64" + encoded + topic.topic_id in wire
+
+
+@pytest.mark.parametrize("version", range(6))
+@few
+@given(data=st.data())
+def test_init_producer_id_both_ways(version: int, data: st.DataObject) -> None:
+    entity = data.draw(entities(load_request_schema(22, version)))
+    buffer, offset, end = placed(kio_bytes(entity))
+    seen = init_producer_id.parse_init_producer_id(buffer, version, offset, end)
+    assert seen == init_producer_id.InitProducerIdRequest(
+        entity.transactional_id,
+        in_ms(entity.transaction_timeout),
+        getattr(entity, "producer_id", -1),
+        getattr(entity, "producer_epoch", -1),
+    )
+    answer = data.draw(entities(load_response_schema(22, version)))
+    response = init_producer_id.InitProducerIdResponse(
+        in_ms(answer.throttle_time), int(answer.error_code), answer.producer_id, answer.producer_epoch
+    )
+    wire = init_producer_id.encode_init_producer_id_response(version, 5, response)
+    assert wire == framed_with(b"\x00" if version >= 2 else b"", 5, kio_bytes(answer))
+
+
+@pytest.mark.parametrize("version", range(5))
+@few
+@given(data=st.data())
+def test_api_versions_both_ways(version: int, data: st.DataObject) -> None:
+    """C06: the header of the answer has no tagged fields in any version."""
+    entity = data.draw(entities(load_request_schema(18, version)))
+    buffer, offset, end = placed(kio_bytes(entity))
+    assert api_versions.parse_api_versions(buffer, version, offset, end) == api_versions.ApiVersionsRequest(
+        getattr(entity, "client_software_name", "unknown"),
+        getattr(entity, "client_software_version", "unknown"),
+    )
+    answer = data.draw(entities(load_response_schema(18, version)).filter(_has_plain_features))
+    response = api_versions.ApiVersionsResponse(
+        int(answer.error_code),
+        [(one.api_key, one.min_version, one.max_version) for one in answer.api_keys],
+        in_ms(answer.throttle_time) if version >= 1 else 0,
+        [(one.name, one.min_version, one.max_version) for one in getattr(answer, "supported_features", ())],
+        getattr(answer, "finalized_features_epoch", -1),
+        [(one.name, one.max_version_level, one.min_version_level) for one in getattr(answer, "finalized_features", ())],
+        getattr(answer, "zk_migration_ready", False),
+    )
+    wire = api_versions.encode_api_versions_response(version, 5, response)
+    assert wire == framed_with(b"", 5, kio_bytes(answer))
+
+
+def _has_plain_features(answer: Any) -> bool:
+    return all(one.min_version > 0 for one in getattr(answer, "supported_features", ())) and all(
+        one.max_version_level > 0 for one in getattr(answer, "finalized_features", ())
+    )
+
+
+def test_c10_older_clients_see_no_feature_minimum_of_zero_and_nobody_a_level_of_zero() -> None:
+    response = api_versions.ApiVersionsResponse(0, [], 0, [("f", 0, 3)], 1, [("off", 0, 0), ("on", 2, 1)], False)
+    old = api_versions.encode_api_versions_response(3, 1, response)
+    new = api_versions.encode_api_versions_response(4, 1, response)
+    assert b"\x02f\x00\x01\x00\x03" in old
+    assert b"\x02f\x00\x00\x00\x03" in new
+    assert b"on" in new
+    assert b"off" not in new
+
+
+def test_c08_unsupported_version_is_answered_in_version_0() -> None:
+    wire = api_versions.unsupported_version_response(258, 0, 4)
+    assert wire == bytes.fromhex("00000010 00000102 0023 00000001 0012 0000 0004")
+
+
+@pytest.mark.parametrize("text", ["a", "apache-kafka-java", "librdkafka", "2.14.2", "A.b-9"])
+def test_c09_good_software_names(text: str) -> None:
+    assert api_versions.is_valid_software(text)
+
+
+@pytest.mark.parametrize("text", ["", "-a", "a-", ".a", "a.", "a b", "a_b", "ä", "a\n"])
+def test_c09_bad_software_names(text: str) -> None:
+    assert not api_versions.is_valid_software(text)
+
+
+_HOSTILE = {
+    "list offsets": (list_offsets.parse_list_offsets, 2, range(1, 12)),
+    "metadata": (metadata.parse_metadata, 3, range(14)),
+    "init producer id": (init_producer_id.parse_init_producer_id, 22, range(6)),
+    "api versions": (api_versions.parse_api_versions, 18, range(3, 5)),
+}
+
+
+@pytest.mark.parametrize("name", list(_HOSTILE))
+def test_hostile_requests_are_invalid_and_nothing_worse(name: str) -> None:
+    """C07."""
+    parse, api_key, versions = _HOSTILE[name]
+    for version in versions:
+        body = kio_bytes(_example(api_key, version))
+        check_hostile(lambda buffer, offset, end, v=version: parse(buffer, v, offset, end), body)
+
+
+def _example(api_key: int, version: int) -> Any:
+    """Return a request with something in each of its arrays."""
+    found: list[Any] = []
+
+    @few
+    @given(entity=entities(load_request_schema(api_key, version)))
+    def collect(entity: Any) -> None:
+        found.append(entity)
+
+    collect()
+    return max(found, key=lambda entity: len(kio_bytes(entity)))

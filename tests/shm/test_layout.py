@@ -1,0 +1,74 @@
+"""The map: no overlaps, natural alignment, struct and dtype that agree, a page that says it all."""
+
+import struct
+
+import pytest
+
+from shm.layout import RECORDS, Field, Record, describe_markdown
+
+ALL = pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.name)
+
+
+@ALL
+def test_fields_do_not_overlap_and_lie_inside(record: Record) -> None:
+    end = 0
+    for field in record.fields:
+        assert record.offset(field.name) >= end
+        end = record.offset(field.name) + struct.calcsize("@" + field.kind)
+    assert end <= record.size
+    assert record.size % 8 == 0
+
+
+@ALL
+def test_numbers_are_naturally_aligned_and_have_a_writer(record: Record) -> None:
+    for field in record.fields:
+        assert field.writer
+        if not field.kind.endswith("s"):
+            assert record.offset(field.name) % struct.calcsize("@" + field.kind) == 0
+
+
+@ALL
+def test_struct_and_dtype_agree(record: Record) -> None:
+    values = [b"x" if field.kind.endswith("s") else number + 1 for number, field in enumerate(record.fields)]
+    packed = record.struct.pack(*values)
+    assert len(packed) == record.size == record.dtype.itemsize
+    import numpy as np  # noqa: PLC0415  as in the package: not at import
+
+    row = np.frombuffer(packed, dtype=record.dtype)[0]
+    assert [row[field.name] for field in record.fields] == values
+    assert [record.dtype.fields[field.name][1] for field in record.fields] == [
+        record.offset(field.name) for field in record.fields
+    ]
+
+
+@ALL
+def test_the_page_lists_every_field(record: Record) -> None:
+    page = describe_markdown()
+    assert f"## {record.name} ({record.size} bytes)" in page
+    for field in record.fields:
+        assert f"| {record.offset(field.name)} | {field.name} |" in page
+
+
+def test_sizes_that_other_parts_count_on() -> None:
+    sizes = {record.name: record.size for record in RECORDS}
+    assert sizes["REQUEST_ENVELOPE"] == sizes["RESPONSE_ENVELOPE"] == 64
+    assert sizes["FILE_RANGE"] == 40
+    assert sizes["PEER_ENVELOPE"] == 80
+    assert sizes["PARTITION_ROW"] == 128
+
+
+def test_head_and_tail_of_a_ring_are_on_different_cache_lines() -> None:
+    ring = next(record for record in RECORDS if record.name == "RING_HEADER")
+    lines = {ring.offset(name) // 64 for name in ("capacity", "tail", "head")}
+    assert len(lines) == 3
+
+
+def test_a_record_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(ValueError, match="SMALL: fields end at 16, size is 8"):
+        Record("SMALL", "", 8, (Field("a", "i", "", "w", ""), Field("b", "q", "", "w", "")))
+
+
+def test_a_field_that_is_no_word_has_no_word_index() -> None:
+    record = Record("MIXED", "", 8, (Field("a", "i", "", "w", ""), Field("b", "i", "", "w", "")))
+    with pytest.raises(ValueError, match=r"MIXED\.b"):
+        record.word("b")

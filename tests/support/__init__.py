@@ -1,0 +1,1 @@
+"""What tests share: feeds, fakes, builders, and processes to talk to."""

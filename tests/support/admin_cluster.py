@@ -1,0 +1,151 @@
+"""A controller, handlers' metadata caches and a partition table in one process, for tests of the admin APIs.
+
+Everything is real but the processes, the logs and the rings: requests and responses pass through the codecs, the
+metadata file is on disk, and `settle` does what the owners of partitions do when they are told of a change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from broker.config import BrokerConfig, load
+from broker.controller import Controller
+from broker.metadata_store import metadata_path
+from broker.protocol import kio_adapter
+from broker.server.metadata_cache import Changes, MetadataCache, PartitionInfo, TopicInfo
+from broker.server.request_context import Parked, PendingAnswer, RequestContext
+from broker.topic_rules import NewTopic
+from shm.partitions import STATE_CLOSED, STATE_OPEN, PartitionTable
+from tests.support.fakes import FakeClock
+
+HANDLERS = 3
+CLUSTER_ID = "rotunda-test-cluster-id"
+LISTENER = SimpleNamespace(name="PLAINTEXT", advertised_host="broker.test", advertised_port=19092)
+
+
+class AdminCluster:
+    """The metadata side of one broker."""
+
+    def __init__(self, data_dir: Path, rows: int = 64, settings: Mapping[str, str] | None = None) -> None:
+        self.config: BrokerConfig = load(None, {"log.dirs": str(data_dir), **(settings or {})}, {})
+        self.path = metadata_path(data_dir)
+        self.clock = FakeClock()
+        memory = memoryview(bytearray(PartitionTable.bytes_needed(rows, HANDLERS + 1)))
+        self.table = PartitionTable(memory, 0, rows, HANDLERS + 1)
+        self.metadata = self.new_cache()
+        self.controller = Controller.open(self.metadata, self.table, self.config, self.clock)
+        self.handlers = [self.new_cache() for _ in range(HANDLERS)]
+        self.announced: list[int] = []
+        self.asked_to_create: list[list[str]] = []
+        self.asked_owners: list[tuple[int, str, int]] = []
+        self.owner_answers: dict[int, PendingAnswer] = {}
+        self.readers: dict[tuple[str, int], Any] = {}
+        self.apis: Sequence[tuple[int, int, int]] = ()
+
+    def new_cache(self) -> MetadataCache:
+        return MetadataCache(self.path, HANDLERS, self.config)
+
+    def restart_controller(self) -> None:
+        """Put a new controller in the place of the present one; the partition table stays."""
+        self.controller.close()
+        self.metadata = self.new_cache()
+        self.controller = Controller.open(self.metadata, self.table, self.config, self.clock)
+
+    def close(self) -> None:
+        self.controller.close()
+        for cache in (self.metadata, *self.handlers):
+            cache.close()
+
+    def settle(self) -> list[Changes]:
+        """Let every handler take over what has changed, and open and close its partitions."""
+        return [self.settle_handler(index) for index in range(HANDLERS)]
+
+    def settle_handler(self, index: int) -> Changes:
+        changes = self.handlers[index].refresh()
+        for _, partition in changes.deleted:
+            if partition.owner == index:
+                self.table.reset(partition.row)
+                self.table.set_state(partition.row, STATE_CLOSED)
+        for _, partition in changes.created:
+            if partition.owner == index and self.table.state(partition.row) != STATE_OPEN:
+                self.publish(partition.row, end=0)
+        return changes
+
+    def publish(self, row: int, end: int, *, start: int = 0, stable: int | None = None, log_bytes: int = 0) -> None:
+        """Do what an owner does that opens a partition or appends to it."""
+        self.table.row_writer(row).publish(end, 0, log_bytes, start, end if stable is None else stable, log_bytes)
+        self.table.set_state(row, STATE_OPEN)
+
+    def create(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> TopicInfo:
+        """Create a topic and let its owners open it."""
+        [outcome] = self.controller.create_topics([NewTopic(name, partitions, configs=dict(configs or {}))])
+        assert outcome.error_code == 0, outcome
+        self.settle()
+        topic = self.metadata.topic(name)
+        assert topic is not None
+        return topic
+
+    def delete(self, name: str) -> None:
+        topic = self.metadata.topic(name)
+        assert topic is not None
+        self.controller.delete_topics([topic])
+
+    def partition(self, name: str, index: int = 0) -> PartitionInfo:
+        partition = self.metadata.partition(name, index)
+        assert partition is not None
+        return partition
+
+    def context(self, api_key: int, api_version: int, *, cache: MetadataCache | None = None) -> RequestContext:
+        """Return the context of a request; as on a handler if its cache is given, else as on the controller."""
+        broker: Any = SimpleNamespace(
+            config=self.config,
+            metadata=cache or self.metadata,
+            partitions=self.table,
+            clock=self.clock,
+            heritage=SimpleNamespace(cluster_id=CLUSTER_ID),
+            controller=self.controller if cache is None else None,
+            apis=self.apis,
+            reader=lambda _row, topic, partition: self.readers[topic, partition],
+            create_topics_later=lambda names: self.asked_to_create.append(list(names)),
+            ask_owner=self._ask_owner,
+            announce_metadata=lambda: self.announced.append(self.controller.version),
+        )
+        listener: Any = LISTENER
+        return RequestContext(
+            api_key=api_key,
+            api_version=api_version,
+            correlation_id=7,
+            client_id="test",
+            connection_id=1,
+            sequence=0,
+            listener=listener,
+            received_ns=0,
+            broker=broker,
+        )
+
+    def call(
+        self,
+        function: Callable[[RequestContext, Any], Any],
+        api_key: int,
+        version: int,
+        fields: Mapping[str, Any],
+    ) -> Any:
+        """Send a request through the codec, the function, and the codec again; return the decoded response."""
+        answer = function(self.context(api_key, version), self.request(api_key, version, fields))
+        assert not isinstance(answer, Parked)
+        return self.sent(api_key, version, answer)
+
+    def request(self, api_key: int, version: int, fields: Mapping[str, Any]) -> Any:
+        return kio_adapter.build_request(api_key, version, fields)
+
+    def sent(self, api_key: int, version: int, answer: Mapping[str, Any]) -> Any:
+        """Return what a client decodes from an answer."""
+        wire = kio_adapter.encode_response(api_key, version, 7, answer)
+        return kio_adapter.decode_response(api_key, version, wire, 4, len(wire))
+
+    def _ask_owner(self, row: int, *, kind: str, argument: int) -> PendingAnswer:
+        self.asked_owners.append((row, kind, argument))
+        return self.owner_answers.setdefault(row, PendingAnswer())

@@ -1,0 +1,183 @@
+"""A whole broker for a test: real processes, a port of their own, nothing left behind afterwards.
+
+Only the command line is used, as a user would use it. What the broker printed is shown when something fails.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.support.deadline import wait_until
+
+REPOSITORY = Path(__file__).parents[2]
+SHARED_MEMORY = "/dev/shm/"  # noqa: S108 - looked at, never written to
+LOG_TAIL_BYTES = 20_000
+
+
+class BrokerProcess:
+    """One instance in `directory`: `run` is its run directory, `data` its data directory unless ephemeral."""
+
+    def __init__(self, directory: Path, settings: Mapping[str, object] | None = None, ephemeral: bool = True):
+        self.run_dir = directory / "run"
+        self.data_dir = directory / "data"
+        self.ephemeral = ephemeral
+        self.settings = {"listeners": "PLAINTEXT://127.0.0.1:0", **(settings or {})}
+        self.port = 0
+        self._log = directory / "broker.log"
+        self._ready = directory / "ready.txt"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._seen: set[psutil.Process] = set()
+        self._shared: set[str] = set()
+
+    @property
+    def bootstrap(self) -> str:
+        """The address that clients are given."""
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> "BrokerProcess":
+        """Start and return once the ready line stands on standard output."""
+        for directory in (self.run_dir, self.data_dir):
+            directory.mkdir(parents=True, exist_ok=True)
+        where = ["--ephemeral"] if self.ephemeral else ["--data-dir", str(self.data_dir)]
+        command = [sys.executable, "-m", "broker", "start", "--run-dir", str(self.run_dir), *where]
+        for key, value in self.settings.items():
+            command += ["--set", f"{key}={value}"]
+        with self._log.open("ab") as log, self._ready.open("wb") as ready:
+            self._process = subprocess.Popen(
+                command, cwd=REPOSITORY, stdin=subprocess.DEVNULL, stdout=ready, stderr=log
+            )
+        try:
+            wait_until(self._is_ready, "the ready line", deadline_s=30)
+            self.port = int(self.status()["bootstrap"].split(",")[0].rsplit(":", 1)[1])
+            self._remember()
+        except AssertionError as failure:
+            self._process.kill()
+            self._process.wait()
+            raise AssertionError(f"{failure}\n{self.log_text()}") from None
+        return self
+
+    def _is_ready(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, f"ended with exit status {self._process.returncode}"
+        return b"\n" in self._ready.read_bytes()
+
+    def status(self) -> dict[str, Any]:
+        """Return what `rotunda status --json` prints."""
+        done = self.command("status", "--json")
+        assert done.returncode == 0, done.stderr + self.log_text()
+        return json.loads(done.stdout)
+
+    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run one subcommand against this instance."""
+        line = [sys.executable, "-m", "broker", *arguments, "--run-dir", str(self.run_dir)]
+        return subprocess.run(line, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False)
+
+    def pid(self) -> int:
+        """Return the supervisor's process id."""
+        assert self._process is not None
+        return self._process.pid
+
+    def processes(self, role: str | None = None) -> list[dict[str, Any]]:
+        """Return the rows of `status` (role, index, pid, state, restarts) of one role, or all."""
+        return [row for row in self.status()["processes"] if role in (None, row["role"])]
+
+    def child_pids(self) -> set[int]:
+        """Return the process ids of all living children, without asking the broker."""
+        self._remember()
+        return {child.pid for child in psutil.Process(self.pid()).children(recursive=True)}
+
+    def memory_bytes(self) -> int:
+        """Return the proportional set size of the whole instance."""
+        total_kb = 0
+        for pid in {self.pid(), *self.child_pids()}:
+            for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+                total_kb += int(line.split()[1]) if line.startswith("Pss:") else 0
+        return total_kb * 1024
+
+    def log_text(self) -> str:
+        """Return the end of everything that the broker logged, with what it printed."""
+        texts = [path.read_bytes() for path in (self._ready, self._log) if path.exists()]
+        texts += [path.read_bytes() for path in sorted(self.run_dir.glob("*.log"))]
+        return b"\n".join(texts)[-LOG_TAIL_BYTES:].decode(errors="replace")
+
+    def log_bytes(self) -> int:
+        """Return how much has been logged so far: a position for `log_since`."""
+        return self._log.stat().st_size
+
+    def log_since(self, position: int) -> list[str]:
+        """Return the lines logged after `position`."""
+        with self._log.open("rb") as log:
+            log.seek(position)
+            return log.read().decode(errors="replace").splitlines()
+
+    def stop(self) -> None:
+        """Stop through the command line and assert that nothing is left."""
+        assert self._process is not None
+        if self._process.poll() is None:
+            self._remember()
+        stopped = self.command("stop")
+        try:
+            assert stopped.returncode == 0, stopped.stderr
+            assert self._process.wait(30) == 0, "the supervisor's exit status"
+            self.assert_nothing_left()
+        except (AssertionError, subprocess.TimeoutExpired) as failure:
+            self.kill_everything()
+            raise AssertionError(f"{failure}\n{self.log_text()}") from None
+
+    def assert_nothing_left(self) -> None:
+        """Assert that no process and no piece of shared memory of this instance exists any more."""
+        self.assert_no_process_left()
+        left = self.shared_memory()
+        assert not left, f"left in shared memory: {sorted(left)}"
+
+    def assert_no_process_left(self) -> None:
+        """Assert that every process of this instance ends by itself."""
+        assert self._process is not None
+        self._process.wait(10)
+        wait_until(lambda: not self._alive(), f"all processes gone: {self._alive()}", deadline_s=10)
+
+    def shared_memory(self) -> set[str]:
+        """Return the pieces of shared memory that this instance has ever had and that still exist."""
+        return {name for name in self._shared if Path(name).exists()}
+
+    def kill_everything(self) -> None:
+        """SIGKILL every process of the instance at once, as a crash of the machine would."""
+        assert self._process is not None
+        if self._process.poll() is None:
+            self._remember()
+        for process in self._alive():
+            try:
+                os.kill(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        self.assert_no_process_left()
+
+    def _alive(self) -> list[psutil.Process]:
+        return [process for process in self._seen if is_alive(process)]
+
+    def _remember(self) -> None:
+        """Note every process, and all shared memory of this project that it has mapped."""
+        try:
+            supervisor = psutil.Process(self.pid())
+            self._seen |= {supervisor, *supervisor.children(recursive=True)}
+            for line in Path(f"/proc/{self.pid()}/maps").read_text().splitlines():
+                path = line.split(maxsplit=5)[-1]
+                if path.startswith(SHARED_MEMORY) and "rotunda-" in path:
+                    self._shared.add(path)
+        except (psutil.NoSuchProcess, OSError):
+            return
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Return whether it runs; a zombie does not."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

@@ -1,0 +1,99 @@
+"""A broker whose processors, handlers and controller do nothing but live, for tests of what surrounds them.
+
+    python -m tests.support.fake_roles RUN_DIR DATA_DIR [KEY=VALUE ...]
+
+The real supervisor and the real acceptor run. A processor takes connections and answers what it reads with its
+own number and generation. What a role is to do wrong stands in the environment: FAULT=boot:handler, or crash,
+deaf or code.
+"""
+
+import os
+import select
+import signal
+import sys
+from pathlib import Path
+
+from broker.config import load
+from broker.errors import BootFailed
+from broker.heritage import Heritage
+from broker.network import acceptor
+from broker.network.handoff import HandoffReceiver
+from broker.process import Role, StopFlag
+from broker.serve import serve
+
+
+def main(arguments: list[str]) -> int:
+    sets = dict(text.split("=", 1) for text in arguments[2:])
+    config = load(
+        None,
+        {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": arguments[1], "max.partitions": "64", **sets},
+        {},
+    )
+    functions = {
+        Role.ACCEPTOR: acceptor.run,
+        Role.PROCESSOR: processor,
+        Role.HANDLER: target,
+        Role.CONTROLLER: target,
+    }
+    try:
+        serve(config, Path(arguments[0]), "text", lambda record: print(record.bootstrap, flush=True), functions)
+    except BootFailed as failure:
+        print(failure, file=sys.stderr)
+        return failure.exit_code
+    return 0
+
+
+def processor(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None:
+    misbehave("processor", stop)
+    receiver = HandoffReceiver(heritage.handoff[index][1])
+    receiver.hello(generation)
+    bell = heritage.processor_bells[index]
+    clients = {}
+    poll = select.poll()
+    for fd in (receiver.fileno(), bell.fileno(), stop.fileno()):
+        poll.register(fd, select.POLLIN)
+    heritage.mark_ready(Role.PROCESSOR, index, generation)
+    while not stop.is_set():
+        for fd, _ in poll.poll():
+            if fd == bell.fileno():
+                bell.drain()
+            elif fd == receiver.fileno():
+                for new in receiver.receive_some():
+                    clients[new.socket.fileno()] = new
+                    poll.register(new.socket, select.POLLIN)
+            elif fd in clients:
+                new = clients[fd]
+                if new.socket.recv(64):
+                    new.socket.sendall(f"{index}.{generation}\n".encode())
+                else:
+                    poll.unregister(fd)
+                    new.socket.close()
+                    receiver.report_closed(clients.pop(fd).serial)
+        receiver.flush()
+
+
+def target(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None:
+    role, number = (Role.CONTROLLER, 0) if index == heritage.handlers else (Role.HANDLER, index)
+    misbehave(role.label, stop)
+    heritage.mark_ready(role, number, generation)
+    while not stop.is_set():
+        heritage.target_bells[index].wait(None)
+
+
+def misbehave(role: str, stop: StopFlag) -> None:
+    fault, _, who = os.environ.get("FAULT", "").partition(":")
+    if who != role:
+        return
+    if fault == "boot":
+        raise BootFailed("the disk is made of cheese")
+    if fault == "code":
+        raise BootFailed("data from tomorrow", 5)
+    if fault == "crash":
+        raise ZeroDivisionError("no reason at all")
+    if fault == "deaf":
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+        stop.obey_sigterm()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,26 @@
+"""Stand-ins for what a test must be able to command."""
+
+
+class FakeClock:
+    """A clock that stands still until it is told to go on."""
+
+    def __init__(self, monotonic_ns: int = 0, wall_ms: int = 1_700_000_000_000) -> None:
+        self._monotonic_ns = monotonic_ns
+        self._wall_ns = wall_ms * 1_000_000
+
+    def monotonic_ns(self) -> int:
+        """Return nanoseconds, as far as they were advanced."""
+        return self._monotonic_ns
+
+    def wall_ms(self) -> int:
+        """Return milliseconds since the epoch, as far as they were advanced."""
+        return self._wall_ns // 1_000_000
+
+    def advance_ns(self, nanoseconds: int) -> None:
+        """Let time pass on both readings."""
+        self._monotonic_ns += nanoseconds
+        self._wall_ns += nanoseconds
+
+    def advance_ms(self, milliseconds: int) -> None:
+        """Let time pass on both readings."""
+        self.advance_ns(milliseconds * 1_000_000)

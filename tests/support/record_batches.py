@@ -1,0 +1,84 @@
+"""Record batches as a producer would make them, written apart from the code that reads them."""
+
+import struct
+from collections.abc import Sequence
+
+import cramjam
+from crc32c import crc32c
+
+TIMESTAMP_MS = 1_700_000_000_000
+
+
+def record_batch(  # noqa: PLR0913 - one keyword per header field that a test may want to choose
+    values: Sequence[bytes | None],
+    *,
+    keys: Sequence[bytes | None] | None = None,
+    base_offset: int = 0,
+    timestamp_ms: int = TIMESTAMP_MS,
+    timestamp_step_ms: int = 0,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    leader_epoch: int = -1,
+    codec: int = 0,
+    attributes: int = 0,
+    headers: Sequence[tuple[str, bytes | None]] = (),
+) -> bytes:
+    """Return a batch of magic 2 with one record per value; record i is `i * timestamp_step_ms` younger."""
+    records = b"".join(
+        _record(i, i * timestamp_step_ms, keys[i] if keys else None, value, headers)
+        for i, value in enumerate(values)
+    )
+    last = len(values) - 1
+    tail = struct.pack(
+        ">hiqqqhii",
+        attributes | codec,
+        last,
+        timestamp_ms,
+        timestamp_ms + last * timestamp_step_ms,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        len(values),
+    ) + _compress(codec, records)
+    head = struct.pack(">qiibI", base_offset, len(tail) + 9, leader_epoch, 2, crc32c(tail))
+    return head + tail
+
+
+def varint(value: int) -> bytes:
+    """Return a zigzag varint."""
+    raw = (value << 1) ^ (value >> 63)
+    out = bytearray()
+    while raw > 0x7F:
+        out.append(raw & 0x7F | 0x80)
+        raw >>= 7
+    out.append(raw)
+    return bytes(out)
+
+
+def _record(
+    offset_delta: int,
+    timestamp_delta: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Sequence[tuple[str, bytes | None]],
+) -> bytes:
+    body = b"\x00" + varint(timestamp_delta) + varint(offset_delta) + _field(key) + _field(value)
+    body += varint(len(headers)) + b"".join(_field(name.encode()) + _field(data) for name, data in headers)
+    return varint(len(body)) + body
+
+
+def _field(data: bytes | None) -> bytes:
+    return varint(-1) if data is None else varint(len(data)) + data
+
+
+def _compress(codec: int, data: bytes) -> bytes:
+    if codec == 0:
+        return data
+    compressors = {
+        1: cramjam.gzip.compress,
+        2: cramjam.snappy.compress_raw,
+        3: cramjam.lz4.compress,
+        4: cramjam.zstd.compress,
+    }
+    return bytes(compressors[codec](data))

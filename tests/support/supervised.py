@@ -1,0 +1,93 @@
+"""Starts the broker of `tests.support.fake_roles` and looks at it from outside."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Self
+
+import psutil
+
+from tests.support.deadline import wait_until
+
+REPOSITORY = Path(__file__).parents[2]
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - looked at only
+
+
+class Supervised:
+    """One instance in `directory`; a context manager that leaves no process behind."""
+
+    def __init__(self, directory: Path, fault: str = "", **settings: object) -> None:
+        self.run_dir = directory / "run"
+        self.log = directory / "log"
+        self._out = directory / "out"
+        command = [sys.executable, "-m", "tests.support.fake_roles", str(self.run_dir), str(directory / "data")]
+        command += [f"{name.replace('_', '.')}={value}" for name, value in settings.items()]
+        with self._out.open("wb") as out, self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                command, cwd=REPOSITORY, stdout=out, stderr=log, env={**os.environ, "FAULT": fault}
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def ready(self) -> Self:
+        wait_until(lambda: self._out.read_text() or self.process.poll() is not None, "the broker is ready")
+        assert self.process.poll() is None, self.log.read_text()
+        return self
+
+    @property
+    def port(self) -> int:
+        return int(self._out.read_text().strip().rpartition(":")[2])
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=10)
+
+    def status(self) -> dict[str, Any]:
+        done = command("status", "--json", "--run-dir", str(self.run_dir))
+        assert done.returncode == 0, done.stdout + done.stderr
+        return json.loads(done.stdout)
+
+    def slot(self, role: str, index: int = 0) -> dict[str, Any]:
+        found = [each for each in self.status()["processes"] if (each["role"], each["index"]) == (role, index)]
+        return found[0]
+
+    def wait(self, deadline_s: float = 20.0) -> int:
+        return self.process.wait(deadline_s)
+
+    def terminate(self, signum: signal.Signals = signal.SIGTERM) -> int:
+        self.process.send_signal(signum)
+        return self.wait()
+
+    def children(self) -> list[psutil.Process]:
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+    def shared_memory(self) -> list[Path]:
+        """Return the segments and semaphores that carry this broker's name."""
+        return [path for path in SHARED_MEMORY.iterdir() if f"rotunda-{self.process.pid}." in path.name]
+
+
+def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run one `rotunda` command."""
+    return subprocess.run(
+        [sys.executable, "-m", "broker", *arguments],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, **environment},
+    )
+
+
+def ask(client: socket.socket) -> str:
+    """Return `index.generation` of the processor that holds the connection."""
+    client.sendall(b"?")
+    return client.recv(64).decode().strip()

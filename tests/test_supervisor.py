@@ -1,0 +1,240 @@
+"""The supervisor with real processes: start, replacement, stop, and what is left behind."""
+
+import os
+import signal
+import socket
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.deadline import wait_until
+from tests.support.supervised import Supervised, ask, command
+
+ROLES = ("acceptor", "processor", "handler", "controller")
+
+
+def test_starts_every_role_and_stops_without_a_trace(tmp_path: Path) -> None:
+    with Supervised(tmp_path, num_network_threads=2, num_io_threads=2) as broker:
+        broker.ready()
+        status = broker.status()
+        seen = [(each["role"], each["index"], each["state"], each["restarts"]) for each in status["processes"]]
+        assert seen == [
+            ("supervisor", 0, "running", 0),
+            ("acceptor", 0, "running", 0),
+            ("processor", 0, "running", 0),
+            ("processor", 1, "running", 0),
+            ("handler", 0, "running", 0),
+            ("handler", 1, "running", 0),
+            ("controller", 0, "running", 0),
+        ]
+        assert status["pid"] == broker.process.pid
+        assert status["bootstrap"] == f"127.0.0.1:{broker.port}"
+        assert status["data_dir"] == str(tmp_path / "data")
+        children = broker.children()
+        assert len(children) == 6
+        assert broker.shared_memory()
+        assert broker.terminate() == 0
+        assert not broker.shared_memory()
+        assert not any(child.is_running() for child in children)
+        assert not (broker.run_dir / "broker.json").exists()
+        with pytest.raises(ConnectionRefusedError):
+            broker.connect()
+
+
+def test_no_semaphore_has_a_name_while_the_broker_runs(tmp_path: Path) -> None:
+    with Supervised(tmp_path) as broker:
+        broker.ready()
+        assert {path.name.rpartition("-")[2] for path in broker.shared_memory()} == {
+            "control",
+            "rings",
+            "arena",
+            "metrics",
+        }
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_killed_child_is_replaced_within_two_seconds(tmp_path: Path, role: str) -> None:
+    with Supervised(tmp_path) as broker:
+        broker.ready()
+        first = broker.slot(role)
+        os.kill(first["pid"], signal.SIGKILL)
+        second = wait_until(
+            lambda: next((s for s in [broker.slot(role)] if s["restarts"] == 1 and s["state"] == "running"), None),
+            f"the {role} is replaced",
+            deadline_s=2.0,
+        )
+        assert second["pid"] != first["pid"]
+        assert second["generation"] == 2
+        assert second["exit_status"] == -signal.SIGKILL
+        with broker.connect() as client:
+            assert ask(client) == ("0.2" if role == "processor" else "0.1")
+        assert broker.terminate() == 0
+        assert not broker.shared_memory()
+
+
+def test_connections_outlive_every_process_but_their_processor(tmp_path: Path) -> None:
+    with Supervised(tmp_path, num_network_threads=2) as broker:
+        broker.ready()
+        clients = [broker.connect() for _ in range(4)]
+        homes = [ask(client) for client in clients]
+        assert sorted(homes) == ["0.1", "0.1", "1.1", "1.1"]
+        for role in ("acceptor", "handler", "controller", "processor"):
+            pid = broker.slot(role)["pid"]
+            os.kill(pid, signal.SIGKILL)
+            wait_until(lambda role=role: broker.slot(role)["generation"] == 2, f"{role} is replaced")
+            wait_until(lambda role=role: broker.slot(role)["state"] == "running", f"{role} is back")
+            if role != "processor":
+                assert [ask(client) for client in clients] == homes
+        for client, home in zip(clients, homes, strict=True):
+            if home == "1.1":
+                assert ask(client) == home
+            else:
+                assert _is_closed(client)
+        for client in clients:
+            client.close()
+
+
+def _is_closed(client: socket.socket) -> bool:
+    try:
+        return client.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_killing_the_supervisor_ends_its_children_and_the_next_start_removes_the_rest(tmp_path: Path) -> None:
+    with Supervised(tmp_path) as broker:
+        broker.ready()
+        children = broker.children()
+        broker.process.kill()
+        broker.process.wait()
+        wait_until(lambda: not any(_alive(child) for child in children), "the children are gone")
+        left = broker.shared_memory()
+        assert left
+        with Supervised(tmp_path) as second:
+            second.ready()
+            assert not any(path.exists() for path in left)
+            assert second.terminate() == 0
+
+
+def _alive(process: psutil.Process) -> bool:
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+
+
+@pytest.mark.parametrize("role", ["processor", "handler", "controller"])
+def test_a_child_that_cannot_boot_stops_the_start_with_its_reason(tmp_path: Path, role: str) -> None:
+    with Supervised(tmp_path, fault=f"boot:{role}") as broker:
+        assert broker.wait() == 1
+        log = broker.log.read_text()
+        assert "could not start: the disk is made of cheese" in log
+        assert role in log
+        assert not broker.shared_memory()
+
+
+def test_a_child_that_fails_before_it_is_ready_stops_the_start(tmp_path: Path) -> None:
+    with Supervised(tmp_path, fault="crash:handler") as broker:
+        assert broker.wait() == 1
+        assert "ZeroDivisionError: no reason at all at fake_roles.py:" in broker.log.read_text()
+
+
+def test_the_exit_code_of_a_boot_failure_is_the_brokers(tmp_path: Path) -> None:
+    with Supervised(tmp_path, fault="code:controller") as broker:
+        assert broker.wait() == 5
+
+
+def test_too_many_restarts_stop_the_broker_with_a_reason_in_log_and_status(tmp_path: Path) -> None:
+    with Supervised(tmp_path, process_restart_limit=2) as broker:
+        broker.ready()
+        for generation in (1, 2, 3):
+            slot = wait_until(
+                lambda generation=generation: next(
+                    (s for s in [broker.slot("handler")] if s["generation"] == generation and s["ready"]), None
+                ),
+                f"generation {generation} runs",
+            )
+            os.kill(slot["pid"], signal.SIGKILL)
+        assert broker.wait() == 1
+        assert "it died 3 times within 60000 ms, above process.restart.limit" in broker.log.read_text()
+        assert not broker.shared_memory()
+        done = command("status", "--run-dir", str(broker.run_dir))
+        assert done.returncode == 3
+        assert "killed by SIGKILL; it died 3 times" in done.stdout
+
+
+def test_a_child_that_does_not_stop_in_time_is_killed(tmp_path: Path) -> None:
+    with Supervised(tmp_path, fault="deaf:handler", shutdown_timeout_ms=300) as broker:
+        broker.ready()
+        assert broker.terminate() == 0
+        assert "handler 0 did not stop in time and is killed" in broker.log.read_text()
+        assert not broker.shared_memory()
+
+
+def test_a_second_signal_makes_a_stop_quick(tmp_path: Path) -> None:
+    with Supervised(tmp_path, fault="deaf:handler", shutdown_timeout_ms=600_000) as broker:
+        broker.ready()
+        broker.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: broker.status()["state"] == "stopping", "it stops")
+        assert broker.terminate(signal.SIGINT) == 0
+
+
+def test_sigint_to_the_whole_group_stops_in_order(tmp_path: Path) -> None:
+    with Supervised(tmp_path) as broker:
+        broker.ready()
+        children = broker.children()
+        for child in children:
+            child.send_signal(signal.SIGINT)
+        assert broker.terminate(signal.SIGINT) == 0
+        assert "replacing" not in broker.log.read_text()
+
+
+def test_a_stop_asked_during_the_start_is_obeyed(tmp_path: Path) -> None:
+    with Supervised(tmp_path, fault="deaf:nobody") as broker:
+        wait_until(lambda: (broker.run_dir / "broker.json").exists() or broker.process.poll(), "it starts")
+        wait_until(lambda: len(broker.children()) > 0, "it has children")
+        assert broker.terminate() == 0
+        assert not broker.shared_memory()
+
+
+def test_a_run_directory_in_use_is_exit_code_4(tmp_path: Path) -> None:
+    with Supervised(tmp_path) as broker:
+        broker.ready()
+        with Supervised(tmp_path) as second:
+            assert second.wait() == 4
+            assert f"pid {broker.process.pid}" in second.log.read_text()
+        assert broker.status()["pid"] == broker.process.pid
+
+
+def test_a_data_directory_in_use_is_exit_code_4(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "data").symlink_to(tmp_path / "data")
+    with Supervised(tmp_path) as broker:
+        broker.ready()
+        with Supervised(other) as second:
+            assert second.wait() == 4
+
+
+def test_a_port_in_use_is_exit_code_4(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with Supervised(tmp_path, listeners=f"PLAINTEXT://127.0.0.1:{port}") as broker:
+            assert broker.wait() == 4
+            assert "in use" in broker.log.read_text()
+            assert not broker.shared_memory()
+
+
+def test_an_open_port_means_ready(tmp_path: Path) -> None:
+    """`A02`: a fixed port is bound early but refuses until every process is ready."""
+    with Supervised(tmp_path) as broker:
+        wait_until(lambda: (broker.run_dir / "broker.json").exists(), "the port is known")
+        broker.ready()
+        with broker.connect() as client:
+            assert ask(client) == "0.1"
+
+
+def test_children_hold_no_descriptor_that_is_not_theirs(tmp_path: Path) -> None:
+    with Supervised(tmp_path, num_network_threads=2) as broker:
+        broker.ready()
+        for role in ("processor", "handler", "controller"):
+            held = psutil.Process(broker.slot(role)["pid"]).net_connections("inet")
+            assert held == [], f"{role} holds {held}"
