@@ -53,9 +53,7 @@ def altered_topic(alteration: Alteration, current: Mapping[str, str], broker: Br
     return configs
 
 
-def altered_broker(
-    alteration: Alteration, current: Mapping[str, str], broker: BrokerConfig
-) -> dict[str, str]:
+def altered_broker(alteration: Alteration, current: Mapping[str, str], broker: BrokerConfig) -> dict[str, str]:
     """Return a broker's settings made while it runs, after the change.
 
     ``broker``: the configuration as loaded. Raises ApiError: INVALID_CONFIG if an operation does not fit the

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from broker.clock import Clock
 from broker.config import BrokerConfig
 from broker.config_alteration import BROKER, TOPIC, Alteration, altered_broker, altered_topic
 from broker.errors import ApiError, BootFailed
-from broker.metadata_store import MetadataStore, metadata_path
+from broker.metadata_store import MetadataStore, Transaction, metadata_path
 from broker.partition_rows import PartitionRows
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.routing import topic_id_for
@@ -116,12 +117,9 @@ class Controller:
 
     def delete_topics(self, topics: Sequence[TopicInfo]) -> None:
         """Delete topics, all in one change. Raises ApiError when it cannot be written."""
-        let_go = self._rows.let_go()
-        with self._store.transaction() as transaction:
-            transaction.release_rows(let_go)
+        with self._change() as transaction:
             for topic in topics:
                 transaction.delete_topic(topic.topic_id)
-        self._rows.free(let_go)
         for topic in topics:
             self._rows.retire(partition.row for partition in topic.partitions)
             log.info("deleted topic %s", topic.name)
@@ -143,7 +141,7 @@ class Controller:
             self._rows.put_back(rows)
             return
         try:
-            with self._store.transaction() as transaction:
+            with self._change() as transaction:
                 transaction.add_partitions(topic.topic_id, current, rows)
         except Exception:
             self._rows.put_back(rows)
@@ -151,9 +149,7 @@ class Controller:
         log.info("topic %s now has %d partitions", topic.name, count)
         self._metadata.refresh()
 
-    def alter_configs(
-        self, resource_type: int, name: str, alteration: Alteration, *, validate_only: bool
-    ) -> None:
+    def alter_configs(self, resource_type: int, name: str, alteration: Alteration, *, validate_only: bool) -> None:
         """Change the settings of a topic, of this broker, or (empty name) of all brokers.
 
         Raises ApiError when the resource is unknown or a setting is not acceptable.
@@ -178,6 +174,15 @@ class Controller:
         """Close the metadata file."""
         self._store.close()
 
+    @contextmanager
+    def _change(self) -> Iterator[Transaction]:
+        """Yield the next change; rows that their owners have let go of are put on record with it."""
+        let_go = self._rows.let_go()
+        with self._store.transaction() as transaction:
+            transaction.release_rows(let_go)
+            yield transaction
+        self._rows.free(let_go)
+
     def _check_new_topic(self, topic: NewTopic, colliding: Mapping[str, str]) -> TopicOutcome:
         name = topic.name
         check_topic_name(name)
@@ -187,35 +192,26 @@ class Controller:
             raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         other = colliding.get(metric_name(name))
         if other is not None:
-            raise ApiError(
-                ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}"
-            )
+            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")
         config = self._metadata.broker_config
         validate_topic_configs(topic.configs, config)
         configs = {key: value for key, value in topic.configs.items() if value is not None}
-        count = partition_count(
-            topic, config.num_partitions, config.default_replication_factor, config.node_id
-        )
+        count = partition_count(topic, config.num_partitions, config.default_replication_factor, config.node_id)
         return TopicOutcome(name, partitions=count, configs=configs)
 
     def _metric_names(self) -> dict[str, str]:
         return {metric_name(topic.name): topic.name for topic in self._metadata.topics()}
 
     def _take_rows(self, count: int) -> list[int]:
-        if count > self._rows.available:
-            let_go = self._rows.let_go()
-            if let_go:
-                with self._store.transaction() as transaction:
-                    transaction.release_rows(let_go)
-                self._rows.free(let_go)
+        if count > self._rows.available and self._rows.let_go():
+            with self._change():
+                pass  # nothing but the rows that have been let go of
         return self._rows.take(count)
 
-    def _insert_topics(
-        self, accepted: Sequence[tuple[NewTopic, TopicOutcome, list[int]]]
-    ) -> list[TopicOutcome]:
+    def _insert_topics(self, accepted: Sequence[tuple[NewTopic, TopicOutcome, list[int]]]) -> list[TopicOutcome]:
         created = []
         try:
-            with self._store.transaction() as transaction:
+            with self._change() as transaction:
                 for topic, outcome, rows in accepted:
                     topic_id = topic_id_for(topic.name.encode(), os.urandom(_TOPIC_ID_ENTROPY_BYTES))
                     transaction.insert_topic(topic_id, topic.name, rows, outcome.configs)
@@ -239,7 +235,7 @@ class Controller:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
         if validate_only or configs == current:
             return
-        with self._store.transaction() as transaction:
+        with self._change() as transaction:
             transaction.set_topic_configs(topic.topic_id, configs)
         log.info("topic %s now has the settings %s", name, configs)
         self._metadata.refresh()
@@ -250,7 +246,7 @@ class Controller:
         configs = altered_broker(alteration, current, self._config)
         if validate_only or configs == current:
             return
-        with self._store.transaction() as transaction:
+        with self._change() as transaction:
             transaction.set_broker_configs(name, configs)
         log.info("broker %s now has the settings %s", name or "default", configs)
         self._metadata.refresh()
@@ -261,9 +257,7 @@ class Controller:
         try:
             broker_id = int(name)
         except ValueError:
-            raise ApiError(
-                ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}"
-            ) from None
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}") from None
         if broker_id != self._config.node_id or name != str(broker_id):
             raise ApiError(
                 ErrorCode.INVALID_REQUEST,

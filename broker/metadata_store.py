@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -48,9 +48,7 @@ CREATE TABLE broker_configs (
 _LAST_SPENT_TOMBSTONE = (
     "SELECT MAX(change) FROM topics WHERE deleted AND topic_id NOT IN (SELECT topic_id FROM partitions)"
 )
-_DROP_SPENT_TOMBSTONES = (
-    "DELETE FROM topics WHERE deleted AND topic_id NOT IN (SELECT topic_id FROM partitions)"
-)
+_DROP_SPENT_TOMBSTONES = "DELETE FROM topics WHERE deleted AND topic_id NOT IN (SELECT topic_id FROM partitions)"
 
 _INITIAL_STATE = (("format", FORMAT), ("change", 0), ("floor", 0), ("next_producer_id", 0))
 
@@ -84,9 +82,7 @@ class Transaction:
         self._connection = connection
         self.change = change
 
-    def insert_topic(
-        self, topic_id: bytes, name: str, rows: Sequence[int], configs: Mapping[str, str]
-    ) -> None:
+    def insert_topic(self, topic_id: bytes, name: str, rows: Sequence[int], configs: Mapping[str, str]) -> None:
         """Add a topic whose partition i takes ``rows[i]``."""
         self._connection.execute(
             "INSERT INTO topics VALUES (?, ?, 0, ?, ?)", (topic_id, name, self.change, _encode(configs))
@@ -117,15 +113,15 @@ class Transaction:
         rows = [(broker, name, value) for name, value in configs.items()]
         self._connection.executemany("INSERT INTO broker_configs VALUES (?, ?, ?)", rows)
 
-    def release_rows(self, rows: Iterable[int]) -> None:
+    def release_rows(self, rows: Sequence[int]) -> None:
         """Forget rows of tombstones, and every tombstone that holds none any more."""
+        if not rows:
+            return
         self._connection.executemany("DELETE FROM partitions WHERE table_row = ?", [(row,) for row in rows])
         dropped = self._connection.execute(_LAST_SPENT_TOMBSTONE).fetchone()[0]
         if dropped is not None:
             self._connection.execute(_DROP_SPENT_TOMBSTONES)
-            self._connection.execute(
-                "UPDATE state SET value = MAX(value, ?) WHERE name = 'floor'", (dropped,)
-            )
+            self._connection.execute("UPDATE state SET value = MAX(value, ?) WHERE name = 'floor'", (dropped,))
 
     def _insert_partitions(self, topic_id: bytes, first_partition: int, rows: Sequence[int]) -> None:
         partitions = [(row, topic_id, first_partition + index) for index, row in enumerate(rows)]
@@ -180,9 +176,7 @@ class MetadataStore:
         """Return the first of ``count`` producer ids that were never handed out and are now reserved."""
         with self._committing():
             first = _state(self._connection, "next_producer_id")
-            self._connection.execute(
-                "UPDATE state SET value = ? WHERE name = 'next_producer_id'", (first + count,)
-            )
+            self._connection.execute("UPDATE state SET value = ? WHERE name = 'next_producer_id'", (first + count,))
         return first
 
     def taken_rows(self) -> list[tuple[int, bool]]:
@@ -193,10 +187,7 @@ class MetadataStore:
     def renumber_rows(self) -> None:
         """Give the partitions the rows 0, 1, ... Only while no other process runs: they know the old rows."""
         with self._committing():
-            rows = [
-                row
-                for (row,) in self._connection.execute("SELECT table_row FROM partitions ORDER BY table_row")
-            ]
+            rows = [row for (row,) in self._connection.execute("SELECT table_row FROM partitions ORDER BY table_row")]
             moves = [(new, old) for new, old in enumerate(rows) if new != old]
             self._connection.executemany("UPDATE partitions SET table_row = ? WHERE table_row = ?", moves)
 
@@ -279,9 +270,7 @@ def prepare(data_dir: Path, max_partitions: int, *, ephemeral: bool = False) -> 
     try:
         taken = store.taken_rows()
         if len(taken) > max_partitions:
-            raise BootFailed(
-                f"the data directory holds {len(taken)} partitions: set max.partitions to that or more"
-            )
+            raise BootFailed(f"the data directory holds {len(taken)} partitions: set max.partitions to that or more")
         if taken and taken[-1][0] >= max_partitions:
             store.renumber_rows()
     finally:
@@ -318,19 +307,24 @@ def _read_topics(connection: sqlite3.Connection, since: int) -> list[TopicRecord
         "SELECT topic_id, name, deleted, configs FROM topics WHERE change > ? ORDER BY change, name", (since,)
     )
     return [
-        TopicRecord(topic_id, name, bool(deleted), json.loads(configs), tuple(rows.get(topic_id, ())))
+        TopicRecord(topic_id, name, bool(deleted), _decode(configs), tuple(rows.get(topic_id, ())))
         for topic_id, name, deleted, configs in found
     ]
 
 
 def _read_broker_configs(connection: sqlite3.Connection) -> dict[str, dict[str, str]]:
     configs: dict[str, dict[str, str]] = {}
-    for broker, name, value in connection.execute(
-        "SELECT broker, name, value FROM broker_configs ORDER BY name"
-    ):
+    for broker, name, value in connection.execute("SELECT broker, name, value FROM broker_configs ORDER BY name"):
         configs.setdefault(broker, {})[name] = value
     return configs
 
 
 def _encode(configs: Mapping[str, str]) -> str:
     return json.dumps(dict(configs), separators=(",", ":"))
+
+
+def _decode(configs: str) -> dict[str, str]:
+    if configs == "{}":  # as it is for most topics
+        return {}
+    decoded: dict[str, str] = json.loads(configs)
+    return decoded

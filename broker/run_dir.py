@@ -14,7 +14,7 @@ import os
 import select
 import stat
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -30,6 +30,7 @@ _LOCK_NAME = "lock"
 _IN_USE_EXIT_CODE = 4
 #: How long the lock of a broker whose supervisor is dead may still be held by its dying children.
 _DYING_MS = 3000
+_LOOK_AGAIN_S = 0.01
 
 STARTING, READY, STOPPING, FAILED = "starting", "ready", "stopping", "failed"
 
@@ -89,21 +90,45 @@ def lock(path: Path) -> int:
     Raises BootFailed with exit code 4 when a broker runs there.
     """
     fd = os.open(path / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def is_dying() -> bool:
+        record = read(path)
+        return record is not None and not record.is_alive
+
+    if _flock(fd, is_dying):
+        return fd
+    os.close(fd)
+    record = read(path)
+    who = f"pid {record.pid}, {record.bootstrap}" if record else "starting"
+    raise BootFailed(
+        f"a broker runs already with run directory {path} ({who}); stop it or use --run-dir", _IN_USE_EXIT_CODE
+    )
+
+
+def outlast_children(data_dir: Path) -> int:
+    """Lock the data directory itself, and return the descriptor; every child inherits the lock.
+
+    The caller is the only supervisor there. Children of a killed one may still be about to die, and nothing may
+    be read while they could still write. Raises BootFailed with exit code 4 when they stay.
+    """
+    fd = os.open(data_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    if _flock(fd, lambda: True):
+        return fd
+    os.close(fd)
+    raise BootFailed(f"data directory {data_dir} is still in use by processes of an earlier broker", _IN_USE_EXIT_CODE)
+
+
+def _flock(fd: int, go_on: Callable[[], bool]) -> bool:
+    """Take the lock; while `go_on` says so, wait for dying holders for a while. Return whether it was taken."""
     clock = SystemClock()
     deadline_ns = clock.monotonic_ns() + _DYING_MS * 1_000_000
     while True:
         with suppress(BlockingIOError):
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return fd
-        record = read(path)
-        if record is None or record.is_alive or clock.monotonic_ns() >= deadline_ns:
-            os.close(fd)
-            who = f"pid {record.pid}, {record.bootstrap}" if record else "starting"
-            raise BootFailed(
-                f"a broker runs already with run directory {path} ({who}); stop it or use --run-dir",
-                _IN_USE_EXIT_CODE,
-            )
-        select.select((), (), (), 0.01)
+            return True
+        if not go_on() or clock.monotonic_ns() >= deadline_ns:
+            return False
+        select.select((), (), (), _LOOK_AGAIN_S)
 
 
 def write(path: Path, record: RunRecord) -> None:

@@ -56,7 +56,9 @@ def serve(
         run_dir.make(run_path)
         undo.callback(os.close, run_dir.lock(run_path))
         config.data_dir.mkdir(parents=True, exist_ok=True)
+        _make_data_dir(config.data_dir)
         undo.callback(os.close, lock_data_dir(config.data_dir))
+        undo.callback(os.close, run_dir.outlast_children(config.data_dir))
         cluster_id = prepare_data_dir(config.data_dir, config.node_id)
         prepare_metadata(config.data_dir, config.max_partitions, ephemeral=config.ephemeral)
         take_clean_shutdown_mark(config.data_dir)
@@ -71,6 +73,13 @@ def serve(
             run_dir.write(run_path, record.with_state(run_dir.FAILED, failure.reason))
             raise
         run_dir.remove(run_path)
+
+
+def _make_data_dir(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as failure:
+        raise BootFailed(f"data directory {path} cannot be used: {failure.strerror}") from failure
 
 
 def role_functions() -> dict[Role, RoleFunction]:

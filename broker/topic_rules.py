@@ -41,9 +41,7 @@ def check_topic_name(name: str) -> None:
     if len(name) > MAX_NAME_LENGTH:
         _invalid_name(f"the length of '{name}' is longer than the max allowed length {MAX_NAME_LENGTH}")
     if not _LEGAL_NAME.fullmatch(name):
-        _invalid_name(
-            f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
-        )
+        _invalid_name(f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'")
 
 
 def metric_name(topic: str) -> str:
@@ -51,9 +49,7 @@ def metric_name(topic: str) -> str:
     return topic.replace(".", "_")
 
 
-def partition_count(
-    topic: NewTopic, default_partitions: int, default_replication: int, broker_id: int
-) -> int:
+def partition_count(topic: NewTopic, default_partitions: int, default_replication: int, broker_id: int) -> int:
     """Return how many partitions a topic is to have.
 
     Raises ApiError with INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT or
@@ -67,9 +63,7 @@ def partition_count(
             "Replication factor must be larger than 0, or -1 to use the default value.",
         )
     if topic.partitions < USE_DEFAULT or topic.partitions == 0:
-        raise ApiError(
-            ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
-        )
+        raise ApiError(ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value.")
     replication = default_replication if topic.replication_factor == USE_DEFAULT else topic.replication_factor
     if replication > 1:
         raise ApiError(
@@ -140,9 +134,7 @@ def _check_assignment(brokers: Sequence[int], broker_id: int) -> None:
                 f"{prefix} broker {broker}, but no such broker is registered.",
             )
     if len(brokers) > 1:
-        raise ApiError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{prefix} the broker {broker_id} more than once."
-        )
+        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{prefix} the broker {broker_id} more than once.")
 
 
 def _invalid_name(reason: str) -> None:

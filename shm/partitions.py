@@ -119,16 +119,21 @@ class PartitionTable:
         words = self._words
         row *= _ROW
         a, b = row + _SLOT_A, row + _SLOT_B
-        for _ in range(_READ_ATTEMPTS):
+        attempts = 0
+        while attempts < _READ_ATTEMPTS:
+            attempts += 1
             # SYNC: the end, then sequence, contents, sequence; pairs with the stores in RowWriter.publish.
             end = words[row + _END]
-            newer, older = (a, b) if words[a + _SEQUENCE] >= words[b + _SEQUENCE] else (b, a)
-            for slot in (newer, older):
-                sequence = words[slot + _SEQUENCE]
-                if words[slot] == end and not sequence & 1:
-                    segment_base, position = words[slot + _SEGMENT_BASE], words[slot + _POSITION]
-                    if words[slot + _SEQUENCE] == sequence:
-                        return end, segment_base, position
+            slot, sequence, other = a, words[a + _SEQUENCE], words[b + _SEQUENCE]
+            if other > sequence:
+                slot, sequence, other = b, other, sequence
+            if words[slot] != end or sequence & 1:
+                slot, sequence = a + b - slot, other
+                if words[slot] != end or sequence & 1:
+                    continue
+            segment_base, position = words[slot + _SEGMENT_BASE], words[slot + _POSITION]
+            if words[slot + _SEQUENCE] == sequence:
+                return end, segment_base, position
         raise RowCorrupt(f"row {row // _ROW}: no slot for end {words[row + _END]}")
 
     def read_start(self, row: int) -> int:

@@ -141,9 +141,8 @@ def test_two_live_topics_cannot_have_one_name(path: Path) -> None:
 
 def test_an_exception_in_a_change_undoes_all_of_it(path: Path) -> None:
     store = MetadataStore.open(path)
-    with pytest.raises(ZeroDivisionError), store.transaction() as transaction:
-        transaction.insert_topic(bytes(16), "half", [0], {})
-        raise ZeroDivisionError
+    with pytest.raises(sqlite3.IntegrityError), store.transaction() as transaction:
+        transaction.insert_topic(bytes(16), "half", [0, 0], {})
     assert store.change == 0
     assert MetadataReader(path).read(0) is None
     insert(store, "whole", [0])
@@ -227,8 +226,7 @@ def test_a_full_disk_is_an_answer_and_changes_nothing(path: Path) -> None:
     insert(store, "before", [0])
     store._connection.execute("PRAGMA max_page_count = 1")
     with pytest.raises(ApiError) as refused:
-        for number in range(10_000):
-            insert(store, f"filler-{number}" * 100, [number + 1])
+        insert(store, "filler" * 10_000, [1])
     assert refused.value.code == KAFKA_STORAGE_ERROR
     store._connection.execute("PRAGMA max_page_count = 1000000")
     change = store.change

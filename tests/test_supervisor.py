@@ -8,6 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from broker import run_dir
 from tests.support.deadline import wait_until
 from tests.support.supervised import Supervised, ask, command
 
@@ -224,10 +225,16 @@ def test_a_port_in_use_is_exit_code_4(tmp_path: Path) -> None:
 
 
 def test_an_open_port_means_ready(tmp_path: Path) -> None:
-    """`A02`: a fixed port is bound early but refuses until every process is ready."""
-    with Supervised(tmp_path) as broker:
-        wait_until(lambda: (broker.run_dir / "broker.json").exists(), "the port is known")
-        broker.ready()
+    """`A02`: the port is known early and refuses until every process can serve."""
+    with Supervised(tmp_path, fault="hold:handler") as broker:
+        record = wait_until(lambda: run_dir.read(broker.run_dir), "the port is known")
+        assert record.state == run_dir.STARTING
+        port = int(record.bootstrap.rpartition(":")[2])
+        wait_until(lambda: len(broker.children()) == 3, "all but the acceptor run")
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port))
+        (broker.run_dir / "go").touch()
+        assert broker.ready().port == port
         with broker.connect() as client:
             assert ask(client) == "0.1"
 

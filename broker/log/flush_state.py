@@ -6,6 +6,7 @@ while later, when that costs next to nothing. Only the owner of the partition us
 """
 
 import os
+from itertools import pairwise
 from pathlib import Path
 
 from broker.log.segment_files import (
@@ -47,13 +48,14 @@ class FlushState:
         self._synced_offset = 0
         self._rolled: list[int] = []
 
-    def reset(self, recovery_point: int, rolled: list[int], now_ns: int) -> None:
-        """Begin with what is known to be durable and the segments, all but the last, that may not be."""
+    def reset(self, recovery_point: int, bases: list[int], now_ns: int) -> None:
+        """Begin with what is known to be durable; `bases` are the base offsets of all segments."""
         self.recovery_point = self._synced_offset = recovery_point
         self._rolled = []
         self.due_ns = None
-        for base_offset in rolled:
-            self.note_roll(base_offset, now_ns)
+        for base_offset, following in pairwise(bases):
+            if following > recovery_point:
+                self.note_roll(base_offset, now_ns)
 
     def is_due_at(self, end_offset: int) -> bool:
         """Whether flush.messages asks for the data to be durable before `end_offset` is acknowledged."""

@@ -4,15 +4,19 @@ Kafka's `leader-epoch-checkpoint` file. The owner begins an epoch every time the
 handler goes on with the one it finds. Readers answer OffsetForLeaderEpoch and ListOffsets from the file.
 """
 
+import logging
 from bisect import bisect_right
+from collections.abc import Sequence
 from pathlib import Path
 
-from broker.log.checkpoints import CheckpointCorruptError, read_lines, write_lines
+from broker.log.checkpoints import read_lines, write_lines
 
 FILE_NAME = "leader-epoch-checkpoint"
 
 UNDEFINED_EPOCH = -1
 UNDEFINED_OFFSET = -1
+
+_log = logging.getLogger(__name__)
 
 
 class LeaderEpochs:
@@ -71,15 +75,16 @@ class LeaderEpochs:
 
 
 def read_epochs(directory: Path) -> LeaderEpochs:
-    """Return the epochs of a partition directory; none if there is no file. Raises CheckpointCorruptError."""
+    """Return the epochs of a partition directory; none if there is no file or it cannot be read as one."""
     path = directory / FILE_NAME
     epochs = LeaderEpochs()
-    for line in read_lines(path):
-        try:
+    try:
+        for line in read_lines(path):
             epoch, start_offset = line.split()
             epochs.assign(int(epoch), int(start_offset))
-        except ValueError as error:
-            raise CheckpointCorruptError(f"{path}: malformed line {line!r}") from error
+    except ValueError as error:  # also a CheckpointCorruptError
+        _log.warning("Ignoring %s: %s", path, error)
+        return LeaderEpochs()
     return epochs
 
 
@@ -87,3 +92,24 @@ def write_epochs(directory: Path, epochs: LeaderEpochs, *, durable: bool = True)
     """Replace the epochs of a partition directory."""
     lines = [f"{epoch} {start_offset}" for epoch, start_offset in epochs.entries]
     write_lines(directory / FILE_NAME, lines, durable=durable)
+
+
+def resume_epochs(
+    directory: Path, seen: Sequence[tuple[int, int]], end_offset: int, *, new_epoch: bool
+) -> LeaderEpochs:
+    """Return the epochs of a log that is opened with its end at `end_offset`, and put them on disk.
+
+    `seen` are (epoch, first offset) of batches in the log, for what the file lacks. The newest epoch goes on, or a
+    `new_epoch` begins.
+    """
+    epochs = read_epochs(directory)
+    before = epochs.entries
+    for epoch, start_offset in seen:
+        if epoch > epochs.latest:
+            epochs.assign(epoch, start_offset)
+    latest = max(epochs.latest + new_epoch, 0)
+    epochs.cut_end(end_offset)
+    epochs.assign(latest, end_offset)
+    if epochs.entries != before:
+        write_epochs(directory, epochs, durable=False)
+    return epochs

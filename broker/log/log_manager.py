@@ -82,13 +82,18 @@ class LogManager:
         self.logs[key] = log
         return log
 
-    def delete(self, topic: str, partition: int) -> None:
-        """Remove a partition's log, open or not; that there is none is fine. Raises OSError."""
-        key = (topic, partition)
+    def delete(self, name: PartitionName) -> None:
+        """Remove a partition's log, open or not; that there is none is fine. Raises OSError.
+
+        A log of the same name but another topic id belongs to a topic that was created since, and stays.
+        """
+        key = (name.topic, name.partition)
+        directory = self._data_dir / name.directory_name
+        if directory.exists() and read_topic_id(directory) != name.topic_id:
+            return
         log = self.logs.pop(key, None)
         self._checkpointed().pop(key, None)
         self._written.pop(key, None)
-        directory = self._data_dir / f"{topic}-{partition}"
         # First the checkpoints: a later topic of this name must not inherit them.
         self._merge_checkpoints(removed={key})
         if log is not None:

@@ -134,6 +134,10 @@ class LogSegment:
             or self.index.file.entries + self.index.file.pending_entries >= self._full_entries
         )
 
+    def can_hold(self, last_offset: int) -> bool:
+        """Whether the indexes can express an offset."""
+        return last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
+
     def stage(self, head: Chunk, body: Chunk, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> None:
         """Stage one batch of `size_bytes`, given in two parts. HOT."""
         chunks = self._chunks
@@ -159,19 +163,23 @@ class LogSegment:
         """Whether something is staged that is not written."""
         return bool(self._chunks)
 
-    def write(self) -> None:
-        """Write what is staged, then its index entries. HOT. Raises OSError: the file may then end anywhere."""
+    def write(self) -> int:
+        """Write what is staged, then its index entries. HOT. Return the number of batches.
+
+        Raises OSError: the file may then end anywhere.
+        """
         chunks = self._chunks
         if not chunks:
-            return
+            return 0
         position = self.position
-        length = self.staged_position - position
-        if len(chunks) > IOV_MAX or os.pwritev(self.fileno() if self._fd < 0 else self._fd, chunks, position) != length:
+        fd = self._fd if self._fd >= 0 else self.fileno()
+        if len(chunks) > IOV_MAX or os.pwritev(fd, chunks, position) != self.staged_position - position:
             self._write_in_parts(chunks, position)
         self._chunks = []
-        self.position = position + length
+        self.position = self.staged_position
         if self.index.file.pending_entries:
             self.write_index_entries()
+        return len(chunks) // 2
 
     def _write_in_parts(self, chunks: list[Chunk], position: int) -> None:
         """Write all chunks from `position` on, as many at a time as the kernel takes, and go on after a short write."""

@@ -11,15 +11,15 @@ import logging
 import random
 import struct
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Self
 
 from broker.clock import Clock
 from broker.errors import ApiError, RotundaError
 from broker.log.append_limits import NO_OFFSET, STORAGE_ERROR, AppendLimits, StageResult, with_append_time
 from broker.log.flush_state import NEVER, FlushState
-from broker.log.leader_epochs import LeaderEpochs, read_epochs, write_epochs
+from broker.log.leader_epochs import resume_epochs, write_epochs
 from broker.log.log_segment import LogSegment
-from broker.log.partition_metadata import read_topic_id, write_topic_id
+from broker.log.partition_metadata import PartitionName, read_topic_id, write_topic_id
 from broker.log.producer_snapshot import SnapshotFiles, encode
 from broker.log.producer_state import ProducerEntry
 from broker.log.recovery import (
@@ -37,8 +37,22 @@ from broker.protocol.error_codes import ErrorCode
 from broker.protocol.records import LOG_OVERHEAD_BYTES, BatchHeader
 from broker.topic_config import LogConfig
 
-#: Producer state is put on disk this often, so that a replacement has little to walk.
-SNAPSHOT_INTERVAL_BYTES = 8 * 1024 * 1024
+__all__ = [
+    "Checkpointed",
+    "LogDamaged",
+    "LogWriteFailed",
+    "PartitionLog",
+    "PartitionName",
+    "PublishedEnd",
+    "SegmentInfo",
+]
+
+#: Producer state is put on disk when walking what was written since would cost as much as reading this many bytes:
+#: about 15 ms, be they few large batches or many small ones.
+SNAPSHOT_INTERVAL_BYTES = 64 * 1024 * 1024
+
+#: Walking over one batch header costs about as much as reading this many bytes.
+WALK_BYTES_PER_BATCH = 4 * 1024
 
 DEFAULT_PRODUCER_ID_EXPIRATION_MS = 86_400_000
 
@@ -56,19 +70,6 @@ class LogWriteFailed(RotundaError):  # noqa: N818  # said as it is
     """What was staged could not be written; none of it stands and the log is as it was."""
 
 
-class PartitionName(NamedTuple):
-    """Which partition, and of which topic: an id that no later topic of the same name has."""
-
-    topic: str
-    partition: int
-    topic_id: bytes
-
-    @property
-    def directory_name(self) -> str:
-        """Name of its directory in the data directory."""
-        return f"{self.topic}-{self.partition}"
-
-
 class PartitionLog:
     """Appends to one partition. `log_end_offset`, `segment_base` and `position` are what is committed.
 
@@ -81,7 +82,6 @@ class PartitionLog:
         self.name = name
         self.config = config
         self.producer_id_expiration_ms = DEFAULT_PRODUCER_ID_EXPIRATION_MS
-        self.leader_epoch = 0
         self._clock = clock
         self._wall_ms = clock.wall_ms
         self._flush = FlushState(directory)
@@ -121,45 +121,31 @@ class PartitionLog:
         self._rolled = files.rolled
         self._pending_rolls = []
         self.log_end_offset = self.next_offset = self.last_stable_offset = files.end_offset
-        first_base = files.rolled[0].base_offset if files.rolled else files.active.base_offset
-        self.log_start_offset = max(resume.log_start_offset, first_base)
+        bases = [*(info.base_offset for info in files.rolled), files.active.base_offset]
+        self.log_start_offset = max(resume.log_start_offset, bases[0])
         self._snapshots = SnapshotFiles(self.directory)
         self._producers = load_producers(self.directory, files, self._snapshots)
-        self.expire_producers()
-        self._load_epochs(files.epoch_starts, new_epoch=isinstance(resume, Checkpointed))
+        # A replacement must know every producer that its predecessor knew, however old the records' own time is.
+        if isinstance(resume, Checkpointed):
+            self.expire_producers()
+        self._epochs = resume_epochs(
+            self.directory, files.epoch_starts, files.end_offset, new_epoch=isinstance(resume, Checkpointed)
+        )
+        self.leader_epoch = self._epochs.latest
         recovery_point = min(resume.recovery_point, files.end_offset)
-        starts_after = [*[info.base_offset for info in files.rolled[1:]], files.active.base_offset]
-        not_durable = [
-            info.base_offset for info, end in zip(files.rolled, starts_after, strict=False) if end > recovery_point
-        ]
-        self._flush.reset(recovery_point, not_durable, self._clock.monotonic_ns())
+        self._flush.reset(recovery_point, bases, self._clock.monotonic_ns())
         self._rolled_bytes = sum(info.size_bytes for info in files.rolled)
         self.segment_base = files.active.base_offset
         self.position = files.active.position
         self.size_bytes = self._rolled_bytes + self.position
-        self._next_snapshot_bytes = self.size_bytes + SNAPSHOT_INTERVAL_BYTES
+        self._replay_bytes = 0
         if files.active.position:
             self._anchor_roll(files.active, files.first_timestamp_ms(), self._wall_ms())
         files.active.close()
 
-    def _load_epochs(self, epoch_starts: list[tuple[int, int]], *, new_epoch: bool) -> None:
-        """Begin an epoch at a start of the broker; a replacement goes on with the newest one (KIP-320)."""
-        epochs = read_epochs(self.directory)
-        before = list(epochs.entries)
-        for epoch, start_offset in epoch_starts:
-            if epoch > epochs.latest:
-                epochs.assign(epoch, start_offset)
-        self.leader_epoch = max(epochs.latest + 1 if new_epoch else epochs.latest, self.leader_epoch)
-        epochs.cut_end(self.log_end_offset)
-        epochs.assign(self.leader_epoch, self.log_end_offset)
-        self._epochs: LeaderEpochs = epochs
-        if epochs.entries != before:
-            write_epochs(self.directory, epochs, durable=False)
-
     def update_config(self, config: LogConfig) -> None:
         """Take over changed settings; index settings hold from the next segment on."""
         self.config = config
-        self._segment_bytes = config.effective_segment_bytes
         self._segment_bytes = config.effective_segment_bytes
         self._segment_shape = SegmentShape(config.index_interval_bytes, config.segment_index_bytes)
         self._limits = AppendLimits(config)
@@ -247,7 +233,7 @@ class PartitionLog:
         try:
             if self._pending_rolls:
                 self._write_rolls()
-            segment.write()
+            batches = segment.write()
             if self._flushes:
                 self._flush_as_configured(segment, next_offset)
         except OSError as error:
@@ -256,8 +242,10 @@ class PartitionLog:
         self.log_end_offset = self.last_stable_offset = next_offset
         self.segment_base = segment.base_offset
         self.position = position = segment.position
-        self.size_bytes = size_bytes = self._rolled_bytes + position
-        if size_bytes >= self._next_snapshot_bytes:
+        size_bytes = self._rolled_bytes + position
+        self._replay_bytes += size_bytes - self.size_bytes + batches * WALK_BYTES_PER_BATCH
+        self.size_bytes = size_bytes
+        if self._replay_bytes >= SNAPSHOT_INTERVAL_BYTES:
             self._take_snapshot()
         return True
 
@@ -273,6 +261,7 @@ class PartitionLog:
             self._snapshots.write(successor.base_offset, snapshot)
             successor.create(self._segment_bytes if self.config.preallocate else 0)
         self._pending_rolls = []
+        self._replay_bytes = 0
         self._snapshots.sweep([info.base_offset for info in self._rolled])
 
     def _flush_as_configured(self, segment: LogSegment, end_offset: int) -> None:
@@ -287,7 +276,7 @@ class PartitionLog:
 
     def _take_snapshot(self) -> None:
         """Put producer state on disk. That it cannot be written costs a longer walk after a crash and nothing else."""
-        self._next_snapshot_bytes = self.size_bytes + SNAPSHOT_INTERVAL_BYTES
+        self._replay_bytes = 0
         try:
             self._snapshots.write(self.log_end_offset, encode(self._producers.entries.values()))
             self._snapshots.sweep([info.base_offset for info in self._rolled])
@@ -305,7 +294,15 @@ class PartitionLog:
             segment.close()
         self._segment.close()
         try:
-            self._load(PublishedEnd(self.log_end_offset, self.segment_base, self.position, self.log_start_offset))
+            self._load(
+                PublishedEnd(
+                    self.log_end_offset,
+                    self.segment_base,
+                    self.position,
+                    self.log_start_offset,
+                    self.recovery_point,
+                )
+            )
         except (OSError, LogDamaged):
             self._go_offline()
 
@@ -369,7 +366,6 @@ class PartitionLog:
             info = self._rolled.pop(0)
             remove_segment_files(self.directory, info.base_offset)
             self._rolled_bytes -= info.size_bytes
-            self._next_snapshot_bytes -= info.size_bytes
             self.size_bytes -= info.size_bytes
         self._snapshots.remove_before(self.segments()[0].base_offset)
 

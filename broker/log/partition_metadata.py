@@ -1,12 +1,26 @@
-"""The `partition.metadata` file: which topic, by id, a partition directory belongs to (KIP-516)."""
+"""Which partition a directory holds: its name, and the `partition.metadata` file with the topic id (KIP-516)."""
 
 import base64
 from pathlib import Path
+from typing import NamedTuple
 
 from broker.log.checkpoints import replace_file
 
 FILE_NAME = "partition.metadata"
 VERSION = 0
+
+
+class PartitionName(NamedTuple):
+    """Which partition, and of which topic: an id that no later topic of the same name has."""
+
+    topic: str
+    partition: int
+    topic_id: bytes
+
+    @property
+    def directory_name(self) -> str:
+        """Name of its directory in the data directory."""
+        return f"{self.topic}-{self.partition}"
 
 
 def read_topic_id(directory: Path) -> bytes | None:

@@ -210,7 +210,8 @@ def _recover_segment(segment: LogSegment, recovery_point: int, epoch_starts: lis
     start = _trusted_start(segment, recovery_point, size)
     next_offset = segment.base_offset
     for _, header in scan_verified(segment.fileno(), start, size):
-        if header.base_offset < next_offset:
+        # The checksum does not cover the base offset: it must at least fit.
+        if header.base_offset < next_offset or not segment.can_hold(header.last_offset):
             break
         _note(segment, header, epoch_starts)
         next_offset = header.last_offset + 1

@@ -95,26 +95,23 @@ class Acceptor:
         self._next_serial = generation << _GENERATION_SHIFT
         self._next_processor = 0
         self._next_token = generation << _GENERATION_SHIFT
+        self._stock_until_ns = 0
         self._logged_ns = -_LOG_EVERY_NS
         self._epoll = select.epoll()
         self._gate_of = {gate.listener.socket.fileno(): gate for gate in self._gates}
         self._link_of = {link.sender.fileno(): number for number, link in enumerate(self._links)}
 
     def start(self, wake_fd: int, take_stock: bool) -> None:
-        """Begin to poll; with `take_stock` first learn from processors what a predecessor handed them."""
+        """Begin to poll; with `take_stock` accept only once processors told what a predecessor handed them."""
         self._epoll.register(wake_fd, select.EPOLLIN)
         for fd in self._link_of:
             self._epoll.register(fd, select.EPOLLIN)
         if take_stock:
+            self._stock_until_ns = self._clock.monotonic_ns() + _CENSUS_PATIENCE_NS
             for link in self._links:
                 self._ask(link, set())
-            deadline_ns = self._clock.monotonic_ns() + _CENSUS_PATIENCE_NS
-            while any(link.asked_about is not None for link in self._links):
-                left_ns = deadline_ns - self._clock.monotonic_ns()
-                if left_ns <= 0 or wake_fd in self._poll(left_ns):
-                    break
-        for gate in self._gates:
-            self._resume(gate)
+        else:
+            self._resume_all()
 
     def step(self) -> None:
         """Run the loop once: sleep until something is to be done, then do all of it."""
@@ -122,6 +119,7 @@ class Acceptor:
             gate = self._gate_of.get(fd)
             if gate is not None:
                 self._accept_some(gate)
+        self._end_taking_stock()
         self._hand_over_held()
         self._end_backoffs()
         self._meters.settle()
@@ -149,6 +147,8 @@ class Acceptor:
     def _sleep_ns(self) -> int:
         now_ns = self._clock.monotonic_ns()
         waits = [gate.retry_at_ns - now_ns for gate in self._gates if gate.retry_at_ns]
+        if self._stock_until_ns:
+            waits.append(self._stock_until_ns - now_ns)
         return max(0, min((*waits, _TICK_NS)))
 
     def _accept_some(self, gate: Gate) -> None:
@@ -234,6 +234,18 @@ class Acceptor:
                 gate.held = None
                 self._meters.unblock(gate.index)
                 self._resume(gate)
+
+    def _end_taking_stock(self) -> None:
+        if not self._stock_until_ns:
+            return
+        settled = all(link.asked_about is None for link in self._links)
+        if settled or self._clock.monotonic_ns() >= self._stock_until_ns:
+            self._stock_until_ns = 0
+            self._resume_all()
+
+    def _resume_all(self) -> None:
+        for gate in self._gates:
+            self._resume(gate)
 
     def _end_backoffs(self) -> None:
         for gate in self._gates:

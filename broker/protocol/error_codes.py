@@ -141,8 +141,7 @@ class ErrorCode(IntEnum):
     INVALID_PRODUCER_ID_MAPPING = (
         49,
         False,
-        "The producer attempted to use a producer id which is not currently assigned to its transactional"
-        " id.",
+        "The producer attempted to use a producer id which is not currently assigned to its transactional id.",
     )
     INVALID_TRANSACTION_TIMEOUT = (
         50,
@@ -202,8 +201,7 @@ class ErrorCode(IntEnum):
     LISTENER_NOT_FOUND = (
         72,
         True,
-        "There is no listener on the leader broker that matches the listener on which metadata request "
-        "was processed.",
+        "There is no listener on the leader broker that matches the listener on which metadata request was processed.",
     )
     TOPIC_DELETION_DISABLED = 73, False, "Topic deletion is disabled."
     FENCED_LEADER_EPOCH = 74, True, "The leader epoch in the request is older than the epoch on the broker."
@@ -255,8 +253,7 @@ class ErrorCode(IntEnum):
     INCONSISTENT_VOTER_SET = (
         94,
         False,
-        "Indicates that the either the sender or recipient of a voter-only request is not one of the "
-        "expected voters.",
+        "Indicates that the either the sender or recipient of a voter-only request is not one of the expected voters.",
     )
     INVALID_UPDATE_VERSION = 95, False, "The given update version was invalid."
     FEATURE_UPDATE_FAILED = (
@@ -297,14 +294,12 @@ class ErrorCode(IntEnum):
     FENCED_MEMBER_EPOCH = (
         110,
         False,
-        "The member epoch is fenced by the group coordinator. The member must abandon all its partitions "
-        "and rejoin.",
+        "The member epoch is fenced by the group coordinator. The member must abandon all its partitions and rejoin.",
     )
     UNRELEASED_INSTANCE_ID = (
         111,
         False,
-        "The instance ID is still used by another member in the consumer group. That member must leave "
-        "first.",
+        "The instance ID is still used by another member in the consumer group. That member must leave first.",
     )
     UNSUPPORTED_ASSIGNOR = (
         112,

@@ -30,12 +30,11 @@ from typing import Any, Final
 from broker.errors import InvalidReceive
 from broker.protocol.api_keys import request_header_version, response_header_version
 from broker.protocol.headers import framed, response_header
-from broker.protocol.kio_guard import guard
+from broker.protocol.kio_reader import read_message
 from broker.protocol.primitives import (
     INT32,
     MALFORMED,
     Buffer,
-    check_end,
     nullable_string_bytes,
     skip_tagged_fields,
 )
@@ -46,7 +45,7 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 def decode(api_key: int, version: int, buffer: Buffer, offset: int, end: int) -> Any:
     """Return the request whose body is [offset, end) of `buffer`. InvalidReceive when malformed."""
-    return _read(request_class(api_key, version), buffer, offset, end)
+    return read_message(request_class(api_key, version), buffer, offset, end)
 
 
 def decode_response(api_key: int, version: int, buffer: Buffer, offset: int, end: int) -> Any:
@@ -60,7 +59,7 @@ def decode_response(api_key: int, version: int, buffer: Buffer, offset: int, end
             offset = skip_tagged_fields(buffer, offset, end)
         except MALFORMED as error:
             raise InvalidReceive(f"malformed response header: {error}") from error
-    return _read(response_class(api_key, version), buffer, offset, end)
+    return read_message(response_class(api_key, version), buffer, offset, end)
 
 
 def encode_response(api_key: int, version: int, correlation_id: int, values: Mapping[str, Any]) -> bytes:
@@ -69,9 +68,7 @@ def encode_response(api_key: int, version: int, correlation_id: int, values: Map
     return framed(response_header(api_key, version, correlation_id) + _write(entity))
 
 
-def encode_request(
-    api_key: int, version: int, correlation_id: int, client_id: str, values: Mapping[str, Any]
-) -> bytes:
+def encode_request(api_key: int, version: int, correlation_id: int, client_id: str, values: Mapping[str, Any]) -> bytes:
     """Return the wire bytes of a request, size and header included."""
     head = api_key.to_bytes(2, "big") + version.to_bytes(2, "big") + INT32.pack(correlation_id)
     head += nullable_string_bytes(client_id)
@@ -123,20 +120,6 @@ def _load(load: Callable[[int, int], type[Any]], api_key: int, version: int) -> 
         return load(api_key, version)
     except KioIndexError as error:
         raise InvalidReceive(f"no schema for api key {api_key} version {version}") from error
-
-
-def _read(message_class: Any, buffer: Buffer, offset: int, end: int) -> Any:
-    from kio.serial import entity_reader  # noqa: PLC0415 - lazy, see the module's docstring
-    from kio.serial.errors import SerialError  # noqa: PLC0415 - lazy, see the module's docstring
-
-    body = bytes(buffer[offset:end])
-    guard(message_class, body, 0, len(body))
-    try:
-        entity, size = entity_reader(message_class)(body, 0)
-    except (SerialError, ValueError, OverflowError, TypeError) as error:
-        raise InvalidReceive(f"malformed {message_class.__name__}: {error}") from error
-    check_end(size, len(body))
-    return entity
 
 
 def _write(entity: Any) -> bytes:
@@ -274,9 +257,7 @@ def _response_names(api_key: int) -> frozenset[str]:
     return _names_of_all_versions(api_key, EntityType.response, response_class)
 
 
-def _names_of_all_versions(
-    api_key: int, entity_type: Any, class_of: Callable[[int, int], type[Any]]
-) -> frozenset[str]:
+def _names_of_all_versions(api_key: int, entity_type: Any, class_of: Callable[[int, int], type[Any]]) -> frozenset[str]:
     """Return the field names at any depth of a message in any version: what is not a typo."""
     from kio.schema.index import api_key_map, schema_name_map  # noqa: PLC0415 - lazy, as above
 

@@ -75,6 +75,17 @@ def read_compact_array_count(buffer: Buffer, offset: int, end: int) -> tuple[int
     return count - 1, offset
 
 
+def read_compact_count(buffer: Buffer, offset: int, end: int) -> tuple[int, int]:
+    """Return the element count of a compact array that may not be null."""
+    count = buffer[offset]
+    if 0 < count < 0x80:  # one byte, and too few to do harm whatever is left: `check_count` can be saved
+        return count - 1, offset + 1
+    count, offset = read_compact_array_count(buffer, offset, end)
+    if count < 0:
+        raise InvalidReceive("null where an array must be")
+    return count, offset
+
+
 def _read_text(buffer: Buffer, offset: int, length: int, end: int) -> tuple[str, int]:
     stop = offset + length
     if length < 0 or stop > end:
@@ -102,7 +113,10 @@ def read_nullable_string(buffer: Buffer, offset: int, end: int) -> tuple[str | N
 
 def read_compact_string(buffer: Buffer, offset: int, end: int) -> tuple[str, int]:
     """Return a string that may not be null, with its length + 1 as a varint."""
-    length, offset = read_unsigned_varint(buffer, offset)
+    length = buffer[offset]
+    offset += 1
+    if length >= 0x80:
+        length, offset = read_unsigned_varint(buffer, offset - 1)
     stop = offset + length - 1
     if length == 0 or stop > end:
         raise InvalidReceive(f"string of {length - 1} bytes where {end - offset} are left")

@@ -61,9 +61,7 @@ def _read_record(header: BatchHeader, data: bytes, offset: int) -> Record:
         header_key, offset = _read_bytes(data, offset)
         header_value, offset = _read_bytes(data, offset)
         headers.append(((header_key or b"").decode(), header_value))
-    timestamp_ms = (
-        header.max_timestamp if header.is_log_append_time else header.base_timestamp + timestamp_delta
-    )
+    timestamp_ms = header.max_timestamp if header.is_log_append_time else header.base_timestamp + timestamp_delta
     return Record(header.base_offset + offset_delta, timestamp_ms, key, value, tuple(headers))
 
 

@@ -206,9 +206,7 @@ def crc_ok(batch: Buffer, header: BatchHeader) -> bool:
     return bool(crc32c(batch[CRC_START:]) == header.crc)
 
 
-def patch_base_offset(
-    batch: bytearray | memoryview, base_offset: int, leader_epoch: int, position: int = 0
-) -> None:
+def patch_base_offset(batch: bytearray | memoryview, base_offset: int, leader_epoch: int, position: int = 0) -> None:
     """Set the base offset and leader epoch of the batch at `position`, in place; the checksum stays right."""
     _pack_int64_into(batch, position, base_offset)
     _pack_int32_into(batch, position + LOG_OVERHEAD_BYTES, leader_epoch)
@@ -225,9 +223,7 @@ def patch_log_append_time(batch: bytearray | memoryview, timestamp_ms: int) -> N
     _pack_crc_into(batch, _MAGIC_OFFSET + 1, crc32c(batch[CRC_START:]))
 
 
-def batch_headers(
-    buffer: Buffer, start: int = 0, end: int | None = None
-) -> Iterator[tuple[int, BatchHeader]]:
+def batch_headers(buffer: Buffer, start: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
     """Yield (position, header) of the whole batches in [start, end), whatever their checksums.
 
     Stops before a batch that is torn, of another magic, or too short to be one.

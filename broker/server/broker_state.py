@@ -123,6 +123,8 @@ class BrokerState:
         """Tell every process that the metadata has changed. Controller only."""
         if self.controller is None:
             raise RuntimeError("only the controller announces metadata")
+        if self.heritage.cluster.metadata_version == self.controller.version:
+            return
         self.heritage.cluster.set_metadata_version(self.controller.version)
         for bell in self.heritage.target_bells:
             bell.ring()
@@ -149,9 +151,10 @@ class BrokerState:
     def _delete(self, topic: TopicInfo, partition: PartitionInfo) -> None:
         self.owned.pop(partition.row, None)
         try:
-            self.log_manager.delete(topic.name, partition.index)
+            self.log_manager.delete(PartitionName(topic.name, partition.index, topic.topic_id))
         except OSError as error:
             logger.error("cannot remove %s-%d: %s", topic.name, partition.index, error)
+        self.partitions.reset(partition.row)
         # Only now may the controller give the row to another partition.
         self.partitions.set_state(partition.row, STATE_CLOSED)
 

@@ -75,7 +75,6 @@ class FetchPath:
         self._delayed = delayed
         self._now_ns = now_ns
         self._files = SegmentFiles()
-        self._max_bytes = state.config.fetch_max_bytes
 
     def take(self, frame: Frame) -> None:
         """Answer a fetch or park it. Raises InvalidReceive when it is malformed."""
@@ -112,7 +111,7 @@ class FetchPath:
     def _try_answer(self, request: FetchRequest) -> Answer:
         outcomes: list[Outcome] = []
         rows: list[int] = []
-        left_bytes = min(request.max_bytes, self._max_bytes)
+        left_bytes = min(request.max_bytes, self._state.metadata.broker_config.fetch_max_bytes)
         total_bytes = ranges = 0
         has_error = False
         for part in request.parts:
@@ -136,8 +135,6 @@ class FetchPath:
         refusal = self._refusal(part, row)
         if refusal:
             return _failure(part, refusal)
-        if partitions.state(row) != STATE_OPEN:
-            return Outcome(self._response(request, part, (0, 0, 0), 0), None)
         end = partitions.read_position(row)
         start_offset = partitions.read_start(row)
         offsets = (end[0], partitions.read_stable(row), start_offset)
@@ -158,6 +155,9 @@ class FetchPath:
         if row < 0:
             by_id = part.topic_name is None and self._state.metadata.topic_by_id(part.topic_id or b"") is None
             return int(ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if self._state.partitions.state(row) != STATE_OPEN:
+            # Its owner is about to open it, or could not; the consumer asks again.
+            return int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         epoch = self._state.partitions.leader_epoch(row)
         if 0 <= part.current_leader_epoch < epoch:
             return int(ErrorCode.FENCED_LEADER_EPOCH)

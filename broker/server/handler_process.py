@@ -42,7 +42,7 @@ def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None
     taken_back = take_back_uncommitted_notes(state, heritage.channel, areas)
     if taken_back:
         logger.info("took back the notes of %d uncommitted batches", taken_back)
-    handler = RequestHandler(state, heritage.channel, areas, clock.monotonic_ns)
+    handler = RequestHandler(state, generation, heritage.channel, areas, clock.monotonic_ns)
     pages = MetricsSegment(heritage.metrics.view, heritage.processors, heritage.handlers)
     page = MetricsWriter(pages.page(role, place))
     page.start(generation, clock.monotonic_ns())

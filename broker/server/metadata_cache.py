@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from broker.config import BrokerConfig
 from broker.errors import ConfigError
-from broker.metadata_store import MetadataReader, TopicRecord
+from broker.metadata_store import MetadataDelta, MetadataReader, TopicRecord
 from broker.protocol.routing import owner_of, topic_hash
 from broker.topic_config import LogConfig
 
@@ -63,7 +63,7 @@ class MetadataCache:
         self._by_name: dict[str, TopicInfo] = {}
         self._by_id: dict[bytes, TopicInfo] = {}
         self._log_configs: dict[bytes, LogConfig] = {}
-        self._at_start: frozenset[bytes] = frozenset()
+        self._at_start: frozenset[bytes] | None = None
         self.version = 0
         #: The broker's settings with those that were set while it runs.
         self.broker_config = broker_config
@@ -91,7 +91,7 @@ class MetadataCache:
 
     def existed_at_start(self, topic: TopicInfo) -> bool:
         """Return whether the topic is older than this process, so that its partitions may hold records."""
-        return topic.topic_id in self._at_start
+        return self._at_start is not None and topic.topic_id in self._at_start
 
     def log_config(self, topic: TopicInfo) -> LogConfig:
         """Return the settings in force for a topic: its own, else the broker's, else the defaults."""
@@ -109,22 +109,24 @@ class MetadataCache:
         """
         changes = Changes([], [], [])
         delta = self._reader.read(self.version)
-        if delta is None:
-            return changes
+        if delta is not None:
+            self._take_all(delta, changes)
+        if self._at_start is None:
+            self._at_start = frozenset(self._by_id)
+        return changes
+
+    def close(self) -> None:
+        """Close the connection to the metadata file."""
+        self._reader.close()
+
+    def _take_all(self, delta: MetadataDelta, changes: Changes) -> None:
         if delta.complete:
             self._drop_missing(delta.topics, changes)
         for record in delta.topics:
             self._take(record, changes)
         if delta.broker_configs != self.broker_overrides:
             self._take_broker_configs(delta.broker_configs, changes)
-        if self.version == 0:
-            self._at_start = frozenset(self._by_id)
         self.version = delta.version
-        return changes
-
-    def close(self) -> None:
-        """Close the connection to the metadata file."""
-        self._reader.close()
 
     def _drop_missing(self, records: list[TopicRecord], changes: Changes) -> None:
         remaining = {record.topic_id for record in records}

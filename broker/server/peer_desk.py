@@ -7,10 +7,11 @@ records and a creation of topics by their outcome.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
-from itertools import count
 from typing import TYPE_CHECKING
 
+from broker.errors import ApiError
 from broker.server.broker_state import OWNER_TASK_NAMES
 from broker.server.memory_areas import MemoryAreas
 from broker.server.peers import (
@@ -30,16 +31,18 @@ if TYPE_CHECKING:
     from broker.server.delayed_operations import DelayedOperations
     from broker.server.produce import ProducePath
 
+logger = logging.getLogger(__name__)
+
 
 class PeerDesk:
     """One target's correspondence with the others."""
 
-    def __init__(self, state: BrokerState, channel: RequestChannel, areas: MemoryAreas) -> None:
-        self.peers = Peers(channel, state.index, state.heritage.target_bells)
+    def __init__(self, state: BrokerState, channel: RequestChannel, areas: MemoryAreas, generation: int) -> None:
+        self.peers = Peers(channel, state.index, generation, state.heritage.target_bells)
         self._state = state
         self._areas = areas
         self._asked: dict[int, PendingAnswer] = {}
-        self._tokens = count()
+        self._tokens = self.peers.new_tokens()
         self._produce: ProducePath | None = None
         self._delayed: DelayedOperations | None = None
         self._tasks: dict[int, Callable[[int, PeerMessage], None]] = {
@@ -132,7 +135,8 @@ class PeerDesk:
         controller = self._state.controller
         if controller is None:
             return
-        before = controller.version
-        controller.auto_create([message.payload.decode()])
-        if controller.version != before:
-            self._state.announce_metadata()
+        try:
+            controller.auto_create([message.payload.decode()])
+        except ApiError as error:
+            logger.error("cannot create topic %s: %s", message.payload.decode(), error)
+        self._state.announce_metadata()

@@ -8,7 +8,8 @@ asked has been released. A full ring keeps the message here; nothing waits.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import count
 from typing import NamedTuple
 
 from broker.request_channel import PEER, RequestChannel
@@ -19,6 +20,9 @@ from shm.ring import RingConsumer, RingProducer
 PRODUCE_PART, PRODUCE_ANSWER, CREATE_TOPICS, OWNER_TASK, OWNER_ANSWER = 1, 2, 3, 4, 5
 
 _BATCH = 256
+
+#: A token is the generation of the process that asks, then a counter of its own.
+_GENERATION_SHIFT = 40
 
 
 class PeerMessage(NamedTuple):
@@ -42,7 +46,8 @@ class PeerMessage(NamedTuple):
 class Peers:
     """One target's ends of the peer rings."""
 
-    def __init__(self, channel: RequestChannel, index: int, bells: tuple[SemaphoreBell, ...]) -> None:
+    def __init__(self, channel: RequestChannel, index: int, generation: int, bells: tuple[SemaphoreBell, ...]) -> None:
+        self._generation = generation
         others = [target for target in range(channel.shape.targets) if target != index]
         self._view = channel.view
         self._bells = bells
@@ -52,6 +57,10 @@ class Peers:
             t: deque() for t in others
         }
         self._touched: set[int] = set()
+
+    def new_tokens(self) -> Iterator[int]:
+        """Return numbers for questions. No predecessor of this process used them, so none of its answers match."""
+        return count(self._generation << _GENERATION_SHIFT)
 
     def send(self, target: int, message: PeerMessage, sent: Callable[[RingProducer], None] | None = None) -> None:
         """Send, now or when there is room; ``sent(ring)`` is called once the message has its place in the ring."""

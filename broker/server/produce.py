@@ -83,7 +83,7 @@ class ProducePath:
         self._remembered: dict[int, RememberedRequest] = {}
         self._dirty: dict[int, OwnedPartition] = {}
         self._pending: dict[int, PendingProduce] = {}
-        self._next_token = 0
+        self._tokens = peers.new_tokens()
 
     def forget_metadata(self) -> None:
         """Parse the next request of every connection anew: topics have changed."""
@@ -119,7 +119,8 @@ class ProducePath:
         if error == 0 and header is not None:
             error, base_offset, _ = owned.log.stage(batch, header)
             if error == 0:
-                # The note is in the batch; from here on a replacement may rely on it.
+                # First the note, then the word that says it is one.
+                NOTE.pack_into(batch, 0, base_offset)
                 self._words[(envelope_at + STATE_OFFSET) >> 3] = NOTED
                 self.records_appended += header.record_count
                 self.bytes_appended += len(batch)
@@ -257,9 +258,7 @@ class ProducePath:
         if error == 0 and header is not None:
             error, base_offset, time_ms = owned.log.stage(batch, header)
             if error == 0:
-                if time_ms >= 0:
-                    # With LogAppendTime the log writes a header of its own; the note belongs here all the same.
-                    NOTE.pack_into(view, offset, base_offset)
+                NOTE.pack_into(view, offset, base_offset)
                 self.records_appended += header.record_count
                 self.bytes_appended += size
         if error in (0, _DUPLICATE):
@@ -275,8 +274,7 @@ class ProducePath:
             pending.part_done(index, part, int(ErrorCode.INVALID_RECORD), -1, -1, -1)
             return
         if pending.token < 0:
-            pending.token = self._next_token
-            self._next_token += 1
+            pending.token = next(self._tokens)
             self._pending[pending.token] = pending
         message = PeerMessage(
             kind=PRODUCE_PART,

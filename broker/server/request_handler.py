@@ -54,7 +54,12 @@ class RequestHandler:
     """The loop of one target and the paths that requests take through it."""
 
     def __init__(
-        self, state: BrokerState, channel: RequestChannel, areas: MemoryAreas, now_ns: Callable[[], int]
+        self,
+        state: BrokerState,
+        generation: int,
+        channel: RequestChannel,
+        areas: MemoryAreas,
+        now_ns: Callable[[], int],
     ) -> None:
         heritage = state.heritage
         self._state = state
@@ -64,7 +69,7 @@ class RequestHandler:
         self._rings = [RequestRing(channel.request_consumer(p, state.index)) for p in range(channel.shape.processors)]
         self._responses = ResponseWriter(channel, state.index, heritage.processor_bells, heritage.run_dir)
         self._delayed = DelayedOperations(self._rows_changed)
-        self._desk = PeerDesk(state, channel, areas)
+        self._desk = PeerDesk(state, channel, areas, generation)
         self._produce = ProducePath(state, self._responses, self._desk.peers, now_ns)
         self._fetch = FetchPath(state, self._responses, self._delayed, now_ns)
         self._desk.connect(self._produce, self._delayed)

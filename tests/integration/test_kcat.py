@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is no
 
 
 def kcat(broker: BrokerProcess, *arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
-    command = ["kcat", "-q", "-b", broker.bootstrap, *arguments]
+    command = ["kcat", "-b", broker.bootstrap, *arguments]
     return subprocess.run(command, input=text, capture_output=True, text=True, timeout=30, check=False)
 
 

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import multiprocess
+from multiprocess.connection import wait
+from multiprocess.process import BaseProcess as Process
 
 from shm.segment import Segment, create, new_instance
 
@@ -51,13 +53,9 @@ def run_together(*bodies: Body) -> None:
     for child in children:
         child.start()
     try:
-        for child in children:
-            child.join(DEADLINE_S)
-        assert [child.exitcode for child in children] == [0] * len(bodies)
+        _join_all(children)
     finally:
-        for child in children:
-            child.kill()
-            child.join()
+        _end_all(children)
 
 
 def run_with_deaths(bodies: list[Body], victims: list[int], deaths: int, chance: random.Random) -> int:
@@ -75,15 +73,27 @@ def run_with_deaths(bodies: list[Body], victims: list[int], deaths: int, chance:
             children[victim].join(chance.uniform(0.0, 0.02))
             children[victim].kill()
             children[victim].join()
-            assert children[victim].exitcode in (0, KILLED)
+            assert children[victim].exitcode in (0, KILLED), "failed by itself"
             killed += children[victim].exitcode == KILLED
             children[victim] = FORK.Process(target=bodies[victim])
             children[victim].start()
-        for child in children:
-            child.join(DEADLINE_S)
-        assert [child.exitcode for child in children] == [0] * len(bodies)
+        _join_all(children)
     finally:
-        for child in children:
-            child.kill()
-            child.join()
+        _end_all(children)
     return killed
+
+
+def _join_all(children: list[Process]) -> None:
+    """Wait until all have ended well, or one has not: the others would wait for it in vain."""
+    running = list(children)
+    end = time.monotonic() + DEADLINE_S
+    while running and all(child.exitcode in (None, 0) for child in children):
+        assert wait([child.sentinel for child in running], end - time.monotonic()), "still running"
+        running = [child for child in running if child.exitcode is None]
+    assert not [child.exitcode for child in children if child.exitcode]
+
+
+def _end_all(children: list[Process]) -> None:
+    for child in children:
+        child.kill()
+        child.join()

@@ -159,30 +159,28 @@ def test_a_full_processor_is_passed_over(bench: Bench) -> None:
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM])
 def test_without_descriptors_the_listener_rests_and_comes_back(bench: Bench, number: int) -> None:
-    """`A24`: 100 ms doubling to 1 s; the other listener goes on."""
+    """`A24`: 100 ms doubling to 1 s."""
     bench.sockets[0].failures += [number] * 6
     bench.connect(listener=0)
-    waits_ms = []
-    for failures in range(1, 7):
-        run_until(bench, lambda failures=failures: bench.metric("accept_errors") == failures)
-        waited_ms = 0
-        while bench.metric("accept_errors") == failures and bench.acceptor.quotas.total == 0:
-            bench.clock.advance_ms(50)
-            waited_ms += 50
-            bench.connect(listener=1)  # wakes the loop, and is served meanwhile
-            before = bench.acceptor.quotas.by_listener[1]
-            run_until(bench, lambda before=before: bench.acceptor.quotas.by_listener[1] > before)
-            bench.take(0)
-            bench.take(1)
-            bench.acceptor.step()
-            if bench.acceptor.quotas.by_listener[0] or waited_ms > 1500:
-                break
-            if bench.metric("accept_errors") > failures:
-                break
-            bench.acceptor.quotas.total  # noqa: B018
-        waits_ms.append(waited_ms)
-        break
-    assert waits_ms == [100]
+    run_until(bench, lambda: bench.metric("accept_errors") == 1)
+    for failures, wait_ms in enumerate((100, 200, 400, 800, 1000, 1000), 1):
+        bench.clock.advance_ms(wait_ms - 1)
+        bench.acceptor.step()
+        assert bench.metric("accept_errors") == failures
+        bench.clock.advance_ms(1)
+        bench.acceptor.step()
+        bench.acceptor.step()
+    assert bench.acceptor.quotas.total == 1
+    assert bench.metric("accept_errors") == 6
+
+
+def test_a_resting_listener_does_not_hold_up_the_other(bench: Bench) -> None:
+    """`A24`, `A32`."""
+    bench.sockets[0].failures += [errno.EMFILE]
+    bench.connect(listener=0)
+    run_until(bench, lambda: bench.metric("accept_errors") == 1)
+    bench.connect(listener=1, count=3)
+    run_until(bench, lambda: bench.acceptor.quotas.by_listener == [0, 3])
 
 
 def test_an_aborted_connection_is_counted_and_costs_nothing_else(bench: Bench) -> None:
@@ -218,15 +216,27 @@ def test_a_replaced_acceptor_learns_what_is_open(bench: Bench) -> None:
     bench.receivers[1].report_closed(closed.serial)
     successor = Bench(generation=2, pairs=bench.pairs)
     successor.receivers = bench.receivers
-    for number in range(2):
-        successor.acceptor._ask(successor.acceptor._links[number], set())
+    successor.acceptor.start(successor.wake, take_stock=True)
+    successor.connect()
     bench.take(0)
     bench.take(1)
-    run_until(successor, lambda: successor.acceptor.quotas.total == 4)
-    assert successor.acceptor.quotas.by_listener == [0, 4]
-    successor.acceptor.start(successor.wake, take_stock=False)
-    successor.connect()
     run_until(successor, lambda: successor.acceptor.quotas.total == 5)
+    assert successor.acceptor.quotas.by_listener == [1, 4]
     serials = {new.serial for new in bench.taken}
-    assert not serials & {new.serial for number in range(2) for new in successor.take(number)}
+    new = [*successor.take(0), *successor.take(1)]
+    assert len(new) == 1
+    assert new[0].serial not in serials
+    successor.close()
+
+
+def test_a_replaced_acceptor_waits_a_second_for_a_processor_that_is_silent(bench: Bench) -> None:
+    bench.connect()
+    successor = Bench(generation=2, pairs=bench.pairs)
+    successor.acceptor.start(successor.wake, take_stock=True)
+    successor.connect()
+    successor.clock.advance_ms(999)
+    successor.acceptor.step()
+    assert successor.metric("connections_accepted", 0) == 0
+    successor.clock.advance_ms(1)
+    run_until(successor, lambda: successor.acceptor.quotas.total == 1)
     successor.close()

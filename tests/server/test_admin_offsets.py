@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from broker.log.log_reader import LogReader
+from broker.log.partition_log import PartitionLog, PartitionName
+from broker.log.recovery import Checkpointed
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.messages.list_offsets import (
@@ -15,12 +19,15 @@ from broker.protocol.messages.list_offsets import (
     ListOffsetsRequest,
     encode_list_offsets_response,
 )
+from broker.protocol.record_reader import iterate_records
+from broker.protocol.records import read_header
 from broker.server.handlers.delete_records import handle_delete_records
 from broker.server.handlers.list_offsets import handle_list_offsets
 from broker.server.handlers.offset_for_leader_epoch import handle_offset_for_leader_epoch
 from broker.server.request_context import Parked, PendingAnswer
 from shm.partitions import STATE_CLOSED, STATE_UNOPENED
 from tests.support.admin_cluster import AdminCluster
+from tests.support.record_batches import record_batch
 
 NONE = (0, -1, -1, -1)
 READ_COMMITTED = 1
@@ -89,6 +96,10 @@ def offsets(
     return [tuple(part[2:]) for part in answer.parts]
 
 
+def timestamps_in(batch: bytearray) -> list[int]:
+    return [record.timestamp_ms for record in iterate_records(bytes(batch))]
+
+
 def at(timestamp: int, topic: str = "orders", partition: int = 0, epoch: int = -1) -> ListOffsetsPart:
     return ListOffsetsPart(topic, partition, epoch, timestamp)
 
@@ -134,6 +145,40 @@ def test_special_timestamps_need_their_version(cluster: AdminCluster, timestamp:
         assert error == (0 if version >= since else ErrorCode.UNSUPPORTED_VERSION)
 
 
+def test_offsets_by_time_in_a_real_log(cluster: AdminCluster, tmp_path: Path) -> None:
+    """Row 9 of what users suffer from: the same answers from files as from a list, for random records and times."""
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    topic, partition = cluster.create("timed"), cluster.partition("timed")
+    name = PartitionName("timed", 0, topic.topic_id)
+    config = cluster.metadata.log_config(topic)
+    log = PartitionLog.open(tmp_path / "timed-0", name, config, cluster.clock, Checkpointed())
+    records: list[tuple[int, int]] = []
+    for _ in range(50):
+        timestamp = chance.randrange(1_000_000, 1_001_000)
+        values = [b"v"] * chance.randrange(1, 4)
+        batch = bytearray(record_batch(values, timestamp_ms=timestamp, codec=chance.randrange(5)))
+        records += [(len(records) + index, stored) for index, stored in enumerate(timestamps_in(batch))]
+        header = read_header(batch)
+        assert header is not None
+        assert log.stage(memoryview(batch), header)[0] == 0
+        log.commit()
+    cluster.table.row_writer(partition.row).publish(
+        log.log_end_offset, log.segment_base, log.position, 0, log.log_end_offset, log.size_bytes
+    )
+    cluster.table.set_leader_epoch(partition.row, log.leader_epoch)
+    cluster.readers["timed", 0] = LogReader(tmp_path / "timed-0")
+    model = ListReader(records, [(log.leader_epoch, 0)])
+    end = (len(records), 0, 0)
+    for timestamp in (0, *(chance.randrange(999_990, 1_001_010) for _ in range(200)), 2**62):
+        found = model.offset_for_timestamp(timestamp, 0, end)
+        expected = NONE if found is None else (0, *found)
+        assert offsets(cluster, at(timestamp, "timed")) == [expected], timestamp
+    assert offsets(cluster, at(-3, "timed")) == [(0, *(model.max_timestamp(0, end) or NONE))]
+    log.close()
+
+
 @pytest.mark.parametrize("timestamp", [-7, -(2**63)])
 def test_other_negative_timestamps_are_refused(cluster: AdminCluster, timestamp: int) -> None:
     assert offsets(cluster, at(timestamp)) == [(ErrorCode.UNSUPPORTED_VERSION, -1, -1, -1)]
@@ -161,7 +206,7 @@ def test_an_empty_partition_has_a_beginning_and_an_end_but_no_times(cluster: Adm
 
 
 @pytest.mark.parametrize("state", [STATE_UNOPENED, STATE_CLOSED])
-def test_a_partition_that_its_owner_has_not_opened(cluster: AdminCluster, state: int, tmp_path: Path) -> None:
+def test_a_partition_that_its_owner_has_not_opened(cluster: AdminCluster, state: int) -> None:
     """A new topic is empty; one that is older than the process may hold records, and the client must wait."""
     row = cluster.partition("orders").row
     cluster.table.set_state(row, state)

@@ -120,13 +120,12 @@ def test_a_writer_may_die_at_any_store(same_end: bool) -> None:
                 writer.publish(end + 10, end, end * 7, 0, end, 0)
             old = table.read_position(0)
             new = (old[0] if same_end else old[0] + 100, 77, 777)
-            dying = table.row_writer(0)
-            dying._words = DyingWords(table._words, stores)
+            writer._words = DyingWords(table._words, stores)
             if stores < 9:
                 with pytest.raises(InterruptedError):
-                    dying.publish(*new, 1, 2, 3)
+                    writer.publish(*new, 1, 2, 3)
             else:
-                dying.publish(*new, 1, 2, 3)
+                writer.publish(*new, 1, 2, 3)
             # With the same end the slot alone tells new from old: it counts from its even sequence on.
             assert table.read_position(0) == (new if stores >= (5 if same_end else 6) else old)
             successor = table.row_writer(0)

@@ -4,7 +4,7 @@
 
 The real supervisor and the real acceptor run. A processor takes connections and answers what it reads with its
 own number and generation. What a role is to do wrong stands in the environment: FAULT=boot:handler, or crash,
-deaf or code.
+deaf, code, or hold: not ready until the run directory holds a file `go`.
 """
 
 import os
@@ -20,6 +20,7 @@ from broker.network import acceptor
 from broker.network.handoff import HandoffReceiver
 from broker.process import Role, StopFlag
 from broker.serve import serve
+from tests.support.deadline import wait_until
 
 
 def main(arguments: list[str]) -> int:
@@ -44,7 +45,7 @@ def main(arguments: list[str]) -> int:
 
 
 def processor(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None:
-    misbehave("processor", stop)
+    misbehave("processor", heritage, stop)
     receiver = HandoffReceiver(heritage.handoff[index][1])
     receiver.hello(generation)
     bell = heritage.processor_bells[index]
@@ -74,13 +75,13 @@ def processor(heritage: Heritage, index: int, generation: int, stop: StopFlag) -
 
 def target(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None:
     role, number = (Role.CONTROLLER, 0) if index == heritage.handlers else (Role.HANDLER, index)
-    misbehave(role.label, stop)
+    misbehave(role.label, heritage, stop)
     heritage.mark_ready(role, number, generation)
     while not stop.is_set():
         heritage.target_bells[index].wait(None)
 
 
-def misbehave(role: str, stop: StopFlag) -> None:
+def misbehave(role: str, heritage: Heritage, stop: StopFlag) -> None:
     fault, _, who = os.environ.get("FAULT", "").partition(":")
     if who != role:
         return
@@ -90,6 +91,8 @@ def misbehave(role: str, stop: StopFlag) -> None:
         raise BootFailed("data from tomorrow", 5)
     if fault == "crash":
         raise ZeroDivisionError("no reason at all")
+    if fault == "hold":
+        wait_until((heritage.run_dir / "go").exists, "the test lets it go on")
     if fault == "deaf":
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
         stop.obey_sigterm()

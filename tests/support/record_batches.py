@@ -26,8 +26,7 @@ def record_batch(  # noqa: PLR0913 - one keyword per header field that a test ma
 ) -> bytes:
     """Return a batch of magic 2 with one record per value; record i is `i * timestamp_step_ms` younger."""
     records = b"".join(
-        _record(i, i * timestamp_step_ms, keys[i] if keys else None, value, headers)
-        for i, value in enumerate(values)
+        _record(i, i * timestamp_step_ms, keys[i] if keys else None, value, headers) for i, value in enumerate(values)
     )
     last = len(values) - 1
     tail = struct.pack(

@@ -126,7 +126,5 @@ def _feature_tags(version: int, response: ApiVersionsResponse) -> bytes:
 
 
 def _features_bytes(features: Sequence[tuple[str, int, int]]) -> bytes:
-    packed = [
-        compact_string_bytes(name) + _pack_levels(one, other) + b"\x00" for name, one, other in features
-    ]
+    packed = [compact_string_bytes(name) + _pack_levels(one, other) + b"\x00" for name, one, other in features]
     return unsigned_varint_bytes(len(features) + 1) + b"".join(packed)

@@ -9,7 +9,7 @@ from broker.protocol.primitives import (
     Buffer,
     check_end,
     read_array_count,
-    read_compact_array_count,
+    read_compact_count,
     read_compact_string,
     read_string,
     read_tagged_fields,
@@ -234,13 +234,6 @@ def _parse_flexible(buffer: Buffer, version: int, offset: int, end: int) -> tupl
     ), offset
 
 
-def _read_compact_count(buffer: Buffer, offset: int, end: int) -> tuple[int, int]:
-    count, offset = read_compact_array_count(buffer, offset, end)
-    if count < 0:
-        raise InvalidReceive("null array in Fetch")
-    return count, offset
-
-
 def _read_topic(buffer: Buffer, version: int, offset: int, end: int) -> tuple[_Topic, int]:
     if version >= TOPIC_ID_FROM:
         return (None, bytes(buffer[offset : offset + 16])), offset + 16
@@ -249,30 +242,30 @@ def _read_topic(buffer: Buffer, version: int, offset: int, end: int) -> tuple[_T
 
 
 def _parse_flexible_topics(buffer: Buffer, version: int, offset: int, end: int, into: list[FetchPart]) -> int:
-    topics, offset = _read_compact_count(buffer, offset, end)
+    name: str | None = None
+    topic_id: bytes | None = None
+    topics, offset = read_compact_count(buffer, offset, end)
     for _ in range(topics):
-        (name, topic_id), offset = _read_topic(buffer, version, offset, end)
-        partitions, offset = _read_compact_count(buffer, offset, end)
+        if version >= TOPIC_ID_FROM:
+            topic_id = bytes(buffer[offset : offset + 16])
+            offset += 16
+        else:
+            name, offset = read_compact_string(buffer, offset, end)
+        partitions, offset = read_compact_count(buffer, offset, end)
         for _ in range(partitions):
-            partition, leader_epoch, fetch_offset, last_epoch, start, max_bytes = _unpack_part_v12(
-                buffer, offset
-            )
-            into.append(
-                FetchPart(name, topic_id, partition, leader_epoch, fetch_offset, last_epoch, start, max_bytes)
-            )
+            partition, epoch, fetch_offset, last_epoch, start, max_bytes = _unpack_part_v12(buffer, offset)
+            into.append(FetchPart(name, topic_id, partition, epoch, fetch_offset, last_epoch, start, max_bytes))
             offset += 32
             offset = offset + 1 if buffer[offset] == 0 else skip_tagged_fields(buffer, offset, end)
         offset = offset + 1 if buffer[offset] == 0 else skip_tagged_fields(buffer, offset, end)
     return offset
 
 
-def _parse_flexible_forgotten(
-    buffer: Buffer, version: int, offset: int, end: int, into: list[ForgottenPart]
-) -> int:
-    topics, offset = _read_compact_count(buffer, offset, end)
+def _parse_flexible_forgotten(buffer: Buffer, version: int, offset: int, end: int, into: list[ForgottenPart]) -> int:
+    topics, offset = read_compact_count(buffer, offset, end)
     for _ in range(topics):
         (name, topic_id), offset = _read_topic(buffer, version, offset, end)
-        partitions, offset = _read_compact_count(buffer, offset, end)
+        partitions, offset = read_compact_count(buffer, offset, end)
         for _ in range(partitions):
             into.append(ForgottenPart(name, topic_id, _unpack_int32(buffer, offset)[0]))
             offset += 4

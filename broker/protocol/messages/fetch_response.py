@@ -107,7 +107,7 @@ def encode_fetch_response(version: int, correlation_id: int, response: FetchResp
         head += _pack_head(throttle_ms, error_code, session_id)
     else:
         head += _pack_int32(throttle_ms)
-    topics = _group_sizes(parts)
+    topics = [1] if len(parts) == 1 else _group_sizes(parts)
     head += _count_bytes(len(topics), flexible)
     chunks: list[bytes] = []
     records_bytes = 0

@@ -71,9 +71,7 @@ def parse_init_producer_id(buffer: Buffer, version: int, offset: int, end: int) 
     return InitProducerIdRequest(transactional_id, timeout_ms, producer_id, producer_epoch)
 
 
-def encode_init_producer_id_response(
-    version: int, correlation_id: int, response: InitProducerIdResponse
-) -> bytes:
+def encode_init_producer_id_response(version: int, correlation_id: int, response: InitProducerIdResponse) -> bytes:
     """Return the answer, size and header included."""
     body = _pack_body(*response)
     if version >= FIRST_FLEXIBLE:

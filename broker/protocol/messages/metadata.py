@@ -142,9 +142,7 @@ def parse_metadata(buffer: Buffer, version: int, offset: int, end: int) -> Metad
     return MetadataRequest(topics, auto_creation, cluster_operations, topic_operations)
 
 
-def _parse_topics(
-    buffer: Buffer, version: int, offset: int, end: int
-) -> tuple[list[MetadataRequestTopic] | None, int]:
+def _parse_topics(buffer: Buffer, version: int, offset: int, end: int) -> tuple[list[MetadataRequestTopic] | None, int]:
     flexible = version >= FIRST_FLEXIBLE
     read_count = read_compact_array_count if flexible else read_array_count
     count, offset = read_count(buffer, offset, end)

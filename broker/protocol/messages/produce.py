@@ -20,7 +20,7 @@ from broker.protocol.primitives import (
     compact_nullable_string_bytes,
     compact_string_bytes,
     nullable_string_bytes,
-    read_compact_array_count,
+    read_compact_count,
     read_compact_nullable_string,
     read_compact_string,
     read_nullable_string,
@@ -139,9 +139,7 @@ def _parse_flexible(buffer: Buffer, version: int, offset: int, end: int) -> tupl
     else:
         transactional_id, offset = read_compact_nullable_string(buffer, offset, end)
     acks, timeout_ms = _unpack_acks_timeout(buffer, offset)
-    topic_count, offset = read_compact_array_count(buffer, offset + 6, end)
-    if topic_count < 0:
-        raise InvalidReceive("null array of topics")
+    topic_count, offset = read_compact_count(buffer, offset + 6, end)
     parts: list[Part] = []
     for _ in range(topic_count):
         name: str | None = None
@@ -162,9 +160,7 @@ def _parse_flexible_partitions(
 ) -> int:
     """Append a topic's parts to the list in `topic`; return the offset after the topic's array."""
     name, topic_id, parts = topic
-    count, offset = read_compact_array_count(buffer, offset, end)
-    if count < 0:
-        raise InvalidReceive("null array of partitions")
+    count, offset = read_compact_count(buffer, offset, end)
     for _ in range(count):
         partition, size = _unpack_index_varint(buffer, offset)
         offset += 5
@@ -254,9 +250,7 @@ def _part_tail(version: int, message: str | None, errors: tuple[tuple[int, str |
     if version < FIRST_FLEXIBLE:
         encoded = b"".join(_pack_int32(index) + nullable_string_bytes(text) for index, text in errors)
         return _count_bytes(version, len(errors)) + encoded + nullable_string_bytes(message)
-    encoded = b"".join(
-        _pack_int32(index) + compact_nullable_string_bytes(text) + b"\x00" for index, text in errors
-    )
+    encoded = b"".join(_pack_int32(index) + compact_nullable_string_bytes(text) + b"\x00" for index, text in errors)
     return _count_bytes(version, len(errors)) + encoded + compact_nullable_string_bytes(message) + b"\x00"
 
 
@@ -318,6 +312,4 @@ def single_partition_response(
     if version >= FIRST_FLEXIBLE:
         head = b"\x00" + head
     numbers_bytes = 26 if with_start else 18
-    return ProduceResponseTemplate(
-        whole[:4], head, whole[8 + len(head) + numbers_bytes :], with_start=with_start
-    )
+    return ProduceResponseTemplate(whole[:4], head, whole[8 + len(head) + numbers_bytes :], with_start=with_start)

@@ -23,9 +23,7 @@ def handle_incremental_alter_configs(context: RequestContext, request: Any) -> d
     return _alter(context, request, _increment)
 
 
-def _alter(
-    context: RequestContext, request: Any, alteration_of: Callable[[Any], Alteration]
-) -> dict[str, Any]:
+def _alter(context: RequestContext, request: Any, alteration_of: Callable[[Any], Alteration]) -> dict[str, Any]:
     controller = controller_of(context)
     resources = {(each.resource_type, each.resource_name): each for each in request.resources}
     times_asked = Counter((each.resource_type, each.resource_name) for each in request.resources)
@@ -59,8 +57,7 @@ def _replacement(resource: Any) -> Alteration:
 
 def _increment(resource: Any) -> Alteration:
     changes = tuple(
-        ConfigChange(config.name, _operation(config.config_operation), config.value)
-        for config in resource.configs
+        ConfigChange(config.name, _operation(config.config_operation), config.value) for config in resource.configs
     )
     if len({change.name for change in changes}) < len(changes):
         raise ApiError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
@@ -76,8 +73,6 @@ def _operation(number: int) -> Operation:
 
 
 def _check_values(changes: tuple[ConfigChange, ...]) -> None:
-    empty = [
-        change.name for change in changes if change.value is None and change.operation is not Operation.DELETE
-    ]
+    empty = [change.name for change in changes if change.value is None and change.operation is not Operation.DELETE]
     if empty:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {','.join(empty)}")

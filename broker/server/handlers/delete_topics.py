@@ -69,9 +69,7 @@ def _find(metadata: MetadataCache, asked: _Asked, times: int, found: Any) -> Top
     if topic is None:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if topic in found:
-        raise ApiError(
-            ErrorCode.INVALID_REQUEST, "The provided topic name maps to an ID that was already supplied."
-        )
+        raise ApiError(ErrorCode.INVALID_REQUEST, "The provided topic name maps to an ID that was already supplied.")
     return topic
 
 

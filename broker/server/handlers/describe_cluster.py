@@ -17,8 +17,7 @@ def handle_describe_cluster(context: RequestContext, request: Any) -> dict[str, 
     if endpoint_type == _CONTROLLERS:
         return _refused(
             ErrorCode.MISMATCHED_ENDPOINT_TYPE,
-            "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type "
-            "CONTROLLER",
+            "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER",
         )
     if endpoint_type != _BROKERS:
         return _refused(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {endpoint_type}")

@@ -62,9 +62,7 @@ def _of_broker(context: RequestContext, name: str) -> Iterable[ConfigEntry]:
     try:
         broker_id = int(name)
     except ValueError:
-        raise ApiError(
-            ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}"
-        ) from None
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}") from None
     if broker_id != config.node_id:
         raise ApiError(
             ErrorCode.INVALID_REQUEST,

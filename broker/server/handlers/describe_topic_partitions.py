@@ -55,9 +55,7 @@ def handle_describe_topic_partitions(context: RequestContext, request: Any) -> d
 
 
 def _names(context: RequestContext, request: Any, start: _Start) -> list[str]:
-    asked = {topic.name for topic in request.topics} or {
-        topic.name for topic in context.broker.metadata.topics()
-    }
+    asked = {topic.name for topic in request.topics} or {topic.name for topic in context.broker.metadata.topics()}
     return sorted(name for name in asked if name >= start.topic)
 
 
@@ -77,9 +75,7 @@ def _unknown(name: str) -> dict[str, Any]:
     return {"error_code": error, "name": name, "topic_id": bytes(16), "is_internal": False, "partitions": []}
 
 
-def _described(
-    context: RequestContext, topic: TopicInfo, partitions: tuple[PartitionInfo, ...]
-) -> dict[str, Any]:
+def _described(context: RequestContext, topic: TopicInfo, partitions: tuple[PartitionInfo, ...]) -> dict[str, Any]:
     node_id = context.broker.config.node_id
     return {
         "error_code": 0,

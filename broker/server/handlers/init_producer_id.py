@@ -9,9 +9,7 @@ from broker.server.handlers.controlling import controller_of
 from broker.server.request_context import RequestContext
 
 
-def handle_init_producer_id(
-    context: RequestContext, request: InitProducerIdRequest
-) -> InitProducerIdResponse:
+def handle_init_producer_id(context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
     """Return a new producer id with epoch 0, whatever id the producer had before.
 
     A transactional id is answered as by a broker that knows no transactions: UNSUPPORTED_VERSION, which ends
@@ -19,9 +17,7 @@ def handle_init_producer_id(
     """
     if request.transactional_id is not None:
         empty = not request.transactional_id
-        return InitProducerIdResponse(
-            0, ErrorCode.INVALID_REQUEST if empty else ErrorCode.UNSUPPORTED_VERSION
-        )
+        return InitProducerIdResponse(0, ErrorCode.INVALID_REQUEST if empty else ErrorCode.UNSUPPORTED_VERSION)
     try:
         producer_id = controller_of(context).next_producer_id()
     except ApiError as error:

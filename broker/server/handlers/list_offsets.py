@@ -70,9 +70,7 @@ def _answer(context: RequestContext, part: ListOffsetsPart, read_committed: bool
     topic, partition = metadata.topic(part.topic_name), metadata.partition(part.topic_name, part.partition)
     if topic is None or partition is None:
         return _failed(part, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    lookup, since_version = (
-        _LOOKUPS.get(part.timestamp, (_none, None)) if part.timestamp < 0 else (_by_time, 0)
-    )
+    lookup, since_version = _LOOKUPS.get(part.timestamp, (_none, None)) if part.timestamp < 0 else (_by_time, 0)
     if since_version is None or context.api_version < since_version:
         return _failed(part, ErrorCode.UNSUPPORTED_VERSION)
     ends = published_ends(context, topic, partition)

@@ -40,9 +40,7 @@ def _answer(context: RequestContext, topic_name: str, asked: Any) -> dict[str, A
     return _part(asked.partition, 0, *reader.epoch_end_offset(asked.leader_epoch, ends.end))
 
 
-def _part(
-    partition: int, error: int, leader_epoch: int = _UNDEFINED, end_offset: int = _UNDEFINED
-) -> dict[str, Any]:
+def _part(partition: int, error: int, leader_epoch: int = _UNDEFINED, end_offset: int = _UNDEFINED) -> dict[str, Any]:
     return {
         "error_code": error,
         "partition": partition,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kio.index import load_request_schema, load_response_schema
 
-from broker.protocol.messages import api_versions, init_producer_id, list_offsets, metadata
+from broker.protocol.messages import api_versions, fetch, init_producer_id, list_offsets, metadata, produce
 from tests.protocol.kio_entities import (
     entities,
     few,
@@ -221,6 +221,26 @@ def test_hostile_requests_are_invalid_and_nothing_worse(name: str) -> None:
     for version in versions:
         body = kio_bytes(_example(api_key, version))
         check_hostile(lambda buffer, offset, end, v=version: parse(buffer, v, offset, end), body)
+
+
+@pytest.mark.parametrize(
+    ("parse", "api_key", "version"),
+    [
+        (produce.parse_produce, 0, 12),
+        (fetch.parse_fetch, 1, 17),
+        (list_offsets.parse_list_offsets, 2, 9),
+        (metadata.parse_metadata, 3, 12),
+        (init_producer_id.parse_init_producer_id, 22, 4),
+        (api_versions.parse_api_versions, 18, 4),
+    ],
+)
+@few
+@given(data=st.data())
+def test_unknown_tagged_fields_are_skipped(parse: Any, api_key: int, version: int, data: st.DataObject) -> None:
+    strategy = entities(load_request_schema(api_key, version), left_out=frozenset({"cluster_id", "replica_state"}))
+    body = kio_bytes(data.draw(strategy))
+    tagged = body[:-1] + b"\x02\x62\x00\x63\x03abc"
+    assert parse(tagged, version, 0, len(tagged)) == parse(body, version, 0, len(body))
 
 
 def _example(api_key: int, version: int) -> Any:

@@ -1,0 +1,71 @@
+"""A process that dies between two system calls, or in the middle of one, without dying.
+
+Every call of `os` that changes or opens a file counts one step. At the chosen step `Killed` is raised: before the call,
+after it, or, for a write, after part of it. The descriptors are closed as the kernel would, and nothing is tidied up.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+STEPS = ("open", "pwrite", "pwritev", "write", "ftruncate", "unlink", "replace", "rename", "mkdir", "posix_fallocate")
+
+BEFORE, AFTER, PARTLY = range(3)
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+class Killer:
+    """Raises `Killed` at one step."""
+
+    def __init__(self, at_step: int, moment: int) -> None:
+        self.at_step = at_step
+        self.moment = moment
+        self.step = 0
+        self.fds: list[int] = []
+
+    def wrap(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self.step += 1
+            if self.step != self.at_step:
+                return self._note(name, real(*args, **kwargs))
+            if self.moment == AFTER:
+                self._note(name, real(*args, **kwargs))
+            elif self.moment == PARTLY and name in ("pwrite", "pwritev", "write"):
+                self._partly(name, real, args)
+            raise Killed
+
+        return call
+
+    def _note(self, name: str, result: Any) -> Any:
+        if name == "open":
+            self.fds.append(result)
+        return result
+
+    @staticmethod
+    def _partly(name: str, real: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        data = b"".join(bytes(part) for part in args[1]) if name == "pwritev" else bytes(args[1])
+        half = data[: len(data) // 2]
+        real(args[0], [half] if name == "pwritev" else half, *args[2:])
+
+
+@contextmanager
+def killed_at(step: int, moment: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Killer]:
+    """Let what runs inside be killed at `step`. `killer.step` says how far it came."""
+    killer = Killer(step, moment)
+    with monkeypatch.context() as patched:
+        for name in STEPS:
+            patched.setattr(os, name, killer.wrap(name, getattr(os, name)))
+        try:
+            yield killer
+        except Killed:
+            for fd in killer.fds:
+                try:
+                    os.close(fd)
+                except OSError:
+                    continue

@@ -1,0 +1,141 @@
+"""A partition log with what a handler does around it, and a list beside it that says what must be in it."""
+
+import os
+from pathlib import Path
+
+from broker.log.log_reader import LogReader
+from broker.log.partition_log import Checkpointed, PartitionLog, PartitionName, PublishedEnd
+from broker.log.producer_state import ProducerState
+from broker.protocol.records import BatchHeader, batch_headers, patch_base_offset, read_header
+from broker.topic_config import LogConfig
+from tests.support.fakes import FakeClock
+from tests.support.record_batches import TIMESTAMP_MS, record_batch
+
+NAME = PartitionName("topic", 0, bytes(range(16)))
+
+
+def batch(count: int = 1, size: int = 10, **fields: object) -> memoryview:
+    """Return a batch of `count` records of `size` bytes; `fields` as for `record_batch`."""
+    values = [bytes([i % 251]) * size for i in range(count)]
+    return memoryview(bytearray(record_batch(values, **fields)))  # type: ignore[arg-type]
+
+
+def stage(log: PartitionLog, data: memoryview) -> tuple[int, int, int]:
+    header = read_header(data)
+    assert header is not None
+    return log.stage(data, header)
+
+
+def stored(data: memoryview, base_offset: int, leader_epoch: int) -> bytes:
+    """Return a batch as it must stand in the log."""
+    copy = bytearray(data)
+    patch_base_offset(copy, base_offset, leader_epoch)
+    return bytes(copy)
+
+
+def end_of(log: PartitionLog) -> tuple[int, int, int]:
+    return log.log_end_offset, log.segment_base, log.position
+
+
+def published_end(log: PartitionLog) -> PublishedEnd:
+    return PublishedEnd(*end_of(log), log.log_start_offset)
+
+
+def log_bytes(directory: Path) -> bytes:
+    """Return the bytes of all segments, in order."""
+    return b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
+
+
+def read_everything(directory: Path, end: tuple[int, int, int], start: int = 0, max_bytes: int = 2**31) -> bytes:
+    """Return what a consumer gets that reads from `start` to the end."""
+    reader = LogReader(directory)
+    parts = []
+    while start < end[0]:
+        found = reader.locate(start, end, max_bytes)
+        assert found is not None
+        assert found.length > 0
+        with open(found.path, "rb") as file:
+            parts.append(os.pread(file.fileno(), found.length, found.position))
+        start = found.next_offset
+    return b"".join(parts)
+
+
+class ModelLog:
+    """A log, the batches that are acknowledged, and what is published."""
+
+    def __init__(self, directory: Path, config: LogConfig, clock: FakeClock | None = None) -> None:
+        self.directory = directory
+        self.config = config
+        self.clock = clock or FakeClock(wall_ms=TIMESTAMP_MS)
+        self.acknowledged: list[bytes] = []
+        self.published: PublishedEnd | None = None
+        self.log: PartitionLog | None = None
+
+    def open(self) -> PartitionLog:
+        """Open as a broker start does the first time, and as a replacement from then on."""
+        resume = self.published or Checkpointed()
+        self.log = PartitionLog.open(self.directory, NAME, self.config, self.clock, resume)
+        self.published = published_end(self.log)
+        return self.log
+
+    def append(self, batches: list[memoryview]) -> list[tuple[int, int, int]]:
+        """Stage all, commit, publish, acknowledge: in this order."""
+        log = self.log
+        assert log is not None
+        results = [stage(log, data) for data in batches]
+        log.commit()
+        self.published = published_end(log)
+        for data, (error, base_offset, _) in zip(batches, results, strict=True):
+            if error == 0:
+                self.acknowledged.append(stored(data, base_offset, log.leader_epoch))
+        return results
+
+    def expected_producers(self) -> ProducerState:
+        """Return the producer state that the acknowledged batches make."""
+        state = ProducerState()
+        for data in self.acknowledged:
+            for _, header in batch_headers(data):
+                state.replay(header)
+        return state
+
+    def check(self) -> None:
+        """Compare everything that can be seen of the log with the acknowledged batches."""
+        log = self.log
+        assert log is not None
+        content = b"".join(self.acknowledged)
+        # Preallocated bytes lie behind the end.
+        on_disk = log_bytes(self.directory)
+        assert (on_disk.rstrip(b"\0") == content.rstrip(b"\0")) if self.config.preallocate else (on_disk == content)
+        assert read_everything(self.directory, end_of(log)) == content
+        assert log.log_end_offset == log.next_offset == self.next_offset()
+        assert log.size_bytes == len(content)
+        assert {entry.producer_id: entry for entry in log.active_producers()} == self.expected_producers().entries
+        check_indexes(self.directory, log)
+
+    def next_offset(self) -> int:
+        headers = [header for data in self.acknowledged[-1:] for _, header in batch_headers(data)]
+        return headers[-1].last_offset + 1 if headers else 0
+
+
+def check_indexes(directory: Path, log: PartitionLog) -> None:
+    """Check that every index entry names a batch that is there, and that both indexes ascend."""
+    for info in log.segments():
+        data = (directory / f"{info.base_offset:020d}.log").read_bytes()
+        headers: dict[int, BatchHeader] = dict(batch_headers(data))
+        last_offsets = {header.last_offset: header for header in headers.values()}
+        index = (directory / f"{info.base_offset:020d}.index").read_bytes()
+        entries = [
+            (int.from_bytes(index[i : i + 4], "big"), int.from_bytes(index[i + 4 : i + 8], "big"))
+            for i in range(0, len(index), 8)
+        ]
+        assert entries == sorted(set(entries))
+        for relative, position in entries:
+            assert headers[position].last_offset == info.base_offset + relative
+        times = (directory / f"{info.base_offset:020d}.timeindex").read_bytes()
+        pairs = [
+            (int.from_bytes(times[i : i + 8], "big", signed=True), int.from_bytes(times[i + 8 : i + 12], "big"))
+            for i in range(0, len(times), 12)
+        ]
+        assert [pair[0] for pair in pairs] == sorted({pair[0] for pair in pairs})
+        for timestamp, relative in pairs:
+            assert last_offsets[info.base_offset + relative].max_timestamp == timestamp

@@ -1,0 +1,401 @@
+"""Appending: places, limits, producers, rolls, durability, and what a failed write leaves."""
+
+import errno
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from broker.errors import ApiError
+from broker.log.partition_log import Checkpointed, LogDamaged, LogWriteFailed, PartitionLog, PartitionName
+from broker.protocol.records import crc_ok, read_header
+from broker.topic_config import LogConfig
+from tests.log.log_writer import NAME, ModelLog, batch, log_bytes, published_end, stage, stored
+from tests.support.fakes import FakeClock
+from tests.support.record_batches import TIMESTAMP_MS
+
+SMALL = LogConfig(internal_segment_bytes=1000, index_interval_bytes=100)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> ModelLog:
+    model = ModelLog(tmp_path / "topic-0", LogConfig())
+    model.open()
+    return model
+
+
+def opened(tmp_path: Path, config: LogConfig, clock: FakeClock | None = None) -> ModelLog:
+    model = ModelLog(tmp_path / "topic-0", config, clock)
+    model.open()
+    return model
+
+
+def test_offsets_follow_each_other_within_and_across_commits(model: ModelLog) -> None:
+    assert model.append([batch(3), batch(2)]) == [(0, 0, -1), (0, 3, -1)]
+    assert model.append([batch(1)]) == [(0, 5, -1)]
+    model.check()
+
+
+def test_nothing_staged_means_nothing_to_publish(model: ModelLog) -> None:
+    assert model.log is not None
+    assert model.log.commit() is False
+
+
+def test_staged_is_not_committed(model: ModelLog) -> None:
+    log = model.log
+    assert log is not None
+    stage(log, batch(3))
+    assert (log.next_offset, log.log_end_offset, log.position) == (3, 0, 0)
+    log.discard_staged()
+    assert log.next_offset == 0
+    model.check()
+
+
+def test_the_clients_bytes_are_left_as_they_are(model: ModelLog) -> None:
+    """A request that is taken again after a crash must still be the one that came in."""
+    data = batch(2)
+    before = bytes(data)
+    model.append([batch(1), data])
+    assert bytes(data) == before
+
+
+def test_the_leader_epoch_stands_in_the_batch(model: ModelLog) -> None:
+    model.append([batch(1)])
+    header = read_header(log_bytes(model.directory))
+    assert header is not None
+    assert header.leader_epoch == 0
+
+
+def test_log_append_time(tmp_path: Path) -> None:
+    model = opened(tmp_path, LogConfig(message_timestamp_type="LogAppendTime"), FakeClock(wall_ms=5_000))
+    data = batch(2, timestamp_ms=1, codec=1, producer_id=7, producer_epoch=0, base_sequence=0)
+    before = bytes(data)
+    log = model.log
+    assert log is not None
+    assert stage(log, data) == (0, 0, 5_000)
+    assert stage(log, data) == (46, 0, 5_000)
+    log.commit()
+    content = log_bytes(model.directory)
+    header = read_header(content)
+    assert header is not None
+    assert crc_ok(content, header)
+    assert (header.max_timestamp, header.is_log_append_time, header.codec) == (5_000, True, 1)
+    assert bytes(data) == before
+
+
+@pytest.mark.parametrize(
+    ("config", "fields", "error"),
+    [
+        (LogConfig(max_message_bytes=100), {}, 10),
+        (LogConfig(internal_segment_bytes=100), {}, 18),
+        (LogConfig(message_timestamp_after_max_ms=10), {"timestamp_ms": TIMESTAMP_MS + 11}, 32),
+        (LogConfig(message_timestamp_before_max_ms=10), {"timestamp_ms": TIMESTAMP_MS - 11}, 32),
+        (LogConfig(cleanup_policy=("compact",)), {}, 87),
+        (LogConfig(cleanup_policy=("compact",)), {"codec": 1}, 87),
+    ],
+)
+def test_what_the_topic_does_not_admit(
+    tmp_path: Path, config: LogConfig, fields: dict[str, object], error: int
+) -> None:
+    model = opened(tmp_path, config)
+    assert model.append([batch(2, size=50, **fields)]) == [(error, -1, -1)]
+    model.check()
+
+
+def test_what_is_just_admitted(tmp_path: Path) -> None:
+    config = LogConfig(
+        message_timestamp_after_max_ms=10,
+        message_timestamp_before_max_ms=10,
+        cleanup_policy=("compact", "delete"),
+        max_message_bytes=len(batch(1)) + 1,
+    )
+    model = opened(tmp_path, config)
+    batches = [batch(1, timestamp_ms=TIMESTAMP_MS + delta, keys=[b"k"]) for delta in (10, -10)]
+    no_time = batch(1, timestamp_ms=-1, keys=[b"k"])
+    assert [result[0] for result in model.append([*batches, no_time])] == [0, 0, 0]
+
+
+def test_settings_change_while_the_log_is_open(model: ModelLog) -> None:
+    log = model.log
+    assert log is not None
+    log.update_config(LogConfig(max_message_bytes=10))
+    assert model.append([batch(1)])[0][0] == 10
+    log.update_config(LogConfig())
+    assert model.append([batch(1)])[0][0] == 0
+
+
+def idempotent(sequence: int, count: int = 1, epoch: int = 0, producer_id: int = 7) -> memoryview:
+    return batch(count, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+
+
+def test_a_retry_is_answered_with_the_first_offset(model: ModelLog) -> None:
+    model.append([idempotent(0, 2), idempotent(2, 3)])
+    assert model.append([idempotent(0, 2), idempotent(2, 3)]) == [(46, 0, -1), (46, 2, -1)]
+    assert model.append([idempotent(6)]) == [(45, -1, -1)]
+    model.check()
+
+
+def test_a_retry_within_the_same_commit_is_found(model: ModelLog) -> None:
+    assert model.append([idempotent(0), idempotent(0), idempotent(1)]) == [(0, 0, -1), (46, 0, -1), (0, 1, -1)]
+
+
+def test_all_five_remembered_batches_survive_a_clean_restart(model: ModelLog) -> None:
+    model.append([idempotent(i) for i in range(7)])
+    assert model.log is not None
+    model.log.close()
+    model.published = None
+    model.open()
+    assert model.append([idempotent(i) for i in range(7)]) == [
+        (45, -1, -1), (45, -1, -1), (46, 2, -1), (46, 3, -1), (46, 4, -1), (46, 5, -1), (46, 6, -1)
+    ]  # fmt: skip
+
+
+def test_idle_producers_are_forgotten(tmp_path: Path) -> None:
+    clock = FakeClock(wall_ms=TIMESTAMP_MS)
+    model = opened(tmp_path, LogConfig(), clock)
+    log = model.log
+    assert log is not None
+    model.append([idempotent(0), idempotent(0, producer_id=8)])
+    clock.advance_ms(log.producer_id_expiration_ms - 1)
+    log.expire_producers()
+    assert len(log.active_producers()) == 2
+    clock.advance_ms(1)
+    log.expire_producers()
+    assert log.active_producers() == []
+    assert model.append([idempotent(5)])[0][0] == 0
+
+
+# ---- rolls -----------------------------------------------------------------------------------------------------
+
+
+def test_a_segment_is_closed_before_it_grows_too_large(tmp_path: Path) -> None:
+    model = opened(tmp_path, SMALL)
+    for _ in range(30):
+        model.append([batch(1, size=50), batch(2, size=20)])
+    log = model.log
+    assert log is not None
+    sizes = [info.size_bytes for info in log.segments()]
+    assert len(sizes) > 3
+    assert max(sizes) <= 1000
+    model.check()
+
+
+def test_one_commit_over_many_segments(tmp_path: Path) -> None:
+    model = opened(tmp_path, SMALL)
+    model.append([idempotent(i) for i in range(100)])
+    log = model.log
+    assert log is not None
+    assert len(log.segments()) > 5
+    model.check()
+    for info in log.segments()[1:]:
+        assert (model.directory / f"{info.base_offset:020d}.snapshot").exists()
+
+
+def test_roll_by_age_of_records(tmp_path: Path) -> None:
+    model = opened(tmp_path, LogConfig(segment_ms=1000))
+    for delta in (0, 1000, 1001):
+        model.append([batch(1, timestamp_ms=TIMESTAMP_MS + delta)])
+    assert model.log is not None
+    assert [info.base_offset for info in model.log.segments()] == [0, 2]
+    # The same after a restart: the age counts from the first batch of the segment.
+    model.open()
+    model.append([batch(1, timestamp_ms=TIMESTAMP_MS + 2002)])
+    assert [info.base_offset for info in model.log.segments()] == [0, 2, 3]
+
+
+def test_roll_by_the_clock_where_records_have_no_time(tmp_path: Path) -> None:
+    clock = FakeClock(wall_ms=TIMESTAMP_MS)
+    model = opened(tmp_path, LogConfig(segment_ms=1000), clock)
+    model.append([batch(1, timestamp_ms=-1)])
+    clock.advance_ms(1001)
+    model.append([batch(1, timestamp_ms=-1)])
+    assert model.log is not None
+    assert [info.base_offset for info in model.log.segments()] == [0, 1]
+
+
+def test_roll_when_an_index_is_full(tmp_path: Path) -> None:
+    model = opened(tmp_path, LogConfig(index_interval_bytes=0, segment_index_bytes=60))
+    for _ in range(20):
+        model.append([batch(1)])
+    assert model.log is not None
+    assert len(model.log.segments()) == 4  # four entries fit beside the one that is kept free, and so five batches
+    model.check()
+
+
+def test_preallocated_files_are_cut_when_closed(tmp_path: Path) -> None:
+    model = opened(tmp_path, LogConfig(internal_segment_bytes=1000, preallocate=True))
+    model.append([batch(1, size=100) for _ in range(20)])
+    log = model.log
+    assert log is not None
+    active = model.directory / f"{log.segment_base:020d}.log"
+    assert active.stat().st_size == 1000
+    model.open()
+    model.check()
+
+
+# ---- durability ------------------------------------------------------------------------------------------------
+
+
+def test_flush_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = opened(tmp_path, LogConfig(flush_messages=3))
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fdatasync", synced.append)
+    for _ in range(7):
+        model.append([batch(1)])
+    assert len(synced) == 2
+
+
+def test_flush_ms_and_the_recovery_point(tmp_path: Path) -> None:
+    clock = FakeClock(wall_ms=TIMESTAMP_MS)
+    model = opened(tmp_path, LogConfig(flush_ms=50), clock)
+    log = model.log
+    assert log is not None
+    assert log.flush_due_ns() is None
+    model.append([batch(1)])
+    clock.advance_ms(10)
+    model.append([batch(1)])
+    assert log.flush_due_ns() == 50_000_000
+    log.flush()
+    assert (log.flush_due_ns(), log.recovery_point) == (None, 2)
+
+
+def test_a_log_that_cannot_be_made_durable_goes_offline(model: ModelLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: int) -> None:
+        raise OSError(errno.EIO, "injected")
+
+    log = model.log
+    assert log is not None
+    model.append([batch(1)])
+    monkeypatch.setattr(os, "fdatasync", fail)
+    with pytest.raises(LogWriteFailed):
+        log.flush()
+    assert stage(log, batch(1)) == (56, -1, -1)
+    assert log.commit() is False
+    assert log.recovery_point == 0
+
+
+# ---- failed writes ----------------------------------------------------------------------------------------------
+
+
+def test_short_writes_are_gone_on_with(model: ModelLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.pwritev
+
+    def short(fd: int, buffers: Sequence[memoryview], position: int) -> int:
+        joined = b"".join(bytes(buffer) for buffer in buffers)
+        return real(fd, [joined[: max(1, len(joined) // 3)]], position)
+
+    monkeypatch.setattr(os, "pwritev", short)
+    model.append([idempotent(i, 2) for i in range(0, 10, 2)])
+    model.check()
+
+
+def test_more_batches_than_the_kernel_takes_at_once(model: ModelLog) -> None:
+    model.append([batch(1) for _ in range(1500)])
+    model.check()
+
+
+@pytest.mark.parametrize("config", [LogConfig(), SMALL], ids=["one segment", "across rolls"])
+def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: LogConfig) -> None:
+    model = opened(tmp_path, config)
+    model.append([idempotent(i) for i in range(3)])
+    real = os.pwritev
+    room = 250
+
+    def full_disk(fd: int, buffers: Sequence[memoryview], position: int) -> int:
+        nonlocal room
+        if not room:
+            raise OSError(errno.ENOSPC, "injected")
+        joined = b"".join(bytes(buffer) for buffer in buffers)[:room]
+        room -= len(joined)
+        return real(fd, [joined], position)
+
+    monkeypatch.setattr(os, "pwritev", full_disk)
+    log = model.log
+    assert log is not None
+    for i in range(3, 30):
+        assert stage(log, idempotent(i))[0] == 0
+    with pytest.raises(LogWriteFailed):
+        log.commit()
+    model.check()
+    monkeypatch.undo()
+    assert model.append([idempotent(2), idempotent(3)]) == [(46, 2, -1), (0, 3, -1)]
+    model.check()
+
+
+def test_a_log_that_cannot_be_restored_goes_offline(model: ModelLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> int:
+        raise OSError(errno.EIO, "injected")
+
+    log = model.log
+    assert log is not None
+    model.append([batch(1)])
+    stage(log, batch(1))
+    monkeypatch.setattr(os, "pwritev", fail)
+    monkeypatch.setattr(os, "open", fail)
+    monkeypatch.setattr(os, "listdir", fail)
+    with pytest.raises(LogWriteFailed):
+        log.commit()
+    assert stage(log, batch(1)) == (56, -1, -1)
+    assert log.commit() is False
+    assert log.log_end_offset == 1
+
+
+# ---- the rest ---------------------------------------------------------------------------------------------------
+
+
+def test_delete_records(tmp_path: Path) -> None:
+    model = opened(tmp_path, SMALL)
+    model.append([batch(1, size=50) for _ in range(40)])
+    log = model.log
+    assert log is not None
+    second = log.segments()[1].base_offset
+    assert log.delete_records_before(second - 1) == second - 1
+    assert log.segments()[0].base_offset == 0
+    assert log.delete_records_before(second) == second
+    assert log.segments()[0].base_offset == second
+    assert log.delete_records_before(3) == second
+    assert log.size_bytes == len(log_bytes(model.directory))
+    for offset in (41, -2):
+        with pytest.raises(ApiError) as refused:
+            log.delete_records_before(offset)
+        assert refused.value.code == 1
+    assert log.delete_records_before(-1) == 40
+    assert len(log.segments()) == 1
+    model.published = published_end(log)
+    assert model.open().log_start_offset == 40
+
+
+def test_delete_removes_the_directory(model: ModelLog, tmp_path: Path) -> None:
+    model.append([batch(1)])
+    assert model.log is not None
+    model.log.delete()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_of_another_topic_is_refused(model: ModelLog) -> None:
+    other = PartitionName(NAME.topic, NAME.partition, bytes(16))
+    with pytest.raises(LogDamaged):
+        PartitionLog.open(model.directory, other, LogConfig(), model.clock, Checkpointed())
+
+
+def test_stored_batches_are_byte_for_byte_what_was_sent(model: ModelLog) -> None:
+    data = batch(5, codec=4)
+    model.append([batch(1), data])
+    assert log_bytes(model.directory).endswith(stored(data, 1, 0))
+
+
+def test_the_files_are_named_as_kafkas(model: ModelLog) -> None:
+    model.append([batch(1)])
+    assert model.log is not None
+    model.log.close()
+    assert sorted(path.name for path in model.directory.iterdir()) == [
+        "00000000000000000000.index",
+        "00000000000000000000.log",
+        "00000000000000000000.timeindex",
+        "00000000000000000001.snapshot",
+        "leader-epoch-checkpoint",
+        "partition.metadata",
+    ]
+    assert (model.directory / "partition.metadata").read_text() == "version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw"
+    assert (model.directory / "leader-epoch-checkpoint").read_text() == "0\n1\n0 0\n"

@@ -1,0 +1,215 @@
+"""Judging idempotent producers as Kafka's ProducerAppendInfo does, and the snapshot file."""
+
+import struct
+from pathlib import Path
+
+import pytest
+from crc32c import crc32c
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.log.producer_snapshot import SnapshotCorruptError, SnapshotFiles, decode, encode
+from broker.log.producer_state import ProducerEntry, ProducerState
+from broker.protocol.records import BatchHeader
+
+MAX = 2**31 - 1
+
+
+def header(sequence: int, count: int = 1, epoch: int = 0, producer_id: int = 7, timestamp: int = 5) -> BatchHeader:
+    return BatchHeader(0, 0, 0, 2, 0, 0, count - 1, timestamp, timestamp, producer_id, epoch, sequence, count)
+
+
+class Producers:
+    """Producer state with an end offset: judges, and appends what is accepted."""
+
+    def __init__(self) -> None:
+        self.state = ProducerState()
+        self.end = 0
+
+    def send(self, sequence: int, count: int = 1, epoch: int = 0, producer_id: int = 7) -> int:
+        """Return the verdict, or for a duplicate minus the first offset that it had, minus 1000."""
+        verdict = self.state.judge(producer_id, epoch, sequence, count - 1, 0)
+        if verdict == 0:
+            self.state.append(header(sequence, count, epoch, producer_id), self.end, count - 1, 5)
+            self.end += count
+        elif verdict == 46:
+            known = self.state.find_duplicate(producer_id, sequence, count - 1)
+            assert known is not None
+            return -1000 - known.first_offset
+        return verdict
+
+
+def test_in_order() -> None:
+    producers = Producers()
+    assert [producers.send(0, 3), producers.send(3, 2), producers.send(5)] == [0, 0, 0]
+
+
+def test_a_gap_and_a_step_back_are_out_of_order() -> None:
+    producers = Producers()
+    producers.send(0, 3)
+    producers.send(3, 3)
+    assert [producers.send(7), producers.send(4), producers.send(0, 2), producers.send(3, 4)] == [45] * 4
+
+
+def test_exactly_the_last_five_are_duplicates() -> None:
+    producers = Producers()
+    for i in range(7):
+        producers.send(2 * i, 2)
+    assert [producers.send(2 * i, 2) for i in range(7)] == [45, 45, *(-1000 - 2 * i for i in range(2, 7))]
+
+
+def test_an_unknown_producer_may_begin_anywhere() -> None:
+    """Its earlier records may have been deleted."""
+    producers = Producers()
+    assert [producers.send(41), producers.send(42), producers.send(44)] == [0, 0, 45]
+
+
+def test_a_new_epoch_begins_at_0() -> None:
+    producers = Producers()
+    producers.send(0)
+    assert [producers.send(1, epoch=1), producers.send(0, epoch=1), producers.send(1, epoch=0)] == [45, 0, 47]
+    assert producers.send(0, epoch=0) == 47
+    assert producers.send(0, epoch=1) == -1001
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_the_sequence_starts_again_after_the_largest(count: int) -> None:
+    producers = Producers()
+    assert producers.send(MAX - 1, 2) == 0
+    assert [producers.send(1), producers.send(0, count), producers.send(count)] == [45, 0, 0]
+    assert [producers.send(MAX - 1, 2), producers.send(0, count)] == [-1000, -1002]
+
+
+def test_a_batch_across_the_wrap() -> None:
+    producers = Producers()
+    assert [producers.send(MAX - 1, 5), producers.send(3)] == [0, 0]
+    assert producers.send(MAX - 1, 5) == -1000
+
+
+def test_transactional_producers_stay_transactional() -> None:
+    state = ProducerState()
+    state.append(header(0)._replace(attributes=0x10), 10, 0, 5)
+    assert state.entries[7].current_txn_first_offset == 10
+    assert [state.judge(7, 0, 1, 0, 0), state.judge(7, 0, 1, 0, 0x10)] == [48, 0]
+    state.replay(header(-1)._replace(attributes=0x30))
+    assert state.entries[7].current_txn_first_offset == -1
+    assert state.judge(7, 0, 1, 0, 0) == 0
+
+
+def test_an_open_transaction_does_not_expire() -> None:
+    state = ProducerState()
+    state.append(header(0), 0, 0, 5)
+    state.append(header(0, producer_id=8)._replace(attributes=0x10), 1, 0, 5)
+    state.expire(now_ms=1000, expiration_ms=995)
+    assert list(state.entries) == [8]
+
+
+@given(st.lists(st.tuples(st.integers(1, 2), st.integers(0, 2), st.integers(0, 12), st.integers(1, 3)), max_size=60))
+def test_against_a_model(sends: list[tuple[int, int, int, int]]) -> None:
+    """The model keeps every accepted batch and reads the rules off that list."""
+    producers = Producers()
+    accepted: list[tuple[int, int, int, int, int]] = []
+    for producer_id, epoch, sequence, count in sends:
+        mine = [entry for entry in accepted if entry[0] == producer_id]
+        newest = max((entry[1] for entry in mine), default=None)
+        current = [entry for entry in mine if entry[1] == epoch]
+        expected = 0
+        if newest is not None and epoch < newest:
+            expected = 47
+        elif newest is not None and epoch > newest:
+            expected = 45 if sequence else 0
+        elif current and sequence != current[-1][2] + current[-1][3]:
+            same = [entry for entry in current[-5:] if entry[2:4] == (sequence, count)]
+            expected = -1000 - same[0][4] if same else 45
+        if expected == 0:
+            accepted.append((producer_id, epoch, sequence, count, producers.end))
+        assert producers.send(sequence, count, epoch, producer_id) == expected
+
+
+# ---- snapshots -----------------------------------------------------------------------------------------------------
+
+ONE_ENTRY = struct.pack(">hiqiqihq", 0, 0, 0, 0, 0, 0, 0, 0)
+
+
+def test_bytes_of_a_snapshot() -> None:
+    """Kafka's version 1, field by field; one batch a producer leaves no room for anything of ours."""
+    state = ProducerState()
+    state.append(header(10, 3, epoch=2, producer_id=4711, timestamp=99), 500, 2, 99)
+    body = bytes.fromhex(
+        "00000001"  # one entry
+        "0000000000001267"  # producer id
+        "0002"  # epoch
+        "0000000c"  # last sequence
+        "00000000000001f6"  # last offset
+        "00000002"  # offset delta
+        "0000000000000063"  # timestamp
+        "ffffffff"  # coordinator epoch
+        "ffffffffffffffff"  # no open transaction
+    )
+    assert encode(state.entries.values()) == b"\0\1" + struct.pack(">I", crc32c(body)) + body
+
+
+def test_a_producer_without_batches() -> None:
+    entry = ProducerEntry(3)
+    entry.epoch = 1
+    assert decode(encode([entry])) == [entry]
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5)), max_size=40))
+def test_a_snapshot_gives_back_the_state(batches: list[tuple[int, int]]) -> None:
+    producers = Producers()
+    for producer_id, count in batches:
+        entry = producers.state.entries.get(producer_id)
+        producers.send(entry.next_sequence if entry else 0, count, 0, producer_id)
+    content = encode(producers.state.entries.values())
+    assert ProducerState(decode(content)).entries == producers.state.entries
+    for length in range(len(content)):
+        with pytest.raises(SnapshotCorruptError):
+            decode(content[:length])
+
+
+def test_kafkas_reader_takes_our_tail() -> None:
+    """It checks the CRC over all that follows, reads the entries and leaves the rest alone."""
+    producers = Producers()
+    for i in range(3):
+        producers.send(i)
+    content = encode(producers.state.entries.values())
+    version, crc, count = struct.unpack_from(">hIi", content)
+    assert (version, crc, count) == (1, crc32c(content[6:]), 1)
+    assert len(content) == 10 + 46 + 4 + 2 * 32
+
+
+def test_a_snapshot_of_kafkas_has_only_last_batches() -> None:
+    producers = Producers()
+    for i in range(3):
+        producers.send(i)
+    body = encode(producers.state.entries.values())[6:56]
+    (entry,) = decode(b"\0\1" + struct.pack(">I", crc32c(body)) + body)
+    assert [batch.last_sequence for batch in entry.batches] == [2]
+    assert entry.next_sequence == 3
+
+
+def test_the_newest_readable_snapshot_up_to_the_end_is_loaded(tmp_path: Path) -> None:
+    files = SnapshotFiles(tmp_path)
+    producers = Producers()
+    for i in range(4):
+        producers.send(i)
+        files.write(producers.end, encode(producers.state.entries.values()))
+    (tmp_path / "00000000000000000003.snapshot").write_bytes(b"torn")
+    offset, state = SnapshotFiles(tmp_path).load(3)
+    assert offset == 2
+    assert state.entries[7].next_sequence == 2
+    assert SnapshotFiles(tmp_path).offsets == [1, 2]
+    assert SnapshotFiles(tmp_path).load(0)[0] is None
+
+
+def test_snapshots_that_nobody_needs_go(tmp_path: Path) -> None:
+    files = SnapshotFiles(tmp_path)
+    for offset in range(1, 8):
+        files.write(offset, encode([]))
+    files.sweep([2, 4])
+    assert SnapshotFiles(tmp_path).offsets == [2, 4, 6, 7]
+    files.remove_before(7)
+    assert SnapshotFiles(tmp_path).offsets == [7]
+    files.remove_before(9)
+    assert SnapshotFiles(tmp_path).offsets == [7]

@@ -1,0 +1,185 @@
+"""Starting after the machine went down: what is whole stays, what is torn goes, indexes come back."""
+
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from broker.log.partition_log import Checkpointed, LogDamaged, PartitionLog, PublishedEnd
+from broker.protocol.records import batch_headers
+from broker.topic_config import LogConfig
+from tests.log.log_writer import NAME, ModelLog, batch, check_indexes, log_bytes
+from tests.support.fakes import FakeClock
+from tests.support.record_batches import TIMESTAMP_MS
+
+SMALL = LogConfig(internal_segment_bytes=2_000, index_interval_bytes=100)
+
+
+def filled(directory: Path, config: LogConfig, count: int, size: int = 60) -> ModelLog:
+    """Return a log of `count` batches that nobody closed."""
+    model = ModelLog(directory, config)
+    model.open()
+    for i in range(count):
+        fields = {"producer_id": i % 3, "producer_epoch": 0, "base_sequence": i // 3}
+        model.append([batch(1, size=size, timestamp_ms=TIMESTAMP_MS + i, **fields)])
+    return model
+
+
+def start(model: ModelLog, resume: Checkpointed | None = None) -> PartitionLog:
+    """Open as a start of the broker does; what is then in the log is what the model must hold."""
+    model.log = PartitionLog.open(model.directory, NAME, model.config, model.clock, resume or Checkpointed())
+    content = log_bytes(model.directory)
+    stand = [content[at : at + header.size_bytes] for at, header in batch_headers(content)]
+    assert stand == model.acknowledged[: len(stand)]
+    model.acknowledged = stand
+    return model.log
+
+
+def active_file(model: ModelLog) -> Path:
+    return max(model.directory.glob("*.log"))
+
+
+def test_cut_at_every_byte(tmp_path: Path) -> None:
+    """The last segment is cut at every byte of its final 4 KiB: exactly the whole batches stay."""
+    model = filled(tmp_path / "whole", LogConfig(index_interval_bytes=500), 60)
+    content = b"".join(model.acknowledged)
+    ends = {0}
+    for data in model.acknowledged:
+        ends.add(max(ends) + len(data))
+    clock = FakeClock(wall_ms=TIMESTAMP_MS)
+    for length in range(len(content) - 4096, len(content) + 1):
+        directory = tmp_path / "cut"
+        shutil.copytree(model.directory, directory)
+        with open(directory / "00000000000000000000.log", "r+b") as file:
+            file.truncate(length)
+        log = PartitionLog.open(directory, NAME, LogConfig(), clock, Checkpointed())
+        expected = max(end for end in ends if end <= length)
+        assert log.position == expected
+        assert log_bytes(directory) == content[:expected]
+        log.close(clean=False)
+        shutil.rmtree(directory)
+
+
+def test_a_corrupt_batch_ends_the_log(tmp_path: Path) -> None:
+    """One bit is turned anywhere but in the base offset and the leader epoch, which no checksum covers."""
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    for run in range(30):
+        model = filled(tmp_path / f"{run}", SMALL, 50)
+        files = sorted(model.directory.glob("*.log"))
+        victim = rng.choice(files)
+        data = bytearray(victim.read_bytes())
+        position = rng.choice([at for at, _ in batch_headers(data)])
+        at = position + rng.choice([*range(8, 12), *range(16, 100)])
+        data[at] ^= 1 << rng.randrange(8)
+        victim.write_bytes(data)
+        start(model)
+        model.check()
+        model.append([batch(1)])
+        model.check()
+
+
+def test_below_the_recovery_point_nothing_is_checked(tmp_path: Path) -> None:
+    """What was made durable is trusted; that is what makes a start fast (`36`)."""
+    model = filled(tmp_path / "t", SMALL, 50)
+    assert model.log is not None
+    model.log.close()
+    first = model.directory / "00000000000000000000.log"
+    data = bytearray(first.read_bytes())
+    data[30] ^= 1
+    first.write_bytes(data)
+    log = PartitionLog.open(model.directory, NAME, SMALL, model.clock, Checkpointed(50))
+    assert log.log_end_offset == 50
+    log = PartitionLog.open(model.directory, NAME, SMALL, model.clock, Checkpointed(0))
+    assert log.log_end_offset == 0
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".snapshot"])
+@pytest.mark.parametrize("damage", ["removed", "cut", "zeros", "noise"])
+@pytest.mark.parametrize("recovery_point", [0, 20, 50])
+def test_what_can_be_rebuilt_is_rebuilt(tmp_path: Path, suffix: str, damage: str, recovery_point: int) -> None:
+    """Indexes and snapshots that a crash lost or spoiled beyond the recovery point come back."""
+    model = filled(tmp_path / "t", SMALL, 50)
+    assert model.log is not None
+    for info in model.log.segments():
+        if info.base_offset < recovery_point and suffix != ".snapshot":
+            continue
+        for path in model.directory.glob(f"{info.base_offset:020d}{suffix}"):
+            data = path.read_bytes()
+            if damage == "removed":
+                path.unlink()
+            else:
+                spoiled = {"cut": data[: len(data) // 2 + 1], "zeros": bytes(len(data)), "noise": data[::-1]}
+                path.write_bytes(spoiled[damage])
+    start(model, Checkpointed(recovery_point))
+    assert len(model.acknowledged) == 50
+    model.check()
+
+
+def test_an_index_that_is_missing_below_the_recovery_point_comes_back(tmp_path: Path) -> None:
+    model = filled(tmp_path / "t", SMALL, 50)
+    for path in model.directory.glob("*.index"):
+        path.unlink()
+    start(model, Checkpointed(50))
+    model.check()
+    assert all(path.stat().st_size for path in sorted(model.directory.glob("*.index"))[:-1])
+
+
+def test_stale_bytes_behind_the_end_are_not_taken_for_batches(tmp_path: Path) -> None:
+    model = filled(tmp_path / "t", LogConfig(), 5)
+    path = active_file(model)
+    path.write_bytes(path.read_bytes() + model.acknowledged[2])
+    start(model)
+    assert len(model.acknowledged) == 5
+
+
+def test_leftovers_of_other_steps_go(tmp_path: Path) -> None:
+    model = filled(tmp_path / "t", LogConfig(), 5)
+    names = ("00000000000000000009.index", "00000000000000000000.log.deleted", "leader-epoch-checkpoint.tmp")
+    for name in names:
+        (model.directory / name).write_bytes(b"x")
+    start(model)
+    assert not any((model.directory / name).exists() for name in names)
+
+
+def test_every_start_begins_an_epoch_and_a_replacement_does_not(tmp_path: Path) -> None:
+    """Epoch lines with nothing in them do not pile up (`39`)."""
+    model = filled(tmp_path / "t", LogConfig(), 5)
+    assert model.log is not None
+    assert model.open().leader_epoch == 0
+    start(model)
+    log = start(model)
+    assert log.leader_epoch == 2
+    assert (model.directory / "leader-epoch-checkpoint").read_text() == "0\n2\n0 0\n2 5\n"
+    model.append([batch(1)])
+    assert model.open().leader_epoch == 2
+    assert [log.epoch_end_offset(epoch) for epoch in (0, 1, 2, 3)] == [(0, 5), (0, 5), (2, 6), (-1, -1)]
+
+
+def test_epochs_that_the_file_lost_are_read_from_the_batches(tmp_path: Path) -> None:
+    model = filled(tmp_path / "t", LogConfig(), 5)
+    start(model)
+    model.append([batch(1)])
+    (model.directory / "leader-epoch-checkpoint").unlink()
+    start(model)
+    assert (model.directory / "leader-epoch-checkpoint").read_text() == "0\n3\n0 0\n1 5\n2 6\n"
+
+
+def test_a_start_beyond_the_end_begins_anew(tmp_path: Path) -> None:
+    """Deleted records must not come back when the files behind them were lost."""
+    model = filled(tmp_path / "t", SMALL, 50)
+    log = PartitionLog.open(model.directory, NAME, SMALL, model.clock, Checkpointed(0, log_start_offset=70))
+    assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (70, 70, 0)
+    check_indexes(model.directory, log)
+
+
+@pytest.mark.parametrize(
+    "published", [PublishedEnd(9, 0, 10_000, 0), PublishedEnd(3, 3, 10, 0), PublishedEnd(1, 0, 100, 0)]
+)
+def test_files_that_lack_what_was_acknowledged_are_not_touched(tmp_path: Path, published: PublishedEnd) -> None:
+    """Longer than the file, in a segment that is gone, in the middle of a batch: the partition stays offline."""
+    model = filled(tmp_path / "t", LogConfig(), 5)
+    with pytest.raises(LogDamaged):
+        PartitionLog.open(model.directory, NAME, LogConfig(), model.clock, published)

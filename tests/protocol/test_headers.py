@@ -1,0 +1,76 @@
+"""Request headers of both versions, and the one response header that is an exception."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kio.schema.request_header.v1.header import RequestHeader as KioHeaderV1
+from kio.schema.request_header.v2.header import RequestHeader as KioHeaderV2
+
+from broker.errors import InvalidReceive
+from broker.protocol.api_keys import FLEXIBLE_FROM, ApiKey, is_flexible, request_header_version
+from broker.protocol.headers import framed, parse_header, peek, response_header
+from tests.protocol.kio_entities import few, kio_bytes
+from tests.protocol.messages.hostile import check_hostile
+
+
+@few
+@given(
+    api_key=st.sampled_from(sorted(FLEXIBLE_FROM)),
+    version=st.integers(0, 20),
+    correlation_id=st.integers(-(2**31), 2**31 - 1),
+    client_id=st.none() | st.text(max_size=30),
+)
+def test_c06_request_headers_are_read_as_kio_writes_them(
+    api_key: int, version: int, correlation_id: int, client_id: str | None
+) -> None:
+    header_class = KioHeaderV2 if is_flexible(api_key, version) else KioHeaderV1
+    data = kio_bytes(
+        header_class(
+            request_api_key=api_key,
+            request_api_version=version,
+            correlation_id=correlation_id,
+            client_id=client_id,
+        )
+    )
+    header = parse_header(b"??" + data + b"body", 2, len(data) + 6)
+    assert header == (api_key, version, correlation_id, client_id or "", 2 + len(data))
+    assert peek(b"??" + data, 2) == (api_key, version, correlation_id)
+
+
+def test_flexible_versions_are_those_of_kio() -> None:
+    from kio.index import load_request_schema  # noqa: PLC0415 - the loop below needs nothing else of it
+    from kio.schema.index import api_key_map, schema_name_map  # noqa: PLC0415 - as above
+
+    for api_key in ApiKey:
+        for version in schema_name_map[api_key_map[api_key]]:
+            schema = load_request_schema(api_key, version)
+            assert schema.__flexible__ == is_flexible(api_key, version), (api_key, version)
+            expected = 2 if schema.__header_schema__ is KioHeaderV2 else 1
+            assert request_header_version(api_key, version) == expected
+
+
+def test_c06_response_header_has_tags_when_flexible_except_for_api_versions() -> None:
+    assert response_header(ApiKey.PRODUCE, 8, 258) == b"\x00\x00\x01\x02"
+    assert response_header(ApiKey.PRODUCE, 9, 258) == b"\x00\x00\x01\x02\x00"
+    assert response_header(ApiKey.API_VERSIONS, 4, 258) == b"\x00\x00\x01\x02"
+    assert framed(b"abc") == b"\x00\x00\x00\x03abc"
+
+
+@pytest.mark.parametrize("frame", [b"", b"\x00\x12\x00", b"\x00\x12\x00\x03\x00\x00\x00"])
+def test_c03_c07_frame_too_short_for_a_header_is_invalid(frame: bytes) -> None:
+    with pytest.raises(InvalidReceive):
+        peek(frame, 0)
+    with pytest.raises(InvalidReceive):
+        parse_header(frame, 0, len(frame))
+
+
+def test_c07_unknown_api_key_is_invalid() -> None:
+    with pytest.raises(InvalidReceive, match="999"):
+        parse_header(b"\x03\xe7\x00\x00\x00\x00\x00\x01\xff\xff", 0, 10)
+
+
+@pytest.mark.parametrize("tail", [b"\x00\x03abc", b"\x00\x03abc\x00"])
+def test_hostile_headers_are_invalid_and_nothing_worse(tail: bytes) -> None:
+    """C07."""
+    version = b"\x00\x09" if tail.endswith(b"\x00") else b"\x00\x08"
+    check_hostile(parse_header, b"\x00\x00" + version + b"\x00\x00\x00\x01" + tail)

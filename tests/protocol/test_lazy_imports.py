@@ -1,0 +1,21 @@
+"""What starting the broker must not cost: kio and numpy stay out until something needs them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+_PROGRAM = """
+import sys
+import broker.protocol.framing, broker.protocol.headers, broker.protocol.routing, broker.protocol.records
+import broker.protocol.record_reader, broker.protocol.kio_adapter, broker.protocol.error_codes
+import broker.protocol.messages.produce, broker.protocol.messages.fetch, broker.protocol.messages.metadata
+import broker.protocol.messages.list_offsets, broker.protocol.messages.api_versions
+import broker.protocol.messages.init_producer_id
+print(sorted({name.split(".")[0] for name in sys.modules} & {"kio", "numpy", "cramjam"}))
+"""
+
+
+def test_no_module_of_the_protocol_imports_what_is_slow() -> None:
+    root = Path(__file__).parents[2]
+    run = subprocess.run([sys.executable, "-c", _PROGRAM], cwd=root, capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"

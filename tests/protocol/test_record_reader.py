@@ -1,0 +1,67 @@
+"""The records inside a batch, under every codec."""
+
+import cramjam
+import pytest
+
+from broker.errors import ApiError
+from broker.protocol.record_reader import Record, iterate_records
+from broker.protocol.records import patch_log_append_time
+from tests.support.feeds import mutations, random_seed
+from tests.support.record_batches import TIMESTAMP_MS, record_batch
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_records_come_out_as_they_went_in(codec: int) -> None:
+    batch = record_batch(
+        [b"v" * 1000, None],
+        keys=[None, b"k"],
+        base_offset=40,
+        timestamp_step_ms=300,
+        codec=codec,
+        headers=[("h", b"x"), ("null", None)],
+    )
+    headers = (("h", b"x"), ("null", None))
+    assert list(iterate_records(memoryview(batch))) == [
+        Record(40, TIMESTAMP_MS, None, b"v" * 1000, headers),
+        Record(41, TIMESTAMP_MS + 300, b"k", None, headers),
+    ]
+
+
+def test_snappy_in_the_wrapping_of_java_clients() -> None:
+    plain = record_batch([b"v" * 200])
+    middle = len(plain) // 2
+    blocks = [bytes(cramjam.snappy.compress_raw(part)) for part in (plain[61:middle], plain[middle:])]
+    wrapped = b"\x82SNAPPY\x00" + b"\x00\x00\x00\x01" * 2
+    wrapped += b"".join(len(block).to_bytes(4, "big") + block for block in blocks)
+    batch = bytearray(plain[:61] + wrapped)
+    batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
+    batch[22] = 2
+    assert [record.value for record in iterate_records(batch)] == [b"v" * 200]
+
+
+def test_log_append_time_counts_for_every_record() -> None:
+    batch = bytearray(record_batch([b"a", b"b"], timestamp_step_ms=5))
+    patch_log_append_time(batch, 99)
+    assert [record.timestamp_ms for record in iterate_records(batch)] == [99, 99]
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_damaged_batches_are_corrupt_and_nothing_worse(codec: int) -> None:
+    batch = record_batch([b"value"] * 5, codec=codec, headers=[("h", b"x")])
+    seed = random_seed()
+    for damaged in mutations(batch[61:], seed, 200):
+        whole = bytearray(batch[:61] + damaged)
+        whole[8:12] = (len(whole) - 12).to_bytes(4, "big")
+        outcome = _outcome(whole)
+        assert outcome in {None, 2}, f"seed {seed}: {outcome} from {bytes(whole).hex()}"
+
+
+def _outcome(batch: bytearray) -> int | str | None:
+    """Return None when the batch could be read, else the error's code, or what else was raised."""
+    try:
+        list(iterate_records(batch))
+    except ApiError as error:
+        return error.code
+    except Exception as error:
+        return repr(error)
+    return None

@@ -1,0 +1,100 @@
+"""Routing: the peek at a frame agrees with the owner of what the frame holds, in every version."""
+
+import uuid
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from kio.index import load_request_schema
+
+from broker.errors import InvalidReceive
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.kio_adapter import encode_request
+from broker.protocol.routing import owner_of, route, topic_hash, topic_id_for, topic_id_hash
+from tests.protocol.kio_entities import kio_bytes, module_of
+from tests.support.feeds import mutations, random_seed
+
+HANDLERS = 5
+CONNECTION = (1 << 48) + (3 << 32) + 17
+
+
+def _produce(version: int, name: str, partition: int, client_id: str, transactional_id: str | None) -> bytes:
+    module = module_of(load_request_schema(0, version))
+    data = tuple(module.PartitionProduceData(index=index, records=b"r") for index in (partition, 0))
+    topic_id = topic_id_for(name.encode(), bytes(12))
+    topic: dict[str, Any] = {"topic_id": uuid.UUID(bytes=topic_id)} if version >= 13 else {"name": name}
+    request = module.ProduceRequest(
+        transactional_id=transactional_id,
+        acks=1,
+        timeout=timedelta(0),
+        topic_data=(module.TopicProduceData(**topic, partition_data=data),),
+    )
+    header = b"\x00\x00" + version.to_bytes(2, "big") + b"\x00\x00\x00\x01"
+    header += len(client_id).to_bytes(2, "big") + client_id.encode() + (b"\x00" if version >= 9 else b"")
+    return header + kio_bytes(request)
+
+
+@pytest.mark.parametrize("transactional_id", [None, "", "some-id", "x" * 200])
+@pytest.mark.parametrize("version", range(3, 14))
+def test_produce_goes_to_the_owner_of_its_first_partition(version: int, transactional_id: str | None) -> None:
+    for name, partition, client_id in (("a", 0, ""), ("orders", 3, "c"), ("n" * 249, 2**31 - 1, "c" * 300)):
+        frame = _produce(version, name, partition, client_id, transactional_id)
+        expected = owner_of(topic_hash(name.encode()), partition, HANDLERS)
+        assert route(frame, 0, version, CONNECTION, HANDLERS) == expected
+        assert route(memoryview(frame), 0, version, CONNECTION, HANDLERS) == expected
+        assert route(frame, 0, version, CONNECTION, 1) == 0
+
+
+@pytest.mark.parametrize("version", [7, 9, 13])
+def test_damaged_produce_is_routed_somewhere_or_invalid(version: int) -> None:
+    frame = _produce(version, "orders", 1, "client", None)
+    seed = random_seed()
+    for damaged in mutations(frame, seed, 500):
+        try:
+            assert 0 <= route(damaged, 0, version, CONNECTION, HANDLERS) < HANDLERS
+        except InvalidReceive:
+            continue
+        except Exception as error:
+            raise AssertionError(f"seed {seed}: {damaged.hex()}") from error
+
+
+@pytest.mark.parametrize("version", [7, 9, 13])
+def test_produce_cut_before_its_routing_key_is_invalid(version: int) -> None:
+    frame = _produce(version, "orders", 1, "client", None)
+    with pytest.raises(InvalidReceive):
+        route(frame[:30], 0, version, CONNECTION, HANDLERS)
+
+
+def test_produce_without_partitions_goes_by_connection() -> None:
+    frame = b"\x00\x00\x00\x07\x00\x00\x00\x01\xff\xff" + b"\xff\xff\x00\x01\x00\x00\x00\x00" + bytes(4)
+    assert route(frame, 0, 7, CONNECTION, HANDLERS) == route(b"", 3, 9, CONNECTION, HANDLERS)
+
+
+@pytest.mark.parametrize("api_key", [19, 20, 33, 37, 44])
+def test_changes_of_metadata_go_to_the_controller(api_key: int) -> None:
+    assert route(b"", api_key, 0, CONNECTION, HANDLERS) == HANDLERS
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_init_producer_id_goes_to_the_controller_or_the_owner_of_its_id(version: int) -> None:
+    def frame(transactional_id: str | None) -> bytes:
+        values = {"transactional_id": transactional_id}
+        return encode_request(ApiKey.INIT_PRODUCER_ID, version, 1, "cli", values)[4:]
+
+    assert route(frame(None), 22, version, CONNECTION, HANDLERS) == HANDLERS
+    expected = topic_hash(b"tx") % HANDLERS
+    assert route(frame("tx"), 22, version, CONNECTION, HANDLERS) == expected
+
+
+def test_other_requests_of_a_connection_stay_together_and_connections_spread() -> None:
+    targets = {route(b"", ApiKey.FETCH, 12, CONNECTION + i, HANDLERS) for i in range(HANDLERS)}
+    assert targets == set(range(HANDLERS))
+    assert len({route(b"", key, 4, CONNECTION, HANDLERS) for key in (1, 2, 3, 10, 18, 32)}) == 1
+
+
+def test_topic_ids_carry_the_hash_of_the_name_and_look_random() -> None:
+    for first in range(256):
+        topic_id = topic_id_for(b"orders", bytes([first]) + bytes(range(11)) + b"surplus")
+        assert topic_id_hash(topic_id) == topic_hash(b"orders")
+        assert uuid.UUID(bytes=topic_id).version == 4
+        assert topic_id[0] >> 2 != 62

@@ -1,0 +1,182 @@
+"""The command line of a whole broker: what it prints and the codes it ends with."""
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker import run_dir
+from shm.segment import new_instance
+from tests.support.deadline import wait_until
+from tests.support.supervised import command
+
+
+@pytest.fixture
+def run_path(tmp_path: Path) -> Iterator[str]:
+    """Yield a run directory; a daemon that still runs there afterwards is killed."""
+    path = tmp_path / "run"
+    yield str(path)
+    record = run_dir.read(path)
+    if record is not None and record.is_alive:
+        os.kill(record.pid, signal.SIGKILL)
+
+
+def start(run_path: str, *arguments: str) -> dict[str, object]:
+    done = command(
+        "start", "--daemon", "--wait", "--json", "--listen", "127.0.0.1:0", "--run-dir", run_path, *arguments
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_daemon_from_start_to_stop(run_path: str, tmp_path: Path) -> None:
+    ready = start(run_path, "--data-dir", str(tmp_path / "data"))
+    assert ready["data_dir"] == str(tmp_path / "data")
+    assert ready["run_dir"] == run_path
+    assert isinstance(ready["ready_ms"], int)
+    done = command("status", "--json", "--run-dir", run_path)
+    status = json.loads(done.stdout)
+    assert done.returncode == 0
+    assert (status["pid"], status["bootstrap"], status["state"]) == (ready["pid"], ready["bootstrap"], "ready")
+    assert {process["state"] for process in status["processes"]} == {"running"}
+    assert {"role", "index", "pid", "state", "restarts"} <= status["processes"][0].keys()
+    assert "bootstrap=" in command("status", "--run-dir", run_path).stdout
+    assert command("stop", "--run-dir", run_path).returncode == 0
+    assert command("status", "--run-dir", run_path).returncode == 3
+    assert command("stop", "--run-dir", run_path).returncode == 3
+    assert "handler" not in (Path(run_path) / "broker.log").read_text()
+
+
+def test_an_ephemeral_broker_removes_its_directory(run_path: str) -> None:
+    ready = start(run_path, "--ephemeral")
+    directory = Path(str(ready["data_dir"])).parent
+    assert directory.is_dir()
+    assert command("stop", "--quick", "--run-dir", run_path).returncode == 0
+    assert not directory.exists()
+
+
+def test_a_killed_ephemeral_brokers_directory_goes_at_the_next_start(run_path: str) -> None:
+    ready = start(run_path, "--ephemeral")
+    directory = Path(str(ready["data_dir"])).parent
+    os.kill(int(str(ready["pid"])), signal.SIGKILL)
+    wait_until(lambda: command("status", "--run-dir", run_path).returncode == 3, "it is gone")
+    assert directory.is_dir()
+    start(run_path, "--ephemeral")
+    assert not directory.exists()
+    assert command("stop", "--run-dir", run_path).returncode == 0
+
+
+def test_topics_from_the_command_line(run_path: str) -> None:
+    start(run_path, "--ephemeral")
+    where = ("--run-dir", run_path)
+    made = command("topic", "create", "orders", "--partitions", "3", "--config", "retention.ms=60000", *where)
+    assert (made.returncode, made.stdout) == (0, "created topic orders\n"), made.stderr
+    again = command("topic", "create", "orders", *where)
+    assert again.returncode == 1
+    assert again.stderr.startswith("rotunda: TOPIC_ALREADY_EXISTS: ")
+    assert json.loads(command("topic", "list", "--json", *where).stdout) == ["orders"]
+    described = json.loads(command("topic", "describe", "orders", "--json", *where).stdout)
+    assert described["configs"] == {"retention.ms": "60000"}
+    assert [partition["partition"] for partition in described["partitions"]] == [0, 1, 2]
+    assert "partition 2 leader=" in command("topic", "describe", "orders", *where).stdout
+    assert command("topic", "delete", "orders", *where).stdout == "deleted topic orders\n"
+    assert command("topic", "list", *where).stdout == ""
+    missing = command("topic", "describe", "orders", *where)
+    assert missing.returncode == 1
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in missing.stderr
+    assert command("stop", *where).returncode == 0
+
+
+def test_failures_of_a_daemon_reach_the_one_who_waits(run_path: str, tmp_path: Path) -> None:
+    start(run_path, "--data-dir", str(tmp_path / "data"))
+    port = json.loads(command("status", "--json", "--run-dir", run_path).stdout)["bootstrap"]
+    other = str(tmp_path / "other")
+    cases = [
+        (run_path, str(tmp_path / "more"), "127.0.0.1:0", "--run-dir"),
+        (other, str(tmp_path / "data"), "127.0.0.1:0", "in use"),
+        (other, str(tmp_path / "more"), port, "port is in use"),
+    ]
+    for run, data, listen, text in cases:
+        done = command("start", "--daemon", "--wait", "--run-dir", run, "--data-dir", data, "--listen", listen)
+        assert done.returncode == 4, done.stdout + done.stderr
+        assert text in done.stderr
+    assert command("stop", "--run-dir", run_path).returncode == 0
+
+
+def test_data_of_a_newer_version_is_exit_code_5(run_path: str, tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").write_text("version=99\ncluster.id=x\nnode.id=1\n")
+    done = command("start", "--run-dir", run_path, "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0")
+    assert done.returncode == 5, done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("start", "--set", "num.netwrok.threads=1"),
+        ("start", "--set", "nonsense"),
+        ("start", "--wait"),
+        ("start", "--ephemeral", "--data-dir", "here"),
+        ("start", "--listen", "0.0.0.0:0"),
+        ("check-config", "--set", "num.io.threads=none"),
+        ("check-config", "--config", "no/such/file"),
+        ("topic", "create", "t", "--config", "nonsense", "--bootstrap", "127.0.0.1:1"),
+        ("dance",),
+        (),
+    ],
+)
+def test_bad_usage_and_bad_configuration_are_exit_code_2(run_path: str, arguments: tuple[str, ...]) -> None:
+    done = command(*arguments, ROTUNDA_RUN_DIR=run_path)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert done.stderr
+    assert done.stdout == ""
+    assert not Path(run_path).exists()
+
+
+def test_nothing_runs(run_path: str) -> None:
+    assert command("status", "--run-dir", run_path).returncode == 3
+    assert json.loads(command("status", "--json", "--run-dir", run_path).stdout)["state"] == "not running"
+    assert command("stop", "--run-dir", run_path).returncode == 3
+    assert command("topic", "list", "--run-dir", run_path).returncode == 3
+    assert command("topic", "list", "--bootstrap", "127.0.0.1:1").returncode == 1
+
+
+def test_a_recycled_pid_is_not_the_broker(tmp_path: Path) -> None:
+    pid, _, ticks = new_instance().partition(".")
+    record = run_dir.RunRecord(
+        instance="x",
+        pid=int(pid),
+        start_ticks=int(ticks) - 1,
+        state=run_dir.READY,
+        bootstrap="127.0.0.1:1",
+        data_dir="/",
+        run_dir=str(tmp_path),
+        processors=1,
+        handlers=1,
+        max_partitions=1,
+        started_ms=0,
+    )
+    run_dir.write(tmp_path, record)
+    assert command("stop", "--run-dir", str(tmp_path)).returncode == 3
+    assert command("status", "--run-dir", str(tmp_path)).returncode == 3
+
+
+def test_configuration_commands(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("num.io.threads=3\n")
+    arguments = ("--config", str(file), "--set", "num.partitions=7", "--data-dir", str(tmp_path))
+    assert command("check-config", *arguments).stdout == "the configuration is valid\n"
+    printed = command("print-config", *arguments, ROTUNDA_MESSAGE_MAX_BYTES="1234").stdout.splitlines()
+    assert f"num.io.threads=3  # {file}:1" in printed
+    assert any(line.startswith("num.partitions=7  # flag") for line in printed)
+    assert any(line.startswith("message.max.bytes=1234  # environment ROTUNDA_MESSAGE_MAX_BYTES") for line in printed)
+    assert any(line.startswith(f"log.dirs={tmp_path}  #") for line in printed)
+    rows = json.loads(command("print-config", "--json", *arguments).stdout)
+    assert {"name": "num.io.threads", "value": "3", "origin": f"{file}:1"} in rows
+
+
+def test_the_version() -> None:
+    assert command("--version").stdout.startswith("rotunda")
