@@ -18,9 +18,10 @@ _NOT_RUNNING_EXIT_CODE = 3
 
 def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     """Do one action; what Kafka answers with an error is raised with Kafka's name for it."""
+    configs = dict(assignment(text, "--config") for text in getattr(parsed, "configs", ()))
     with Connection(_address(parsed, environment)) as connection:
         try:
-            _ACTIONS[parsed.action](parsed, connection)
+            _ACTIONS[parsed.action](parsed, configs, connection)
         except ApiError as error:
             raise RotundaError(f"{_name(error.code)}: {error.message or text_of(error.code)}") from error
     return 0
@@ -41,13 +42,12 @@ def _address(parsed: argparse.Namespace, environment: Mapping[str, str]) -> str:
     return record.bootstrap
 
 
-def _create(parsed: argparse.Namespace, connection: Connection) -> None:
-    configs = dict(assignment(text, "--config") for text in parsed.configs)
+def _create(parsed: argparse.Namespace, configs: Mapping[str, str], connection: Connection) -> None:
     topics.create(connection, parsed.name, parsed.partitions, parsed.replication_factor, configs)
     print(f"created topic {parsed.name}")
 
 
-def _list(parsed: argparse.Namespace, connection: Connection) -> None:
+def _list(parsed: argparse.Namespace, _: Mapping[str, str], connection: Connection) -> None:
     names = topics.names(connection)
     if parsed.json:
         print(json.dumps(names))
@@ -56,7 +56,7 @@ def _list(parsed: argparse.Namespace, connection: Connection) -> None:
         print(name)
 
 
-def _describe(parsed: argparse.Namespace, connection: Connection) -> None:
+def _describe(parsed: argparse.Namespace, _: Mapping[str, str], connection: Connection) -> None:
     topic = topics.describe(connection, parsed.name)
     if parsed.json:
         partitions = [partition._asdict() for partition in topic.partitions]
@@ -72,12 +72,12 @@ def _describe(parsed: argparse.Namespace, connection: Connection) -> None:
         print(f"  partition {partition.partition} {where}")
 
 
-def _delete(parsed: argparse.Namespace, connection: Connection) -> None:
+def _delete(parsed: argparse.Namespace, _: Mapping[str, str], connection: Connection) -> None:
     topics.delete(connection, parsed.name)
     print(f"deleted topic {parsed.name}")
 
 
-_ACTIONS: dict[str, Callable[[argparse.Namespace, Connection], None]] = {
+_ACTIONS: dict[str, Callable[[argparse.Namespace, Mapping[str, str], Connection], None]] = {
     "create": _create,
     "list": _list,
     "describe": _describe,

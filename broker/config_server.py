@@ -295,8 +295,8 @@ class ServerSettings:
             default=20,
             least=1,
             most=MAX_INT,
-            doc="How often one process may be replaced at once within process.restart.window.ms; beyond that "
-            "its replacement waits, and the log says so.",
+            doc="How often one process may be replaced within process.restart.window.ms; beyond that the "
+            "broker stops, and the log and `rotunda status` say why.",
         )
     )
     process_restart_window_ms: int = setting(

@@ -68,9 +68,7 @@ def _own(name: str, kind: Kind, default: Value, doc: str, **rest: Any) -> Any:
 def _replicas_complaint(entries: tuple[str, ...]) -> str | None:
     if entries == ("*",) or all(_REPLICA.fullmatch(entry) for entry in entries):
         return None
-    return (
-        "must be the literal '*' or a list of replicas in the following format: [partitionId]:[brokerId],..."
-    )
+    return "must be the literal '*' or a list of replicas in the following format: [partitionId]:[brokerId],..."
 
 
 _NO_REPLICATION = "Stored for tools; one broker replicates nothing."
@@ -96,9 +94,7 @@ class LogConfig:
     index_interval_bytes: int = _like("index.interval.bytes", "log.index.interval.bytes")
     max_compaction_lag_ms: int = _like("max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms")
     max_message_bytes: int = _like("max.message.bytes", "message.max.bytes")
-    message_timestamp_after_max_ms: int = _like(
-        "message.timestamp.after.max.ms", "log.message.timestamp.after.max.ms"
-    )
+    message_timestamp_after_max_ms: int = _like("message.timestamp.after.max.ms", "log.message.timestamp.after.max.ms")
     message_timestamp_before_max_ms: int = _like(
         "message.timestamp.before.max.ms", "log.message.timestamp.before.max.ms"
     )
@@ -108,16 +104,12 @@ class LogConfig:
     min_insync_replicas: int = _like("min.insync.replicas", "min.insync.replicas")
     preallocate: bool = _like("preallocate", "log.preallocate")
     retention_bytes: int = _like("retention.bytes", "log.retention.bytes")
-    retention_ms: int = _like(
-        "retention.ms", "log.retention.ms", "log.retention.minutes", "log.retention.hours"
-    )
+    retention_ms: int = _like("retention.ms", "log.retention.ms", "log.retention.minutes", "log.retention.hours")
     segment_bytes: int = _like("segment.bytes", "log.segment.bytes")
     segment_index_bytes: int = _like("segment.index.bytes", "log.index.size.max.bytes")
     segment_jitter_ms: int = _like("segment.jitter.ms", "log.roll.jitter.ms", "log.roll.jitter.hours")
     segment_ms: int = _like("segment.ms", "log.roll.ms", "log.roll.hours")
-    unclean_leader_election_enable: bool = _like(
-        "unclean.leader.election.enable", "unclean.leader.election.enable"
-    )
+    unclean_leader_election_enable: bool = _like("unclean.leader.election.enable", "unclean.leader.election.enable")
     leader_replication_throttled_replicas: tuple[str, ...] = _own(
         "leader.replication.throttled.replicas", Kind.LIST, (), _NO_REPLICATION, validator=_replicas_complaint
     )
@@ -131,9 +123,7 @@ class LogConfig:
     remote_storage_enable: bool = _own("remote.storage.enable", Kind.BOOLEAN, False, _NO_TIERS)
     remote_log_copy_disable: bool = _own("remote.log.copy.disable", Kind.BOOLEAN, False, _NO_TIERS)
     remote_log_delete_on_disable: bool = _own("remote.log.delete.on.disable", Kind.BOOLEAN, False, _NO_TIERS)
-    local_retention_bytes: int = _own(
-        "local.retention.bytes", Kind.LONG, -2, _NO_TIERS, least=-2, unit="bytes"
-    )
+    local_retention_bytes: int = _own("local.retention.bytes", Kind.LONG, -2, _NO_TIERS, least=-2, unit="bytes")
     local_retention_ms: int = _own("local.retention.ms", Kind.LONG, -2, _NO_TIERS, least=-2, unit="ms")
     internal_segment_bytes: int | None = _own(
         "internal.segment.bytes",
@@ -188,9 +178,7 @@ class LogConfig:
             try:
                 values[key.attribute] = key.parse(overrides[name])
             except ValueError as error:
-                raise ConfigError(
-                    f"Invalid value {overrides[name]} for configuration {name}: {error}"
-                ) from None
+                raise ConfigError(f"Invalid value {overrides[name]} for configuration {name}: {error}") from None
         return cls(**values)
 
 
@@ -218,9 +206,7 @@ def validate_topic_configs(overrides: Mapping[str, str | None], broker: LogSetti
         if name not in TOPIC_CONFIGS:
             raise ApiError(INVALID_CONFIG, f"Unknown topic config name: {name}")
     try:
-        config = LogConfig.resolve(
-            {name: text for name, text in overrides.items() if text is not None}, broker
-        )
+        config = LogConfig.resolve({name: text for name, text in overrides.items() if text is not None}, broker)
     except ConfigError as error:
         raise ApiError(INVALID_CONFIG, str(error)) from None
     if config.min_compaction_lag_ms > config.max_compaction_lag_ms:

@@ -11,9 +11,7 @@ from tests.support.wire_client import WireClient
 
 
 @pytest.fixture(scope="module")
-def broker(
-    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> Iterator[BrokerProcess]:
+def broker(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[BrokerProcess]:
     """Run a broker with two processors and two handlers; a module's BROKER_SETTINGS are added."""
     settings = {
         "num.network.threads": 2,

@@ -81,9 +81,7 @@ def test_environment_of_kafkas_images_is_read_and_ours_wins() -> None:
 def test_unknown_names_are_refused_with_the_closest_one(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"flag --set num.partition: .*did you mean num.partitions\?"):
         load(None, {"num.partition": "1"}, {})
-    with pytest.raises(
-        ConfigError, match=r"environment ROTUNDA_NUM_PARTITION: .*did you mean num.partitions"
-    ):
+    with pytest.raises(ConfigError, match=r"environment ROTUNDA_NUM_PARTITION: .*did you mean num.partitions"):
         load(None, {}, {"ROTUNDA_NUM_PARTITION": "1"})
     with pytest.raises(ConfigError, match=r"server.properties:2: unknown setting log.retention.hour "):
         load_file(tmp_path, "# comment\nlog.retention.hour=1\n")
@@ -204,9 +202,7 @@ def test_arena_fits_a_small_shared_memory(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_dynamic_values_lie_over_static_ones() -> None:
     static = load(None, {"message.max.bytes": "5"}, {})
-    config = static.with_dynamic(
-        {"message.max.bytes": "7"}, {"message.max.bytes": "6", "compression.type": "lz4"}
-    )
+    config = static.with_dynamic({"message.max.bytes": "7"}, {"message.max.bytes": "6", "compression.type": "lz4"})
     assert (static.message_max_bytes, config.message_max_bytes, config.compression_type) == (5, 7, "lz4")
     assert described(config)["message.max.bytes"].synonyms == (
         Synonym("message.max.bytes", "7", DYNAMIC_BROKER_CONFIG),
@@ -254,10 +250,7 @@ def test_synonyms_of_a_setting_are_its_fallbacks() -> None:
 
 def test_properties_are_read_as_java_reads_them() -> None:
     text = (
-        "# comment\n! comment\n\n"
-        "  a=1\nb: 2\nc 3\nd\ne\\ f = x\\=y \\\n    and more\n"
-        "g=\\u00e9\\t\\\\\nempty=\n"
-        "last=\\"
+        "# comment\n! comment\n\n  a=1\nb: 2\nc 3\nd\ne\\ f = x\\=y \\\n    and more\ng=\\u00e9\\t\\\\\nempty=\nlast=\\"
     )
     assert parse_properties(text) == [
         Property("a", "1", 4),
@@ -273,9 +266,7 @@ def test_properties_are_read_as_java_reads_them() -> None:
 
 def test_the_sample_file_loads_with_every_setting_uncommented(tmp_path: Path) -> None:
     lines = sample_properties().splitlines()
-    settings = [
-        line.removeprefix("#") for line in lines if line.startswith("#") and not line.startswith("# ")
-    ]
+    settings = [line.removeprefix("#") for line in lines if line.startswith("#") and not line.startswith("# ")]
     assert len(settings) == len(BROKER_KEYS)
     config = load_file(tmp_path, "\n".join(settings))
     default = load(None, {"num.network.threads": "1", "num.io.threads": "1", "log.dirs": "rotunda-data"}, {})

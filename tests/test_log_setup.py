@@ -91,9 +91,7 @@ def test_repeated_warnings_are_held_back_and_counted() -> None:
     stream = configured()
     clock = FakeClock()
     warnings = log_setup.RepeatedWarnings(logging.getLogger("broker.x"), clock, interval_ms=1000)
-    assert [warnings.warning("tls", "a TLS hello from %s", "10.0.0.1") for _ in range(5)] == [True] + [
-        False
-    ] * 4
+    assert [warnings.warning("tls", "a TLS hello from %s", "10.0.0.1") for _ in range(5)] == [True] + [False] * 4
     assert warnings.warning("http", "an HTTP request")
     clock.now_ns = 1_000_000_000
     assert warnings.warning("tls", "a TLS hello from %s", "10.0.0.2")

@@ -201,7 +201,7 @@ def _read_or_nothing(path: Path) -> dict[TopicPartition, int]:
 
 @contextmanager
 def _file_lock(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock among the handlers. Nobody holds it for longer than it takes to write three small files."""
+    """Hold an exclusive lock among the handlers, for as long as it takes to write three small files."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)

@@ -96,11 +96,17 @@ class LogReader:
             del places[next(iter(places))]
 
     def _bases_up_to(self, end_base: int) -> list[int]:
-        """Return the base offsets of the published segments. One beyond `end_base` may come and go."""
+        """Return the base offsets of the published segments, `end_base` last; one beyond it may come and go.
+
+        Raises FileNotFoundError when the published segment is not there: the partition is being deleted.
+        """
         bases = self._bases
         if not bases or bases[-1] < end_base:
             bases = self._bases = offsets_of(self.directory, LOG_SUFFIX)
-        return bases[: bisect_right(bases, end_base)]
+        published = bases[: bisect_right(bases, end_base)]
+        if not published or published[-1] != end_base:
+            raise FileNotFoundError(f"{self.directory}: segment {end_base}")
+        return published
 
     def _segment_file(self, base_offset: int) -> SegmentFile:
         """Return the file of a published segment, which stays the same one until it is removed."""

@@ -344,7 +344,8 @@ class PartitionLog:
     def delete_records_before(self, offset: int) -> int:
         """Let the log start at `offset` (-1: its end) unless it starts later already; return where it starts.
 
-        Whole segments below that are removed. Raises ApiError OFFSET_OUT_OF_RANGE beyond the end. The caller publishes the start.
+        Whole segments below that are removed. Raises ApiError OFFSET_OUT_OF_RANGE beyond the end. The caller
+        publishes the start.
         """
         if offset == -1:
             offset = self.log_end_offset
@@ -384,7 +385,7 @@ class PartitionLog:
     def close(self, *, clean: bool = True) -> None:
         """Let go of the files; `clean` also makes everything durable, so that the next open checks nothing."""
         self.discard_staged()
-        if clean and not self._failed:
+        if clean and not self._failed and self.recovery_point != self.log_end_offset:
             self._segment.finish_time_index()
             self._take_snapshot()
             self._snapshots.sync_newest()

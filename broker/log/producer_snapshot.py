@@ -1,16 +1,17 @@
 """Producer state on disk: Kafka's `.snapshot` files, named by the offset up to which they hold the state.
 
-    bytes        field                      per entry (48 bytes)
+    bytes        field                      per entry (46 bytes)
      0- 1        version (1)                producer id 8, epoch 2, last sequence 4, last offset 8, offset delta 4,
      2- 5        CRC-32C of byte 6 onward   timestamp 8, coordinator epoch 4, first offset of the open transaction 8
      6- 9        number of entries
     10-          entries
      then        our own tail, which Kafka's reader checks (CRC) and skips: `TAIL_MARK` and the older remembered
-                 batches of every producer, 32 bytes each: producer id 8, last sequence 4, last offset 8, delta 4, timestamp 8
+                 batches of every producer, 32 bytes each: producer id 8, last sequence 4, last offset 8,
+                 offset delta 4, timestamp 8
 
 Kafka forgets all but a producer's last batch across a restart; the tail keeps a retry of an older one from being
-refused as out of order. A snapshot is written in one go under its own name: a torn one fails its CRC and the one before it is
-used. Only the owner of the partition uses this module.
+refused as out of order. A snapshot is written in one go under its own name: a torn one fails its CRC and the one
+before it is used. Only the owner of the partition uses this module.
 """
 
 import logging

@@ -42,7 +42,7 @@ class TimeIndex:
         return timestamp_ms, self.base_offset + relative_offset
 
     def last_below(self, end_offset: int) -> tuple[int, int]:
-        """Return (timestamp, offset) of the last entry that names an offset below `end_offset`, or (-1, base offset)."""
+        """Return (timestamp, offset) of the last entry with an offset below `end_offset`, or (-1, base offset)."""
         found = self.file.floor_entry(RELATIVE_OFFSET, end_offset - self.base_offset - 1)
         if found is None:
             return NO_TIMESTAMP, self.base_offset

@@ -179,6 +179,8 @@ class Processor:
                 self._close(channel, cause)
             self._disconnected.clear()
             self._handoff.flush()
+        elif self._handoff.wants_write:
+            self._handoff.flush()
 
     def close_expired_connection(self) -> None:
         """Close the least recently active connection if it has been idle for too long: one a turn (``B17``)."""

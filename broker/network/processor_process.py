@@ -9,7 +9,6 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from broker import log_setup
 from broker.clock import SystemClock
 from broker.network import connection_id
 from broker.network.handoff import HandoffReceiver
@@ -35,7 +34,6 @@ _PAGE_BYTES = 4096
 
 def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None:
     """Serve connections until told to stop; then let the answers under way leave, and close."""
-    log_setup.configure(Role.PROCESSOR.label, index, heritage.log_format)
     clock = SystemClock()
     processor = build(heritage, index, generation, clock.monotonic_ns)
     processor.watch(stop.fileno())

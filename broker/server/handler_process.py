@@ -10,7 +10,6 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
-from broker import log_setup
 from broker.clock import SystemClock
 from broker.controller import Controller
 from broker.metadata_store import metadata_path
@@ -35,7 +34,6 @@ logger = logging.getLogger(__name__)
 def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None:
     """Answer requests until told to stop; then commit, flush and close every log."""
     role, place = (Role.HANDLER, index) if index < heritage.handlers else (Role.CONTROLLER, 0)
-    log_setup.configure(role.label, place, heritage.log_format)
     clock = SystemClock()
     state = _boot(heritage, index, clock)
     areas = MemoryAreas(heritage)

@@ -74,7 +74,7 @@ class Peers:
         for source, ring in self._in.items():
             for at, length, _ in ring.read(_BATCH):
                 payload = bytes(self._view[at + PEER.size : at + length])
-                arrived.append((source, PeerMessage(*PEER.unpack_from(self._view, at), payload)))
+                arrived.append((source, PeerMessage._make((*PEER.unpack_from(self._view, at), payload))))
         return arrived
 
     def release(self) -> None:

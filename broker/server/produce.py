@@ -45,7 +45,9 @@ NOT_APPENDED = -1
 _INT32 = Struct(">i")
 _PREFIX_START = 8
 _NO_TAGS = b"\x00\x00\x00"
-_DUPLICATE = int(ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+
+#: Outcomes of staging that are answered as success: a duplicate was appended once already (``G26``).
+_SUCCESS = (0, int(ErrorCode.DUPLICATE_SEQUENCE_NUMBER))
 
 #: Connections whose last request is remembered.
 MAX_REMEMBERED = 10_000
@@ -54,18 +56,22 @@ MAX_REMEMBERED = 10_000
 class RememberedRequest:
     """What stood before the records in a connection's last request, and what that meant."""
 
-    __slots__ = ("acks", "fill", "flexible", "owned", "prefix", "prefix_bytes", "version")
+    __slots__ = ("acks", "fill", "flexible", "owned", "prefix", "records_at", "smallest_bytes", "unpack", "version")
 
     def __init__(
         self, prefix: bytes, version: int, acks: int, owned: OwnedPartition, template: ProduceResponseTemplate
     ) -> None:
         self.prefix = prefix
-        self.prefix_bytes = len(prefix)
         self.version = version
         self.flexible = version >= FIRST_FLEXIBLE
         self.acks = acks
         self.owned = owned
         self.fill = template.fill
+        #: The bytes to compare and, where it has a fixed length, the size of the records behind them.
+        head = Struct(f">{len(prefix)}s" if self.flexible else f">{len(prefix)}si")
+        self.unpack = head.unpack_from
+        self.records_at = _PREFIX_START + head.size
+        self.smallest_bytes = self.records_at + BATCH_HEADER_BYTES
 
 
 class ProducePath:
@@ -97,38 +103,37 @@ class ProducePath:
         ``place`` is (start of the request in ``view``, its end, offset of its envelope in the rings).
         """
         remembered = self._remembered.get(to[1])
-        if remembered is None or remembered.version != version:
-            return False
         start, end, envelope_at = place
-        start += _PREFIX_START
-        records = start + remembered.prefix_bytes
-        if view[start:records] != remembered.prefix:
+        if remembered is None or remembered.version != version or end - start < remembered.smallest_bytes:
             return False
+        records_at = start + remembered.records_at
         if remembered.flexible:
-            size, records = read_unsigned_varint(view, records)
-            if records + size + 2 != end or view[end - 3 : end] != _NO_TAGS:
+            (prefix,) = remembered.unpack(view, start + _PREFIX_START)
+            size, records_at = read_unsigned_varint(view, records_at)
+            end -= len(_NO_TAGS)
+            if records_at + size - 1 != end or view[end : place[1]] != _NO_TAGS:
                 return False
-            batch = view[records : end - 3]
         else:
-            batch = view[records + 4 : end]
-            if _INT32.unpack_from(view, records)[0] != len(batch):
+            prefix, size = remembered.unpack(view, start + _PREFIX_START)
+            if records_at + size != end:
                 return False
-        owned = remembered.owned
+        if prefix != remembered.prefix:
+            return False
+        batch = view[records_at:end]
         header = read_header(batch)
         error = validate(batch, header, version)
         if error == 0 and header is not None:
+            owned = remembered.owned
             error, base_offset, _ = owned.log.stage(batch, header)
             if error == 0:
                 # First the note, then the word that says it is one.
                 NOTE.pack_into(batch, 0, base_offset)
                 self._words[(envelope_at + STATE_OFFSET) >> 3] = NOTED
-                self.records_appended += header.record_count
-                self.bytes_appended += len(batch)
-            if error in (0, _DUPLICATE):
+            if error in _SUCCESS:
                 owned.fast_answers.append((to, remembered, correlation_id, base_offset))
                 self._dirty[owned.row] = owned
                 return True
-        self._answer_fast(to, remembered, correlation_id, error, -1)
+        self._refuse(to, remembered, correlation_id, error)
         return True
 
     def take(self, frame: Frame) -> None:
@@ -175,32 +180,42 @@ class ProducePath:
             return []
         rows = []
         for row, owned in self._dirty.items():
+            log = owned.log
+            before = log.log_end_offset, log.size_bytes
             error = owned.commit()
             rows.append(row)
             self.commits += 1
-            fast, owned.fast_answers = owned.fast_answers, []
-            for to, remembered, correlation_id, base_offset in fast:
-                self._answer_fast(to, remembered, correlation_id, error, base_offset)
+            self.records_appended += log.log_end_offset - before[0]
+            self.bytes_appended += log.size_bytes - before[1]
+            if owned.fast_answers:
+                self._answer_fast(owned, error)
             general, owned.answers = owned.answers, []
             for answer, base_offset, time_ms in general:
                 answer(error, -1 if error else base_offset, time_ms)
         self._dirty.clear()
         return rows
 
-    def _answer_fast(
-        self, to: ReplyTo, remembered: RememberedRequest, correlation_id: int, error: int, base_offset: int
-    ) -> None:
+    def _answer_fast(self, owned: OwnedPartition, error: int) -> None:
+        """Answer the fast requests of a partition that has been committed, or could not be."""
+        answers, owned.fast_answers = owned.fast_answers, []
+        start_offset = owned.log.log_start_offset
+        send = self._responses.send
         now_ns = self._now_ns()
-        if remembered.acks == 0:
+        for to, remembered, correlation_id, base_offset in answers:
             if error:
-                self._responses.close_connection(to, now_ns)
+                self._refuse(to, remembered, correlation_id, error)
+            elif remembered.acks:
+                send(to, now_ns, now_ns, remembered.fill(correlation_id, 0, base_offset, -1, start_offset))
             else:
                 self._responses.no_response(to, now_ns, now_ns)
-            return
-        log = remembered.owned.log
-        start_offset = -1 if error else log.log_start_offset
-        payload = remembered.fill(correlation_id, error, -1 if error else base_offset, -1, start_offset)
-        self._responses.send(to, now_ns, now_ns, payload, error)
+
+    def _refuse(self, to: ReplyTo, remembered: RememberedRequest, correlation_id: int, error: int) -> None:
+        """Answer a fast request with an error; without acks the connection is closed instead (``C13``)."""
+        now_ns = self._now_ns()
+        if remembered.acks:
+            self._responses.send(to, now_ns, now_ns, remembered.fill(correlation_id, error, -1, -1, -1), error)
+        else:
+            self._responses.close_connection(to, now_ns)
 
     def _refusal(self, part: Part, acks: int, transactional_id: str | None, client_id: str) -> int:
         """Return the error that refuses a part before anything else is looked at, or 0."""
@@ -259,9 +274,7 @@ class ProducePath:
             error, base_offset, time_ms = owned.log.stage(batch, header)
             if error == 0:
                 NOTE.pack_into(view, offset, base_offset)
-                self.records_appended += header.record_count
-                self.bytes_appended += size
-        if error in (0, _DUPLICATE):
+        if error in _SUCCESS:
             owned.answers.append((answer, base_offset, time_ms))
             self._dirty[owned.row] = owned
         else:

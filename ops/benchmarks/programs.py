@@ -93,9 +93,7 @@ def broker(run_dir: Path, settings: list[str]) -> Iterator[RunningBroker]:
         arguments += ["--set", pair]
     with (run_dir / "stderr.log").open("wb") as log:
         started = time.monotonic()
-        process = subprocess.Popen(
-            rotunda(*arguments), stdout=subprocess.PIPE, stderr=log, cwd=REPOSITORY, text=True
-        )
+        process = subprocess.Popen(rotunda(*arguments), stdout=subprocess.PIPE, stderr=log, cwd=REPOSITORY, text=True)
         try:
             assert process.stdout is not None  # noqa: S101 - it was asked for above
             if not process.stdout.readline():

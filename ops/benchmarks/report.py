@@ -46,9 +46,7 @@ def surroundings(repository: Path) -> str:
 def commit(repository: Path) -> str:
     """Return the short commit, marked when the work tree differs from it."""
     git = ["git", "-C", str(repository)]
-    named = subprocess.run(
-        [*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    )
+    named = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     if named.returncode:
         return "(none yet)"
     changed = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=False)

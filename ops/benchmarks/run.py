@@ -116,15 +116,11 @@ def measure_case(directory: Path, options: argparse.Namespace, port: int, number
         f"{median(ours):,.0f} {unit}",
         f"bare {case.ruler} {median(theirs):,.0f}",
         f"{ratio:.2f}",
-        ""
-        if case.expected_ratio is None
-        else verdict(f"≥ {case.expected_ratio}", ratio >= case.expected_ratio),
+        "" if case.expected_ratio is None else verdict(f"≥ {case.expected_ratio}", ratio >= case.expected_ratio),
     )
 
 
-def measure_latency(
-    directory: Path, options: argparse.Namespace, port: int, add: Callable[[Row], None]
-) -> None:
+def measure_latency(directory: Path, options: argparse.Namespace, port: int, add: Callable[[Row], None]) -> None:
     """Produce until a parked long-polling fetch sees it."""
     programs.kload(directory, "create", port, ["latency", "1"])
     arguments = ["latency", "1", str(options.seconds), str(E2E_RECORD_BYTES)]

@@ -62,7 +62,6 @@ def consumer(broker: BrokerProcess) -> Iterator[Consumer]:
             "enable.partition.eof": False,
             "auto.offset.reset": "error",
             "allow.auto.create.topics": False,
-            "topic.metadata.propagation.max.ms": 500,
         }
     )
     yield client
@@ -186,10 +185,17 @@ def test_auto_created_topic_is_usable_at_once(producer_of) -> None:
 
 
 def test_unknown_topic_is_named_to_the_consumer(consumer, topic) -> None:
-    consumer.assign([TopicPartition(topic, 0, 0)])
-    message = consumer.poll(DEADLINE_SECONDS)
-    assert message is not None
-    assert message.error().code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+    listed = consumer.list_topics(topic, DEADLINE_SECONDS)
+    assert listed.topics[topic].error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+
+
+def test_unknown_topic_is_named_to_the_producer(broker_directory, topic) -> None:
+    own = BrokerProcess(broker_directory, {"auto.create.topics.enable": "false"}).start()
+    settings = {"bootstrap.servers": own.bootstrap, "topic.metadata.propagation.max.ms": 1}
+    with pytest.raises(KafkaException) as raised:
+        delivered(Producer(settings), topic, b"x")
+    assert code_of(raised) == KafkaError.UNKNOWN_TOPIC_OR_PART
+    own.stop()
 
 
 def test_offset_out_of_range_is_named_to_the_consumer(admin, producer_of, consumer, topic) -> None:

@@ -101,11 +101,7 @@ def test_one_fetch_reads_partitions_of_every_owner(wire, topic) -> None:
     create_topic(wire, topic, partitions)
     for partition in range(partitions):
         produce(wire, topic, partition, record_batch([b"%d" % partition]))
-    body = (
-        struct.pack(">iiiibiii", -1, 0, 1, 1 << 20, 0, 0, -1, 1)
-        + string(topic)
-        + struct.pack(">i", partitions)
-    )
+    body = struct.pack(">iiiibiii", -1, 0, 1, 1 << 20, 0, 0, -1, 1) + string(topic) + struct.pack(">i", partitions)
     for partition in range(partitions):
         body += struct.pack(">iiqqi", partition, -1, 0, -1, 1 << 20)
     answers = read_fetch(wire.call(FETCH, FETCH_VERSION, body + struct.pack(">i", 0) + string("")))

@@ -57,17 +57,13 @@ class HandlerKiller:
         for index in indexes:
             os.kill(self.handlers[index], signal.SIGKILL)
             self.kills += 1
-        wait_until(
-            lambda: len(self.broker.child_pids() - before) >= len(indexes), "the killed handlers replaced"
-        )
+        wait_until(lambda: len(self.broker.child_pids() - before) >= len(indexes), "the killed handlers replaced")
         replaced = sorted(self.broker.child_pids() - before)
         for index, pid in zip(indexes, replaced, strict=True):
             self.handlers[index] = pid
 
 
-def under_fire(
-    broker: BrokerProcess, chance: random.Random, *work: Callable[[threading.Event], object]
-) -> None:
+def under_fire(broker: BrokerProcess, chance: random.Random, *work: Callable[[threading.Event], object]) -> None:
     """Run all the work in threads while handlers are killed; re-raise what any of it raised."""
     stop = threading.Event()
     killer = HandlerKiller(broker, chance)

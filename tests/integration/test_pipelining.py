@@ -118,13 +118,14 @@ def test_d11_equal_correlation_ids_in_flight_swap_nothing(wire, topic) -> None:
             assert (part.partition, part.error_code) == (int(kind[-1]), 0)
 
 
-@pytest.mark.parametrize("bad", ["unknown api", "malformed body", "bad size", "acks 0 error"])
+@pytest.mark.parametrize("bad", ["unknown api", "malformed body", "malformed produce", "bad size", "acks 0 error"])
 def test_d12_what_came_before_a_bad_request_is_answered_first(broker: BrokerProcess, topic, bad) -> None:
     with WireClient(broker.port) as client:
         create_topic(client, topic, 4)
         error_frames = {
             "unknown api": sized(struct.pack(">hhih", 9999, 0, 40, -1)),
             "malformed body": request_frame(METADATA, 4, 40, b"\x7f\xff\xff\xff"),
+            "malformed produce": request_frame(PRODUCE, PRODUCE_VERSION, 40, b"\0"),
             "bad size": struct.pack(">i", -1),
             "acks 0 error": request_frame(
                 PRODUCE, PRODUCE_VERSION, 40, produce_body([(topic, 99, record_batch([b"x"]))], acks=0)

@@ -23,9 +23,7 @@ def kill_and_wait(broker: BrokerProcess, role: str, index: int = 0) -> None:
 
     def replaced() -> bool:
         row = next(row for row in broker.processes(role) if row["index"] == index)
-        return (
-            row["pid"] != victim["pid"] and row["state"] == "running" and row["restarts"] > victim["restarts"]
-        )
+        return row["pid"] != victim["pid"] and row["state"] == "running" and row["restarts"] > victim["restarts"]
 
     wait_until(replaced, f"{role} {index} replaced")
 
@@ -39,9 +37,7 @@ def still_answers(client: WireClient) -> bool:
 
 
 @pytest.mark.parametrize("role", ["acceptor", "controller"])
-def test_no_connection_notices_the_death_of(
-    broker: BrokerProcess, wire: WireClient, topic: str, role: str
-) -> None:
+def test_no_connection_notices_the_death_of(broker: BrokerProcess, wire: WireClient, topic: str, role: str) -> None:
     create_topic(wire, topic, 2)
     writers = [Writer(f"writer{n}", topic, [n % 2]) for n in range(4)]
     stop = threading.Event()

@@ -1,6 +1,7 @@
 """Everything dies at once and starts again on the same data directory: what was acknowledged is there."""
 
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,6 +24,7 @@ from tests.support.wire_messages import (
 from tests.support.writers import Writer, assert_exact
 
 SETTINGS = {"num.network.threads": 2, "num.io.threads": 2}
+OUT_OF_ORDER_SEQUENCE = 45
 FIRST_SEGMENT = "00000000000000000000.log"
 
 
@@ -97,20 +99,25 @@ def test_producer_state_survives(durable, topic) -> None:
     with WireClient(durable.port) as client:
         create_topic(client, topic)
         producer_id, epoch = init_producer_id(client)
-        batches = [
-            record_batch([b"%d" % n], producer_id=producer_id, producer_epoch=epoch, base_sequence=n)
-            for n in range(5)
-        ]
-        for number, batch in enumerate(batches):
-            assert produce(client, topic, 0, batch)[2:] == (0, number)
+        now_ms = time.time_ns() // 1_000_000  # producers whose records are a day old are forgotten
+
+        def batch(sequence: int) -> bytes:
+            return record_batch(
+                [b"%d" % sequence],
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                base_sequence=sequence,
+                timestamp_ms=now_ms,
+            )
+
+        for number in range(5):
+            assert produce(client, topic, 0, batch(number))[2:] == (0, number)
     crash_and_restart(durable)
     with WireClient(durable.port) as client:
-        assert produce(client, topic, 0, batches[4])[2:] == (0, 4)
+        assert produce(client, topic, 0, batch(4))[2:] == (0, 4)
         assert list_offset(client, topic, 0) == (0, 5)
-        gap = record_batch([b"gap"], producer_id=producer_id, producer_epoch=epoch, base_sequence=7)
-        assert produce(client, topic, 0, gap).error_code == 45
-        following = record_batch([b"5"], producer_id=producer_id, producer_epoch=epoch, base_sequence=5)
-        assert produce(client, topic, 0, following)[2:] == (0, 5)
+        assert produce(client, topic, 0, batch(7)).error_code == OUT_OF_ORDER_SEQUENCE
+        assert produce(client, topic, 0, batch(5))[2:] == (0, 5)
         assert init_producer_id(client)[0] > producer_id
 
 

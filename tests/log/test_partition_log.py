@@ -260,6 +260,23 @@ def test_flush_ms_and_the_recovery_point(tmp_path: Path) -> None:
     assert (log.flush_due_ns(), log.recovery_point) == (None, 2)
 
 
+def test_closing_an_idle_log_costs_nothing(model: ModelLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker with many partitions must stop quickly; only what was appended to is made durable."""
+
+    def fail(_: int) -> None:
+        raise AssertionError("made durable again")
+
+    model.append([batch(1)])
+    log = model.log
+    assert log is not None
+    log.close()
+    assert log.recovery_point == 1
+    for name in ("fsync", "fdatasync"):
+        monkeypatch.setattr(os, name, fail)
+    again = PartitionLog.open(model.directory, NAME, model.config, model.clock, Checkpointed(1))
+    again.close()
+
+
 def test_a_log_that_cannot_be_made_durable_goes_offline(model: ModelLog, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: int) -> None:
         raise OSError(errno.EIO, "injected")

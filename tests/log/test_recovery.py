@@ -1,7 +1,7 @@
 """Starting after the machine went down: what is whole stays, what is torn goes, indexes come back."""
 
 import random
-import shutil
+from bisect import bisect_right
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,6 @@ from broker.log.partition_log import Checkpointed, LogDamaged, PartitionLog, Pub
 from broker.protocol.records import batch_headers
 from broker.topic_config import LogConfig
 from tests.log.log_writer import NAME, ModelLog, batch, check_indexes, log_bytes
-from tests.support.fakes import FakeClock
 from tests.support.record_batches import TIMESTAMP_MS
 
 SMALL = LogConfig(internal_segment_bytes=2_000, index_interval_bytes=100)
@@ -40,25 +39,24 @@ def active_file(model: ModelLog) -> Path:
     return max(model.directory.glob("*.log"))
 
 
-def test_cut_at_every_byte(tmp_path: Path) -> None:
-    """The last segment is cut at every byte of its final 4 KiB: exactly the whole batches stay."""
-    model = filled(tmp_path / "whole", LogConfig(index_interval_bytes=500), 60)
+@pytest.mark.parametrize("quarter", range(4))
+def test_cut_at_every_byte(tmp_path: Path, quarter: int) -> None:
+    """The last segment is cut at every byte of its final 4 KiB: exactly the whole batches stay (`36`)."""
+    config = LogConfig(index_interval_bytes=500)
+    model = filled(tmp_path / "t", config, 60)
     content = b"".join(model.acknowledged)
-    ends = {0}
+    ends = [0]
     for data in model.acknowledged:
-        ends.add(max(ends) + len(data))
-    clock = FakeClock(wall_ms=TIMESTAMP_MS)
-    for length in range(len(content) - 4096, len(content) + 1):
-        directory = tmp_path / "cut"
-        shutil.copytree(model.directory, directory)
-        with open(directory / "00000000000000000000.log", "r+b") as file:
-            file.truncate(length)
-        log = PartitionLog.open(directory, NAME, LogConfig(), clock, Checkpointed())
-        expected = max(end for end in ends if end <= length)
-        assert log.position == expected
-        assert log_bytes(directory) == content[:expected]
+        ends.append(ends[-1] + len(data))
+    file = model.directory / "00000000000000000000.log"
+    for length in range(len(content) - quarter, len(content) - 4097, -4):
+        file.write_bytes(content[:length])
+        log = PartitionLog.open(model.directory, NAME, config, model.clock, Checkpointed())
+        stand = bisect_right(ends, length) - 1
+        assert (log.position, log.log_end_offset) == (ends[stand], stand)
+        assert file.read_bytes() == content[: ends[stand]]
+        assert sum(len(entry.batches) for entry in log.active_producers()) == min(stand, 15)
         log.close(clean=False)
-        shutil.rmtree(directory)
 
 
 def test_a_corrupt_batch_ends_the_log(tmp_path: Path) -> None:

@@ -53,9 +53,7 @@ class Writer:
             self.acknowledged[part.partition].append(part.base_offset)
 
 
-def assert_exact(
-    records: Sequence[ReadRecord], partition: int, writers: Iterable[Writer], spare: int = 0
-) -> None:
+def assert_exact(records: Sequence[ReadRecord], partition: int, writers: Iterable[Writer], spare: int = 0) -> None:
     """Assert that a partition holds every acknowledged record once, where it was promised, and nothing else.
 
     `spare` is how many records a writer may have in it beyond the acknowledged ones: those that it had in
@@ -69,9 +67,7 @@ def assert_exact(
         found[name].append(int(number))
     for writer in writers:
         numbers, offsets = found.pop(writer.name, []), writer.acknowledged[partition]
-        assert numbers == list(range(len(numbers))), (
-            f"{writer.name} in {partition}: lost, twice or out of order"
-        )
+        assert numbers == list(range(len(numbers))), f"{writer.name} in {partition}: lost, twice or out of order"
         assert len(offsets) <= len(numbers) <= len(offsets) + spare, f"{writer.name} in {partition}"
         for number, offset in enumerate(offsets):
             assert values[offset] == writer.value(number), f"{writer.name} in {partition} at {offset}"

@@ -1,0 +1,98 @@
+"""Kafka's text files, and the leader epochs as Kafka's LeaderEpochFileCache answers."""
+
+from pathlib import Path
+
+import pytest
+
+from broker.log.checkpoints import CheckpointCorruptError, read_lines, read_offsets, write_offsets
+from broker.log.leader_epochs import LeaderEpochs, read_epochs, resume_epochs, write_epochs
+from broker.log.partition_metadata import read_topic_id, write_topic_id
+
+
+def test_offset_checkpoint(tmp_path: Path) -> None:
+    path = tmp_path / "recovery-point-offset-checkpoint"
+    assert read_offsets(path) == {}
+    offsets = {("topic.b", 10): 7, ("topic-a", 2): 2**40}
+    write_offsets(path, offsets)
+    assert path.read_text() == "0\n2\ntopic-a 2 1099511627776\ntopic.b 10 7\n"
+    assert read_offsets(path) == offsets
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("text", ["1\n0\n", "0\n2\na 0 1\n", "0\nx\n", "0\n1\na 0\n", "0\n1\na b c\n"])
+def test_what_is_no_checkpoint(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "checkpoint"
+    path.write_text(text)
+    with pytest.raises(CheckpointCorruptError):
+        read_offsets(path)
+
+
+@pytest.mark.parametrize("text", ["", "0\n"])
+def test_an_empty_checkpoint_has_no_entries(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "checkpoint"
+    path.write_text(text)
+    assert read_lines(path) == []
+
+
+def test_leader_epoch_file(tmp_path: Path) -> None:
+    write_epochs(tmp_path, LeaderEpochs([(0, 0), (3, 15)]))
+    assert (tmp_path / "leader-epoch-checkpoint").read_text() == "0\n2\n0 0\n3 15\n"
+    assert read_epochs(tmp_path).entries == [(0, 0), (3, 15)]
+
+
+@pytest.mark.parametrize("text", ["0\n1\n", "0\n1\nx y\n", "7\n0\n"])
+def test_an_unreadable_leader_epoch_file_is_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "leader-epoch-checkpoint").write_text(text)
+    assert read_epochs(tmp_path).entries == []
+
+
+def test_end_offsets_of_epochs() -> None:
+    """The largest known epoch not above the one asked for, and where it ends (KIP-279)."""
+    epochs = LeaderEpochs([(2, 10), (4, 20), (5, 30)])
+    asked = {-1: (-1, -1), 0: (0, 10), 1: (1, 10), 2: (2, 20), 3: (2, 20), 4: (4, 30), 5: (5, 99), 6: (-1, -1)}
+    assert {epoch: epochs.end_offset_for(epoch, 99) for epoch in asked} == asked
+    assert LeaderEpochs().end_offset_for(0, 99) == (-1, -1)
+
+
+def test_epoch_of_an_offset() -> None:
+    epochs = LeaderEpochs([(2, 10), (4, 20)])
+    assert [epochs.epoch_for_offset(offset) for offset in (9, 10, 19, 20, 99)] == [-1, 2, 2, 4, 4]
+
+
+def test_assigning_removes_what_contradicts() -> None:
+    epochs = LeaderEpochs([(1, 10), (2, 20), (3, 30)])
+    assert epochs.assign(3, 35) is False
+    assert epochs.assign(4, 20) is True
+    assert epochs.entries == [(1, 10), (4, 20)]
+    epochs.assign(3, 40)
+    assert epochs.entries == [(1, 10), (3, 40)]
+
+
+def test_cutting_epochs() -> None:
+    epochs = LeaderEpochs([(1, 10), (2, 20), (3, 30)])
+    assert epochs.cut_end(30) is True
+    assert epochs.cut_end(30) is False
+    assert epochs.entries == [(1, 10), (2, 20)]
+    assert epochs.cut_start(5) is False
+    assert epochs.cut_start(25) is True
+    assert epochs.entries == [(2, 25)]
+    assert epochs.cut_start(25) is False
+
+
+def test_resuming_epochs(tmp_path: Path) -> None:
+    assert resume_epochs(tmp_path, [], 0, new_epoch=True).entries == [(0, 0)]
+    assert resume_epochs(tmp_path, [], 0, new_epoch=True).entries == [(1, 0)]
+    assert resume_epochs(tmp_path, [], 5, new_epoch=False).entries == [(1, 0)]
+    assert resume_epochs(tmp_path, [(1, 0), (4, 3)], 5, new_epoch=True).entries == [(1, 0), (4, 3), (5, 5)]
+    # Cut back to before the newest epoch's first record: it goes on from the new end.
+    assert resume_epochs(tmp_path, [], 4, new_epoch=False).entries == [(1, 0), (4, 3), (5, 4)]
+
+
+def test_partition_metadata(tmp_path: Path) -> None:
+    assert read_topic_id(tmp_path) is None
+    topic_id = bytes(range(100, 116))
+    write_topic_id(tmp_path, topic_id)
+    assert (tmp_path / "partition.metadata").read_text() == "version: 0\ntopic_id: ZGVmZ2hpamtsbW5vcHFycw"
+    assert read_topic_id(tmp_path) == topic_id
+    (tmp_path / "partition.metadata").write_text("version: 0\ntopic_id: short\n")
+    assert read_topic_id(tmp_path) is None

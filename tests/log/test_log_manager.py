@@ -1,0 +1,146 @@
+"""All logs of a handler: checkpoints shared with other handlers, timers, deletion, orphans."""
+
+from pathlib import Path
+
+import pytest
+
+from broker.log.log_manager import CHECKPOINT_INTERVAL_NS, LogManager, orphan_directories
+from broker.log.partition_log import PartitionLog, PartitionName, PublishedEnd
+from broker.topic_config import LogConfig
+from tests.log.log_writer import batch, published_end, stage
+from tests.support.fakes import FakeClock
+from tests.support.record_batches import TIMESTAMP_MS
+
+EXPIRATION_MS = 86_400_000
+
+
+def name(topic: str, partition: int = 0, generation: int = 0) -> PartitionName:
+    return PartitionName(topic, partition, bytes(15) + bytes([generation]))
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock(wall_ms=TIMESTAMP_MS)
+
+
+def append(log: PartitionLog, count: int = 1) -> None:
+    stage(log, batch(count))
+    log.commit()
+
+
+def test_a_clean_stop_leaves_nothing_to_recover(tmp_path: Path, clock: FakeClock) -> None:
+    manager = LogManager(tmp_path, clock, EXPIRATION_MS)
+    append(manager.open(name("a"), LogConfig(), None), 3)
+    manager.close()
+    assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\na 0 3\n"
+    assert (tmp_path / "log-start-offset-checkpoint").read_text() == "0\n1\na 0 0\n"
+    assert (tmp_path / "replication-offset-checkpoint").read_text() == "0\n1\na 0 3\n"
+    log = LogManager(tmp_path, clock, EXPIRATION_MS).open(name("a"), LogConfig(), None)
+    assert (log.recovery_point, log.log_end_offset) == (3, 3)
+
+
+def test_handlers_share_the_checkpoint_files(tmp_path: Path, clock: FakeClock) -> None:
+    one, other = (LogManager(tmp_path, clock, EXPIRATION_MS) for _ in range(2))
+    append(one.open(name("a"), LogConfig(), None), 3)
+    append(other.open(name("b"), LogConfig(), None), 4)
+    one.checkpoint()
+    other.checkpoint()
+    other.delete(name("b"))
+    one.close()
+    assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\na 0 3\n"
+
+
+def test_deleted_records_stay_deleted(tmp_path: Path, clock: FakeClock) -> None:
+    manager = LogManager(tmp_path, clock, EXPIRATION_MS)
+    log = manager.open(name("a"), LogConfig(), None)
+    append(log, 3)
+    log.delete_records_before(2)
+    manager.close()
+    assert LogManager(tmp_path, clock, EXPIRATION_MS).open(name("a"), LogConfig(), None).log_start_offset == 2
+
+
+def test_a_new_topic_does_not_inherit_the_checkpoints_of_an_old_one(tmp_path: Path, clock: FakeClock) -> None:
+    manager = LogManager(tmp_path, clock, EXPIRATION_MS)
+    log = manager.open(name("a"), LogConfig(), None)
+    append(log, 3)
+    log.delete_records_before(2)
+    manager.checkpoint()
+    checkpoints = {path: path.read_text() for path in tmp_path.glob("*-checkpoint")}
+    manager.delete(name("a"))
+    assert not (tmp_path / "a-0").exists()
+    for path, text in checkpoints.items():
+        path.write_text(text)
+    again = LogManager(tmp_path, clock, EXPIRATION_MS)
+    log = again.open(name("a", generation=1), LogConfig(), None)
+    assert (log.log_start_offset, log.log_end_offset, log.leader_epoch) == (0, 0, 0)
+
+
+def test_deleting_what_is_not_open_or_not_there(tmp_path: Path, clock: FakeClock) -> None:
+    LogManager(tmp_path, clock, EXPIRATION_MS).open(name("a"), LogConfig(), None)
+    manager = LogManager(tmp_path, clock, EXPIRATION_MS)
+    manager.delete(name("a", generation=1))
+    assert (tmp_path / "a-0").exists()
+    manager.delete(name("a"))
+    manager.delete(name("a"))
+    assert not (tmp_path / "a-0").exists()
+
+
+def test_a_replacement_keeps_the_recovery_point(tmp_path: Path, clock: FakeClock) -> None:
+    manager = LogManager(tmp_path, clock, EXPIRATION_MS)
+    log = manager.open(name("a"), LogConfig(), None)
+    append(log, 3)
+    log.flush()
+    manager.checkpoint()
+    append(log, 1)
+    published = published_end(log)
+    replacement = LogManager(tmp_path, clock, EXPIRATION_MS)
+    log = replacement.open(name("a"), LogConfig(), PublishedEnd(*published[:4]))
+    assert (log.recovery_point, log.log_end_offset) == (3, 4)
+    replacement.checkpoint()
+    assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\na 0 3\n"
+
+
+def test_timers(tmp_path: Path, clock: FakeClock) -> None:
+    manager = LogManager(tmp_path, clock, EXPIRATION_MS)
+    assert manager.flush_due() is None
+    log = manager.open(name("a"), LogConfig(flush_ms=50), None)
+    append(log)
+    assert manager.flush_due() == 50_000_000
+    clock.advance_ms(50)
+    manager.tick()
+    assert (log.recovery_point, manager.flush_due()) == (1, None)
+    assert not (tmp_path / "recovery-point-offset-checkpoint").exists()
+    clock.advance_ns(CHECKPOINT_INTERVAL_NS)
+    manager.tick()
+    assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\na 0 1\n"
+
+
+def test_rolled_segments_become_durable_after_a_while(tmp_path: Path, clock: FakeClock) -> None:
+    manager = LogManager(tmp_path, clock, EXPIRATION_MS)
+    log = manager.open(name("a"), LogConfig(internal_segment_bytes=200), None)
+    for _ in range(5):
+        append(log)
+    assert log.recovery_point == 0
+    clock.advance_ms(60_000)
+    manager.tick()
+    assert log.recovery_point == 5
+
+
+def test_a_corrupt_checkpoint_is_no_obstacle(tmp_path: Path, clock: FakeClock) -> None:
+    manager = LogManager(tmp_path, clock, EXPIRATION_MS)
+    append(manager.open(name("a"), LogConfig(), None), 3)
+    manager.close()
+    for path in tmp_path.glob("*-checkpoint"):
+        path.write_text("0\n5\n")
+    again = LogManager(tmp_path, clock, EXPIRATION_MS)
+    assert again.open(name("a"), LogConfig(), None).log_end_offset == 3
+    again.close()
+    assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\na 0 3\n"
+
+
+def test_orphans_are_reported(tmp_path: Path, clock: FakeClock) -> None:
+    manager = LogManager(tmp_path, clock, EXPIRATION_MS)
+    for generation in (1, 2):
+        manager.open(name("a", generation, generation), LogConfig(), None)
+    (tmp_path / "something").mkdir()
+    assert orphan_directories(tmp_path, {name("a", 0, 1).topic_id}) == [tmp_path / "a-2"]

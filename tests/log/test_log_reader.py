@@ -1,0 +1,268 @@
+"""Finding batches and timestamps in the files, held against a list of what was appended."""
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from broker.log.log_reader import End, FileSlice, LogReader
+from broker.protocol.record_reader import iterate_records
+from broker.protocol.records import batch_headers
+from broker.topic_config import LogConfig
+from tests.log.log_writer import ModelLog, batch, end_of, published_end, read_everything, stage, stored
+from tests.support.fakes import FakeClock
+from tests.support.record_batches import TIMESTAMP_MS
+
+SMALL = LogConfig(internal_segment_bytes=1500, index_interval_bytes=200, message_timestamp_after_max_ms=2**60)
+
+
+def filled(directory: Path, seed: int, count: int = 60, config: LogConfig = SMALL) -> ModelLog:
+    rng = random.Random(seed)
+    model = ModelLog(directory, config)
+    model.open()
+    while len(model.acknowledged) < count:
+        model.append(
+            [
+                batch(
+                    rng.randrange(1, 6),
+                    size=rng.randrange(80),
+                    codec=rng.choice([0, 0, 1, 2, 3, 4]),
+                    timestamp_ms=TIMESTAMP_MS + rng.randrange(1000),
+                    timestamp_step_ms=rng.randrange(-3, 50),
+                )
+                for _ in range(rng.randrange(1, 4))
+            ]
+        )
+    return model
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> ModelLog:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    return filled(tmp_path_factory.mktemp("log") / "topic-0", seed)
+
+
+def end(model: ModelLog) -> End:
+    assert model.log is not None
+    return end_of(model.log)
+
+
+def content(found: FileSlice) -> bytes:
+    with open(found.path, "rb") as file:
+        assert os.fstat(file.fileno()).st_ino == found.inode
+        return os.pread(file.fileno(), found.length, found.position)
+
+
+def expected(model: ModelLog, offset: int, max_bytes: int, segment_ends: set[int], limit: int) -> list[bytes]:
+    """Return the batches that a fetch gets: from the one with `offset`, up to a segment's end or the size."""
+    parts: list[bytes] = []
+    for data in model.acknowledged:
+        ((_, header),) = batch_headers(data)
+        if header.last_offset < offset:
+            continue
+        if header.base_offset >= limit or (parts and header.base_offset in segment_ends):
+            break
+        if parts and sum(map(len, parts)) + len(data) > max_bytes:
+            break
+        parts.append(data)
+        if len(data) >= max_bytes:
+            break
+    return parts
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(data=st.data())
+def test_locate_against_the_list(model: ModelLog, data: st.DataObject) -> None:
+    """Any offset, also in the middle of a batch (`12`), any size, one reader that remembers and one that does not."""
+    assert model.log is not None
+    bases = {info.base_offset for info in model.log.segments()}
+    reader = LogReader(model.directory)
+    for _ in range(data.draw(st.integers(1, 6))):
+        offset = data.draw(st.integers(0, model.log.log_end_offset - 1))
+        max_bytes = data.draw(st.one_of(st.integers(0, 400), st.integers(0, 4000)))
+        for one in (reader, LogReader(model.directory)):
+            found = one.locate(offset, end(model), max_bytes)
+            assert found is not None
+            parts = expected(model, offset, max_bytes, bases, model.log.log_end_offset)
+            assert content(found) == b"".join(parts)
+            ((_, last),) = batch_headers(parts[-1])
+            assert found.next_offset == last.last_offset + 1
+
+
+@pytest.mark.parametrize("max_bytes", [1, 100, 333, 1000, 1_000_000])
+def test_reading_on_from_slice_to_slice(model: ModelLog, max_bytes: int) -> None:
+    assert read_everything(model.directory, end(model), max_bytes=max_bytes) == b"".join(model.acknowledged)
+
+
+def test_nothing_at_the_end_and_nothing_beyond(model: ModelLog) -> None:
+    reader = LogReader(model.directory)
+    at_end = reader.locate(end(model)[0], end(model), 1000)
+    assert at_end is not None
+    assert (at_end.length, at_end.next_offset) == (0, end(model)[0])
+    assert reader.locate(end(model)[0] + 1, end(model), 1000) is None
+
+
+def test_a_first_batch_that_is_too_large(model: ModelLog) -> None:
+    reader = LogReader(model.directory)
+    nothing = reader.locate(0, end(model), 10, min_one_batch=False)
+    one = reader.locate(0, end(model), 10)
+    assert nothing is not None
+    assert one is not None
+    assert (nothing.length, nothing.next_offset) == (0, 0)
+    assert content(one) == model.acknowledged[0]
+
+
+def test_every_published_end_hides_what_is_behind_it(tmp_path: Path) -> None:
+    model = ModelLog(tmp_path / "topic-0", SMALL)
+    log = model.open()
+    reader = LogReader(model.directory)
+    for count in range(1, 60):
+        data = batch(1, size=count)
+        stage(log, data)
+        before = end_of(log)
+        log.commit()
+        assert reader.locate(before[0], before, 10_000) == FileSlice(b"", 0, 0, 0, before[0])
+        found = reader.locate(before[0], end_of(log), 10_000)
+        assert found is not None
+        assert found.next_offset == log.log_end_offset
+        assert content(found) == stored(data, before[0], 0)
+
+
+def test_a_follower_needs_no_system_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = ModelLog(tmp_path / "topic-0", LogConfig())
+    model.open()
+    model.append([batch(1)])
+    reader = LogReader(model.directory)
+    reader.locate(0, end(model), 10_000)
+    model.append([batch(1)])
+
+    def fail(*_: object, **__: object) -> int:
+        raise AssertionError("a system call")
+
+    with monkeypatch.context() as patched:
+        for name in ("open", "stat", "listdir", "pread"):
+            patched.setattr(os, name, fail)
+        found = reader.locate(1, end(model), 10_000)
+    assert found is not None
+    assert content(found) == model.acknowledged[1]
+
+
+def test_segments_that_retention_took(tmp_path: Path) -> None:
+    """A reader that knew them finds out; offsets below are out of range, the rest is still there."""
+    model = filled(tmp_path / "topic-0", 5)
+    log = model.log
+    assert log is not None
+    reader = LogReader(model.directory)
+    assert reader.locate(0, end(model), 1000) is not None
+    start = log.segments()[2].base_offset
+    log.delete_records_before(start)
+    assert reader.locate(0, end(model), 1000) is None
+    found = reader.locate(start, end(model), 1000)
+    assert found is not None
+    assert found.position == 0
+    assert reader.offset_for_timestamp(0, start, end(model)) is not None
+
+
+def test_a_directory_that_is_gone(tmp_path: Path) -> None:
+    reader = LogReader(tmp_path / "gone")
+    (tmp_path / "empty").mkdir()
+    assert LogReader(tmp_path / "empty").locate(0, (5, 0, 100), 1000) is None
+    assert reader.locate(0, (5, 0, 100), 1000) is None
+    assert reader.offset_for_timestamp(0, 0, (5, 0, 100)) is None
+    assert reader.max_timestamp(0, (5, 0, 100)) is None
+    assert reader.epoch_for_offset(0) == -1
+
+
+def test_an_index_that_is_missing_costs_time_only(tmp_path: Path) -> None:
+    model = filled(tmp_path / "topic-0", 6)
+    for path in [*model.directory.glob("*.index"), *model.directory.glob("*.timeindex")]:
+        path.unlink()
+    assert read_everything(model.directory, end(model), max_bytes=300) == b"".join(model.acknowledged)
+    assert LogReader(model.directory).max_timestamp(0, end(model)) is not None
+
+
+# ---- timestamps ------------------------------------------------------------------------------------------------
+
+
+def records_of(model: ModelLog) -> list[tuple[int, int]]:
+    return [(record.timestamp_ms, record.offset) for data in model.acknowledged for record in iterate_records(data)]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(timestamp=st.integers(TIMESTAMP_MS - 300, TIMESTAMP_MS + 1300), start=st.integers(0, 300))
+def test_offset_for_timestamp_against_the_list(model: ModelLog, timestamp: int, start: int) -> None:
+    """The first record at or after the timestamp, from the log start on, in compressed batches too (`9`)."""
+    # Kafka judges a batch by its largest timestamp, which the producer states: here the last record's.
+    wanted = [
+        (record.timestamp_ms, record.offset)
+        for data in model.acknowledged
+        for _, header in batch_headers(data)
+        for record in iterate_records(data)
+        if header.max_timestamp >= timestamp and record.timestamp_ms >= timestamp and record.offset >= start
+    ]
+    found = LogReader(model.directory).offset_for_timestamp(timestamp, start, end(model))
+    assert (found and (found.timestamp_ms, found.offset)) == (wanted[0] if wanted else None)
+
+
+def test_max_timestamp_against_the_list(tmp_path: Path) -> None:
+    for seed in range(5):
+        model = filled(tmp_path / f"{seed}" / "topic-0", seed)
+        stated = max(header.max_timestamp for data in model.acknowledged for _, header in batch_headers(data))
+        found = LogReader(model.directory).max_timestamp(0, end(model))
+        assert found is not None
+        assert (found.timestamp_ms, found.offset) == next(pair for pair in records_of(model) if pair[0] == stated)
+
+
+def test_the_first_of_several_with_the_largest_timestamp(tmp_path: Path) -> None:
+    model = ModelLog(tmp_path / "topic-0", LogConfig())
+    model.open()
+    model.append([batch(3, timestamp_ms=5), batch(3, timestamp_ms=9), batch(1, timestamp_ms=9)])
+    found = LogReader(model.directory).max_timestamp(0, end(model))
+    assert found is not None
+    assert (found.timestamp_ms, found.offset, found.leader_epoch) == (9, 3, 0)
+
+
+def test_log_append_time_gives_all_records_one_time(tmp_path: Path) -> None:
+    clock = FakeClock(wall_ms=500)
+    model = ModelLog(tmp_path / "topic-0", LogConfig(message_timestamp_type="LogAppendTime"), clock)
+    log = model.open()
+    for _ in range(3):
+        stage(log, batch(3, timestamp_ms=1))
+        log.commit()
+        clock.advance_ms(100)
+    reader = LogReader(model.directory)
+    found = reader.offset_for_timestamp(501, 0, end(model))
+    assert found is not None
+    assert (found.timestamp_ms, found.offset) == (600, 3)
+
+
+def test_no_timestamps_and_no_records(tmp_path: Path) -> None:
+    model = ModelLog(tmp_path / "topic-0", LogConfig())
+    model.open()
+    reader = LogReader(model.directory)
+    assert reader.max_timestamp(0, end(model)) is None
+    assert reader.offset_for_timestamp(0, 0, end(model)) is None
+    model.append([batch(2, timestamp_ms=-1)])
+    assert reader.max_timestamp(0, end(model)) is None
+    assert reader.offset_for_timestamp(0, 0, end(model)) is None
+
+
+def test_leader_epochs_are_read_again_when_they_change(tmp_path: Path) -> None:
+    """Answers OffsetForLeaderEpoch for any partition (`39`)."""
+    model = ModelLog(tmp_path / "topic-0", LogConfig())
+    model.open()
+    model.append([batch(3)])
+    reader = LogReader(model.directory)
+    assert (reader.epoch_for_offset(2), reader.epoch_end_offset(0, 3)) == (0, (0, 3))
+    assert model.log is not None
+    model.log.close()
+    model.published = None
+    model.open()
+    model.append([batch(2)])
+    assert published_end(model.log).end_offset
+    assert (reader.epoch_for_offset(2), reader.epoch_for_offset(4)) == (0, 1)
+    assert [reader.epoch_end_offset(epoch, 5) for epoch in (0, 1, 2, -1)] == [(0, 3), (1, 5), (-1, -1), (-1, -1)]

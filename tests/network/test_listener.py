@@ -1,0 +1,91 @@
+"""Binding and listening, with real sockets (`A02`, `A04`)."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from broker.config_listeners import Listener
+from broker.errors import BootFailed
+from broker.heritage import BoundListener
+from broker.network.listener import bind, listen
+
+
+def plaintext(host: str, port: int = 0) -> Listener:
+    return Listener("PLAINTEXT", host, port, "PLAINTEXT")
+
+
+@pytest.fixture
+def closing() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def bound(closing: ExitStack, wanted: Listener, told: Listener | None = None, buffer_bytes: int = -1) -> BoundListener:
+    listener = bind(wanted, told or wanted, buffer_bytes)
+    closing.callback(listener.socket.close)
+    return listener
+
+
+def test_port_0_becomes_a_number_that_is_also_told(closing: ExitStack) -> None:
+    listener = bound(closing, plaintext("127.0.0.1"))
+    assert listener.port == listener.advertised_port > 0
+    assert listener.socket.getsockname() == ("127.0.0.1", listener.port)
+
+
+def test_an_advertised_address_stays_as_it_is(closing: ExitStack) -> None:
+    listener = bound(closing, plaintext("127.0.0.1"), plaintext("broker.example", 9999))
+    assert (listener.advertised_host, listener.advertised_port) == ("broker.example", 9999)
+
+
+def test_it_refuses_until_it_listens(closing: ExitStack) -> None:
+    listener = bound(closing, plaintext("127.0.0.1"))
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", listener.port))
+    listen(listener, 5)
+    socket.create_connection(("127.0.0.1", listener.port)).close()
+
+
+def test_options(closing: ExitStack) -> None:
+    sock = bound(closing, plaintext("127.0.0.1"), buffer_bytes=50_000).socket
+    assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR) == 1
+    assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 100_000  # the kernel doubles it
+    assert sock.gettimeout() == 0.0
+
+
+def test_connections_inherit_the_receive_buffer(closing: ExitStack) -> None:
+    listener = bound(closing, plaintext("127.0.0.1"), buffer_bytes=50_000)
+    listen(listener, 5)
+    with socket.create_connection(("127.0.0.1", listener.port)):
+        accepted, _ = listener.socket.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 100_000
+
+
+def test_a_port_in_use_is_exit_code_4() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        with pytest.raises(BootFailed, match="port is in use") as failure:
+            bind(plaintext("127.0.0.1", taken.getsockname()[1]), plaintext("x"), -1)
+        assert failure.value.exit_code == 4
+
+
+def test_a_port_taken_between_bind_and_listen_is_exit_code_4(closing: ExitStack) -> None:
+    first = bound(closing, plaintext("127.0.0.1"))
+    second = bound(closing, plaintext("127.0.0.1", first.port))
+    listen(first, 5)
+    with pytest.raises(BootFailed, match="port is in use") as failure:
+        listen(second, 5)
+    assert failure.value.exit_code == 4
+
+
+def test_an_address_that_is_not_ours_fails_with_its_name() -> None:
+    for host in ("192.0.2.1", "no-such-host.invalid"):
+        with pytest.raises(BootFailed, match=host):
+            bind(plaintext(host), plaintext(host), -1)
+
+
+def test_an_empty_host_is_every_interface(closing: ExitStack) -> None:
+    listener = bound(closing, plaintext(""))
+    listen(listener, 5)
+    socket.create_connection(("127.0.0.1", listener.port)).close()
