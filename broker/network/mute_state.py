@@ -21,5 +21,7 @@ class MuteCause(IntFlag):
     """No block of shared memory is free for a large request; ends when one is (``B14``)."""
     OUTPUT = 8
     """The client reads its answers too slowly: ``output.max.bytes`` wait for it (``B27``)."""
-    DRAINING = 16
+    REFUSED = 16
+    """It has sent something that is no request: it is closed as soon as its earlier requests are answered (``D12``)."""
+    DRAINING = 32
     """The broker is shutting down and takes no new requests."""

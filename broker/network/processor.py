@@ -41,6 +41,9 @@ RETRY_MS = 1
 
 _FETCH = int(ApiKey.FETCH)
 
+#: A channel that holds arena memory for an unfinished request may be silent for this long while others wait for some.
+STALL_NS = 1_000_000_000
+
 #: New connections taken in one turn (``B02``).
 NEW_CONNECTIONS = 20
 
@@ -68,6 +71,7 @@ class Processor:
         self._readable: list[Channel] = []
         self._writable: list[Channel] = []
         self._repeats: deque[tuple[Channel, int]] = deque()
+        self._next_stall_check_ns = 0
         self._new_waiting = False
         self._draining = False
         self._pipeline_resume = config.pipeline_resume
@@ -253,6 +257,9 @@ class Processor:
             if channel.closing:
                 self._disconnected.append((channel, "response"))
                 return
+            if channel.muted & MuteCause.REFUSED and not channel.requests:
+                self._disconnected.append((channel, "invalid_request"))
+                return
         muted = channel.muted
         if muted or not done:
             if not done and channel.out_bytes > self._output_max_bytes:
@@ -266,11 +273,22 @@ class Processor:
             self._selector.update(channel)
 
     def _refuse(self, channel: Channel, error: InvalidReceive) -> None:
-        """Close a connection whose bytes are no Kafka request, with one clear line about it (``C02``, ``C07``)."""
+        """Close a connection that broke the protocol, once its earlier requests are answered (``C02``, ``D12``)."""
         logger.warning(
             "closing connection %s of %s: %s", connection_id.text(channel.connection_id), channel.peer, error
         )
-        self._disconnected.append((channel, "invalid_request"))
+        channel.inbox = b""
+        self._give_up_large(channel)
+        if channel.requests or channel.unsent:
+            channel.muted |= MuteCause.REFUSED
+            self._selector.update(channel)
+        else:
+            self._disconnected.append((channel, "invalid_request"))
+
+    def _give_up_large(self, channel: Channel) -> None:
+        if channel.large is not None:
+            self._reader.sender.pool.free(channel.large.area, channel.large.address)
+            channel.large = None
 
     def _resume(self, channel: Channel) -> None:
         try:
@@ -294,15 +312,27 @@ class Processor:
             if channel.fd in self._selector.channels:
                 self._resume(channel)
                 self._selector.update(channel)
+        now_ns = self._now_ns()
+        if self._reader.arena_is_short and now_ns >= self._next_stall_check_ns:
+            self._next_stall_check_ns = now_ns + STALL_NS // 10
+            self._close_stalled(now_ns - STALL_NS)
+
+    def _close_stalled(self, before_ns: int) -> None:
+        """Close what holds memory for a request that it has stopped sending while others wait for memory (``C04``)."""
+        for channel in list(self._selector.channels.values()):
+            large = channel.large
+            if channel.last_active_ns >= before_ns:
+                return
+            if large is not None and large.filled < large.size:
+                reason = f"silent after {large.filled} of {large.size} bytes of a request, and memory is short"
+                self._refuse(channel, InvalidReceive(reason))
 
     def _close(self, channel: Channel, cause: str) -> None:
         if self._by_id.pop(channel.connection_id, None) is None:
             return
         self._selector.unregister(channel)
         self._reader.waiting.pop(channel.fd, None)
-        if channel.large is not None:
-            self._reader.sender.pool.free(channel.large.area, channel.large.address)
-            channel.large = None
+        self._give_up_large(channel)
         channel.discard_output()
         channel.sock.close()
         self._handoff.report_closed(channel.serial)

@@ -57,7 +57,8 @@ class ProcessorMetrics:
     def muted(self, causes: MuteCause) -> None:
         """Count what keeps a channel from being read from now on."""
         for cause in causes:
-            self._page.add(self._muted[cause], 1)
+            if cause in self._muted:
+                self._page.add(self._muted[cause], 1)
 
     def polled(self, before_ns: int, after_ns: int) -> None:
         """Account for one turn: waiting from ``before_ns`` to ``after_ns``, work before that (``B30``)."""

@@ -192,6 +192,11 @@ class RequestReader:
             channel.muted |= MuteCause.PIPELINE
         return True
 
+    @property
+    def arena_is_short(self) -> bool:
+        """Whether some channel waits for a block of memory."""
+        return any(channel.muted & MuteCause.ARENA for channel in self.waiting.values())
+
     def _wait(self, channel: Channel, cause: MuteCause) -> None:
         channel.muted |= cause
         self.waiting[channel.fd] = channel

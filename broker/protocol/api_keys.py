@@ -17,6 +17,7 @@ class ApiKey(IntEnum):
     LIST_OFFSETS = 2
     METADATA = 3
     FIND_COORDINATOR = 10
+    SASL_HANDSHAKE = 17
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
@@ -26,6 +27,7 @@ class ApiKey(IntEnum):
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
     DESCRIBE_LOG_DIRS = 35
+    SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
     INCREMENTAL_ALTER_CONFIGS = 44
     DESCRIBE_CLUSTER = 60
@@ -39,6 +41,7 @@ FLEXIBLE_FROM: Final[Mapping[int, int]] = MappingProxyType(
         2: 6,  # ListOffsets
         3: 9,  # Metadata
         10: 3,  # FindCoordinator
+        17: 2,  # SaslHandshake: a version that does not exist, so never
         18: 3,  # ApiVersions
         19: 5,  # CreateTopics
         20: 4,  # DeleteTopics
@@ -48,6 +51,7 @@ FLEXIBLE_FROM: Final[Mapping[int, int]] = MappingProxyType(
         32: 4,  # DescribeConfigs
         33: 2,  # AlterConfigs
         35: 2,  # DescribeLogDirs
+        36: 2,  # SaslAuthenticate
         37: 2,  # CreatePartitions
         44: 1,  # IncrementalAlterConfigs
         60: 0,  # DescribeCluster

@@ -28,6 +28,7 @@ from broker.server.handlers.init_producer_id import handle_init_producer_id
 from broker.server.handlers.list_offsets import handle_list_offsets
 from broker.server.handlers.metadata import handle_metadata
 from broker.server.handlers.offset_for_leader_epoch import handle_offset_for_leader_epoch
+from broker.server.handlers.sasl import handle_sasl_authenticate, handle_sasl_handshake
 from broker.server.request_context import RequestContext
 
 #: (context, request) to response or Parked.
@@ -75,6 +76,7 @@ def _kio(key: ApiKey, versions: tuple[int, int], function: ApiFunction, note: st
 
 _REFUSED_PRODUCE = "0-2 are advertised for old librdkafka, and refused by closing the connection, as Kafka does"
 _NO_SESSIONS = "fetch sessions are not kept: every answer carries session id 0, and clients fetch in full"
+_NO_SASL = "answered with ILLEGAL_SASL_STATE, as by any broker without SASL"
 _NO_TRANSACTIONS = "producer ids for idempotence; a transactional id is refused"
 
 API_TABLE: tuple[Api, ...] = (
@@ -93,6 +95,7 @@ API_TABLE: tuple[Api, ...] = (
         handle_metadata,
     ),
     _kio(ApiKey.FIND_COORDINATOR, (0, 6), handle_find_coordinator),
+    _kio(ApiKey.SASL_HANDSHAKE, (0, 1), handle_sasl_handshake, _NO_SASL),
     _hand(
         ApiKey.API_VERSIONS,
         (0, 4),
@@ -112,6 +115,7 @@ API_TABLE: tuple[Api, ...] = (
     _kio(ApiKey.DESCRIBE_CONFIGS, (1, 4), handle_describe_configs),
     _kio(ApiKey.ALTER_CONFIGS, (0, 2), handle_alter_configs),
     _kio(ApiKey.DESCRIBE_LOG_DIRS, (1, 5), handle_describe_log_dirs),
+    _kio(ApiKey.SASL_AUTHENTICATE, (0, 2), handle_sasl_authenticate, _NO_SASL),
     _kio(ApiKey.CREATE_PARTITIONS, (0, 3), handle_create_partitions),
     _kio(ApiKey.INCREMENTAL_ALTER_CONFIGS, (0, 1), handle_incremental_alter_configs),
     _kio(ApiKey.DESCRIBE_CLUSTER, (0, 2), handle_describe_cluster),

@@ -171,7 +171,7 @@ def test_sigkill(tmp_path: Path) -> None:
         ) as child:
             assert child.stdout is not None
             assert child.stdout.readline() == b"ready\n"
-            wait_for_growth(shared, last_end + delays.randrange(1, 900))
+            wait_for_growth(shared, last_end + delays.randrange(1, 900), child)
             os.kill(child.pid, signal.SIGKILL)
         words = memoryview(shared.read_bytes()).cast("q")
         slot = 1 + 3 * words[0]
@@ -186,10 +186,11 @@ def test_sigkill(tmp_path: Path) -> None:
         log.close(clean=False)
 
 
-def wait_for_growth(shared: Path, end: int) -> None:
-    """Return once the published end has passed `end`; a child that does not get there runs into the test's timeout."""
+def wait_for_growth(shared: Path, end: int, child: "subprocess.Popen[bytes]") -> None:
+    """Return once the published end has passed `end`; the child must live until then."""
     with open(shared, "r+b") as file, mmap.mmap(file.fileno(), 4096) as mapped:
-        while True:
+        while child.poll() is None:
             words = [int.from_bytes(mapped[i * 8 : i * 8 + 8], sys.byteorder) for i in range(7)]
             if words[1 + 3 * words[0]] > end:
                 return
+    raise AssertionError(f"the child ended by itself: {child.returncode}")
