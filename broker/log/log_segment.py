@@ -138,11 +138,9 @@ class LogSegment:
         """Whether the indexes can express an offset."""
         return last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
 
-    def stage(self, head: Chunk, body: Chunk, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> None:
-        """Stage one batch of `size_bytes`, given in two parts. HOT."""
-        chunks = self._chunks
-        chunks.append(head)
-        chunks.append(body)
+    def stage(self, batch: Chunk, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> None:
+        """Stage one batch of `size_bytes`. HOT."""
+        self._chunks.append(batch)
         self.note_batch(size_bytes, last_offset, max_timestamp_ms)
 
     def note_batch(self, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> None:
@@ -179,7 +177,7 @@ class LogSegment:
         self.position = self.staged_position
         if self.index.file.pending_entries:
             self.write_index_entries()
-        return len(chunks) // 2
+        return len(chunks)
 
     def _write_in_parts(self, chunks: list[Chunk], position: int) -> None:
         """Write all chunks from `position` on, as many at a time as the kernel takes, and go on after a short write."""

@@ -34,7 +34,7 @@ from broker.log.recovery import (
 )
 from broker.log.segment_files import remove_directory, remove_segment_files
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.records import LOG_OVERHEAD_BYTES, BatchHeader
+from broker.protocol.records import LOG_OVERHEAD_BYTES, BatchHeader, RawHeader
 from broker.topic_config import LogConfig
 
 __all__ = [
@@ -57,9 +57,8 @@ WALK_BYTES_PER_BATCH = 4 * 1024
 DEFAULT_PRODUCER_ID_EXPIRATION_MS = 86_400_000
 
 #: What the broker writes into a batch: base offset, (batch length,) leader epoch. The CRC does not cover it.
-_HEAD = struct.Struct(">qii")
-_HEAD_BYTES = _HEAD.size
-_pack_head = _HEAD.pack
+#: Base offset, batch length, leader epoch: what stands first in a batch and is not covered by its checksum.
+_patch_head = struct.Struct(">qii").pack_into
 
 _log = logging.getLogger(__name__)
 
@@ -156,9 +155,10 @@ class PartitionLog:
 
     # ---- appending -----------------------------------------------------------------------------------------------
 
-    def stage(self, batch: memoryview, header: BatchHeader) -> StageResult:
+    def stage(self, batch: memoryview, header: RawHeader) -> StageResult:
         """Judge one whole, valid batch and give it its place. HOT. No I/O; `batch` is read until `commit` returns.
 
+        The place is written into the batch itself: base offset and leader epoch, which its checksum does not cover.
         Returns (0, base offset, log append time or -1); (46, base offset, time) for a duplicate, to be answered as
         the success that it once was, after the next `commit`; else (error code, -1, -1).
         """
@@ -173,7 +173,7 @@ class PartitionLog:
             or max_timestamp - now_ms > limits.after_max_ms
             or now_ms - base_timestamp > limits.before_max_ms
         ):
-            refusal = STORAGE_ERROR if self._failed else limits.refusal(batch, header, now_ms)
+            refusal = STORAGE_ERROR if self._failed else limits.refusal(batch, BatchHeader._make(header), now_ms)
             if refusal is not None:
                 return refusal
             if limits.log_append_time:
@@ -192,9 +192,8 @@ class PartitionLog:
                 segment = self._stage_roll(max_timestamp, now_ms)
         else:
             self._anchor_roll(segment, max_timestamp, now_ms)
-        segment.stage(
-            _pack_head(base_offset, length, self.leader_epoch), batch[_HEAD_BYTES:], size, last_offset, max_timestamp
-        )
+        _patch_head(batch, 0, base_offset, length, self.leader_epoch)
+        segment.stage(batch, size, last_offset, max_timestamp)
         if producer_id >= 0:
             producers.append(header, base_offset, delta, max_timestamp)
         self.next_offset = last_offset + 1

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.records import BatchHeader
+from broker.protocol.records import BatchHeader, RawHeader
 
 #: How many batches of a producer are remembered; more cannot be in flight (`G24`).
 BATCHES_TO_RETAIN = 5
@@ -128,22 +128,21 @@ class ProducerState:
                 return batch
         return None
 
-    def append(self, header: BatchHeader, base_offset: int, last_offset_delta: int, max_timestamp_ms: int) -> None:
+    def append(self, header: RawHeader, base_offset: int, last_offset_delta: int, max_timestamp_ms: int) -> None:
         """Remember a batch that has its place in the log. HOT."""
-        producer_id = header.producer_id
-        epoch = header.producer_epoch
+        _, _, _, _, _, attributes, _, _, _, producer_id, epoch, base_sequence, _ = header
         entry = self.entries.get(producer_id)
         if entry is None:
             entry = self.entries[producer_id] = ProducerEntry(producer_id)
         if entry.epoch != epoch:
             entry.epoch = epoch
             entry.batches = ()
-        last_sequence = (header.base_sequence + last_offset_delta) & SEQUENCE_MASK
+        last_sequence = (base_sequence + last_offset_delta) & SEQUENCE_MASK
         batch = CachedBatch(last_sequence, base_offset + last_offset_delta, last_offset_delta, max_timestamp_ms)
         entry.batches = (*entry.batches[1 - BATCHES_TO_RETAIN :], batch)
         entry.next_sequence = (last_sequence + 1) & SEQUENCE_MASK
         entry.last_timestamp_ms = max_timestamp_ms
-        if header.attributes & _TRANSACTIONAL_BIT and entry.current_txn_first_offset < 0:
+        if attributes & _TRANSACTIONAL_BIT and entry.current_txn_first_offset < 0:
             entry.current_txn_first_offset = base_offset
 
     def replay(self, header: BatchHeader) -> None:

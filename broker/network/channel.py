@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import socket
 from collections import deque
+from collections.abc import Callable
 from typing import NamedTuple
 
 from broker.network.mute_state import MuteCause
@@ -90,7 +91,9 @@ class Channel:
         "out_bytes",
         "peer",
         "read_bytes",
+        "recv",
         "requests",
+        "send",
         "serial",
         "sock",
         "unsent",
@@ -98,6 +101,9 @@ class Channel:
 
     def __init__(self, sock: socket.socket, connection_id: int, serial: int, listener: int, peer: str) -> None:
         self.sock = sock
+        # Bound once: both are called for every request.
+        self.recv: Callable[[int], bytes] = sock.recv
+        self.send: Callable[[bytes | memoryview], int] = sock.send
         self.fd = sock.fileno()
         self.connection_id = connection_id
         self.serial = serial
@@ -127,18 +133,19 @@ class Channel:
         released as soon as this returns. Raises OSError when the connection is gone.
         """
         items = self.out
-        if not self.unsent and len(items) == 1 and not isinstance(items[0], FileSend):
+        if len(items) == 1 and not self.unsent:
             # The usual answer: one piece, taken whole by the socket buffer.
             piece = items[0]
-            self.out = []
-            try:
-                sent = self.sock.send(piece)
-            except BlockingIOError:
-                sent = 0
-            if sent == len(piece):
-                return True
-            self._keep(piece[sent:])
-            return False
+            if isinstance(piece, memoryview):
+                items.clear()
+                try:
+                    sent = self.send(piece)
+                except BlockingIOError:
+                    sent = 0
+                if sent == len(piece):
+                    return True
+                self._keep(piece[sent:])
+                return False
         self.out = []
         if not self.unsent:
             items = self._send_plain(items)

@@ -55,7 +55,7 @@ class RequestReader:
         if channel.large is not None:
             return self._read_large(channel, channel.large)
         try:
-            data = channel.sock.recv(channel.read_bytes)
+            data = channel.recv(channel.read_bytes)
         except BlockingIOError:
             return True
         except OSError:

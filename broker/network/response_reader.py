@@ -13,12 +13,15 @@ from collections.abc import Callable
 
 from broker.network.channel import Channel, FileSend, HeldAnswer, Piece, Stamps
 from broker.open_segments import SegmentFiles
-from broker.request_channel import CLOSE_CONNECTION, RANGE, RESPONSE, SEND, RequestChannel
+from broker.request_channel import CLOSE_CONNECTION, RANGE, RESPONSE, RequestChannel
 from shm.ring import RingConsumer
 
 logger = logging.getLogger(__name__)
 
 _ENVELOPE_BYTES = RESPONSE.size
+
+#: RESPONSE_ENVELOPE, field by field.
+Envelope = tuple[int, int, int, int, int, int, int, int, int, int, int]
 
 #: Answers taken from one ring in one turn of the loop.
 BATCH = 512
@@ -46,31 +49,22 @@ class ResponseReader:
         view = self._view
         now_ns = self._now_ns()
         unpack = RESPONSE.unpack_from
+        find = by_id.get
         for ring in self._rings:
-            for envelope_at, _, _ in ring.read(BATCH):
-                connection, sequence, dequeued, local, complete, kind, _, ranges, size, _, _ = unpack(view, envelope_at)
-                channel = by_id.get(connection)
-                request = channel.requests.get(sequence) if channel is not None else None
-                if channel is None or request is None or sequence in channel.held:
-                    self.responses_dropped += 1
+            for at, _, _ in ring.read(BATCH):
+                envelope = unpack(view, at)
+                connection, sequence, dequeued, local, complete, kind, _, ranges, size, _, _ = envelope
+                channel = find(connection)
+                if channel is None or sequence != channel.next_answer or kind or ranges or channel.held:
+                    self._attach(channel, at, envelope, now_ns, ready)
                     continue
-                stamps = (request[1], request[0], dequeued, local, complete, now_ns)
-                at = envelope_at + _ENVELOPE_BYTES
-                self.bytes_taken += size
-                if sequence != channel.next_answer:
-                    kind, pieces = self._pieces(kind, at, size, ranges)
-                    kept: list[Piece] = [bytes(p) if isinstance(p, memoryview) else p for p in pieces]
-                    channel.held[sequence] = HeldAnswer(kind, kept, stamps)
-                    continue
-                if ranges == 0 and kind == SEND:
-                    channel.out.append(view[at : at + size])
-                else:
-                    kind, pieces = self._pieces(kind, at, size, ranges)
-                    channel.out.extend(pieces)
-                self._answered(channel, sequence, kind, stamps)
-                if channel.held:
-                    self._release_held(channel)
+                request = channel.requests.pop(sequence)
+                channel.next_answer = sequence + 1
+                start = at + _ENVELOPE_BYTES
+                channel.out.append(view[start : start + size])
+                channel.answered.append((request[1], request[0], dequeued, local, complete, now_ns))
                 ready[channel.fd] = channel
+                self.bytes_taken += size
         return ready
 
     def release(self) -> None:
@@ -81,6 +75,27 @@ class ResponseReader:
     def pending(self) -> bool:
         """Return whether answers wait that the last ``read`` did not take."""
         return any(ring.pending() for ring in self._rings)
+
+    def _attach(
+        self, channel: Channel | None, at: int, envelope: Envelope, now_ns: int, ready: dict[int, Channel]
+    ) -> None:
+        """Attach any answer: one that is early, has file ranges, ends the connection, or has no taker."""
+        _, sequence, dequeued, local, complete, kind, _, ranges, size, _, _ = envelope
+        request = channel.requests.get(sequence) if channel is not None else None
+        if channel is None or request is None or sequence in channel.held:
+            self.responses_dropped += 1
+            return
+        stamps = (request[1], request[0], dequeued, local, complete, now_ns)
+        kind, pieces = self._pieces(kind, at + _ENVELOPE_BYTES, size, ranges)
+        self.bytes_taken += size
+        if sequence != channel.next_answer:
+            kept: list[Piece] = [bytes(p) if isinstance(p, memoryview) else p for p in pieces]
+            channel.held[sequence] = HeldAnswer(kind, kept, stamps)
+            return
+        channel.out.extend(pieces)
+        self._answered(channel, sequence, kind, stamps)
+        self._release_held(channel)
+        ready[channel.fd] = channel
 
     @staticmethod
     def _answered(channel: Channel, sequence: int, kind: int, stamps: Stamps) -> None:

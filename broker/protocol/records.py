@@ -18,7 +18,7 @@ The batch length counts the bytes from 12 on.
 
 import struct
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from crc32c import crc32c
 
@@ -127,7 +127,16 @@ class BatchHeader(NamedTuple):
         return self.producer_id > NO_PRODUCER_ID
 
 
+RawHeader: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
+"""A header without its names: a `BatchHeader` is one, and half the price is what `_HEADER` unpacks."""
+
 _make_header = BatchHeader._make
+
+
+def unpack_header(batch: Buffer) -> RawHeader:
+    """Return the header at the start of at least BATCH_HEADER_BYTES, unjudged."""
+    header: RawHeader = _unpack_header(batch)
+    return header
 
 
 def read_header(buffer: Buffer, offset: int = 0) -> BatchHeader | None:
@@ -137,7 +146,7 @@ def read_header(buffer: Buffer, offset: int = 0) -> BatchHeader | None:
     return _make_header(_unpack_header(buffer, offset))
 
 
-def validate(batch: Buffer, header: BatchHeader | None, produce_version: int) -> int:
+def validate(batch: Buffer, header: RawHeader | None, produce_version: int) -> int:
     """Return 0 or the error code for one partition's records in a Produce request (`C14`).
 
     `batch` is all that the client sent for the partition and `header` its `read_header`. Exactly one whole
@@ -163,7 +172,7 @@ def validate(batch: Buffer, header: BatchHeader | None, produce_version: int) ->
     ) = header
     size = batch_length + LOG_OVERHEAD_BYTES
     if magic != MAGIC or size != len(batch) or base_offset != 0:
-        return _judge_shape(header, len(batch))
+        return _judge_shape(_make_header(header), len(batch))
     if crc32c(batch[CRC_START:]) != crc:
         return _CORRUPT_MESSAGE
     if attributes:

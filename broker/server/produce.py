@@ -26,7 +26,7 @@ from broker.protocol.messages.produce import (
     single_partition_response,
 )
 from broker.protocol.primitives import read_unsigned_varint
-from broker.protocol.records import BATCH_HEADER_BYTES, read_header, validate
+from broker.protocol.records import BATCH_HEADER_BYTES, read_header, unpack_header, validate
 from broker.server.frame import NOTED, STATE_OFFSET, Frame
 from broker.server.partition_appends import Answer, OwnedPartition
 from broker.server.peers import PRODUCE_PART, PeerMessage, Peers
@@ -73,6 +73,25 @@ class RememberedRequest:
         self.records_at = _PREFIX_START + head.size
         self.smallest_bytes = self.records_at + BATCH_HEADER_BYTES
 
+    def records(self, view: memoryview, start: int, end: int) -> memoryview | None:
+        """Return the records of a request that is like this one in all else, or None. HOT."""
+        if end - start < self.smallest_bytes:
+            return None
+        records_at = start + self.records_at
+        if self.flexible:
+            (prefix,) = self.unpack(view, start + _PREFIX_START)
+            size, records_at = read_unsigned_varint(view, records_at)
+            # A compact size counts one more than there is, and three empty tag sections follow the records.
+            records_end = records_at + size - 1
+            fits = records_end + len(_NO_TAGS) == end and view[records_end:end] == _NO_TAGS
+        else:
+            prefix, size = self.unpack(view, start + _PREFIX_START)
+            records_end = records_at + size
+            fits = records_end == end
+        if not fits or prefix != self.prefix or size < BATCH_HEADER_BYTES:
+            return None
+        return view[records_at:records_end]
+
 
 class ProducePath:
     """Appends what Produce requests bring for this handler's partitions and sends the rest to their owners."""
@@ -103,25 +122,13 @@ class ProducePath:
         ``place`` is (start of the request in ``view``, its end, offset of its envelope in the rings).
         """
         remembered = self._remembered.get(to[1])
-        start, end, envelope_at = place
-        if remembered is None or remembered.version != version or end - start < remembered.smallest_bytes:
+        if remembered is None or remembered.version != version:
             return False
-        records_at = start + remembered.records_at
-        if remembered.flexible:
-            (prefix,) = remembered.unpack(view, start + _PREFIX_START)
-            size, records_at = read_unsigned_varint(view, records_at)
-            end -= len(_NO_TAGS)
-            if records_at + size - 1 != end or view[end : place[1]] != _NO_TAGS:
-                return False
-        else:
-            prefix, size = remembered.unpack(view, start + _PREFIX_START)
-            if records_at + size != end:
-                return False
-        if prefix != remembered.prefix:
+        batch = remembered.records(view, place[0], place[1])
+        if batch is None:
             return False
-        batch = view[records_at:end]
-        header = read_header(batch)
-        if header is None or header.base_offset != 0:
+        header = unpack_header(batch)
+        if header[0] != 0:
             # Perhaps a note that a predecessor had no time to declare one: the general path knows.
             return False
         error = validate(batch, header, version)
@@ -129,9 +136,8 @@ class ProducePath:
             owned = remembered.owned
             error, base_offset, _ = owned.log.stage(batch, header)
             if error == 0:
-                # First the note, then the word that says it is one.
-                NOTE.pack_into(batch, 0, base_offset)
-                self._words[(envelope_at + STATE_OFFSET) >> 3] = NOTED
+                # Staging has written the base offset into the batch, which is the note; this says that it is one.
+                self._words[(place[2] + STATE_OFFSET) >> 3] = NOTED
             if error in _SUCCESS:
                 owned.fast_answers.append((to, remembered, correlation_id, base_offset))
                 self._dirty[owned.row] = owned
@@ -275,7 +281,8 @@ class ProducePath:
         base_offset = time_ms = -1
         if error == 0 and header is not None:
             error, base_offset, time_ms = owned.log.stage(batch, header)
-            if error == 0:
+            if error == 0 and time_ms >= 0:
+                # With LogAppendTime the log has staged a copy; the note belongs here all the same.
                 NOTE.pack_into(view, offset, base_offset)
         if error in _SUCCESS:
             owned.answers.append((answer, base_offset, time_ms))

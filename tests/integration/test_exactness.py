@@ -24,8 +24,8 @@ from tests.support.writers import Writer, assert_exact
 
 BROKER_SETTINGS = {"process.restart.limit": 1_000_000}
 PARTITIONS = 5
-KILLING_SECONDS = 10.0
-LONGEST_PAUSE_SECONDS = 0.15
+KILLING_SECONDS = 8.0
+LONGEST_PAUSE_SECONDS = 0.4
 FLUSH_SECONDS = 30
 
 
@@ -37,36 +37,43 @@ def chance() -> Iterator[random.Random]:
     return random.Random(seed)
 
 
-class HandlerKiller:
-    """Kills handlers at moments of chance, often while a replacement is still starting."""
+class Killer:
+    """Kills processes of some roles at moments of chance, often while a replacement is still starting."""
 
-    def __init__(self, broker: BrokerProcess, chance: random.Random):
+    def __init__(self, broker: BrokerProcess, chance: random.Random, roles: tuple[str, ...]):
         self.broker, self.chance = broker, chance
-        self.handlers = [row["pid"] for row in broker.processes("handler")]
+        self.victims = [row["pid"] for row in broker.processes() if row["role"] in roles]
         self.kills = 0
 
     def run(self, seconds: float) -> None:
-        """Kill until the time is over; at the end every handler lives."""
+        """Kill one or two at a time until the time is over; at the end all of them live."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             time.sleep(self.chance.random() ** 2 * LONGEST_PAUSE_SECONDS)
-            self._kill(self.chance.choice(([0], [1], [0, 1], [1, 0])))
+            count = self.chance.randint(1, min(2, len(self.victims)))
+            self._kill(self.chance.sample(range(len(self.victims)), count))
 
     def _kill(self, indexes: list[int]) -> None:
         before = self.broker.child_pids()
         for index in indexes:
-            os.kill(self.handlers[index], signal.SIGKILL)
+            os.kill(self.victims[index], signal.SIGKILL)
             self.kills += 1
-        wait_until(lambda: len(self.broker.child_pids() - before) >= len(indexes), "the killed handlers replaced")
+        wait_until(lambda: len(self.broker.child_pids() - before) >= len(indexes), "the killed processes replaced")
         replaced = sorted(self.broker.child_pids() - before)
         for index, pid in zip(indexes, replaced, strict=True):
-            self.handlers[index] = pid
+            self.victims[index] = pid
 
 
-def under_fire(broker: BrokerProcess, chance: random.Random, *work: Callable[[threading.Event], object]) -> None:
-    """Run all the work in threads while handlers are killed; re-raise what any of it raised."""
+def under_fire(
+    broker: BrokerProcess,
+    chance: random.Random,
+    *work: Callable[[threading.Event], object],
+    roles: tuple[str, ...] = ("handler",),
+) -> None:
+    """Run all the work in threads while processes are killed; re-raise what any of it raised."""
     stop = threading.Event()
-    killer = HandlerKiller(broker, chance)
+    before = restarts(broker, roles)
+    killer = Killer(broker, chance, roles)
     with ThreadPoolExecutor(len(work)) as pool:
         running: list[Future[object]] = [pool.submit(one, stop) for one in work]
         try:
@@ -76,7 +83,11 @@ def under_fire(broker: BrokerProcess, chance: random.Random, *work: Callable[[th
         for future in running:
             future.result()
     print(f"{killer.kills} kills")
-    assert sum(row["restarts"] for row in broker.processes("handler")) >= killer.kills
+    assert restarts(broker, roles) - before == killer.kills
+
+
+def restarts(broker: BrokerProcess, roles: tuple[str, ...]) -> int:
+    return sum(row["restarts"] for row in broker.processes() if row["role"] in roles)
 
 
 def check_every_partition(broker: BrokerProcess, topic: str, writers: list[Writer]) -> None:
@@ -109,6 +120,26 @@ def test_pipelined_producers(broker, wire, topic, chance) -> None:
     writers = [Writer(f"deep{n}", topic, [n], depth=16) for n in range(3)]
     writers += [Writer(f"wide{n}", topic, [4, 3, n], depth=8) for n in range(2)]
     under_fire(broker, chance, *[lambda stop, w=w: w.run(broker.port, stop) for w in writers])
+    check_every_partition(broker, topic, writers)
+
+
+def test_large_records_and_rolling_segments(broker, wire, topic, chance) -> None:
+    """Records that go through the arena, in segments so small that one is rolled every ten records."""
+    create_topic(wire, topic, PARTITIONS, {"segment.bytes": 1 << 20})
+    writers = [
+        Writer(f"large{n}", topic, [n, (n + 1) % PARTITIONS], depth=2, padding_bytes=100_000, pace_s=0.02)
+        for n in range(4)
+    ]
+    under_fire(broker, chance, *[lambda stop, w=w: w.run(broker.port, stop) for w in writers])
+    check_every_partition(broker, topic, writers)
+
+
+def test_several_roles_at_once(broker, wire, topic, chance) -> None:
+    """Handlers, controller and acceptor die; only a processor's death may cost a connection."""
+    create_topic(wire, topic, PARTITIONS)
+    writers = [Writer(f"mixed{n}", topic, [n, 4], depth=4) for n in range(4)]
+    work = [lambda stop, w=w: w.run(broker.port, stop) for w in writers]
+    under_fire(broker, chance, *work, roles=("handler", "controller", "acceptor"))
     check_every_partition(broker, topic, writers)
 
 
@@ -152,6 +183,7 @@ class IdempotentLoad:
                 number += 1
             self.producer.poll(0.01)
         assert self.producer.flush(FLUSH_SECONDS) == 0, "records neither delivered nor failed"
+        del self.producer  # or it would complain when the broker stops
 
 
 def test_idempotent_producer_and_a_tailing_consumer(broker, wire, topic, chance) -> None:

@@ -52,12 +52,15 @@ def test_staged_is_not_committed(model: ModelLog) -> None:
     model.check()
 
 
-def test_the_clients_bytes_are_left_as_they_are(model: ModelLog) -> None:
-    """A request that is taken again after a crash must still be the one that came in."""
+def test_a_staged_batch_says_where_it_stands(model: ModelLog) -> None:
+    """Base offset and leader epoch are written into the request's own memory; the checksum does not cover them."""
     data = batch(2)
-    before = bytes(data)
+    expected = stored(data, 1, model.log.leader_epoch)
     model.append([batch(1), data])
-    assert bytes(data) == before
+    assert bytes(data) == expected
+    header = read_header(data)
+    assert header is not None
+    assert crc_ok(data, header)
 
 
 def test_the_leader_epoch_stands_in_the_batch(model: ModelLog) -> None:

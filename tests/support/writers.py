@@ -15,10 +15,23 @@ from tests.support.wire_messages import PRODUCE, PRODUCE_VERSION, ReadRecord, pr
 
 
 class Writer:
-    """One connection that produces to the same partitions with every request, `depth` requests in flight."""
+    """One connection that produces to the same partitions with every request, `depth` requests in flight.
 
-    def __init__(self, name: str, topic: str, partitions: Sequence[int], depth: int = 1):
+    `padding_bytes` makes its records larger; `pace_s` is how long it waits after each answer.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        topic: str,
+        partitions: Sequence[int],
+        *,
+        depth: int = 1,
+        padding_bytes: int = 0,
+        pace_s: float = 0.0,
+    ):
         self.name, self.topic, self.partitions, self.depth = name, topic, partitions, depth
+        self.padding, self.pace_s = b"." * padding_bytes, pace_s
         self.sent = 0
         self.acknowledged: dict[int, list[int]] = defaultdict(list)
 
@@ -33,11 +46,13 @@ class Writer:
                 if received < self.sent:
                     self._note(received, client.receive_frame())
                     received += 1
+                if self.pace_s:
+                    stop.wait(self.pace_s)
         return self
 
     def value(self, number: int) -> bytes:
         """Return the value of the record that the request of this number writes to every partition."""
-        return f"{self.name}:{number}".encode()
+        return f"{self.name}:{number}:".encode() + self.padding
 
     def _frame(self, number: int) -> bytes:
         batch = record_batch([self.value(number)])
@@ -63,8 +78,8 @@ def assert_exact(records: Sequence[ReadRecord], partition: int, writers: Iterabl
     values = [record.value for record in records]
     found: dict[str, list[int]] = defaultdict(list)
     for value in values:
-        name, number = value.decode().split(":")
-        found[name].append(int(number))
+        name, number, _ = value.split(b":")
+        found[name.decode()].append(int(number))
     for writer in writers:
         numbers, offsets = found.pop(writer.name, []), writer.acknowledged[partition]
         assert numbers == list(range(len(numbers))), f"{writer.name} in {partition}: lost, twice or out of order"
