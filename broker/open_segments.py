@@ -37,7 +37,11 @@ class OpenFile:
 
 
 class SegmentFiles:
-    """A least-recently-used set of open files, keyed by inode."""
+    """A least-recently-used set of open files, keyed by inode.
+
+    A file that is open here keeps its inode from being used again, and its room on the disk from being freed: whoever
+    owns a set calls ``forget_removed`` now and then.
+    """
 
     def __init__(self) -> None:
         self._files: OrderedDict[int, OpenFile] = OrderedDict()
@@ -57,6 +61,18 @@ class SegmentFiles:
         if len(self._files) > MAX_OPEN_FILES:
             self._files.popitem(last=False)
         return file
+
+    def forget_removed(self) -> None:
+        """Let go of files that have been deleted, so that their room on the disk is free again."""
+        removed = [inode for inode, file in self._files.items() if os.fstat(file.fd).st_nlink == 0]
+        for inode in removed:
+            del self._files[inode]
+
+    @staticmethod
+    def discard(path: str, inode: int) -> None:
+        """Remove what was made for an answer that nobody takes; files of the log stay where they are."""
+        if inode == ONE_ANSWER:
+            Path(path).unlink(missing_ok=True)
 
     @staticmethod
     def _open_exactly(path: str, inode: int) -> OpenFile:

@@ -30,10 +30,12 @@ class LogSegment:
         "_chunks",
         "_fd",
         "_full_entries",
+        "_largest_offset",
         "_roll_deadline_ms",
         "_rolls_by_wall",
         "base_offset",
         "directory",
+        "full_bytes",
         "index",
         "index_interval_bytes",
         "max_timestamp_ms",
@@ -68,6 +70,9 @@ class LogSegment:
         self._fd = -1
         self._rolls_by_wall = True
         self._roll_deadline_ms = 0
+        self._largest_offset = base_offset + MAX_RELATIVE_OFFSET
+        #: The owner's segment.bytes; 0 once an index is full.
+        self.full_bytes = 0
         self.index = OffsetIndex(directory, base_offset, writable=True, existing=existing)
         self.time_index = TimeIndex(directory, base_offset, writable=True, existing=existing)
 
@@ -118,21 +123,40 @@ class LogSegment:
 
     # ---- staging and writing -----------------------------------------------------------------------------------
 
-    def anchor_roll(self, first_timestamp_ms: int, now_ms: int, roll_after_ms: int) -> None:
-        """Set when the segment is too old: counted from its first batch's time, or from now if that has none."""
+    def anchor_roll(self, first_timestamp_ms: int, now_ms: int, roll_after_ms: int, segment_bytes: int) -> None:
+        """Set when the segment is full, and when too old: counted from its first batch's time, or from now if none."""
+        full = self.index.file.entries + self.index.file.pending_entries >= self._full_entries
+        self.full_bytes = 0 if full else segment_bytes
         self._rolls_by_wall = first_timestamp_ms < 0
         self._roll_deadline_ms = (now_ms if self._rolls_by_wall else first_timestamp_ms) + roll_after_ms
 
-    def is_full(
-        self, size_bytes: int, last_offset: int, segment_bytes: int, max_timestamp_ms: int, now_ms: int
-    ) -> bool:
-        """Whether a batch must go into the next segment. HOT. Not to be asked of an empty segment."""
-        return (
-            self.staged_position + size_bytes > segment_bytes
+    def try_stage(self, batch: Chunk, size_bytes: int, last_offset: int, max_timestamp_ms: int, now_ms: int) -> bool:
+        """Stage one batch, or return False if it must go into the next segment. HOT. Not for an empty segment."""
+        position = self.staged_position
+        if (
+            position + size_bytes > self.full_bytes
             or (now_ms if self._rolls_by_wall else max_timestamp_ms) > self._roll_deadline_ms
-            or last_offset - self.base_offset > MAX_RELATIVE_OFFSET
-            or self.index.file.entries + self.index.file.pending_entries >= self._full_entries
-        )
+            or last_offset > self._largest_offset
+        ):
+            return False
+        self._chunks.append(batch)
+        if max_timestamp_ms > self.max_timestamp_ms:
+            self.max_timestamp_ms = max_timestamp_ms
+            self.max_timestamp_offset = last_offset
+        unindexed = self._bytes_since_index_entry
+        if unindexed > self.index_interval_bytes:
+            self._index_batch(last_offset, position)
+            unindexed = 0
+        self._bytes_since_index_entry = unindexed + size_bytes
+        self.staged_position = position + size_bytes
+        return True
+
+    def _index_batch(self, last_offset: int, position: int) -> None:
+        """Stage index entries for the batch at `position`; with the last one that fits the segment is full."""
+        self.index.stage(last_offset, position)
+        self.time_index.maybe_stage(self.max_timestamp_ms, self.max_timestamp_offset)
+        if self.index.file.entries + self.index.file.pending_entries >= self._full_entries:
+            self.full_bytes = 0
 
     def can_hold(self, last_offset: int) -> bool:
         """Whether the indexes can express an offset."""
@@ -150,8 +174,7 @@ class LogSegment:
             self.max_timestamp_ms = max_timestamp_ms
             self.max_timestamp_offset = last_offset
         if self._bytes_since_index_entry > self.index_interval_bytes:
-            self.index.stage(last_offset, position)
-            self.time_index.maybe_stage(self.max_timestamp_ms, self.max_timestamp_offset)
+            self._index_batch(last_offset, position)
             self._bytes_since_index_entry = 0
         self._bytes_since_index_entry += size_bytes
         self.staged_position = position + size_bytes

@@ -186,14 +186,13 @@ class PartitionLog:
                 return self._verdict(verdict, producer_id, sequence, delta)
         base_offset = self.next_offset
         last_offset = base_offset + delta
-        segment = self._segment
-        if segment.staged_position:
-            if segment.is_full(size, last_offset, self._segment_bytes, max_timestamp, now_ms):
-                segment = self._stage_roll(max_timestamp, now_ms)
-        else:
-            self._anchor_roll(segment, max_timestamp, now_ms)
         _patch_head(batch, 0, base_offset, length, self.leader_epoch)
-        segment.stage(batch, size, last_offset, max_timestamp)
+        segment = self._segment
+        if not segment.staged_position:
+            self._anchor_roll(segment, max_timestamp, now_ms)
+            segment.stage(batch, size, last_offset, max_timestamp)
+        elif not segment.try_stage(batch, size, last_offset, max_timestamp, now_ms):
+            self._stage_roll(max_timestamp, now_ms).stage(batch, size, last_offset, max_timestamp)
         if producer_id >= 0:
             producers.append(header, base_offset, delta, max_timestamp)
         self.next_offset = last_offset + 1
@@ -218,7 +217,8 @@ class PartitionLog:
     def _anchor_roll(self, segment: LogSegment, first_timestamp_ms: int, now_ms: int) -> None:
         jitter_ms = min(self.config.segment_jitter_ms, self.config.effective_segment_ms)
         early_ms = random.randrange(jitter_ms) if jitter_ms else 0  # noqa: S311  # spreads rolls, guards nothing
-        segment.anchor_roll(first_timestamp_ms, now_ms, self.config.effective_segment_ms - early_ms)
+        roll_after_ms = self.config.effective_segment_ms - early_ms
+        segment.anchor_roll(first_timestamp_ms, now_ms, roll_after_ms, self.config.effective_segment_bytes)
 
     def commit(self) -> bool:
         """Write everything staged. HOT. Return whether there was anything: the caller then publishes the new end.

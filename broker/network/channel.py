@@ -78,7 +78,6 @@ class Channel:
         "connection_id",
         "fd",
         "held",
-        "home",
         "inbox",
         "interest",
         "large",
@@ -109,7 +108,6 @@ class Channel:
         self.serial = serial
         self.listener = listener
         self.peer = peer
-        self.home = 0
         self.inbox = b""
         self.large: LargeReceive | None = None
         self.read_bytes = SMALL_READ_BYTES

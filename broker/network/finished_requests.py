@@ -9,6 +9,8 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING
 
+from broker.protocol.api_keys import ApiKey
+
 if TYPE_CHECKING:
     from broker.network.channel import Stamps
     from shm.metrics import MetricsWriter
@@ -19,24 +21,32 @@ BATCH_ROWS = 4096
 #: Names of the phases, in the order in which their durations are computed (``D14``).
 PHASES = ("queue", "local", "remote", "response_queue", "send", "total")
 
+_SERVED = frozenset(int(key) for key in ApiKey)
+
 
 class FinishedRequests:
     """Rows of (api key, received, dequeued, local complete, response complete, response dequeued, end)."""
 
     def __init__(self) -> None:
         self._rows = array("q")
+        #: All that have ever been taken in.
+        self.count = 0
 
     def __len__(self) -> int:
         return len(self._rows) // 7
 
     def add(self, answered: list[Stamps], end_ns: int) -> None:
-        """Take in requests whose answers have just been written."""
-        extend = self._rows.extend
+        """Take in requests whose answers have just been written, and empty the list of them."""
         for stamps in answered:
-            extend((*stamps, end_ns))
+            self._rows.extend((*stamps, end_ns))
+        self.count += len(answered)
+        answered.clear()
 
     def flush(self, metrics: MetricsWriter) -> None:
-        """Add the gathered rows to the histograms. Negative durations count as 0 (``D14``)."""
+        """Add the gathered rows to the histograms. Negative durations count as 0 (``D14``).
+
+        Rows of api keys that are not served are left out: clients choose them, and the page has room for few keys.
+        """
         if not self._rows:
             return
         import numpy as np  # noqa: PLC0415 - not needed before the first requests are finished
@@ -47,6 +57,8 @@ class FinishedRequests:
         durations = np.maximum(np.diff(rows[:, 1:], axis=1), 0)
         total = np.maximum(rows[:, 6] - rows[:, 1], 0)
         for key in np.unique(keys):
+            if int(key) not in _SERVED:
+                continue
             chosen = keys == key
             for index, phase in enumerate(PHASES[:-1]):
                 metrics.record_phase(int(key), phase, durations[chosen, index])

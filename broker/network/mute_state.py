@@ -22,6 +22,6 @@ class MuteCause(IntFlag):
     OUTPUT = 8
     """The client reads its answers too slowly: ``output.max.bytes`` wait for it (``B27``)."""
     REFUSED = 16
-    """It has sent something that is no request: it is closed as soon as its earlier requests are answered (``D12``)."""
+    """It is closed as soon as its earlier requests are answered: what it sent next is no request (``D12``)."""
     DRAINING = 32
     """The broker is shutting down and takes no new requests."""

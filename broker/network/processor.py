@@ -44,8 +44,15 @@ _FETCH = int(ApiKey.FETCH)
 #: A channel that holds arena memory for an unfinished request may be silent for this long while others wait for some.
 STALL_NS = 1_000_000_000
 
+#: Channels read between two publications. All of them at once would be fewer wake-ups, but then handlers sleep while
+#: requests are read, and read requests wait while handlers work: both processors of a small machine idle in turns.
+PUBLISH_EVERY = 16
+
 #: New connections taken in one turn (``B02``).
 NEW_CONNECTIONS = 20
+
+#: How often memory and files that nobody uses any more are given back, however little there is to do.
+UPKEEP_NS = 1_000_000_000
 
 
 class Processor:
@@ -72,6 +79,7 @@ class Processor:
         self._writable: list[Channel] = []
         self._repeats: deque[tuple[Channel, int]] = deque()
         self._next_stall_check_ns = 0
+        self._next_upkeep_ns = 0
         self._new_waiting = False
         self._draining = False
         self._pipeline_resume = config.pipeline_resume
@@ -81,7 +89,7 @@ class Processor:
         self._selector.watch(self._bell.fileno())
 
     def watch(self, fd: int) -> None:
-        """Let the loop also wake for a descriptor that means nothing to it, such as the stop flag's."""
+        """Let the loop also wake, once, for a descriptor that means nothing to it, such as the stop flag's."""
         self._selector.watch(fd)
 
     def step(self) -> None:
@@ -103,8 +111,18 @@ class Processor:
             identity = self._new_id(next(self._counter))
             channel = Channel(new.socket, identity, new.serial, new.listener, new.peer_host)
             channel.last_active_ns = self._now_ns()
+            try:
+                self._selector.register(channel)
+            except OSError as error:
+                logger.warning("connection of %s cannot be watched and is closed: %s", channel.peer, error)
+                channel.sock.close()
+                self._handoff.report_closed(channel.serial)
+                self._handoff.flush()
+                continue
             self._by_id[identity] = channel
-            self._selector.register(channel)
+            if self._draining:
+                self._mute(channel, MuteCause.DRAINING)
+                self._selector.update(channel)
             self._metrics.connection_opened()
             logger.debug("connection %s opened by %s", connection_id.text(identity), channel.peer)
 
@@ -112,9 +130,18 @@ class Processor:
         """Write the answers that targets have published, all of those that are there (``D08``)."""
         ready = self._responses.read(self._by_id)
         if ready:
+            now_ns = self._now_ns
+            finish = self._finished.add
             for channel in ready.values():
-                self._write_out(channel)
-            self._responses.release()
+                try:
+                    done = self._write_out(channel)
+                    if done and not channel.muted and not channel.closing:
+                        finish(channel.answered, now_ns())
+                    else:
+                        self._after_write(channel, done)
+                except Exception:
+                    self._fault(channel)
+        self._responses.release()
         if self._repeats:
             self._repeat()
         if self._reader.waiting:
@@ -148,14 +175,19 @@ class Processor:
                 self._hung_up(channel)
 
     def process_completed_receives(self) -> None:
-        """Read the readable channels and send their requests on; publish the whole batch at once."""
-        for channel in self._readable:
+        """Read the readable channels and send their requests on, a batch at a time."""
+        for count, channel in enumerate(self._readable, 1):
+            if not count % PUBLISH_EVERY:
+                self._reader.sender.publish()
             try:
                 if not self._reader.read(channel):
                     self._disconnected.append((channel, "client"))
                     continue
             except InvalidReceive as error:
                 self._refuse(channel, error)
+                continue
+            except Exception:
+                self._fault(channel)
                 continue
             if channel.muted:
                 self._metrics.muted(channel.muted)
@@ -169,11 +201,11 @@ class Processor:
             if channel.fd not in self._selector.channels:
                 continue
             try:
-                done = channel.flush()
+                self._after_write(channel, channel.flush())
             except OSError:
                 self._disconnected.append((channel, "io_error"))
-                continue
-            self._after_write(channel, done)
+            except Exception:
+                self._fault(channel)
         self._writable.clear()
 
     def process_disconnected(self) -> None:
@@ -187,12 +219,20 @@ class Processor:
             self._handoff.flush()
 
     def close_expired_connection(self) -> None:
-        """Close the least recently active connection if it has been idle for too long: one a turn (``B17``)."""
+        """Close the least recently active connection if it has been idle for too long: one a turn (``B17``).
+
+        What else is due by the clock is done here too.
+        """
         now_ns = self._now_ns()
         if self._idle_ns >= 0:
             idle = self._selector.idle_since(now_ns - self._idle_ns)
             if idle is not None:
                 self._close(idle, "idle")
+                self._handoff.flush()
+        if now_ns >= self._next_upkeep_ns:
+            self._next_upkeep_ns = now_ns + UPKEEP_NS
+            self._reader.sender.reclaim()
+            self._responses.forget_removed_files()
         if len(self._finished) >= BATCH_ROWS or self._metrics.due(now_ns):
             self._metrics.publish(now_ns, self._finished, (self._reader, self._responses), len(self._by_id))
 
@@ -210,7 +250,7 @@ class Processor:
         if not self._draining:
             self._draining = True
             for channel in self._by_id.values():
-                channel.muted |= MuteCause.DRAINING
+                self._mute(channel, MuteCause.DRAINING)
                 self._selector.update(channel)
         self.step()
         return not any(
@@ -228,6 +268,9 @@ class Processor:
             self._bell.drain()
         elif fd == self._handoff.fileno():
             self._new_waiting = True
+        else:
+            # It has woken the loop, and would do so at every poll from now on.
+            self._selector.unwatch(fd)
 
     def _hung_up(self, channel: Channel) -> None:
         """Deal with a client that has gone; what it sent before, while muted, is still worth doing (``B19``)."""
@@ -236,41 +279,46 @@ class Processor:
         else:
             self._disconnected.append((channel, "client"))
 
-    def _write_out(self, channel: Channel) -> None:
-        if channel.out:
-            try:
-                done = channel.send_out()
-            except OSError:
-                self._disconnected.append((channel, "io_error"))
-                channel.discard_output()
-                return
-        else:
-            done = not channel.unsent
-        self._after_write(channel, done)
+    def _write_out(self, channel: Channel) -> bool:
+        """Write what was attached to a channel; return whether nothing is left to write."""
+        if not channel.out:
+            return not channel.unsent
+        try:
+            return channel.send_out()
+        except OSError:
+            channel.discard_output()
+            self._disconnected.append((channel, "io_error"))
+            return False
 
     def _after_write(self, channel: Channel, done: bool) -> None:
         """Account for what was written, and lift or set the mutes that depend on it (``B27``, ``D10``)."""
         if done:
             self._finished.add(channel.answered, self._now_ns())
-            self._metrics.responses_sent += len(channel.answered)
-            channel.answered.clear()
             if channel.closing:
                 self._disconnected.append((channel, "response"))
                 return
             if channel.muted & MuteCause.REFUSED and not channel.requests:
                 self._disconnected.append((channel, "invalid_request"))
                 return
-        muted = channel.muted
-        if muted or not done:
-            if not done and channel.out_bytes > self._output_max_bytes:
-                channel.muted |= MuteCause.OUTPUT
-            elif done:
-                channel.muted &= ~MuteCause.OUTPUT
-            if muted & MuteCause.PIPELINE and done and len(channel.requests) < self._pipeline_resume:
+            channel.muted &= ~MuteCause.OUTPUT
+            if channel.muted & MuteCause.PIPELINE and len(channel.requests) < self._pipeline_resume:
                 channel.muted &= ~MuteCause.PIPELINE
-            if not channel.muted and channel.inbox:
-                self._resume(channel)
-            self._selector.update(channel)
+        elif channel.out_bytes > self._output_max_bytes:
+            self._mute(channel, MuteCause.OUTPUT)
+        if not channel.muted and channel.inbox:
+            self._resume(channel)
+        self._selector.update(channel)
+
+    def _mute(self, channel: Channel, cause: MuteCause) -> None:
+        if not channel.muted & cause:
+            channel.muted |= cause
+            self._metrics.muted(cause)
+
+    def _fault(self, channel: Channel) -> None:
+        """Close a channel that an error of ours has struck: what is known of it may be wrong now (``B22``)."""
+        logger.exception("fault on connection %s of %s", connection_id.text(channel.connection_id), channel.peer)
+        channel.discard_output()
+        self._disconnected.append((channel, "fault"))
 
     def _refuse(self, channel: Channel, error: InvalidReceive) -> None:
         """Close a connection that broke the protocol, once its earlier requests are answered (``C02``, ``D12``)."""
@@ -291,10 +339,15 @@ class Processor:
             channel.large = None
 
     def _resume(self, channel: Channel) -> None:
+        before = channel.muted
         try:
             self._reader.resume(channel)
         except InvalidReceive as error:
             self._refuse(channel, error)
+        except Exception:
+            self._fault(channel)
+        else:
+            self._metrics.muted(channel.muted & ~before)
 
     def _repeat(self) -> None:
         repeats = self._repeats

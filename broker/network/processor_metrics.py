@@ -31,7 +31,6 @@ class ProcessorMetrics:
     """The processor's own counters and the page they go to."""
 
     def __init__(self, page: MetricsWriter, now_ns: int) -> None:
-        self.responses_sent = 0
         self._page = page
         self._published_ns = now_ns
         self._turn_ns = now_ns
@@ -82,7 +81,7 @@ class ProcessorMetrics:
         self._published_ns = now_ns
         values = {
             "requests_received": reader.requests_received,
-            "responses_sent": self.responses_sent,
+            "responses_sent": finished.count,
             "bytes_received": reader.bytes_received,
             "bytes_sent": responses.bytes_taken,
             "io_wait_ns": self._io_wait_ns,

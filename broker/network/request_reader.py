@@ -30,7 +30,10 @@ _SIZE = Struct(">i")
 _SMALLEST_REQUEST_BYTES = 8
 
 _PRODUCE = int(ApiKey.PRODUCE)
-_FETCH = int(ApiKey.FETCH)
+#: The APIs that no controller answers: with one handler they need no look at their routing key.
+_ANSWERED_BY_HANDLERS = (_PRODUCE, int(ApiKey.FETCH))
+
+_unpack_start = _FRAME_START.unpack_from
 
 
 class RequestReader:
@@ -103,9 +106,9 @@ class RequestReader:
         """Send on every whole frame of ``data``; what is left goes back to the channel's inbox."""
         start, filled = 0, len(data)
         now_ns = self._now_ns()
-        requests = channel.requests
         while filled - start >= _FRAME_START.size and not channel.muted:
-            size, api_key, api_version, correlation_id = _FRAME_START.unpack_from(data, start)
+            head = _unpack_start(data, start)
+            size = head[0]
             if INLINE_REQUEST_BYTES < size <= self._max_request_bytes:
                 start = self._begin_large(channel, data, start, size)
                 if channel.large is not None:
@@ -114,28 +117,33 @@ class RequestReader:
             if not _SMALLEST_REQUEST_BYTES <= size <= self._max_request_bytes:
                 raise self._invalid_size(data, start, size)
             end = start + 4 + size
-            if end > filled:
+            if end > filled or not self._try_send(channel, data[start + 4 : end], head, now_ns):
                 break
-            frame = data[start + 4 : end]
-            if self._one_handler and api_key in (_PRODUCE, _FETCH):
-                target = 0
-            else:
-                target = self.sender.target_of(frame, api_key, api_version, channel.connection_id)
-            sequence = channel.next_sequence
-            envelope = (channel.connection_id, sequence, now_ns, api_key, api_version, correlation_id, size)
-            if not self.sender.try_send(target, envelope, channel.listener, frame):
-                self._wait(channel, MuteCause.RING_FULL)
-                break
-            requests[sequence] = (now_ns, api_key, target, None if api_key == _PRODUCE else frame)
-            channel.next_sequence = sequence + 1
-            self.requests_received += 1
-            channel.read_bytes = SMALL_READ_BYTES
             start = end
-            if len(requests) >= self._pipeline_max:
-                channel.muted |= MuteCause.PIPELINE
         channel.inbox = data[start:]
         if 4 <= filled - start < _FRAME_START.size:
             self._check_size(channel.inbox)
+
+    def _try_send(self, channel: Channel, frame: bytes, head: tuple[int, int, int, int], now_ns: int) -> bool:
+        """Send one small frame to its target. False when the ring is full; the channel then waits for room."""
+        size, api_key, api_version, correlation_id = head
+        if self._one_handler and api_key in _ANSWERED_BY_HANDLERS:
+            target = 0
+        else:
+            target = self.sender.target_of(frame, api_key, api_version, channel.connection_id)
+        sequence = channel.next_sequence
+        envelope = (channel.connection_id, sequence, now_ns, api_key, api_version, correlation_id, size)
+        if not self.sender.try_send(target, envelope, channel.listener, frame):
+            self._wait(channel, MuteCause.RING_FULL)
+            return False
+        requests = channel.requests
+        requests[sequence] = (now_ns, api_key, target, None if api_key == _PRODUCE else frame)
+        channel.next_sequence = sequence + 1
+        channel.read_bytes = SMALL_READ_BYTES
+        self.requests_received += 1
+        if len(requests) >= self._pipeline_max:
+            channel.muted |= MuteCause.PIPELINE
+        return True
 
     def _check_size(self, rest: bytes) -> None:
         """Refuse a bad size before the bytes that it announces have come: they may never come."""

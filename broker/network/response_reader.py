@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 
 from broker.network.channel import Channel, FileSend, HeldAnswer, Piece, Stamps
+from broker.network.mute_state import MuteCause
 from broker.open_segments import SegmentFiles
 from broker.request_channel import CLOSE_CONNECTION, RANGE, RESPONSE, RequestChannel
 from shm.ring import RingConsumer
@@ -23,8 +24,14 @@ _ENVELOPE_BYTES = RESPONSE.size
 #: RESPONSE_ENVELOPE, field by field.
 Envelope = tuple[int, int, int, int, int, int, int, int, int, int, int]
 
+#: RANGE, field by field, with the path in the place of its length.
+Range = tuple[int, int, int, int, str]
+
 #: Answers taken from one ring in one turn of the loop.
 BATCH = 512
+
+#: Where a channel's ``next_answer`` stands when no answer is its next one any more.
+_NO_ANSWER = -1
 
 
 class ResponseReader:
@@ -43,7 +50,8 @@ class ResponseReader:
     def read(self, by_id: dict[int, Channel]) -> dict[int, Channel]:
         """Attach every answer that is there to its channel and return the channels with something to write.
 
-        The pieces are views of the rings: write or copy them, then call ``release``.
+        The pieces are views of the rings: write or copy them, then call ``release``, also when nothing is ready: what
+        was dropped or held has taken room too, and a target may be waiting for it.
         """
         ready: dict[int, Channel] = {}
         view = self._view
@@ -76,6 +84,10 @@ class ResponseReader:
         """Return whether answers wait that the last ``read`` did not take."""
         return any(ring.pending() for ring in self._rings)
 
+    def forget_removed_files(self) -> None:
+        """Let go of segment files that have been deleted."""
+        self._files.forget_removed()
+
     def _attach(
         self, channel: Channel | None, at: int, envelope: Envelope, now_ns: int, ready: dict[int, Channel]
     ) -> None:
@@ -84,6 +96,8 @@ class ResponseReader:
         request = channel.requests.get(sequence) if channel is not None else None
         if channel is None or request is None or sequence in channel.held:
             self.responses_dropped += 1
+            for _, inode, _, _, path in self._ranges(at + _ENVELOPE_BYTES, ranges)[0]:
+                self._files.discard(path, inode)
             return
         stamps = (request[1], request[0], dequeued, local, complete, now_ns)
         kind, pieces = self._pieces(kind, at + _ENVELOPE_BYTES, size, ranges)
@@ -103,7 +117,13 @@ class ResponseReader:
         channel.next_answer = sequence + 1
         channel.answered.append(stamps)
         if kind == CLOSE_CONNECTION:
+            # What the client has asked for since is neither read nor answered: an answer that left now would be
+            # taken for this one's.
             channel.closing = True
+            channel.muted |= MuteCause.REFUSED
+            channel.requests.clear()
+            channel.held.clear()
+            channel.next_answer = _NO_ANSWER
 
     def _release_held(self, channel: Channel) -> None:
         """Let the answers go that waited for the one just attached."""
@@ -129,19 +149,27 @@ class ResponseReader:
         view = self._view
         if ranges == 0:
             return [view[at : at + size]] if size else []
-        rows = [RANGE.unpack_from(view, at + i * RANGE.size) for i in range(ranges)]
-        path_at = at + ranges * RANGE.size
-        inline_at = path_at + sum(row[4] for row in rows)
+        rows, inline_at = self._ranges(at, ranges)
         end = inline_at + size
         pieces: list[Piece] = []
-        for inline_before, inode, position, length, path_bytes in rows:
+        for inline_before, inode, position, length, path in rows:
             if inline_before:
                 pieces.append(view[inline_at : inline_at + inline_before])
                 inline_at += inline_before
-            path = bytes(view[path_at : path_at + path_bytes]).decode()
-            path_at += path_bytes
             self.bytes_taken += length
             pieces.append(FileSend(self._files.open(path, inode), position, length))
         if inline_at < end:
             pieces.append(view[inline_at:end])
         return pieces
+
+    def _ranges(self, at: int, ranges: int) -> tuple[list[Range], int]:
+        """Return the ranges of an answer and where its inline bytes start."""
+        view = self._view
+        path_at = at + ranges * RANGE.size
+        rows: list[Range] = []
+        for index in range(ranges):
+            inline_before, inode, position, length, path_bytes = RANGE.unpack_from(view, at + index * RANGE.size)
+            path = str(view[path_at : path_at + path_bytes], "utf-8")
+            path_at += path_bytes
+            rows.append((inline_before, inode, position, length, path))
+        return rows, path_at

@@ -32,11 +32,18 @@ class Selector:
         """Report a descriptor that is not a channel (a bell, the hand-off socket) when it is readable."""
         self._epoll.register(fd, READ)
 
+    def unwatch(self, fd: int) -> None:
+        """Report a watched descriptor no more."""
+        self._epoll.unregister(fd)
+
     def register(self, channel: Channel) -> None:
-        """Take in a channel, for reading only: write interest comes and goes with unsent answers (``B08``)."""
-        self.channels[channel.fd] = channel
-        channel.interest = READ
+        """Take in a channel, for reading only: write interest comes and goes with unsent answers (``B08``).
+
+        Raises OSError, and then has not taken it in, when the kernel has no room for it.
+        """
         self._epoll.register(channel.fd, READ)
+        channel.interest = READ
+        self.channels[channel.fd] = channel
 
     def unregister(self, channel: Channel) -> None:
         """Forget a channel whose socket is about to be closed."""

@@ -56,7 +56,7 @@ MAX_REMEMBERED = 10_000
 class RememberedRequest:
     """What stood before the records in a connection's last request, and what that meant."""
 
-    __slots__ = ("acks", "fill", "flexible", "owned", "prefix", "records_at", "smallest_bytes", "unpack", "version")
+    __slots__ = ("acks", "flexible", "owned", "prefix", "records_at", "smallest_bytes", "template", "unpack", "version")
 
     def __init__(
         self, prefix: bytes, version: int, acks: int, owned: OwnedPartition, template: ProduceResponseTemplate
@@ -66,7 +66,7 @@ class RememberedRequest:
         self.flexible = version >= FIRST_FLEXIBLE
         self.acks = acks
         self.owned = owned
-        self.fill = template.fill
+        self.template = template
         #: The bytes to compare and, where it has a fixed length, the size of the records behind them.
         head = Struct(f">{len(prefix)}s" if self.flexible else f">{len(prefix)}si")
         self.unpack = head.unpack_from
@@ -208,21 +208,29 @@ class ProducePath:
         """Answer the fast requests of a partition that has been committed, or could not be."""
         answers, owned.fast_answers = owned.fast_answers, []
         start_offset = owned.log.log_start_offset
-        send = self._responses.send
+        try_begin = self._responses.try_begin
+        view = self._responses.view
         now_ns = self._now_ns()
         for to, remembered, correlation_id, base_offset in answers:
             if error:
                 self._refuse(to, remembered, correlation_id, error)
-            elif remembered.acks:
-                send(to, now_ns, now_ns, remembered.fill(correlation_id, 0, base_offset, -1, start_offset))
-            else:
+                continue
+            if not remembered.acks:
                 self._responses.no_response(to, now_ns, now_ns)
+                continue
+            template = remembered.template
+            at = try_begin(to, now_ns, template.size_bytes)
+            if at >= 0:
+                template.fill_into(view, at, correlation_id, 0, (base_offset, -1, start_offset))
+            else:
+                wire = template.fill(correlation_id, 0, base_offset, -1, start_offset)
+                self._responses.send(to, now_ns, now_ns, wire)
 
     def _refuse(self, to: ReplyTo, remembered: RememberedRequest, correlation_id: int, error: int) -> None:
         """Answer a fast request with an error; without acks the connection is closed instead (``C13``)."""
         now_ns = self._now_ns()
         if remembered.acks:
-            self._responses.send(to, now_ns, now_ns, remembered.fill(correlation_id, error, -1, -1, -1), error)
+            self._responses.send(to, now_ns, now_ns, remembered.template.fill(correlation_id, error, -1, -1, -1), error)
         else:
             self._responses.close_connection(to, now_ns)
 

@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Frames taken from one ring in one turn: what is staged together is written and committed together.
-BATCH = 256
+#: Frames taken from one ring in one turn: what is staged together is written and committed together. More would save
+#: a little for each, and let the processor wait for all of them.
+BATCH = 32
 
 _PRODUCE = int(ApiKey.PRODUCE)
 _FETCH = int(ApiKey.FETCH)

@@ -226,7 +226,7 @@ def create_topic(
     error_code = reader.number("h")
     assert error_code == 0, f"CreateTopics: error {error_code} {reader.string()}"
     wait_until(
-        lambda: all(list_offset(client, name, index) == (0, 0) for index in range(partitions)),
+        lambda: all(fetch(client, name, index, 0).error_code == 0 for index in range(partitions)),
         f"every partition of {name} open",
     )
 

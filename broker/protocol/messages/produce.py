@@ -260,7 +260,7 @@ class ProduceResponseTemplate:
     See `single_partition_response`.
     """
 
-    __slots__ = ("_middle", "_pack", "_prefix", "_suffix", "_with_start")
+    __slots__ = ("_middle", "_pack_into", "_prefix", "_suffix", "_with_start", "size_bytes")
 
     def __init__(self, prefix: bytes, middle: bytes, suffix: bytes, *, with_start: bool) -> None:
         self._prefix = prefix
@@ -268,7 +268,10 @@ class ProduceResponseTemplate:
         self._suffix = suffix
         self._with_start = with_start
         numbers = "hqqq" if with_start else "hqq"
-        self._pack = struct.Struct(f">{len(prefix)}si{len(middle)}s{numbers}{len(suffix)}s").pack
+        layout = struct.Struct(f">{len(prefix)}si{len(middle)}s{numbers}{len(suffix)}s")
+        self._pack_into = layout.pack_into
+        #: Length of the whole answer, size prefix included: it is the same for every one.
+        self.size_bytes = layout.size
 
     def fill(
         self,
@@ -279,26 +282,22 @@ class ProduceResponseTemplate:
         log_start_offset: int,
     ) -> bytes:
         """Return the wire bytes, size and header included; no error message, no throttle time."""
-        if self._with_start:
-            return self._pack(
-                self._prefix,
-                correlation_id,
-                self._middle,
-                error_code,
-                base_offset,
-                log_append_time_ms,
-                log_start_offset,
-                self._suffix,
-            )
-        return self._pack(
-            self._prefix,
-            correlation_id,
-            self._middle,
-            error_code,
-            base_offset,
-            log_append_time_ms,
-            self._suffix,
-        )
+        wire = bytearray(self.size_bytes)
+        self.fill_into(wire, 0, correlation_id, error_code, (base_offset, log_append_time_ms, log_start_offset))
+        return bytes(wire)
+
+    def fill_into(
+        self,
+        buffer: bytearray | memoryview,
+        at: int,
+        correlation_id: int,
+        error_code: int,
+        offsets: tuple[int, int, int],
+    ) -> None:
+        """Write the same bytes into ``buffer``; ``offsets`` are base offset, append time and log start. HOT."""
+        if not self._with_start:
+            offsets = offsets[:2]  # type: ignore[assignment]  # versions below 5 have no log start offset
+        self._pack_into(buffer, at, self._prefix, correlation_id, self._middle, error_code, *offsets, self._suffix)
 
 
 def single_partition_response(

@@ -1,0 +1,162 @@
+"""Writing to one connection: whole, in parts, from memory and from files, in the order in which it was attached."""
+
+import random
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.network.channel import Channel, FileSend, LargeReceive, Piece
+from broker.open_segments import OpenFile
+from tests.support.feeds import random_seed
+
+SMALL_BUFFER_BYTES = 4096
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[Channel, socket.socket]]:
+    ours, client = socket.socketpair()
+    for sock in (ours, client):
+        sock.setblocking(False)
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SMALL_BUFFER_BYTES)
+    yield Channel(ours, 1, 1, 0, "peer"), client
+    ours.close()
+    client.close()
+
+
+def take(client: socket.socket, most: int = 1 << 20) -> bytes:
+    try:
+        return client.recv(most)
+    except BlockingIOError:
+        return b""
+
+
+def drain(channel: Channel, client: socket.socket, generator: random.Random) -> bytes:
+    """Read and flush by turns until all is written; reads are of random sizes."""
+    received = bytearray()
+    done = not channel.unsent
+    while not done:
+        received += take(client, generator.randint(1, 20_000))
+        done = channel.flush()
+    while data := take(client):
+        received += data
+    return bytes(received)
+
+
+@pytest.fixture
+def segment(tmp_path: Path) -> tuple[Path, bytes]:
+    content = random.Random(5).randbytes(300_000)
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(content)
+    return path, content
+
+
+def test_a_small_answer_is_written_at_once(pair: tuple[Channel, socket.socket]) -> None:
+    channel, client = pair
+    channel.out.append(memoryview(b"answer"))
+    assert channel.send_out()
+    assert take(client) == b"answer"
+    assert not channel.unsent
+    assert not channel.out
+    assert channel.out_bytes == 0
+
+
+def test_several_answers_leave_in_their_order(pair: tuple[Channel, socket.socket]) -> None:
+    channel, client = pair
+    channel.out += [memoryview(b"one"), b"two", memoryview(b"three")]
+    assert channel.send_out()
+    assert take(client) == b"onetwothree"
+
+
+def test_nothing_attached_is_nothing_left(pair: tuple[Channel, socket.socket]) -> None:
+    channel, client = pair
+    assert channel.send_out()
+    assert take(client) == b""
+
+
+@pytest.mark.parametrize("pieces", [1, 3])
+def test_b09_a_partial_write_goes_on_and_does_not_need_the_ring(
+    pair: tuple[Channel, socket.socket], pieces: int
+) -> None:
+    """What the socket does not take is copied: the ring's memory may be written over at once."""
+    seed = random_seed()
+    generator = random.Random(seed)
+    channel, client = pair
+    ring = bytearray(generator.randbytes(200_000))
+    expected = bytes(ring)
+    step = -(-len(ring) // pieces)
+    channel.out += [memoryview(ring)[at : at + step] for at in range(0, len(ring), step)]
+    assert not channel.send_out()
+    assert channel.out_bytes > 0
+    ring[:] = bytes(len(ring))
+    assert drain(channel, client, generator) == expected, f"seed {seed}"
+    assert channel.out_bytes == 0
+
+
+def test_b08_what_comes_while_a_send_is_unfinished_queues_behind_it(pair: tuple[Channel, socket.socket]) -> None:
+    seed = random_seed()
+    channel, client = pair
+    expected = b""
+    for number in range(5):
+        part = bytes([number]) * 50_000
+        expected += part
+        channel.out.append(memoryview(part))
+        channel.send_out()
+    assert channel.out_bytes == sum(len(item) for item in channel.unsent if isinstance(item, bytes))
+    assert drain(channel, client, random.Random(seed)) == expected, f"seed {seed}"
+
+
+def test_files_and_bytes_leave_in_their_order(
+    pair: tuple[Channel, socket.socket], segment: tuple[Path, bytes]
+) -> None:
+    seed = random_seed()
+    channel, client = pair
+    path, content = segment
+    file = OpenFile(str(path))
+    pieces: list[Piece] = [b"head", FileSend(file, 100, 150_000), memoryview(b"middle"), FileSend(file, 7, 1), b"end"]
+    channel.out += pieces
+    assert not channel.send_out()
+    expected = b"head" + content[100:150_100] + b"middle" + content[7:8] + b"end"
+    assert channel.out_bytes + len(take(client, 0)) <= len(expected)
+    assert drain(channel, client, random.Random(seed)) == expected, f"seed {seed}"
+    assert channel.out_bytes == 0
+
+
+def test_a_file_that_ends_before_its_range_does_ends_the_connection(
+    pair: tuple[Channel, socket.socket], tmp_path: Path
+) -> None:
+    channel, _ = pair
+    path = tmp_path / "short"
+    path.write_bytes(b"12345")
+    channel.out.append(FileSend(OpenFile(str(path)), 0, 10))
+    with pytest.raises(ConnectionAbortedError, match="5 bytes before"):
+        channel.send_out()
+
+
+def test_writing_to_a_client_that_has_gone_raises(pair: tuple[Channel, socket.socket]) -> None:
+    channel, client = pair
+    client.close()
+    channel.out.append(memoryview(b"answer"))
+    with pytest.raises(OSError, match=r"\[Errno"):
+        channel.send_out()
+
+
+def test_discarding_forgets_everything_unwritten(pair: tuple[Channel, socket.socket]) -> None:
+    channel, _ = pair
+    channel.out.append(memoryview(bytes(200_000)))
+    channel.send_out()
+    channel.out.append(memoryview(b"more"))
+    channel.discard_output()
+    assert not channel.unsent
+    assert not channel.out
+    assert channel.out_bytes == 0
+
+
+def test_a_large_request_takes_in_what_was_read_before_its_block_was_known() -> None:
+    memory = bytearray(10)
+    large = LargeReceive(1, 0, 6, memoryview(memory)[:6])
+    large.take(b"abc")
+    large.take(memoryview(b"def"))
+    assert large.filled == large.size == 6
+    assert memory == b"abcdef" + bytes(4)

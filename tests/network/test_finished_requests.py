@@ -1,0 +1,64 @@
+"""From stamps to phases."""
+
+import pytest
+
+from broker.network.channel import Stamps
+from broker.network.finished_requests import PHASES, FinishedRequests
+from broker.protocol.api_keys import ApiKey
+from shm.metrics import MetricsReader, MetricsReading, MetricsSegment, MetricsWriter
+from shm.process_slots import PROCESSOR
+
+METADATA = int(ApiKey.METADATA)
+
+
+@pytest.fixture
+def page() -> memoryview:
+    pages = MetricsSegment(memoryview(bytearray(MetricsSegment.bytes_needed(1, 1))), 1, 1)
+    pages.initialise()
+    return pages.page(PROCESSOR, 0)
+
+
+def flushed(page: memoryview, rows: list[Stamps], end_ns: int) -> MetricsReading:
+    finished = FinishedRequests()
+    finished.add(rows, end_ns)
+    finished.flush(MetricsWriter(page))
+    assert len(finished) == 0
+    return MetricsReader(page).read()
+
+
+def test_d14_the_phases_are_the_gaps_between_the_stamps(page: memoryview) -> None:
+    """Row D15 is in the targets' stamps: here they are taken as they are. D16: throttle time is in none of them."""
+    stamps: Stamps = (METADATA, 1_000, 1_100, 1_300, 1_700, 2_500)
+    reading = flushed(page, [stamps], 4_100)
+    sums = {phase: reading.phases[METADATA, phase].sum for phase in PHASES}
+    assert sums == {
+        "queue": 100,
+        "local": 200,
+        "remote": 400,
+        "response_queue": 800,
+        "send": 1_600,
+        "total": 3_100,
+    }
+
+
+def test_d14_negative_durations_count_as_nothing(page: memoryview) -> None:
+    reading = flushed(page, [(METADATA, 1_000, 900, 800, 1_700, 1_600)], 1_500)
+    assert reading.phases[METADATA, "queue"].sum == 0
+    assert reading.phases[METADATA, "send"].sum == 0
+    assert reading.phases[METADATA, "total"].sum == 500
+
+
+def test_d21_rows_are_counted_by_api_when_they_are_finished(page: memoryview) -> None:
+    rows: list[Stamps] = [(key, 1, 2, 3, 4, 5) for key in (0, 1, 1, 3, 3, 3)]
+    reading = flushed(page, rows, 6)
+    assert [reading.phases[key, "total"].count for key in (0, 1, 3)] == [1, 2, 3]
+
+
+def test_api_keys_that_clients_make_up_take_no_room_on_the_page(page: memoryview) -> None:
+    made_up = [-32768, -2, -1, 5000, *range(1000, 1050)]
+    reading = flushed(page, [(key, 1, 2, 3, 4, 5) for key in (*made_up, METADATA)], 6)
+    assert {key for key, _ in reading.phases} == {METADATA}
+
+
+def test_nothing_finished_is_nothing_recorded(page: memoryview) -> None:
+    assert flushed(page, [], 1).phases == {}

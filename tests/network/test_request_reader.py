@@ -1,0 +1,249 @@
+"""From bytes to requests: frames cut anywhere, sizes that cannot be, limits that hold a channel back."""
+
+import socket
+import struct
+from collections.abc import Iterator
+
+import pytest
+
+from broker.errors import InvalidReceive
+from broker.network.channel import Channel
+from broker.network.mute_state import MuteCause
+from broker.request_channel import ARENA, INLINE, INLINE_REQUEST_BYTES
+from tests.support.feeds import feeds, random_seed
+from tests.support.processor_bench import ARENA_BYTES, ProcessorBench, Taken
+from tests.support.wire_client import request_frame, sized
+
+PRODUCE, METADATA, CREATE_TOPICS = 0, 3, 19
+LIMIT = 2_000_000
+PIPELINE_MAX = 64
+HEADER_BYTES = len(request_frame(METADATA, 4, 1)) - 4
+
+
+class Wire:
+    """A channel that is read directly, without a loop."""
+
+    def __init__(self, bench: ProcessorBench) -> None:
+        self.bench = bench
+        ours, self.client = socket.socketpair()
+        ours.setblocking(False)
+        self.client.setblocking(False)
+        self.client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        self.channel = Channel(ours, 77, 1, 3, "peer")
+        self.taken: list[Taken] = []
+        self.sent_bytes = 0
+
+    def feed(self, data: bytes) -> None:
+        """Send and read by turns until all is read or the channel is muted."""
+        view = memoryview(data)
+        while view and not self.channel.muted:
+            sent = self.client.send(view[:50_000])
+            self.sent_bytes += sent
+            view = view[sent:]
+            while self.bench.reader.bytes_received < self.sent_bytes and not self.channel.muted:
+                self.read()
+
+    def read(self) -> bool:
+        open_still = self.bench.reader.read(self.channel)
+        self.bench.sender.publish()
+        for target in self.bench.targets:
+            self.taken += target.take(release=False)
+        return open_still
+
+    def close(self) -> None:
+        self.client.close()
+        self.channel.sock.close()
+
+
+@pytest.fixture
+def wire() -> Iterator[Wire]:
+    with ProcessorBench(socket_request_max_bytes=LIMIT) as bench:
+        made = Wire(bench)
+        yield made
+        made.close()
+
+
+def frame(correlation_id: int, body: bytes = b"", api_key: int = METADATA) -> bytes:
+    return request_frame(api_key, 4, correlation_id, body)
+
+
+def fill_ring(bench: ProcessorBench) -> None:
+    """Leave room for nothing in target 0's ring."""
+    for size in (60_000, 0):
+        while bench.sender.try_send(0, (1, 0, 0, METADATA, 4, 5, size), 0, bytes(size)):
+            pass
+
+
+def test_c01_frames_may_be_cut_anywhere() -> None:
+    seed = random_seed()
+    frames = [frame(1, b"first"), frame(2), frame(3, bytes(300)), frame(4, b"x", CREATE_TOPICS)]
+    for name, chunks in feeds(b"".join(frames), seed):
+        with ProcessorBench() as bench:
+            wire = Wire(bench)
+            for chunk in chunks:
+                wire.feed(chunk)
+            payloads = {each.sequence: sized(each.payload) for each in wire.taken}
+            assert payloads == dict(enumerate(frames)), name
+            assert wire.channel.inbox == b"", name
+            wire.close()
+
+
+def test_a_request_is_described_by_its_first_bytes(wire: Wire) -> None:
+    wire.feed(request_frame(METADATA, 9, -12345, b"body"))
+    (taken,) = wire.taken
+    assert (taken.connection_id, taken.sequence, taken.listener) == (77, 0, 3)
+    assert (taken.api_key, taken.api_version, taken.correlation_id) == (METADATA, 9, -12345)
+    assert taken.received_ns == wire.bench.clock.monotonic_ns()
+    assert (taken.area, taken.address) == (INLINE, -1)
+    assert wire.bench.reader.requests_received == 1
+    assert wire.bench.reader.bytes_received == HEADER_BYTES + 8
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31), LIMIT + 1, 2**31 - 1, 0, 1, 7])
+def test_c02_c03_a_bad_size_is_refused_before_what_it_announces_has_come(wire: Wire, size: int) -> None:
+    """Row C03: an empty frame is no request either. Nothing is set aside for it: C04."""
+    with pytest.raises(InvalidReceive, match=f"size {size}:"):
+        wire.feed(struct.pack(">i", size))
+    assert wire.channel.large is None
+    assert wire.bench.sender.pool.used_bytes == 0
+
+
+def test_c02_a_request_of_exactly_the_limit_is_accepted(wire: Wire) -> None:
+    wire.feed(frame(1, bytes(LIMIT - HEADER_BYTES), PRODUCE))
+    (taken,) = wire.taken
+    assert len(taken.payload) == LIMIT
+
+
+def test_a_foreign_protocol_is_named(wire: Wire) -> None:
+    with pytest.raises(InvalidReceive, match="HTTP"):
+        wire.feed(b"GET / HTTP/1.1\r\n\r\n")
+
+
+def test_what_came_before_a_bad_size_goes_on(wire: Wire) -> None:
+    with pytest.raises(InvalidReceive):
+        wire.feed(frame(1) + frame(2) + struct.pack(">i", -5))
+    wire.bench.sender.publish()
+    assert [each.correlation_id for each in wire.bench.targets[0].take()] == [1, 2]
+
+
+@pytest.mark.parametrize("behind", [b"", b"\0\0", frame(5)[:-1], frame(5)[:5]])
+def test_c05_the_end_of_the_stream_is_told_and_half_a_frame_is_no_request(wire: Wire, behind: bytes) -> None:
+    wire.feed(frame(1) + behind)
+    wire.client.close()
+    assert not wire.read()
+    assert [each.correlation_id for each in wire.taken] == [1]
+
+
+def test_nothing_to_read_is_no_end(wire: Wire) -> None:
+    assert wire.read()
+
+
+def test_b07_one_read_takes_in_all_requests_that_have_arrived(wire: Wire) -> None:
+    """Kafka takes one request of a channel per poll; ours takes what one read brought, up to `pipeline.max`."""
+    wire.client.send(b"".join(frame(number) for number in range(10)))
+    wire.read()
+    assert [each.correlation_id for each in wire.taken] == list(range(10))
+
+
+def test_d10_the_64th_request_in_flight_mutes(wire: Wire) -> None:
+    wire.client.send(b"".join(frame(number) for number in range(100)))
+    wire.read()
+    assert len(wire.taken) == PIPELINE_MAX
+    assert wire.channel.muted == MuteCause.PIPELINE
+    assert wire.channel.inbox == b"".join(frame(number) for number in range(PIPELINE_MAX, 100))
+
+
+def test_the_frame_of_what_may_run_twice_is_kept_and_of_produce_is_not(wire: Wire) -> None:
+    wire.feed(frame(1) + frame(2, api_key=PRODUCE))
+    kept = [request[3] for request in wire.channel.requests.values()]
+    assert kept == [frame(1)[4:], None]
+
+
+@pytest.mark.parametrize("size", [INLINE_REQUEST_BYTES, INLINE_REQUEST_BYTES + 1, 500_000, ARENA_BYTES])
+def test_every_size_arrives_whole_and_so_does_what_follows(wire: Wire, size: int) -> None:
+    seed = random_seed()
+    body = bytes(range(256)) * (size // 256 + 1)
+    large = frame(2, body[: size - HEADER_BYTES])
+    wire.feed(frame(1) + large + frame(3) + frame(4))
+    assert [sized(each.payload) for each in wire.taken] == [frame(1), large, frame(3), frame(4)], f"seed {seed}"
+    assert wire.taken[1].area == (INLINE if size <= INLINE_REQUEST_BYTES else ARENA)
+
+
+def test_b33_a_request_larger_than_the_arena_is_spilled(wire: Wire) -> None:
+    large = frame(1, bytes(range(256)) * 6000, PRODUCE)
+    assert len(large) > ARENA_BYTES
+    wire.feed(large + frame(2))
+    assert [sized(each.payload) for each in wire.taken] == [large, frame(2)]
+    assert wire.taken[0].area > ARENA
+
+
+def test_b14_without_a_block_the_channel_waits_for_one_and_loses_nothing(wire: Wire) -> None:
+    held = wire.bench.sender.allocate(ARENA_BYTES)
+    assert held is not None
+    large = frame(2, bytes(200_000))
+    wire.feed(frame(1) + large)
+    assert wire.channel.muted == MuteCause.ARENA
+    assert wire.bench.reader.arena_is_short
+    assert [each.correlation_id for each in wire.taken] == [1]
+    wire.bench.sender.pool.free(held.area, held.address)
+    wire.bench.reader.waiting.clear()
+    wire.bench.reader.resume(wire.channel)
+    assert wire.channel.muted == MuteCause.NONE
+    assert not wire.bench.reader.arena_is_short
+    wire.feed(large[wire.bench.reader.bytes_received - len(frame(1)) :])
+    assert sized(wire.taken[1].payload) == large
+
+
+@pytest.mark.parametrize("size", [60_000, 200_000])
+def test_b32_a_full_ring_keeps_the_request_and_its_order(wire: Wire, size: int) -> None:
+    fill_ring(wire.bench)
+    stuck = frame(1, bytes(size))
+    wire.feed(stuck)
+    assert wire.channel.muted == MuteCause.RING_FULL
+    assert list(wire.bench.reader.waiting.values()) == [wire.channel]
+    assert not wire.channel.requests
+    wire.bench.reader.resume(wire.channel)
+    assert wire.channel.muted == MuteCause.RING_FULL
+    wire.bench.targets[0].take(release=False)
+    wire.bench.targets[0].consumer.release()
+    wire.taken.clear()
+    wire.bench.reader.resume(wire.channel)
+    assert wire.channel.muted == MuteCause.NONE
+    wire.feed(frame(2))
+    assert [sized(each.payload) for each in wire.taken] == [stuck, frame(2)]
+
+
+def test_b13_resuming_leaves_the_mutes_that_others_own(wire: Wire) -> None:
+    wire.channel.muted = MuteCause.ARENA | MuteCause.OUTPUT
+    wire.channel.inbox = frame(1)
+    wire.bench.reader.resume(wire.channel)
+    assert wire.channel.muted == MuteCause.OUTPUT
+    assert wire.channel.inbox == frame(1)
+
+
+@pytest.mark.parametrize("body", [b"", bytes(200_000)])
+def test_a_repeat_has_the_same_sequence_and_stamp(wire: Wire, body: bytes) -> None:
+    wire.feed(frame(1, body))
+    first = wire.taken[0]
+    wire.bench.clock.advance_ms(5)
+    assert wire.bench.reader.try_repeat(wire.channel, first.sequence)
+    wire.bench.sender.publish()
+    (again,) = wire.bench.targets[0].take()
+    assert again[:8] == first[:8]
+    assert again.payload == first.payload
+
+
+def test_nothing_is_repeated_of_produce_nor_of_what_is_answered(wire: Wire) -> None:
+    wire.feed(frame(1, api_key=PRODUCE))
+    assert wire.bench.reader.try_repeat(wire.channel, 0)
+    assert wire.bench.reader.try_repeat(wire.channel, 1)
+    wire.bench.sender.publish()
+    assert wire.bench.targets[0].take() == []
+
+
+def test_a_repeat_that_finds_no_room_takes_none(wire: Wire) -> None:
+    wire.feed(frame(1, bytes(200_000)))
+    used = wire.bench.sender.pool.used_bytes
+    fill_ring(wire.bench)
+    assert not wire.bench.reader.try_repeat(wire.channel, 0)
+    assert wire.bench.sender.pool.used_bytes == used

@@ -1,0 +1,150 @@
+"""Where requests lie while their target has them, and when that memory is free again."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from broker.network.request_sender import Block, MemoryPool, RequestSender, spill_area
+from broker.request_channel import ARENA
+from tests.support.processor_bench import ARENA_BYTES, RING_BYTES, SPILL_BYTES, ProcessorBench
+
+TOO_LARGE_BYTES = ARENA_BYTES + 1
+HALF_BYTES = ARENA_BYTES // 2
+CONNECTION = 7
+
+
+@pytest.fixture
+def bench() -> Iterator[ProcessorBench]:
+    with ProcessorBench() as running:
+        yield running
+
+
+def envelope(size: int, sequence: int = 0) -> tuple[int, int, int, int, int, int, int]:
+    return (CONNECTION, sequence, 123, 3, 4, 5, size)
+
+
+def send_block(sender: RequestSender, block: Block, size: int, target: int = 0) -> None:
+    assert sender.try_send_block(target, envelope(size), 0, block.area, block.address)
+    sender.publish()
+
+
+def allocate(sender: RequestSender, size: int) -> Block:
+    block = sender.allocate(size)
+    assert block is not None
+    return block
+
+
+def test_d24_a_request_arrives_with_all_that_is_known_of_it(bench: ProcessorBench) -> None:
+    assert bench.sender.try_send(1, (CONNECTION, 9, 123, 3, 4, -5, 4), 2, b"\0\3\0\4")
+    bench.sender.publish()
+    (taken,) = bench.targets[1].take()
+    assert taken[:8] == (CONNECTION, 9, 123, 3, 4, -5, 2, 0)
+    assert (taken.address, taken.payload) == (-1, b"\0\3\0\4")
+
+
+def test_nothing_is_seen_before_it_is_published_and_one_bell_rings_for_all(bench: ProcessorBench) -> None:
+    for sequence in range(3):
+        assert bench.sender.try_send(0, envelope(4, sequence), 0, b"abcd")
+    assert bench.targets[0].take() == []
+    assert not bench.target_bells[0].wait(0)
+    bench.sender.publish()
+    assert [each.sequence for each in bench.targets[0].take()] == [0, 1, 2]
+    assert bench.target_bells[0].wait(0)
+    assert not bench.target_bells[0].wait(0)
+    assert not bench.target_bells[1].wait(0)
+    bench.sender.publish()
+    assert not bench.target_bells[0].wait(0)
+
+
+def test_b32_a_full_ring_is_a_return_value_and_concerns_one_target(bench: ProcessorBench) -> None:
+    frame = bytes(60_000)
+    sent = 0
+    while bench.sender.try_send(0, envelope(len(frame), sent), 0, frame):
+        sent += 1
+    assert sent == RING_BYTES // (len(frame) + 72)
+    assert bench.sender.try_send(1, envelope(len(frame)), 0, frame)
+    bench.sender.publish()
+    assert bench.sender.ring_fill_bytes() > sent * len(frame)
+    taken = bench.targets[0].take(release=False)
+    assert not bench.sender.try_send(0, envelope(len(frame)), 0, frame)
+    assert len(taken) == sent
+    bench.targets[0].consumer.release()
+    assert bench.sender.try_send(0, envelope(len(frame)), 0, frame)
+
+
+def test_b16_a_block_is_free_when_its_frame_is_released_and_not_before(bench: ProcessorBench) -> None:
+    sender = bench.sender
+    block = allocate(sender, ARENA_BYTES)
+    block.view[:5] = b"large"
+    send_block(sender, block, 5)
+    (taken,) = bench.targets[0].take(release=False)
+    assert taken.payload == b"large"
+    bench.targets[0].answer(taken, b"\0\0\0\0")
+    assert sender.allocate(100_000) is None
+    bench.targets[0].consumer.release()
+    assert sender.pool.free_bytes == 0
+    assert sender.allocate(100_000) is not None
+    assert sender.pool.free_bytes > 0
+
+
+def test_blocks_of_different_targets_are_freed_by_their_own_rings(bench: ProcessorBench) -> None:
+    sender = bench.sender
+    for target in (0, 1):
+        send_block(sender, allocate(sender, HALF_BYTES), HALF_BYTES, target)
+    bench.targets[1].take()
+    assert sender.reclaim()
+    assert not sender.reclaim()
+    assert sender.pool.used_bytes == HALF_BYTES
+    bench.targets[0].take()
+    assert sender.reclaim()
+    assert sender.pool.used_bytes == 0
+
+
+def test_b14_no_room_is_a_return_value(bench: ProcessorBench) -> None:
+    first = allocate(bench.sender, HALF_BYTES)
+    allocate(bench.sender, HALF_BYTES)
+    assert bench.sender.allocate(1) is None
+    bench.sender.pool.free(first.area, first.address)
+    assert allocate(bench.sender, HALF_BYTES).address == first.address
+
+
+def test_b33_a_request_larger_than_the_arena_lies_in_the_spill_area_one_at_a_time(bench: ProcessorBench) -> None:
+    sender = bench.sender
+    block = allocate(sender, TOO_LARGE_BYTES)
+    assert block.area == spill_area(0)
+    assert len(block.view) == TOO_LARGE_BYTES
+    block.view[-4:] = b"last"
+    assert os.pread(bench.spill_fd, 4, TOO_LARGE_BYTES - 4) == b"last"
+    assert sender.allocate(TOO_LARGE_BYTES) is None
+    small = allocate(sender, 100_000)
+    assert small.area == ARENA
+    send_block(sender, block, TOO_LARGE_BYTES)
+    bench.targets[0].take()
+    assert allocate(sender, SPILL_BYTES).area == spill_area(0)
+
+
+def test_the_memory_of_a_spilled_request_goes_back_to_the_machine(bench: ProcessorBench) -> None:
+    block = allocate(bench.sender, TOO_LARGE_BYTES)
+    block.view[:] = bytes(len(block.view))
+    assert bench.spill_bytes_in_memory() >= TOO_LARGE_BYTES
+    bench.sender.pool.free(block.area, block.address)
+    assert bench.spill_bytes_in_memory() == 0
+    assert os.fstat(bench.spill_fd).st_size == SPILL_BYTES
+    assert bytes(allocate(bench.sender, TOO_LARGE_BYTES).view[:4]) == bytes(4)
+
+
+def test_b33_a_replacement_writes_nothing_over_what_its_predecessor_left(bench: ProcessorBench) -> None:
+    block = allocate(bench.sender, 100_000)
+    block.view[:4] = b"old "
+    send_block(bench.sender, block, 4)
+    pool = MemoryPool(bench.arena, 0, ARENA_BYTES, bench.spill_fd, spill_area(0))
+    replacement = RequestSender(bench.channel, 0, bench.target_bells, pool)
+    assert replacement.allocate(100_000) is None
+    assert replacement.allocate(TOO_LARGE_BYTES) is None
+    assert replacement.try_send(0, envelope(4), 0, b"new ")
+    replacement.publish()
+    old, new = bench.targets[0].take(release=False)
+    assert (old.payload, new.payload) == (b"old ", b"new ")
+    bench.targets[0].consumer.release_to(old.end)
+    assert replacement.allocate(100_000) is not None

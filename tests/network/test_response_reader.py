@@ -1,0 +1,220 @@
+"""From answers in the rings to pieces on a channel: in request order, each once, none for those who have gone."""
+
+import random
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.network.channel import Channel, FileSend
+from broker.network.mute_state import MuteCause
+from broker.network.response_reader import BATCH
+from broker.server.response_writer import FileRange
+from tests.support.feeds import random_seed
+from tests.support.processor_bench import RING_BYTES, ProcessorBench, Taken
+
+CONNECTION = 9
+
+
+class Reading:
+    """A channel with requests in flight; what is attached to it is looked at instead of written."""
+
+    def __init__(self, bench: ProcessorBench, requests: int) -> None:
+        self.bench = bench
+        self.sock, self._client = socket.socketpair()
+        self.channel = Channel(self.sock, CONNECTION, 1, 0, "peer")
+        self.channel.requests = {number: (100 + number, 3, 0, b"frame") for number in range(requests)}
+        self.channel.next_sequence = requests
+        self.by_id = {CONNECTION: self.channel}
+
+    def request(self, sequence: int, connection: int = CONNECTION) -> Taken:
+        return Taken(connection, sequence, 0, 3, 4, sequence, 0, 0, -1, b"", 0)
+
+    def read(self) -> bytes:
+        """Return what was attached since the last call, as bytes."""
+        self.bench.responses.read(self.by_id)
+        written = b"".join(
+            Path(f"/proc/self/fd/{piece.file.fd}").read_bytes()[piece.position :][: piece.length]
+            if isinstance(piece, FileSend)
+            else bytes(piece)
+            for piece in self.channel.out
+        )
+        self.channel.out.clear()
+        self.bench.responses.release()
+        return written
+
+    def close(self) -> None:
+        self.sock.close()
+        self._client.close()
+
+
+@pytest.fixture
+def bench() -> Iterator[ProcessorBench]:
+    with ProcessorBench(handlers=2) as running:
+        yield running
+
+
+@pytest.fixture
+def reading(bench: ProcessorBench) -> Iterator[Reading]:
+    made = Reading(bench, requests=6)
+    yield made
+    made.close()
+
+
+def test_d10_d11_answers_leave_in_request_order_whoever_gives_them(bench: ProcessorBench) -> None:
+    """Three targets answer forty requests in a random order; the client's correlation ids play no part in it."""
+    seed = random_seed()
+    generator = random.Random(seed)
+    count = 40
+    reading = Reading(bench, count)
+    order = list(range(count))
+    generator.shuffle(order)
+    written = b""
+    for sequence in order:
+        bench.targets[generator.randrange(3)].answer(reading.request(sequence), b"<%d>" % sequence)
+        if generator.random() < 0.5:
+            written += reading.read()
+    written += reading.read()
+    assert written == b"".join(b"<%d>" % number for number in range(count)), f"seed {seed}"
+    assert not reading.channel.requests
+    assert not reading.channel.held
+    assert len(reading.channel.answered) == count
+    reading.close()
+
+
+def test_a_held_answer_does_not_need_the_ring(reading: Reading) -> None:
+    target = reading.bench.targets[0]
+    target.answer(reading.request(1), b"early")
+    assert reading.read() == b""
+    target.responses.publish()
+    for _ in range(RING_BYTES // 10_000):
+        target.answer(reading.request(99), bytes(10_000))
+        reading.read()
+    target.answer(reading.request(0), b"first")
+    assert reading.read() == b"firstearly"
+
+
+def test_d14_the_stamps_of_an_answer_are_kept_until_it_is_written(reading: Reading) -> None:
+    bench = reading.bench
+    bench.targets[0].responses.send((0, CONNECTION, 0, 200), 300, 400, b"answer")
+    bench.targets[0].publish()
+    reading.read()
+    assert reading.channel.answered == [(3, 100, 200, 300, 400, bench.clock.monotonic_ns())]
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_a_second_answer_to_the_same_request_is_ignored(reading: Reading, held: bool) -> None:
+    """A target that was replaced may answer what its predecessor has answered (B33)."""
+    first = 1 if held else 0
+    reading.bench.targets[0].answer(reading.request(first), b"one")
+    reading.bench.targets[1].answer(reading.request(first), b"two")
+    written = reading.read()
+    if held:
+        reading.bench.targets[0].answer(reading.request(0), b"zero-")
+        assert reading.read() == b"zero-one"
+    else:
+        assert written == b"one"
+    assert reading.bench.responses.responses_dropped == 1
+
+
+@pytest.mark.parametrize("connection", [CONNECTION + 1, CONNECTION + (1 << 32)])
+def test_b21_b33_an_answer_for_nobody_is_dropped(reading: Reading, connection: int) -> None:
+    reading.bench.targets[0].answer(reading.request(0, connection), b"stale")
+    assert reading.read() == b""
+    assert reading.bench.responses.responses_dropped == 1
+    assert len(reading.channel.requests) == 6
+
+
+def test_d08_all_that_is_there_is_taken_a_batch_at_a_time(bench: ProcessorBench) -> None:
+    reading = Reading(bench, BATCH + 1)
+    for sequence in range(BATCH + 1):
+        bench.targets[0].answer(reading.request(sequence), b"x")
+    assert reading.read() == b"x" * BATCH
+    assert bench.responses.pending()
+    assert reading.read() == b"x"
+    assert not bench.responses.pending()
+    reading.close()
+
+
+def test_d06_no_answer_on_the_wire_still_counts_as_one(reading: Reading) -> None:
+    target = reading.bench.targets[0]
+    target.no_response(reading.request(1))
+    target.answer(reading.request(2), b"two")
+    assert reading.read() == b""
+    target.no_response(reading.request(0))
+    assert reading.read() == b"two"
+    assert reading.channel.next_answer == 3
+
+
+def test_d12_closing_waits_for_earlier_answers_and_drops_later_ones(reading: Reading) -> None:
+    target = reading.bench.targets[0]
+    target.answer(reading.request(2), b"two")
+    target.close_connection(reading.request(1))
+    assert reading.read() == b""
+    assert not reading.channel.closing
+    target.answer(reading.request(0), b"zero")
+    assert reading.read() == b"zero"
+    assert reading.channel.closing
+    assert reading.channel.muted & MuteCause.REFUSED
+    target.answer(reading.request(3), b"three")
+    assert reading.read() == b""
+    assert len(reading.channel.answered) == 2
+
+
+def test_ranges_of_files_stand_between_inline_bytes(reading: Reading, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"0123456789")
+    (tmp_path / "b").write_bytes(b"abcdef")
+    inodes = [(tmp_path / name).stat().st_ino for name in "ab"]
+    ranges = [
+        FileRange(4, str(tmp_path / "a"), inodes[0], 2, 5),
+        FileRange(0, str(tmp_path / "b"), inodes[1], 0, 3),
+        FileRange(1, str(tmp_path / "a"), inodes[0], 9, 1),
+    ]
+    reading.bench.targets[0].answer_ranges(reading.request(0), b"head.tail", ranges)
+    assert reading.read() == b"head23456abc.9tail"
+    assert reading.bench.responses.bytes_taken == 18
+
+
+def test_an_early_answer_keeps_its_file_although_the_segment_goes(reading: Reading, tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"records")
+    ranges = [FileRange(0, str(path), path.stat().st_ino, 0, 7)]
+    reading.bench.targets[0].answer_ranges(reading.request(1), b"", ranges)
+    reading.read()
+    path.unlink()
+    reading.bench.responses.forget_removed_files()
+    reading.bench.targets[0].answer(reading.request(0), b"first ")
+    assert reading.read() == b"first records"
+
+
+def test_a_segment_that_has_gone_closes_the_connection(
+    reading: Reading, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The client asks again; what it is sent is never part of an answer."""
+    ranges = [FileRange(4, str(tmp_path / "gone"), 4711, 0, 7)]
+    reading.bench.targets[0].answer_ranges(reading.request(0), b"head", ranges)
+    assert reading.read() == b""
+    assert reading.channel.closing
+    assert "inode 4711" in caplog.text
+
+
+@pytest.mark.parametrize("sequence", [0, 1])
+def test_b33_an_answer_too_large_for_a_ring_travels_as_a_file_that_is_gone_when_it_is_taken(
+    reading: Reading, sequence: int
+) -> None:
+    large = bytes(range(256)) * 2000
+    reading.bench.targets[0].answer(reading.request(sequence), large)
+    written = reading.read()
+    assert list(reading.bench.directory.iterdir()) == []
+    reading.bench.targets[0].answer(reading.request(1 - sequence), b"other")
+    expected = (large, b"other") if sequence == 0 else (b"other", large)
+    assert written + reading.read() == b"".join(expected)
+
+
+@pytest.mark.parametrize("connection", [CONNECTION, CONNECTION + 1])
+def test_b21_the_file_of_an_answer_that_nobody_takes_is_removed(reading: Reading, connection: int) -> None:
+    reading.bench.targets[0].answer(reading.request(77, connection), bytes(500_000))
+    assert len(list(reading.bench.directory.iterdir())) == 1
+    assert reading.read() == b""
+    assert list(reading.bench.directory.iterdir()) == []

@@ -1,0 +1,314 @@
+"""A processor with everything real about it but the clock; the test plays the clients, the acceptor and the targets.
+
+Rings and arena lie over byte arrays, connections are loopback TCP, answers are written by the targets' own
+`ResponseWriter`. Each turn of the loop is preceded by a ring of the bell, so that no turn sleeps.
+"""
+
+import os
+import resource
+import socket
+import tempfile
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+
+import posix_ipc
+
+from broker.config import load
+from broker.network import connection_id
+from broker.network.handoff import Closed, HandoffReceiver, HandoffSender
+from broker.network.processor import Processor
+from broker.network.processor_metrics import ProcessorMetrics
+from broker.network.request_reader import RequestReader
+from broker.network.request_sender import MemoryPool, RequestSender, spill_area
+from broker.network.response_reader import ResponseReader
+from broker.request_channel import INLINE, REQUEST, ChannelShape, RequestChannel
+from broker.server.response_writer import FileRange, ResponseWriter
+from shm.bell import EventBell, SemaphoreBell
+from shm.metrics import MetricsReader, MetricsSegment, MetricsWriter
+from shm.process_slots import PROCESSOR
+from tests.support.fakes import FakeClock
+
+RING_BYTES = 256 * 1024
+ARENA_BYTES = 1024 * 1024
+SPILL_BYTES = 8 * 1024 * 1024
+TURNS = 2000
+NOT_KEPT = 0
+
+
+class Taken(NamedTuple):
+    """A request as a target takes it from its ring."""
+
+    connection_id: int
+    sequence: int
+    received_ns: int
+    api_key: int
+    api_version: int
+    correlation_id: int
+    listener: int
+    area: int
+    address: int
+    payload: bytes
+    end: int
+
+
+class FakeTarget:
+    """The other ends of one target's two rings."""
+
+    def __init__(self, bench: "ProcessorBench", index: int) -> None:
+        self._bench = bench
+        self.consumer = bench.channel.request_consumer(0, index)
+        self.responses = ResponseWriter(bench.channel, index, (bench.bell,), bench.directory)
+
+    def take(self, release: bool = True) -> list[Taken]:
+        """Return the requests that are published and not taken yet."""
+        taken = []
+        for at, _, end in self.consumer.read(10_000):
+            fields = REQUEST.unpack_from(self._bench.channel.view, at)
+            connection, sequence, received, key, version, correlation, size, address, listener, area, state = fields
+            assert state == 0
+            start = at + REQUEST.size
+            memory = self._bench.channel.view
+            if area != INLINE:
+                start, memory = address, self._bench.memory(area)
+            payload = bytes(memory[start : start + size])
+            taken.append(
+                Taken(connection, sequence, received, key, version, correlation, listener, area, address, payload, end)
+            )
+        if release:
+            self.consumer.release()
+        return taken
+
+    def answer(self, request: Taken, payload: bytes) -> None:
+        """Send `payload`, from its size prefix on."""
+        now = self._bench.clock.monotonic_ns()
+        self.responses.send((0, request.connection_id, request.sequence, now), now, now, payload)
+        self.publish()
+
+    def answer_ranges(self, request: Taken, inline: bytes, ranges: list[FileRange]) -> None:
+        """Send inline bytes and ranges of files."""
+        now = self._bench.clock.monotonic_ns()
+        self.responses.send_ranges((0, request.connection_id, request.sequence, now), now, now, inline, ranges)
+        self.publish()
+
+    def no_response(self, request: Taken) -> None:
+        """End a request that has no answer on the wire."""
+        now = self._bench.clock.monotonic_ns()
+        self.responses.no_response((0, request.connection_id, request.sequence, now), now, now)
+        self.publish()
+
+    def close_connection(self, request: Taken) -> None:
+        """Have the connection closed."""
+        now = self._bench.clock.monotonic_ns()
+        self.responses.close_connection((0, request.connection_id, request.sequence, now), now)
+        self.publish()
+
+    def publish(self) -> None:
+        """Make what was answered visible."""
+        self.responses.retry()
+        self.responses.publish()
+        self.responses.ring_bells()
+
+
+class Client:
+    """The client's end of one connection; nothing it does takes a turn of the loop but `receive`."""
+
+    def __init__(self, bench: "ProcessorBench", sock: socket.socket, serial: int) -> None:
+        self._bench = bench
+        self.sock = sock
+        self.serial = serial
+        self.received = bytearray()
+        self.ended = False
+
+    def send(self, data: bytes) -> None:
+        """Send all of it, turning the loop while the sockets are full."""
+        view = memoryview(data)
+        while view:
+            try:
+                view = view[self.sock.send(view) :]
+            except BlockingIOError:
+                self._bench.turn()
+
+    def read(self) -> bytes:
+        """Take what has arrived, without a turn; note the end."""
+        try:
+            while data := self.sock.recv(1 << 20):
+                self.received += data
+            self.ended = True
+        except BlockingIOError:
+            pass
+        except ConnectionResetError:
+            self.ended = True
+        return bytes(self.received)
+
+    def receive(self, count: int) -> bytes:
+        """Turn the loop until `count` bytes are there and take them off."""
+        self._bench.turn_until(lambda: len(self.read()) >= count, f"{count} bytes")
+        taken = bytes(self.received[:count])
+        del self.received[:count]
+        return taken
+
+    def reset(self) -> None:
+        """End the connection with RST."""
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        self.sock.close()
+
+
+class ProcessorBench:
+    """One processor (index 0), its targets (the last one is the controller), and what a test wants to see of it."""
+
+    def __init__(self, handlers: int = 1, ring_bytes: int = RING_BYTES, **settings: object) -> None:
+        self._scratch = tempfile.TemporaryDirectory()
+        self.directory = Path(self._scratch.name)
+        sets = {name.replace("_", "."): str(value) for name, value in settings.items()}
+        self.config = load(None, {"log.dirs": str(self.directory), **sets}, {})
+        shape = ChannelShape(1, handlers + 1, ring_bytes)
+        self.channel = RequestChannel(memoryview(bytearray(shape.bytes_needed)), shape)
+        self.channel.initialise()
+        self.arena = memoryview(bytearray(ARENA_BYTES))
+        self.spill_fd = os.memfd_create("bench-spill")
+        os.ftruncate(self.spill_fd, SPILL_BYTES)
+        self.bell = EventBell()
+        self.target_bells = tuple(_semaphore_bell() for _ in range(handlers + 1))
+        self.pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        for end in self.pair:
+            end.setblocking(False)
+        self.acceptor = HandoffSender(self.pair[0])
+        pages = MetricsSegment(memoryview(bytearray(MetricsSegment.bytes_needed(1, handlers))), 1, handlers)
+        pages.initialise()
+        self.page = pages.page(PROCESSOR, 0)
+        self.clock = FakeClock(monotonic_ns=1_000_000_000_000)
+        self.targets = [FakeTarget(self, index) for index in range(handlers + 1)]
+        self.clients: list[Client] = []
+        self.closed_serials: list[int] = []
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.replace_processor(generation=1)
+
+    def replace_processor(self, generation: int) -> None:
+        """Put a new processor at the ends of the rings; the old one is not asked."""
+        now_ns = self.clock.monotonic_ns
+        pool = MemoryPool(self.arena, 0, ARENA_BYTES, self.spill_fd, spill_area(0))
+        self.sender = RequestSender(self.channel, 0, self.target_bells, pool)
+        self.reader = RequestReader(self.config, self.sender, now_ns)
+        self.responses = ResponseReader(self.channel, 0, now_ns)
+        handoff = HandoffReceiver(self.pair[1])
+        metrics = ProcessorMetrics(MetricsWriter(self.page), now_ns())
+
+        def new_id(counter: int) -> int:
+            return connection_id.make(0, generation, counter)
+
+        ends = (self.reader, self.responses, handoff, self.bell)
+        self.processor = Processor(self.config, ends, new_id, metrics, now_ns)
+
+    def __enter__(self) -> "ProcessorBench":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.processor.close_all()
+        for client in self.clients:
+            client.sock.close()
+        self._listening.close()
+        for end in self.pair:
+            end.close()
+        self.bell.close()
+        for bell in self.target_bells:
+            bell.close()
+        os.close(self.spill_fd)
+        self._scratch.cleanup()
+
+    def turn(self, count: int = 1) -> None:
+        """Let the loop turn; it never sleeps."""
+        for _ in range(count):
+            self.bell.ring()
+            self.processor.step()
+
+    def turn_until(self, condition: Callable[[], object], what: str) -> None:
+        """Turn until the condition holds; AssertionError naming `what` if it does not come to that."""
+        for _ in range(TURNS):
+            if condition():
+                return
+            self.turn()
+        raise AssertionError(f"not within {TURNS} turns: {what}")
+
+    def connect(self, send_buffer: int = NOT_KEPT, receive_buffer: int = NOT_KEPT) -> Client:
+        """Return a client whose connection the processor has taken over; buffers in bytes."""
+        sock = socket.socket()
+        if receive_buffer:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        sock.connect(self._listening.getsockname())
+        sock.setblocking(False)
+        accepted, _ = self._listening.accept()
+        if send_buffer:
+            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
+        serial = len(self.clients)
+        client = Client(self, sock, serial)
+        self.clients.append(client)
+        opened = self.value("connections_opened")
+        assert self.acceptor.try_send(accepted, serial, 0, ("127.0.0.1", 1))
+        accepted.close()
+        self.turn_until(lambda: self.value("connections_opened") > opened, "the connection is taken over")
+        return client
+
+    def requests(self, count: int, target: int = 0, release: bool = True) -> list[Taken]:
+        """Turn until a target has got `count` requests."""
+        taken: list[Taken] = []
+
+        def enough() -> bool:
+            taken.extend(self.targets[target].take(release))
+            return len(taken) >= count
+
+        self.turn_until(enough, f"{count} requests at target {target}")
+        assert len(taken) == count, f"{len(taken)} requests instead of {count}"
+        return taken
+
+    def closed(self) -> list[int]:
+        """Return the serials that were reported closed so far."""
+        for report in self.acceptor.reports():
+            if isinstance(report, Closed):
+                self.closed_serials += report.serials
+        return self.closed_serials
+
+    def wait_closed(self, client: Client) -> None:
+        """Turn until the client's connection is reported closed."""
+        self.turn_until(lambda: client.serial in self.closed(), "the connection is reported closed")
+
+    def value(self, name: str, label: str = "") -> int:
+        """Return a counter or gauge of the page as it stands."""
+        return MetricsReader(self.page).read().values[name, label]
+
+    def published_value(self, name: str, label: str = "") -> int:
+        """Return a counter or gauge after the page has been brought up to date."""
+        self.clock.advance_ms(600)
+        self.turn()
+        return self.value(name, label)
+
+    def memory(self, area: int) -> memoryview:
+        """Return the memory that an area number names."""
+        if area < spill_area(0):
+            return self.arena
+        return memoryview(os.pread(self.spill_fd, SPILL_BYTES, 0))
+
+    def spill_bytes_in_memory(self) -> int:
+        """Return how much of the spill file takes memory."""
+        return os.fstat(self.spill_fd).st_blocks * 512
+
+    def cpu_turns(self) -> bool:
+        """Return whether the loop finds something to do although nobody wants anything: it must sleep instead."""
+        self.turn(3)
+        events = self.processor._selector.poll(0)
+        return bool(events)
+
+
+def page_bytes() -> int:
+    """Return the size of a page of memory."""
+    return resource.getpagesize()
+
+
+def _semaphore_bell() -> SemaphoreBell:
+    semaphore = posix_ipc.Semaphore(f"/rotunda-bench-{uuid.uuid4().hex}", posix_ipc.O_CREX, mode=0o600)
+    semaphore.unlink()
+    return SemaphoreBell(semaphore)

@@ -1,0 +1,399 @@
+"""A broker's targets in one process, turned by hand: real rings, logs and metadata, no fork.
+
+A handler that is "killed" is one that is abandoned at a chosen place and replaced by another of a higher generation on
+the same shared memory. What a processor does is done here in its simplest form: requests go in, answers come out, and
+the first answer to a request is the one that counts.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+from broker import estate
+from broker.config import load
+from broker.heritage import BoundListener
+from broker.log.data_dir import prepare_data_dir
+from broker.metadata_store import prepare as prepare_metadata
+from broker.network.request_sender import MemoryPool, RequestSender, spill_area
+from broker.request_channel import (
+    CLOSE_CONNECTION,
+    INLINE_REQUEST_BYTES,
+    NO_OP,
+    RANGE,
+    RESPONSE,
+    SEND,
+    ChannelShape,
+)
+from broker.server import handler_process
+from broker.server.broker_state import BrokerState
+from broker.server.memory_areas import MemoryAreas
+from broker.server.metadata_cache import PartitionInfo
+from broker.server.request_handler import RequestHandler
+from broker.server.takeover import take_back_uncommitted_notes
+from broker.topic_rules import NewTopic
+from tests.support.fakes import FakeClock
+from tests.support.wire_messages import PRODUCE, ReadRecord, produce_body, read_batches, read_produce, string
+
+#: Processors allocate this much of the arena here.
+ARENA_BYTES = 4 << 20
+
+_OURS = tuple(f"{os.sep}{name}{os.sep}" for name in ("broker", "shm"))
+
+
+class Killed(BaseException):
+    """The death of a process: no handler of errors gets to see it, and nothing is tidied up on the way."""
+
+
+class Answer(NamedTuple):
+    """One answer as it stood in a response ring; file ranges have been read."""
+
+    kind: int
+    error_code: int
+    payload: bytes
+    ranges: int
+
+
+@dataclass
+class Sent:
+    """One request, and all the answers that came."""
+
+    target: int
+    api_key: int
+    version: int
+    frame: bytes
+    answers: list[Answer] = field(default_factory=list)
+
+    @property
+    def answer(self) -> Answer:
+        """The answer that counts: the first."""
+        assert self.answers, "no answer"
+        return self.answers[0]
+
+
+class Client:
+    """One connection to one processor."""
+
+    def __init__(self, broker: SteppedBroker, processor: int, connection: int) -> None:
+        self._broker = broker
+        self.processor = processor
+        self.connection = connection
+        self.sent: dict[int, Sent] = {}
+
+    def send(self, api_key: int, version: int, body: bytes, target: int | None = None) -> Sent:
+        """Put a request with header version 1 (2 if ``body`` starts with its tag section) into its target's ring."""
+        sequence = len(self.sent)
+        header = api_key.to_bytes(2, "big") + version.to_bytes(2, "big") + sequence.to_bytes(4, "big")
+        return self.send_frame(api_key, version, header + string("test") + body, target)
+
+    def send_frame(self, api_key: int, version: int, frame: bytes, target: int | None = None) -> Sent:
+        """Put the bytes of a request, from its api key on, into its target's ring."""
+        sequence = len(self.sent)
+        sender = self._broker.senders[self.processor]
+        if target is None:
+            target = sender.target_of(frame, api_key, version, self.connection)
+        envelope = (self.connection, sequence, 1, api_key, version, sequence, len(frame))
+        if len(frame) <= min(INLINE_REQUEST_BYTES, self._broker.largest_inline):
+            assert sender.try_send(target, envelope, 0, frame), "request ring full"
+        else:
+            block = sender.allocate(len(frame))
+            assert block is not None, "arena full"
+            block.view[:] = frame
+            assert sender.try_send_block(target, envelope, 0, block.area, block.address), "request ring full"
+        sender.publish()
+        sent = self.sent[sequence] = Sent(target, api_key, version, frame)
+        return sent
+
+    def produce(self, parts: Sequence[tuple[str, int, bytes]], acks: int = 1, version: int = 7) -> Sent:
+        """Send a Produce of version 3-8."""
+        return self.send(PRODUCE, version, produce_body(parts, acks))
+
+
+class SteppedBroker:
+    """Targets 0..handlers-1 and the controller behind them, none of which moves by itself."""
+
+    def __init__(
+        self,
+        directory: Path,
+        handlers: int = 2,
+        processors: int = 1,
+        ring_bytes: int | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        self.clock = FakeClock(monotonic_ns=1_000_000_000)
+        self.config = load(
+            None,
+            {
+                "log.dirs": str(directory / "data"),
+                "num.io.threads": str(handlers),
+                "num.network.threads": str(processors),
+                "queued.max.request.bytes": str(processors * ARENA_BYTES),
+                "request.ring.bytes": str(256 * 1024),
+                "max.partitions": "64",
+                "ephemeral": "true",
+                **(settings or {}),
+            },
+            {},
+        )
+        run_dir = directory / "run"
+        run_dir.mkdir(parents=True)
+        self.config.data_dir.mkdir(parents=True)
+        cluster_id = prepare_data_dir(self.config.data_dir, self.config.node_id)
+        prepare_metadata(self.config.data_dir, self.config.max_partitions, ephemeral=True)
+        listener = BoundListener("PLAINTEXT", "127.0.0.1", 9092, socket.socket(), "127.0.0.1", 9092)
+        self.heritage = estate.make(self.config, f"test{uuid.uuid4().hex}", run_dir, cluster_id, "text", (listener,))
+        if ring_bytes is not None:
+            shape = ChannelShape(processors, handlers + 1, ring_bytes)
+            self.heritage = replace(self.heritage, channel_shape=shape)
+        channel = self.heritage.channel
+        channel.initialise()
+        self.largest_inline = channel.shape.ring_capacity_bytes // 2 - 256
+        self.senders = [self._sender(p) for p in range(processors)]
+        self._responses = [
+            [channel.response_consumer(p, target) for target in range(handlers + 1)] for p in range(processors)
+        ]
+        self._clients: dict[int, Client] = {}
+        self._generations = [0] * (handlers + 1)
+        self.states: list[BrokerState | None] = [None] * (handlers + 1)
+        self.handlers: list[RequestHandler | None] = [None] * (handlers + 1)
+        self.boot(handlers)
+        for index in range(handlers):
+            self.boot(index)
+
+    # ---- life and death --------------------------------------------------------------------------------------------
+
+    def boot(self, index: int) -> None:
+        """Do what a handler process does before its first turn."""
+        self._generations[index] += 1
+        heritage = self.heritage
+        state = handler_process._boot(heritage, index, self.clock)  # type: ignore[arg-type]
+        areas = MemoryAreas(heritage)
+        self.states[index] = state
+        take_back_uncommitted_notes(state, heritage.channel, areas)
+        self.handlers[index] = RequestHandler(
+            state, self._generations[index], heritage.channel, areas, self.clock.monotonic_ns
+        )
+
+    def kill(self, index: int) -> None:
+        """Abandon a target where it stands; only its descriptors are closed, as the kernel would."""
+        state = self.states[index]
+        if state is not None:
+            for log in state.log_manager.logs.values():
+                for segment, _ in log._pending_rolls:
+                    segment.close()
+                log._segment.close()
+            state.metadata.close()
+            if state.controller is not None:
+                state.controller.close()
+        self.states[index] = self.handlers[index] = None
+
+    def replace(self, index: int) -> None:
+        """Kill a target and put another in its place; processors repeat what is theirs to repeat."""
+        self.kill(index)
+        self.boot(index)
+        for client in self._clients.values():
+            for sequence, sent in client.sent.items():
+                if sent.target == index and not sent.answers and sent.api_key != PRODUCE:
+                    self._repeat(client, sequence, sent)
+
+    def close(self) -> None:
+        """Kill what lives and remove what is shared."""
+        for index in range(len(self.handlers)):
+            self.kill(index)
+        estate.release(self.heritage)
+
+    def state(self, index: int) -> BrokerState:
+        """Return what a living target knows."""
+        state = self.states[index]
+        assert state is not None
+        return state
+
+    def handler(self, index: int) -> RequestHandler:
+        """Return a living target."""
+        handler = self.handlers[index]
+        assert handler is not None
+        return handler
+
+    def turn(self, index: int) -> bool:
+        """Turn one target's loop once."""
+        return self.handler(index).turn()
+
+    def turn_until_line(self, index: int, line: int, do: Callable[[], object] | None = None) -> bool:
+        """Turn a target (or `do` something) and kill it before it executes its ``line``-th line; True if it died."""
+        return died_at_line(line, do or self.handler(index).turn)
+
+    def settle(self, rounds: int = 60) -> None:
+        """Turn everything until every request has been answered and nothing moves, and take the answers."""
+        for _ in range(rounds):
+            worked = [handler.turn() for handler in self.handlers if handler is not None]
+            self.drain()
+            self.clock.advance_ns(100_000)
+            if not any(worked) and all(sent.answers for c in self._clients.values() for sent in c.sent.values()):
+                return
+
+    # ---- the processors' side --------------------------------------------------------------------------------------
+
+    def client(self, processor: int = 0) -> Client:
+        """Return a new connection."""
+        connection = processor << 48 | 1 << 32 | len(self._clients)
+        client = self._clients[connection] = Client(self, processor, connection)
+        return client
+
+    def forget_clients(self) -> None:
+        """Let go of connections whose requests have been looked at."""
+        for client in self._clients.values():
+            client.sent = {}
+
+    def drain(self, processor: int | None = None) -> None:
+        """Take the answers out of the response rings."""
+        for number, rings in enumerate(self._responses):
+            if processor is None or processor == number:
+                for ring in rings:
+                    for at, _, _ in ring.read(1 << 20):
+                        self._take_answer(at)
+                    ring.release()
+                self.senders[number].reclaim()
+
+    def released(self, processor: int, target: int) -> bool:
+        """Return whether the target has given back every request of a processor."""
+        ring = self.heritage.channel.request_consumer(processor, target)
+        return ring.head == ring.tail()
+
+    def _take_answer(self, at: int) -> None:
+        view = self.heritage.rings.view
+        connection, sequence, _, _, _, kind, error_code, ranges, size, _, _ = RESPONSE.unpack_from(view, at)
+        assert kind in (SEND, NO_OP, CLOSE_CONNECTION)
+        at += RESPONSE.size
+        rows = [RANGE.unpack_from(view, at + i * RANGE.size) for i in range(ranges)]
+        path_at = at + ranges * RANGE.size
+        inline_at = path_at + sum(row[4] for row in rows)
+        end = inline_at + size
+        pieces: list[bytes] = []
+        for before, inode, position, length, path_bytes in rows:
+            pieces.append(bytes(view[inline_at : inline_at + before]))
+            inline_at += before
+            path = Path(bytes(view[path_at : path_at + path_bytes]).decode())
+            path_at += path_bytes
+            data = path.read_bytes()[position : position + length]
+            assert len(data) == length
+            assert inode in (-1, path.stat().st_ino)
+            pieces.append(data)
+            if inode == -1:
+                path.unlink()
+        pieces.append(bytes(view[inline_at:end]))
+        client = self._clients[connection]
+        if sequence in client.sent:
+            client.sent[sequence].answers.append(Answer(kind, error_code, b"".join(pieces), ranges))
+
+    def _repeat(self, client: Client, sequence: int, sent: Sent) -> None:
+        envelope = (client.connection, sequence, 1, sent.api_key, sent.version, sequence, len(sent.frame))
+        sender = self.senders[client.processor]
+        assert sender.try_send(sent.target, envelope, 0, sent.frame), "request ring full"
+        sender.publish()
+
+    def _sender(self, processor: int) -> RequestSender:
+        pool = MemoryPool(
+            self.heritage.arena.view,
+            processor * ARENA_BYTES,
+            ARENA_BYTES,
+            self.heritage.spill_fds[processor],
+            spill_area(processor),
+        )
+        return RequestSender(self.heritage.channel, processor, self.heritage.target_bells, pool)
+
+    # ---- topics and records ----------------------------------------------------------------------------------------
+
+    def create(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
+        """Create a topic and let its owners open it."""
+        state = self.state(self.heritage.handlers)
+        assert state.controller is not None
+        [outcome] = state.controller.create_topics([NewTopic(name, partitions, configs=dict(configs or {}))])
+        assert outcome.error_code == 0, outcome
+        self.announce()
+
+    def delete(self, name: str) -> None:
+        """Delete a topic; owners hear of it in their next turn."""
+        state = self.state(self.heritage.handlers)
+        topic = state.metadata.topic(name)
+        assert topic is not None
+        assert state.controller is not None
+        state.controller.delete_topics([topic])
+        state.announce_metadata()
+
+    def announce(self) -> None:
+        """Tell every target that the metadata has changed, and let each take it over."""
+        self.state(self.heritage.handlers).announce_metadata()
+        for handler in self.handlers:
+            if handler is not None:
+                handler.turn()
+
+    def partition(self, topic: str, index: int) -> PartitionInfo:
+        """Return where a partition stands."""
+        found = self.state(self.heritage.handlers).metadata.partition(topic, index)
+        assert found is not None
+        return found
+
+    def owned_by(self, topic: str, owner: int) -> list[int]:
+        """Return the partitions of a topic that a handler owns."""
+        info = self.state(self.heritage.handlers).metadata.topic(topic)
+        assert info is not None
+        return [partition.index for partition in info.partitions if partition.owner == owner]
+
+    def records(self, topic: str, index: int) -> list[ReadRecord]:
+        """Return what is committed in a partition, read from its files below the published end."""
+        row = self.partition(topic, index).row
+        end, base, position = self.heritage.partitions.read_position(row)
+        directory = self.config.data_dir / f"{topic}-{index}"
+        found: list[ReadRecord] = []
+        for path in sorted(directory.glob("*.log")):
+            segment = int(path.stem)
+            if segment <= base:
+                data = path.read_bytes()
+                found += read_batches(data[:position] if segment == base else data)
+        assert [record.offset for record in found] == list(range(end))
+        return found
+
+    def values(self, topic: str, index: int) -> list[bytes]:
+        """Return the values committed in a partition."""
+        return [record.value for record in self.records(topic, index)]
+
+
+def died_at_line(line: int, do: Callable[[], object]) -> bool:
+    """Call ``do`` and raise Killed before the ``line``-th line of the broker's own code; True if that came to pass."""
+    left = line
+
+    def local(frame: FrameType, event: str, arg: Any) -> Any:  # noqa: ARG001
+        nonlocal left
+        if event == "line":
+            left -= 1
+            if left <= 0:
+                raise Killed
+        return local
+
+    def enter(frame: FrameType, event: str, arg: Any) -> Any:  # noqa: ARG001
+        path = frame.f_code.co_filename
+        return local if any(part in path for part in _OURS) and "site-packages" not in path else None
+
+    before = sys.gettrace()
+    sys.settrace(enter)
+    try:
+        do()
+    except Killed:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+def produced(sent: Sent) -> list[tuple[int, int]]:
+    """Return (error code, base offset) for each part of a Produce answer of version 5-7."""
+    answer = sent.answer
+    assert answer.kind == SEND, answer
+    return [(part.error_code, part.base_offset) for part in read_produce(answer.payload[8:])]
