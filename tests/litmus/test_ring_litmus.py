@@ -161,7 +161,9 @@ def wait_for(bell: Bell) -> None:
     if isinstance(bell, SemaphoreBell):
         assert bell.wait(30)
     else:
-        assert select.select([bell.fileno()], [], [], 30)[0]
+        poll = select.poll()
+        poll.register(bell.fileno(), select.POLLIN)
+        assert poll.poll(30_000)
         bell.drain()
 
 

@@ -87,8 +87,9 @@ class WireClient:
     def expect_silence(self, seconds: float) -> None:
         """Assert that neither bytes nor the end of the stream arrive within `seconds`."""
         assert not self._buffer, bytes(self._buffer)
-        readable, _, _ = select.select([self.socket], [], [], seconds)
-        assert not readable, f"not silent: {self.socket.recv(64)!r}"
+        poll = select.poll()
+        poll.register(self.socket, select.POLLIN)
+        assert not poll.poll(seconds * 1000), f"not silent: {self.socket.recv(64)!r}"
 
     def _take(self, count: int) -> bytes:
         while len(self._buffer) < count:
