@@ -10,6 +10,7 @@ from array import array
 from typing import TYPE_CHECKING
 
 from broker.protocol.api_keys import ApiKey
+from shm.metrics_catalogue import PHASES
 
 if TYPE_CHECKING:
     from broker.network.channel import Stamps
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
 
 #: Rows gathered before they are worked up.
 BATCH_ROWS = 4096
-
-#: Names of the phases, in the order in which their durations are computed (``D14``).
-PHASES = ("queue", "local", "remote", "response_queue", "send", "total")
 
 _SERVED = frozenset(int(key) for key in ApiKey)
 
@@ -53,7 +51,8 @@ class FinishedRequests:
 
         rows = np.frombuffer(self._rows, dtype=np.int64).reshape(-1, 7)
         keys = rows[:, 0]
-        # queue, local, remote, response queue and send are the gaps between neighbours; total spans them all.
+        # In the order of PHASES: queue, local, remote, response queue and send are the gaps between neighbours; total,
+        # the last, spans them all.
         durations = np.maximum(np.diff(rows[:, 1:], axis=1), 0)
         total = np.maximum(rows[:, 6] - rows[:, 1], 0)
         for key in np.unique(keys):

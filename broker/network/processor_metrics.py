@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.network.mute_state import MuteCause
+from shm.metrics_catalogue import CLOSE_CAUSES
 
 if TYPE_CHECKING:
     from broker.network.finished_requests import FinishedRequests
@@ -37,7 +38,7 @@ class ProcessorMetrics:
         self._io_wait_ns = 0
         self._io_ns = 0
         self._stored: dict[int, int] = {}
-        self._closed = {cause: page.index("connections_closed", cause) for cause in _CLOSE_CAUSES}
+        self._closed = {cause: page.index("connections_closed", cause) for cause in CLOSE_CAUSES}
         self._muted = {cause: page.index("mutes", label) for cause, label in _MUTE_LABELS.items()}
         names = ("requests_received", "responses_sent", "bytes_received", "bytes_sent", "io_wait_ns", "io_ns")
         self._counters = {name: page.index(name) for name in names}
@@ -96,6 +97,3 @@ class ProcessorMetrics:
         self._page.set(self._gauges["arena_used_bytes"], pool.used_bytes)
         self._page.set(self._gauges["arena_free_bytes"], pool.free_bytes)
         finished.flush(self._page)
-
-
-_CLOSE_CAUSES = ("client", "idle", "invalid_request", "io_error", "response", "shutdown", "fault")

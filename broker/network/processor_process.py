@@ -18,6 +18,7 @@ from broker.network.request_reader import RequestReader
 from broker.network.request_sender import MemoryPool, RequestSender, spill_area
 from broker.network.response_reader import ResponseReader
 from broker.process import Role
+from shm.arena import BLOCK_BYTES
 from shm.metrics import MetricsSegment, MetricsWriter
 
 if TYPE_CHECKING:
@@ -29,23 +30,32 @@ logger = logging.getLogger(__name__)
 #: Share of the whole shutdown time in which answers under way may still leave.
 DRAIN_SHARE = 0.5
 
-_PAGE_BYTES = 4096
+#: Turns in a row that may fail; then the process makes room for a replacement, since what is wrong does not pass.
+MOST_FAULTS = 20
 
 
 def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None:
-    """Serve connections until told to stop; then let the answers under way leave, and close."""
+    """Serve connections until told to stop; then let the answers under way leave, and close.
+
+    Raises what a turn raises when no turn succeeds any more.
+    """
     clock = SystemClock()
     processor = build(heritage, index, generation, clock.monotonic_ns)
     processor.watch(stop.fileno())
     targets = TargetWatch(heritage)
     heritage.mark_ready(Role.PROCESSOR, index, generation)
     slots = heritage.slots
+    faults = 0
     while not stop.is_set():
         try:
             processor.step()
+            faults = 0
         except Exception:
             # Faults of one connection are contained where they arise; this one has no connection to blame.
             logger.exception("fault in the processor loop")
+            faults += 1
+            if faults >= MOST_FAULTS:
+                raise
         for target in targets.replaced():
             processor.target_replaced(target)
         slots.beat(Role.PROCESSOR, index, clock.monotonic_ns())
@@ -60,7 +70,7 @@ def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None
 def build(heritage: Heritage, index: int, generation: int, now_ns: Callable[[], int]) -> Processor:
     """Return the processor with its ends of the rings, its share of the arena and its metrics page."""
     channel = heritage.channel
-    share = heritage.arena.view.nbytes // heritage.processors // _PAGE_BYTES * _PAGE_BYTES
+    share = heritage.arena.view.nbytes // heritage.processors // BLOCK_BYTES * BLOCK_BYTES
     pool = MemoryPool(heritage.arena.view, index * share, share, heritage.spill_fds[index], spill_area(index))
     sender = RequestSender(channel, index, heritage.target_bells, pool)
     handoff = HandoffReceiver(heritage.handoff[index][1])

@@ -107,9 +107,7 @@ def test_b08_what_comes_while_a_send_is_unfinished_queues_behind_it(pair: tuple[
     assert drain(channel, client, random.Random(seed)) == expected, f"seed {seed}"
 
 
-def test_files_and_bytes_leave_in_their_order(
-    pair: tuple[Channel, socket.socket], segment: tuple[Path, bytes]
-) -> None:
+def test_files_and_bytes_leave_in_their_order(pair: tuple[Channel, socket.socket], segment: tuple[Path, bytes]) -> None:
     seed = random_seed()
     channel, client = pair
     path, content = segment

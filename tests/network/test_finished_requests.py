@@ -3,9 +3,10 @@
 import pytest
 
 from broker.network.channel import Stamps
-from broker.network.finished_requests import PHASES, FinishedRequests
+from broker.network.finished_requests import FinishedRequests
 from broker.protocol.api_keys import ApiKey
 from shm.metrics import MetricsReader, MetricsReading, MetricsSegment, MetricsWriter
+from shm.metrics_catalogue import PHASES
 from shm.process_slots import PROCESSOR
 
 METADATA = int(ApiKey.METADATA)

@@ -5,9 +5,9 @@ Rings and arena lie over byte arrays, connections are loopback TCP, answers are 
 """
 
 import os
-import resource
 import socket
 import tempfile
+import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -34,8 +34,7 @@ from tests.support.fakes import FakeClock
 RING_BYTES = 256 * 1024
 ARENA_BYTES = 1024 * 1024
 SPILL_BYTES = 8 * 1024 * 1024
-TURNS = 2000
-NOT_KEPT = 0
+DEADLINE_SECONDS = 10.0
 
 
 class Taken(NamedTuple):
@@ -106,7 +105,7 @@ class FakeTarget:
         self.publish()
 
     def publish(self) -> None:
-        """Make what was answered visible."""
+        """Make visible what was answered, as far as there is room."""
         self.responses.retry()
         self.responses.publish()
         self.responses.ring_bells()
@@ -149,6 +148,16 @@ class Client:
         taken = bytes(self.received[:count])
         del self.received[:count]
         return taken
+
+    def wait_ended(self) -> bytes:
+        """Turn the loop until the connection ends; return what came before that and was not taken off."""
+
+        def ended() -> bool:
+            self.read()
+            return self.ended
+
+        self._bench.turn_until(ended, "the client sees the end")
+        return bytes(self.received)
 
     def reset(self) -> None:
         """End the connection with RST."""
@@ -221,27 +230,29 @@ class ProcessorBench:
         self._scratch.cleanup()
 
     def turn(self, count: int = 1) -> None:
-        """Let the loop turn; it never sleeps."""
+        """Let the loop turn, without sleep; before that the targets retry what found no room, as they would."""
         for _ in range(count):
+            for target in self.targets:
+                target.publish()
             self.bell.ring()
             self.processor.step()
 
     def turn_until(self, condition: Callable[[], object], what: str) -> None:
         """Turn until the condition holds; AssertionError naming `what` if it does not come to that."""
-        for _ in range(TURNS):
-            if condition():
-                return
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while not condition():
+            assert time.monotonic() < deadline, f"not within {DEADLINE_SECONDS} s: {what}"
             self.turn()
-        raise AssertionError(f"not within {TURNS} turns: {what}")
 
-    def connect(self, send_buffer: int = NOT_KEPT, receive_buffer: int = NOT_KEPT) -> Client:
-        """Return a client whose connection the processor has taken over; buffers in bytes."""
+    def connect(self, send_buffer: int = 0, receive_buffer: int = 0) -> Client:
+        """Return a client whose connection the processor has taken over; buffers in bytes, 0 for the kernel's own."""
         sock = socket.socket()
         if receive_buffer:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         sock.connect(self._listening.getsockname())
         sock.setblocking(False)
         accepted, _ = self._listening.accept()
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if send_buffer:
             accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
         serial = len(self.clients)
@@ -296,16 +307,10 @@ class ProcessorBench:
         """Return how much of the spill file takes memory."""
         return os.fstat(self.spill_fd).st_blocks * 512
 
-    def cpu_turns(self) -> bool:
-        """Return whether the loop finds something to do although nobody wants anything: it must sleep instead."""
+    def restless(self) -> bool:
+        """Return whether something would go on waking the loop although nobody wants anything of it."""
         self.turn(3)
-        events = self.processor._selector.poll(0)
-        return bool(events)
-
-
-def page_bytes() -> int:
-    """Return the size of a page of memory."""
-    return resource.getpagesize()
+        return bool(self.processor._selector.poll(0))
 
 
 def _semaphore_bell() -> SemaphoreBell:

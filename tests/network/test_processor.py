@@ -1,0 +1,237 @@
+"""The loop with real connections: requests in, answers out, and faults that stay where they arise."""
+
+import random
+import socket
+import struct
+from collections.abc import Iterator
+
+import pytest
+
+from broker.network.channel import Channel
+from broker.network.processor import NEW_CONNECTIONS, POLL_TIMEOUT_MS
+from broker.server.response_writer import FileRange
+from shm.metrics import MetricsReader
+from tests.support.feeds import feeds, random_seed
+from tests.support.processor_bench import Client, ProcessorBench, Taken
+from tests.support.wire_client import request_frame, sized
+
+PRODUCE, FETCH, METADATA, CREATE_TOPICS = 0, 1, 3, 19
+SMALL_BUFFER_BYTES = 4096
+
+
+@pytest.fixture
+def bench() -> Iterator[ProcessorBench]:
+    with ProcessorBench() as running:
+        yield running
+
+
+def frame(correlation_id: int, body: bytes = b"", api_key: int = METADATA) -> bytes:
+    return request_frame(api_key, 4, correlation_id, body)
+
+
+def answer_to(request: Taken, body: bytes = b"") -> bytes:
+    return sized(struct.pack(">i", request.correlation_id) + body)
+
+
+def served(bench: ProcessorBench, client: Client) -> bool:
+    """Return whether a request of this client comes through and its answer back."""
+    client.send(frame(4711))
+    (request,) = bench.requests(1)
+    bench.targets[0].answer(request, answer_to(request))
+    return client.receive(8) == answer_to(request)
+
+
+def test_a_request_comes_in_and_its_answer_goes_out(bench: ProcessorBench) -> None:
+    client = bench.connect()
+    client.send(frame(5, b"body"))
+    (request,) = bench.requests(1)
+    assert sized(request.payload) == frame(5, b"body")
+    bench.targets[0].answer(request, answer_to(request, b"result"))
+    assert client.receive(14) == answer_to(request, b"result")
+
+
+def test_c01_b07_requests_may_be_cut_anywhere() -> None:
+    seed = random_seed()
+    data = b"".join(frame(number, bytes(number)) for number in range(3)) + frame(3, bytes(90_000))
+    for name, chunks in feeds(data[:400], seed, cuttings=2):
+        with ProcessorBench() as bench:
+            client = bench.connect()
+            for chunk in (*chunks, data[400:]):
+                client.send(chunk)
+                bench.turn()
+            assert [each.correlation_id for each in bench.requests(4)] == [0, 1, 2, 3], name
+
+
+def test_d10_d11_answers_leave_in_request_order(bench: ProcessorBench) -> None:
+    """All correlation ids are equal: the order is not made from them."""
+    seed = random_seed()
+    client = bench.connect()
+    client.send(b"".join(frame(1) for _ in range(30)))
+    requests = bench.requests(30)
+    random.Random(seed).shuffle(requests)
+    for request in requests:
+        bench.targets[0].answer(request, b"<%02d>" % request.sequence)
+        bench.turn()
+    assert client.receive(120) == b"".join(b"<%02d>" % number for number in range(30)), f"seed {seed}"
+
+
+def test_d10_answers_of_two_targets_keep_the_order_of_their_requests(bench: ProcessorBench) -> None:
+    client = bench.connect()
+    client.send(frame(1) + frame(2, api_key=CREATE_TOPICS) + frame(3))
+    first, third = bench.requests(2)
+    (second,) = bench.requests(1, target=1)
+    bench.targets[1].answer(second, b"second")
+    bench.targets[0].answer(third, b"third")
+    bench.turn(3)
+    assert client.read() == b""
+    bench.targets[0].answer(first, b"first")
+    assert client.receive(16) == b"firstsecondthird"
+
+
+def test_b09_a_slow_reader_gets_everything_and_the_loop_sleeps_afterwards(bench: ProcessorBench) -> None:
+    """B08: write interest ends with the send, or the loop would be woken for ever."""
+    seed = random_seed()
+    large = random.Random(seed).randbytes(240_000)
+    client = bench.connect(SMALL_BUFFER_BYTES, SMALL_BUFFER_BYTES)
+    for number in range(3):
+        client.send(frame(number))
+    for request in bench.requests(3):
+        bench.targets[0].answer(request, large[: 80_000 * (request.sequence + 1)])
+        bench.turn()
+    assert client.receive(480_000) == large[:80_000] + large[:160_000] + large, f"seed {seed}"
+    assert not bench.restless()
+    assert bench.published_value("responses_sent") == 3
+
+
+def test_b07_records_of_a_file_are_sent_in_their_place(bench: ProcessorBench) -> None:
+    seed = random_seed()
+    content = random.Random(seed).randbytes(900_000)
+    path = bench.directory / "00000000000000000000.log"
+    path.write_bytes(content)
+    client = bench.connect(SMALL_BUFFER_BYTES)
+    client.send(frame(1, api_key=FETCH) + frame(2, api_key=FETCH))
+    inode = path.stat().st_ino
+    for request in bench.requests(2):
+        ranges = [FileRange(4, str(path), inode, 10, 700_000), FileRange(2, str(path), inode, 0, 5)]
+        bench.targets[0].answer_ranges(request, b"head--tail", ranges)
+    expected = b"head" + content[10:700_010] + b"--" + content[:5] + b"tail"
+    assert client.receive(2 * len(expected)) == 2 * expected, f"seed {seed}"
+    assert not bench.restless()
+
+
+def test_b03_the_loop_sleeps_until_a_bell_a_socket_or_a_new_connection_wakes_it(bench: ProcessorBench) -> None:
+    client = bench.connect()
+    assert not bench.restless()
+    client.send(frame(1))
+    bench.processor.step()
+    (request,) = bench.targets[0].take()
+    bench.targets[0].answer(request, b"answer")
+    bench.processor.step()
+    bench.processor.step()
+    assert client.read() == b"answer"
+    assert not bench.restless()
+    assert POLL_TIMEOUT_MS == 300
+
+
+def test_b02_new_connections_are_taken_twenty_at_a_time(bench: ProcessorBench) -> None:
+    sockets = [socket.socketpair() for _ in range(NEW_CONNECTIONS + 1)]
+    for serial, (ours, _) in enumerate(sockets):
+        assert bench.acceptor.try_send(ours, serial, 0, ("127.0.0.1", 1))
+        ours.close()
+    bench.turn(2)
+    assert bench.value("connections_opened") == NEW_CONNECTIONS
+    bench.turn()
+    assert bench.value("connections_opened") == NEW_CONNECTIONS + 1
+    for _, client in sockets:
+        client.close()
+
+
+def test_b02_a_connection_that_cannot_be_watched_is_closed_and_uncounted(
+    bench: ProcessorBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    survivor = bench.connect()
+
+    def refuse(channel: Channel) -> None:
+        raise OSError(28, f"no room for {channel.peer}")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bench.processor._selector, "register", refuse)
+        ours, client = socket.socketpair()
+        assert bench.acceptor.try_send(ours, 99, 0, ("127.0.0.1", 1))
+        ours.close()
+        bench.turn_until(lambda: 99 in bench.closed(), "the connection is reported closed")
+        assert client.recv(1) == b""
+        client.close()
+    assert served(bench, survivor)
+    assert served(bench, bench.connect())
+
+
+@pytest.mark.parametrize("step", ["read", "resume", "flush", "send_out"])
+def test_b01_b22_a_fault_of_ours_ends_one_connection_and_no_other(
+    bench: ProcessorBench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, step: str
+) -> None:
+    """Each step that works on one connection fails for one, between two others that need the same step."""
+    clients = [bench.connect(SMALL_BUFFER_BYTES, SMALL_BUFFER_BYTES) for _ in range(3)]
+    victim = clients[1]
+    place: object = bench.reader if step in {"read", "resume"} else Channel
+    real = getattr(place, step)
+
+    def faulty(channel: Channel) -> object:
+        if channel.serial == victim.serial:
+            raise ZeroDivisionError
+        return real(channel)
+
+    for client in clients:
+        client.send(frame(client.serial))
+    if step == "read":
+        monkeypatch.setattr(place, step, faulty)
+        requests = bench.requests(2)
+    else:
+        requests = bench.requests(3)
+        monkeypatch.setattr(place, step, faulty)
+        if step == "resume":
+            for channel in bench.processor._by_id.values():
+                bench.reader.waiting[channel.fd] = channel
+    for request in requests:
+        bench.targets[0].answer(request, bytes(60_000))
+    victim.wait_ended()
+    bench.wait_closed(victim)
+    monkeypatch.undo()
+    for client in (clients[0], clients[2]):
+        assert client.receive(60_000) == bytes(60_000)
+        assert served(bench, client)
+    assert bench.value("connections_closed", "fault") == 1
+    assert "ZeroDivisionError" in caplog.text
+    assert not bench.restless()
+
+
+def test_d13_d21_what_is_counted(bench: ProcessorBench) -> None:
+    first, second = bench.connect(), bench.connect()
+    first.send(frame(1) + frame(2, b"x", api_key=PRODUCE))
+    second.send(frame(3))
+    for request in bench.requests(3):
+        bench.clock.advance_ns(1_000)
+        if request.api_key == PRODUCE:
+            bench.targets[0].no_response(request)
+        else:
+            bench.targets[0].answer(request, b"12345678")
+    first.receive(8)
+    second.receive(8)
+    assert bench.published_value("requests_received") == 3
+    assert bench.value("bytes_received") == len(frame(1)) * 3 + 1
+    assert bench.value("bytes_sent") == 16
+    assert bench.value("connections") == 2
+    phases = MetricsReader(bench.page).read().phases
+    assert phases[METADATA, "total"].count == 2
+    assert phases[PRODUCE, "total"].count == 1
+    first.sock.close()
+    bench.wait_closed(first)
+    assert bench.value("connections_closed", "client") == 1
+    assert bench.published_value("connections") == 1
+
+
+def test_b30_waiting_and_working_are_told_apart(bench: ProcessorBench) -> None:
+    before = bench.published_value("io_ns") + bench.value("io_wait_ns")
+    bench.clock.advance_ms(40)
+    bench.published_value("io_ns")
+    assert bench.value("io_ns") + bench.value("io_wait_ns") - before == 640_000_000

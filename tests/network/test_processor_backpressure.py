@@ -1,0 +1,255 @@
+"""What holds a channel back, that it holds back nothing else, and that it always ends."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.processor_bench import ARENA_BYTES, RING_BYTES, Client, ProcessorBench, Taken
+from tests.support.wire_client import request_frame
+
+PRODUCE, METADATA, CREATE_TOPICS = 0, 3, 19
+PIPELINE_MAX, PIPELINE_RESUME = 64, 8
+OUTPUT_MAX_BYTES = 65_536
+SMALL_BUFFER_BYTES = 4096
+SECOND_MS = 1000
+HEADER_BYTES = len(request_frame(METADATA, 4, 1)) - 4
+
+
+@pytest.fixture
+def bench() -> Iterator[ProcessorBench]:
+    with ProcessorBench(output_max_bytes=OUTPUT_MAX_BYTES) as running:
+        yield running
+
+
+def frame(correlation_id: int, body: bytes = b"", api_key: int = METADATA) -> bytes:
+    return request_frame(api_key, 4, correlation_id, body)
+
+
+def announced(size: int) -> bytes:
+    """Return the start of a request of `size` bytes."""
+    return frame(1, bytes(size - HEADER_BYTES), PRODUCE)[:4000]
+
+
+def served(bench: ProcessorBench, client: Client) -> bool:
+    client.send(frame(4711))
+    (request,) = bench.requests(1)
+    bench.targets[0].answer(request, b"served")
+    return client.receive(6) == b"served"
+
+
+def nothing_more(bench: ProcessorBench, target: int = 0) -> bool:
+    bench.turn(5)
+    return not bench.targets[target].take(release=False)
+
+
+def fill_ring(bench: ProcessorBench, client: Client) -> list[Taken]:
+    """Fill target 0's ring with whole requests of `client`; what is returned is unreleased."""
+    fitting = RING_BYTES // (60_000 + 150)
+    for number in range(fitting):
+        client.send(frame(number, bytes(60_000)))
+    return bench.requests(fitting, release=False)
+
+
+def test_d10_64_are_in_flight_and_reading_goes_on_below_8(bench: ProcessorBench) -> None:
+    client = bench.connect()
+    client.send(b"".join(frame(number) for number in range(100)))
+    requests = bench.requests(PIPELINE_MAX)
+    for request in requests[: PIPELINE_MAX - PIPELINE_RESUME]:
+        bench.targets[0].answer(request, b"x")
+    assert nothing_more(bench)
+    bench.targets[0].answer(requests[PIPELINE_MAX - PIPELINE_RESUME], b"x")
+    more = bench.requests(100 - PIPELINE_MAX)
+    assert [each.correlation_id for each in more] == list(range(PIPELINE_MAX, 100))
+    assert bench.value("mutes", "pipeline") == 1
+    for request in (*requests[PIPELINE_MAX - PIPELINE_RESUME + 1 :], *more):
+        bench.targets[0].answer(request, b"x")
+    assert client.receive(100) == b"x" * 100
+    assert not bench.restless()
+
+
+def test_d10_answers_held_back_count_as_in_flight(bench: ProcessorBench) -> None:
+    client = bench.connect()
+    client.send(b"".join(frame(number) for number in range(70)))
+    requests = bench.requests(PIPELINE_MAX)
+    for request in requests[1:]:
+        bench.targets[0].answer(request, b"x")
+    assert nothing_more(bench)
+    bench.targets[0].answer(requests[0], b"x")
+    assert len(bench.requests(6)) == 6
+
+
+def test_d10_requests_without_an_answer_free_their_places(bench: ProcessorBench) -> None:
+    client = bench.connect()
+    client.send(b"".join(frame(number, api_key=PRODUCE) for number in range(200)))
+    taken: list[Taken] = []
+    while len(taken) < 200:
+        for request in bench.requests(min(PIPELINE_MAX, 200 - len(taken))):
+            bench.targets[0].no_response(request)
+            taken.append(request)
+    assert [each.correlation_id for each in taken] == list(range(200))
+
+
+def test_b27_unread_answers_mute_their_connection_until_they_are_read(bench: ProcessorBench) -> None:
+    slow, quick = bench.connect(SMALL_BUFFER_BYTES, SMALL_BUFFER_BYTES), bench.connect()
+    slow.send(frame(1))
+    (request,) = bench.requests(1)
+    bench.targets[0].answer(request, bytes(OUTPUT_MAX_BYTES + 50_000))
+    bench.turn(3)
+    assert bench.value("mutes", "output") == 1
+    slow.send(frame(2) + frame(3))
+    assert nothing_more(bench)
+    assert served(bench, quick)
+    assert not bench.restless()
+    slow.receive(OUTPUT_MAX_BYTES + 50_000)
+    assert [each.correlation_id for each in bench.requests(2)] == [2, 3]
+    assert bench.value("mutes", "output") == 1
+
+
+def test_b27_below_the_cap_reading_goes_on(bench: ProcessorBench) -> None:
+    slow = bench.connect(SMALL_BUFFER_BYTES, SMALL_BUFFER_BYTES)
+    slow.send(frame(1))
+    (request,) = bench.requests(1)
+    bench.targets[0].answer(request, bytes(OUTPUT_MAX_BYTES))
+    slow.send(frame(2))
+    assert len(bench.requests(1)) == 1
+    assert bench.value("mutes", "output") == 0
+
+
+def test_b32_a_full_ring_mutes_only_who_needs_it_and_answers_go_on(bench: ProcessorBench) -> None:
+    filler, other = bench.connect(), bench.connect()
+    requests = fill_ring(bench, filler)
+    filler.send(frame(50, bytes(60_000)) + frame(51))
+    bench.turn_until(lambda: bench.value("mutes", "ring_full"), "the channel is muted")
+    other.send(frame(1, api_key=CREATE_TOPICS))
+    (unhindered,) = bench.requests(1, target=1)
+    bench.targets[1].answer(unhindered, b"done")
+    assert other.receive(4) == b"done"
+    bench.targets[0].answer(requests[0], b"answered")
+    assert filler.receive(8) == b"answered"
+    assert nothing_more(bench)
+    assert bench.value("mutes", "ring_full") == 1
+    bench.targets[0].consumer.release()
+    assert [each.correlation_id for each in bench.requests(2)] == [50, 51]
+    assert not bench.restless()
+
+
+def test_b32_a_full_response_ring_is_drained_whoever_the_answers_are_for(bench: ProcessorBench) -> None:
+    """Answers for clients that have gone take room in the ring too: a target must not wait for it in vain."""
+    gone, client = bench.connect(), bench.connect()
+    count = 2 * RING_BYTES // 50_000
+    for number in range(count):
+        gone.send(frame(number))
+    requests = bench.requests(count)
+    gone.reset()
+    bench.wait_closed(gone)
+    for request in requests:
+        bench.targets[0].answer(request, bytes(50_000))
+    assert bench.targets[0].responses.blocked(0)
+    client.send(frame(1))
+    bench.turn_until(lambda: not bench.targets[0].responses.blocked(0), "the target's answers have gone in")
+    (request,) = bench.requests(1)
+    bench.targets[0].answer(request, b"answer")
+    assert client.receive(6) == b"answer"
+
+
+def test_b32_a_full_response_ring_of_held_answers_is_drained(bench: ProcessorBench) -> None:
+    client = bench.connect()
+    count = RING_BYTES // 50_000 + 3
+    for number in range(count):
+        client.send(frame(number))
+    requests = bench.requests(count)
+    for request in reversed(requests):
+        bench.targets[0].answer(request, bytes(50_000))
+    assert client.receive(count * 50_000) == bytes(count * 50_000)
+
+
+@pytest.mark.parametrize("size", [ARENA_BYTES, ARENA_BYTES + 1])
+def test_b14_without_memory_a_large_request_waits_and_others_do_not(bench: ProcessorBench, size: int) -> None:
+    """The second size does not fit the arena at all: there is one place for such a request."""
+    first, second, small = bench.connect(), bench.connect(), bench.connect()
+    large = frame(1, bytes(size - HEADER_BYTES), PRODUCE)
+    first.send(large)
+    (request,) = bench.requests(1, release=False)
+    assert len(request.payload) == size
+    second.send(large[:70_000])
+    bench.turn_until(lambda: bench.value("mutes", "arena"), "the channel is muted")
+    small.send(frame(2) + frame(3, api_key=CREATE_TOPICS))
+    assert len(bench.requests(1, release=False)) == 1
+    assert len(bench.requests(1, target=1)) == 1
+    assert bench.value("mutes", "arena") == 1
+    bench.targets[0].consumer.release()
+    second.send(large[70_000:])
+    assert bench.requests(1)[0].payload == large[4:]
+
+
+def test_c04_a_silent_sender_gives_its_memory_back_when_others_need_it(bench: ProcessorBench) -> None:
+    silent, talking, waiting = bench.connect(), bench.connect(), bench.connect()
+    silent.send(announced(ARENA_BYTES // 2))
+    talking.send(announced(ARENA_BYTES // 2))
+    bench.turn(3)
+    bench.clock.advance_ms(10 * SECOND_MS)
+    bench.turn(3)
+    assert bench.closed() == []
+    large = frame(7, bytes(300_000), PRODUCE)
+    waiting.send(large[:4000])
+    talking.send(b"more")
+    bench.wait_closed(silent)
+    waiting.send(large[4000:])
+    assert [each.correlation_id for each in bench.requests(1)] == [7]
+    assert bench.closed() == [silent.serial]
+    assert bench.value("connections_closed", "invalid_request") == 1
+
+
+def test_c04_a_silent_sender_gets_its_earlier_answers(bench: ProcessorBench) -> None:
+    silent, waiting = bench.connect(), bench.connect()
+    silent.send(frame(1) + announced(ARENA_BYTES - 5000))
+    (request,) = bench.requests(1)
+    bench.clock.advance_ms(10 * SECOND_MS)
+    waiting.send(frame(7, bytes(300_000), PRODUCE))
+    assert [each.correlation_id for each in bench.requests(1)] == [7]
+    assert bench.closed() == []
+    bench.targets[0].answer(request, b"answer")
+    assert silent.receive(6) == b"answer"
+    bench.wait_closed(silent)
+
+
+def test_b16_half_a_request_gives_its_memory_back_with_its_connection(bench: ProcessorBench) -> None:
+    client = bench.connect()
+    client.send(announced(ARENA_BYTES))
+    bench.turn(3)
+    assert bench.sender.pool.free_bytes == 0
+    client.sock.close()
+    bench.wait_closed(client)
+    assert bench.sender.pool.used_bytes == 0
+
+
+def test_nothing_is_left_of_a_large_request_when_the_loop_has_nothing_else_to_do(bench: ProcessorBench) -> None:
+    client = bench.connect()
+    client.send(frame(1, bytes(ARENA_BYTES + 1), PRODUCE) + frame(2, bytes(300_000), PRODUCE))
+    bench.requests(2)
+    bench.clock.advance_ms(2 * SECOND_MS)
+    bench.turn()
+    assert bench.published_value("arena_used_bytes") == 0
+    assert bench.spill_bytes_in_memory() == 0
+
+
+def test_b12_b13_three_mutes_at_once_end_one_by_one(bench: ProcessorBench) -> None:
+    """Pipeline, output and a full ring overlap on one channel; only the last to end lets it be read."""
+    filler = bench.connect()
+    client = bench.connect(SMALL_BUFFER_BYTES, SMALL_BUFFER_BYTES)
+    client.send(frame(0))
+    (first,) = bench.requests(1)
+    client.send(b"".join(frame(number, api_key=CREATE_TOPICS) for number in range(1, PIPELINE_MAX)))
+    others = bench.requests(PIPELINE_MAX - 1, target=1)
+    fill_ring(bench, filler)
+    client.send(frame(99, bytes(60_000)))
+    bench.targets[0].answer(first, bytes(OUTPUT_MAX_BYTES + 50_000))
+    bench.turn(3)
+    for request in others:
+        bench.targets[1].answer(request, b"x")
+    assert nothing_more(bench)
+    client.receive(OUTPUT_MAX_BYTES + 50_000 + len(others))
+    bench.turn_until(lambda: bench.value("mutes", "ring_full"), "what is left is the full ring")
+    bench.targets[0].consumer.release()
+    assert [each.correlation_id for each in bench.requests(1)] == [99]
+    assert not bench.restless()

@@ -1,0 +1,354 @@
+"""How connections end: by the client, by a bad request, by a target, by idleness, by the broker's own end."""
+
+import os
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.server.response_writer import FileRange
+from tests.support.processor_bench import ARENA_BYTES, RING_BYTES, Client, ProcessorBench
+from tests.support.wire_client import request_frame
+
+PRODUCE, FETCH, METADATA, CREATE_TOPICS = 0, 1, 3, 19
+SMALL_BUFFER_BYTES = 4096
+BAD_SIZE = struct.pack(">i", -1)
+
+
+@pytest.fixture
+def bench() -> Iterator[ProcessorBench]:
+    with ProcessorBench() as running:
+        yield running
+
+
+def frame(correlation_id: int, body: bytes = b"", api_key: int = METADATA) -> bytes:
+    return request_frame(api_key, 4, correlation_id, body)
+
+
+def nothing_more(bench: ProcessorBench, target: int = 0) -> bool:
+    bench.turn(5)
+    return not bench.targets[target].take(release=False)
+
+
+def half_close(client: Client) -> None:
+    client.sock.shutdown(socket.SHUT_WR)
+
+
+def close(client: Client) -> None:
+    client.sock.close()
+
+
+@pytest.mark.parametrize("end", [close, half_close, Client.reset])
+def test_b19_requests_sent_before_the_end_are_still_done(bench: ProcessorBench, end: Callable[[Client], None]) -> None:
+    """As a producer with acks=0 does: write and close. More than `pipeline.max`, so that muting has its part."""
+    client = bench.connect()
+    client.send(b"".join(frame(number, b"x" * 100, PRODUCE) for number in range(150)))
+    end(client)
+    done: list[int] = []
+    while len(done) < 150:
+        for request in bench.requests(min(64, 150 - len(done))):
+            bench.targets[0].no_response(request)
+            done.append(request.correlation_id)
+    assert done == list(range(150))
+    bench.wait_closed(client)
+    assert not bench.restless()
+
+
+def test_b19_a_half_close_is_a_close(bench: ProcessorBench) -> None:
+    client = bench.connect()
+    client.send(frame(1))
+    (request,) = bench.requests(1)
+    half_close(client)
+    bench.wait_closed(client)
+    bench.targets[0].answer(request, b"too late")
+    assert client.wait_ended() == b""
+
+
+@pytest.mark.parametrize("body", [b"", bytes(60_000)])
+def test_b19_a_muted_channel_whose_client_is_gone_does_not_keep_the_loop_awake(
+    bench: ProcessorBench, body: bytes
+) -> None:
+    client = bench.connect()
+    client.send(b"".join(frame(number) for number in range(64)) + frame(64, body))
+    requests = bench.requests(64)
+    client.reset()
+    bench.turn(5)
+    assert not bench.restless()
+    for request in requests:
+        bench.targets[0].answer(request, b"x")
+    bench.wait_closed(client)
+    assert not bench.restless()
+
+
+def test_b19_a_client_that_goes_while_it_waits_for_memory_is_noticed(bench: ProcessorBench) -> None:
+    holder, client = bench.connect(), bench.connect()
+    holder.send(frame(1, bytes(ARENA_BYTES - 100), PRODUCE))
+    bench.requests(1, release=False)
+    client.send(frame(2, bytes(200_000), PRODUCE)[:60_000])
+    bench.turn_until(lambda: bench.value("mutes", "arena"), "the channel is muted")
+    client.reset()
+    bench.turn(5)
+    bench.targets[0].consumer.release()
+    bench.wait_closed(client)
+    bench.turn(2)
+    assert bench.sender.reclaim() or bench.sender.pool.used_bytes == 0
+
+
+def test_b19_a_client_that_goes_with_answers_unread_is_closed(bench: ProcessorBench) -> None:
+    client = bench.connect(SMALL_BUFFER_BYTES, SMALL_BUFFER_BYTES)
+    client.send(frame(1))
+    (request,) = bench.requests(1)
+    bench.targets[0].answer(request, bytes(100_000))
+    bench.turn(3)
+    client.reset()
+    bench.wait_closed(client)
+    assert not bench.restless()
+
+
+@pytest.mark.parametrize("bad", [BAD_SIZE, struct.pack(">i", 7), b"GET / HTTP/1.0\r\n\r\n"])
+def test_c02_c03_what_is_no_request_closes_without_an_answer(bench: ProcessorBench, bad: bytes) -> None:
+    client, other = bench.connect(), bench.connect()
+    client.send(bad)
+    bench.wait_closed(client)
+    assert client.wait_ended() == b""
+    assert bench.value("connections_closed", "invalid_request") == 1
+    other.send(frame(1))
+    assert len(bench.requests(1)) == 1
+
+
+def test_d12_earlier_requests_are_answered_before_a_bad_one_closes(bench: ProcessorBench) -> None:
+    client = bench.connect(SMALL_BUFFER_BYTES, SMALL_BUFFER_BYTES)
+    client.send(frame(1) + frame(2) + BAD_SIZE + frame(3))
+    first, second = bench.requests(2)
+    bench.targets[0].answer(second, bytes(100_000))
+    assert nothing_more(bench)
+    assert bench.closed() == []
+    bench.targets[0].answer(first, b"first")
+    assert client.receive(100_005) == b"first" + bytes(100_000)
+    bench.wait_closed(client)
+
+
+def test_d12_a_bad_request_behind_unsent_answers_waits_for_them(bench: ProcessorBench) -> None:
+    client = bench.connect(SMALL_BUFFER_BYTES, SMALL_BUFFER_BYTES)
+    client.send(frame(1))
+    (request,) = bench.requests(1)
+    bench.targets[0].answer(request, bytes(100_000))
+    bench.turn(3)
+    client.send(BAD_SIZE)
+    assert nothing_more(bench)
+    assert bench.closed() == []
+    assert client.receive(100_000) == bytes(100_000)
+    bench.wait_closed(client)
+
+
+def test_d12_a_target_that_closes_is_obeyed_after_the_answers_before_it(bench: ProcessorBench) -> None:
+    """Answers to later requests are dropped: they would be taken for the one that never comes."""
+    client = bench.connect(SMALL_BUFFER_BYTES, SMALL_BUFFER_BYTES)
+    client.send(frame(1) + frame(2) + frame(3))
+    first, second, third = bench.requests(3)
+    bench.targets[0].close_connection(second)
+    bench.targets[0].answer(first, bytes(100_000))
+    bench.turn(3)
+    bench.targets[0].answer(third, b"third")
+    client.send(frame(4))
+    assert nothing_more(bench)
+    assert client.wait_ended() == bytes(100_000)
+    assert bench.value("connections_closed", "response") == 1
+
+
+def test_c13_closing_without_an_answer(bench: ProcessorBench) -> None:
+    client = bench.connect()
+    client.send(frame(1, api_key=PRODUCE))
+    (request,) = bench.requests(1)
+    bench.targets[0].close_connection(request)
+    assert client.wait_ended() == b""
+
+
+def test_b17_idle_connections_are_closed_one_a_turn_least_recent_first() -> None:
+    with ProcessorBench(connections_max_idle_ms=1000) as bench:
+        clients = [bench.connect() for _ in range(3)]
+        bench.clock.advance_ms(900)
+        clients[0].send(frame(1))
+        bench.requests(1)
+        bench.clock.advance_ms(200)
+        bench.turn()
+        assert bench.closed() == [1]
+        bench.turn()
+        assert bench.closed() == [1, 2]
+        bench.turn(3)
+        assert bench.closed() == [1, 2]
+        assert bench.value("connections_closed", "idle") == 2
+
+
+def test_b17_a_muted_channel_is_idle_too_and_its_answer_is_dropped() -> None:
+    with ProcessorBench(connections_max_idle_ms=1000, pipeline_max=1, pipeline_resume=1) as bench:
+        client = bench.connect()
+        client.send(frame(1))
+        (request,) = bench.requests(1)
+        bench.clock.advance_ms(2000)
+        bench.wait_closed(client)
+        bench.targets[0].answer(request, b"late")
+        bench.turn(2)
+        assert bench.responses.responses_dropped == 1
+
+
+def test_b17_a_negative_limit_disables_it() -> None:
+    with ProcessorBench(connections_max_idle_ms=-1) as bench:
+        bench.connect()
+        bench.clock.advance_ms(10**10)
+        bench.turn(3)
+        assert bench.closed() == []
+
+
+def test_b26_d13_a_closed_connection_leaves_nothing_behind(bench: ProcessorBench) -> None:
+    """Open files of answers that were held or half sent are closed with it."""
+    path = bench.directory / "segment"
+    path.write_bytes(bytes(400_000))
+    inode = path.stat().st_ino
+    client = bench.connect(SMALL_BUFFER_BYTES, SMALL_BUFFER_BYTES)
+    client.send(frame(1, api_key=FETCH) + frame(2, api_key=FETCH) + frame(3, api_key=FETCH))
+    requests = bench.requests(3)
+    for request in (requests[0], requests[2]):
+        ranges = [FileRange(0, str(path), inode, 0, 400_000)]
+        bench.targets[0].answer_ranges(request, b"", ranges)
+    bench.turn(3)
+    client.reset()
+    bench.wait_closed(client)
+    path.unlink()
+    bench.clock.advance_ms(2000)
+    bench.turn()
+    held = [link.resolve() for link in Path("/proc/self/fd").iterdir()]
+    assert not [target for target in held if str(target).startswith(str(path))]
+    assert bench.processor._by_id == {}
+
+
+def test_b21_a_truncated_segment_closes_the_connection(bench: ProcessorBench) -> None:
+    path = bench.directory / "segment"
+    path.write_bytes(bytes(100))
+    client = bench.connect()
+    client.send(frame(1, api_key=FETCH))
+    (request,) = bench.requests(1)
+    bench.targets[0].answer_ranges(request, b"", [FileRange(0, str(path), path.stat().st_ino, 50, 100)])
+    bench.wait_closed(client)
+    assert bench.value("connections_closed", "io_error") == 1
+
+
+def test_b33_what_was_in_flight_to_a_dead_target_is_sent_again(bench: ProcessorBench) -> None:
+    """Produce is not: its owner's replacement finds it in the ring. The second answer is ignored."""
+    client = bench.connect()
+    client.send(frame(1) + frame(2, api_key=PRODUCE) + frame(3) + frame(4, api_key=CREATE_TOPICS))
+    first = bench.requests(3)
+    bench.requests(1, target=1)
+    bench.targets[0].answer(first[2], b"three")
+    bench.turn(2)
+    bench.processor.target_replaced(0)
+    again = bench.requests(2)
+    assert [each.correlation_id for each in again] == [1, 3]
+    assert bench.targets[1].take() == []
+    bench.targets[0].answer(again[0], b"one")
+    bench.targets[0].answer(again[1], b"THREE")
+    bench.targets[0].answer(first[1], b"two")
+    assert client.receive(11) == b"onetwothree"
+    bench.turn(2)
+    assert client.read() == b""
+
+
+def test_b33_repeats_wait_for_room_and_none_is_lost(bench: ProcessorBench) -> None:
+    client, other = bench.connect(), bench.connect()
+    count = 2 * (RING_BYTES // 60_000)
+    for number in range(count):
+        client.send(frame(number, bytes(60_000)))
+        bench.requests(1)
+    bench.processor.target_replaced(0)
+    other.send(frame(99, api_key=CREATE_TOPICS))
+    assert len(bench.requests(1, target=1)) == 1
+    repeated = bench.requests(count)
+    assert [each.correlation_id for each in repeated] == list(range(count))
+    assert not bench.restless()
+
+
+def test_b33_repeats_of_a_closed_connection_are_dropped(bench: ProcessorBench) -> None:
+    client = bench.connect()
+    count = 2 * (RING_BYTES // 60_000)
+    for number in range(count):
+        client.send(frame(number, bytes(60_000)))
+        bench.requests(1)
+    bench.processor.target_replaced(0)
+    client.reset()
+    bench.wait_closed(client)
+    bench.targets[0].take()
+    assert nothing_more(bench)
+    assert not bench.restless()
+
+
+def test_b33_a_replaced_processor_drops_its_predecessors_answers_and_frees_their_room(bench: ProcessorBench) -> None:
+    """Were they only read, the target would wait for ever for room in the ring."""
+    client = bench.connect()
+    count = 2 * (RING_BYTES // 50_000)
+    for number in range(count):
+        client.send(frame(number))
+    requests = bench.requests(count)
+    for request in requests:
+        bench.targets[0].answer(request, bytes(50_000))
+    assert bench.targets[0].responses.blocked(0)
+    bench.processor.close_all()
+    bench.replace_processor(generation=2)
+    bench.turn_until(lambda: not bench.targets[0].responses.blocked(0), "the target's answers have gone in")
+    bench.turn(2)
+    assert bench.responses.responses_dropped == count
+    newcomer = bench.connect()
+    newcomer.send(frame(1))
+    (request,) = bench.requests(1)
+    assert request.connection_id != requests[0].connection_id
+    bench.targets[0].answer(request, b"answer")
+    assert newcomer.receive(6) == b"answer"
+
+
+def test_draining_takes_nothing_new_and_lets_answers_leave(bench: ProcessorBench) -> None:
+    busy, idle, fetching = (bench.connect(SMALL_BUFFER_BYTES, SMALL_BUFFER_BYTES) for _ in range(3))
+    busy.send(frame(1))
+    fetching.send(frame(2, api_key=FETCH))
+    request, _ = bench.requests(2)
+    bench.bell.ring()
+    assert not bench.processor.drain()
+    idle.send(frame(3))
+    newcomer = bench.connect()
+    newcomer.send(frame(4))
+    assert nothing_more(bench)
+    assert bench.value("mutes", "draining") == 4
+    bench.targets[0].answer(request, bytes(100_000))
+    bench.turn()
+    assert not bench.processor.drain()
+    assert busy.receive(100_000) == bytes(100_000)
+    bench.bell.ring()
+    assert bench.processor.drain()
+    bench.processor.close_all()
+    for client in (busy, idle, fetching, newcomer):
+        client.read()
+        assert client.ended
+    assert bench.value("connections_closed", "shutdown") == 4
+
+
+def test_a_client_that_goes_while_draining_is_closed_and_not_waited_for(bench: ProcessorBench) -> None:
+    client = bench.connect()
+    client.send(frame(1))
+    bench.requests(1)
+    bench.bell.ring()
+    assert not bench.processor.drain()
+    client.reset()
+    bench.wait_closed(client)
+    bench.bell.ring()
+    assert bench.processor.drain()
+
+
+def test_a_foreign_descriptor_wakes_the_loop_once(bench: ProcessorBench) -> None:
+    """The stop flag's stays readable: the loop must not spin on it while it drains."""
+    reader, writer = os.pipe()
+    bench.processor.watch(reader)
+    os.write(writer, b"!")
+    bench.processor.step()
+    assert not bench.restless()
+    os.close(reader)
+    os.close(writer)

@@ -1,0 +1,121 @@
+"""What a processor process notices of the targets' lives."""
+
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from broker.heritage import Heritage
+from broker.network import processor_process
+from broker.network.processor_process import MOST_FAULTS, TargetWatch
+from broker.process import Role, StopFlag
+from shm.control import ControlSegment
+from shm.process_slots import ProcessSlots
+
+HANDLERS = 2
+
+
+@pytest.fixture
+def slots() -> ProcessSlots:
+    made = ProcessSlots(memoryview(bytearray(ProcessSlots.bytes_needed(1, HANDLERS))), 0, 1, HANDLERS)
+    made.initialise()
+    return made
+
+
+def watch_of(slots: ProcessSlots) -> TargetWatch:
+    return TargetWatch(cast("Heritage", SimpleNamespace(slots=slots, handlers=HANDLERS)))
+
+
+def test_a_target_that_becomes_ready_for_the_first_time_is_no_replacement(slots: ProcessSlots) -> None:
+    watch = watch_of(slots)
+    slots.mark_ready(Role.HANDLER, 0, 1)
+    slots.mark_ready(Role.CONTROLLER, 0, 1)
+    assert watch.replaced() == []
+
+
+def test_b33_a_replacement_is_noticed_once_it_is_ready(slots: ProcessSlots) -> None:
+    slots.mark_ready(Role.HANDLER, 1, 1)
+    watch = watch_of(slots)
+    slots.set_generation(Role.HANDLER, 1, 2)
+    assert watch.replaced() == []
+    slots.mark_ready(Role.HANDLER, 1, 2)
+    assert watch.replaced() == [1]
+    assert watch.replaced() == []
+
+
+def test_the_controller_is_the_last_target(slots: ProcessSlots) -> None:
+    for place in ((Role.HANDLER, 0), (Role.CONTROLLER, 0)):
+        slots.mark_ready(*place, 1)
+    watch = watch_of(slots)
+    for place in ((Role.HANDLER, 0), (Role.CONTROLLER, 0)):
+        slots.mark_ready(*place, 2)
+    assert watch.replaced() == [0, HANDLERS]
+
+
+class Turns:
+    """Stands in for the processor: its turns fail as often as told, and the last one sets the stop flag."""
+
+    def __init__(self, failing: list[bool], stop: StopFlag) -> None:
+        self._failing = failing
+        self._stop = stop
+        self.turns = 0
+        self.drained = False
+        self.closed = False
+
+    def watch(self, fd: int) -> None:
+        assert fd == self._stop.fileno()
+
+    def step(self) -> None:
+        self.turns += 1
+        if self.turns == len(self._failing):
+            self._stop.set()
+        if self._failing[self.turns - 1]:
+            raise ZeroDivisionError
+
+    def drain(self) -> bool:
+        self.drained = True
+        return True
+
+    def close_all(self) -> None:
+        self.closed = True
+
+
+def run(monkeypatch: pytest.MonkeyPatch, failing: list[bool], draining: bool = True) -> Turns:
+    stop = StopFlag()
+    turns = Turns(failing, stop)
+    control = ControlSegment(memoryview(bytearray(ControlSegment.bytes_needed(1, HANDLERS, 8))), 1, HANDLERS, 8)
+    control.slots.initialise()
+    control.cluster.set_draining(draining)
+    monkeypatch.setattr(processor_process, "build", lambda *_: turns)
+    heritage = SimpleNamespace(
+        slots=control.slots,
+        cluster=control.cluster,
+        handlers=HANDLERS,
+        mark_ready=control.slots.mark_ready,
+        config=SimpleNamespace(shutdown_timeout_ms=1000),
+    )
+    try:
+        processor_process.run(cast("Heritage", heritage), 0, 1, stop)
+    finally:
+        stop.close()
+    assert control.slots.ready_generation(Role.PROCESSOR, 0) == 1
+    return turns
+
+
+@pytest.mark.parametrize("draining", [True, False])
+def test_b31_the_loop_ends_at_the_flag_and_drains_if_the_broker_does(
+    monkeypatch: pytest.MonkeyPatch, draining: bool
+) -> None:
+    turns = run(monkeypatch, [False] * 3, draining)
+    assert (turns.turns, turns.drained, turns.closed) == (3, draining, True)
+
+
+def test_b01_a_turn_that_fails_does_not_end_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    failing = ([True] * (MOST_FAULTS - 1) + [False]) * 2
+    assert run(monkeypatch, failing).turns == len(failing)
+
+
+def test_when_no_turn_succeeds_any_more_the_process_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A corrupt ring, for one, stays corrupt: the loop would spin and fill the log."""
+    with pytest.raises(ZeroDivisionError):
+        run(monkeypatch, [True] * (MOST_FAULTS + 1))
