@@ -163,32 +163,46 @@ REQUEST_ENVELOPE = Record(
 RESPONSE_ENVELOPE = Record(
     "RESPONSE_ENVELOPE",
     "An answer on its way back; FILE_RANGEs follow it, then the inline bytes.",
-    64,
+    80,
     (
         Field("connection_id", "q", "id", "handler", "copied from the request"),
         Field("sequence", "q", "count", "handler", "copied from the request"),
+        Field("received_ns", "q", "ns", "handler", "copied from the request"),
         Field("dequeued_ns", "q", "ns", "handler", "monotonic time when the request was taken"),
         Field("local_complete_ns", "q", "ns", "handler", "monotonic time when the API function returned"),
         Field("response_complete_ns", "q", "ns", "handler", "monotonic time when the answer was complete"),
         Field("kind", "h", "0/1/2", "handler", "0 SEND, 1 NO_OP, 2 CLOSE"),
         Field("error_code", "h", "-", "handler", "first Kafka error code in the answer, for the request log"),
-        Field("range_count", "i", "count", "handler", "FILE_RANGEs that follow"),
+        Field("api_key", "i", "-", "handler", "copied from the request"),
         Field("size", "q", "bytes", "handler", "inline bytes after the ranges"),
+        Field("range_count", "i", "count", "handler", "FILE_RANGEs that follow"),
         Field("throttle_ms", "i", "ms", "handler", "throttle time told to the client"),
-        Field("record_count", "i", "count", "handler", "records written or read, for the request log"),
+        Field("record_count", "q", "count", "handler", "records written or read, for the request log"),
     ),
 )
 
 FILE_RANGE = Record(
     "FILE_RANGE",
-    "Bytes of a segment file that leave by sendfile between two inline parts; the path follows, padded to 8.",
+    "Bytes of a file that leave by sendfile between two inline parts; the paths of all ranges follow the last one.",
     40,
     (
         Field("inline_before", "q", "bytes", "handler", "inline bytes to send before this range"),
-        Field("inode", "q", "id", "handler", "file the range was found in: the path may name another by now"),
+        Field(
+            "inode",
+            "q",
+            "id",
+            "handler",
+            "file of the range; -1: made for this answer, its reader removes it",
+        ),
         Field("position", "q", "bytes", "handler", "first byte in the file"),
         Field("length", "q", "bytes", "handler", "bytes to send"),
-        Field("path_bytes", "q", "bytes", "handler", "length of the path; 0: same file as the range before"),
+        Field(
+            "path_bytes",
+            "q",
+            "bytes",
+            "handler",
+            "length of the range's path, which is UTF-8 and not padded",
+        ),
     ),
 )
 

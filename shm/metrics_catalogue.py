@@ -83,11 +83,19 @@ PROCESSOR_METRICS = (
         "responses_sent",
         COUNTER,
         "responses",
-        "Responses written to their last byte.",
-        "Fewer than requests: a Produce with acks=0 has none, and a closed connection takes its own along.",
+        "Requests done with: answered to the last byte, or without an answer on the wire.",
+        "A Produce with acks=0 counts too, and so does a request whose answer is the end of its connection. Fewer "
+        "than requests_received: a connection that ends takes along what it still had in flight.",
     ),
     Metric("bytes_received", COUNTER, "bytes", "Bytes read from clients.", "Size prefixes and headers included."),
-    Metric("bytes_sent", COUNTER, "bytes", "Bytes written to clients.", "Record data sent from files included."),
+    Metric(
+        "bytes_sent",
+        COUNTER,
+        "bytes",
+        "Bytes of answers taken from handlers to be written to clients.",
+        "Record data sent from files included. Counted as an answer leaves its ring: what a slow client has not read "
+        "yet is in it, and so is what is dropped when its connection ends.",
+    ),
     Metric(
         "connections_opened",
         COUNTER,

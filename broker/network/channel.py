@@ -22,14 +22,15 @@ SMALL_READ_BYTES = 64 * 1024
 LARGE_READ_BYTES = 2048
 
 
-#: What is remembered of a request until it is answered: (received_ns, api key, target, frame). The frame is the whole
-#: request for every API but Produce: it is sent again should the target die, since only Produce is replayed by its
-#: owner. A plain tuple, because one is made for every request.
-InFlight = tuple[int, int, int, bytes | None]
+#: What is kept of a request until it is answered, for every API but Produce, to send it again should its target die:
+#: (received_ns, target, the whole frame). A Produce is in its ring until then and is taken again from there.
+Repeatable = tuple[int, int, bytes]
 
-#: The stamps of one answered request until it is written: (api key, received, dequeued, local complete, response
-#: complete, response dequeued), all but the first in ns of the monotonic clock (``D14``).
-Stamps = tuple[int, int, int, int, int, int]
+#: RESPONSE_ENVELOPE, field by field.
+Envelope = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
+
+#: An answer until it is written: its envelope, and when it was taken from the ring, in ns (``D14``).
+Answered = tuple[Envelope, int]
 
 
 class FileSend(NamedTuple):
@@ -48,7 +49,7 @@ class HeldAnswer(NamedTuple):
 
     kind: int
     pieces: list[Piece]
-    stamps: Stamps
+    answered: Answered
 
 
 class LargeReceive:
@@ -91,7 +92,7 @@ class Channel:
         "peer",
         "read_bytes",
         "recv",
-        "requests",
+        "repeatable",
         "send",
         "serial",
         "sock",
@@ -113,16 +114,27 @@ class Channel:
         self.read_bytes = SMALL_READ_BYTES
         self.next_sequence = 0
         self.next_answer = 0
-        self.requests: dict[int, InFlight] = {}
+        self.repeatable: dict[int, Repeatable] = {}
         self.held: dict[int, HeldAnswer] = {}
         self.out: list[Piece] = []
-        self.answered: list[Stamps] = []
+        self.answered: list[Answered] = []
         self.unsent: deque[bytes | FileSend] = deque()
         self.out_bytes = 0
         self.muted = MuteCause.NONE
         self.interest = 0
         self.last_active_ns = 0
         self.closing = False
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that have been sent to a target and whose answers have not been attached yet."""
+        return self.next_sequence - self.next_answer
+
+    def forget_requests(self) -> None:
+        """Expect no more answers: what comes for this channel from now on has no taker."""
+        self.next_answer = self.next_sequence
+        self.repeatable.clear()
+        self.held.clear()
 
     def send_out(self) -> bool:
         """Write as much as the socket takes of ``out``; keep copies of the rest. True when nothing is left.

@@ -13,7 +13,7 @@ from broker.protocol.api_keys import ApiKey
 from shm.metrics_catalogue import PHASES
 
 if TYPE_CHECKING:
-    from broker.network.channel import Stamps
+    from broker.network.channel import Answered
     from shm.metrics import MetricsWriter
 
 #: Rows gathered before they are worked up.
@@ -33,10 +33,11 @@ class FinishedRequests:
     def __len__(self) -> int:
         return len(self._rows) // 7
 
-    def add(self, answered: list[Stamps], end_ns: int) -> None:
+    def add(self, answered: list[Answered], end_ns: int) -> None:
         """Take in requests whose answers have just been written, and empty the list of them."""
-        for stamps in answered:
-            self._rows.extend((*stamps, end_ns))
+        extend = self._rows.extend
+        for (_, _, received, dequeued, local, complete, _, _, api_key, _, _, _, _), taken in answered:
+            extend((api_key, received, dequeued, local, complete, taken, end_ns))
         self.count += len(answered)
         answered.clear()
 

@@ -39,7 +39,8 @@ POLL_TIMEOUT_MS = 300
 #: While a channel waits for room that is given back without a bell, the loop looks again after this time.
 RETRY_MS = 1
 
-_FETCH = int(ApiKey.FETCH)
+#: How a request for records begins.
+_FETCH = int(ApiKey.FETCH).to_bytes(2, "big")
 
 #: A channel that holds arena memory for an unfinished request may be silent for this long while others wait for some.
 STALL_NS = 1_000_000_000
@@ -239,8 +240,8 @@ class Processor:
     def target_replaced(self, target: int) -> None:
         """Repeat what was in flight to a target that has died: it drops no connection with it."""
         for channel in self._by_id.values():
-            for sequence, (_, _, owner, frame) in channel.requests.items():
-                if owner == target and frame is not None:
+            for sequence, (_, owner, _) in channel.repeatable.items():
+                if owner == target:
                     self._repeats.append((channel, sequence))
         self._repeat()
         self._reader.sender.publish()
@@ -254,7 +255,8 @@ class Processor:
                 self._selector.update(channel)
         self.step()
         return not any(
-            channel.unsent or any(key != _FETCH for _, key, _, _ in channel.requests.values())
+            channel.unsent
+            or channel.in_flight > sum(frame.startswith(_FETCH) for _, _, frame in channel.repeatable.values())
             for channel in self._by_id.values()
         )
 
@@ -297,11 +299,11 @@ class Processor:
             if channel.closing:
                 self._disconnected.append((channel, "response"))
                 return
-            if channel.muted & MuteCause.REFUSED and not channel.requests:
+            if channel.muted & MuteCause.REFUSED and not channel.in_flight:
                 self._disconnected.append((channel, "invalid_request"))
                 return
             channel.muted &= ~MuteCause.OUTPUT
-            if channel.muted & MuteCause.PIPELINE and len(channel.requests) < self._pipeline_resume:
+            if channel.muted & MuteCause.PIPELINE and channel.in_flight < self._pipeline_resume:
                 channel.muted &= ~MuteCause.PIPELINE
         elif channel.out_bytes > self._output_max_bytes:
             self._mute(channel, MuteCause.OUTPUT)
@@ -327,7 +329,7 @@ class Processor:
         )
         channel.inbox = b""
         self._give_up_large(channel)
-        if channel.requests or channel.unsent:
+        if channel.in_flight or channel.unsent:
             channel.muted |= MuteCause.REFUSED
             self._selector.update(channel)
         else:

@@ -83,12 +83,10 @@ class RequestReader:
 
         A target that finds a request twice answers it twice, and the second answer is ignored.
         """
-        request = channel.requests.get(sequence)
+        request = channel.repeatable.get(sequence)
         if request is None:
             return True
-        received_ns, _, target, frame = request
-        if frame is None:
-            return True
+        received_ns, target, frame = request
         size = len(frame)
         envelope = (channel.connection_id, sequence, received_ns, *_HEADER_START.unpack_from(frame), size)
         if size <= INLINE_REQUEST_BYTES:
@@ -136,12 +134,12 @@ class RequestReader:
         if not self.sender.try_send(target, envelope, channel.listener, frame):
             self._wait(channel, MuteCause.RING_FULL)
             return False
-        requests = channel.requests
-        requests[sequence] = (now_ns, api_key, target, None if api_key == _PRODUCE else frame)
-        channel.next_sequence = sequence + 1
+        if api_key != _PRODUCE:
+            channel.repeatable[sequence] = (now_ns, target, frame)
+        channel.next_sequence = sequence = sequence + 1
         channel.read_bytes = SMALL_READ_BYTES
         self.requests_received += 1
-        if len(requests) >= self._pipeline_max:
+        if sequence - channel.next_answer >= self._pipeline_max:
             channel.muted |= MuteCause.PIPELINE
         return True
 
@@ -191,12 +189,12 @@ class RequestReader:
         if not self.sender.try_send_block(target, envelope, channel.listener, large.area, large.address):
             self._wait(channel, MuteCause.RING_FULL)
             return False
-        frame = None if api_key == _PRODUCE else bytes(large.view)
-        channel.requests[sequence] = (now_ns, api_key, target, frame)
+        if api_key != _PRODUCE:
+            channel.repeatable[sequence] = (now_ns, target, bytes(large.view))
         channel.next_sequence = sequence + 1
         channel.large = None
         self.requests_received += 1
-        if len(channel.requests) >= self._pipeline_max:
+        if channel.in_flight >= self._pipeline_max:
             channel.muted |= MuteCause.PIPELINE
         return True
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from broker.network.channel import Channel, FileSend, HeldAnswer, Piece, Stamps
+from broker.network.channel import Answered, Channel, Envelope, FileSend, HeldAnswer, Piece
 from broker.network.mute_state import MuteCause
 from broker.open_segments import SegmentFiles
 from broker.request_channel import CLOSE_CONNECTION, RANGE, RESPONSE, RequestChannel
@@ -21,17 +21,11 @@ logger = logging.getLogger(__name__)
 
 _ENVELOPE_BYTES = RESPONSE.size
 
-#: RESPONSE_ENVELOPE, field by field.
-Envelope = tuple[int, int, int, int, int, int, int, int, int, int, int]
-
 #: RANGE, field by field, with the path in the place of its length.
 Range = tuple[int, int, int, int, str]
 
 #: Answers taken from one ring in one turn of the loop.
 BATCH = 512
-
-#: Where a channel's ``next_answer`` stands when no answer is its next one any more.
-_NO_ANSWER = -1
 
 
 class ResponseReader:
@@ -61,16 +55,17 @@ class ResponseReader:
         for ring in self._rings:
             for at, _, _ in ring.read(BATCH):
                 envelope = unpack(view, at)
-                connection, sequence, dequeued, local, complete, kind, _, ranges, size, _, _ = envelope
+                connection, sequence, _, _, _, _, kind, _, _, size, ranges, _, _ = envelope
                 channel = find(connection)
                 if channel is None or sequence != channel.next_answer or kind or ranges or channel.held:
                     self._attach(channel, at, envelope, now_ns, ready)
                     continue
-                request = channel.requests.pop(sequence)
                 channel.next_answer = sequence + 1
+                if channel.repeatable:
+                    channel.repeatable.pop(sequence, None)
                 start = at + _ENVELOPE_BYTES
                 channel.out.append(view[start : start + size])
-                channel.answered.append((request[1], request[0], dequeued, local, complete, now_ns))
+                channel.answered.append((envelope, now_ns))
                 ready[channel.fd] = channel
                 self.bytes_taken += size
         return ready
@@ -92,38 +87,34 @@ class ResponseReader:
         self, channel: Channel | None, at: int, envelope: Envelope, now_ns: int, ready: dict[int, Channel]
     ) -> None:
         """Attach any answer: one that is early, has file ranges, ends the connection, or has no taker."""
-        _, sequence, dequeued, local, complete, kind, _, ranges, size, _, _ = envelope
-        request = channel.requests.get(sequence) if channel is not None else None
-        if channel is None or request is None or sequence in channel.held:
+        _, sequence, _, _, _, _, kind, _, _, size, ranges, _, _ = envelope
+        if channel is None or not channel.next_answer <= sequence < channel.next_sequence or sequence in channel.held:
             self.responses_dropped += 1
             for _, inode, _, _, path in self._ranges(at + _ENVELOPE_BYTES, ranges)[0]:
                 self._files.discard(path, inode)
             return
-        stamps = (request[1], request[0], dequeued, local, complete, now_ns)
         kind, pieces = self._pieces(kind, at + _ENVELOPE_BYTES, size, ranges)
         self.bytes_taken += size
         if sequence != channel.next_answer:
             kept: list[Piece] = [bytes(p) if isinstance(p, memoryview) else p for p in pieces]
-            channel.held[sequence] = HeldAnswer(kind, kept, stamps)
+            channel.held[sequence] = HeldAnswer(kind, kept, (envelope, now_ns))
             return
         channel.out.extend(pieces)
-        self._answered(channel, sequence, kind, stamps)
+        self._answered(channel, kind, (envelope, now_ns))
         self._release_held(channel)
         ready[channel.fd] = channel
 
     @staticmethod
-    def _answered(channel: Channel, sequence: int, kind: int, stamps: Stamps) -> None:
-        del channel.requests[sequence]
-        channel.next_answer = sequence + 1
-        channel.answered.append(stamps)
+    def _answered(channel: Channel, kind: int, answered: Answered) -> None:
+        channel.repeatable.pop(channel.next_answer, None)
+        channel.next_answer += 1
+        channel.answered.append(answered)
         if kind == CLOSE_CONNECTION:
             # What the client has asked for since is neither read nor answered: an answer that left now would be
             # taken for this one's.
             channel.closing = True
             channel.muted |= MuteCause.REFUSED
-            channel.requests.clear()
-            channel.held.clear()
-            channel.next_answer = _NO_ANSWER
+            channel.forget_requests()
 
     def _release_held(self, channel: Channel) -> None:
         """Let the answers go that waited for the one just attached."""
@@ -132,7 +123,7 @@ class ResponseReader:
             if answer is None:
                 return
             channel.out.extend(answer.pieces)
-            self._answered(channel, channel.next_answer, answer.kind, answer.stamps)
+            self._answered(channel, answer.kind, answer.answered)
 
     def _pieces(self, kind: int, at: int, size: int, ranges: int) -> tuple[int, list[Piece]]:
         """Return (kind, parts in writing order): bytes in the ring, and ranges of segment files.

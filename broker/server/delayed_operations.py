@@ -7,17 +7,27 @@ partition row, and answers that an API function put off (`Parked`). Both have a 
 from __future__ import annotations
 
 import heapq
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 
+logger = logging.getLogger(__name__)
+
+#: Answered operations are swept out before their deadline when there are more of them than this, and than others.
+_SWEEP_FROM = 256
+
 
 @dataclass(slots=True)
 class DelayedOperation:
-    """One waiting answer. ``try_complete(final)`` answers and returns True, or returns False to go on waiting."""
+    """One waiting answer. ``try_complete(final)`` answers and returns True, or returns False to go on waiting.
+
+    If it raises, ``give_up`` is called instead and nothing waits any more.
+    """
 
     try_complete: Callable[[bool], bool]
     deadline_ns: int
+    give_up: Callable[[], None]
     rows: tuple[int, ...] = ()
     done: bool = field(default=False)
 
@@ -32,6 +42,7 @@ class DelayedOperations:
         self._by_row: dict[int, dict[int, DelayedOperation]] = {}
         self._unbound: dict[int, DelayedOperation] = {}
         self._numbers = count()
+        self._answered = 0
 
     def __len__(self) -> int:
         return len(self._by_deadline)
@@ -79,18 +90,39 @@ class DelayedOperations:
             self._unbound.pop(number, None)
             if not operation.done:
                 self._try(operation, final=True)
+            self._answered -= 1
             for row in operation.rows:
                 self._forget_done(row)
+        if self._answered > _SWEEP_FROM and self._answered * 2 > len(self._by_deadline):
+            self._sweep()
 
     def next_deadline_ns(self) -> int | None:
         """When `expire` is needed next, or None when nothing waits."""
         return self._by_deadline[0][0] if self._by_deadline else None
 
-    @staticmethod
-    def _try(operation: DelayedOperation, final: bool) -> bool:
-        if not operation.done and operation.try_complete(final):
+    def _try(self, operation: DelayedOperation, final: bool) -> bool:
+        if operation.done:
+            return True
+        try:
+            operation.done = operation.try_complete(final)
+            if final and not operation.done:
+                raise RuntimeError("no answer at the deadline")
+        except Exception:
+            logger.exception("an answer that was put off failed; closing its connection")
             operation.done = True
+            operation.give_up()
+        self._answered += operation.done
         return operation.done
+
+    def _sweep(self) -> None:
+        """Let go of answered operations whose deadlines are far off."""
+        done = [entry for entry in self._by_deadline if entry[2].done]
+        self._by_deadline = [entry for entry in self._by_deadline if not entry[2].done]
+        heapq.heapify(self._by_deadline)
+        self._answered = 0
+        for row in {row for _, _, operation in done for row in operation.rows}:
+            self._forget_done(row)
+        self._unbound = {number: operation for number, operation in self._unbound.items() if not operation.done}
 
     def _forget_done(self, row: int) -> None:
         watchers = self._by_row.get(row)

@@ -22,6 +22,7 @@ from broker.protocol.messages.fetch import (
     encode_fetch_response,
     parse_fetch,
 )
+from broker.request_channel import RANGE
 from broker.server.delayed_operations import DelayedOperation, DelayedOperations
 from broker.server.frame import Frame
 from broker.server.response_writer import FileRange, ReplyTo, ResponseWriter
@@ -100,13 +101,17 @@ class FetchPath:
                 return True
             return False
 
+        def give_up() -> None:
+            self._responses.close_connection(to, self._now_ns())
+
         self.parked += 1
         deadline_ns = local_ns + request.max_wait_ms * 1_000_000
-        self._delayed.watch(DelayedOperation(try_complete, deadline_ns, tuple(answer.rows)))
+        self._delayed.watch(DelayedOperation(try_complete, deadline_ns, give_up, tuple(answer.rows)))
 
-    @staticmethod
-    def _is_enough(request: FetchRequest, answer: Answer) -> bool:
-        return answer.records_bytes >= request.min_bytes or answer.has_error or not answer.rows
+    def _is_enough(self, request: FetchRequest, answer: Answer) -> bool:
+        # As in Kafka, nobody waits for more than an answer may hold.
+        wanted_bytes = min(request.min_bytes, request.max_bytes, self._state.metadata.broker_config.fetch_max_bytes)
+        return answer.records_bytes >= wanted_bytes or answer.has_error or not answer.rows
 
     def _try_answer(self, request: FetchRequest) -> Answer:
         outcomes: list[Outcome] = []
@@ -137,7 +142,8 @@ class FetchPath:
             return _failure(part, refusal)
         end = partitions.read_position(row)
         start_offset = partitions.read_start(row)
-        offsets = (end[0], partitions.read_stable(row), start_offset)
+        # The stable offset is read after the end and may have moved on.
+        offsets = (end[0], min(partitions.read_stable(row), end[0]), start_offset)
         if not start_offset <= part.fetch_offset <= end[0]:
             return _failure(part, int(ErrorCode.OFFSET_OUT_OF_RANGE), offsets)
         if part.fetch_offset == end[0] or (budget[0] <= 0 and not budget[1]):
@@ -181,8 +187,7 @@ class FetchPath:
         response = FetchResponse(0, 0, 0, [outcome.response for outcome in answer.outcomes])
         chunks = encode_fetch_response(version, correlation_id, response)
         complete_ns = self._now_ns()
-        too_long = sum(map(len, chunks)) > INLINE_ENVELOPE_BYTES
-        if too_long or answer.records_bytes <= INLINE_RECORDS_BYTES:
+        if answer.records_bytes <= INLINE_RECORDS_BYTES or _envelope_bytes(chunks, answer) > INLINE_ENVELOPE_BYTES:
             pieces = [chunks[0]]
             for outcome, chunk in zip(answer.outcomes, chunks[1:], strict=True):
                 if outcome.found is not None and outcome.found.length:
@@ -204,6 +209,12 @@ class FetchPath:
     def _read(self, found: FileSlice) -> bytes:
         file = self._files.open(os.fsdecode(found.path), found.inode)
         return os.pread(file.fd, found.length, found.position)
+
+
+def _envelope_bytes(chunks: list[bytes], answer: Answer) -> int:
+    """Return the size of an answer in its ring if its records stay in their files."""
+    ranges = sum(RANGE.size + len(outcome.found.path) for outcome in answer.outcomes if outcome.found is not None)
+    return ranges + sum(map(len, chunks))
 
 
 def _failure(part: FetchPart, error: int, offsets: tuple[int, int, int] = (-1, -1, -1)) -> Outcome:

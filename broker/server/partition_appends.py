@@ -31,10 +31,10 @@ class OwnedPartition:
         self.log = log
         self.row = row
         self.writer = writer
-        #: (answer, base offset, append time) of batches that came by the general path.
-        self.answers: list[tuple[Answer, int, int]] = []
-        #: (reply to, remembered request, correlation id, base offset) of requests with this partition alone.
-        self.fast_answers: list[tuple[ReplyTo, RememberedRequest, int, int]] = []
+        #: (answer, base offset, append time, the batch in its request) of batches that came by the general path.
+        self.answers: list[tuple[Answer, int, int, memoryview]] = []
+        #: (reply to, remembered request, correlation id, base offset, the batch) of requests with this partition alone.
+        self.fast_answers: list[tuple[ReplyTo, RememberedRequest, int, int, memoryview]] = []
 
     def publish(self) -> None:
         """Make the log's ends visible to every process: from here on the records exist."""
@@ -49,7 +49,7 @@ class OwnedPartition:
         )
 
     def commit(self) -> int:
-        """Write and publish what is staged. Return the Kafka error code that answers all of it."""
+        """Write and publish what is staged. Return the Kafka error code that answers whatever is not below the end."""
         try:
             if self.log.commit():
                 self.publish()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from broker.errors import ApiError
+from broker.protocol.error_codes import ErrorCode
 from broker.server.broker_state import OWNER_TASK_NAMES
 from broker.server.memory_areas import MemoryAreas
 from broker.server.peers import (
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from broker.server.produce import ProducePath
 
 logger = logging.getLogger(__name__)
+
+#: What answers a question of which kind; one that only makes something happen has no answer.
+_ANSWER_KINDS = {PRODUCE_PART: PRODUCE_ANSWER, OWNER_TASK: OWNER_ANSWER}
 
 
 class PeerDesk:
@@ -64,14 +68,17 @@ class PeerDesk:
         """Do what others have asked; False when nobody has."""
         messages = self.peers.receive()
         for source, message in messages:
-            self._tasks[message.kind](source, message)
+            try:
+                self._tasks[message.kind](source, message)
+            except Exception:
+                logger.exception("message of kind %d from target %d failed", message.kind, source)
+                self._answer_failure(source, message)
         return bool(messages)
 
     def publish(self) -> None:
         """Send what is to be sent; then, and only then, let go of the questions that it answers."""
         self.peers.publish()
-        if not self.peers.waiting:
-            self.peers.release()
+        self.peers.release()
 
     def ask(self, row: int, kind: str, argument: int, pending: PendingAnswer) -> None:
         """Put a task to the owner of a row."""
@@ -90,6 +97,14 @@ class PeerDesk:
         for name in names:
             self.peers.send(controller, PeerMessage(CREATE_TOPICS, payload=name.encode()))
 
+    def _answer_failure(self, source: int, message: PeerMessage) -> None:
+        """Tell the asker that its question met a fault, so that nobody waits for ever."""
+        kind = _ANSWER_KINDS.get(message.kind)
+        if kind is not None:
+            error = int(ErrorCode.UNKNOWN_SERVER_ERROR)
+            reply = PeerMessage(kind, error_code=error, part=message.part, token=message.token, row=message.row)
+            self.peers.answer(source, reply)
+
     def _produce_part(self, source: int, message: PeerMessage) -> None:
         if self._produce is None:
             return
@@ -106,7 +121,7 @@ class PeerDesk:
                 time_ms=time_ms,
                 argument=start,
             )
-            self.peers.send(source, reply)
+            self.peers.answer(source, reply)
 
         self._produce.take_peer_part(message, self._areas.view(message.area), answer)
 
@@ -119,7 +134,7 @@ class PeerDesk:
         kind = OWNER_TASK_NAMES[message.part]
         error, value = self._state.do_owner_task(message.row, kind, message.argument)
         reply = PeerMessage(OWNER_ANSWER, error_code=error, token=message.token, row=message.row, base_offset=value)
-        self.peers.send(source, reply)
+        self.peers.answer(source, reply)
 
     def _owner_answer(self, source: int, message: PeerMessage) -> None:
         del source

@@ -3,6 +3,11 @@
 Runs in handler processes and the controller. A message is one PEER_ENVELOPE; records never travel, only the address
 where they lie in the memory of the origin's request, which the origin holds until the answer is in and the frame that
 asked has been released. A full ring keeps the message here; nothing waits.
+
+Two targets that ask each other must not fill each other's rings so that neither can answer. So questions take only a
+share of a ring, answers all of it; and what a target has read is released, and more of it read, only while its answers
+to that sender are on their way. Both cannot be stuck: a ring's worth of answers would need as many questions, and
+those had no more than their share of the other ring.
 """
 
 from __future__ import annotations
@@ -20,6 +25,9 @@ from shm.ring import RingConsumer, RingProducer
 PRODUCE_PART, PRODUCE_ANSWER, CREATE_TOPICS, OWNER_TASK, OWNER_ANSWER = 1, 2, 3, 4, 5
 
 _BATCH = 256
+
+#: The part of a ring that its sender's unreleased messages may take before it asks nothing more.
+_QUESTIONS_SHARE = 4
 
 #: A token is the generation of the process that asks, then a counter of its own.
 _GENERATION_SHIFT = 40
@@ -53,7 +61,8 @@ class Peers:
         self._bells = bells
         self._out: dict[int, RingProducer] = {t: channel.peer_producer(index, t) for t in others}
         self._in: dict[int, RingConsumer] = {t: channel.peer_consumer(t, index) for t in others}
-        self._kept: dict[int, deque[tuple[PeerMessage, Callable[[RingProducer], None] | None]]] = {
+        self._kept_answers: dict[int, deque[PeerMessage]] = {t: deque() for t in others}
+        self._kept_questions: dict[int, deque[tuple[PeerMessage, Callable[[RingProducer], None] | None]]] = {
             t: deque() for t in others
         }
         self._touched: set[int] = set()
@@ -63,30 +72,42 @@ class Peers:
         return count(self._generation << _GENERATION_SHIFT)
 
     def send(self, target: int, message: PeerMessage, sent: Callable[[RingProducer], None] | None = None) -> None:
-        """Send, now or when there is room; ``sent(ring)`` is called once the message has its place in the ring."""
-        kept = self._kept[target]
-        if kept or not self._try_send(target, message, sent):
+        """Ask, now or when there is room; ``sent(ring)`` is called once the message has its place in the ring."""
+        kept = self._kept_questions[target]
+        if kept or not self._try_ask(target, message, sent):
             kept.append((message, sent))
 
+    def answer(self, target: int, message: PeerMessage) -> None:
+        """Answer, now or when there is room; what is asked beyond that waits until then."""
+        kept = self._kept_answers[target]
+        if kept or not self._try_send(target, message, None):
+            kept.append(message)
+
     def receive(self) -> list[tuple[int, PeerMessage]]:
-        """Return (sender, message) for everything that has arrived; `release` gives the memory back."""
+        """Return (sender, message) for what has arrived; `release` gives the memory back."""
         arrived: list[tuple[int, PeerMessage]] = []
         for source, ring in self._in.items():
+            if self._kept_answers[source]:
+                continue
             for at, length, _ in ring.read(_BATCH):
                 payload = bytes(self._view[at + PEER.size : at + length])
                 arrived.append((source, PeerMessage._make((*PEER.unpack_from(self._view, at), payload))))
         return arrived
 
     def release(self) -> None:
-        """Give back what was received; only after the answers to it have been published."""
-        for ring in self._in.values():
-            ring.release()
+        """Give back what was received, as far as the answers to it have been published."""
+        for source, ring in self._in.items():
+            if not self._kept_answers[source]:
+                ring.release()
 
     def publish(self) -> None:
         """Make the batch visible and wake those it is for."""
-        for target, kept in self._kept.items():
-            while kept and self._try_send(target, *kept[0]):
-                kept.popleft()
+        for target, answers in self._kept_answers.items():
+            while answers and self._try_send(target, answers[0], None):
+                answers.popleft()
+        for target, questions in self._kept_questions.items():
+            while questions and self._try_ask(target, *questions[0]):
+                questions.popleft()
         for target in self._touched:
             self._out[target].publish()
             self._bells[target].ring()
@@ -99,7 +120,15 @@ class Peers:
     @property
     def waiting(self) -> bool:
         """True while messages wait for room."""
-        return any(self._kept.values())
+        return any(self._kept_answers.values()) or any(self._kept_questions.values())
+
+    def _try_ask(self, target: int, message: PeerMessage, sent: Callable[[RingProducer], None] | None) -> bool:
+        ring = self._out[target]
+        unreleased_bytes = ring.position - ring.consumed()
+        size = PEER.size + len(message.payload)
+        if unreleased_bytes and unreleased_bytes + size > ring.capacity // _QUESTIONS_SHARE:
+            return False
+        return self._try_send(target, message, sent)
 
     def _try_send(self, target: int, message: PeerMessage, sent: Callable[[RingProducer], None] | None) -> bool:
         ring = self._out[target]

@@ -78,6 +78,11 @@ class PendingProduce:
         if self._missing == 0:
             self._answer()
 
+    def abandon(self) -> None:
+        """Answer nothing: the request met a fault that has closed its connection. Its memory is not kept for it."""
+        self.complete = True
+        self.hold.answered = True
+
     def _answer(self) -> None:
         self.complete = True
         self.hold.answered = True

@@ -7,7 +7,8 @@ The general one takes any request: several partitions, some of them another hand
 **Exactness.** The base-offset field of each batch, in the request's own memory, is the note of what its owner did with
 it. It is written before the records are committed, and `NOTED` in the envelope says that it is a note and not the
 client's own value. A replacement of the owner first takes back every note at or above the published end; then a note
-that is left means "committed, at this offset", and its absence means "append it".
+that is left means "committed, at this offset", or below -1 "refused, with this error", and its absence means "append
+it". A refusal is noted because its client may have sent the records again before the request is read a second time.
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
 #: The note in a batch's base-offset field. -1: its owner has not appended it.
 NOTE = Struct(">q")
 NOT_APPENDED = -1
+
+#: A note of a refusal is this less the Kafka error code.
+REFUSED = -1_000
 
 _INT32 = Struct(">i")
 _PREFIX_START = 8
@@ -139,9 +143,11 @@ class ProducePath:
                 # Staging has written the base offset into the batch, which is the note; this says that it is one.
                 self._words[(place[2] + STATE_OFFSET) >> 3] = NOTED
             if error in _SUCCESS:
-                owned.fast_answers.append((to, remembered, correlation_id, base_offset))
+                owned.fast_answers.append((to, remembered, correlation_id, base_offset, batch))
                 self._dirty[owned.row] = owned
                 return True
+        NOTE.pack_into(batch, 0, REFUSED - error)
+        self._words[(place[2] + STATE_OFFSET) >> 3] = NOTED
         self._refuse(to, remembered, correlation_id, error)
         return True
 
@@ -156,12 +162,20 @@ class ProducePath:
                     NOTE.pack_into(view, part.records_offset, NOT_APPENDED)
             self._words[(frame.envelope_at + STATE_OFFSET) >> 3] = NOTED
         pending = PendingProduce(frame, request.acks, len(request.parts), self._responses, self._now_ns)
-        for index, part in enumerate(request.parts):
-            error = self._refusal(part, request.acks, request.transactional_id, header.client_id)
-            if error:
-                pending.part_done(index, part, error, -1, -1, -1)
-            else:
-                self._take_part(pending, frame, index, part)
+        try:
+            for index, part in enumerate(request.parts):
+                error = _noted_refusal(view, part) or self._refusal(
+                    part, request.acks, request.transactional_id, header.client_id
+                )
+                if error:
+                    _note_refusal(view, part.records_offset, part.records_size, error)
+                    pending.part_done(index, part, error, -1, -1, -1)
+                else:
+                    self._take_part(pending, frame, index, part)
+        except Exception:
+            self._pending.pop(pending.token, None)
+            pending.abandon()
+            raise
         pending.all_parts_taken()
         if len(request.parts) == 1:
             self._remember(frame, request.parts[0], request.acks, request.transactional_id)
@@ -170,7 +184,9 @@ class ProducePath:
         """Append a part that another handler received; ``answer`` sends the outcome back."""
         owned = self._state.owned.get(message.row)
         if owned is None:
-            answer(int(ErrorCode.NOT_LEADER_OR_FOLLOWER), -1, -1)
+            error = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            _note_refusal(view, message.address, message.size, error)
+            answer(error, -1, -1)
         else:
             self._append(owned, view, (message.address, message.size, message.argument), answer)
 
@@ -199,8 +215,12 @@ class ProducePath:
             if owned.fast_answers:
                 self._answer_fast(owned, error)
             general, owned.answers = owned.answers, []
-            for answer, base_offset, time_ms in general:
-                answer(error, -1 if error else base_offset, time_ms)
+            for answer, base_offset, time_ms, batch in general:
+                if error and base_offset >= log.log_end_offset:
+                    NOTE.pack_into(batch, 0, REFUSED - error)
+                    answer(error, -1, -1)
+                else:
+                    answer(0, base_offset, time_ms)
         self._dirty.clear()
         return rows
 
@@ -211,8 +231,9 @@ class ProducePath:
         try_begin = self._responses.try_begin
         view = self._responses.view
         now_ns = self._now_ns()
-        for to, remembered, correlation_id, base_offset in answers:
-            if error:
+        for to, remembered, correlation_id, base_offset, batch in answers:
+            if error and base_offset >= owned.log.log_end_offset:
+                NOTE.pack_into(batch, 0, REFUSED - error)
                 self._refuse(to, remembered, correlation_id, error)
                 continue
             if not remembered.acks:
@@ -265,7 +286,9 @@ class ProducePath:
             return
         owned = self._state.owned.get(row)
         if owned is None:
-            pending.part_done(index, part, int(ErrorCode.KAFKA_STORAGE_ERROR), -1, -1, -1)
+            error = int(ErrorCode.KAFKA_STORAGE_ERROR)
+            _note_refusal(frame.view, part.records_offset, part.records_size, error)
+            pending.part_done(index, part, error, -1, -1, -1)
             return
         place = (part.records_offset, part.records_size, frame.api_version)
 
@@ -281,8 +304,11 @@ class ProducePath:
         header = read_header(batch)
         note = NOT_APPENDED if header is None else header.base_offset
         if note > NOT_APPENDED:
-            owned.answers.append((answer, note, -1))
+            owned.answers.append((answer, note, -1, batch))
             self._dirty[owned.row] = owned
+            return
+        if note < NOT_APPENDED:
+            answer(REFUSED - note, -1, -1)
             return
         # `validate` wants the base offset that clients send.
         error = validate(batch, None if header is None else header._replace(base_offset=0), version)
@@ -293,9 +319,10 @@ class ProducePath:
                 # With LogAppendTime the log has staged a copy; the note belongs here all the same.
                 NOTE.pack_into(view, offset, base_offset)
         if error in _SUCCESS:
-            owned.answers.append((answer, base_offset, time_ms))
+            owned.answers.append((answer, base_offset, time_ms, batch))
             self._dirty[owned.row] = owned
         else:
+            _note_refusal(view, offset, size, error)
             answer(error, -1, -1)
 
     def _forward(self, pending: PendingProduce, frame: Frame, index: int, where: tuple[Part, int, int]) -> None:
@@ -339,6 +366,20 @@ class ProducePath:
         if len(self._remembered) >= MAX_REMEMBERED:
             self._remembered.clear()
         self._remembered[frame.to[1]] = RememberedRequest(prefix, frame.api_version, acks, owned, template)
+
+
+def _noted_refusal(view: memoryview, part: Part) -> int:
+    """Return the error with which a part has been refused before, or 0."""
+    if part.records_size < BATCH_HEADER_BYTES:
+        return 0
+    note: int = NOTE.unpack_from(view, part.records_offset)[0]
+    return REFUSED - note if note < NOT_APPENDED else 0
+
+
+def _note_refusal(view: memoryview, offset: int, size: int, error: int) -> None:
+    """Note that a part was refused, unless it has a note already; what is too short for one is refused for ever."""
+    if size >= BATCH_HEADER_BYTES and NOTE.unpack_from(view, offset)[0] == NOT_APPENDED:
+        NOTE.pack_into(view, offset, REFUSED - error)
 
 
 def _varint_bytes(value: int) -> int:

@@ -109,8 +109,10 @@ class RequestHandler:
 
     def wait_ms(self) -> int:
         """How long the loop may sleep: until the next deadline, or a moment when something is in the way."""
-        if self._desk.peers.waiting or any(
-            ring.holding or self._responses.blocked(p) for p, ring in enumerate(self._rings)
+        if (
+            self._inherited
+            or self._desk.peers.waiting
+            or any(ring.holding or self._responses.blocked(p) for p, ring in enumerate(self._rings))
         ):
             return RETRY_MS
         deadline_ns = self._delayed.next_deadline_ns()
@@ -153,7 +155,7 @@ class RequestHandler:
                 area,
                 noted,
             ) = unpack(view, at)
-            to = (processor, connection, sequence, dequeued_ns)
+            to = (processor, connection, sequence, received, dequeued_ns, key)
             try:
                 if area == INLINE:
                     memory, first = view, at + header_bytes
@@ -225,7 +227,10 @@ class RequestHandler:
                 answer(late)
             return late is not None
 
-        self._delayed.watch(DelayedOperation(try_complete, local_ns + response.timeout_ms * 1_000_000))
+        def give_up() -> None:
+            self._responses.close_connection(frame.to, self._now_ns())
+
+        self._delayed.watch(DelayedOperation(try_complete, local_ns + response.timeout_ms * 1_000_000, give_up))
 
     def _publish(self) -> None:
         """Answers first, then the memory of the requests, then the bells (``D07``)."""

@@ -13,19 +13,18 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
+from broker.open_segments import ONE_ANSWER
 from broker.request_channel import CLOSE_CONNECTION, NO_OP, RANGE, RESPONSE, SEND, RequestChannel
 from shm.bell import EventBell
 from shm.ring import RingProducer
 
 _ENVELOPE_BYTES = RESPONSE.size
 
-#: The inode by which a processor knows a file that was made for one answer.
-_ONE_ANSWER = -1
 
-
-#: Where an answer goes and since when its request has been here: (processor, connection id, sequence, dequeued_ns).
+#: Where an answer goes and what its request was: (processor, connection id, sequence, received_ns, dequeued_ns,
+#: api key).
 #: A plain tuple, because one is made for every request.
-ReplyTo = tuple[int, int, int, int]
+ReplyTo = tuple[int, int, int, int, int, int]
 
 
 class FileRange(NamedTuple):
@@ -64,15 +63,15 @@ class ResponseWriter:
     ) -> None:
         """Answer with ``payload``, a complete response from its size prefix on."""
         size = len(payload)
-        processor, connection_id, sequence, dequeued_ns = to
+        processor, connection_id, sequence, received_ns, dequeued_ns, api_key = to
         if error_code:
             self.errors += 1
         if not self._kept[processor] and size <= self._largest_inline:
             at = self._claims[processor](_ENVELOPE_BYTES + size)
             if at >= 0:
                 RESPONSE.pack_into(
-                    self.view, at, connection_id, sequence, dequeued_ns, local_ns, complete_ns,
-                    SEND, error_code, 0, size, 0, records,
+                    self.view, at, connection_id, sequence, received_ns, dequeued_ns, local_ns, complete_ns,
+                    SEND, error_code, api_key, size, 0, 0, records,
                 )  # fmt: skip
                 at += _ENVELOPE_BYTES
                 self.view[at : at + size] = payload
@@ -82,8 +81,9 @@ class ResponseWriter:
             self.send_ranges(to, local_ns, complete_ns, b"", [self._in_a_file(payload)])
             return
         envelope = RESPONSE.pack(
-            connection_id, sequence, dequeued_ns, local_ns, complete_ns, SEND, error_code, 0, size, 0, records
-        )
+            connection_id, sequence, received_ns, dequeued_ns, local_ns, complete_ns,
+            SEND, error_code, api_key, size, 0, 0, records,
+        )  # fmt: skip
         self._put(processor, envelope, payload)
 
     def try_begin(self, to: ReplyTo, now_ns: int, size: int) -> int:
@@ -91,13 +91,16 @@ class ResponseWriter:
 
         -1 when there is no room: then hand the bytes to ``send``, which keeps them. Only for answers known to fit.
         """
-        processor, connection_id, sequence, dequeued_ns = to
+        processor, connection_id, sequence, received_ns, dequeued_ns, api_key = to
         if self._kept[processor]:
             return -1
         at = self._claims[processor](_ENVELOPE_BYTES + size)
         if at < 0:
             return -1
-        RESPONSE.pack_into(self.view, at, connection_id, sequence, dequeued_ns, now_ns, now_ns, SEND, 0, 0, size, 0, 0)
+        RESPONSE.pack_into(
+            self.view, at, connection_id, sequence, received_ns, dequeued_ns, now_ns, now_ns,
+            SEND, 0, api_key, size, 0, 0, 0,
+        )  # fmt: skip
         self._touched.add(processor)
         return at + _ENVELOPE_BYTES
 
@@ -105,7 +108,7 @@ class ResponseWriter:
         self, to: ReplyTo, local_ns: int, complete_ns: int, inline: bytes, ranges: Sequence[FileRange]
     ) -> None:
         """Answer with ``inline`` bytes interleaved with byte ranges of files."""
-        paths = [r.path.encode() for r in ranges]
+        paths = [os.fsencode(r.path) for r in ranges]
         rows = b"".join(
             RANGE.pack(r.inline_before, r.inode, r.position, r.length, len(path))
             for r, path in zip(ranges, paths, strict=True)
@@ -113,20 +116,11 @@ class ResponseWriter:
         body = b"".join((rows, *paths, inline))
         if len(body) > self._largest_inline:
             raise ValueError(f"an answer of {len(ranges)} file ranges has {len(body)} bytes of envelope")
-        processor, connection_id, sequence, dequeued_ns = to
+        processor, connection_id, sequence, received_ns, dequeued_ns, api_key = to
         envelope = RESPONSE.pack(
-            connection_id,
-            sequence,
-            dequeued_ns,
-            local_ns,
-            complete_ns,
-            SEND,
-            0,
-            len(ranges),
-            len(inline),
-            0,
-            0,
-        )
+            connection_id, sequence, received_ns, dequeued_ns, local_ns, complete_ns,
+            SEND, 0, api_key, len(inline), len(ranges), 0, 0,
+        )  # fmt: skip
         self._put(processor, envelope, body)
 
     def no_response(self, to: ReplyTo, local_ns: int, complete_ns: int) -> None:
@@ -159,8 +153,10 @@ class ResponseWriter:
         self._touched.clear()
 
     def _control(self, to: ReplyTo, local_ns: int, complete_ns: int, kind: int) -> None:
-        processor, connection_id, sequence, dequeued_ns = to
-        envelope = RESPONSE.pack(connection_id, sequence, dequeued_ns, local_ns, complete_ns, kind, 0, 0, 0, 0, 0)
+        processor, connection_id, sequence, received_ns, dequeued_ns, api_key = to
+        envelope = RESPONSE.pack(
+            connection_id, sequence, received_ns, dequeued_ns, local_ns, complete_ns, kind, 0, api_key, 0, 0, 0, 0
+        )
         self._put(processor, envelope, b"")
 
     def _put(self, processor: int, envelope: bytes, body: bytes) -> None:
@@ -182,4 +178,4 @@ class ResponseWriter:
         """Write an answer that is too large for a ring to a file that its processor unlinks as it opens it."""
         path = next(self._large_names)
         path.write_bytes(payload)
-        return FileRange(0, str(path), _ONE_ANSWER, 0, len(payload))
+        return FileRange(0, str(path), ONE_ANSWER, 0, len(payload))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.network.channel import Stamps
+from broker.network.channel import Answered
 from broker.network.finished_requests import FinishedRequests
 from broker.protocol.api_keys import ApiKey
 from shm.metrics import MetricsReader, MetricsReading, MetricsSegment, MetricsWriter
@@ -10,6 +10,15 @@ from shm.metrics_catalogue import PHASES
 from shm.process_slots import PROCESSOR
 
 METADATA = int(ApiKey.METADATA)
+
+#: (api key, received, dequeued, local complete, response complete, response dequeued)
+Stamps = tuple[int, int, int, int, int, int]
+
+
+def answered(stamps: Stamps) -> Answered:
+    """Return what a processor keeps of an answer with these stamps."""
+    api_key, received, dequeued, local, complete, taken = stamps
+    return (1, 0, received, dequeued, local, complete, 0, 0, api_key, 0, 0, 0, 0), taken
 
 
 @pytest.fixture
@@ -21,7 +30,7 @@ def page() -> memoryview:
 
 def flushed(page: memoryview, rows: list[Stamps], end_ns: int) -> MetricsReading:
     finished = FinishedRequests()
-    finished.add(rows, end_ns)
+    finished.add([answered(row) for row in rows], end_ns)
     finished.flush(MetricsWriter(page))
     assert len(finished) == 0
     return MetricsReader(page).read()

@@ -24,7 +24,7 @@ class Reading:
         self.bench = bench
         self.sock, self._client = socket.socketpair()
         self.channel = Channel(self.sock, CONNECTION, 1, 0, "peer")
-        self.channel.requests = {number: (100 + number, 3, 0, b"frame") for number in range(requests)}
+        self.channel.repeatable = {number: (100 + number, 0, b"frame") for number in range(requests)}
         self.channel.next_sequence = requests
         self.by_id = {CONNECTION: self.channel}
 
@@ -77,7 +77,8 @@ def test_d10_d11_answers_leave_in_request_order_whoever_gives_them(bench: Proces
             written += reading.read()
     written += reading.read()
     assert written == b"".join(b"<%d>" % number for number in range(count)), f"seed {seed}"
-    assert not reading.channel.requests
+    assert not reading.channel.repeatable
+    assert reading.channel.in_flight == 0
     assert not reading.channel.held
     assert len(reading.channel.answered) == count
     reading.close()
@@ -97,10 +98,11 @@ def test_a_held_answer_does_not_need_the_ring(reading: Reading) -> None:
 
 def test_d14_the_stamps_of_an_answer_are_kept_until_it_is_written(reading: Reading) -> None:
     bench = reading.bench
-    bench.targets[0].responses.send((0, CONNECTION, 0, 200), 300, 400, b"answer")
+    bench.targets[0].responses.send((0, CONNECTION, 0, 100, 200, 3), 300, 400, b"answer")
     bench.targets[0].publish()
     reading.read()
-    assert reading.channel.answered == [(3, 100, 200, 300, 400, bench.clock.monotonic_ns())]
+    (((_, _, *stamps, _, _, api_key, _, _, _, _), taken),) = reading.channel.answered
+    assert (stamps, api_key, taken) == ([100, 200, 300, 400], 3, bench.clock.monotonic_ns())
 
 
 @pytest.mark.parametrize("held", [True, False])
@@ -123,7 +125,7 @@ def test_b21_b33_an_answer_for_nobody_is_dropped(reading: Reading, connection: i
     reading.bench.targets[0].answer(reading.request(0, connection), b"stale")
     assert reading.read() == b""
     assert reading.bench.responses.responses_dropped == 1
-    assert len(reading.channel.requests) == 6
+    assert reading.channel.in_flight == 6
 
 
 def test_d08_all_that_is_there_is_taken_a_batch_at_a_time(bench: ProcessorBench) -> None:

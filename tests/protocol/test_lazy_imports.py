@@ -6,7 +6,7 @@ from pathlib import Path
 
 _PROGRAM = """
 import sys
-import broker.protocol.framing, broker.protocol.headers, broker.protocol.routing, broker.protocol.records
+import broker.protocol.headers, broker.protocol.routing, broker.protocol.records
 import broker.protocol.record_reader, broker.protocol.kio_adapter, broker.protocol.error_codes
 import broker.protocol.messages.produce, broker.protocol.messages.fetch, broker.protocol.messages.metadata
 import broker.protocol.messages.list_offsets, broker.protocol.messages.api_versions

@@ -25,7 +25,7 @@ from broker.network.request_reader import RequestReader
 from broker.network.request_sender import MemoryPool, RequestSender, spill_area
 from broker.network.response_reader import ResponseReader
 from broker.request_channel import INLINE, REQUEST, ChannelShape, RequestChannel
-from broker.server.response_writer import FileRange, ResponseWriter
+from broker.server.response_writer import FileRange, ReplyTo, ResponseWriter
 from shm.bell import EventBell, SemaphoreBell
 from shm.metrics import MetricsReader, MetricsSegment, MetricsWriter
 from shm.process_slots import PROCESSOR
@@ -83,25 +83,29 @@ class FakeTarget:
     def answer(self, request: Taken, payload: bytes) -> None:
         """Send `payload`, from its size prefix on."""
         now = self._bench.clock.monotonic_ns()
-        self.responses.send((0, request.connection_id, request.sequence, now), now, now, payload)
+        self.responses.send(self._to(request, now), now, now, payload)
         self.publish()
+
+    @staticmethod
+    def _to(request: Taken, now_ns: int) -> ReplyTo:
+        return (0, request.connection_id, request.sequence, request.received_ns, now_ns, request.api_key)
 
     def answer_ranges(self, request: Taken, inline: bytes, ranges: list[FileRange]) -> None:
         """Send inline bytes and ranges of files."""
         now = self._bench.clock.monotonic_ns()
-        self.responses.send_ranges((0, request.connection_id, request.sequence, now), now, now, inline, ranges)
+        self.responses.send_ranges(self._to(request, now), now, now, inline, ranges)
         self.publish()
 
     def no_response(self, request: Taken) -> None:
         """End a request that has no answer on the wire."""
         now = self._bench.clock.monotonic_ns()
-        self.responses.no_response((0, request.connection_id, request.sequence, now), now, now)
+        self.responses.no_response(self._to(request, now), now, now)
         self.publish()
 
     def close_connection(self, request: Taken) -> None:
         """Have the connection closed."""
         now = self._bench.clock.monotonic_ns()
-        self.responses.close_connection((0, request.connection_id, request.sequence, now), now)
+        self.responses.close_connection(self._to(request, now), now)
         self.publish()
 
     def publish(self) -> None:

@@ -11,11 +11,13 @@ import os
 import socket
 import sys
 import uuid
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
+from unittest import mock
 
 from broker import estate
 from broker.config import load
@@ -39,13 +41,19 @@ from broker.server.metadata_cache import PartitionInfo
 from broker.server.request_handler import RequestHandler
 from broker.server.takeover import take_back_uncommitted_notes
 from broker.topic_rules import NewTopic
+from shm.layout import RESPONSE_ENVELOPE
 from tests.support.fakes import FakeClock
 from tests.support.wire_messages import PRODUCE, ReadRecord, produce_body, read_batches, read_produce, string
 
 #: Processors allocate this much of the arena here.
 ARENA_BYTES = 4 << 20
 
+#: Where a process may die. Not in `shm.words`: its private lock would outlive the "process" here.
 _OURS = tuple(f"{os.sep}{name}{os.sep}" for name in ("broker", "shm"))
+_SERVER = (os.path.join("broker", "server"),)
+_NOT_THERE = ("site-packages", "words.py")
+
+_RESPONSE_FIELDS = [each.name for each in RESPONSE_ENVELOPE.fields]
 
 
 class Killed(BaseException):
@@ -99,16 +107,8 @@ class Client:
         sender = self._broker.senders[self.processor]
         if target is None:
             target = sender.target_of(frame, api_key, version, self.connection)
-        envelope = (self.connection, sequence, 1, api_key, version, sequence, len(frame))
-        if len(frame) <= min(INLINE_REQUEST_BYTES, self._broker.largest_inline):
-            assert sender.try_send(target, envelope, 0, frame), "request ring full"
-        else:
-            block = sender.allocate(len(frame))
-            assert block is not None, "arena full"
-            block.view[:] = frame
-            assert sender.try_send_block(target, envelope, 0, block.area, block.address), "request ring full"
-        sender.publish()
         sent = self.sent[sequence] = Sent(target, api_key, version, frame)
+        self._broker.put(self, sequence)
         return sent
 
     def produce(self, parts: Sequence[tuple[str, int, bytes]], acks: int = 1, version: int = 7) -> Sent:
@@ -154,12 +154,14 @@ class SteppedBroker:
             self.heritage = replace(self.heritage, channel_shape=shape)
         channel = self.heritage.channel
         channel.initialise()
-        self.largest_inline = channel.shape.ring_capacity_bytes // 2 - 256
+        self._largest_inline = channel.shape.ring_capacity_bytes // 2 - 256
         self.senders = [self._sender(p) for p in range(processors)]
         self._responses = [
             [channel.response_consumer(p, target) for target in range(handlers + 1)] for p in range(processors)
         ]
         self._clients: dict[int, Client] = {}
+        #: Requests that found their ring or the arena full, by processor and target.
+        self._backlog: defaultdict[tuple[int, int], deque[tuple[Client, int]]] = defaultdict(deque)
         self._generations = [0] * (handlers + 1)
         self.states: list[BrokerState | None] = [None] * (handlers + 1)
         self.handlers: list[RequestHandler | None] = [None] * (handlers + 1)
@@ -173,9 +175,16 @@ class SteppedBroker:
         """Do what a handler process does before its first turn."""
         self._generations[index] += 1
         heritage = self.heritage
-        state = handler_process._boot(heritage, index, self.clock)  # type: ignore[arg-type]
+
+
+        def known_at_once(*args: Any) -> BrokerState:
+            # So that `kill` finds the files of a target that dies while it boots.
+            state = self.states[index] = BrokerState(*args)
+            return state
+
+        with mock.patch.object(handler_process, "BrokerState", known_at_once):
+            state = handler_process._boot(heritage, index, self.clock)
         areas = MemoryAreas(heritage)
-        self.states[index] = state
         take_back_uncommitted_notes(state, heritage.channel, areas)
         self.handlers[index] = RequestHandler(
             state, self._generations[index], heritage.channel, areas, self.clock.monotonic_ns
@@ -201,7 +210,7 @@ class SteppedBroker:
         for client in self._clients.values():
             for sequence, sent in client.sent.items():
                 if sent.target == index and not sent.answers and sent.api_key != PRODUCE:
-                    self._repeat(client, sequence, sent)
+                    self.put(client, sequence)
 
     def close(self) -> None:
         """Kill what lives and remove what is shared."""
@@ -225,9 +234,13 @@ class SteppedBroker:
         """Turn one target's loop once."""
         return self.handler(index).turn()
 
-    def turn_until_line(self, index: int, line: int, do: Callable[[], object] | None = None) -> bool:
-        """Turn a target (or `do` something) and kill it before it executes its ``line``-th line; True if it died."""
-        return died_at_line(line, do or self.handler(index).turn)
+    def turn_until_line(self, index: int, line: int) -> bool:
+        """Turn a target and let it die before it executes its ``line``-th line; True if it died."""
+        return died_at_line(line, self.handler(index).turn, _OURS)
+
+    def boot_until_line(self, index: int, line: int) -> bool:
+        """Boot a target and let it die before its ``line``-th line of server code; True if it died."""
+        return died_at_line(line, lambda: self.boot(index), _SERVER)
 
     def settle(self, rounds: int = 60) -> None:
         """Turn everything until every request has been answered and nothing moves, and take the answers."""
@@ -251,6 +264,12 @@ class SteppedBroker:
         for client in self._clients.values():
             client.sent = {}
 
+    def put(self, client: Client, sequence: int) -> None:
+        """Put a request into its target's ring, or keep it until there is room."""
+        waiting = self._backlog[client.processor, client.sent[sequence].target]
+        if waiting or not self._try_put(client, sequence):
+            waiting.append((client, sequence))
+
     def drain(self, processor: int | None = None) -> None:
         """Take the answers out of the response rings."""
         for number, rings in enumerate(self._responses):
@@ -260,6 +279,9 @@ class SteppedBroker:
                         self._take_answer(at)
                     ring.release()
                 self.senders[number].reclaim()
+        for waiting in self._backlog.values():
+            while waiting and self._try_put(*waiting[0]):
+                waiting.popleft()
 
     def released(self, processor: int, target: int) -> bool:
         """Return whether the target has given back every request of a processor."""
@@ -268,7 +290,9 @@ class SteppedBroker:
 
     def _take_answer(self, at: int) -> None:
         view = self.heritage.rings.view
-        connection, sequence, _, _, _, kind, error_code, ranges, size, _, _ = RESPONSE.unpack_from(view, at)
+        envelope = dict(zip(_RESPONSE_FIELDS, RESPONSE.unpack_from(view, at), strict=True))
+        connection, sequence, kind = envelope["connection_id"], envelope["sequence"], envelope["kind"]
+        ranges, size = envelope["range_count"], envelope["size"]
         assert kind in (SEND, NO_OP, CLOSE_CONNECTION)
         at += RESPONSE.size
         rows = [RANGE.unpack_from(view, at + i * RANGE.size) for i in range(ranges)]
@@ -290,13 +314,24 @@ class SteppedBroker:
         pieces.append(bytes(view[inline_at:end]))
         client = self._clients[connection]
         if sequence in client.sent:
-            client.sent[sequence].answers.append(Answer(kind, error_code, b"".join(pieces), ranges))
+            client.sent[sequence].answers.append(Answer(kind, envelope["error_code"], b"".join(pieces), ranges))
 
-    def _repeat(self, client: Client, sequence: int, sent: Sent) -> None:
-        envelope = (client.connection, sequence, 1, sent.api_key, sent.version, sequence, len(sent.frame))
-        sender = self.senders[client.processor]
-        assert sender.try_send(sent.target, envelope, 0, sent.frame), "request ring full"
+    def _try_put(self, client: Client, sequence: int) -> bool:
+        sent, sender = client.sent[sequence], self.senders[client.processor]
+        size = len(sent.frame)
+        envelope = (client.connection, sequence, 1, sent.api_key, sent.version, sequence, size)
+        if size <= min(INLINE_REQUEST_BYTES, self._largest_inline):
+            done = sender.try_send(sent.target, envelope, 0, sent.frame)
+        else:
+            block = sender.allocate(size)
+            if block is None:
+                return False
+            block.view[:] = sent.frame
+            done = sender.try_send_block(sent.target, envelope, 0, block.area, block.address)
+            if not done:
+                sender.pool.free(block.area, block.address)
         sender.publish()
+        return done
 
     def _sender(self, processor: int) -> RequestSender:
         pool = MemoryPool(
@@ -365,8 +400,8 @@ class SteppedBroker:
         return [record.value for record in self.records(topic, index)]
 
 
-def died_at_line(line: int, do: Callable[[], object]) -> bool:
-    """Call ``do`` and raise Killed before the ``line``-th line of the broker's own code; True if that came to pass."""
+def died_at_line(line: int, do: Callable[[], object], where: Sequence[str]) -> bool:
+    """Call ``do`` and raise Killed before the ``line``-th line of files in ``where``; True if that came to pass."""
     left = line
 
     def local(frame: FrameType, event: str, arg: Any) -> Any:  # noqa: ARG001
@@ -379,7 +414,8 @@ def died_at_line(line: int, do: Callable[[], object]) -> bool:
 
     def enter(frame: FrameType, event: str, arg: Any) -> Any:  # noqa: ARG001
         path = frame.f_code.co_filename
-        return local if any(part in path for part in _OURS) and "site-packages" not in path else None
+        ours = any(part in path for part in where) and not any(part in path for part in _NOT_THERE)
+        return local if ours else None
 
     before = sys.gettrace()
     sys.settrace(enter)

@@ -1,0 +1,270 @@
+"""What one turn of the loop does, and in which order: sleep, memory, reading, writing, activity, idle expiry."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from broker.network.processor import POLL_TIMEOUT_MS, RETRY_MS
+from broker.network.response_reader import BATCH
+from tests.support.processor_bench import ARENA_BYTES, Client, ProcessorBench, Taken
+from tests.support.wire_client import request_frame
+
+PRODUCE, METADATA, CREATE_TOPICS = 0, 3, 19
+IDLE_MS = 1000
+SMALL_BUFFER_BYTES = 4096
+
+
+@pytest.fixture
+def bench() -> Iterator[ProcessorBench]:
+    with ProcessorBench() as running:
+        yield running
+
+
+@pytest.fixture
+def sleeps(bench: ProcessorBench, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return the list to which every poll adds how long it was willing to sleep; none does."""
+    return record_sleeps(bench, monkeypatch)
+
+
+def record_sleeps(bench: ProcessorBench, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    recorded: list[int] = []
+    real: Callable[[int], list[tuple[int, int]]] = bench.processor._selector.poll
+
+    def poll(timeout_ms: int) -> list[tuple[int, int]]:
+        recorded.append(timeout_ms)
+        return real(0)
+
+    monkeypatch.setattr(bench.processor._selector, "poll", poll)
+    return recorded
+
+
+def frame(correlation_id: int, body: bytes = b"", api_key: int = METADATA) -> bytes:
+    return request_frame(api_key, 4, correlation_id, body)
+
+
+def one_request(bench: ProcessorBench, client: Client) -> Taken:
+    client.send(frame(1))
+    return bench.requests(1)[0]
+
+
+def peers_by_activity(bench: ProcessorBench) -> list[int]:
+    """Return the serials of the open connections, the least recently active first."""
+    return [channel.serial for channel in bench.processor._selector.channels.values()]
+
+
+def test_b04_the_loop_does_not_sleep_while_answers_wait(bench: ProcessorBench, sleeps: list[int]) -> None:
+    """A turn takes a batch; what is left behind it in the ring rings no bell any more."""
+    clients = [bench.connect() for _ in range(1 + BATCH // 50)]
+    for client in clients:
+        client.send(b"".join(frame(number) for number in range(50)))
+    requests = bench.requests(50 * len(clients))
+    assert BATCH < len(requests) < 2 * BATCH
+    bench.turn()
+    for request in requests:
+        bench.targets[0].answer(request, b"answer")
+    bench.bell.drain()
+    sleeps.clear()
+    for _ in range(3):
+        bench.processor.step()
+    assert sleeps == [0, POLL_TIMEOUT_MS, POLL_TIMEOUT_MS]
+    assert sum(len(client.read()) for client in clients) == len(requests) * len(b"answer")
+
+
+def test_b04_the_loop_does_not_sleep_on_connections_that_nobody_has_taken(
+    bench: ProcessorBench, sleeps: list[int]
+) -> None:
+    """The hand-off wakes one poll; the next turn takes the connection without having slept again."""
+    bench.connect()
+    bench.turn()
+    assert sleeps[-1] == POLL_TIMEOUT_MS
+    bench.processor._new_waiting = True
+    bench.processor.poll()
+    assert sleeps[-1] == 0
+
+
+def test_b05_memory_is_recovered_before_the_loop_sleeps(bench: ProcessorBench, sleeps: list[int]) -> None:
+    """Who waited for memory goes on in the very turn that finds it free, and the loop may sleep at once."""
+    holder, waiting = bench.connect(), bench.connect()
+    holder.send(frame(1, bytes(ARENA_BYTES - 100), PRODUCE))
+    bench.requests(1, release=False)
+    large = frame(2, bytes(200_000), PRODUCE)
+    waiting.send(large[:50_000])
+    bench.turn_until(lambda: bench.value("mutes", "arena"), "the channel is muted")
+    bench.turn()
+    assert sleeps[-1] == RETRY_MS
+    bench.targets[0].consumer.release()
+    bench.turn()
+    assert sleeps[-1] == POLL_TIMEOUT_MS
+    waiting.send(large[50_000:])
+    assert bench.requests(1)[0].payload == large[4:]
+
+
+def test_b05_what_a_turn_found_is_not_found_again_by_the_next(bench: ProcessorBench) -> None:
+    client = bench.connect(SMALL_BUFFER_BYTES, SMALL_BUFFER_BYTES)
+    request = one_request(bench, client)
+    bench.targets[0].answer(request, bytes(100_000))
+    client.receive(100_000)
+    bench.turn(2)
+    processor = bench.processor
+    assert (processor._readable, processor._writable, processor._disconnected) == ([], [], [])
+    client.sock.close()
+    bench.turn(5)
+    assert bench.closed() == [client.serial]
+    assert bench.value("connections_closed", "client") == 1
+
+
+def test_b05_idle_expiry_comes_last_so_a_request_that_has_arrived_saves_its_connection() -> None:
+    with ProcessorBench(connections_max_idle_ms=IDLE_MS) as bench:
+        client = bench.connect()
+        client.send(frame(1))
+        bench.clock.advance_ms(10 * IDLE_MS)
+        assert len(bench.requests(1)) == 1
+        bench.turn(3)
+        assert bench.closed() == []
+        bench.clock.advance_ms(IDLE_MS + 1)
+        bench.turn()
+        assert bench.closed() == [client.serial]
+
+
+def test_b06_reading_and_writing_make_a_connection_the_most_recently_active(bench: ProcessorBench) -> None:
+    clients = [bench.connect(SMALL_BUFFER_BYTES, SMALL_BUFFER_BYTES) for _ in range(3)]
+    slow, second, third = clients
+    request = one_request(bench, slow)
+    assert peers_by_activity(bench) == [second.serial, third.serial, slow.serial]
+    one_request(bench, second)
+    one_request(bench, third)
+    bench.targets[0].answer(request, bytes(400_000))
+    bench.turn(2)
+    one_request(bench, second)
+    assert peers_by_activity(bench) == [slow.serial, third.serial, second.serial]
+    bench.clock.advance_ms(5)
+    slow.read()
+    bench.turn_until(lambda: peers_by_activity(bench)[-1] == slow.serial, "what was written counts as activity")
+    channel = next(reversed(bench.processor._selector.channels.values()))
+    assert channel.last_active_ns == bench.clock.monotonic_ns()
+
+
+def test_b06_one_turn_reads_and_writes_the_same_connection(bench: ProcessorBench) -> None:
+    client = bench.connect(SMALL_BUFFER_BYTES, SMALL_BUFFER_BYTES)
+    request = one_request(bench, client)
+    bench.targets[0].answer(request, bytes(400_000))
+    bench.turn(2)
+    (channel,) = bench.processor._by_id.values()
+    unsent = channel.out_bytes
+    assert unsent
+    client.send(frame(2))
+    bench.turn_until(lambda: client.read() and bench.processor._selector.poll(0), "there is room to write")
+    bench.turn()
+    assert channel.out_bytes < unsent
+    assert [each.correlation_id for each in bench.targets[0].take()] == [2]
+
+
+def test_b10_with_a_pipeline_of_one_the_next_request_waits_for_the_last_byte_of_the_answer() -> None:
+    """As Apache Kafka does it: muted from the request until its response is fully sent."""
+    with ProcessorBench(pipeline_max=1, pipeline_resume=1) as bench:
+        client = bench.connect(SMALL_BUFFER_BYTES, SMALL_BUFFER_BYTES)
+        client.send(frame(1) + frame(2) + frame(3, api_key=PRODUCE) + frame(4))
+        (first,) = bench.requests(1)
+        bench.turn(3)
+        assert bench.targets[0].take() == []
+        bench.targets[0].answer(first, bytes(400_000))
+        bench.turn(3)
+        assert bench.targets[0].take() == []
+        client.receive(400_000)
+        (second,) = bench.requests(1)
+        assert second.correlation_id == 2
+        bench.targets[0].answer(second, b"second")
+        (third,) = bench.requests(1)
+        bench.turn(3)
+        assert bench.targets[0].take() == []
+        bench.targets[0].no_response(third)
+        assert [each.correlation_id for each in bench.requests(1)] == [4]
+        assert client.receive(6) == b"second"
+
+
+def leave(bench: ProcessorBench, client: Client, _: pytest.MonkeyPatch) -> None:
+    client.reset()
+    bench.wait_closed(client)
+
+
+def fail_to_send(bench: ProcessorBench, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    (channel,) = bench.processor._by_id.values()
+    client.send(frame(2))
+    (second,) = bench.requests(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(channel, "send", fail)
+        first = second._replace(sequence=second.sequence - 1)
+        bench.targets[0].answer(first, b"not sent")
+        bench.wait_closed(client)
+    bench.targets[0].answer(second, b"too late")
+
+
+def fail(_: object) -> int:
+    raise BrokenPipeError
+
+
+def expire(bench: ProcessorBench, client: Client, _: pytest.MonkeyPatch) -> None:
+    bench.clock.advance_ms(IDLE_MS + 1)
+    bench.turn()
+    assert client.serial in bench.closed()
+
+
+def strike(bench: ProcessorBench, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(bench.reader, "read", lambda channel: channel.no_such_attribute)
+        client.send(frame(2))
+        bench.wait_closed(client)
+
+
+def shut_down(bench: ProcessorBench, client: Client, _: pytest.MonkeyPatch) -> None:
+    bench.processor.close_all()
+    assert client.wait_ended() == b""
+
+
+@pytest.mark.parametrize(
+    ("end", "cause"),
+    [(leave, "client"), (fail_to_send, "io_error"), (expire, "idle"), (strike, "fault"), (shut_down, "shutdown")],
+)
+def test_b20_every_end_but_a_refusal_is_at_once(
+    monkeypatch: pytest.MonkeyPatch, end: Callable[[ProcessorBench, Client, pytest.MonkeyPatch], None], cause: str
+) -> None:
+    """It waits for no answer in flight, drops those that come too late, and is reported once.
+
+    At the broker's end there is nobody left to report to: the acceptor has stopped before.
+    """
+    with ProcessorBench(connections_max_idle_ms=IDLE_MS) as bench:
+        client = bench.connect()
+        request = one_request(bench, client)
+        end(bench, client, monkeypatch)
+        dropped = bench.responses.responses_dropped
+        bench.targets[0].answer(request, b"too late")
+        bench.turn(3)
+        assert bench.responses.responses_dropped > dropped
+        assert bench.closed() == ([] if cause == "shutdown" else [client.serial])
+        assert bench.value("connections_closed", cause) == 1
+        assert bench.processor._by_id == {}
+
+
+def test_b20_a_refused_connection_lingers_until_its_answers_have_left(bench: ProcessorBench) -> None:
+    client = bench.connect()
+    request = one_request(bench, client)
+    client.send(b"\xff\xff\xff\xff")
+    bench.turn(3)
+    assert bench.closed() == []
+    bench.targets[0].answer(request, b"answer")
+    assert client.wait_ended() == b"answer"
+    assert bench.closed() == [client.serial]
+    assert bench.value("connections_closed", "invalid_request") == 1
+
+
+def test_d02_a_connection_meets_one_handler_and_its_requests_come_there_in_order() -> None:
+    with ProcessorBench(handlers=3) as bench:
+        clients = [bench.connect() for _ in range(6)]
+        for client in clients:
+            client.send(b"".join(frame(100 * client.serial + number) for number in range(20)))
+        taken = [bench.requests(40, target=target) for target in range(3)]
+        for requests in taken:
+            for serial in {request.correlation_id // 100 for request in requests}:
+                mine = [request.correlation_id for request in requests if request.correlation_id // 100 == serial]
+                assert mine == list(range(100 * serial, 100 * serial + 20))
+        assert sum(len(requests) for requests in taken) == 120
