@@ -9,9 +9,12 @@ import psutil
 import pytest
 
 from broker import run_dir
+from broker.network.handoff import QUEUE_SOCKETS
+from shm.process_slots import ACCEPTOR
 from tests.support.deadline import wait_until
 from tests.support.supervised import Supervised, ask, command
 
+TWO = {"listener_security_protocol_map": "PLAINTEXT:PLAINTEXT,OTHER:PLAINTEXT"}
 ROLES = ("acceptor", "processor", "handler", "controller")
 
 
@@ -237,6 +240,72 @@ def test_an_open_port_means_ready(tmp_path: Path) -> None:
         assert broker.ready().port == port
         with broker.connect() as client:
             assert ask(client) == "0.1"
+
+
+@pytest.mark.parametrize("role", ["processor", "handler", "controller"])
+def test_a03_the_acceptor_starts_last_when_all_others_can_serve(tmp_path: Path, role: str) -> None:
+    with Supervised(tmp_path, fault=f"hold:{role}") as broker:
+        wait_until(lambda: run_dir.read(broker.run_dir), "the run directory names the broker")
+        wait_until(lambda: broker.slot(role)["state"] == "starting", f"the {role} boots")
+        others = [each for each in ("processor", "handler", "controller") if each != role]
+        wait_until(lambda: all(broker.slot(each)["ready"] for each in others), "the others can serve")
+        assert broker.slot("acceptor")["pid"] == 0
+        (broker.run_dir / "go").touch()
+        broker.ready()
+        assert broker.slot("acceptor")["state"] == "running"
+
+
+def test_a03_one_port_that_cannot_be_bound_fails_the_start(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with Supervised(tmp_path, listeners=f"PLAINTEXT://127.0.0.1:0,OTHER://127.0.0.1:{port}", **TWO) as broker:
+            assert broker.wait() == 4
+            assert f"127.0.0.1:{port}" in broker.log.read_text()
+            assert not broker.shared_memory()
+
+
+def test_a03_a_start_that_is_told_to_stop_never_opens_its_port(tmp_path: Path) -> None:
+    with Supervised(tmp_path, fault="hold:handler") as broker:
+        record = wait_until(lambda: run_dir.read(broker.run_dir), "the port is known")
+        wait_until(lambda: broker.slot("controller")["ready"], "all but the handler can serve")
+        broker.process.send_signal(signal.SIGTERM)
+        (broker.run_dir / "go").touch()
+        assert broker.wait() == 0
+        assert "ready" not in broker.log.read_text().split()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", int(record.bootstrap.rpartition(":")[2])))
+
+
+def test_a01_one_acceptor_and_the_same_processors_serve_every_listener(tmp_path: Path) -> None:
+    """Processors are numbered through, and take turns over the listeners, not within each."""
+    listeners = "PLAINTEXT://127.0.0.1:0,OTHER://127.0.0.1:0"
+    with Supervised(tmp_path, listeners=listeners, num_network_threads=3, **TWO) as broker:
+        broker.ready()
+        processes = broker.status()["processes"]
+        assert [each["index"] for each in processes if each["role"] == "acceptor"] == [0]
+        assert [each["index"] for each in processes if each["role"] == "processor"] == [0, 1, 2]
+        clients, homes = [], []
+        for number in range(6):
+            clients.append(broker.connect(broker.ports[number % 2]))
+            homes.append(ask(clients[-1]))
+        assert homes == ["0.1", "1.1", "2.1"] * 2
+        for client in clients:
+            client.close()
+
+
+def test_a31_a_stop_does_not_hang_on_full_queues(tmp_path: Path) -> None:
+    """The processor takes nothing: its queue is full, one connection is held, the rest is in the backlog."""
+    with Supervised(tmp_path, fault="full:processor") as broker:
+        broker.ready()
+        clients = [broker.connect() for _ in range(QUEUE_SOCKETS + 5)]
+        accepted = QUEUE_SOCKETS + 1
+        wait_until(lambda: broker.metric(ACCEPTOR, "connections_accepted", "0") == accepted, "the queue is full")
+        assert broker.terminate() == 0
+        for client in clients:
+            assert _is_closed(client)
+            client.close()
+        assert "killed" not in broker.log.read_text()
+        assert not broker.shared_memory()
 
 
 def test_children_hold_no_descriptor_that_is_not_theirs(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from shm.process_slots import ACCEPTOR
 from tests.support.fakes import FakeClock
 
 SECOND_NS = 1_000_000_000
+BATCH = 16
 
 
 class Listening(socket.socket):
@@ -181,6 +182,55 @@ def test_a_resting_listener_does_not_hold_up_the_other(bench: Bench) -> None:
     run_until(bench, lambda: bench.metric("accept_errors") == 1)
     bench.connect(listener=1, count=3)
     run_until(bench, lambda: bench.acceptor.quotas.by_listener == [0, 3])
+
+
+def test_a05_a_busy_listener_leaves_each_turn_to_the_others(bench: Bench) -> None:
+    """One listener's backlog is taken a batch at a time."""
+    bench.connect(listener=0, count=BATCH + 9)
+    bench.connect(listener=1)
+    bench.acceptor.step()
+    assert bench.acceptor.quotas.by_listener == [BATCH, 1]
+    bench.acceptor.step()
+    assert bench.acceptor.quotas.by_listener == [BATCH + 9, 1]
+
+
+@pytest.mark.parametrize("number", [errno.EPROTO, errno.EPERM, errno.ECONNABORTED, errno.ENETDOWN])
+def test_a05_a_failure_to_accept_is_logged_and_the_loop_goes_on_at_once(
+    bench: Bench, caplog: pytest.LogCaptureFixture, number: int
+) -> None:
+    """Only exhaustion is a reason to rest; the log has one line for a run of failures."""
+    bench.sockets[0].failures += [number] * 3
+    bench.connect(listener=0)
+    for _ in range(4):
+        bench.acceptor.step()
+    assert bench.acceptor.quotas.total == 1
+    assert bench.metric("accept_errors") == 3
+    assert [record.getMessage() for record in caplog.records] == [f"accept failed: [Errno {number}] {os.strerror(number)}"]
+
+
+def test_a31_the_stop_flag_ends_the_sleep(bench: Bench) -> None:
+    """Its descriptor is polled with the listeners: a stop waits for no connection and no tick."""
+    os.write(bench._wake_writer, b"!")
+    assert bench.acceptor._poll(3600 * SECOND_NS) == [bench.wake]
+
+
+def test_a31_closing_does_not_wait_for_room_and_drops_what_is_held(bench: Bench) -> None:
+    """With every queue full one connection is held and others are in the backlog: all of them see the end."""
+    bench.connect(count=2 * QUEUE_SOCKETS + 3)
+    run_until(bench, lambda: bench.metric("connections_accepted", 0) == 2 * QUEUE_SOCKETS + 1)
+    held, *backlog = bench.clients[2 * QUEUE_SOCKETS :]
+    bench.acceptor.close()
+    for client in (held, *backlog):
+        assert is_ended(client)
+    assert all(listening.fileno() == -1 for listening in bench.sockets)
+    assert len(bench.take(0)) == len(bench.take(1)) == QUEUE_SOCKETS
+
+
+def is_ended(client: socket.socket) -> bool:
+    try:
+        return client.recv(1) == b""
+    except ConnectionResetError:
+        return True
 
 
 def test_an_aborted_connection_is_counted_and_costs_nothing_else(bench: Bench) -> None:

@@ -25,3 +25,10 @@ def test_a_replacement_processor_makes_other_ids() -> None:
 
 def test_parts_wrap_and_never_spill_over() -> None:
     assert connection_id.make(1, 65536, 2**32 + 3) == connection_id.make(1, 0, 3)
+
+
+def test_b18_the_counter_starts_again_at_0_and_ids_in_use_at_once_differ() -> None:
+    identities = [connection_id.make(2, 1, counter) for counter in range(2**32 - 3, 2**32 + 3)]
+    assert [connection_id.counter_of(each) for each in identities] == [*range(2**32 - 3, 2**32), 0, 1, 2]
+    assert len(set(identities)) == len(identities)
+    assert {connection_id.processor_of(each) for each in identities} == {2}

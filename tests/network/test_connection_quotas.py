@@ -30,6 +30,18 @@ def test_a_serial_counts_once_and_uncounts_once() -> None:
     assert quotas.total == 0
 
 
+@pytest.mark.parametrize("address", ["fe80::1%eth-0-1", "::ffff:10.0.0.1", "10.0.0.1", "2001:db8::1-2"])
+def test_b18_the_address_is_remembered_not_read_from_an_id(address: str) -> None:
+    """A scope id may contain what separates the parts of Kafka's connection ids."""
+    quotas = ConnectionQuotas(1, 1)
+    for serial in range(3):
+        quotas.inc(0, serial, 0, address)
+    assert quotas.by_address == {address: 3}
+    for serial in range(3):
+        assert quotas.dec(0, serial) == 0
+    assert quotas.by_address == {}
+
+
 def test_another_processors_report_changes_nothing() -> None:
     quotas = ConnectionQuotas(1, 2)
     quotas.inc(0, 7, 0, "a")

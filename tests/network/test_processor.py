@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from broker.network import connection_id
 from broker.network.channel import Channel
 from broker.network.processor import NEW_CONNECTIONS, POLL_TIMEOUT_MS
 from broker.server.response_writer import FileRange
@@ -164,6 +165,17 @@ def test_b02_a_connection_that_cannot_be_watched_is_closed_and_uncounted(
         client.close()
     assert served(bench, survivor)
     assert served(bench, bench.connect())
+
+
+def test_b18_connections_are_numbered_through_and_keep_their_address(bench: ProcessorBench) -> None:
+    """An id is not used again when its connection has gone."""
+    for expected in range(3):
+        client = bench.connect()
+        ((identity, channel),) = bench.processor._by_id.items()
+        assert connection_id.counter_of(identity) == expected
+        assert channel.peer == "127.0.0.1"
+        client.sock.close()
+        bench.wait_closed(client)
 
 
 @pytest.mark.parametrize("step", ["read", "resume", "flush", "send_out"])

@@ -1,5 +1,6 @@
 """What the kernel reports of real sockets, and what it stops reporting."""
 
+import itertools
 import socket
 from collections.abc import Iterator
 
@@ -50,6 +51,27 @@ def test_b07_a_muted_channel_is_not_reported_and_comes_back_with_its_bytes(regis
     assert selector.poll(0) == []
     channel.muted = MuteCause.NONE
     selector.update(channel)
+    assert selector.poll(0) == [(channel.fd, READ)]
+
+
+CAUSES = (MuteCause.PIPELINE, MuteCause.RING_FULL, MuteCause.ARENA, MuteCause.OUTPUT)
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(CAUSES)))
+def test_b11_whatever_the_order_a_channel_is_read_again_when_the_last_cause_ends(
+    registered: Registered, order: tuple[MuteCause, ...]
+) -> None:
+    """What Kafka's five mute states are for: unmuting does nothing while anything else still mutes."""
+    selector, channel, client = registered
+    client.send(b"x")
+    for cause in reversed(order):
+        channel.muted |= cause
+        selector.update(channel)
+        assert selector.poll(0) == []
+    for cause in order:
+        assert selector.poll(0) == []
+        channel.muted &= ~cause
+        selector.update(channel)
     assert selector.poll(0) == [(channel.fd, READ)]
 
 

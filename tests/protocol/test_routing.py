@@ -1,13 +1,20 @@
 """Routing: the peek at a frame agrees with the owner of what the frame holds, in every version."""
 
+import itertools
+import os
+import subprocess
+import sys
 import uuid
+from collections import Counter
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from kio.index import load_request_schema
 
 from broker.errors import InvalidReceive
+from broker.network import connection_id
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.kio_adapter import encode_request
 from broker.protocol.routing import owner_of, route, topic_hash, topic_id_for, topic_id_hash
@@ -98,3 +105,42 @@ def test_topic_ids_carry_the_hash_of_the_name_and_look_random() -> None:
         assert topic_id_hash(topic_id) == topic_hash(b"orders")
         assert uuid.UUID(bytes=topic_id).version == 4
         assert topic_id[0] >> 2 != 62
+
+
+_ELSEWHERE = """
+from broker.protocol.routing import owner_of, route, topic_hash
+names = [b"orders", b"", b"n" * 249, "\u00fc".encode()]
+print([owner_of(topic_hash(name), 3, 7) for name in names])
+print([route(b"", 3, 9, (p << 48) + (1 << 32) + n, 7) for p in range(3) for n in range(20)])
+"""
+
+
+def test_d02_e04_owners_are_the_same_in_every_process_and_every_run() -> None:
+    """Python's own hash of bytes is salted anew in each process; data on disk has its owner by this one."""
+    printed = set()
+    for salt in ("0", "1", "4711"):
+        environment = {**os.environ, "PYTHONHASHSEED": salt}
+        run = subprocess.run(
+            [sys.executable, "-c", _ELSEWHERE],
+            cwd=Path(__file__).parents[2],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        printed.add(run.stdout)
+    assert len(printed) == 1
+    assert [topic_hash(name) for name in (b"orders", b"")] == [0x42A66E62, 0]
+
+
+def test_d02_a_connection_has_one_handler_whatever_it_asks_for_and_handlers_share_evenly() -> None:
+    """Two processors number their connections alike; their first ones must not all meet the same handler."""
+    for handlers in (1, 2, 3, 8):
+        counts = Counter[int]()
+        for processor, counter in itertools.product(range(2), range(4 * handlers)):
+            identity = connection_id.make(processor, 1, counter)
+            homes = {route(b"", key, 4, identity, handlers) for key in (1, 2, 3, 10, 18, 32, 60)}
+            assert len(homes) == 1
+            counts[homes.pop()] += 1
+        assert set(counts.values()) == {8}
+        assert len({route(b"", 3, 4, connection_id.make(p, 1, 0), handlers) for p in range(2)}) == min(handlers, 2)

@@ -130,7 +130,7 @@ def test_an_operation_without_an_answer_at_its_deadline_is_given_up(
     delayed: DelayedOperations, caplog: pytest.LogCaptureFixture
 ) -> None:
     given_up: list[int] = []
-    delayed.watch(DelayedOperation(lambda final: False, 10, lambda: given_up.append(1)))
+    delayed.watch(DelayedOperation(lambda _: False, 10, lambda: given_up.append(1)))
     delayed.expire(10)
     assert given_up == [1]
     assert "deadline" in caplog.text

@@ -254,6 +254,7 @@ def test_the_replacement_dies_while_it_takes_over(broker: SteppedBroker, name: s
 
 def dies_before(broker: SteppedBroker, target: int, owner: type, method: str) -> None:
     """Turn a target, kill it when it calls a method, and leave it dead."""
+
     def killed(*_: object) -> None:
         raise Killed
 

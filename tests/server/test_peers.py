@@ -41,9 +41,7 @@ def bells() -> tuple[SilentBell, ...]:
     return SilentBell(), SilentBell(), SilentBell()
 
 
-def peers(
-    channel: RequestChannel, bells: tuple[SilentBell, ...], index: int, generation: int = 1
-) -> Peers:
+def peers(channel: RequestChannel, bells: tuple[SilentBell, ...], index: int, generation: int = 1) -> Peers:
     typed: tuple[SemaphoreBell, ...] = bells  # type: ignore[assignment]
     return Peers(channel, index, generation, typed)
 

@@ -4,7 +4,7 @@
 
 The real supervisor and the real acceptor run. A processor takes connections and answers what it reads with its
 own number and generation. What a role is to do wrong stands in the environment: FAULT=boot:handler, or crash,
-deaf, code, or hold: not ready until the run directory holds a file `go`.
+deaf, code, or hold: not ready until the run directory holds a file `go`. FAULT=full:processor takes no connections.
 """
 
 import os
@@ -51,8 +51,10 @@ def processor(heritage: Heritage, index: int, generation: int, stop: StopFlag) -
     bell = heritage.processor_bells[index]
     clients = {}
     poll = select.poll()
-    for fd in (receiver.fileno(), bell.fileno(), stop.fileno()):
+    for fd in (bell.fileno(), stop.fileno()):
         poll.register(fd, select.POLLIN)
+    if os.environ.get("FAULT") != "full:processor":
+        poll.register(receiver.fileno(), select.POLLIN)
     heritage.mark_ready(Role.PROCESSOR, index, generation)
     while not stop.is_set():
         for fd, _ in poll.poll():

@@ -176,7 +176,6 @@ class SteppedBroker:
         self._generations[index] += 1
         heritage = self.heritage
 
-
         def known_at_once(*args: Any) -> BrokerState:
             # So that `kill` finds the files of a target that dies while it boots.
             state = self.states[index] = BrokerState(*args)
@@ -380,6 +379,10 @@ class SteppedBroker:
         info = self.state(self.heritage.handlers).metadata.topic(topic)
         assert info is not None
         return [partition.index for partition in info.partitions if partition.owner == owner]
+
+    def end(self, topic: str, index: int) -> int:
+        """Return the published end of a partition."""
+        return self.heritage.partitions.read_end(self.partition(topic, index).row)
 
     def records(self, topic: str, index: int) -> list[ReadRecord]:
         """Return what is committed in a partition, read from its files below the published end."""

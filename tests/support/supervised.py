@@ -11,6 +11,8 @@ from typing import Any, Self
 
 import psutil
 
+from shm.metrics import MetricsReader, MetricsSegment
+from shm.segment import attach
 from tests.support.deadline import wait_until
 
 REPOSITORY = Path(__file__).parents[2]
@@ -45,10 +47,15 @@ class Supervised:
 
     @property
     def port(self) -> int:
-        return int(self._out.read_text().strip().rpartition(":")[2])
+        return self.ports[0]
 
-    def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), timeout=10)
+    @property
+    def ports(self) -> list[int]:
+        """Return the port of each listener."""
+        return [int(each.rpartition(":")[2]) for each in self._out.read_text().strip().split(",")]
+
+    def connect(self, port: int | None = None) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", port or self.port), timeout=10)
 
     def status(self) -> dict[str, Any]:
         done = command("status", "--json", "--run-dir", str(self.run_dir))
@@ -58,6 +65,16 @@ class Supervised:
     def slot(self, role: str, index: int = 0) -> dict[str, Any]:
         found = [each for each in self.status()["processes"] if (each["role"], each["index"]) == (role, index)]
         return found[0]
+
+    def metric(self, role: int, name: str, label: str = "", index: int = 0) -> int:
+        """Return a counter of a process as it stands on its page."""
+        status = self.status()
+        segment = attach(f"/rotunda-{status['instance']}-metrics")
+        page = MetricsSegment(segment.view, status["processors"], status["handlers"]).page(role, index)
+        value = MetricsReader(page).read().values[name, label]
+        page.release()
+        segment.close()
+        return value
 
     def wait(self, deadline_s: float = 20.0) -> int:
         return self.process.wait(deadline_s)

@@ -1,0 +1,17 @@
+"""What the tests of the request loop share."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.stepped_broker import SteppedBroker
+
+
+@pytest.fixture
+def stepped(tmp_path: Path) -> Iterator[SteppedBroker]:
+    """Yield two handlers and a controller that are turned by hand, with a topic of four partitions."""
+    broker = SteppedBroker(tmp_path)
+    broker.create("topic", 4)
+    yield broker
+    broker.close()
