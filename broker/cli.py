@@ -23,6 +23,13 @@ _USAGE_EXIT_CODE = 2
 _FAILURE_EXIT_CODE = 1
 _INTERRUPTED_EXIT_CODE = 130
 
+_LONGEST_WAIT_S = 1e6
+
+_EPILOG = """\
+exit codes: 0 ok, 1 failure, 2 bad usage or configuration, 3 not running, 4 port or directory in use,
+5 data of a newer version; `rotunda COMMAND --help` tells more of each command
+"""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
@@ -52,7 +59,7 @@ def _complain(failure: Exception, code: int) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="rotunda", description="A Kafka-compatible broker.")
+    parser = argparse.ArgumentParser(prog="rotunda", description="A Kafka-compatible broker.", epilog=_EPILOG)
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name, (module, function, text, add) in _COMMANDS.items():
@@ -75,8 +82,21 @@ class _Version(argparse.Action):
         parser.exit()
 
 
+def _seconds(text: str) -> float:
+    """Return a length of time that can be waited for; argparse names the option that the complaint is about."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= _LONGEST_WAIT_S:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+    return seconds
+
+
 def _config_options(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--config", type=Path, metavar="FILE", help="a server.properties file")
+    command.add_argument(
+        "--config", type=Path, metavar="FILE", help="a server.properties file (default: $ROTUNDA_CONFIG, or none)"
+    )
     command.add_argument(
         "--set",
         action="append",
@@ -85,11 +105,15 @@ def _config_options(command: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="set a property; repeatable",
     )
-    command.add_argument("--data-dir", metavar="DIR", help="the data directory; the same as --set log.dirs=DIR")
+    command.add_argument(
+        "--data-dir",
+        metavar="DIR",
+        help="the data directory; the same as --set log.dirs=DIR (default: $ROTUNDA_DATA_DIR, or ./rotunda-data)",
+    )
     command.add_argument(
         "--listen",
         metavar="HOST:PORT",
-        help="where to listen, port 0 takes a free one; the same as --set listeners",
+        help="where to listen, port 0 takes a free one; the same as --set listeners=PLAINTEXT://HOST:PORT",
     )
     command.add_argument(
         "--ephemeral", action="store_true", help="keep data in a temporary directory, removed at the end"
@@ -101,7 +125,8 @@ def _run_dir_option(command: argparse.ArgumentParser) -> None:
         "--run-dir",
         type=Path,
         metavar="DIR",
-        help="the directory that names the running broker; one for each broker",
+        help="the directory that names the running broker; one for each broker "
+        "(default: $ROTUNDA_RUN_DIR, or one for this user)",
     )
 
 
@@ -116,11 +141,11 @@ def _add_start(command: argparse.ArgumentParser) -> None:
     command.add_argument("--daemon", action="store_true", help="run in the background")
     command.add_argument(
         "--wait",
-        type=float,
+        type=_seconds,
         nargs="?",
         const=60.0,
         metavar="SECONDS",
-        help="with --daemon: return when it is ready",
+        help="with --daemon: return when it is ready, or fail after this time (60)",
     )
     command.add_argument("--log-format", choices=("text", "json"), help="how log lines are written (default: text)")
 
@@ -129,7 +154,11 @@ def _add_stop(command: argparse.ArgumentParser) -> None:
     _run_dir_option(command)
     command.add_argument("--quick", action="store_true", help="do not finish what is under way")
     command.add_argument(
-        "--wait", type=float, default=60.0, metavar="SECONDS", help="how long to wait until it has stopped"
+        "--wait",
+        type=_seconds,
+        default=60.0,
+        metavar="SECONDS",
+        help="fail when it has not stopped after this time (default: 60)",
     )
 
 
@@ -137,7 +166,12 @@ def _add_status(command: argparse.ArgumentParser) -> None:
     _run_dir_option(command)
     _json_option(command)
     command.add_argument(
-        "--wait", type=float, nargs="?", const=60.0, metavar="SECONDS", help="wait until the broker is ready"
+        "--wait",
+        type=_seconds,
+        nargs="?",
+        const=60.0,
+        metavar="SECONDS",
+        help="wait until the broker is ready, or fail after this time (60)",
     )
 
 
@@ -158,19 +192,23 @@ def _add_topic(command: argparse.ArgumentParser) -> None:
         _run_dir_option(action)
         action.add_argument("--bootstrap", metavar="HOST:PORT", help="the broker; by default the one of --run-dir")
         if name != "list":
-            action.add_argument("name")
+            action.add_argument("name", help="the topic's name")
         if name in {"list", "describe"}:
             _json_option(action)
         if name == "create":
-            action.add_argument("--partitions", type=int, default=-1, help="default: the broker's num.partitions")
-            action.add_argument("--replication-factor", type=int, default=-1)
+            action.add_argument(
+                "--partitions", type=int, default=-1, metavar="N", help="default: the broker's num.partitions"
+            )
+            action.add_argument(
+                "--replication-factor", type=int, default=-1, metavar="N", help="1, as there is one broker (default)"
+            )
             action.add_argument(
                 "--config",
                 action="append",
                 default=[],
                 dest="configs",
                 metavar="KEY=VALUE",
-                help="repeatable",
+                help="a setting of the topic, such as retention.ms=60000; repeatable",
             )
 
 

@@ -14,6 +14,8 @@ from broker.errors import UsageError
 if TYPE_CHECKING:
     from broker.config import BrokerConfig
 
+_HIGHEST_PORT = 65535
+
 
 def configuration(parsed: argparse.Namespace, environment: Mapping[str, str]) -> BrokerConfig:
     """Return the configuration that flags, environment and file make. Raises ConfigError, UsageError."""
@@ -24,6 +26,8 @@ def configuration(parsed: argparse.Namespace, environment: Mapping[str, str]) ->
     if data_dir:
         sets["log.dirs"] = data_dir
     if parsed.listen:
+        if "://" not in parsed.listen:
+            check_address(parsed.listen, "--listen")
         sets["listeners"] = parsed.listen if "://" in parsed.listen else f"PLAINTEXT://{parsed.listen}"
     if parsed.ephemeral:
         sets["ephemeral"] = "true"
@@ -37,6 +41,13 @@ def assignment(text: str, flag: str) -> tuple[str, str]:
     if not separator or not key.strip():
         raise UsageError(f"{flag} {text}: expected KEY=VALUE")
     return key.strip(), value.strip()
+
+
+def check_address(text: str, flag: str) -> None:
+    """Raise UsageError unless the text is host:port."""
+    host, _, port = text.rpartition(":")
+    if not (host and port.isdecimal() and int(port) <= _HIGHEST_PORT):
+        raise UsageError(f"{flag} {text}: expected HOST:PORT")
 
 
 def check(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping
 
 from broker import run_dir
-from broker.cli_config import assignment
+from broker.cli_config import assignment, check_address
 from broker.client import topics
 from broker.client.connection import Connection
 from broker.errors import ApiError, BootFailed, RotundaError
@@ -34,6 +34,8 @@ def _name(code: int) -> str:
 
 def _address(parsed: argparse.Namespace, environment: Mapping[str, str]) -> str:
     if parsed.bootstrap:
+        for each in str(parsed.bootstrap).split(","):
+            check_address(each, "--bootstrap")
         return str(parsed.bootstrap)
     path = parsed.run_dir or run_dir.default_path(environment)
     record = run_dir.read(path)

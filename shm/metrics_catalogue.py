@@ -14,7 +14,7 @@ GAUGE = "gauge"
 HISTOGRAM = "histogram"
 
 PHASES = ("queue", "local", "remote", "response_queue", "send", "total")
-MUTE_CAUSES = ("pipeline", "arena", "ring_full", "output", "draining")
+MUTE_CAUSES = ("pipeline", "arena", "ring_full", "output", "order", "draining")
 CLOSE_CAUSES = ("client", "idle", "invalid_request", "io_error", "response", "shutdown", "fault")
 MAX_LISTENERS = 8
 _LISTENERS = tuple(str(index) for index in range(MAX_LISTENERS))
@@ -130,7 +130,8 @@ PROCESSOR_METRICS = (
         "events",
         "How often reading from a connection was stopped, by cause.",
         "pipeline: too many requests in flight. arena: no block for a large request. ring_full: its handler "
-        "does not keep up. output: the client does not read its responses. draining: the broker stops.",
+        "does not keep up. output: the client does not read its responses. order: a Produce of several partitions "
+        "waits for what is in flight. draining: the broker stops.",
         "cause",
         MUTE_CAUSES,
     ),

@@ -121,6 +121,11 @@ def test_data_of_a_newer_version_is_exit_code_5(run_path: str, tmp_path: Path) -
         ("start", "--wait"),
         ("start", "--ephemeral", "--data-dir", "here"),
         ("start", "--listen", "0.0.0.0:0"),
+        ("start", "--listen", "127.0.0.1"),
+        ("start", "--listen", "127.0.0.1:70000"),
+        ("start", "--daemon", "--wait", "-5"),
+        ("status", "--wait", "soon"),
+        ("topic", "list", "--bootstrap", "localhost"),
         ("check-config", "--set", "num.io.threads=none"),
         ("check-config", "--config", "no/such/file"),
         ("topic", "create", "t", "--config", "nonsense", "--bootstrap", "127.0.0.1:1"),
@@ -176,6 +181,32 @@ def test_configuration_commands(tmp_path: Path) -> None:
     assert any(line.startswith(f"log.dirs={tmp_path}  #") for line in printed)
     rows = json.loads(command("print-config", "--json", *arguments).stdout)
     assert {"name": "num.io.threads", "value": "3", "origin": f"{file}:1"} in rows
+
+
+def test_every_complaint_about_a_file_names_its_line_and_what_was_meant(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("num.netwrok.threads=3\nnum.io.threads=many\n")
+    done = command("check-config", "--config", str(file))
+    assert done.returncode == 2
+    assert done.stdout == ""
+    first, second = done.stderr.splitlines()
+    assert first == f"rotunda: {file}:1: unknown setting num.netwrok.threads (did you mean num.network.threads?)"
+    assert second.startswith(f"rotunda: {file}:2: Invalid value many for configuration num.io.threads")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("start", "--listen", "127.0.0.1"), "rotunda: --listen 127.0.0.1: expected HOST:PORT\n"),
+        (("topic", "list", "--bootstrap", "localhost"), "rotunda: --bootstrap localhost: expected HOST:PORT\n"),
+    ],
+)
+def test_an_address_without_a_port_is_named(arguments: tuple[str, ...], complaint: str) -> None:
+    assert command(*arguments).stderr == complaint
+
+
+def test_help_tells_the_exit_codes() -> None:
+    assert "3 not running, 4 port or directory in use" in " ".join(command("--help").stdout.split())
 
 
 def test_the_version() -> None:

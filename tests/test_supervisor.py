@@ -293,6 +293,19 @@ def test_a01_one_acceptor_and_the_same_processors_serve_every_listener(tmp_path:
             client.close()
 
 
+@pytest.mark.parametrize("deaf", ["processor", "handler"])
+def test_e05_connections_end_before_handlers_and_the_controller_is_last(tmp_path: Path, deaf: str) -> None:
+    """Each stage waits for the one before it: whoever is deaf to the stop keeps those behind it in work."""
+    order = ["acceptor", "processor", "handler", "controller"]
+    with Supervised(tmp_path, fault=f"deaf:{deaf}", shutdown_timeout_ms=600_000) as broker:
+        broker.ready()
+        broker.process.send_signal(signal.SIGTERM)
+        before, behind = order[: order.index(deaf)], order[order.index(deaf) + 1 :]
+        wait_until(lambda: all(broker.slot(role)["state"] == "stopped" for role in before), "the first ones stopped")
+        assert {broker.slot(role)["state"] for role in (deaf, *behind)} == {"running"}
+        assert broker.terminate(signal.SIGINT) == 0
+
+
 def test_a31_a_stop_does_not_hang_on_full_queues(tmp_path: Path) -> None:
     """The processor takes nothing: its queue is full, one connection is held, the rest is in the backlog."""
     with Supervised(tmp_path, fault="full:processor") as broker:

@@ -90,6 +90,7 @@ class Channel:
         "out",
         "out_bytes",
         "peer",
+        "produce_target",
         "read_bytes",
         "recv",
         "repeatable",
@@ -114,6 +115,8 @@ class Channel:
         self.read_bytes = SMALL_READ_BYTES
         self.next_sequence = 0
         self.next_answer = 0
+        #: The target of every Produce once one has named several partitions; -1 until then: each goes to its owner.
+        self.produce_target = -1
         self.repeatable: dict[int, Repeatable] = {}
         self.held: dict[int, HeldAnswer] = {}
         self.out: list[Piece] = []

@@ -21,7 +21,9 @@ class MuteCause(IntFlag):
     """No block of shared memory is free for a large request; ends when one is (``B14``)."""
     OUTPUT = 8
     """The client reads its answers too slowly: ``output.max.bytes`` wait for it (``B27``)."""
-    REFUSED = 16
+    ORDER = 16
+    """Its next Produce names several partitions; it goes on when nothing is in flight that it could overtake."""
+    REFUSED = 32
     """It is closed as soon as its earlier requests are answered: what it sent next is no request (``D12``)."""
-    DRAINING = 32
+    DRAINING = 64
     """The broker is shutting down and takes no new requests."""

@@ -305,9 +305,11 @@ class Processor:
             channel.muted &= ~MuteCause.OUTPUT
             if channel.muted & MuteCause.PIPELINE and channel.in_flight < self._pipeline_resume:
                 channel.muted &= ~MuteCause.PIPELINE
+            if channel.muted & MuteCause.ORDER and not channel.in_flight:
+                channel.muted &= ~MuteCause.ORDER
         elif channel.out_bytes > self._output_max_bytes:
             self._mute(channel, MuteCause.OUTPUT)
-        if not channel.muted and channel.inbox:
+        if not channel.muted and (channel.inbox or channel.large is not None):
             self._resume(channel)
         self._selector.update(channel)
 

@@ -24,6 +24,7 @@ _MUTE_LABELS = {
     MuteCause.ARENA: "arena",
     MuteCause.RING_FULL: "ring_full",
     MuteCause.OUTPUT: "output",
+    MuteCause.ORDER: "order",
     MuteCause.DRAINING: "draining",
 }
 

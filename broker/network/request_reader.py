@@ -16,6 +16,7 @@ from broker.network.foreign_protocols import describe_foreign
 from broker.network.mute_state import MuteCause
 from broker.network.request_sender import RequestSender
 from broker.protocol.api_keys import ApiKey
+from broker.protocol.routing import route_produce
 from broker.request_channel import INLINE_REQUEST_BYTES
 
 if TYPE_CHECKING:
@@ -125,10 +126,11 @@ class RequestReader:
     def _try_send(self, channel: Channel, frame: bytes, head: tuple[int, int, int, int], now_ns: int) -> bool:
         """Send one small frame to its target. False when the ring is full; the channel then waits for room."""
         size, api_key, api_version, correlation_id = head
-        if self._one_handler and api_key in _ANSWERED_BY_HANDLERS:
-            target = 0
-        else:
-            target = self.sender.target_of(frame, api_key, api_version, channel.connection_id)
+        target = 0
+        if not self._one_handler or api_key not in _ANSWERED_BY_HANDLERS:
+            target = self._target_of(channel, frame, api_key, api_version)
+            if target < 0:
+                return False
         sequence = channel.next_sequence
         envelope = (channel.connection_id, sequence, now_ns, api_key, api_version, correlation_id, size)
         if not self.sender.try_send(target, envelope, channel.listener, frame):
@@ -142,6 +144,26 @@ class RequestReader:
         if sequence - channel.next_answer >= self._pipeline_max:
             channel.muted |= MuteCause.PIPELINE
         return True
+
+    def _target_of(self, channel: Channel, frame: bytes | memoryview, api_key: int, api_version: int) -> int:
+        """Return the target of a request, or -1 when it has to wait; the channel is then muted.
+
+        Parts of a Produce for other owners are forwarded by the handler that takes it, and the connection's next
+        request must not overtake them on a shorter way. So the first Produce that names several partitions waits
+        until nothing is in flight, and from then on every Produce of its connection takes the same way.
+        """
+        if api_key != _PRODUCE or self._one_handler:
+            return self.sender.target_of(frame, api_key, api_version, channel.connection_id)
+        if channel.produce_target >= 0:
+            return channel.produce_target
+        target, is_single = route_produce(frame, api_version, channel.connection_id, self.sender.handlers)
+        if is_single:
+            return target
+        if channel.in_flight:
+            channel.muted |= MuteCause.ORDER
+            return -1
+        channel.produce_target = target
+        return target
 
     def _check_size(self, rest: bytes) -> None:
         """Refuse a bad size before the bytes that it announces have come: they may never come."""
@@ -182,7 +204,9 @@ class RequestReader:
     def _send_large(self, channel: Channel, large: LargeReceive) -> bool:
         """Hand a complete large request to its target. False when the ring is full; then it stays with the channel."""
         api_key, api_version, correlation_id = _HEADER_START.unpack_from(large.view)
-        target = self.sender.target_of(large.view, api_key, api_version, channel.connection_id)
+        target = self._target_of(channel, large.view, api_key, api_version)
+        if target < 0:
+            return False
         now_ns = self._now_ns()
         sequence = channel.next_sequence
         envelope = (channel.connection_id, sequence, now_ns, api_key, api_version, correlation_id, large.size)

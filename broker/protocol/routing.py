@@ -35,7 +35,6 @@ _ACKS_AND_TIMEOUT_BYTES: Final = 6
 
 _unpack_int16 = struct.Struct(">h").unpack_from
 _unpack_int32 = struct.Struct(">i").unpack_from
-_unpack_count_and_index = struct.Struct(">ii").unpack_from
 _crc32 = zlib.crc32
 
 
@@ -77,7 +76,7 @@ def route(frame: Buffer, api_key: int, api_version: int, connection_id: int, han
     if api_key == _PRODUCE:
         if handlers == 1:
             return 0
-        return _route_produce(frame, api_version, connection_id, handlers)
+        return route_produce(frame, api_version, connection_id, handlers)[0]
     if api_key in CONTROLLER_KEYS:
         return handlers
     if api_key == _INIT_PRODUCER_ID:
@@ -85,12 +84,16 @@ def route(frame: Buffer, api_key: int, api_version: int, connection_id: int, han
     return (connection_id + (connection_id >> 48)) % handlers
 
 
-def _route_produce(frame: Buffer, version: int, connection_id: int, handlers: int) -> int:
+def route_produce(frame: Buffer, version: int, connection_id: int, handlers: int) -> tuple[int, bool]:
+    """Return (the handler that a Produce goes to, whether it names no more than one partition).
+
+    InvalidReceive when it does not hold a routing key.
+    """
     try:
-        key = _flexible_produce_key(frame, version) if version >= 9 else _legacy_produce_key(frame)
+        key, is_single = _flexible_produce_key(frame, version) if version >= 9 else _legacy_produce_key(frame)
     except MALFORMED as error:
         raise InvalidReceive(f"Produce without a routing key: {error}") from error
-    return (connection_id + (connection_id >> 48) if key is None else key) % handlers
+    return (connection_id + (connection_id >> 48) if key is None else key) % handlers, is_single
 
 
 def _after_client_id(frame: Buffer) -> int:
@@ -98,7 +101,7 @@ def _after_client_id(frame: Buffer) -> int:
     return _CLIENT_ID_OFFSET + 2 + length if length > 0 else _CLIENT_ID_OFFSET + 2
 
 
-def _legacy_produce_key(frame: Buffer) -> int | None:
+def _legacy_produce_key(frame: Buffer) -> tuple[int | None, bool]:
     offset = _after_client_id(frame)
     (length,) = _unpack_int16(frame, offset)
     offset += 2 + _ACKS_AND_TIMEOUT_BYTES
@@ -106,17 +109,20 @@ def _legacy_produce_key(frame: Buffer) -> int | None:
         offset += length
     (topics,) = _unpack_int32(frame, offset)
     if topics <= 0:
-        return None
+        return None, True
     (length,) = _unpack_int16(frame, offset + 4)
     if length < 0:
         raise InvalidReceive("null topic name in Produce")
     offset += 6
     stop = offset + length
-    partitions, partition = _unpack_count_and_index(frame, stop)
-    return _crc32(frame[offset:stop]) + partition if partitions > 0 else None
+    (partitions,) = _unpack_int32(frame, stop)
+    if partitions <= 0:
+        return None, topics == 1
+    (partition,) = _unpack_int32(frame, stop + 4)
+    return _crc32(frame[offset:stop]) + partition, topics == 1 and partitions == 1
 
 
-def _flexible_produce_key(frame: Buffer, version: int) -> int | None:
+def _flexible_produce_key(frame: Buffer, version: int) -> tuple[int | None, bool]:
     offset = _after_client_id(frame)
     offset = offset + 1 if frame[offset] == 0 else skip_tagged_fields(frame, offset, len(frame))
     length = frame[offset]
@@ -125,8 +131,9 @@ def _flexible_produce_key(frame: Buffer, version: int) -> int | None:
         length, offset = read_unsigned_varint(frame, offset - 1)
         offset += length - 1
     topics, offset = read_unsigned_varint(frame, offset + _ACKS_AND_TIMEOUT_BYTES)
+    # Compact counts say one more than there is.
     if topics <= 1:
-        return None
+        return None, True
     if version >= 13:
         offset += 16
         name_hash = int.from_bytes(frame[offset - 4 : offset], "big")
@@ -139,9 +146,9 @@ def _flexible_produce_key(frame: Buffer, version: int) -> int | None:
         offset = stop
     partitions, offset = read_unsigned_varint(frame, offset)
     if partitions <= 1:
-        return None
+        return None, topics == 2
     partition: int = _unpack_int32(frame, offset)[0]
-    return name_hash + partition
+    return name_hash + partition, topics == 2 and partitions == 2
 
 
 def _route_init_producer_id(frame: Buffer, version: int, handlers: int) -> int:

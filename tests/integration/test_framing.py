@@ -5,6 +5,7 @@ import struct
 
 import pytest
 
+from broker.protocol import kio_adapter
 from tests.support.broker_process import BrokerProcess
 from tests.support.record_batches import record_batch
 from tests.support.wire_client import WireClient, request_frame, sized
@@ -31,6 +32,7 @@ API_VERSIONS_FRAME = request_frame(API_VERSIONS, 0, 77)
 CORRUPT_MESSAGE, INVALID_REQUIRED_ACKS, ILLEGAL_SASL_STATE, UNSUPPORTED_VERSION = 2, 21, 34, 35
 INVALID_REQUEST, UNSUPPORTED_COMPRESSION_TYPE, INVALID_RECORD = 42, 76, 87
 ZSTD, CRC_AT, MAGIC_AT = 4, 17, 16
+ASKING = {API_VERSIONS: {"client_software_name": "wire", "client_software_version": "1"}}
 
 
 def assert_serves(client: WireClient) -> None:
@@ -163,6 +165,39 @@ def test_c09_a_bad_client_name_is_refused_and_the_connection_stays(wire, name) -
     answer = wire.call(API_VERSIONS, 3, body, flexible=True)
     assert struct.unpack_from(">h", answer)[0] == INVALID_REQUEST
     assert_serves(wire)
+
+
+def test_c11_api_versions_may_come_at_any_time_and_as_often_as_one_likes(wire, topic) -> None:
+    """Nothing waits for it, nothing depends on it, and an answer that is an error changes no state."""
+    create_topic(wire, topic)
+    whole = wire.call(API_VERSIONS, 0)
+    unknown = sized(struct.pack(">hhih", API_VERSIONS, 99, 2, -1))
+    batch = record_batch([b"between"])
+    produced = request_frame(PRODUCE, PRODUCE_VERSION, 3, produce_body([(topic, 0, batch)]))
+    again = request_frame(API_VERSIONS, 0, 4)
+    wire.send(unknown + produced + again + unknown + again)
+    first, second, third, fourth, fifth = wire.receive_frames(5)
+    assert struct.unpack_from(">ih", first) == struct.unpack_from(">ih", fourth) == (2, UNSUPPORTED_VERSION)
+    assert read_produce(second[4:])[0].error_code == 0
+    assert third == fifth == struct.pack(">i", 4) + whole
+
+
+def test_c11_api_versions_throttles_nobody(wire) -> None:
+    assert wire.call(API_VERSIONS, 2)[-4:] == struct.pack(">i", 0)
+
+
+def test_c17_every_listed_version_is_served_down_to_the_oldest(wire) -> None:
+    """A request of nothing but defaults is answered in each of them, and the answer can be read as that version's."""
+    ranges = api_ranges(wire.call(API_VERSIONS, 0))
+    ranges[PRODUCE] = (PRODUCE_VERSION - 4, ranges[PRODUCE][1])  # below it: C12
+    for key, (low, high) in ranges.items():
+        for version in range(low, high + 1):
+            fields = {"acks": 1} if key == PRODUCE else ASKING.get(key, {})
+            wire.send(kio_adapter.encode_request(key, version, 1000 + version, "wire", fields))
+            answer = wire.receive_frame()
+            assert answer[:4] == struct.pack(">i", 1000 + version), (key, version)
+            response = kio_adapter.decode_response(key, version, memoryview(answer), 0, len(answer))
+            assert getattr(response, "error_code", 0) != UNSUPPORTED_VERSION, (key, version)
 
 
 def test_c12_old_produce_versions_are_listed_but_close_the_connection(broker: BrokerProcess, wire) -> None:

@@ -24,6 +24,7 @@ from tests.support.wire_messages import (
     produce,
     produce_body,
     read_fetch,
+    read_partition,
     read_produce,
 )
 
@@ -79,6 +80,31 @@ def test_produce_keeps_its_order_within_each_partition(wire, topic) -> None:
     assert [(part.partition, part.error_code, part.base_offset) for part in produced] == [
         (n % 4, 0, n // 4) for n in range(400)
     ]
+
+
+def test_order_holds_when_requests_span_owners(broker: BrokerProcess, wire, topic) -> None:
+    """A part that is forwarded to its owner must not be overtaken by the connection's next request for it."""
+    partitions = 4
+    create_topic(wire, topic, partitions)
+    seed = random.SystemRandom().randrange(2**32)
+    chance = random.Random(seed)
+    written: list[list[bytes]] = [[] for _ in range(partitions)]
+    for _ in range(8):
+        with WireClient(broker.port) as client:
+            frames = []
+            for number in range(300):
+                named = chance.sample(range(partitions), chance.choice((1, 1, 1, 2, 3)))
+                parts = []
+                for partition in named:
+                    value = b"%d" % len(written[partition])
+                    written[partition].append(value)
+                    parts.append((topic, partition, record_batch([value])))
+                frames.append(request_frame(PRODUCE, PRODUCE_VERSION, number, produce_body(parts)))
+            client.send(b"".join(frames))
+            client.receive_frames(300)
+    for partition in range(partitions):
+        values = [record.value for record in read_partition(wire, topic, partition)]
+        assert values == written[partition], f"seed {seed}, partition {partition}"
 
 
 def test_an_answer_waits_for_the_parked_fetch_before_it(broker: BrokerProcess, wire, topic) -> None:

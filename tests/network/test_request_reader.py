@@ -247,3 +247,28 @@ def test_a_repeat_that_finds_no_room_takes_none(wire: Wire) -> None:
     fill_ring(wire.bench)
     assert not wire.bench.reader.try_repeat(wire.channel, 0)
     assert wire.bench.sender.pool.used_bytes == used
+
+
+def produce(correlation_id: int, *partitions: int) -> bytes:
+    """Return a Produce with no records for these partitions of one topic."""
+    parts = b"".join(struct.pack(">ii", partition, -1) for partition in partitions)
+    body = struct.pack(">hhiih1si", -1, 1, 30_000, 1, 1, b"t", len(partitions)) + parts
+    return request_frame(PRODUCE, 7, correlation_id, body)
+
+
+def test_a_produce_of_several_partitions_waits_and_the_next_ones_follow_it() -> None:
+    """Parts for other owners are forwarded: what comes after them must not be there first."""
+    with ProcessorBench(handlers=3) as bench:
+        wire = Wire(bench)
+        wire.feed(produce(1, 0) + produce(2, 1) + produce(3, 0, 1) + produce(4, 1))
+        direct = [request.correlation_id for request in wire.taken]
+        assert sorted(direct) == [1, 2]
+        assert wire.channel.muted == MuteCause.ORDER
+        wire.channel.next_answer = 2
+        wire.channel.muted &= ~MuteCause.ORDER
+        bench.reader.resume(wire.channel)
+        bench.sender.publish()
+        queues = [[request.correlation_id for request in target.take()] for target in bench.targets]
+        assert [3, 4] in queues
+        assert wire.channel.muted == MuteCause.NONE
+        wire.close()

@@ -17,7 +17,7 @@ from broker.errors import InvalidReceive
 from broker.network import connection_id
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.kio_adapter import encode_request
-from broker.protocol.routing import owner_of, route, topic_hash, topic_id_for, topic_id_hash
+from broker.protocol.routing import owner_of, route, route_produce, topic_hash, topic_id_for, topic_id_hash
 from tests.protocol.kio_entities import kio_bytes, module_of
 from tests.support.feeds import mutations, random_seed
 
@@ -26,15 +26,21 @@ CONNECTION = (1 << 48) + (3 << 32) + 17
 
 
 def _produce(version: int, name: str, partition: int, client_id: str, transactional_id: str | None) -> bytes:
+    return _produce_parts(version, {name: (partition, 0)}, client_id, transactional_id)
+
+
+def _produce_parts(
+    version: int, parts: dict[str, tuple[int, ...]], client_id: str = "c", transactional_id: str | None = None
+) -> bytes:
     module = module_of(load_request_schema(0, version))
-    data = tuple(module.PartitionProduceData(index=index, records=b"r") for index in (partition, 0))
-    topic_id = topic_id_for(name.encode(), bytes(12))
-    topic: dict[str, Any] = {"topic_id": uuid.UUID(bytes=topic_id)} if version >= 13 else {"name": name}
+    topics = []
+    for name, partitions in parts.items():
+        data = tuple(module.PartitionProduceData(index=index, records=b"r") for index in partitions)
+        topic_id = topic_id_for(name.encode(), bytes(12))
+        topic: dict[str, Any] = {"topic_id": uuid.UUID(bytes=topic_id)} if version >= 13 else {"name": name}
+        topics.append(module.TopicProduceData(**topic, partition_data=data))
     request = module.ProduceRequest(
-        transactional_id=transactional_id,
-        acks=1,
-        timeout=timedelta(0),
-        topic_data=(module.TopicProduceData(**topic, partition_data=data),),
+        transactional_id=transactional_id, acks=1, timeout=timedelta(0), topic_data=tuple(topics)
     )
     header = b"\x00\x00" + version.to_bytes(2, "big") + b"\x00\x00\x00\x01"
     header += len(client_id).to_bytes(2, "big") + client_id.encode() + (b"\x00" if version >= 9 else b"")
@@ -50,6 +56,19 @@ def test_produce_goes_to_the_owner_of_its_first_partition(version: int, transact
         assert route(frame, 0, version, CONNECTION, HANDLERS) == expected
         assert route(memoryview(frame), 0, version, CONNECTION, HANDLERS) == expected
         assert route(frame, 0, version, CONNECTION, 1) == 0
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+def test_a_produce_of_one_partition_is_told_from_one_of_several(version: int) -> None:
+    for parts, is_single in (
+        ({"a": (1,)}, True),
+        ({"a": (1, 2)}, False),
+        ({"a": (1,), "b": (1,)}, False),
+        ({"a": (1,), "b": ()}, False),
+        ({"a": ()}, True),
+        ({}, True),
+    ):
+        assert route_produce(_produce_parts(version, parts), version, CONNECTION, HANDLERS)[1] is is_single, parts
 
 
 @pytest.mark.parametrize("version", [7, 9, 13])
@@ -108,7 +127,7 @@ def test_topic_ids_carry_the_hash_of_the_name_and_look_random() -> None:
 
 
 _ELSEWHERE = """
-from broker.protocol.routing import owner_of, route, topic_hash
+from broker.protocol.routing import owner_of, route, route_produce, topic_hash
 names = [b"orders", b"", b"n" * 249, "\u00fc".encode()]
 print([owner_of(topic_hash(name), 3, 7) for name in names])
 print([route(b"", 3, 9, (p << 48) + (1 << 32) + n, 7) for p in range(3) for n in range(20)])
@@ -130,7 +149,7 @@ def test_d02_e04_owners_are_the_same_in_every_process_and_every_run() -> None:
         )
         printed.add(run.stdout)
     assert len(printed) == 1
-    assert [topic_hash(name) for name in (b"orders", b"")] == [0x42A66E62, 0]
+    assert [topic_hash(name) for name in (b"orders", b"")] == [0xE52FFDEE, 0]
 
 
 def test_d02_a_connection_has_one_handler_whatever_it_asks_for_and_handlers_share_evenly() -> None:
