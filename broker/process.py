@@ -37,6 +37,11 @@ _PR_SET_NAME = 15
 HELD_SIGNALS = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
 
 
+#: Turns of a role's loop in a row that may fail; then the process makes room for a replacement, since what is wrong
+#: does not pass.
+MOST_FAULTS = 20
+
+
 class ExitCode(IntEnum):
     """Exit codes of the command line, and (from 64) what a child tells the supervisor.
 

@@ -55,7 +55,6 @@ def serve(
     with ExitStack() as undo:
         run_dir.make(run_path)
         undo.callback(os.close, run_dir.lock(run_path))
-        config.data_dir.mkdir(parents=True, exist_ok=True)
         _make_data_dir(config.data_dir)
         undo.callback(os.close, lock_data_dir(config.data_dir))
         undo.callback(os.close, run_dir.outlast_children(config.data_dir))

@@ -22,7 +22,7 @@ from broker.clock import Clock, SystemClock
 from broker.network.acceptor_meters import AcceptorMeters
 from broker.network.connection_quotas import ConnectionQuotas
 from broker.network.handoff import QUEUE_SOCKETS, Census, Closed, HandoffSender, Hello, Taken
-from broker.process import Role
+from broker.process import MOST_FAULTS, Role
 from shm.metrics import MetricsSegment, MetricsWriter
 from shm.process_slots import ACCEPTOR
 
@@ -308,7 +308,10 @@ class Acceptor:
 
 
 def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None:
-    """Serve as the acceptor until told to stop. The listeners are listening already."""
+    """Serve as the acceptor until told to stop. The listeners are listening already.
+
+    A turn that fails is logged and the next one taken (`A05`); raises what a turn raises when none succeeds any more.
+    """
     clock = SystemClock()
     writer = MetricsWriter(
         MetricsSegment(heritage.metrics.view, heritage.processors, heritage.handlers).page(ACCEPTOR, 0)
@@ -324,9 +327,17 @@ def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None
     )
     acceptor.start(stop.fileno(), take_stock=generation > 1)
     heritage.mark_ready(Role.ACCEPTOR, index, generation)
+    faults = 0
     try:
         while not stop.is_set():
-            acceptor.step()
+            try:
+                acceptor.step()
+                faults = 0
+            except Exception:
+                _log.exception("fault in the acceptor loop")
+                faults += 1
+                if faults >= MOST_FAULTS:
+                    raise
             heritage.slots.beat(Role.ACCEPTOR, index, clock.monotonic_ns())
     finally:
         acceptor.close()

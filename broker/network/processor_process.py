@@ -5,7 +5,10 @@ The only module of the network layer that sees the heritage.
 
 from __future__ import annotations
 
+import importlib
 import logging
+import os
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -17,7 +20,7 @@ from broker.network.processor_metrics import ProcessorMetrics
 from broker.network.request_reader import RequestReader
 from broker.network.request_sender import MemoryPool, RequestSender, spill_area
 from broker.network.response_reader import ResponseReader
-from broker.process import Role
+from broker.process import MOST_FAULTS, Role
 from shm.arena import BLOCK_BYTES
 from shm.metrics import MetricsSegment, MetricsWriter
 
@@ -30,9 +33,6 @@ logger = logging.getLogger(__name__)
 #: Share of the whole shutdown time in which answers under way may still leave.
 DRAIN_SHARE = 0.5
 
-#: Turns in a row that may fail; then the process makes room for a replacement, since what is wrong does not pass.
-MOST_FAULTS = 20
-
 
 def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None:
     """Serve connections until told to stop; then let the answers under way leave, and close.
@@ -44,6 +44,7 @@ def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None
     processor.watch(stop.fileno())
     targets = TargetWatch(heritage)
     heritage.mark_ready(Role.PROCESSOR, index, generation)
+    threading.Thread(target=_load_numpy, name="numpy loader", daemon=True).start()
     slots = heritage.slots
     faults = 0
     while not stop.is_set():
@@ -65,6 +66,12 @@ def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None
         while not processor.drain() and clock.monotonic_ns() < deadline_ns:
             pass
     processor.close_all()
+
+
+def _load_numpy() -> None:
+    """Import what the histograms need now, so that no request waits for it; its own worker threads are of no use here."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    importlib.import_module("numpy")
 
 
 def build(heritage: Heritage, index: int, generation: int, now_ns: Callable[[], int]) -> Processor:

@@ -108,6 +108,10 @@ class FetchPath:
         deadline_ns = local_ns + request.max_wait_ms * 1_000_000
         self._delayed.watch(DelayedOperation(try_complete, deadline_ns, give_up, tuple(answer.rows)))
 
+    def forget_removed_files(self) -> None:
+        """Let go of segment files that have been deleted, so that their room on the disk is free again."""
+        self._files.forget_removed()
+
     def _is_enough(self, request: FetchRequest, answer: Answer) -> bool:
         # As in Kafka, nobody waits for more than an answer may hold.
         wanted_bytes = min(request.min_bytes, request.max_bytes, self._state.metadata.broker_config.fetch_max_bytes)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from broker.clock import SystemClock
 from broker.controller import Controller
 from broker.metadata_store import metadata_path
-from broker.process import Role
+from broker.process import MOST_FAULTS, Role
 from broker.protocol import kio_adapter
 from broker.server.apis import API_TABLE, advertised
 from broker.server.broker_state import BrokerState
@@ -86,12 +86,17 @@ def _serve(
     clock_ns = SystemClock().monotonic_ns
     bell = heritage.target_bells[place[1] if place[0] is Role.HANDLER else heritage.handlers]
     slots = heritage.slots
+    faults = 0
     while not stop.is_set():
         try:
             worked = handler.turn()
+            faults = 0
         except Exception:
             # Faults of one request are contained where they arise; this one has no request to blame.
             logger.exception("fault in the request loop")
+            faults += 1
+            if faults >= MOST_FAULTS:
+                raise
             worked = False
         now_ns = clock_ns()
         if not worked:

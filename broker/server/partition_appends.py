@@ -14,7 +14,7 @@ from broker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from broker.log.partition_log import PartitionLog
-    from broker.server.produce import RememberedRequest
+    from broker.server.remembered_request import RememberedRequest
     from broker.server.response_writer import ReplyTo
     from shm.partitions import RowWriter
 

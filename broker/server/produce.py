@@ -19,19 +19,13 @@ from typing import TYPE_CHECKING
 
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.headers import parse_header
-from broker.protocol.messages.produce import (
-    FIRST_FLEXIBLE,
-    Part,
-    ProduceResponseTemplate,
-    parse_produce,
-    single_partition_response,
-)
-from broker.protocol.primitives import read_unsigned_varint
+from broker.protocol.messages.produce import Part, parse_produce
 from broker.protocol.records import BATCH_HEADER_BYTES, read_header, unpack_header, validate
 from broker.server.frame import NOTED, STATE_OFFSET, Frame
 from broker.server.partition_appends import Answer, OwnedPartition
 from broker.server.peers import PRODUCE_PART, PeerMessage, Peers
 from broker.server.pending_produce import PendingProduce
+from broker.server.remembered_request import RememberedRequest
 from broker.server.response_writer import ReplyTo, ResponseWriter
 from shm.words import words_of
 
@@ -46,55 +40,11 @@ NOT_APPENDED = -1
 #: A note of a refusal is this less the Kafka error code.
 REFUSED = -1_000
 
-_INT32 = Struct(">i")
-_PREFIX_START = 8
-_NO_TAGS = b"\x00\x00\x00"
-
 #: Outcomes of staging that are answered as success: a duplicate was appended once already (``G26``).
 _SUCCESS = (0, int(ErrorCode.DUPLICATE_SEQUENCE_NUMBER))
 
 #: Connections whose last request is remembered.
 MAX_REMEMBERED = 10_000
-
-
-class RememberedRequest:
-    """What stood before the records in a connection's last request, and what that meant."""
-
-    __slots__ = ("acks", "flexible", "owned", "prefix", "records_at", "smallest_bytes", "template", "unpack", "version")
-
-    def __init__(
-        self, prefix: bytes, version: int, acks: int, owned: OwnedPartition, template: ProduceResponseTemplate
-    ) -> None:
-        self.prefix = prefix
-        self.version = version
-        self.flexible = version >= FIRST_FLEXIBLE
-        self.acks = acks
-        self.owned = owned
-        self.template = template
-        #: The bytes to compare and, where it has a fixed length, the size of the records behind them.
-        head = Struct(f">{len(prefix)}s" if self.flexible else f">{len(prefix)}si")
-        self.unpack = head.unpack_from
-        self.records_at = _PREFIX_START + head.size
-        self.smallest_bytes = self.records_at + BATCH_HEADER_BYTES
-
-    def records(self, view: memoryview, start: int, end: int) -> memoryview | None:
-        """Return the records of a request that is like this one in all else, or None. HOT."""
-        if end - start < self.smallest_bytes:
-            return None
-        records_at = start + self.records_at
-        if self.flexible:
-            (prefix,) = self.unpack(view, start + _PREFIX_START)
-            size, records_at = read_unsigned_varint(view, records_at)
-            # A compact size counts one more than there is, and three empty tag sections follow the records.
-            records_end = records_at + size - 1
-            fits = records_end + len(_NO_TAGS) == end and view[records_end:end] == _NO_TAGS
-        else:
-            prefix, size = self.unpack(view, start + _PREFIX_START)
-            records_end = records_at + size
-            fits = records_end == end
-        if not fits or prefix != self.prefix or size < BATCH_HEADER_BYTES:
-            return None
-        return view[records_at:records_end]
 
 
 class ProducePath:
@@ -358,14 +308,9 @@ class ProducePath:
         owned = self._state.owned.get(topic.partitions[part.partition].row)
         if owned is None or owned.log.config.message_timestamp_type != "CreateTime":
             return
-        flexible = frame.api_version >= FIRST_FLEXIBLE
-        size_bytes = _varint_bytes(part.records_size + 1) if flexible else _INT32.size
-        prefix_start = frame.start + _PREFIX_START
-        prefix = bytes(frame.view[prefix_start : part.records_offset - size_bytes])
-        template = single_partition_response(frame.api_version, part.topic_name, part.topic_id, part.partition)
         if len(self._remembered) >= MAX_REMEMBERED:
             self._remembered.clear()
-        self._remembered[frame.to[1]] = RememberedRequest(prefix, frame.api_version, acks, owned, template)
+        self._remembered[frame.to[1]] = RememberedRequest(frame, part, acks, owned)
 
 
 def _noted_refusal(view: memoryview, part: Part) -> int:
@@ -380,8 +325,3 @@ def _note_refusal(view: memoryview, offset: int, size: int, error: int) -> None:
     """Note that a part was refused, unless it has a note already; what is too short for one is refused for ever."""
     if size >= BATCH_HEADER_BYTES and NOTE.unpack_from(view, offset)[0] == NOT_APPENDED:
         NOTE.pack_into(view, offset, REFUSED - error)
-
-
-def _varint_bytes(value: int) -> int:
-    """Bytes of an unsigned varint in its shortest form, which is the form that clients write."""
-    return max(1, -(-value.bit_length() // 7))

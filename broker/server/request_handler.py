@@ -100,6 +100,7 @@ class RequestHandler:
             # Flushes that are due, checkpoints, producers that have expired.
             self._next_tick_ns = now_ns + TICK_NS
             self._state.log_manager.tick()
+            self._fetch.forget_removed_files()
         self._publish()
         for row in rows:
             self._row_advanced(row)
