@@ -69,7 +69,7 @@ def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None
 
 
 def _load_numpy() -> None:
-    """Import what the histograms need now, so that no request waits for it; its own worker threads are of no use here."""
+    """Import now what the histograms need, so that no request waits for it; its worker threads are of no use here."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     importlib.import_module("numpy")
 
