@@ -22,6 +22,9 @@ End: TypeAlias = tuple[int, int, int]
 #: How many places are remembered: more than the consumers that usually follow one partition.
 REMEMBERED_PLACES = 32
 
+#: How many answers that no append can change are remembered.
+REMEMBERED_SLICES = 64
+
 
 class FileSlice(NamedTuple):
     """Whole batches in one segment file, from the one that holds the offset asked for. `length` 0: nothing there.
@@ -47,7 +50,7 @@ class SegmentFile(NamedTuple):
 class LogReader:
     """Reads one partition directory."""
 
-    __slots__ = ("_bases", "_epochs", "_epochs_seen", "_files", "_places", "directory")
+    __slots__ = ("_bases", "_epochs", "_epochs_seen", "_files", "_places", "_slices", "directory")
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -55,6 +58,8 @@ class LogReader:
         self._files: dict[int, SegmentFile] = {}
         # Offset -> (base offset of its segment, position of its batch), for offsets that slices ended before.
         self._places: dict[int, tuple[int, int]] = {}
+        # (Offset, most bytes) -> the slice that answers it.
+        self._slices: dict[tuple[int, int], FileSlice] = {}
         self._epochs = LeaderEpochs()
         self._epochs_seen = (0, 0, 0)
 
@@ -75,9 +80,16 @@ class LogReader:
                 return FileSlice(path, inode, position, length, end_offset)
         if offset >= end_offset:
             return FileSlice(b"", 0, 0, 0, end_offset) if offset == end_offset else None
+        found = self._slices.get((offset, max_bytes))
+        if found is not None and min_one_batch and _is_there(found):
+            return found
         for _ in range(2):
             try:
-                return self._search(offset, end, max_bytes, min_one_batch)
+                found = self._search(offset, end, max_bytes, min_one_batch)
+                if found is not None and min_one_batch and found.next_offset < end_offset:
+                    # It ended below the end, because of max_bytes or of the segment: no append can make it longer.
+                    self._remember_slice((offset, max_bytes), found)
+                return found
             except FileNotFoundError:
                 # Retention was faster: what is left is listed anew, and the offset is in it or out of range.
                 self.forget()
@@ -88,6 +100,13 @@ class LogReader:
         self._bases = []
         self._files = {}
         self._places = {}
+        self._slices = {}
+
+    def _remember_slice(self, asked: tuple[int, int], found: FileSlice) -> None:
+        """Keep an answer: other consumers of the same records ask the same question."""
+        self._slices[asked] = found
+        if len(self._slices) > REMEMBERED_SLICES:
+            del self._slices[next(iter(self._slices))]
 
     def _remember(self, offset: int, base_offset: int, position: int) -> None:
         places = self._places
@@ -188,3 +207,11 @@ class LogReader:
             self._epochs = read_epochs(self.directory)
             self._epochs_seen = seen
         return self._epochs
+
+
+def _is_there(found: FileSlice) -> bool:
+    """Whether retention has left the file of a remembered slice."""
+    try:
+        return os.stat(found.path).st_ino == found.inode  # noqa: PTH116 - the path is bytes and this is per request
+    except FileNotFoundError:
+        return False

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 MEGABYTE_RECORDS = ("1000", "1000")  # 1000 records of 1000 bytes: one batch just under message.max.bytes
 FETCH_BYTES = 1048576
+BATCH_BYTES = 1009997  # what such a batch takes in a file, and so what a fetch of FETCH_BYTES brings
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class Case:
     ruler: str
     unit: str
     expected_ratio: float | None
+    ruler_bytes: int = FETCH_BYTES
 
     def kload_arguments(self, topic: str, partitions: int, seconds: float) -> list[str]:
         """Return what follows the port on kload's command line."""
@@ -35,6 +37,11 @@ def small_produce(connections: int, depth: int, expected_ratio: float | None) ->
     return Case(title, "produce", connections, depth, ("1", "100"), "echo", "req_s", expected_ratio)
 
 
+def one_megabyte_fetch(title: str, ruler_bytes: int) -> Case:
+    """Return the case of one batch a fetch, against bare file with answers of so many bytes."""
+    return Case(title, "fetch", 4, 1, (str(FETCH_BYTES),), "file", "mb_s", 0.7, ruler_bytes)
+
+
 CASES = (
     small_produce(16, 1, None),
     small_produce(64, 1, 0.5),
@@ -42,7 +49,8 @@ CASES = (
     small_produce(64, 16, None),
     Case("ApiVersions, 64 connections, depth 1", "api", 64, 1, (), "echo", "req_s", None),
     Case("1 MB Produce, 4 connections", "produce", 4, 1, MEGABYTE_RECORDS, "append", "mb_s", 0.7),
-    Case("1 MB Fetch, 4 connections", "fetch", 4, 1, (str(FETCH_BYTES),), "file", "mb_s", 0.7),
+    one_megabyte_fetch("1 MB Fetch, 4 connections", BATCH_BYTES),
+    one_megabyte_fetch("1 MB Fetch, 4 connections, ruler with 2^20 bytes", FETCH_BYTES),
 )
 
 PRODUCE_TO_FETCH_P50_US = 400.0

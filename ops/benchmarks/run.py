@@ -106,7 +106,7 @@ def measure_case(directory: Path, options: argparse.Namespace, port: int, number
     ours, theirs = [], []
     for _ in range(options.rounds):
         ours.append(programs.kload(directory, case.command, port, arguments)[case.unit])
-        with programs.bare(directory, case.ruler, cases.FETCH_BYTES) as ruler_port:
+        with programs.bare(directory, case.ruler, case.ruler_bytes) as ruler_port:
             theirs.append(programs.kload(directory, case.command, ruler_port, arguments)[case.unit])
         print(f"{case.title}: {ours[-1]:,.0f} against {theirs[-1]:,.0f} {case.unit}", flush=True)
     ratio = median(our / their for our, their in zip(ours, theirs, strict=True))

@@ -266,3 +266,15 @@ def test_leader_epochs_are_read_again_when_they_change(tmp_path: Path) -> None:
     assert published_end(model.log).end_offset
     assert (reader.epoch_for_offset(2), reader.epoch_for_offset(4)) == (0, 1)
     assert [reader.epoch_end_offset(epoch, 5) for epoch in (0, 1, 2, -1)] == [(0, 3), (1, 5), (-1, -1), (-1, -1)]
+
+
+def test_many_consumers_of_the_same_records_search_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ends below the end of the log stays the same answer however much is appended."""
+    model = filled(tmp_path / "topic-0", 7, config=LogConfig(message_timestamp_after_max_ms=2**60))
+    reader = LogReader(model.directory)
+    first = reader.locate(3, end(model), 1_000)
+    assert first is not None
+    assert 3 < first.next_offset < end(model)[0]
+    model.append([batch(1, size=1000) for _ in range(20)])
+    monkeypatch.setattr(LogReader, "_search", None)
+    assert reader.locate(3, end(model), 1_000) == first
