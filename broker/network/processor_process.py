@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: The first requests have the machine for themselves; the histograms are written up later than this anyway.
+LOAD_NUMPY_AFTER_S = 1.0
+
 #: Share of the whole shutdown time in which answers under way may still leave.
 DRAIN_SHARE = 0.5
 
@@ -44,7 +47,9 @@ def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None
     processor.watch(stop.fileno())
     targets = TargetWatch(heritage)
     heritage.mark_ready(Role.PROCESSOR, index, generation)
-    threading.Thread(target=_load_numpy, name="numpy loader", daemon=True).start()
+    loader = threading.Timer(LOAD_NUMPY_AFTER_S, _load_numpy)
+    loader.daemon = True
+    loader.start()
     slots = heritage.slots
     faults = 0
     while not stop.is_set():

@@ -15,6 +15,7 @@ from broker.controller import Controller
 from broker.metadata_store import metadata_path
 from broker.process import MOST_FAULTS, Role
 from broker.protocol import kio_adapter
+from broker.protocol.api_keys import ApiKey
 from broker.server.apis import API_TABLE, advertised
 from broker.server.broker_state import BrokerState
 from broker.server.handler_metrics import HandlerMetrics
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     from broker.process import StopFlag
 
 logger = logging.getLogger(__name__)
+
+
+#: When a handler loads the codecs of the admin APIs, unless a request needs them earlier.
+LOAD_CODECS_AFTER_S = 1.0
 
 
 def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None:
@@ -46,7 +51,10 @@ def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None
     page.start(generation, clock.monotonic_ns())
     metrics = HandlerMetrics(page, handler, clock.monotonic_ns())
     heritage.mark_ready(role, place, generation)
-    threading.Thread(target=_load_codecs, name="codec loader", daemon=True).start()
+    # The controller is asked first: clients create topics before they need anything else of the admin APIs.
+    loader = threading.Timer(0.0 if state.controller is not None else LOAD_CODECS_AFTER_S, _load_codecs)
+    loader.daemon = True
+    loader.start()
     _serve(handler, heritage, (role, place), metrics, stop)
     state.log_manager.close(clean=True)
     if state.controller is not None:
@@ -55,7 +63,7 @@ def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None
 
 def _load_codecs() -> None:
     """Import the codecs of the admin APIs now, so that their first request need not wait for it."""
-    for api in API_TABLE:
+    for api in sorted(API_TABLE, key=lambda api: api.key != ApiKey.CREATE_TOPICS):
         if api.loads_codec:
             kio_adapter.request_class(api.key, api.max_version)
             kio_adapter.response_class(api.key, api.max_version)
