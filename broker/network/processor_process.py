@@ -47,7 +47,9 @@ def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None
     processor.watch(stop.fileno())
     targets = TargetWatch(heritage)
     heritage.mark_ready(Role.PROCESSOR, index, generation)
-    loader = threading.Timer(LOAD_NUMPY_AFTER_S, _load_numpy)
+    # The histograms need numpy but none of the threads that it would start for itself.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    loader = threading.Timer(LOAD_NUMPY_AFTER_S, importlib.import_module, ["numpy"])
     loader.daemon = True
     loader.start()
     slots = heritage.slots
@@ -71,12 +73,6 @@ def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None
         while not processor.drain() and clock.monotonic_ns() < deadline_ns:
             pass
     processor.close_all()
-
-
-def _load_numpy() -> None:
-    """Import now what the histograms need, so that no request waits for it; its worker threads are of no use here."""
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    importlib.import_module("numpy")
 
 
 def build(heritage: Heritage, index: int, generation: int, now_ns: Callable[[], int]) -> Processor:

@@ -165,6 +165,7 @@ TOO_MANY = {
 def test_counts_larger_than_the_frame(broker, name) -> None:
     """C07; and the count is never believed: no memory is taken for it."""
     api_key, version, body = TOO_MANY[name]
+    wait_until(broker.has_loaded_everything, "the background imports")
     before = broker.memory_bytes()
     flexible = "compact" in name or "tagged" in name
     for _ in range(3):
@@ -188,6 +189,7 @@ def test_half_a_frame_and_silence_holds_nobody_up(broker, witness, topic) -> Non
 
 def test_a_reader_that_does_not_read_holds_nobody_up(broker, witness, topic) -> None:
     """B27: answers for it pile up to a limit and then it is read no further; memory stays bounded."""
+    wait_until(broker.has_loaded_everything, "the background imports")
     before = broker.memory_bytes()
     with WireClient(broker.port) as deaf:
         deaf.socket.settimeout(1.0)

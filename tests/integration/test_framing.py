@@ -7,6 +7,7 @@ import pytest
 
 from broker.protocol import kio_adapter
 from tests.support.broker_process import BrokerProcess
+from tests.support.deadline import wait_until
 from tests.support.record_batches import record_batch
 from tests.support.wire_client import WireClient, request_frame, sized
 from tests.support.wire_messages import (
@@ -85,6 +86,7 @@ def test_c03_an_empty_frame_closes_the_connection(broker: BrokerProcess, wire) -
 
 
 def test_c04_memory_grows_with_what_arrives_not_with_what_is_declared(broker: BrokerProcess, wire) -> None:
+    wait_until(broker.has_loaded_everything, "the background imports")
     before = broker.memory_bytes()
     clients = [WireClient(broker.port) for _ in range(200)]
     for client in clients:

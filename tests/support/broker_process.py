@@ -93,6 +93,10 @@ class BrokerProcess:
         self._remember()
         return {child.pid for child in psutil.Process(self.pid()).children(recursive=True)}
 
+    def has_loaded_everything(self) -> bool:
+        """Return whether what is imported in the background is there: from then on memory tells of requests only."""
+        return all(psutil.Process(pid).num_threads() == 1 for pid in self.child_pids())
+
     def memory_bytes(self) -> int:
         """Return the proportional set size of the whole instance."""
         total_kb = 0
