@@ -56,9 +56,10 @@ WALK_BYTES_PER_BATCH = 4 * 1024
 
 DEFAULT_PRODUCER_ID_EXPIRATION_MS = 86_400_000
 
-#: What the broker writes into a batch: base offset, (batch length,) leader epoch. The CRC does not cover it.
 #: Base offset, batch length, leader epoch: what stands first in a batch and is not covered by its checksum.
-_patch_head = struct.Struct(">qii").pack_into
+#: Packed, then copied in: `pack_into` zeroes its target first, and a SIGKILL in between would leave no length.
+_HEAD_BYTES = 16
+_pack_head = struct.Struct(">qii").pack
 
 _log = logging.getLogger(__name__)
 
@@ -186,7 +187,7 @@ class PartitionLog:
                 return self._verdict(verdict, producer_id, sequence, delta)
         base_offset = self.next_offset
         last_offset = base_offset + delta
-        _patch_head(batch, 0, base_offset, length, self.leader_epoch)
+        batch[:_HEAD_BYTES] = _pack_head(base_offset, length, self.leader_epoch)
         segment = self._segment
         if not segment.staged_position:
             self._anchor_roll(segment, max_timestamp, now_ms)

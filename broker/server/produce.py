@@ -47,6 +47,11 @@ _SUCCESS = (0, int(ErrorCode.DUPLICATE_SEQUENCE_NUMBER))
 MAX_REMEMBERED = 10_000
 
 
+def write_note(view: memoryview, offset: int, note: int) -> None:
+    """Store a note whole: packing it in place would show a 0 in between, which reads "appended at offset 0"."""
+    view[offset : offset + NOTE.size] = NOTE.pack(note)
+
+
 class ProducePath:
     """Appends what Produce requests bring for this handler's partitions and sends the rest to their owners."""
 
@@ -96,7 +101,7 @@ class ProducePath:
                 owned.fast_answers.append((to, remembered, correlation_id, base_offset, batch))
                 self._dirty[owned.row] = owned
                 return True
-        NOTE.pack_into(batch, 0, REFUSED - error)
+        write_note(batch, 0, REFUSED - error)
         self._words[(place[2] + STATE_OFFSET) >> 3] = NOTED
         self._refuse(to, remembered, correlation_id, error)
         return True
@@ -109,7 +114,7 @@ class ProducePath:
         if not frame.noted:
             for part in request.parts:
                 if part.records_size >= BATCH_HEADER_BYTES:
-                    NOTE.pack_into(view, part.records_offset, NOT_APPENDED)
+                    write_note(view, part.records_offset, NOT_APPENDED)
             self._words[(frame.envelope_at + STATE_OFFSET) >> 3] = NOTED
         pending = PendingProduce(frame, request.acks, len(request.parts), self._responses, self._now_ns)
         try:
@@ -167,7 +172,7 @@ class ProducePath:
             general, owned.answers = owned.answers, []
             for answer, base_offset, time_ms, batch in general:
                 if error and base_offset >= log.log_end_offset:
-                    NOTE.pack_into(batch, 0, REFUSED - error)
+                    write_note(batch, 0, REFUSED - error)
                     answer(error, -1, -1)
                 else:
                     answer(0, base_offset, time_ms)
@@ -183,7 +188,7 @@ class ProducePath:
         now_ns = self._now_ns()
         for to, remembered, correlation_id, base_offset, batch in answers:
             if error and base_offset >= owned.log.log_end_offset:
-                NOTE.pack_into(batch, 0, REFUSED - error)
+                write_note(batch, 0, REFUSED - error)
                 self._refuse(to, remembered, correlation_id, error)
                 continue
             if not remembered.acks:
@@ -267,7 +272,7 @@ class ProducePath:
             error, base_offset, time_ms = owned.log.stage(batch, header)
             if error == 0 and time_ms >= 0:
                 # With LogAppendTime the log has staged a copy; the note belongs here all the same.
-                NOTE.pack_into(view, offset, base_offset)
+                write_note(view, offset, base_offset)
         if error in _SUCCESS:
             owned.answers.append((answer, base_offset, time_ms, batch))
             self._dirty[owned.row] = owned
@@ -324,4 +329,4 @@ def _noted_refusal(view: memoryview, part: Part) -> int:
 def _note_refusal(view: memoryview, offset: int, size: int, error: int) -> None:
     """Note that a part was refused, unless it has a note already; what is too short for one is refused for ever."""
     if size >= BATCH_HEADER_BYTES and NOTE.unpack_from(view, offset)[0] == NOT_APPENDED:
-        NOTE.pack_into(view, offset, REFUSED - error)
+        write_note(view, offset, REFUSED - error)

@@ -18,7 +18,7 @@ from broker.request_channel import INLINE, PEER, REQUEST, RequestChannel
 from broker.server.frame import NOTED
 from broker.server.memory_areas import MemoryAreas
 from broker.server.peers import PRODUCE_PART
-from broker.server.produce import NOT_APPENDED, NOTE
+from broker.server.produce import NOT_APPENDED, NOTE, write_note
 from shm.ring import RingConsumer
 
 if TYPE_CHECKING:
@@ -74,5 +74,5 @@ def _take_back(state: BrokerState, view: memoryview, row: int, offset: int, size
     (note,) = NOTE.unpack_from(view, offset)
     if note < state.partitions.read_end(row):
         return 0
-    NOTE.pack_into(view, offset, NOT_APPENDED)
+    write_note(view, offset, NOT_APPENDED)
     return 1
