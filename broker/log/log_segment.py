@@ -179,11 +179,6 @@ class LogSegment:
         self._bytes_since_index_entry += size_bytes
         self.staged_position = position + size_bytes
 
-    @property
-    def has_staged(self) -> bool:
-        """Whether something is staged that is not written."""
-        return bool(self._chunks)
-
     def write(self) -> int:
         """Write what is staged, then its index entries. HOT. Return the number of batches.
 

@@ -62,10 +62,6 @@ class DelayedOperations:
             watchers[number] = operation
         self._try(operation, final=False)
 
-    def watched_rows(self) -> list[int]:
-        """Return the rows that some operation watches."""
-        return list(self._by_row)
-
     def row_advanced(self, row: int) -> None:
         """Try the operations that watch a row whose log end has moved."""
         watchers = self._by_row.get(row)
