@@ -52,8 +52,9 @@ class Child:
 
     @property
     def target_index(self) -> int:
-        """The index its role function is given: the place among the targets, the controller's is the last."""
-        return self._heritage.handlers if self.role is Role.CONTROLLER else self.index
+        """The index its role function is given: the place among the peers, behind the handlers for the others."""
+        places = {Role.CONTROLLER: self._heritage.handlers, Role.CLEANER: self._heritage.cleaner}
+        return places.get(self.role, self.index)
 
     @property
     def last_words(self) -> str:
@@ -122,8 +123,10 @@ class Child:
         self.kill(signal.SIGTERM)
         if self.role is Role.PROCESSOR:
             self._heritage.processor_bells[self.index].ring()
-        elif self.role in {Role.HANDLER, Role.CONTROLLER}:
+        elif self.role in {Role.HANDLER, Role.CONTROLLER, Role.CLEANER}:
             self._heritage.target_bells[self.target_index].ring()
+        elif self.role is Role.RECORDER:
+            self._heritage.recorder_bell.ring()
 
     def kill(self, signum: signal.Signals = signal.SIGKILL) -> None:
         """Send a signal to the process, if it is still there."""
@@ -132,12 +135,15 @@ class Child:
 
 
 def make_children(heritage: Heritage, functions: dict[Role, RoleFunction]) -> tuple[Child, ...]:
-    """Return the children in slot order: acceptor, processors, handlers, controller."""
+    """Return the children in slot order: acceptor, processors, handlers, controller, cleaner, recorder, web."""
     counts = {
         Role.ACCEPTOR: 1,
         Role.PROCESSOR: heritage.processors,
         Role.HANDLER: heritage.handlers,
         Role.CONTROLLER: 1,
+        Role.CLEANER: 1,
+        Role.RECORDER: 1,
+        Role.WEB: 1 if heritage.status_socket is not None else 0,
     }
     return tuple(
         Child(role, index, functions[role], heritage) for role, count in counts.items() for index in range(count)

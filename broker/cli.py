@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from broker.cli_options import add_group, add_metrics, add_requests, add_top, add_topic, json_option, run_dir_option
 from broker.errors import ApiError, BootFailed, ConfigError, RotundaError, UsageError
 
 _Add = Callable[[argparse.ArgumentParser], None]
@@ -33,6 +35,9 @@ exit codes: 0 ok, 1 failure, 2 bad usage or configuration, 3 not running, 4 port
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Names may hold what this terminal's encoding has no place for; better escaped than not printed.
+        sys.stdout.reconfigure(errors="backslashreplace")
     parsed = _parser().parse_args(arguments)
     module, function = parsed.run
     try:
@@ -120,24 +125,10 @@ def _config_options(command: argparse.ArgumentParser) -> None:
     )
 
 
-def _run_dir_option(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--run-dir",
-        type=Path,
-        metavar="DIR",
-        help="the directory that names the running broker; one for each broker "
-        "(default: $ROTUNDA_RUN_DIR, or one for this user)",
-    )
-
-
-def _json_option(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--json", action="store_true", help="print JSON")
-
-
 def _add_start(command: argparse.ArgumentParser) -> None:
     _config_options(command)
-    _run_dir_option(command)
-    _json_option(command)
+    run_dir_option(command)
+    json_option(command)
     command.add_argument("--daemon", action="store_true", help="run in the background")
     command.add_argument(
         "--wait",
@@ -151,7 +142,7 @@ def _add_start(command: argparse.ArgumentParser) -> None:
 
 
 def _add_stop(command: argparse.ArgumentParser) -> None:
-    _run_dir_option(command)
+    run_dir_option(command)
     command.add_argument("--quick", action="store_true", help="do not finish what is under way")
     command.add_argument(
         "--wait",
@@ -163,8 +154,8 @@ def _add_stop(command: argparse.ArgumentParser) -> None:
 
 
 def _add_status(command: argparse.ArgumentParser) -> None:
-    _run_dir_option(command)
-    _json_option(command)
+    run_dir_option(command)
+    json_option(command)
     command.add_argument(
         "--wait",
         type=_seconds,
@@ -177,39 +168,7 @@ def _add_status(command: argparse.ArgumentParser) -> None:
 
 def _add_print_config(command: argparse.ArgumentParser) -> None:
     _config_options(command)
-    _json_option(command)
-
-
-def _add_topic(command: argparse.ArgumentParser) -> None:
-    actions = command.add_subparsers(title="actions", required=True, metavar="ACTION", dest="action")
-    for name, text in (
-        ("create", "create a topic"),
-        ("list", "list the names of all topics"),
-        ("describe", "show a topic's partitions and configuration"),
-        ("delete", "delete a topic and its records"),
-    ):
-        action = actions.add_parser(name, help=text, description=text)
-        _run_dir_option(action)
-        action.add_argument("--bootstrap", metavar="HOST:PORT", help="the broker; by default the one of --run-dir")
-        if name != "list":
-            action.add_argument("name", help="the topic's name")
-        if name in {"list", "describe"}:
-            _json_option(action)
-        if name == "create":
-            action.add_argument(
-                "--partitions", type=int, default=-1, metavar="N", help="default: the broker's num.partitions"
-            )
-            action.add_argument(
-                "--replication-factor", type=int, default=-1, metavar="N", help="1, as there is one broker (default)"
-            )
-            action.add_argument(
-                "--config",
-                action="append",
-                default=[],
-                dest="configs",
-                metavar="KEY=VALUE",
-                help="a setting of the topic, such as retention.ms=60000; repeatable",
-            )
+    json_option(command)
 
 
 _COMMANDS: dict[str, tuple[str, str, str, _Add]] = {
@@ -221,6 +180,7 @@ _COMMANDS: dict[str, tuple[str, str, str, _Add]] = {
     ),
     "stop": ("broker.cli_status", "stop", "stop a running broker and wait until it is gone", _add_stop),
     "status": ("broker.cli_status", "status", "show a running broker and its processes", _add_status),
+    "top": ("broker.cli_top", "run", "show a running broker live in the terminal", add_top),
     "check-config": ("broker.cli_config", "check", "say whether the configuration is valid", _config_options),
     "print-config": (
         "broker.cli_config",
@@ -228,5 +188,8 @@ _COMMANDS: dict[str, tuple[str, str, str, _Add]] = {
         "print every property with its value and where that came from",
         _add_print_config,
     ),
-    "topic": ("broker.cli_topics", "run", "create, list, describe and delete topics", _add_topic),
+    "topic": ("broker.cli_topics", "run", "create, list, describe, alter and delete topics", add_topic),
+    "requests": ("broker.cli_requests", "run", "what single requests did, from the request log", add_requests),
+    "metrics": ("broker.cli_metrics", "run", "print every metric, as Prometheus reads them", add_metrics),
+    "group": ("broker.cli_groups", "run", "list, describe, reset and delete consumer groups", add_group),
 }

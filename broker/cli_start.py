@@ -50,6 +50,7 @@ def ready_line(record: RunRecord, as_json: bool) -> str:
     """Return the one line that says that the broker serves; times are from the start of the process."""
     facts = {
         "bootstrap": record.bootstrap,
+        "status_url": record.status_url or None,
         "pid": record.pid,
         "data_dir": record.data_dir,
         "run_dir": record.run_dir,
@@ -57,7 +58,7 @@ def ready_line(record: RunRecord, as_json: bool) -> str:
     }
     if as_json:
         return json.dumps(facts)
-    return "rotunda ready " + " ".join(f"{name}={value}" for name, value in facts.items())
+    return "rotunda ready " + " ".join(f"{name}={value}" for name, value in facts.items() if value is not None)
 
 
 def _age_ms(pid: int) -> int:

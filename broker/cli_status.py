@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from broker import run_dir
+from broker.cli_table import Cell, aligned, printable
 from broker.clock import SystemClock
 from broker.errors import BootFailed, RotundaError
 from shm.control import ControlSegment
@@ -32,7 +33,7 @@ _LOOK_AGAIN_S = 0.01
 
 def status(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     """Print what runs; exit code 3 when nothing does, 1 when it is not ready in the time of --wait."""
-    path = _run_path(parsed, environment)
+    path = run_path(parsed, environment)
     clock = SystemClock()
     deadline_ns = clock.monotonic_ns() + int((parsed.wait or 0) * 1e9)
     while True:
@@ -50,7 +51,7 @@ def status(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
 
 def stop(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     """Ask the broker to stop and wait until its supervisor, hence every process of it, is gone."""
-    path = _run_path(parsed, environment)
+    path = run_path(parsed, environment)
     record = run_dir.read(path)
     pid_fd = -1
     if record is not None:
@@ -68,7 +69,8 @@ def stop(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     return 0
 
 
-def _run_path(parsed: argparse.Namespace, environment: Mapping[str, str]) -> Path:
+def run_path(parsed: argparse.Namespace, environment: Mapping[str, str]) -> Path:
+    """Return the run directory that the command line or the environment names."""
     return Path(parsed.run_dir).absolute() if parsed.run_dir else run_dir.default_path(environment)
 
 
@@ -96,7 +98,22 @@ def _print_running(record: RunRecord, processes: list[ProcessStatus], as_json: b
         print(json.dumps(facts, indent=1))
         return
     print(f"rotunda {record.state} bootstrap={record.bootstrap} pid={record.pid} data_dir={record.data_dir}")
-    print(f"{'ROLE':<12}{'INDEX':>6}{'PID':>9}  {'STATE':<10}{'RESTARTS':>9}  LAST WORDS")
-    for process in processes:
-        line = f"{process.role:<12}{process.index:>6}{process.pid:>9}  {process.state:<10}{process.restarts:>9}"
-        print(f"{line}  {process.last_words}".rstrip())
+    print(f"status page: {record.status_url or 'off'}")
+    rows = [_row(process) for process in processes if process.state != "empty"]
+    for line in aligned(("ROLE", "INDEX", "PID", "STATE", "MEMORY MB", "CPU S", "RESTARTS", "LAST WORDS"), rows):
+        print(line)
+
+
+def _row(process: ProcessStatus) -> list[Cell]:
+    """Return a process's line: its share of memory and the CPU time since its start are the system's figures."""
+    import psutil  # noqa: PLC0415 - the JSON does without
+
+    memory_mb: float | None = None
+    cpu_s: float | None = None
+    with suppress(psutil.Error, OSError):
+        found = psutil.Process(process.pid)
+        memory_mb = found.memory_full_info().pss / 1e6
+        cpu_s = sum(found.cpu_times()[:2])
+    state = process.state if process.ready or process.state != "running" else "starting"
+    last_words = printable(process.last_words)
+    return [process.role, process.index, process.pid, state, memory_mb, cpu_s, process.restarts, last_words]

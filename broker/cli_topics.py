@@ -1,4 +1,4 @@
-"""`rotunda topic`: create, list, describe and delete topics, as a client of a running broker."""
+"""`rotunda topic`: create, list, describe, alter and delete topics, as a client of a running broker."""
 
 from __future__ import annotations
 
@@ -6,50 +6,43 @@ import argparse
 import json
 from collections.abc import Callable, Mapping
 
-from broker import run_dir
-from broker.cli_config import assignment, check_address
+from broker.cli_client import connected
+from broker.cli_config import assignment
+from broker.cli_table import printable
 from broker.client import topics
 from broker.client.connection import Connection
-from broker.errors import ApiError, BootFailed, RotundaError
-from broker.protocol.error_codes import ErrorCode, text_of
-
-_NOT_RUNNING_EXIT_CODE = 3
+from broker.errors import UsageError
 
 
 def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     """Do one action; what Kafka answers with an error is raised with Kafka's name for it."""
-    configs = dict(assignment(text, "--config") for text in getattr(parsed, "configs", ()))
-    with Connection(_address(parsed, environment)) as connection:
-        try:
-            _ACTIONS[parsed.action](parsed, configs, connection)
-        except ApiError as error:
-            raise RotundaError(f"{_name(error.code)}: {error.message or text_of(error.code)}") from error
+    configs = _configs(parsed)
+    with connected(parsed, environment) as connection:
+        _ACTIONS[parsed.action](parsed, configs, connection)
     return 0
 
 
-def _name(code: int) -> str:
-    """Return Kafka's name of an error code, or the number when this version knows none."""
-    return next((error.name for error in ErrorCode if error == code), f"error {code}")
+_Configs = Mapping[str, str | None]
 
 
-def _address(parsed: argparse.Namespace, environment: Mapping[str, str]) -> str:
-    if parsed.bootstrap:
-        for each in str(parsed.bootstrap).split(","):
-            check_address(each, "--bootstrap")
-        return str(parsed.bootstrap)
-    path = parsed.run_dir or run_dir.default_path(environment)
-    record = run_dir.read(path)
-    if record is None or not record.is_alive:
-        raise BootFailed(f"no broker runs with run directory {path}; or use --bootstrap", _NOT_RUNNING_EXIT_CODE)
-    return record.bootstrap
+def _configs(parsed: argparse.Namespace) -> _Configs:
+    """Return the settings that --config and --delete-config name; None for one to be deleted. Raises UsageError."""
+    configs: dict[str, str | None] = dict(assignment(text, "--config") for text in getattr(parsed, "configs", ()))
+    for key in getattr(parsed, "deleted_configs", ()):
+        if configs.get(key) is not None:
+            raise UsageError(f"--delete-config {key}: --config sets it; only one of them can be meant")
+        configs[key] = None
+    if parsed.action == "alter" and not configs and parsed.partitions is None:
+        raise UsageError("topic alter: nothing to do; give --partitions, --config or --delete-config")
+    return configs
 
 
-def _create(parsed: argparse.Namespace, configs: Mapping[str, str], connection: Connection) -> None:
+def _create(parsed: argparse.Namespace, configs: _Configs, connection: Connection) -> None:
     topics.create(connection, parsed.name, parsed.partitions, parsed.replication_factor, configs)
     print(f"created topic {parsed.name}")
 
 
-def _list(parsed: argparse.Namespace, _: Mapping[str, str], connection: Connection) -> None:
+def _list(parsed: argparse.Namespace, _: _Configs, connection: Connection) -> None:
     names = topics.names(connection)
     if parsed.json:
         print(json.dumps(names))
@@ -58,7 +51,7 @@ def _list(parsed: argparse.Namespace, _: Mapping[str, str], connection: Connecti
         print(name)
 
 
-def _describe(parsed: argparse.Namespace, _: Mapping[str, str], connection: Connection) -> None:
+def _describe(parsed: argparse.Namespace, _: _Configs, connection: Connection) -> None:
     topic = topics.describe(connection, parsed.name)
     if parsed.json:
         partitions = [partition._asdict() for partition in topic.partitions]
@@ -74,14 +67,38 @@ def _describe(parsed: argparse.Namespace, _: Mapping[str, str], connection: Conn
         print(f"  partition {partition.partition} {where}")
 
 
-def _delete(parsed: argparse.Namespace, _: Mapping[str, str], connection: Connection) -> None:
+def _alter(parsed: argparse.Namespace, configs: _Configs, connection: Connection) -> None:
+    # Asked first whether it may be done, so that a refused part leaves the other part undone as well.
+    topics.alter(connection, parsed.name, parsed.partitions, configs, validate_only=True)
+    before = topics.describe(connection, parsed.name)
+    topics.alter(connection, parsed.name, parsed.partitions, configs)
+    after = topics.describe(connection, parsed.name)
+    counts: list[tuple[str, str | int | None, str | int | None]] = []
+    if parsed.partitions is not None:
+        counts.append(("partitions", len(before.partitions), len(after.partitions)))
+    changes = counts + [(key, before.configs.get(key), after.configs.get(key)) for key in configs]
+    if parsed.json:
+        listed = [{"name": name, "before": old, "after": new} for name, old, new in changes]
+        print(json.dumps({"topic": parsed.name, "changes": listed}, indent=1))
+        return
+    print(f"altered topic {parsed.name}")
+    for name, old, new in changes:
+        print(f"  {printable(name)}: {_value(old)} -> {_value(new)}" + (" (as before)" if old == new else ""))
+
+
+def _value(value: str | int | None) -> str:
+    return "(the broker's)" if value is None else printable(str(value))
+
+
+def _delete(parsed: argparse.Namespace, _: _Configs, connection: Connection) -> None:
     topics.delete(connection, parsed.name)
     print(f"deleted topic {parsed.name}")
 
 
-_ACTIONS: dict[str, Callable[[argparse.Namespace, Mapping[str, str], Connection], None]] = {
+_ACTIONS: dict[str, Callable[[argparse.Namespace, _Configs, Connection], None]] = {
     "create": _create,
     "list": _list,
     "describe": _describe,
+    "alter": _alter,
     "delete": _delete,
 }

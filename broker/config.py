@@ -19,11 +19,18 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from broker.config_cleaner import CleanerSettings
+from broker.config_consumer_groups import ConsumerGroupSettings
 from broker.config_file import parse_properties
 from broker.config_keys import Key, Value, did_you_mean, keys_of, render
 from broker.config_listeners import Listener, advertised, check_listeners, parse_listeners, parse_protocol_map
+from broker.config_groups import GroupSettings
 from broker.config_log import LogSettings
+from broker.config_metrics import MetricsSettings
+from broker.config_request_log import RequestLogSettings
 from broker.config_server import ServerSettings
+from broker.config_status import StatusSettings, check_status_host
+from broker.config_transactions import TransactionSettings
 from broker.errors import ConfigError
 
 #: Environment variables of this prefix are settings, all of them: one that names no setting is an error.
@@ -79,7 +86,17 @@ _BY_DEFAULT = Origin(Source.DEFAULT, "default")
 
 
 @dataclass(frozen=True, kw_only=True)
-class BrokerConfig(LogSettings, ServerSettings):
+class BrokerConfig(
+    MetricsSettings,
+    RequestLogSettings,
+    CleanerSettings,
+    TransactionSettings,
+    ConsumerGroupSettings,
+    GroupSettings,
+    LogSettings,
+    ServerSettings,
+    StatusSettings,
+):
     """Every setting of the broker. Attributes are property names with underscores for dots.
 
     ``layers`` says, by property name, what was set and by whom, strongest first.
@@ -264,6 +281,11 @@ def _listeners_complaint(config: BrokerConfig) -> str | None:
     return None
 
 
+def _status_complaint(config: BrokerConfig) -> str | None:
+    check_status_host(config.status_host, config.insecure_listen)
+    return None
+
+
 def _advertised_complaint(config: BrokerConfig) -> str | None:
     _ = config.told_listeners
     return None
@@ -289,6 +311,7 @@ def _compaction_lag_complaint(config: BrokerConfig) -> str | None:
 _RULES: tuple[tuple[tuple[str, ...], Callable[[BrokerConfig], str | None]], ...] = (
     (("listeners", "listener.security.protocol.map", "insecure.listen"), _listeners_complaint),
     (("advertised.listeners", "listeners"), _advertised_complaint),
+    (("status.host", "insecure.listen"), _status_complaint),
     (("node.id", "broker.id"), _node_id_complaint),
     (("log.dirs",), _log_dirs_complaint),
     (("pipeline.resume", "pipeline.max"), _pipeline_complaint),

@@ -1,4 +1,4 @@
-"""What an admin's change does to the settings of a topic or a broker: set, append, replace ... (KIP-339).
+"""What an admin's change does to the settings of a topic, a broker or a group: set, append, replace ... (KIP-339).
 
 Pure functions over plain values; the controller calls them before it writes. A change is judged by the
 settings that it would leave behind, as a whole.
@@ -13,11 +13,12 @@ from typing import NamedTuple
 from broker.config import BROKER_KEYS, BrokerConfig
 from broker.config_keys import Key, Kind, render
 from broker.errors import ApiError, ConfigError
+from broker.group_config import validate_group_configs
 from broker.protocol.error_codes import ErrorCode
 from broker.topic_config import TOPIC_CONFIGS, LogConfig, validate_topic_configs
 
 #: Resource types of the config APIs.
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, GROUP = 2, 4, 32
 
 
 class Operation(enum.IntEnum):
@@ -64,6 +65,13 @@ def altered_broker(alteration: Alteration, current: Mapping[str, str], broker: B
         broker.with_dynamic(configs)
     except ConfigError as error:
         raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from None
+    return configs
+
+
+def altered_group(alteration: Alteration, current: Mapping[str, str], broker: BrokerConfig) -> dict[str, str]:
+    """Return a group's own settings after the change. Raises ApiError if it may not have them."""
+    configs = _apply(alteration, current, {}, str)
+    validate_group_configs(configs, broker)
     return configs
 
 

@@ -1,4 +1,4 @@
-"""What DescribeConfigs says about a topic or the broker: values, sources, synonyms and texts.
+"""What DescribeConfigs says about a topic, the broker or a group: values, sources, synonyms and texts.
 
 Follows Kafka's rules: a setting's source is that of its strongest synonym, and synonyms are listed by
 strength, first by where they were set and then by the order in which one setting falls back on another. Pure;
@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from broker.config import BROKER_KEYS, BrokerConfig, Source
 from broker.config_keys import Key, Value, render
+from broker.group_config import GROUP_CONFIGS, group_value
 from broker.topic_config import TOPIC_CONFIGS, LogConfig
 
 #: DescribeConfigs' numbers for where a value came from (KIP-226).
@@ -20,6 +21,7 @@ DYNAMIC_BROKER_CONFIG = 2
 DYNAMIC_DEFAULT_BROKER_CONFIG = 3
 STATIC_BROKER_CONFIG = 4
 DEFAULT_CONFIG = 5
+GROUP_CONFIG = 8
 
 _SOURCES = {
     Source.DYNAMIC: DYNAMIC_BROKER_CONFIG,
@@ -86,6 +88,32 @@ def describe_cluster_default(broker: BrokerConfig) -> list[ConfigEntry]:
             if layer.origin.source == Source.DYNAMIC_DEFAULT:
                 synonym = Synonym(name, render(layer.value), DYNAMIC_DEFAULT_BROKER_CONFIG)
                 entries.append(_entry(key, layer.value, [synonym], read_only=not key.dynamic))
+    return entries
+
+
+def describe_group(overrides: Mapping[str, str], broker: BrokerConfig) -> list[ConfigEntry]:
+    """Return every setting of a group whose own values are ``overrides``.
+
+    As in Kafka the default of a group is the broker's setting, whoever has set that.
+    """
+    entries = []
+    for name, key in sorted(GROUP_CONFIGS.items()):
+        value = render(group_value(key, overrides, broker))
+        synonyms = [Synonym(name, render(group_value(key, {}, broker)), DEFAULT_CONFIG)]
+        if name in overrides:
+            synonyms.insert(0, Synonym(name, value, GROUP_CONFIG))
+        entries.append(
+            ConfigEntry(
+                name=name,
+                value=value,
+                source=synonyms[0].source,
+                config_type=int(key.kind),
+                read_only=False,
+                sensitive=False,
+                synonyms=tuple(synonyms),
+                documentation=key.doc,
+            )
+        )
     return entries
 
 

@@ -13,21 +13,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from broker.client_quotas import QuotaEntity, QuotaOp, altered_quotas, stored_name
 from broker.clock import Clock
 from broker.config import BrokerConfig
-from broker.config_alteration import BROKER, TOPIC, Alteration, altered_broker, altered_topic
+from broker.config_alteration import BROKER, GROUP, TOPIC, Alteration, altered_broker, altered_group, altered_topic
 from broker.errors import ApiError, BootFailed
+from broker.features import LEVEL, FeatureUpdate, check_updates
 from broker.metadata_store import MetadataStore, Transaction, metadata_path
 from broker.partition_rows import PartitionRows
+from broker.protocol.coordinator_routing import CoordinatorPartitions
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.routing import topic_id_for
-from broker.server.metadata_cache import EVERY_BROKER, MetadataCache, TopicInfo
+from broker.server.metadata_cache import EVERY_BROKER, INTERNAL_TOPICS, MetadataCache, TopicInfo
+from broker.stored_entities import EntityKind
 from broker.topic_config import validate_topic_configs
 from broker.topic_rules import (
     CLUSTER_METADATA_TOPIC,
     NewTopic,
     check_added_partitions,
+    check_internal_topic,
     check_topic_name,
+    internal_topic_configs,
     metric_name,
     partition_count,
 )
@@ -53,21 +59,32 @@ class TopicOutcome(NamedTuple):
 
 
 class Controller:
-    """Creates, changes and deletes topics, changes settings, and hands out producer ids."""
+    """Creates, changes and deletes topics, changes settings, quotas and features, and hands out producer ids."""
 
     def __init__(
-        self, store: MetadataStore, metadata: MetadataCache, rows: PartitionRows, config: BrokerConfig
+        self,
+        store: MetadataStore,
+        metadata: MetadataCache,
+        rows: PartitionRows,
+        config: BrokerConfig,
+        coordinators: CoordinatorPartitions,
     ) -> None:
         self._store = store
         self._metadata = metadata
         self._rows = rows
         self._config = config
+        self._coordinators = coordinators
         self._next_producer_id = 0
         self._producer_ids_end = 0
 
     @classmethod
     def open(
-        cls, metadata: MetadataCache, partitions: PartitionTable, config: BrokerConfig, clock: Clock
+        cls,
+        metadata: MetadataCache,
+        partitions: PartitionTable,
+        config: BrokerConfig,
+        clock: Clock,
+        coordinators: CoordinatorPartitions = CoordinatorPartitions(),  # noqa: B008 - an immutable value
     ) -> Controller:
         """Open the metadata file of the data directory for writing and bring ``metadata`` up to date.
 
@@ -79,7 +96,7 @@ class Controller:
             store.close()
             raise BootFailed(f"partition row {taken[-1][0]} is beyond max.partitions ({partitions.rows})")
         metadata.refresh()
-        return cls(store, metadata, PartitionRows(partitions, taken, clock), config)
+        return cls(store, metadata, PartitionRows(partitions, taken, clock), config, coordinators)
 
     @property
     def version(self) -> int:
@@ -112,8 +129,13 @@ class Controller:
 
     def auto_create(self, names: Sequence[str]) -> dict[str, int]:
         """Create topics with the broker's defaults; return name -> error code."""
-        distinct = [NewTopic(name) for name in dict.fromkeys(names)]
+        distinct = [self._with_defaults(name) for name in dict.fromkeys(names)]
         return {outcome.name: outcome.error_code for outcome in self.create_topics(distinct)}
+
+    def _with_defaults(self, name: str) -> NewTopic:
+        if name not in INTERNAL_TOPICS:
+            return NewTopic(name)
+        return NewTopic(name, self._coordinators.of(name), configs=internal_topic_configs(name, self._config))
 
     def delete_topics(self, topics: Sequence[TopicInfo]) -> None:
         """Delete topics, all in one change. Raises ApiError when it cannot be written."""
@@ -135,6 +157,8 @@ class Controller:
     ) -> None:
         """Give a topic ``count`` partitions in all. Raises ApiError when that is not possible."""
         current = len(topic.partitions)
+        if topic.internal:
+            check_internal_topic(topic.name, count, current)
         check_added_partitions(topic.name, current, count, assignments, self._config.node_id)
         rows = self._take_rows(count - current)
         if validate_only:
@@ -150,7 +174,7 @@ class Controller:
         self._metadata.refresh()
 
     def alter_configs(self, resource_type: int, name: str, alteration: Alteration, *, validate_only: bool) -> None:
-        """Change the settings of a topic, of this broker, or (empty name) of all brokers.
+        """Change the settings of a topic, of a group, of this broker, or (empty name) of all brokers.
 
         Raises ApiError when the resource is unknown or a setting is not acceptable.
         """
@@ -158,8 +182,43 @@ class Controller:
             self._alter_topic(name, alteration, validate_only)
         elif resource_type == BROKER:
             self._alter_broker(name, alteration, validate_only)
+        elif resource_type == GROUP:
+            self._alter_group(name, alteration, validate_only)
         else:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST,
+                f"Unknown resource type {resource_type}: topics ({TOPIC}), brokers ({BROKER}) and groups ({GROUP}) "
+                "have settings",
+            )
+
+    def alter_client_quotas(self, entity: QuotaEntity, operations: Sequence[QuotaOp], *, validate_only: bool) -> None:
+        """Change the quotas of one entity (KIP-546). Raises ApiError when it may not have them."""
+        current = self._metadata.client_quotas.get(entity, {})
+        quotas = altered_quotas(entity, current, operations)
+        if validate_only or quotas == current:
+            return
+        with self._change() as transaction:
+            transaction.set_entity(EntityKind.CLIENT_QUOTA, stored_name(entity), quotas)
+        log.info("the quotas of %s are now %s", dict(entity), quotas)
+        self._metadata.refresh()
+
+    def finalized_features(self) -> Mapping[str, int]:
+        """Return the level of every feature."""
+        return self._metadata.finalized_features
+
+    def update_features(self, updates: Sequence[FeatureUpdate], *, validate_only: bool) -> None:
+        """Finalize other levels of features, all in one change (KIP-584). Raises ApiError when one may not be."""
+        current = self.finalized_features()
+        check_updates(updates, current)
+        changed = [update for update in updates if update.level != current[update.name]]
+        if validate_only or not changed:
+            return
+        with self._change() as transaction:
+            for update in changed:
+                transaction.set_entity(EntityKind.FEATURE, update.name, {LEVEL: update.level})
+        for update in changed:
+            log.info("feature %s is now at level %d", update.name, update.level)
+        self._metadata.refresh()
 
     def next_producer_id(self) -> int:
         """Return a producer id that was never handed out. Raises ApiError when none can be reserved."""
@@ -197,6 +256,8 @@ class Controller:
         validate_topic_configs(topic.configs, config)
         configs = {key: value for key, value in topic.configs.items() if value is not None}
         count = partition_count(topic, config.num_partitions, config.default_replication_factor, config.node_id)
+        if name in INTERNAL_TOPICS:
+            check_internal_topic(name, count, self._coordinators.of(name))
         return TopicOutcome(name, partitions=count, configs=configs)
 
     def _metric_names(self) -> dict[str, str]:
@@ -249,6 +310,18 @@ class Controller:
         with self._change() as transaction:
             transaction.set_broker_configs(name, configs)
         log.info("broker %s now has the settings %s", name or "default", configs)
+        self._metadata.refresh()
+
+    def _alter_group(self, name: str, alteration: Alteration, validate_only: bool) -> None:
+        if not name:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+        current = self._metadata.group_configs(name)
+        configs = altered_group(alteration, current, self._metadata.broker_config)
+        if validate_only or configs == current:
+            return
+        with self._change() as transaction:
+            transaction.set_entity(EntityKind.GROUP, name, configs)
+        log.info("group %s now has the settings %s", name, configs)
         self._metadata.refresh()
 
     def _check_broker_name(self, name: str) -> None:

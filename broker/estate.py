@@ -18,10 +18,15 @@ from typing import TYPE_CHECKING
 import posix_ipc
 
 from broker.heritage import BoundListener, Heritage, close_all
+from broker.metadata_store import metadata_path, partition_counts
+from broker.protocol.coordinator_routing import GROUP_TOPIC, TRANSACTION_TOPIC, CoordinatorPartitions
 from broker.request_channel import ChannelShape, RequestChannel
 from shm.bell import EventBell, SemaphoreBell
+from shm.board import BoardSegment
 from shm.control import ControlSegment
 from shm.metrics import MetricsSegment
+from shm.recent_requests import BYTES_NEEDED as RECENT_BYTES
+from shm.recorder_rings import RecorderRings
 from shm.segment import Segment, create, remove_stale
 
 if TYPE_CHECKING:
@@ -38,6 +43,7 @@ def make(
     cluster_id: str,
     log_format: str,
     listeners: tuple[BoundListener, ...],
+    status_socket: socket.socket | None = None,
 ) -> Heritage:
     """Return a complete heritage. Raises SharedMemoryTooSmall, with nothing left behind."""
     remove_stale()
@@ -58,26 +64,44 @@ def make(
             channel_shape=shape,
             arena=segments["arena"],
             metrics=segments["metrics"],
+            recorder=segments["recorder"],
             listeners=listeners,
             handoff=tuple(_handoff_pair() for _ in range(processors)),
             processor_bells=tuple(EventBell() for _ in range(processors)),
-            target_bells=tuple(_semaphore_bell(instance, target) for target in range(handlers + 1)),
+            target_bells=tuple(_semaphore_bell(instance, str(target)) for target in range(shape.peers)),
             spill_fds=tuple(_spill_fd(number, config.socket_request_max_bytes) for number in range(processors)),
             supervisor_bell=EventBell(),
+            recorder_bell=_semaphore_bell(instance, "recorder"),
+            coordinators=_coordinator_partitions(config),
+            recent=segments["recent"],
+            boards=segments["boards"],
+            status_socket=status_socket,
         )
         undo.pop_all()
     return heritage
 
 
+def _coordinator_partitions(config: BrokerConfig) -> CoordinatorPartitions:
+    """Return how many partitions the internal topics have, or will have when they are made."""
+    found = partition_counts(metadata_path(config.data_dir), (GROUP_TOPIC, TRANSACTION_TOPIC))
+    return CoordinatorPartitions(
+        found.get(GROUP_TOPIC, config.offsets_topic_num_partitions),
+        found.get(TRANSACTION_TOPIC, config.transaction_state_log_num_partitions),
+    )
+
+
 def release(heritage: Heritage) -> None:
     """Unlink every name and close every descriptor. Children must be gone; closing twice is not allowed."""
-    for segment in (heritage.control, heritage.rings, heritage.arena, heritage.metrics):
+    made = (heritage.control, heritage.rings, heritage.arena, heritage.metrics)
+    for segment in (*made, heritage.recorder, heritage.recent, heritage.boards):
         segment.unlink()
     close_all(listener.socket for listener in heritage.listeners)
+    if heritage.status_socket is not None:
+        heritage.status_socket.close()
     close_all(end for pair in heritage.handoff for end in pair)
     for event_bell in (*heritage.processor_bells, heritage.supervisor_bell):
         event_bell.close()
-    for target_bell in heritage.target_bells:
+    for target_bell in (*heritage.target_bells, heritage.recorder_bell):
         target_bell.close()
     close_all((), heritage.spill_fds)
 
@@ -111,6 +135,12 @@ def _segments(config: BrokerConfig, instance: str, shape: ChannelShape, undo: Ex
             MetricsSegment.bytes_needed(processors, handlers),
             lambda view: MetricsSegment(view, processors, handlers).initialise(),
         ),
+        "recent": (RECENT_BYTES, None),
+        "boards": (BoardSegment.bytes_needed(processors, handlers), None),
+        "recorder": (
+            RecorderRings.bytes_needed(processors, shape.targets),
+            lambda view: RecorderRings(view, processors, shape.targets).initialise(),
+        ),
     }
     segments = {}
     for purpose, (size_bytes, initialise) in wanted.items():
@@ -127,9 +157,9 @@ def _handoff_pair() -> tuple[socket.socket, socket.socket]:
     return pair
 
 
-def _semaphore_bell(instance: str, target: int) -> SemaphoreBell:
+def _semaphore_bell(instance: str, whose: str) -> SemaphoreBell:
     """Return a bell whose name is gone already: who needs it inherits it, and nothing can be left behind."""
-    semaphore = posix_ipc.Semaphore(f"/rotunda-{instance}-bell{target}", posix_ipc.O_CREX, mode=0o600)
+    semaphore = posix_ipc.Semaphore(f"/rotunda-{instance}-bell{whose}", posix_ipc.O_CREX, mode=0o600)
     semaphore.unlink()
     return SemaphoreBell(semaphore)
 

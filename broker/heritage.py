@@ -17,10 +17,13 @@ from socket import socket
 from typing import TYPE_CHECKING
 
 from broker.request_channel import RequestChannel
+from shm.board import BoardSegment
 from shm.control import ControlSegment
+from shm.recorder_rings import RecorderRings
 
 if TYPE_CHECKING:
     from broker.config import BrokerConfig
+    from broker.protocol.coordinator_routing import CoordinatorPartitions
     from broker.request_channel import ChannelShape
     from shm.bell import EventBell, SemaphoreBell
     from shm.control import ClusterWords
@@ -43,7 +46,7 @@ class BoundListener:
 
 @dataclass(frozen=True)
 class Heritage:
-    """What every child is given. Tuples are by processor, or by target: handlers, then the controller."""
+    """What every child is given. Tuples are by processor, or by peer: handlers, the controller, the cleaner."""
 
     config: BrokerConfig
     instance: str
@@ -56,6 +59,7 @@ class Heritage:
     channel_shape: ChannelShape
     arena: Segment
     metrics: Segment
+    recorder: Segment
     listeners: tuple[BoundListener, ...]
     #: Per processor: (the acceptor's end, the processor's end) of a SOCK_SEQPACKET pair.
     handoff: tuple[tuple[socket, socket], ...]
@@ -64,6 +68,14 @@ class Heritage:
     #: Per processor: a sparse memory file for requests that the arena cannot hold.
     spill_fds: tuple[int, ...]
     supervisor_bell: EventBell
+    recorder_bell: SemaphoreBell
+    coordinators: CoordinatorPartitions
+    #: What the recorder publishes of the last requests.
+    recent: Segment
+    #: What processors and handlers publish of what they know.
+    boards: Segment
+    #: Where the status page listens; None when there is none.
+    status_socket: socket | None = None
 
     @property
     def processors(self) -> int:
@@ -74,6 +86,11 @@ class Heritage:
     def handlers(self) -> int:
         """Number of handlers; also the controller's index among the targets."""
         return self.channel_shape.targets - 1
+
+    @property
+    def cleaner(self) -> int:
+        """The cleaner's index among the peers: it takes no requests, so it is no target."""
+        return self.channel_shape.targets
 
     @property
     def slots(self) -> ProcessSlots:
@@ -95,6 +112,16 @@ class Heritage:
         """The grid of rings."""
         return RequestChannel(self.rings.view, self.channel_shape)
 
+    @cached_property
+    def recorder_rings(self) -> RecorderRings:
+        """The rings to the recorder, and what it asks for."""
+        return RecorderRings(self.recorder.view, self.processors, self.channel_shape.targets)
+
+    @cached_property
+    def board_segment(self) -> BoardSegment:
+        """The boards of processors and handlers, and who wants them."""
+        return BoardSegment(self.boards.view, self.processors, self.handlers)
+
     def mark_ready(self, role: int, index: int, generation: int) -> None:
         """Say that this child can serve, and wake the supervisor."""
         self.slots.mark_ready(role, index, generation)
@@ -104,7 +131,7 @@ class Heritage:
         """Ring every bell, so that each process looks again at what its peers have published."""
         for processor_bell in self.processor_bells:
             processor_bell.ring()
-        for target_bell in self.target_bells:
+        for target_bell in (*self.target_bells, self.recorder_bell):
             target_bell.ring()
 
     @cached_property

@@ -1,4 +1,4 @@
-"""The cluster's metadata on disk: topics, partitions and their rows, settings, in one SQLite file.
+"""The cluster's metadata on disk: topics, partitions and their rows, settings, quotas, in one SQLite file.
 
 The controller process is the only writer (``MetadataStore``); every other process reads what changed since it
 last looked (``MetadataReader``). WAL mode lets both go on at once: a reader sees whole changes only, and
@@ -21,6 +21,15 @@ from typing import NamedTuple
 
 from broker.errors import ApiError, BootFailed
 from broker.protocol.error_codes import ErrorCode
+from broker.stored_entities import (
+    Entities,
+    EntityKind,
+    StoredValue,
+    ensure_schema,
+    has_table,
+    read_entities,
+    replace_entity,
+)
 
 FORMAT = 1
 FILE_NAME = "rotunda-metadata.sqlite3"
@@ -67,12 +76,14 @@ class MetadataDelta(NamedTuple):
     """What a reader is told. ``complete``: these are all topics there are, not only the changed ones.
 
     ``broker_configs`` maps a broker id as text ("" for the default of all brokers) to that broker's settings.
+    ``entities`` has all entities of each kind of which one has changed.
     """
 
     version: int
     complete: bool
     topics: list[TopicRecord]
     broker_configs: dict[str, dict[str, str]]
+    entities: Mapping[EntityKind, Entities] = {}
 
 
 class Transaction:
@@ -113,6 +124,10 @@ class Transaction:
         rows = [(broker, name, value) for name, value in configs.items()]
         self._connection.executemany("INSERT INTO broker_configs VALUES (?, ?, ?)", rows)
 
+    def set_entity(self, kind: EntityKind, name: str, values: Mapping[str, StoredValue]) -> None:
+        """Replace all values of a group, of a client's quota or of a feature; without any it is gone."""
+        replace_entity(self._connection, self.change, kind, name, values)
+
     def release_rows(self, rows: Sequence[int]) -> None:
         """Forget rows of tombstones, and every tombstone that holds none any more."""
         if not rows:
@@ -145,6 +160,7 @@ class MetadataStore:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute(f"PRAGMA synchronous = {'OFF' if ephemeral else 'FULL'}")
             _ensure_schema(connection)
+            ensure_schema(connection)
             stored = _state(connection, "format")
         except sqlite3.Error as error:
             raise BootFailed(f"cannot open the metadata file {path}: {error}") from error
@@ -231,7 +247,8 @@ class MetadataReader:
                 return None
             complete = since == 0 or since < _state(connection, "floor")
             topics = _read_topics(connection, 0 if complete else since)
-            return MetadataDelta(version, complete, topics, _read_broker_configs(connection))
+            entities = read_entities(connection, since)
+            return MetadataDelta(version, complete, topics, _read_broker_configs(connection), entities)
         finally:
             connection.execute("COMMIT")
 
@@ -261,6 +278,15 @@ def metadata_path(data_dir: Path) -> Path:
     return data_dir / FILE_NAME
 
 
+def partition_counts(path: Path, topics: Sequence[str]) -> dict[str, int]:
+    """Return how many partitions each of these topics has, for those that exist."""
+    reader = MetadataReader(path)
+    delta = reader.read(0)
+    reader.close()
+    found = delta.topics if delta is not None else []
+    return {topic.name: len(topic.rows) for topic in found if not topic.deleted and topic.name in topics}
+
+
 def prepare(data_dir: Path, max_partitions: int, *, ephemeral: bool = False) -> None:
     """Make the file ready before the processes that read it start, and check that its partitions have room.
 
@@ -278,7 +304,7 @@ def prepare(data_dir: Path, max_partitions: int, *, ephemeral: bool = False) -> 
 
 
 def _ensure_schema(connection: sqlite3.Connection) -> None:
-    if _has_schema(connection):
+    if has_table(connection, "state"):
         return
     connection.execute("BEGIN IMMEDIATE")
     for statement in _SCHEMA.split(";"):
@@ -288,7 +314,7 @@ def _ensure_schema(connection: sqlite3.Connection) -> None:
 
 
 def _has_schema(connection: sqlite3.Connection) -> bool:
-    return connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'state'").fetchone() is not None
+    return has_table(connection, "state") and has_table(connection, "entity_changes")
 
 
 def _state(connection: sqlite3.Connection, name: str) -> int:

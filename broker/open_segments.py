@@ -17,7 +17,7 @@ MAX_OPEN_FILES = 512
 #: The inode that names a file made for one answer only: opened once and unlinked.
 ONE_ANSWER = -1
 
-#: What the log appends to the name of a segment that is about to be removed.
+#: What the log appends to the name of a segment that is about to be removed; behind the inode, if another has its name.
 DELETED_SUFFIX = ".deleted"
 
 
@@ -76,7 +76,7 @@ class SegmentFiles:
 
     @staticmethod
     def _open_exactly(path: str, inode: int) -> OpenFile:
-        for name in (path, path + DELETED_SUFFIX):
+        for name in (path, path + DELETED_SUFFIX, f"{path}.{inode}{DELETED_SUFFIX}"):
             try:
                 file = OpenFile(name)
             except FileNotFoundError:

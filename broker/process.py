@@ -54,8 +54,14 @@ class ExitCode(IntEnum):
     NOT_RUNNING = 3
     IN_USE = 4
     NEWER_DATA = 5
+    #: The role has nothing to do, and a fresh process would wait with less memory.
+    RETIRED = 63
     BOOT_FAILED = 64
     ORPHANED = 80
+
+
+class Retired(Exception):  # noqa: N818  named for what is the case
+    """Raised by a role that makes room for a fresh process of its own; that is no death and no restart."""
 
 
 class Role(IntEnum):
@@ -66,6 +72,9 @@ class Role(IntEnum):
     PROCESSOR = 2
     HANDLER = 3
     CONTROLLER = 4
+    CLEANER = 5
+    RECORDER = 6
+    WEB = 7
 
     @property
     def label(self) -> str:
@@ -132,6 +141,8 @@ def run_child(
         log_setup.configure(role.label, index, heritage.log_format)
         keep_only_own(heritage, role, index, foreign_fds)
         function(heritage, index, generation, stop)
+    except Retired:
+        sys.exit(ExitCode.RETIRED)
     except BootFailed as failure:
         heritage.slots.set_last_words(role, index, failure.reason)
         sys.exit(ExitCode.BOOT_FAILED + failure.exit_code)
@@ -180,10 +191,12 @@ def keep_only_own(heritage: Heritage, role: Role, index: int, foreign_fds: Itera
     if role is not Role.ACCEPTOR:
         close_all(listener.socket for listener in heritage.listeners)
         close_all(acceptor_end for acceptor_end, _ in heritage.handoff)
+    if role is not Role.WEB and heritage.status_socket is not None:
+        heritage.status_socket.close()
     for number, (_, processor_end) in enumerate(heritage.handoff):
         if not (role is Role.PROCESSOR and number == index):
             processor_end.close()
-    unused_spill = heritage.spill_fds if role is Role.ACCEPTOR else ()
+    unused_spill = heritage.spill_fds if role in {Role.ACCEPTOR, Role.CLEANER, Role.RECORDER, Role.WEB} else ()
     close_all((), (*unused_spill, *foreign_fds))
 
 

@@ -2,8 +2,9 @@
 
 The one module that both sides of the seam import. A *target* is a process that takes requests: handlers 0..M-1 and,
 as target M, the controller. Three grids share one segment: request rings (processor to target), response rings
-(target to processor) and peer rings (target to target). Each ring has one producer and one consumer, so no word of
-it is ever contended. What travels is laid out in ``shm.layout``; this module packs and unpacks nothing per request.
+(target to processor) and peer rings; *peers* are the targets and, behind them, the cleaner. Each ring has one
+producer and one consumer, so no word of it is ever contended. What travels is laid out in ``shm.layout``; this module
+packs and unpacks nothing per request.
 
 A ring outlives its two ends: a replacement takes up the producer's end at the published tail and the consumer's end
 at the released head, so that it reads again whatever its predecessor had not released.
@@ -51,7 +52,12 @@ class ChannelShape:
     def bytes_needed(self) -> int:
         """Size of the segment that holds all three grids."""
         data_rings = 2 * self.processors * self.targets
-        return data_rings * ring_bytes(self.ring_capacity_bytes) + self.targets**2 * ring_bytes(PEER_RING_BYTES)
+        return data_rings * ring_bytes(self.ring_capacity_bytes) + self.peers**2 * ring_bytes(PEER_RING_BYTES)
+
+    @property
+    def peers(self) -> int:
+        """How many processes ask each other: the targets, and the cleaner as the last."""
+        return self.targets + 1
 
 
 class RequestChannel:
@@ -66,7 +72,7 @@ class RequestChannel:
         """Write every ring's header. Called once, by the process that creates the segment."""
         for index in range(2 * self.shape.processors * self.shape.targets):
             initialise(self.view, self._data_ring(index), self.shape.ring_capacity_bytes)
-        for index in range(self.shape.targets**2):
+        for index in range(self.shape.peers**2):
             initialise(self.view, self._peer_ring(index), PEER_RING_BYTES)
 
     def request_producer(self, processor: int, target: int) -> RingProducer:
@@ -86,12 +92,12 @@ class RequestChannel:
         return RingConsumer(self.view, self._response_ring(processor, target))
 
     def peer_producer(self, source: int, destination: int) -> RingProducer:
-        """Return the sending end of the ring between two targets."""
-        return RingProducer(self.view, self._peer_ring(source * self.shape.targets + destination))
+        """Return the sending end of the ring between two peers."""
+        return RingProducer(self.view, self._peer_ring(source * self.shape.peers + destination))
 
     def peer_consumer(self, source: int, destination: int) -> RingConsumer:
-        """Return the receiving end of the ring between two targets."""
-        return RingConsumer(self.view, self._peer_ring(source * self.shape.targets + destination))
+        """Return the receiving end of the ring between two peers."""
+        return RingConsumer(self.view, self._peer_ring(source * self.shape.peers + destination))
 
     def _request_ring(self, processor: int, target: int) -> int:
         return self._data_ring(processor * self.shape.targets + target)
@@ -110,5 +116,10 @@ class RequestChannel:
 #: Envelope structs, compiled once for both sides of the seam.
 REQUEST = REQUEST_ENVELOPE.struct
 RESPONSE = RESPONSE_ENVELOPE.struct
+#: The same with what its request is about as one value, with all that requests of one kind have in common as one value,
+#: and with all that the request log is told as one value.
+RESPONSE_TO_SUBJECT = RESPONSE_ENVELOPE.struct_until("partition_row")
+RESPONSE_TO_KIND = RESPONSE_ENVELOPE.struct_until("api_key")
+RESPONSE_TO_FACTS = RESPONSE_ENVELOPE.struct_until("received_ns")
 RANGE = FILE_RANGE.struct
 PEER = PEER_ENVELOPE.struct

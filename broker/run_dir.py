@@ -37,7 +37,7 @@ STARTING, READY, STOPPING, FAILED = "starting", "ready", "stopping", "failed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
-    """What the file says. `bootstrap` is host:port, comma-separated; `reason` says why a broker `failed`."""
+    """What the file says. `bootstrap` is host:port, comma-separated; `reason` says why a broker `failed`, `status_url` is empty without a page."""
 
     instance: str
     pid: int
@@ -52,6 +52,7 @@ class RunRecord:
     started_ms: int
     layout_version: int = LAYOUT_VERSION
     reason: str = ""
+    status_url: str = ""
 
     @property
     def is_alive(self) -> bool:

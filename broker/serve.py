@@ -25,6 +25,7 @@ from broker.log.data_dir import (
 from broker.metadata_store import prepare as prepare_metadata
 from broker.network.listener import bind
 from broker.process import Role
+from broker.status_listener import bind_status_page, status_url
 from broker.supervisor import Supervisor
 from shm.segment import SharedMemoryTooSmall, new_instance, start_ticks
 
@@ -83,7 +84,10 @@ def _make_data_dir(path: Path) -> None:
 
 def role_functions() -> dict[Role, RoleFunction]:
     """Return what each role runs. Imported before the fork, so that children share the modules' memory."""
+    from broker import status_page  # noqa: PLC0415
+    from broker.cleaner import cleaner_process  # noqa: PLC0415
     from broker.network import acceptor, processor_process  # noqa: PLC0415
+    from broker.recorder import recorder_process  # noqa: PLC0415
     from broker.server import handler_process  # noqa: PLC0415
 
     return {
@@ -91,6 +95,9 @@ def role_functions() -> dict[Role, RoleFunction]:
         Role.PROCESSOR: processor_process.run,
         Role.HANDLER: handler_process.run,
         Role.CONTROLLER: handler_process.run,
+        Role.CLEANER: cleaner_process.run,
+        Role.RECORDER: recorder_process.run,
+        Role.WEB: status_page.run,
     }
 
 
@@ -129,8 +136,13 @@ def _make_heritage(config: BrokerConfig, run_path: Path, cluster_id: str, log_fo
     for wanted, told in zip(config.bound_listeners, config.told_listeners, strict=True):
         listeners.append(bind(wanted, told, config.socket_receive_buffer_bytes))
         undo.callback(listeners[-1].socket.close)
+    status_socket = bind_status_page(config)
+    if status_socket is not None:
+        undo.callback(status_socket.close)
     try:
-        heritage = estate.make(config, new_instance(), run_path, cluster_id, log_format, tuple(listeners))
+        heritage = estate.make(
+            config, new_instance(), run_path, cluster_id, log_format, tuple(listeners), status_socket
+        )
     except SharedMemoryTooSmall as failure:
         raise BootFailed(str(failure)) from failure
     undo.callback(estate.release, heritage)
@@ -150,5 +162,6 @@ def _record(heritage: Heritage) -> RunRecord:
         processors=heritage.processors,
         handlers=heritage.handlers,
         max_partitions=heritage.config.max_partitions,
+        status_url=status_url(heritage.status_socket),
         started_ms=SystemClock().wall_ms(),
     )

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from broker.children import boot_exit_code, describe_exit, make_children
 from broker.errors import BootFailed
 from broker.network.listener import listen
-from broker.process import Role, name_process
+from broker.process import ExitCode, Role, name_process
 from shm import process_slots
 
 if TYPE_CHECKING:
@@ -42,7 +42,14 @@ _QUICK_STOP_MS = 2000
 #: their logs.
 _CLIENT_SHARE = 0.6
 
-_STAGES = ((Role.ACCEPTOR,), (Role.PROCESSOR,), (Role.HANDLER,), (Role.CONTROLLER,))
+#: The cleaner asks handlers, so it stops before them; the recorder writes down what all the others did to the last.
+_STAGES = (
+    (Role.ACCEPTOR, Role.CLEANER, Role.WEB),
+    (Role.PROCESSOR,),
+    (Role.HANDLER,),
+    (Role.CONTROLLER,),
+    (Role.RECORDER,),
+)
 
 
 class StopRequests:
@@ -110,7 +117,7 @@ class Supervisor:
         slots.set_state(Role.SUPERVISOR, 0, process_slots.RUNNING)
         gc.collect()
         gc.freeze()
-        others = [child for child in self._children if child.role is not Role.ACCEPTOR]
+        others = [child for child in self._children if child.role not in {Role.ACCEPTOR, Role.WEB}]
         for child in others:
             child.start(self._foreign_fds())
         self._await_ready(others)
@@ -124,7 +131,13 @@ class Supervisor:
         self._await_ready(acceptors)
 
     def run(self) -> None:
-        """Replace what dies until a signal asks to stop. Raises BootFailed when the broker cannot go on."""
+        """Replace what dies until a signal asks to stop. Raises BootFailed when the broker cannot go on.
+
+        The status page is started here: the broker is ready without it.
+        """
+        for child in self._children:
+            if child.role is Role.WEB and not self._requests.asked:
+                child.start(self._foreign_fds())
         while not self._requests.asked:
             self._step()
             if self._give_up is not None:
@@ -146,7 +159,7 @@ class Supervisor:
             listener.socket.close()
         begin_ns = self._clock.monotonic_ns()
         total_ns = (_QUICK_STOP_MS if quick else self._config.shutdown_timeout_ms) * 1_000_000
-        clean = all(child.is_alive for child in self._children)
+        clean = all(child.is_alive for child in self._children if child.role is not Role.WEB)
         for roles in _STAGES:
             share = _CLIENT_SHARE if roles[0] in {Role.ACCEPTOR, Role.PROCESSOR} else 1.0
             stage = [child for child in self._children if child.role in roles and child.is_alive]
@@ -167,7 +180,7 @@ class Supervisor:
         for child in self._poll(_BOOT_POLL_MS if starting else None):
             self._on_death(child)
         for child in self._children:
-            if child.is_alive and child.notice_ready() and child.generation > 1:
+            if child.is_alive and child.notice_ready() and child.restarts:
                 _log.info("%s is back (generation %d)", child.label, child.generation)
                 self._heritage.ring_everyone()
 
@@ -183,25 +196,34 @@ class Supervisor:
         return [by_sentinel[fd] for fd in ready if fd in by_sentinel]
 
     def _on_death(self, child: Child) -> None:
-        booted = child.ready or child.generation > 1 or child.notice_ready()
+        booted = child.ready or child.generation > 1 or child.notice_ready() or child.role is Role.WEB
         pid = self._heritage.slots.pid(child.role, child.index)
         status = child.bury(expected=False)
+        if status == ExitCode.RETIRED:
+            child.start(self._foreign_fds())
+            return
         words = f": {child.last_words}" if status > 0 and child.last_words else ""
         what = f"{child.label} (pid {pid}) {describe_exit(status)}{words}"
         exit_code = boot_exit_code(status)
-        if exit_code is not None or not booted:
-            self._give_up = BootFailed(what, exit_code or 1)
-            return
+        failure: BootFailed | None = BootFailed(what, exit_code or 1)
+        if exit_code is None and booted:
+            failure = self._died_too_often(child, what)
+        if failure is None:
+            _log.error("%s; replacing it (restart %d)", what, child.restarts)
+            child.start(self._foreign_fds())
+            self._heritage.ring_everyone()
+        elif child.role is Role.WEB:
+            _log.error("%s; the broker goes on without its status page", failure.reason)
+        else:
+            self._give_up = failure
+
+    def _died_too_often(self, child: Child, what: str) -> BootFailed | None:
+        """Count a restart; return why there is to be none."""
         window_ms = self._config.process_restart_window_ms
         recent = child.count_restart(self._clock.monotonic_ns(), window_ms * 1_000_000)
-        if recent > self._config.process_restart_limit:
-            self._give_up = BootFailed(
-                f"{what}; it died {recent} times within {window_ms} ms, above process.restart.limit"
-            )
-            return
-        _log.error("%s; replacing it (restart %d)", what, child.restarts)
-        child.start(self._foreign_fds())
-        self._heritage.ring_everyone()
+        if recent <= self._config.process_restart_limit:
+            return None
+        return BootFailed(f"{what}; it died {recent} times within {window_ms} ms, above process.restart.limit")
 
     def _stop_stage(self, children: list[Child], deadline_ns: int) -> bool:
         clean = True
@@ -220,7 +242,7 @@ class Supervisor:
                         child.kill()
             for child in self._poll(None if killed else left_ms):
                 # Of a later stage a child may die meanwhile; nothing is restarted any more.
-                clean &= child.bury(expected=True) == 0
+                clean &= child.bury(expected=True) == 0 or child.role is Role.WEB
         return clean
 
     def _foreign_fds(self) -> list[int]:

@@ -10,7 +10,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from broker.config import BrokerConfig
 from broker.errors import ApiError
+from broker.protocol.coordinator_routing import GROUP_TOPIC
 from broker.protocol.error_codes import ErrorCode
 
 MAX_NAME_LENGTH = 249
@@ -139,3 +141,20 @@ def _check_assignment(brokers: Sequence[int], broker_id: int) -> None:
 
 def _invalid_name(reason: str) -> None:
     raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
+
+
+def check_internal_topic(name: str, partitions: int, needed: int) -> None:
+    """Raise ApiError(INVALID_PARTITIONS) unless an internal topic gets the partitions that its ids hash to."""
+    if partitions != needed:
+        raise ApiError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"Topic '{name}' has {needed} partitions and cannot have {partitions}: its coordinators find groups and "
+            "transactional ids by that number.",
+        )
+
+
+def internal_topic_configs(name: str, config: BrokerConfig) -> dict[str, str]:
+    """Return the settings of an internal topic: compacted, in segments of its own size, stored as written."""
+    is_group_topic = name == GROUP_TOPIC
+    segment_bytes = config.offsets_topic_segment_bytes if is_group_topic else config.transaction_state_log_segment_bytes
+    return {"cleanup.policy": "compact", "segment.bytes": str(segment_bytes), "compression.type": "producer"}

@@ -102,6 +102,11 @@ prepare() {
     fi
 }
 
+# prepare_clients PART...: brings the clients in other languages (java, go, node) that tests run against the broker.
+prepare_clients() {
+    (cd "$root" && "$venv/bin/python" -m ops.compatibility.preparation "$@") || fail "could not prepare the clients: $*"
+}
+
 pip_install() {
     PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore \
         "$venv/bin/python" -m pip install --quiet "$@" >&2 || fail "pip could not install the packages"

@@ -1,88 +1,30 @@
 """The map of shared memory: every record, field, offset, unit and writer, and nowhere else.
 
-Every process uses it. Offsets are computed here, with native order and natural alignment (wire-order stores
-tear), and every other module of the package asks for them by name. A field names the one role that writes it;
-`describe_markdown` prints the map as docs/layout.md. Change a record: raise LAYOUT_VERSION.
+Every process uses it. Offsets come from the order of the fields, with native order and natural alignment (wire-order
+stores tear), and every other module of the package asks for them by name; what the request log needs is declared in
+`shm.recorder_layout`. A field names the one role that writes it; `describe_markdown` prints the map as docs/layout.md.
+Change a record: raise LAYOUT_VERSION.
 """
 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import numpy
+from shm.record import Field, Record
+from shm.recorder_layout import (
+    CONNECTION_EVENT,
+    FACTS,
+    RECENT_BUFFER,
+    RECORDER_FRAME,
+    RECORDER_SETTINGS,
+    RECORDER_SOURCE,
+    RECORDER_TEXT,
+    REQUEST_ROW,
+)
 
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 SEGMENT_MAGIC = 0x61646E75746F52  # "Rotunda" read from memory on a little-endian machine
-WORD_BYTES = 8
 CACHE_LINE_BYTES = 64
-
-_NUMPY_KINDS = {"q": "i8", "i": "i4", "h": "i2"}
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """One field: struct code, unit, the role that writes it, one line of text; `align` in bytes."""
-
-    name: str
-    kind: str
-    unit: str
-    writer: str
-    text: str
-    align: int = 1
-
-
-class Record:
-    """Fields at naturally aligned offsets, padded at the end to `size` (a multiple of 8).
-
-    Raises ValueError when the fields do not fit the size.
-    """
-
-    def __init__(self, name: str, text: str, size: int, fields: tuple[Field, ...]) -> None:
-        self.name = name
-        self.text = text
-        self.size = size
-        self.fields = fields
-        self._offsets: dict[str, int] = {}
-        parts = ["@"]
-        end = 0
-        for field in fields:
-            align = max(field.align, 1 if field.kind.endswith("s") else struct.calcsize("@" + field.kind))
-            offset = -(-end // align) * align
-            parts += [f"{offset - end}x", field.kind]
-            self._offsets[field.name] = offset
-            end = offset + struct.calcsize("@" + field.kind)
-        if end > size or size % WORD_BYTES:
-            raise ValueError(f"{name}: fields end at {end}, size is {size}")
-        self.struct = struct.Struct("".join([*parts, f"{size - end}x"]))
-
-    def offset(self, field: str) -> int:
-        """Return the byte offset of `field` in the record; KeyError for a name it does not have."""
-        return self._offsets[field]
-
-    def word(self, field: str) -> int:
-        """Return the index of the 64-bit word `field` in the record; ValueError unless it is one."""
-        offset = self._offsets[field]
-        if offset % WORD_BYTES:
-            raise ValueError(f"{self.name}.{field} at {offset} is not a word")
-        return offset // WORD_BYTES
-
-    @cached_property
-    def dtype(self) -> numpy.dtype[numpy.void]:
-        """The record as a numpy structured type with the same offsets; numpy is imported here, not before."""
-        import numpy  # noqa: PLC0415  numpy takes 45 ms to import and the start-up path does without it
-
-        return numpy.dtype(
-            {
-                "names": [field.name for field in self.fields],
-                "formats": [_NUMPY_KINDS.get(field.kind, "S" + field.kind[:-1]) for field in self.fields],
-                "offsets": list(self._offsets.values()),
-                "itemsize": self.size,
-            }
-        )
 
 
 def _words(writer: str, unit: str, **texts: str) -> tuple[Field, ...]:
@@ -162,22 +104,16 @@ REQUEST_ENVELOPE = Record(
 
 RESPONSE_ENVELOPE = Record(
     "RESPONSE_ENVELOPE",
-    "An answer on its way back; FILE_RANGEs follow it, then the inline bytes.",
-    80,
+    "An answer on its way back; FILE_RANGEs follow it, then the inline bytes. From received_ns on it is what the "
+    "request log says of the request: the processor copies that part whole.",
+    112,
     (
         Field("connection_id", "q", "id", "handler", "copied from the request"),
         Field("sequence", "q", "count", "handler", "copied from the request"),
-        Field("received_ns", "q", "ns", "handler", "copied from the request"),
-        Field("dequeued_ns", "q", "ns", "handler", "monotonic time when the request was taken"),
-        Field("local_complete_ns", "q", "ns", "handler", "monotonic time when the API function returned"),
-        Field("response_complete_ns", "q", "ns", "handler", "monotonic time when the answer was complete"),
-        Field("kind", "h", "0/1/2", "handler", "0 SEND, 1 NO_OP, 2 CLOSE"),
-        Field("error_code", "h", "-", "handler", "first Kafka error code in the answer, for the request log"),
-        Field("api_key", "i", "-", "handler", "copied from the request"),
         Field("size", "q", "bytes", "handler", "inline bytes after the ranges"),
         Field("range_count", "i", "count", "handler", "FILE_RANGEs that follow"),
-        Field("throttle_ms", "i", "ms", "handler", "throttle time told to the client"),
-        Field("record_count", "q", "count", "handler", "records written or read, for the request log"),
+        Field("kind", "h", "0/1/2", "handler", "0 SEND, 1 NO_OP, 2 CLOSE"),
+        *FACTS,
     ),
 )
 
@@ -222,7 +158,7 @@ PEER_ENVELOPE = Record(
         Field("base_offset", "q", "offset", "sender", "of the appended batch, in an answer"),
         Field("time_ms", "q", "ms", "sender", "append time or asked-for timestamp"),
         Field("argument", "q", "-", "sender", "one further number, by kind"),
-        Field("sequence", "q", "count", "sender", "frame id of the origin: makes a replay recognisable"),
+        Field("guard", "q", "id", "sender", "of transactional records: 0 none, 1 unverified, else the owner's number"),
     ),
 )
 
@@ -232,7 +168,7 @@ PARTITION_ROW = Record(
     "an end lies. The owner fills the slot not in use (its sequence is odd meanwhile) and stores "
     "log_end_offset. A reader loads the end, takes the slot with that end and an even sequence, the higher "
     "one if both have it, and checks the sequence again after reading.",
-    128,
+    192,
     (
         *_words(
             "owner",
@@ -244,6 +180,7 @@ PARTITION_ROW = Record(
         Field("state", "q", "0/1/2", "owner", "0 unopened, 1 open, 2 closed"),
         Field("leader_epoch", "q", "epoch", "owner", "current leader epoch"),
         Field("log_bytes", "q", "bytes", "owner", "size of all segments"),
+        Field("removals", "q", "count", "owner", "raised after segments were removed or replaced by compacted ones"),
         Field("a_end_offset", "q", "offset", "owner", "end this slot speaks of", align=64),
         Field("a_segment_base", "q", "offset", "owner", "base offset of the active segment"),
         Field("a_position", "q", "bytes", "owner", "end of data in the active segment's file"),
@@ -252,6 +189,8 @@ PARTITION_ROW = Record(
         Field("b_segment_base", "q", "offset", "owner", "as above"),
         Field("b_position", "q", "bytes", "owner", "as above"),
         Field("b_sequence", "q", "count", "owner", "as above"),
+        Field("records_in", "q", "count", "owner", "records appended in this run of the broker", align=64),
+        Field("bytes_in", "q", "bytes", "owner", "their size as stored"),
     ),
 )
 
@@ -260,6 +199,13 @@ WAITER = Record(
     "One per row and handler, row by row, after the partition rows.",
     8,
     (Field("waiting", "q", "0/1", "that handler", "1: it has requests parked until the partition grows"),),
+)
+
+FETCHED = Record(
+    "FETCHED",
+    "One per row and handler, row by row, after the WAITERs.",
+    8,
+    (Field("bytes_out", "q", "bytes", "that handler", "records of the partition in its answers to fetches"),),
 )
 
 CLUSTER_WORDS = Record(
@@ -274,7 +220,7 @@ CLUSTER_WORDS = Record(
 
 PROCESS_SLOT = Record(
     "PROCESS_SLOT",
-    "One per process: supervisor, acceptor, processors, handlers, controller.",
+    "One per process: supervisor, acceptor, processors, handlers, controller, cleaner, recorder.",
     512,
     (
         Field("role", "i", "index", "supervisor", "index in ROLES"),
@@ -309,6 +255,31 @@ METRICS_PAGE = Record(
     ),
 )
 
+BOARDS_HEADER = Record(
+    "BOARDS_HEADER",
+    "Until when somebody wants boards to be kept up to date; at the start of their segment. Of several command lines "
+    "any may store last.",
+    128,
+    (
+        Field("web_wants_until_ns", "q", "ns", "web", "monotonic time up to which the status page looks"),
+        Field("command_wants_until_ns", "q", "ns", "command line", "the same of the command line", align=64),
+    ),
+)
+
+BOARD = Record(
+    "BOARD",
+    "Heads what a process tells of itself as a compressed JSON object; two buffers follow. The process fills the "
+    "buffer not in use, then stores the sequence, whose lowest bit says which one is in use. A reader copies that "
+    "buffer and believes it if the sequence is still the same.",
+    64,
+    (
+        Field("sequence", "q", "count", "that process", "publications ever; even: the first buffer, odd: the second"),
+        Field("first_bytes", "q", "bytes", "that process", "length of what is in the first buffer"),
+        Field("second_bytes", "q", "bytes", "that process", "length of what is in the second buffer"),
+        Field("checked_ns", "q", "ns", "that process", "monotonic time as of which it was true"),
+    ),
+)
+
 RECORDS: tuple[Record, ...] = (
     SEGMENT_HEADER,
     RING_HEADER,
@@ -321,7 +292,17 @@ RECORDS: tuple[Record, ...] = (
     PROCESS_SLOT,
     PARTITION_ROW,
     WAITER,
+    FETCHED,
     METRICS_PAGE,
+    BOARDS_HEADER,
+    BOARD,
+    RECORDER_SETTINGS,
+    RECORDER_SOURCE,
+    RECORDER_FRAME,
+    REQUEST_ROW,
+    CONNECTION_EVENT,
+    RECORDER_TEXT,
+    RECENT_BUFFER,
 )
 
 _PREAMBLE = f"""# The map of shared memory
@@ -333,10 +314,13 @@ envelopes are written before the frame is published; after that the frame belong
 
 | segment | contents |
 |---|---|
-| `/rotunda-<instance>-control` | CLUSTER_WORDS, PROCESS_SLOTs, PARTITION_ROWs, WAITERs |
+| `/rotunda-<instance>-control` | CLUSTER_WORDS, PROCESS_SLOTs, PARTITION_ROWs, WAITERs, FETCHEDs |
 | `/rotunda-<instance>-rings` | request, response and peer rings: RING_HEADER, then frames |
 | `/rotunda-<instance>-arena` | payloads too large for a ring; no words of its own |
 | `/rotunda-<instance>-metrics` | one METRICS_PAGE per process |
+| `/rotunda-<instance>-boards` | BOARDS_HEADER, then one BOARD per processor and handler |
+| `/rotunda-<instance>-recorder` | RECORDER_SETTINGS, RECORDER_SOURCEs, then one ring for each source |
+| `/rotunda-<instance>-recent` | two RECENT_BUFFERs |
 """
 
 

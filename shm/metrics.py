@@ -1,19 +1,21 @@
 """Metrics pages: one per process, written by it alone without locks, read by anyone without disturbing it.
 
-A page is layout.METRICS_PAGE, the api slots, one word for each counter and gauge, and the histograms, in the
-order of the catalogue. Every value is exact by itself; a reading of several is not of one instant. A process
-that replaces another goes on with the counters it finds, and a dead process's page keeps its values.
+A page is layout.METRICS_PAGE, the api slots, one word for each counter and gauge, the tables of metrics with keys, the
+texts of keys, and the histograms, in the order of the catalogue. Every value is exact by itself; a reading of several
+is not of one instant. A process that replaces another goes on with the counters it finds, and a dead process's page
+keeps its values.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from shm.histogram import BUCKETS, HistogramReading, bucket_of, buckets_of
 from shm.layout import METRICS_PAGE
+from shm.metric_tables import SLOT_WORDS, TEXT_SLOTS, TEXT_WORDS, TableWriter, TextWriter, read_table, read_texts
 from shm.metrics_catalogue import CATALOGUE, HISTOGRAM, PHASES
-from shm.process_slots import ACCEPTOR, CONTROLLER, HANDLER, PROCESSOR, ROLES
+from shm.process_slots import ACCEPTOR, CLEANER, CONTROLLER, HANDLER, PROCESSOR, RECORDER, ROLES
 from shm.words import words_of
 
 if TYPE_CHECKING:
@@ -21,35 +23,47 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 OTHER_API_KEY = -1  # stands for every api key that found no slot
+_PHASES = "phase_ns"
 _API_SLOTS = 32
 _HEADER = METRICS_PAGE.size // 8
 _ROLE = METRICS_PAGE.word("role")
 _INDEX = METRICS_PAGE.word("index")
 _GENERATION = METRICS_PAGE.word("generation")
 _STARTED = METRICS_PAGE.word("started_ns")
-# A histogram: sum, maximum, counts. A slot: one histogram for each phase.
+# A histogram: sum, maximum, counts. A slot: one histogram for each value of each metric that is one.
 _COUNTS = 2
 _HISTOGRAM = _COUNTS + BUCKETS
-_SLOT = _HISTOGRAM * len(PHASES)
 
 
 class _PageMap:
     """Where the values of a role's page are, in words from its start."""
 
-    __slots__ = ("histograms", "indexes", "slots", "words")
+    __slots__ = ("histograms", "indexes", "offsets", "slot_words", "slots", "tables", "texts", "words")
 
     def __init__(self, role: int) -> None:
         metrics = CATALOGUE[ROLES[role]]
-        self.slots = _API_SLOTS if any(metric.kind == HISTOGRAM for metric in metrics) else 0
-        keys = [(m.name, value) for m in metrics if m.kind != HISTOGRAM for value in m.values]
+        histograms = [(m.name, value) for m in metrics if m.kind == HISTOGRAM for value in m.values]
+        self.slots = _API_SLOTS if histograms else 0
+        keys = [(m.name, value) for m in metrics if m.kind != HISTOGRAM and not m.keys for value in m.values]
         first = _HEADER + self.slots
         self.indexes = {key: first + number for number, key in enumerate(keys)}
-        self.histograms = -(-(first + len(keys)) // 8) * 8
-        self.words = -(-(self.histograms + self.slots * _SLOT) // 8) * 8  # whole cache lines
+        end = first + len(keys)
+        #: (first word, slots, parts of a key)
+        self.tables: dict[str, tuple[int, int, int]] = {}
+        for metric in metrics:
+            if metric.keys:
+                self.tables[metric.name] = (end, metric.slots, len(metric.keys))
+                end += metric.slots * SLOT_WORDS
+        self.texts = end
+        end += TEXT_SLOTS * TEXT_WORDS if self.tables else 0
+        self.histograms = -(-end // 8) * 8
+        self.offsets = {key: number * _HISTOGRAM for number, key in enumerate(histograms)}
+        self.slot_words = _HISTOGRAM * len(histograms)
+        self.words = -(-(self.histograms + self.slots * self.slot_words) // 8) * 8  # whole cache lines
 
 
 class MetricsSegment:
-    """The pages at the start of `view`: acceptor, processors, handlers, controller."""
+    """The pages at the start of `view`: acceptor, processors, handlers, controller, cleaner, recorder."""
 
     def __init__(self, view: memoryview, processors: int, handlers: int) -> None:
         self._view = view
@@ -82,22 +96,25 @@ class MetricsSegment:
 
 
 def _pages(processors: int, handlers: int) -> list[tuple[int, int, int]]:
-    counts = ((ACCEPTOR, 1), (PROCESSOR, processors), (HANDLER, handlers), (CONTROLLER, 1))
+    others = ((CONTROLLER, 1), (CLEANER, 1), (RECORDER, 1))
+    counts = ((ACCEPTOR, 1), (PROCESSOR, processors), (HANDLER, handlers), *others)
     return [(role, index, _PageMap(role).words * 8) for role, count in counts for index in range(count)]
 
 
 class MetricsWriter:
     """The one writer of `page`. Look indexes up once, at start; `add` is `words[index] += n`."""
 
-    __slots__ = ("_api_slots", "_array", "_histograms", "_map", "_page", "words")
+    __slots__ = ("_api_slots", "_array", "_map", "_page", "texts", "words")
 
     def __init__(self, page: memoryview) -> None:
         self._page = page
         self.words = words_of(page, 0, page.nbytes)
         self._map = _PageMap(self.words[_ROLE])
         self._api_slots = _read_api_slots(self.words, self._map)
-        self._histograms = {phase: number * _HISTOGRAM for number, phase in enumerate(PHASES)}
         self._array: NDArray[numpy.int64] | None = None
+        if self._map.tables:
+            #: The texts that keys refer to.
+            self.texts = TextWriter(self.words, self._map.texts)
 
     def start(self, generation: int, now_ns: int) -> None:
         """Say which generation writes from now on, and since when."""
@@ -107,6 +124,10 @@ class MetricsWriter:
     def index(self, name: str, value: str = "") -> int:
         """Return the index of a counter or gauge, by its label's value if it has one, or KeyError."""
         return self._map.indexes[name, value]
+
+    def table(self, name: str) -> TableWriter:
+        """Return the writer of a metric with keys, or KeyError. There must be one at a time."""
+        return TableWriter(self.words, *self._map.tables[name])
 
     def add(self, index: int, n: int) -> None:
         """Let a counter grow by `n`. HOT."""
@@ -118,10 +139,15 @@ class MetricsWriter:
 
     def phase(self, api_key: int, phase: str) -> int:
         """Return the index of an api key's histogram of one of PHASES, for `record` and `record_many`."""
+        return self.histogram(_PHASES, api_key, phase)
+
+    def histogram(self, name: str, api_key: int, value: str = "") -> int:
+        """Return the index of an api key's histogram, by its label's value if it has one, or KeyError."""
+        offset = self._map.offsets[name, value]
         slot = self._api_slots.get(api_key)
         if slot is None:
             slot = self._new_api_slot(api_key)
-        return self._map.histograms + slot * _SLOT + self._histograms[phase]
+        return self._map.histograms + slot * self._map.slot_words + offset
 
     def record(self, histogram: int, value: int) -> None:
         """Record one value."""
@@ -172,7 +198,11 @@ def _read_api_slots(words: memoryview, page: _PageMap) -> dict[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class MetricsReading:
-    """A copy of one page: `values` by (name, label value), `phases` in ns by (api key, phase)."""
+    """A copy of one page: `values` by (name, label value), `phases` in ns by (api key, phase).
+
+    `histograms` has all of them by (name, api key, label value), `tables` the metrics with keys by name and key, and
+    `texts` what the numbers in keys stand for.
+    """
 
     role: str
     index: int
@@ -180,6 +210,9 @@ class MetricsReading:
     started_ns: int
     values: dict[tuple[str, str], int]
     phases: dict[tuple[int, str], HistogramReading]
+    histograms: dict[tuple[str, int, str], HistogramReading] = field(default_factory=dict)
+    tables: dict[str, dict[tuple[int, ...], int]] = field(default_factory=dict)
+    texts: dict[int, str] = field(default_factory=dict)
 
 
 class MetricsReader:
@@ -193,18 +226,30 @@ class MetricsReader:
 
     def read(self) -> MetricsReading:
         """Return a copy of the page."""
+        live = words_of(self._page, 0, self._page.nbytes)
+        # Keys and texts are looked at before the copy is made, while their order in memory still counts.
+        tables = {name: read_table(live, *table) for name, table in self._map.tables.items()}
+        texts = dict(read_texts(live, self._map.texts)) if tables else {}
+        slots = _read_api_slots(live, self._map)
         words = memoryview(bytes(self._page)).cast("q")
-        phases = {}
-        for api_key, slot in _read_api_slots(words, self._map).items():
-            for number, phase in enumerate(PHASES):
-                first = self._map.histograms + slot * _SLOT + number * _HISTOGRAM
-                counts = words[first + _COUNTS : first + _HISTOGRAM].tolist()
-                phases[api_key, phase] = HistogramReading(counts, words[first], words[first + 1])
+        histograms = {
+            (name, api_key, value): _read_histogram(words, self._map.histograms + slot * self._map.slot_words + offset)
+            for api_key, slot in slots.items()
+            for (name, value), offset in self._map.offsets.items()
+        }
         return MetricsReading(
             role=ROLES[words[_ROLE]],
             index=words[_INDEX],
             generation=words[_GENERATION],
             started_ns=words[_STARTED],
             values={key: words[index] for key, index in self._map.indexes.items()},
-            phases=phases,
+            phases={(key, phase): histograms[_PHASES, key, phase] for key in slots for phase in PHASES},
+            histograms=histograms,
+            tables=tables,
+            texts=texts,
         )
+
+
+def _read_histogram(words: memoryview, first: int) -> HistogramReading:
+    counts = words[first + _COUNTS : first + _HISTOGRAM].tolist()
+    return HistogramReading(counts, words[first], words[first + 1])

@@ -1,8 +1,9 @@
-"""Every metric, declared once: pages of memory, readers and docs/metrics.md all derive from this list.
+"""Every metric that a process writes, declared once: pages, readers, /metrics and docs/metrics.md derive from it.
 
 A metric belongs to the roles that write it. Counters only grow, also over a restart of their process; gauges
 hold the latest value; a histogram is `shm.histogram`'s. A label's values are listed here, so that each value
-has its own word; a histogram by api key gets its memory when the key is first seen.
+has its own word; a histogram by api key gets its memory when the key is first seen, and so does each value of a
+metric that has keys. What a reader works out from other parts of shared memory is declared in `shm.derived_metrics`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,11 @@ _LISTENERS = tuple(str(index) for index in range(MAX_LISTENERS))
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric: `line` says what it is, `text` what to make of it; `values` are those of its `label`."""
+    """One metric: `line` says what it is, `text` what to make of it; `values` are those of its `label`.
+
+    One with `keys` has a value for each combination of them that occurred, up to `slots`. `exposed` is its name in
+    /metrics where that does not follow from the role and `name`.
+    """
 
     name: str
     kind: str
@@ -31,6 +36,9 @@ class Metric:
     text: str
     label: str = ""
     values: tuple[str, ...] = ("",)
+    keys: tuple[str, ...] = ()
+    slots: int = 0
+    exposed: str = ""
 
 
 ACCEPTOR_METRICS = (
@@ -84,8 +92,8 @@ PROCESSOR_METRICS = (
         COUNTER,
         "responses",
         "Requests done with: answered to the last byte, or without an answer on the wire.",
-        "A Produce with acks=0 counts too, and so does a request whose answer is the end of its connection. Fewer "
-        "than requests_received: a connection that ends takes along what it still had in flight.",
+        "A Produce with acks=0 counts too, and so does a request whose answer is the end of its connection, or comes "
+        "when its connection has gone.",
     ),
     Metric("bytes_received", COUNTER, "bytes", "Bytes read from clients.", "Size prefixes and headers included."),
     Metric(
@@ -120,10 +128,12 @@ PROCESSOR_METRICS = (
         COUNTER,
         "ns",
         "Time spent waiting in poll.",
-        "Its growth per nanosecond is Kafka's NetworkProcessor IdlePercent, a fraction of 0 to 1: healthy "
-        "above 0.3, worth a look below 0.5, urgent below 0.2 for long. Row `B30`.",
+        "Its growth divided by that of io_wait_ns and io_ns together is Kafka's IdlePercent, a fraction of 0 to 1; the "
+        "mean over all processors is NetworkProcessorAvgIdlePercent: healthy above 0.5, worth a look below 0.5, urgent "
+        "below 0.2 for long. Row `B30`.",
     ),
     Metric("io_ns", COUNTER, "ns", "Time spent outside poll.", "The rest of the loop: reading, routing, writing."),
+    Metric("polls", COUNTER, "polls", "Turns of the loop, each with one poll.", "Kafka's select-total."),
     Metric(
         "mutes",
         COUNTER,
@@ -140,9 +150,23 @@ PROCESSOR_METRICS = (
         GAUGE,
         "bytes",
         "Arena taken by requests.",
-        "Freed when the handler releases them.",
+        "Freed when the handler releases them. Kafka's MemoryPoolUsed.",
     ),
-    Metric("arena_free_bytes", GAUGE, "bytes", "Arena left.", "Not always in one piece."),
+    Metric(
+        "arena_free_bytes",
+        GAUGE,
+        "bytes",
+        "Arena left.",
+        "Not always in one piece. Kafka's MemoryPoolAvailable and AvailableRequestSize.",
+    ),
+    Metric(
+        "arena_depleted_ns",
+        COUNTER,
+        "ns",
+        "Time in which at least one large request waited for a block of the arena.",
+        "Kafka's MemoryPoolDepletedTimeTotal; its growth per nanosecond is MemoryPoolAvgDepletedPercent. When it "
+        "grows, raise queued.max.request.bytes or ask why handlers are slow.",
+    ),
     Metric(
         "phase_ns",
         HISTOGRAM,
@@ -151,9 +175,69 @@ PROCESSOR_METRICS = (
         "queue: whole request to handler. local: in the API function. remote: parked, waiting for others. "
         "response_queue: answer complete to processor. send: processor to last byte written. total: all of "
         "them. Kafka's RequestQueueTimeMs, LocalTimeMs, RemoteTimeMs, ResponseQueueTimeMs, ResponseSendTimeMs "
-        "and TotalTimeMs. A negative time counts as 0; the throttle time is no part of it. Rows `D14`, `D16`.",
+        "and TotalTimeMs. A negative time counts as 0; the throttle time is no part of it. What is recorded as Fetch "
+        "is Kafka's FetchConsumer: there are no followers. Rows `D14`, `D16`, `D17`.",
         "phase",
         PHASES,
+        exposed="request_duration_seconds",
+    ),
+    Metric(
+        "throttle_ns",
+        HISTOGRAM,
+        "ns",
+        "Throttle time told to clients, by api key.",
+        "Kafka's ThrottleTimeMs, rounded to whole milliseconds; 0 for a request that was not throttled. Row `D16`.",
+        exposed="request_throttle_seconds",
+    ),
+    Metric(
+        "request_bytes",
+        HISTOGRAM,
+        "bytes",
+        "Size of requests, by api key.",
+        "Kafka's RequestBytes, with the header that Kafka leaves out: without the size prefix. Row `D17`.",
+        exposed="request_size_bytes",
+    ),
+    Metric(
+        "requests",
+        COUNTER,
+        "requests",
+        "Requests done with, by API and version.",
+        "Kafka's RequestsPerSec{request,version}. Counted when the last byte of the answer is written or its "
+        "connection has gone. Row `D21`.",
+        keys=("api", "version"),
+        slots=256,
+        exposed="requests_total",
+    ),
+    Metric(
+        "request_errors",
+        COUNTER,
+        "requests",
+        "Requests done with, by API and the first error code in the answer, NONE included.",
+        "Kafka's ErrorsPerSec{request,error}, but once for each request, however many of its parts failed. Requests "
+        "with acks=0 count too. Row `D18`.",
+        keys=("api", "error"),
+        slots=256,
+        exposed="request_errors_total",
+    ),
+    Metric(
+        "deprecated_requests",
+        COUNTER,
+        "requests",
+        "Requests of versions that are served but deprecated, by who sent them.",
+        "Kafka's DeprecatedRequestsPerSec. Which software has to be updated before such versions can go. Row `C17`.",
+        keys=("api", "version", "software"),
+        slots=64,
+        exposed="deprecated_requests_total",
+    ),
+    Metric(
+        "client_connections",
+        GAUGE,
+        "connections",
+        "Connections open now, by listener and by client software and its version.",
+        "As told by ApiVersions from version 3 on; empty until a client has said it, and for one that does not.",
+        keys=("listener", "software"),
+        slots=128,
+        exposed="client_connections",
     ),
 )
 
@@ -177,9 +261,10 @@ HANDLER_METRICS = (
         COUNTER,
         "ns",
         "Time asleep on the bell.",
-        "The mean growth per nanosecond over all handlers is Kafka's RequestHandlerAvgIdlePercent, a fraction "
-        "of 0 to 1. Row `E01`.",
+        "Its growth divided by that of idle_ns and busy_ns together is the handler's idle fraction of 0 to 1; the mean "
+        "over all handlers is Kafka's RequestHandlerAvgIdlePercent. Row `E01`.",
     ),
+    Metric("busy_ns", COUNTER, "ns", "Time awake.", "All the time that is not idle_ns."),
     Metric("records_appended", COUNTER, "records", "Records appended to logs.", "Duplicates not counted."),
     Metric("bytes_appended", COUNTER, "bytes", "Bytes appended to logs.", "As stored, that is compressed."),
     Metric(
@@ -198,39 +283,81 @@ HANDLER_METRICS = (
     ),
 )
 
+CLEANER_METRICS = (
+    Metric(
+        "segments_deleted",
+        COUNTER,
+        "segments",
+        "Segments removed by age, by size or below the log start.",
+        "What DeleteRecords removed at once is not counted.",
+    ),
+    Metric("bytes_deleted", COUNTER, "bytes", "Size of the segments removed.", "Log files, without their indexes."),
+    Metric(
+        "compactions",
+        COUNTER,
+        "runs",
+        "Partitions compacted, from the choice to the last swapped segment.",
+        "One partition may take several, if its keys do not fit log.cleaner.dedupe.buffer.size.",
+    ),
+    Metric("compaction_ns", COUNTER, "ns", "Time spent compacting.", "Waiting for the owner and throttling included."),
+    Metric(
+        "bytes_read",
+        COUNTER,
+        "bytes",
+        "Bytes of segments read for compaction.",
+        "What was dirty is read twice: for the keys, and to be rewritten.",
+    ),
+    Metric(
+        "bytes_written",
+        COUNTER,
+        "bytes",
+        "Bytes of compacted segments written.",
+        "Against the growth of bytes_read it is Kafka's cleaner-recopy-percent.",
+    ),
+    Metric("records_removed", COUNTER, "records", "Records that compaction dropped.", "Older ones, markers, aborted."),
+    Metric(
+        "max_dirty_percent",
+        GAUGE,
+        "percent",
+        "Largest share of a partition that waits for compaction.",
+        "As of the last look. Kafka's max-dirty-percent; above min.cleanable.dirty.ratio it is about to be compacted.",
+        exposed="cleaner_max_dirty_ratio",
+    ),
+    Metric(
+        "uncleanable_partitions",
+        GAUGE,
+        "partitions",
+        "Partitions that cannot be compacted.",
+        "Their files could not be read; the log says why. They are tried again when the process starts anew.",
+    ),
+    Metric(
+        "last_look_ms",
+        GAUGE,
+        "ms",
+        "Wall-clock time of the last look for partitions to compact.",
+        "Kafka's time-since-last-run-ms is the time since.",
+        exposed="cleaner_last_look_timestamp_seconds",
+    ),
+)
+
+RECORDER_METRICS = (
+    Metric("rows_written", COUNTER, "rows", "Rows in finished files of the request log.", "All datasets together."),
+    Metric(
+        "rows_lost",
+        COUNTER,
+        "rows",
+        "Rows that the request log misses.",
+        "Each loss is a row of the dataset gaps, which says when and why.",
+    ),
+    Metric("files_written", COUNTER, "files", "Files of the request log that were finished.", "One an hour at least."),
+    Metric("files_removed", COUNTER, "files", "Files of the request log removed by age or size.", "See retention."),
+)
+
 CATALOGUE: dict[str, tuple[Metric, ...]] = {
     "acceptor": ACCEPTOR_METRICS,
     "processor": PROCESSOR_METRICS,
     "handler": HANDLER_METRICS,
     "controller": HANDLER_METRICS,
+    "cleaner": CLEANER_METRICS,
+    "recorder": RECORDER_METRICS,
 }
-
-_PREAMBLE = """# Metrics
-
-Printed by `shm/metrics_catalogue.py`, where every metric is declared once. Each process writes a page of its
-own in shared memory; readers add up the pages of a role. Counters survive the restart of their process, not
-of the broker. Histograms keep values within 2 %.
-"""
-
-
-def describe_markdown() -> str:
-    """Return the text of docs/metrics.md."""
-    parts = [_PREAMBLE]
-    for title, metrics in (
-        ("acceptor", ACCEPTOR_METRICS),
-        ("processor", PROCESSOR_METRICS),
-        ("handler and controller", HANDLER_METRICS),
-    ):
-        parts.append(f"## {title}\n")
-        parts += ["| metric | kind | unit | label | meaning |", "|---|---|---|---|---|"]
-        parts += [f"| {m.name} | {m.kind} | {m.unit} | {_label_text(m)} | {m.line} |" for m in metrics]
-        parts.append("")
-        parts += [f"**{m.name}**: {m.line} {m.text}\n" for m in metrics]
-    return "\n".join(parts)
-
-
-def _label_text(metric: Metric) -> str:
-    if metric.label == "listener":
-        return f"listener: 0 to {MAX_LISTENERS - 1}"
-    text = f"{metric.label}: {', '.join(metric.values)}" if metric.label else ""
-    return f"api_key; {text}" if metric.kind == HISTOGRAM else text

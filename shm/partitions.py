@@ -9,7 +9,7 @@ flags after it published. Knows nothing of topics, files or requests.
 
 from __future__ import annotations
 
-from shm.layout import PARTITION_ROW, WAITER
+from shm.layout import FETCHED, PARTITION_ROW, WAITER
 from shm.words import fence, words_of
 
 STATE_UNOPENED = 0
@@ -23,6 +23,9 @@ _STABLE = PARTITION_ROW.word("last_stable_offset")
 _STATE = PARTITION_ROW.word("state")
 _EPOCH = PARTITION_ROW.word("leader_epoch")
 _LOG_BYTES = PARTITION_ROW.word("log_bytes")
+_REMOVALS = PARTITION_ROW.word("removals")
+_RECORDS_IN = PARTITION_ROW.word("records_in")
+_BYTES_IN = PARTITION_ROW.word("bytes_in")
 _SLOT_A = PARTITION_ROW.word("a_end_offset")
 _SLOT_B = PARTITION_ROW.word("b_end_offset")
 # Within a slot; its first word is the end offset.
@@ -67,12 +70,25 @@ class RowWriter:
         self._sequence = sequence = sequence + 2
         words[slot + _SEQUENCE] = sequence
         row = self._row
+        # Between the stores the stable offset lags behind the end: a smaller one is never wrong.
         words[row + _END] = end  # the commit point
         words[row + _START] = start
         words[row + _STABLE] = stable
         words[row + _LOG_BYTES] = log_bytes
         self._slot = self._other
         self._other = slot
+
+    def count_appended(self, records: int, size_bytes: int) -> None:
+        """Count what has been appended."""
+        words = self._words
+        row = self._row
+        words[row + _RECORDS_IN] += records
+        words[row + _BYTES_IN] += size_bytes
+
+    def note_removal(self) -> None:
+        """Say that files of the log have gone: what readers remember of inodes and positions no longer counts."""
+        # SYNC: after the files have changed; pairs with the load in PartitionTable.removals.
+        self._words[self._row + _REMOVALS] += 1
 
 
 def _current_slot(words: memoryview, row: int) -> int:
@@ -88,7 +104,7 @@ def _current_slot(words: memoryview, row: int) -> int:
 class PartitionTable:
     """The rows and waiter flags at `base` of `view`; zeroed memory is a table of unopened partitions."""
 
-    __slots__ = ("_flags", "_handlers", "_words", "rows")
+    __slots__ = ("_fetched", "_flags", "_handlers", "_words", "rows")
 
     def __init__(self, view: memoryview, base: int, rows: int, handlers: int) -> None:
         rows_bytes = rows * PARTITION_ROW.size
@@ -96,11 +112,12 @@ class PartitionTable:
         self._handlers = handlers
         self._words = words_of(view, base, rows_bytes)
         self._flags = words_of(view, base + rows_bytes, rows * handlers * WAITER.size)
+        self._fetched = words_of(view, base + rows_bytes + self._flags.nbytes, rows * handlers * FETCHED.size)
 
     @staticmethod
     def bytes_needed(rows: int, handlers: int) -> int:
         """Return the bytes of shared memory for `rows` partitions and `handlers` possible waiters each."""
-        return rows * (PARTITION_ROW.size + handlers * WAITER.size)
+        return rows * (PARTITION_ROW.size + handlers * (WAITER.size + FETCHED.size))
 
     def row_writer(self, row: int) -> RowWriter:
         """Return the writer of `row`: for the process that owns the partition, and for no other."""
@@ -142,14 +159,28 @@ class PartitionTable:
         return start
 
     def read_stable(self, row: int) -> int:
-        """Return the last stable offset."""
+        """Return the last stable offset. Read before the end it lies at or below the end."""
+        # SYNC: before the end; pairs with the stores in RowWriter.publish.
         stable: int = self._words[row * _ROW + _STABLE]
         return stable
+
+    def read_progress(self, row: int) -> int:
+        """Return a number that is another one after the log end or the last stable offset has moved: both only grow."""
+        words = self._words
+        row *= _ROW
+        progress: int = words[row + _END] + words[row + _STABLE]
+        return progress
 
     def log_bytes(self, row: int) -> int:
         """Return the bytes of all segments."""
         log_bytes: int = self._words[row * _ROW + _LOG_BYTES]
         return log_bytes
+
+    def removals(self, row: int) -> int:
+        """Return a number that is another one after files of the log have gone."""
+        # SYNC: before the files are looked at; pairs with the store in RowWriter.note_removal.
+        removals: int = self._words[row * _ROW + _REMOVALS]
+        return removals
 
     def state(self, row: int) -> int:
         """Return STATE_UNOPENED, STATE_OPEN or STATE_CLOSED."""
@@ -172,8 +203,34 @@ class PartitionTable:
     def reset(self, row: int) -> None:
         """Make a closed row ready for another partition, as if it had never been used. Owner only."""
         self.row_writer(row).publish(0, 0, 0, 0, 0, 0)
+        self._words[row * _ROW + _RECORDS_IN] = 0
+        self._words[row * _ROW + _BYTES_IN] = 0
         self.set_leader_epoch(row, 0)
         self.set_state(row, STATE_UNOPENED)
+
+    def records_in(self, row: int) -> int:
+        """Return how many records were appended in this run of the broker."""
+        records: int = self._words[row * _ROW + _RECORDS_IN]
+        return records
+
+    def bytes_in(self, row: int) -> int:
+        """Return the size of the records that were appended in this run of the broker."""
+        size_bytes: int = self._words[row * _ROW + _BYTES_IN]
+        return size_bytes
+
+    def bytes_out(self, row: int) -> int:
+        """Return the bytes of records that all handlers together have answered fetches with."""
+        first = row * self._handlers
+        total: int = sum(self._fetched[first : first + self._handlers])
+        return total
+
+    def count_fetched(self, row: int, handler: int, size_bytes: int) -> None:
+        """Count records in an answer to a fetch. That handler only."""
+        self._fetched[row * self._handlers + handler] += size_bytes
+
+    def forget_fetched(self, row: int, handler: int) -> None:
+        """Begin to count anew, because the partition is gone. That handler only."""
+        self._fetched[row * self._handlers + handler] = 0
 
     def set_waiting(self, row: int, handler: int, flag: bool) -> None:
         """Raise or lower `handler`'s own flag. After raising it, look at the row's end again, then sleep."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from shm.layout import PROCESS_SLOT
 from shm.words import words_of
 
-SUPERVISOR, ACCEPTOR, PROCESSOR, HANDLER, CONTROLLER = range(5)
-ROLES = ("supervisor", "acceptor", "processor", "handler", "controller")
+SUPERVISOR, ACCEPTOR, PROCESSOR, HANDLER, CONTROLLER, CLEANER, RECORDER, WEB = range(8)
+ROLES = ("supervisor", "acceptor", "processor", "handler", "controller", "cleaner", "recorder", "web")
 
 EMPTY, STARTING, RUNNING, DEAD, STOPPED = range(5)
 STATES = ("empty", "starting", "running", "dead", "stopped")
@@ -46,7 +46,7 @@ class ProcessStatus:
 
 
 class ProcessSlots:
-    """The slots at `base` of `view`: supervisor, acceptor, processors, handlers, controller, in this order.
+    """The slots at `base` of `view`, in the order of the roles.
 
     Roles are the constants of this module. Of a role that has one process the index is not looked at.
     """
@@ -54,13 +54,14 @@ class ProcessSlots:
     def __init__(self, view: memoryview, base: int, processors: int, handlers: int) -> None:
         self._view = view[base : base + self.bytes_needed(processors, handlers)]
         self._words = words_of(view, base, self._view.nbytes)
-        self._first = (0, 1, 2, 2 + processors, 2 + processors + handlers)
-        self._counts = (1, 1, processors, handlers, 1)
+        others = 2 + processors + handlers
+        self._first = (0, 1, 2, 2 + processors, others, others + 1, others + 2, others + 3)
+        self._counts = (1, 1, processors, handlers, 1, 1, 1, 1)
 
     @staticmethod
     def bytes_needed(processors: int, handlers: int) -> int:
         """Return the bytes of shared memory for all slots."""
-        return (3 + processors + handlers) * PROCESS_SLOT.size
+        return (6 + processors + handlers) * PROCESS_SLOT.size
 
     def initialise(self) -> None:
         """Write every slot's role and index; the supervisor does it once."""

@@ -90,6 +90,42 @@ def test_topics_from_the_command_line(run_path: str) -> None:
     assert command("stop", *where).returncode == 0
 
 
+def test_a_topic_is_altered(run_path: str) -> None:
+    start(run_path, "--ephemeral")
+    where = ("--run-dir", run_path)
+    assert (
+        command("topic", "create", "orders", "--partitions", "2", "--config", "retention.ms=1", *where).returncode == 0
+    )
+    changes = ("--partitions", "3", "--config", "retention.ms=2", "--config", "segment.bytes=1048576")
+    done = command("topic", "alter", "orders", *changes, *where)
+    assert done.stdout.splitlines() == [
+        "altered topic orders",
+        "  partitions: 2 -> 3",
+        "  retention.ms: 1 -> 2",
+        "  segment.bytes: (the broker's) -> 1048576",
+    ], done.stderr
+    changes = ("--delete-config", "retention.ms", "--delete-config", "cleanup.policy", "--json")
+    assert json.loads(command("topic", "alter", "orders", *changes, *where).stdout) == {
+        "topic": "orders",
+        "changes": [
+            {"name": "retention.ms", "before": "2", "after": None},
+            {"name": "cleanup.policy", "before": None, "after": None},
+        ],
+    }
+    for refused, name in (
+        (("orders", "--partitions", "2", "--config", "retention.ms=9"), "INVALID_PARTITIONS"),
+        (("orders", "--partitions", "9", "--config", "retention.mss=9"), "INVALID_CONFIG"),
+        (("nobody", "--partitions", "9"), "UNKNOWN_TOPIC_OR_PARTITION"),
+    ):
+        done = command("topic", "alter", *refused, *where)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith(f"rotunda: {name}: ")
+    described = json.loads(command("topic", "describe", "orders", "--json", *where).stdout)
+    assert described["configs"] == {"segment.bytes": "1048576"}, "a refused part leaves the other undone"
+    assert len(described["partitions"]) == 3
+    assert command("stop", *where).returncode == 0
+
+
 def test_failures_of_a_daemon_reach_the_one_who_waits(run_path: str, tmp_path: Path) -> None:
     start(run_path, "--data-dir", str(tmp_path / "data"))
     port = json.loads(command("status", "--json", "--run-dir", run_path).stdout)["bootstrap"]
@@ -129,6 +165,10 @@ def test_data_of_a_newer_version_is_exit_code_5(run_path: str, tmp_path: Path) -
         ("check-config", "--set", "num.io.threads=none"),
         ("check-config", "--config", "no/such/file"),
         ("topic", "create", "t", "--config", "nonsense", "--bootstrap", "127.0.0.1:1"),
+        ("topic", "alter", "t", "--bootstrap", "127.0.0.1:1"),
+        ("topic", "alter", "t", "--config", "a=1", "--delete-config", "a", "--bootstrap", "127.0.0.1:1"),
+        ("group", "list", "--bootstrap", "localhost"),
+        ("group", "reset-offsets", "g", "--all-topics", "--to-offset", "-1", "--bootstrap", "127.0.0.1:1"),
         ("dance",),
         (),
     ],
@@ -147,6 +187,8 @@ def test_nothing_runs(run_path: str) -> None:
     assert command("stop", "--run-dir", run_path).returncode == 3
     assert command("topic", "list", "--run-dir", run_path).returncode == 3
     assert command("topic", "list", "--bootstrap", "127.0.0.1:1").returncode == 1
+    assert command("group", "list", "--run-dir", run_path).returncode == 3
+    assert command("group", "reset-offsets", "g", "--all-topics", "--to-latest", "--run-dir", run_path).returncode == 3
 
 
 def test_a_recycled_pid_is_not_the_broker(tmp_path: Path) -> None:
@@ -207,6 +249,21 @@ def test_an_address_without_a_port_is_named(arguments: tuple[str, ...], complain
 
 def test_help_tells_the_exit_codes() -> None:
     assert "3 not running, 4 port or directory in use" in " ".join(command("--help").stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("action", "documented"),
+    [
+        (("group", "list"), "array of objects: group, type, state, protocol_type"),
+        (("group", "describe"), "lag_records, lag_seconds, member_id, notes []"),
+        (("group", "delete"), "group, deleted, error"),
+        (("group", "reset-offsets"), "topic, partition, before, after, warning, error"),
+        (("topic", "alter"), "changes [{name, before, after}]"),
+        (("topic", "describe"), "name, topic_id, internal, configs"),
+    ],
+)
+def test_help_tells_what_json_holds(action: tuple[str, ...], documented: str) -> None:
+    assert documented in " ".join(command(*action, "--help").stdout.split())
 
 
 def test_the_version() -> None:

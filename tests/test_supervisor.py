@@ -15,7 +15,7 @@ from tests.support.deadline import wait_until
 from tests.support.supervised import Supervised, ask, command
 
 TWO = {"listener_security_protocol_map": "PLAINTEXT:PLAINTEXT,OTHER:PLAINTEXT"}
-ROLES = ("acceptor", "processor", "handler", "controller")
+ROLES = ("acceptor", "processor", "handler", "controller", "cleaner")
 
 
 def test_starts_every_role_and_stops_without_a_trace(tmp_path: Path) -> None:
@@ -31,12 +31,13 @@ def test_starts_every_role_and_stops_without_a_trace(tmp_path: Path) -> None:
             ("handler", 0, "running", 0),
             ("handler", 1, "running", 0),
             ("controller", 0, "running", 0),
+            ("cleaner", 0, "running", 0),
         ]
         assert status["pid"] == broker.process.pid
         assert status["bootstrap"] == f"127.0.0.1:{broker.port}"
         assert status["data_dir"] == str(tmp_path / "data")
         children = broker.children()
-        assert len(children) == 6
+        assert len(children) == 7
         assert broker.shared_memory()
         assert broker.terminate() == 0
         assert not broker.shared_memory()
@@ -83,7 +84,7 @@ def test_connections_outlive_every_process_but_their_processor(tmp_path: Path) -
         clients = [broker.connect() for _ in range(4)]
         homes = [ask(client) for client in clients]
         assert sorted(homes) == ["0.1", "0.1", "1.1", "1.1"]
-        for role in ("acceptor", "handler", "controller", "processor"):
+        for role in ("acceptor", "handler", "controller", "cleaner", "processor"):
             pid = broker.slot(role)["pid"]
             os.kill(pid, signal.SIGKILL)
             wait_until(lambda role=role: broker.slot(role)["generation"] == 2, f"{role} is replaced")
@@ -233,7 +234,7 @@ def test_an_open_port_means_ready(tmp_path: Path) -> None:
         record = wait_until(lambda: run_dir.read(broker.run_dir), "the port is known")
         assert record.state == run_dir.STARTING
         port = int(record.bootstrap.rpartition(":")[2])
-        wait_until(lambda: len(broker.children()) == 3, "all but the acceptor run")
+        wait_until(lambda: len(broker.children()) == 4, "all but the acceptor run")
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", port))
         (broker.run_dir / "go").touch()

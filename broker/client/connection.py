@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from broker.errors import InvalidReceive, RotundaError
+from broker.errors import ApiError, InvalidReceive, RotundaError
 from broker.protocol.api_keys import ApiKey
+from broker.protocol.error_codes import ErrorCode
 
 CLIENT_ID = "rotunda-cli"
 _SIZE = struct.Struct(">i")
@@ -60,12 +61,17 @@ class Connection:
             self._socket.close()
             self._socket = None
 
-    def highest_version(self, api_key: ApiKey, known: int) -> int:
-        """Return the highest version up to `known` that is served. Raises ConnectionFailed if none is."""
+    def serves(self, api_key: ApiKey) -> bool:
+        """Return whether the broker serves any version of the API."""
+        return api_key in self._ranges
+
+    def highest_version(self, api_key: ApiKey, known: int, oldest: int = 0) -> int:
+        """Return the highest version from `oldest` to `known` that is served. Raises ConnectionFailed if none is."""
         lowest, highest = self._ranges.get(api_key, (0, -1))
         version = min(known, highest)
-        if version < lowest:
-            raise ConnectionFailed(f"the broker at {self._address} does not serve {api_key.name}")
+        if version < max(lowest, oldest):
+            wanted = f" in version {oldest} or newer" if highest >= 0 and version < oldest else ""
+            raise ConnectionFailed(f"the broker at {self._address} does not serve {api_key.name}{wanted}")
         return version
 
     def request(self, api_key: ApiKey, version: int, fields: Mapping[str, Any]) -> Any:
@@ -107,3 +113,14 @@ class Connection:
                 raise ConnectionFailed(f"{self._address} closed the connection")
             filled += count
         return bytes(buffer)
+
+
+def check(result: Any) -> None:
+    """Raise ApiError, with the broker's own words if it has any, when a part of an answer carries an error code."""
+    if int(result.error_code):
+        raise ApiError(int(result.error_code), getattr(result, "error_message", None))
+
+
+def name_of(code: int) -> str:
+    """Return Kafka's name of an error code, or the number when this version knows none."""
+    return next((error.name for error in ErrorCode if error == code), f"error {code}")

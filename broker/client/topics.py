@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from broker.errors import ApiError
+from broker.client.connection import check
 from broker.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
@@ -17,7 +17,10 @@ _DELETE_VERSION = 6
 _CONFIGS_VERSION = 4
 _TOPIC_RESOURCE = 2
 _DYNAMIC_TOPIC_CONFIG = 1
-_UNKNOWN_TOPIC = 3
+_PARTITIONS_VERSION = 3
+_ALTER_CONFIGS_VERSION = 1
+_SET = 0
+_DELETE = 1
 
 
 class Partition(NamedTuple):
@@ -40,7 +43,7 @@ class Topic(NamedTuple):
 
 
 def create(
-    connection: Connection, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]
+    connection: Connection, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str | None]
 ) -> None:
     """Create a topic; -1 partitions or replicas mean the broker's default. Raises ApiError."""
     version = connection.highest_version(ApiKey.CREATE_TOPICS, _CREATE_VERSION)
@@ -51,7 +54,7 @@ def create(
         "configs": [{"name": key, "value": value} for key, value in configs.items()],
     }
     answer = connection.request(ApiKey.CREATE_TOPICS, version, {"topics": [topic], "timeout_ms": 30_000})
-    _check(answer.topics[0])
+    check(answer.topics[0])
 
 
 def delete(connection: Connection, name: str) -> None:
@@ -59,7 +62,45 @@ def delete(connection: Connection, name: str) -> None:
     version = connection.highest_version(ApiKey.DELETE_TOPICS, _DELETE_VERSION)
     # Newer versions name topics in structures, older ones in a list of names; each takes what it knows.
     fields = {"topics": [{"name": name, "topic_id": None}], "topic_names": [name], "timeout_ms": 30_000}
-    _check(connection.request(ApiKey.DELETE_TOPICS, version, fields).responses[0])
+    check(connection.request(ApiKey.DELETE_TOPICS, version, fields).responses[0])
+
+
+def alter(
+    connection: Connection,
+    name: str,
+    partitions: int | None,
+    configs: Mapping[str, str | None],
+    *,
+    validate_only: bool = False,
+) -> None:
+    """Raise a topic's partition count, set its settings, and delete those whose value is None. Raises ApiError.
+
+    With `validate_only` the broker says whether it would do so.
+    """
+    if configs:
+        version = connection.highest_version(ApiKey.INCREMENTAL_ALTER_CONFIGS, _ALTER_CONFIGS_VERSION)
+        changes = [
+            {"name": key, "config_operation": _DELETE if value is None else _SET, "value": value}
+            for key, value in configs.items()
+        ]
+        resource = {"resource_type": _TOPIC_RESOURCE, "resource_name": name, "configs": changes}
+        fields = {"resources": [resource], "validate_only": validate_only}
+        check(connection.request(ApiKey.INCREMENTAL_ALTER_CONFIGS, version, fields).responses[0])
+    if partitions is not None:
+        version = connection.highest_version(ApiKey.CREATE_PARTITIONS, _PARTITIONS_VERSION)
+        topic = {"name": name, "count": partitions, "assignments": None}
+        fields = {"topics": [topic], "timeout_ms": 30_000, "validate_only": validate_only}
+        check(connection.request(ApiKey.CREATE_PARTITIONS, version, fields).results[0])
+
+
+def partition_counts(connection: Connection, wanted: Iterable[str]) -> dict[str, int]:
+    """Return the number of partitions of each topic that exists."""
+    topics = [{"name": name, "topic_id": None} for name in wanted]
+    return {
+        str(topic.name): len(topic.partitions)
+        for topic in (_metadata(connection, topics).topics if topics else ())
+        if int(topic.error_code) == 0
+    }
 
 
 def names(connection: Connection) -> list[str]:
@@ -69,8 +110,8 @@ def names(connection: Connection) -> list[str]:
 
 def describe(connection: Connection, name: str) -> Topic:
     """Return one topic. Raises ApiError when there is none of that name."""
-    found = _metadata(connection, name).topics[0]
-    _check(found)
+    found = _metadata(connection, [{"name": name, "topic_id": None}]).topics[0]
+    check(found)
     partitions = tuple(
         sorted(
             Partition(
@@ -86,9 +127,8 @@ def describe(connection: Connection, name: str) -> Topic:
     return Topic(name, topic_id, bool(found.is_internal), partitions, _configs(connection, name))
 
 
-def _metadata(connection: Connection, name: str | None) -> Any:
+def _metadata(connection: Connection, topics: list[dict[str, Any]] | None) -> Any:
     version = connection.highest_version(ApiKey.METADATA, _METADATA_VERSION)
-    topics = None if name is None else [{"name": name, "topic_id": None}]
     return connection.request(ApiKey.METADATA, version, {"topics": topics, "allow_auto_topic_creation": False})
 
 
@@ -96,14 +136,9 @@ def _configs(connection: Connection, name: str) -> dict[str, str]:
     version = connection.highest_version(ApiKey.DESCRIBE_CONFIGS, _CONFIGS_VERSION)
     resource = {"resource_type": _TOPIC_RESOURCE, "resource_name": name, "configuration_keys": None}
     answer = connection.request(ApiKey.DESCRIBE_CONFIGS, version, {"resources": [resource]})
-    _check(answer.results[0])
+    check(answer.results[0])
     return {
         str(each.name): str(each.value)
         for each in answer.results[0].configs
         if each.config_source == _DYNAMIC_TOPIC_CONFIG
     }
-
-
-def _check(result: Any) -> None:
-    if int(result.error_code):
-        raise ApiError(int(result.error_code), getattr(result, "error_message", None))

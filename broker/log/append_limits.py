@@ -3,8 +3,17 @@
 from typing import Final, TypeAlias
 
 from broker.errors import ApiError
+from broker.protocol.compression import compress, decompress
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.records import BatchHeader, patch_log_append_time
+from broker.protocol.record_reader import has_record_without_key
+from broker.protocol.records import (
+    BATCH_HEADER_BYTES,
+    CODEC_MASK,
+    CODECS,
+    BatchHeader,
+    patch_log_append_time,
+    patch_payload,
+)
 from broker.topic_config import LogConfig
 
 #: (error code, base offset or -1, log append time in ms or -1)
@@ -19,6 +28,19 @@ _INVALID_TIMESTAMP: Final[StageResult] = (int(ErrorCode.INVALID_TIMESTAMP), NO_O
 _INVALID_RECORD: Final[StageResult] = (int(ErrorCode.INVALID_RECORD), NO_OFFSET, -1)
 
 
+_CODEC_OF: Final = {"producer": -1, "uncompressed": 0} | {name: codec for codec, name in enumerate(CODECS) if codec}
+
+
+def _level_of(config: LogConfig) -> int | None:
+    """Return the level to compress with, or None where the codec has none or its own is asked for."""
+    levels = {
+        "gzip": config.compression_gzip_level if config.compression_gzip_level >= 0 else None,
+        "lz4": config.compression_lz4_level,
+        "zstd": config.compression_zstd_level,
+    }
+    return levels.get(config.compression_type)
+
+
 class AppendLimits:
     """The limits of one topic.
 
@@ -28,7 +50,9 @@ class AppendLimits:
     __slots__ = (
         "after_max_ms",
         "before_max_ms",
+        "codec",
         "compacts",
+        "compression_level",
         "is_strict",
         "largest_bytes",
         "log_append_time",
@@ -42,7 +66,31 @@ class AppendLimits:
         self.before_max_ms = config.message_timestamp_before_max_ms
         self.log_append_time = config.log_append_time
         self.compacts = config.compacts
-        self.is_strict = self.compacts or self.log_append_time
+        #: Number of the codec that batches are stored in; -1: the one that they came in.
+        self.codec = _CODEC_OF[config.compression_type]
+        self.compression_level = _level_of(config)
+        self.is_strict = self.compacts or self.log_append_time or self.codec >= 0
+
+    def admit(self, batch: memoryview, header: BatchHeader, now_ms: int) -> memoryview | StageResult:
+        """Return the batch as it is to be stored, or why it is not admitted.
+
+        It is a copy if anything in it changes: the client's own bytes must stay as they are until they are committed,
+        after a crash they are read again.
+        """
+        refusal = self.refusal(batch, header, now_ms)
+        if refusal is not None:
+            return refusal
+        if self.codec >= 0 and header.codec != self.codec:
+            try:
+                batch = with_codec(batch, header, self.codec, self.compression_level)
+            except ApiError as error:
+                return error.code, NO_OFFSET, -1
+            if len(batch) > self.largest_bytes:
+                return self._too_large(len(batch))
+        return with_append_time(batch, now_ms) if self.log_append_time else batch
+
+    def _too_large(self, size_bytes: int) -> StageResult:
+        return _MESSAGE_TOO_LARGE if size_bytes > self.max_message_bytes else _RECORD_LIST_TOO_LARGE
 
     def refusal(self, batch: memoryview, header: BatchHeader, now_ms: int) -> StageResult | None:
         """Return why a batch is not admitted, or None.
@@ -50,33 +98,33 @@ class AppendLimits:
         Of the timestamps only the first and the largest are looked at: the header has no others.
         """
         if header.size_bytes > self.largest_bytes:
-            return _MESSAGE_TOO_LARGE if header.size_bytes > self.max_message_bytes else _RECORD_LIST_TOO_LARGE
+            return self._too_large(header.size_bytes)
         if not self.log_append_time:
             too_old = header.base_timestamp >= 0 and now_ms - header.base_timestamp > self.before_max_ms
             if too_old or header.max_timestamp - now_ms > self.after_max_ms:
                 return _INVALID_TIMESTAMP
-        return _keyless_refusal(batch) if self.compacts else None
+        return _keyless_refusal(batch, header) if self.compacts else None
 
 
-def _keyless_refusal(batch: memoryview) -> StageResult | None:
+def _keyless_refusal(batch: memoryview, header: BatchHeader) -> StageResult | None:
+    """Refuse a record without a key: compaction could not tell what it replaces."""
     try:
-        return _INVALID_RECORD if has_record_without_key(batch) else None
+        return _INVALID_RECORD if has_record_without_key(batch, header) else None
     except ApiError as error:
         return error.code, NO_OFFSET, -1
 
 
-def has_record_without_key(batch: memoryview) -> bool:
-    """Whether a record of the batch has no key, which a compacted topic does not take. Raises ApiError."""
-    from broker.protocol.record_reader import iterate_records  # noqa: PLC0415  # loads codecs; rarely needed
-
-    return any(record.key is None for record in iterate_records(batch))
+def with_codec(batch: memoryview, header: BatchHeader, codec: int, level: int | None) -> memoryview:
+    """Return a copy in another codec; the records in it are the same bytes. ApiError 2 if they cannot be read."""
+    records = decompress(header.codec, bytes(batch[BATCH_HEADER_BYTES:]))
+    copy = bytearray(batch[:BATCH_HEADER_BYTES])
+    copy += compress(codec, records, level)
+    patch_payload(copy, header.attributes & ~CODEC_MASK | codec)
+    return memoryview(copy)
 
 
 def with_append_time(batch: memoryview, now_ms: int) -> memoryview:
-    """Return a copy that has the broker's time.
-
-    The client's own bytes must stay as they are until they are committed: after a crash they are read again.
-    """
+    """Return a copy that has the broker's time."""
     copy = memoryview(bytearray(batch))
     patch_log_append_time(copy, now_ms)
     return copy

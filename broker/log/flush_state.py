@@ -13,6 +13,7 @@ from broker.log.segment_files import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
     segment_file,
     sync_directory,
 )
@@ -85,7 +86,7 @@ class FlushState:
     def sync_rolled(self) -> None:
         """Make rolled segments and their indexes durable. Raises OSError."""
         for base_offset in self._rolled:
-            for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
                 self._sync(base_offset, suffix)
         self._rolled = []
         sync_directory(self._directory)

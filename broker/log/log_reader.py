@@ -3,6 +3,10 @@
 A reader is told the published end and looks at nothing beyond it. It keeps no file open and reads no record: a
 fetch is answered with a place in a file, which the processor sends from. It remembers where the last slices ended,
 so a consumer that follows the log is answered without a system call.
+
+Segments are removed and replaced by compacted ones while it looks (`segment_swap`): what it remembers of a file holds
+for one inode, and an answer counts only if the name still has the inode that was opened. In a compacted log offsets are
+missing; the batch that follows then stands for them.
 """
 
 import os
@@ -11,9 +15,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
+from broker.log.aborted_transactions import AbortedTransactions
 from broker.log.leader_epochs import FILE_NAME, LeaderEpochs, read_epochs
 from broker.log.segment_files import LOG_SUFFIX, offsets_of, segment_file
-from broker.log.segment_walk import SegmentWalk
+from broker.log.segment_walk import SegmentWalk, check_not_replaced
 from broker.log.timestamp_search import SegmentSpan, TimestampOffset, first_at_or_after, largest
 
 #: (log end offset, base offset of the last segment, position of the end in it), as published.
@@ -21,6 +26,9 @@ End: TypeAlias = tuple[int, int, int]
 
 #: How many places are remembered: more than the consumers that usually follow one partition.
 REMEMBERED_PLACES = 32
+
+#: How often a search begins anew because segments were removed or replaced meanwhile.
+ATTEMPTS = 8
 
 #: How many answers that no append can change are remembered.
 REMEMBERED_SLICES = 64
@@ -50,18 +58,31 @@ class SegmentFile(NamedTuple):
 class LogReader:
     """Reads one partition directory."""
 
-    __slots__ = ("_bases", "_epochs", "_epochs_seen", "_files", "_places", "_slices", "directory")
+    __slots__ = (
+        "_aborted",
+        "_bases",
+        "_epochs",
+        "_epochs_seen",
+        "_files",
+        "_places",
+        "_slices",
+        "directory",
+        "removals_seen",
+    )
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        #: What the owner had published of removals when this reader last forgot; kept here by whoever has it.
+        self.removals_seen = 0
         self._bases: list[int] = []
         self._files: dict[int, SegmentFile] = {}
-        # Offset -> (base offset of its segment, position of its batch), for offsets that slices ended before.
-        self._places: dict[int, tuple[int, int]] = {}
+        # Offset -> (base offset of its segment, position of its batch, inode), for offsets that slices ended before.
+        self._places: dict[int, tuple[int, int, int]] = {}
         # (Offset, most bytes) -> the slice that answers it.
         self._slices: dict[tuple[int, int], FileSlice] = {}
         self._epochs = LeaderEpochs()
         self._epochs_seen = (0, 0, 0)
+        self._aborted = AbortedTransactions(directory)
 
     def locate(self, offset: int, end: End, max_bytes: int, *, min_one_batch: bool = True) -> FileSlice | None:
         """Return up to `max_bytes` of whole batches from the one that holds `offset`. HOT when it follows the log.
@@ -75,15 +96,15 @@ class LogReader:
             position = place[1]
             length = end_position - position
             if 0 < length <= max_bytes:
-                self._remember(end_offset, end_base, end_position)
                 path, inode = self._files[end_base]
+                self._remember(end_offset, (end_base, end_position, inode))
                 return FileSlice(path, inode, position, length, end_offset)
         if offset >= end_offset:
             return FileSlice(b"", 0, 0, 0, end_offset) if offset == end_offset else None
         found = self._slices.get((offset, max_bytes))
-        if found is not None and min_one_batch and _is_there(found):
+        if found is not None and min_one_batch and found.next_offset <= end_offset and _is_there(found):
             return found
-        for _ in range(2):
+        for _ in range(ATTEMPTS):
             try:
                 found = self._search(offset, end, max_bytes, min_one_batch)
                 if found is not None and min_one_batch and found.next_offset < end_offset:
@@ -95,12 +116,72 @@ class LogReader:
                 self.forget()
         return None
 
+    def locate_committed(
+        self, offset: int, stable_offset: int, end: End, max_bytes: int, *, min_one_batch: bool = True
+    ) -> tuple[FileSlice | None, tuple[tuple[int, int], ...]]:
+        """Return what `locate` would if the log ended at its last stable offset, and the aborted transactions in it.
+
+        `offset` lies below the stable offset, which has been read before the end. The transactions are pairs of
+        producer id and first offset, each with at least its marker at or behind `offset`.
+        """
+        for _ in range(ATTEMPTS):
+            try:
+                base_offset, position, inode = self._place_of(stable_offset, end)
+                stable_end = (min(stable_offset, end[0]), base_offset, position)
+                found = self.locate(offset, stable_end, max_bytes, min_one_batch=min_one_batch)
+                if found is None or not found.length:
+                    return found, ()
+                aborted = self._aborted.between(offset, found.next_offset, stable_offset, end[0], end[1])
+            except FileNotFoundError:
+                self.forget()
+                continue
+            # With the records that compaction removes go the entries of their transactions: what was found there must
+            # belong to the file that is sent, and so must the place of the stable offset.
+            is_same = found.inode == inode or found.path != self._files[base_offset].path
+            if is_same and _is_there(found):
+                return found, aborted
+            self.forget()
+        return None, ()
+
+    def _place_of(self, offset: int, end: End) -> tuple[int, int, int]:
+        """Return (base offset of its segment, position, inode) of the batch with `offset`, or of the log's end.
+
+        Raises FileNotFoundError.
+        """
+        end_offset, end_base, end_position = end
+        place = self._places.get(offset)
+        if offset >= end_offset:
+            return end_base, end_position, self._inode_of(end_base)
+        if place is not None:
+            return place
+        bases = self._bases_up_to(end_base)
+        base_offset = bases[max(bisect_right(bases, offset) - 1, 0)]
+        fd, (path, inode), size_bytes = self._open(base_offset)
+        try:
+            limit = end_position if base_offset == end_base else size_bytes
+            batch = SegmentWalk(self.directory, base_offset, fd, limit).batch_with(offset, -1)
+            check_not_replaced(path, inode)
+        finally:
+            os.close(fd)
+        place = (base_offset, limit if batch is None else batch.position, inode)
+        self._remember(offset, place)
+        return place
+
+    def _inode_of(self, base_offset: int) -> int:
+        known = self._files.get(base_offset)
+        if known is not None:
+            return known.inode
+        fd, file, _ = self._open(base_offset)
+        os.close(fd)
+        return file.inode
+
     def forget(self) -> None:
         """Forget what is known of the files."""
         self._bases = []
         self._files = {}
         self._places = {}
         self._slices = {}
+        self._aborted.forget()
 
     def _remember_slice(self, asked: tuple[int, int], found: FileSlice) -> None:
         """Keep an answer: other consumers of the same records ask the same question."""
@@ -108,57 +189,69 @@ class LogReader:
         if len(self._slices) > REMEMBERED_SLICES:
             del self._slices[next(iter(self._slices))]
 
-    def _remember(self, offset: int, base_offset: int, position: int) -> None:
+    def _remember(self, offset: int, place: tuple[int, int, int]) -> None:
         places = self._places
-        places[offset] = (base_offset, position)
+        places[offset] = place
         if len(places) > REMEMBERED_PLACES:
             del places[next(iter(places))]
 
     def _bases_up_to(self, end_base: int) -> list[int]:
         """Return the base offsets of the published segments, `end_base` last; one beyond it may come and go.
 
-        Raises FileNotFoundError when the published segment is not there: the partition is being deleted.
+        If the log has gone on since the end was read, `end_base` may have become part of the segment before it. Raises
+        FileNotFoundError when there is nothing beyond it either: the partition is being deleted.
         """
         bases = self._bases
         if not bases or bases[-1] < end_base:
             bases = self._bases = offsets_of(self.directory, LOG_SUFFIX)
         published = bases[: bisect_right(bases, end_base)]
-        if not published or published[-1] != end_base:
+        if not published or (published[-1] != end_base and bases[-1] < end_base):
             raise FileNotFoundError(f"{self.directory}: segment {end_base}")
         return published
 
-    def _segment_file(self, base_offset: int) -> SegmentFile:
-        """Return the file of a published segment, which stays the same one until it is removed."""
+    def _open(self, base_offset: int) -> tuple[int, SegmentFile, int]:
+        """Open a published segment; return (descriptor, which file it is, its size). Raises FileNotFoundError."""
         known = self._files.get(base_offset)
-        if known is None:
-            path = segment_file(self.directory, base_offset, LOG_SUFFIX)
-            known = self._files[base_offset] = SegmentFile(os.fsencode(path), path.stat().st_ino)
-        return known
+        path = known.path if known else os.fsencode(segment_file(self.directory, base_offset, LOG_SUFFIX))
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        status = os.fstat(fd)
+        if known is None or known.inode != status.st_ino:
+            known = self._files[base_offset] = SegmentFile(path, status.st_ino)
+        return fd, known, status.st_size
+
+    @staticmethod
+    def _first_number(bases: list[int], offset: int, known_base: int) -> int:
+        """Return which segment to look into first; -1 if all begin above `offset`."""
+        number = bisect_right(bases, known_base) - 1
+        return number if number >= 0 and bases[number] == known_base else bisect_right(bases, offset) - 1
 
     def _search(self, offset: int, end: End, max_bytes: int, min_one_batch: bool) -> FileSlice | None:
         """Find `offset`, which is below the end, and the slice from there on. Raises FileNotFoundError."""
         end_offset, end_base, end_position = end
-        known_base, known_position = self._places.get(offset, (-1, -1))
+        known_base, known_position, known_inode = self._places.get(offset, (-1, -1, -1))
         bases = self._bases_up_to(end_base)
-        first = bisect_right(bases, offset if known_base < 0 else known_base) - 1
+        first = self._first_number(bases, offset, known_base)
         if first < 0:
             return None
         for number in range(first, len(bases)):
             base_offset = bases[number]
-            path, inode = self._segment_file(base_offset)
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            is_last = base_offset == end_base
+            fd, (path, inode), size_bytes = self._open(base_offset)
             try:
-                is_last = base_offset == end_base
-                walk = SegmentWalk(self.directory, base_offset, fd, end_position if is_last else os.fstat(fd).st_size)
-                batch = walk.batch_with(offset, known_position if base_offset == known_base else -1)
-                if batch is None:
-                    continue
-                if batch.size_bytes > max_bytes and not min_one_batch:
-                    return FileSlice(b"", 0, 0, 0, offset)
-                length, next_offset = walk.whole_batches(batch, max_bytes, end_offset if is_last else bases[number + 1])
+                walk = SegmentWalk(self.directory, base_offset, fd, end_position if is_last else size_bytes)
+                is_known = base_offset == known_base and inode == known_inode
+                batch = walk.batch_with(offset, known_position if is_known else -1)
+                if batch is not None:
+                    # Where another segment ends is not told by the list: two may just be becoming one.
+                    length, next_offset = walk.whole_batches(batch, max_bytes, end_offset if is_last else -1)
+                check_not_replaced(path, inode)
             finally:
                 os.close(fd)
-            self._remember(next_offset, base_offset, batch.position + length)
+            if batch is None:
+                continue
+            if batch.size_bytes > max_bytes and not min_one_batch:
+                return FileSlice(b"", 0, 0, 0, offset)
+            self._remember(next_offset, (base_offset, batch.position + length, inode))
             return FileSlice(path, inode, batch.position, length, next_offset)
         return FileSlice(b"", 0, 0, 0, end_offset)
 
@@ -167,7 +260,7 @@ class LogReader:
 
         Raises ApiError when the batch that should hold it cannot be read.
         """
-        for _ in range(2):
+        for _ in range(ATTEMPTS):
             try:
                 return first_at_or_after(self.directory, self._spans(end), timestamp_ms, start_offset)
             except FileNotFoundError:
@@ -176,7 +269,7 @@ class LogReader:
 
     def max_timestamp(self, start_offset: int, end: End) -> TimestampOffset | None:
         """Return the first of the records with the largest timestamp, or None if no record has one (KIP-734)."""
-        for _ in range(2):
+        for _ in range(ATTEMPTS):
             try:
                 return largest(self.directory, self._spans(end), start_offset)
             except FileNotFoundError:
@@ -187,7 +280,7 @@ class LogReader:
         end_offset, end_base, end_position = end
         bases = self._bases_up_to(end_base)
         spans = [SegmentSpan(base, following, None) for base, following in pairwise(bases)]
-        return [*spans, SegmentSpan(end_base, end_offset, end_position)]
+        return [*spans, SegmentSpan(bases[-1], end_offset, end_position if bases[-1] == end_base else None)]
 
     def epoch_for_offset(self, offset: int) -> int:
         """Return the leader epoch that wrote `offset`, or -1."""

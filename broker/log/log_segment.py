@@ -1,4 +1,4 @@
-"""One segment of a partition as its owner sees it: the log file, its two indexes, and what is staged for them.
+"""One segment of a partition as its owner sees it: the log file, its indexes, and what is staged for them.
 
 Batches are staged (remembered, placed, indexed) without touching the disk and written together. A segment object
 may be planned before its files exist: a roll happens in memory while batches are staged and on disk when they are
@@ -14,6 +14,7 @@ from broker.log.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
 from broker.log.segment_files import LOG_SUFFIX, remove_segment_files, segment_file
 from broker.log.time_index import ENTRY as TIME_ENTRY
 from broker.log.time_index import NO_TIMESTAMP, TimeIndex
+from broker.log.transaction_index import TransactionIndex
 
 #: What lies in memory and goes into the file as it is.
 Chunk: TypeAlias = bytes | bytearray | memoryview
@@ -31,6 +32,7 @@ class LogSegment:
         "_fd",
         "_full_entries",
         "_largest_offset",
+        "_roll_anchor_ms",
         "_roll_deadline_ms",
         "_rolls_by_wall",
         "base_offset",
@@ -44,6 +46,7 @@ class LogSegment:
         "position",
         "staged_position",
         "time_index",
+        "transaction_index",
     )
 
     def __init__(
@@ -69,12 +72,14 @@ class LogSegment:
         self._chunks: list[Chunk] = []
         self._fd = -1
         self._rolls_by_wall = True
+        self._roll_anchor_ms = 0
         self._roll_deadline_ms = 0
         self._largest_offset = base_offset + MAX_RELATIVE_OFFSET
         #: The owner's segment.bytes; 0 once an index is full.
         self.full_bytes = 0
         self.index = OffsetIndex(directory, base_offset, writable=True, existing=existing)
         self.time_index = TimeIndex(directory, base_offset, writable=True, existing=existing)
+        self.transaction_index = TransactionIndex(directory, base_offset, existing=existing)
 
     # ---- files -----------------------------------------------------------------------------------------------
 
@@ -86,6 +91,7 @@ class LogSegment:
             os.posix_fallocate(self._fd, 0, preallocate_bytes)
         self.index.file.create()
         self.time_index.file.create()
+        self.transaction_index.remove_file()
 
     def fileno(self) -> int:
         """Return the descriptor of the log file, opening it if need be. Raises FileNotFoundError."""
@@ -99,6 +105,7 @@ class LogSegment:
             os.ftruncate(self.fileno(), position)
         self.index.cut(end_offset, position)
         self.time_index.cut(end_offset)
+        self.transaction_index.cut(end_offset)
         self.position = self.staged_position = position
         self._chunks = []
 
@@ -115,6 +122,7 @@ class LogSegment:
             self._fd = -1
         self.index.file.close()
         self.time_index.file.close()
+        self.transaction_index.file.close()
 
     def remove(self) -> None:
         """Close and remove the files."""
@@ -128,7 +136,13 @@ class LogSegment:
         full = self.index.file.entries + self.index.file.pending_entries >= self._full_entries
         self.full_bytes = 0 if full else segment_bytes
         self._rolls_by_wall = first_timestamp_ms < 0
-        self._roll_deadline_ms = (now_ms if self._rolls_by_wall else first_timestamp_ms) + roll_after_ms
+        self._roll_anchor_ms = now_ms if self._rolls_by_wall else first_timestamp_ms
+        self._roll_deadline_ms = self._roll_anchor_ms + roll_after_ms
+
+    def change_roll(self, roll_after_ms: int, segment_bytes: int) -> None:
+        """Set anew when the segment is full, and when too old, counted from where it was."""
+        self.full_bytes = segment_bytes if self.full_bytes else 0
+        self._roll_deadline_ms = self._roll_anchor_ms + roll_after_ms
 
     def try_stage(self, batch: Chunk, size_bytes: int, last_offset: int, max_timestamp_ms: int, now_ms: int) -> bool:
         """Stage one batch, or return False if it must go into the next segment. HOT. Not for an empty segment."""
@@ -182,11 +196,14 @@ class LogSegment:
     def write(self) -> int:
         """Write what is staged, then its index entries. HOT. Return the number of batches.
 
+        Entries of aborted transactions come first: no marker stands in the log before its entry.
         Raises OSError: the file may then end anywhere.
         """
         chunks = self._chunks
         if not chunks:
             return 0
+        if self.transaction_index.file.pending_entries:
+            self.transaction_index.file.write_pending()
         position = self.position
         fd = self._fd if self._fd >= 0 else self.fileno()
         if len(chunks) > IOV_MAX or os.pwritev(fd, chunks, position) != self.staged_position - position:
@@ -231,5 +248,6 @@ class LogSegment:
     def sync(self) -> None:
         """Make the data durable, then the indexes."""
         os.fdatasync(self.fileno())
+        self.transaction_index.sync()
         self.index.file.sync()
         self.time_index.file.sync()

@@ -4,6 +4,7 @@ import base64
 from pathlib import Path
 from typing import NamedTuple
 
+from broker.errors import RotundaError
 from broker.log.checkpoints import replace_file
 
 FILE_NAME = "partition.metadata"
@@ -21,6 +22,20 @@ class PartitionName(NamedTuple):
     def directory_name(self) -> str:
         """Name of its directory in the data directory."""
         return f"{self.topic}-{self.partition}"
+
+
+class TopicIdMismatch(RotundaError):  # noqa: N818  # said as it is
+    """A directory belongs to another topic than the one it is named after."""
+
+
+def claim_directory(directory: Path, name: PartitionName) -> None:
+    """Make `directory` the partition's, and exist, if it is nobody's. Raises TopicIdMismatch, OSError."""
+    directory.mkdir(parents=True, exist_ok=True)
+    topic_id = read_topic_id(directory)
+    if topic_id is None:
+        write_topic_id(directory, name.topic_id)
+    elif topic_id != name.topic_id:
+        raise TopicIdMismatch(f"{directory} belongs to topic id {topic_id.hex()}, not {name.topic_id.hex()}")
 
 
 def read_topic_id(directory: Path) -> bytes | None:

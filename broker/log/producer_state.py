@@ -1,14 +1,17 @@
-"""What a partition remembers of its idempotent producers, and how a batch is judged by it (KIP-98, KIP-360).
+"""What a partition remembers of its producers, and how a batch is judged by it (KIP-98, KIP-360, KIP-890).
 
 Per producer id: the newest epoch and the last five batches. A batch that is one of the five is a duplicate and is
-answered with the offset that it got the first time; any other must go on exactly where the last one ended. The
-state is a pure function of the batches in the log, oldest first; only the owner of the partition has it.
+answered with the offset that it got the first time; any other must go on exactly where the last one ended. A
+transactional batch opens a transaction, a marker of the coordinator ends it. The state is a pure function of the
+batches in the log, oldest first; only the owner of the partition has it.
 """
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from broker.log.transaction_index import AbortedTransaction
 from broker.protocol.error_codes import ErrorCode
+from broker.protocol.record_writer import EndTransactionMarker
 from broker.protocol.records import BatchHeader, RawHeader
 
 #: How many batches of a producer are remembered; more cannot be in flight (`G24`).
@@ -28,6 +31,10 @@ _OUT_OF_ORDER = int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
 _DUPLICATE = int(ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 _INVALID_EPOCH = int(ErrorCode.INVALID_PRODUCER_EPOCH)
 _INVALID_TXN_STATE = int(ErrorCode.INVALID_TXN_STATE)
+_COORDINATOR_FENCED = int(ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+
+#: From this transaction version on a marker bears a newer epoch than the records that it ends (KIP-890).
+_EPOCH_BUMP_FROM = 2
 
 
 class CachedBatch(NamedTuple):
@@ -71,6 +78,11 @@ class ProducerEntry:
         self.batches: tuple[CachedBatch, ...] = ()
         self.next_sequence = 0
 
+    @property
+    def last_sequence(self) -> int:
+        """Sequence number of the last record written in this epoch, or -1."""
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
     def restore(self, batches: tuple[CachedBatch, ...]) -> None:
         """Take over batches read from a snapshot."""
         self.batches = batches
@@ -88,12 +100,27 @@ class ProducerEntry:
 
 
 class ProducerState:
-    """All producers of one partition."""
+    """All producers of one partition.
 
-    __slots__ = ("entries",)
+    `open_transactions` has the first offset of each open transaction by producer id, ascending: the first is where
+    the stable part of the log ends.
+    """
+
+    __slots__ = ("entries", "open_transactions")
 
     def __init__(self, entries: Iterable[ProducerEntry] = ()) -> None:
         self.entries: dict[int, ProducerEntry] = {entry.producer_id: entry for entry in entries}
+        opened = [entry for entry in self.entries.values() if entry.current_txn_first_offset >= 0]
+        opened.sort(key=lambda entry: entry.current_txn_first_offset)
+        self.open_transactions = {entry.producer_id: entry.current_txn_first_offset for entry in opened}
+
+    def stable_end(self, end_offset: int) -> int:
+        """Return the first offset of the earliest open transaction, or `end_offset` if none is open."""
+        return next(iter(self.open_transactions.values()), end_offset)
+
+    def ongoing_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Whether the producer has a transaction open here, in this epoch. HOT."""
+        return producer_id in self.open_transactions and self.entries[producer_id].epoch == epoch
 
     def judge(self, producer_id: int, epoch: int, base_sequence: int, last_offset_delta: int, attributes: int) -> int:
         """Return 0 to accept a client's batch, 46 if it is a duplicate, or the error code to answer. HOT.
@@ -104,21 +131,32 @@ class ProducerState:
         if entry is None:
             return _ACCEPTED
         if epoch != entry.epoch:
-            return self._judge_new_epoch(entry, epoch, base_sequence)
-        if base_sequence != entry.next_sequence:
+            if epoch < entry.epoch:
+                return _INVALID_EPOCH
+            if base_sequence > 0 and entry.epoch != NO_PRODUCER_EPOCH:
+                return _OUT_OF_ORDER
+        # A coordinator's batches have no sequence number.
+        elif base_sequence != entry.next_sequence and base_sequence >= 0:
             duplicate = self.find_duplicate(producer_id, base_sequence, last_offset_delta)
             return _OUT_OF_ORDER if duplicate is None else _DUPLICATE
         if entry.current_txn_first_offset >= 0 and not attributes & _TRANSACTIONAL_BIT:
             return _INVALID_TXN_STATE
         return _ACCEPTED
 
-    @staticmethod
-    def _judge_new_epoch(entry: ProducerEntry, epoch: int, base_sequence: int) -> int:
+    def judge_marker(self, producer_id: int, epoch: int, coordinator_epoch: int, transaction_version: int) -> int:
+        """Return 0 to accept a transaction marker, or the error code to answer (KIP-98, KIP-890).
+
+        With transaction version 2 the coordinator raises the epoch before it writes the marker, so one with the epoch
+        of the records is a late one; if nothing is open it is that marker again, and is written again.
+        """
+        entry = self.entries.get(producer_id)
+        if entry is None:
+            return _ACCEPTED
         if epoch < entry.epoch:
             return _INVALID_EPOCH
-        if base_sequence != 0 and entry.epoch != NO_PRODUCER_EPOCH:
-            return _OUT_OF_ORDER
-        return _ACCEPTED
+        if epoch == entry.epoch and transaction_version >= _EPOCH_BUMP_FROM and entry.current_txn_first_offset >= 0:
+            return _INVALID_EPOCH
+        return _COORDINATOR_FENCED if coordinator_epoch < entry.coordinator_epoch else _ACCEPTED
 
     def find_duplicate(self, producer_id: int, base_sequence: int, last_offset_delta: int) -> CachedBatch | None:
         """Return the remembered batch with exactly this sequence range, in the producer's newest epoch."""
@@ -137,30 +175,43 @@ class ProducerState:
         if entry.epoch != epoch:
             entry.epoch = epoch
             entry.batches = ()
-        last_sequence = (base_sequence + last_offset_delta) & SEQUENCE_MASK
+        last_sequence = (base_sequence + last_offset_delta) & SEQUENCE_MASK if base_sequence >= 0 else NO_SEQUENCE
         batch = CachedBatch(last_sequence, base_offset + last_offset_delta, last_offset_delta, max_timestamp_ms)
         entry.batches = (*entry.batches[1 - BATCHES_TO_RETAIN :], batch)
         entry.next_sequence = (last_sequence + 1) & SEQUENCE_MASK
         entry.last_timestamp_ms = max_timestamp_ms
         if attributes & _TRANSACTIONAL_BIT and entry.current_txn_first_offset < 0:
-            entry.current_txn_first_offset = base_offset
+            entry.current_txn_first_offset = self.open_transactions[producer_id] = base_offset
 
-    def replay(self, header: BatchHeader) -> None:
-        """Remember a batch read from the log."""
-        if header.producer_id < 0:
-            return
-        if header.is_control:
-            self._end_transaction(header)
-        else:
-            self.append(header, header.base_offset, header.last_offset_delta, header.max_timestamp)
-
-    def _end_transaction(self, header: BatchHeader) -> None:
-        entry = self.entries.setdefault(header.producer_id, ProducerEntry(header.producer_id))
-        if entry.epoch != header.producer_epoch:
-            entry.epoch = header.producer_epoch
+    def end_transaction(
+        self, producer_id: int, epoch: int, marker: EndTransactionMarker, offset: int, timestamp_ms: int
+    ) -> AbortedTransaction | None:
+        """Remember a marker that stands at `offset`. Return the transaction that it aborted, if it aborted one."""
+        entry = self.entries.get(producer_id)
+        if entry is None:
+            entry = self.entries[producer_id] = ProducerEntry(producer_id)
+        if entry.epoch != epoch:
+            entry.epoch = epoch
             entry.restore(())
+        entry.coordinator_epoch = marker.coordinator_epoch
+        entry.last_timestamp_ms = timestamp_ms
         entry.current_txn_first_offset = NO_TRANSACTION
-        entry.last_timestamp_ms = header.max_timestamp
+        first_offset = self.open_transactions.pop(producer_id, NO_TRANSACTION)
+        if marker.commit or first_offset < 0:
+            return None
+        return AbortedTransaction(producer_id, first_offset, offset, self.stable_end(offset + 1))
+
+    def replay(self, header: BatchHeader, marker: EndTransactionMarker | None = None) -> AbortedTransaction | None:
+        """Remember a batch read from the log; `marker` is what a control batch says. Return what it aborted."""
+        if header.producer_id < 0:
+            return None
+        if not header.is_control:
+            self.append(header, header.base_offset, header.last_offset_delta, header.max_timestamp)
+        elif marker is not None:
+            return self.end_transaction(
+                header.producer_id, header.producer_epoch, marker, header.base_offset, header.max_timestamp
+            )
+        return None
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
         """Forget producers without an open transaction that wrote nothing for `expiration_ms`."""

@@ -5,8 +5,7 @@ was never acknowledged, so it goes - bytes of the last segment, index entries, a
 snapshots. A *start of the broker* has only checkpoints: below the recovery point the files are durable, from there
 on every batch must prove its checksum, and the log ends before the first that cannot.
 
-Either way producer state is then the newest snapshot at or below the end plus a walk over the headers behind it,
-so it holds exactly the batches that stand.
+Either way producer state is then made to hold exactly the batches that stand (`producer_recovery`).
 """
 
 import logging
@@ -16,20 +15,20 @@ from typing import NamedTuple
 
 from broker.errors import RotundaError
 from broker.log.log_segment import LogSegment
-from broker.log.offset_index import OffsetIndex
-from broker.log.producer_snapshot import SnapshotFiles
-from broker.log.producer_state import ProducerState
 from broker.log.segment_files import (
     INDEX_SUFFIX,
     LEFTOVER_SUFFIXES,
     LOG_SUFFIX,
     SEGMENT_SUFFIXES,
+    TXN_INDEX_SUFFIX,
     offsets_of,
     remove_if_there,
     remove_segment_files,
     segment_file,
 )
-from broker.log.segment_scan import scan_headers, scan_verified
+from broker.log.segment_scan import marker_at, scan_headers, scan_verified
+from broker.log.segment_swap import complete_swaps
+from broker.log.transaction_index import TransactionIndex
 from broker.protocol.records import BatchHeader
 
 _log = logging.getLogger(__name__)
@@ -73,6 +72,7 @@ class LoadedFiles(NamedTuple):
     active: LogSegment
     end_offset: int
     epoch_starts: list[tuple[int, int]]  # (leader epoch, first offset seen with it), as far as batches were looked at
+    unindexed_from: int  # from here on abort markers may lack their entries; `end_offset` if all have them
 
     def first_timestamp_ms(self) -> int:
         """Return the largest timestamp of the first batch of the active segment, or -1."""
@@ -104,7 +104,8 @@ def new_segment(directory: Path, base_offset: int, shape: SegmentShape, *, exist
 
 
 def _remove_leftovers(directory: Path) -> list[int]:
-    """Remove the traces of steps cut short; return the base offsets of the segments."""
+    """Complete or remove the traces of steps cut short; return the base offsets of the segments."""
+    complete_swaps(directory)
     bases = offsets_of(directory, LOG_SUFFIX)
     for name in os.listdir(directory):
         if name.endswith(LEFTOVER_SUFFIXES):
@@ -122,7 +123,7 @@ def _infos(directory: Path, bases: list[int]) -> list[SegmentInfo]:
 def _create_first(directory: Path, base_offset: int, shape: SegmentShape) -> LoadedFiles:
     segment = new_segment(directory, base_offset, shape, existing=False)
     segment.create()
-    return LoadedFiles([], segment, base_offset, [])
+    return LoadedFiles([], segment, base_offset, [], base_offset)
 
 
 # ---- a replacement of a killed handler -------------------------------------------------------------------------
@@ -143,7 +144,7 @@ def _cut_to_published(directory: Path, bases: list[int], shape: SegmentShape, pu
         raise LogDamaged(f"{segment.path}: {size} bytes, but {published.position} were acknowledged")
     segment.cut(published.position, published.end_offset)
     epoch_starts = _note_from_last_index_entry(segment, published.position)
-    return LoadedFiles(_infos(directory, kept), segment, published.end_offset, epoch_starts)
+    return LoadedFiles(_infos(directory, kept), segment, published.end_offset, epoch_starts, published.end_offset)
 
 
 def _note_from_last_index_entry(segment: LogSegment, end: int) -> list[tuple[int, int]]:
@@ -174,12 +175,16 @@ def _recover(directory: Path, bases: list[int], shape: SegmentShape, resume: Che
     if not bases:
         return _create_first(directory, resume.log_start_offset, shape)
     epoch_starts: list[tuple[int, int]] = []
+    indexed = offsets_of(directory, TXN_INDEX_SUFFIX)
+    unindexed: list[int] = []
     for number, base_offset in enumerate(bases):
         is_last = number == len(bases) - 1
         if not is_last and bases[number + 1] <= resume.recovery_point and _has_index(directory, base_offset):
+            if base_offset in indexed:
+                unindexed += _lost_entries(directory, base_offset, bases[number + 1])
             continue
         segment = new_segment(directory, base_offset, shape)
-        end_offset, whole = _recover_segment(segment, resume.recovery_point, epoch_starts)
+        end_offset, whole = _recover_segment(segment, resume.recovery_point, epoch_starts, unindexed)
         if not whole:
             _log.warning("%s: cut to offset %d at byte %d", segment.path, end_offset, segment.position)
             for later in bases[number + 1 :]:
@@ -194,27 +199,61 @@ def _recover(directory: Path, bases: list[int], shape: SegmentShape, resume: Che
             remove_segment_files(directory, base_offset)
         segment.close()
         return _create_first(directory, resume.log_start_offset, shape)
-    return LoadedFiles(_infos(directory, bases[:-1]), segment, end_offset, epoch_starts)
+    return LoadedFiles(_infos(directory, bases[:-1]), segment, end_offset, epoch_starts, min([*unindexed, end_offset]))
 
 
 def _has_index(directory: Path, base_offset: int) -> bool:
     return segment_file(directory, base_offset, INDEX_SUFFIX).exists()
 
 
-def _recover_segment(segment: LogSegment, recovery_point: int, epoch_starts: list[tuple[int, int]]) -> tuple[int, bool]:
+def _lost_entries(directory: Path, base_offset: int, end_offset: int) -> list[int]:
+    """Look at the transaction index of a segment that is durable; return from where on it makes no sense, if it does.
+
+    Nothing of it is lost but by damage to the file.
+    """
+    index = TransactionIndex(directory, base_offset)
+    try:
+        entries = index.entries()
+        last_offset = entries[-1].last_offset if entries else base_offset - 1
+        if len(entries) == index.file.entries and last_offset < end_offset and index.has_whole_entries():
+            return []
+        _log.warning("%s: rebuilding from offset %d", index.file.path, last_offset + 1)
+        return [min(last_offset + 1, end_offset)]
+    finally:
+        index.file.close()
+
+
+def _recover_segment(
+    segment: LogSegment, recovery_point: int, epoch_starts: list[tuple[int, int]], unindexed: list[int]
+) -> tuple[int, bool]:
     """Cut a segment after its last whole batch and complete its indexes.
 
-    Returns (offset after that batch, whether nothing had to be cut).
+    Returns (offset after that batch, whether nothing had to be cut). Adds to `unindexed` where the first abort marker
+    may stand that has no right entry: completing that index takes producer state.
     """
     size = os.fstat(segment.fileno()).st_size
     start = _trusted_start(segment, recovery_point, size)
     next_offset = segment.base_offset
-    for _, header in scan_verified(segment.fileno(), start, size):
+    first_offset = -1
+    aborts = []
+    for position, header in scan_verified(segment.fileno(), start, size):
         # The checksum does not cover the base offset: it must at least fit.
         if header.base_offset < next_offset or not segment.can_hold(header.last_offset):
             break
         _note(segment, header, epoch_starts)
         next_offset = header.last_offset + 1
+        if first_offset < 0:
+            first_offset = header.base_offset
+        if header.is_control:
+            marker = marker_at(segment.fileno(), position, header)
+            if marker is not None and not marker.commit:
+                aborts.append(header.base_offset)
+    segment.transaction_index.cut(next_offset)
+    entries = [entry.last_offset for entry in segment.transaction_index.entries() if entry.last_offset >= first_offset]
+    # A marker that ended nothing has no entry: it costs a walk to find that out again. An entry that is not durable may
+    # be anything.
+    doubtful = set(entries).symmetric_difference(aborts).union(offset for offset in aborts if offset >= recovery_point)
+    unindexed += sorted(doubtful)[:1]
     segment.position = segment.staged_position
     segment.write_index_entries()
     if segment.position != size:
@@ -237,30 +276,3 @@ def _trusted_start(segment: LogSegment, recovery_point: int, size: int) -> int:
     segment.time_index.cut(segment.base_offset)
     segment.resume_at(0)
     return 0
-
-
-# ---- producer state ------------------------------------------------------------------------------------------------
-
-
-def load_producers(directory: Path, files: LoadedFiles, snapshots: SnapshotFiles) -> ProducerState:
-    """Return the producer state of exactly the batches below `files.end_offset`. Raises OSError."""
-    snapshot_offset, producers = snapshots.load(files.end_offset)
-    from_offset = -1 if snapshot_offset is None else snapshot_offset
-    infos = [*files.rolled, SegmentInfo(files.active.base_offset, files.active.position)]
-    for number, info in enumerate(infos):
-        end_offset = infos[number + 1].base_offset if number + 1 < len(infos) else files.end_offset
-        if end_offset > from_offset:
-            _replay_segment(directory, info, from_offset, producers)
-    return producers
-
-
-def _replay_segment(directory: Path, info: SegmentInfo, from_offset: int, producers: ProducerState) -> None:
-    index = OffsetIndex(directory, info.base_offset, writable=False)
-    fd = os.open(segment_file(directory, info.base_offset, LOG_SUFFIX), os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        for _, header in scan_headers(fd, index.lookup(from_offset), info.size_bytes):
-            if header.base_offset >= from_offset:
-                producers.replay(header)
-    finally:
-        index.file.close()
-        os.close(fd)

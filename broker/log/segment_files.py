@@ -1,7 +1,8 @@
 """Names of the files of a partition directory. Pure; used by the owner and by readers.
 
 A segment is named by its base offset in 20 digits: `.log` holds batches, `.index` and `.timeindex` find positions in
-it, `.snapshot` holds producer state as of that offset.
+it, `.snapshot` holds producer state as of that offset. A further suffix says that a file is on its way in (`.cleaned`,
+`.swap`) or out (`.deleted`).
 """
 
 import os
@@ -18,8 +19,15 @@ SNAPSHOT_SUFFIX = ".snapshot"
 #: What belongs to one segment and goes when it goes.
 SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 
+#: A file that the cleaner is making, and one that is to take its segment's place whatever happens.
+CLEANED_SUFFIX = ".cleaned"
+SWAP_SUFFIX = ".swap"
+
+#: A file that is no longer part of the log and stays for a while, so that readers can finish.
+DELETED_SUFFIX = ".deleted"
+
 #: Left over from a step that was cut short: never part of the log.
-LEFTOVER_SUFFIXES = (".tmp", ".deleted", ".cleaned", ".swap")
+LEFTOVER_SUFFIXES = (".tmp", CLEANED_SUFFIX)
 
 #: Ends the name of a partition directory that is being removed.
 DELETE_SUFFIX = "-delete"
@@ -35,8 +43,16 @@ def segment_file(directory: Path, base_offset: int, suffix: str) -> Path:
 def offsets_of(directory: Path, suffix: str) -> list[int]:
     """Return the offsets, ascending, that files with `suffix` in `directory` are named by.
 
+    A file that is renamed while a directory is read may not show at all, so it is read until it says the same twice.
     Raises FileNotFoundError when the directory is gone.
     """
+    before, found = None, _offsets_of(directory, suffix)
+    while found != before:
+        before, found = found, _offsets_of(directory, suffix)
+    return found
+
+
+def _offsets_of(directory: Path, suffix: str) -> list[int]:
     found = []
     for name in os.listdir(directory):
         stem = name.removesuffix(suffix)
@@ -49,6 +65,21 @@ def remove_segment_files(directory: Path, base_offset: int) -> None:
     """Remove every file of one segment, the log file first: without it the others are known to be leftovers."""
     for suffix in SEGMENT_SUFFIXES:
         remove_if_there(segment_file(directory, base_offset, suffix))
+
+
+def doom_segment_files(directory: Path, base_offset: int) -> None:
+    """Take every file of one segment out of the log, the log file first; the cleaner removes them a while later."""
+    for suffix in SEGMENT_SUFFIXES:
+        path = segment_file(directory, base_offset, suffix)
+        rename_if_there(path, path.with_name(path.name + DELETED_SUFFIX))
+
+
+def rename_if_there(path: Path, to: Path) -> None:
+    """Rename a file, over whatever has the other name; that it is not there is fine."""
+    try:
+        path.replace(to)
+    except FileNotFoundError:
+        return
 
 
 def remove_if_there(path: Path) -> None:

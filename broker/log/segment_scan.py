@@ -6,6 +6,7 @@ Used by the owner (recovery, replay of producer state) and by readers (from an i
 import os
 from collections.abc import Iterator
 
+from broker.protocol.record_writer import EndTransactionMarker, read_marker
 from broker.protocol.records import (
     BATCH_HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
@@ -72,3 +73,8 @@ def _size_of_first(chunk: memoryview) -> int:
     if header is None or header.magic != MAGIC:
         return 0
     return header.batch_length + LOG_OVERHEAD_BYTES
+
+
+def marker_at(fd: int, position: int, header: BatchHeader) -> EndTransactionMarker | None:
+    """Return what the control batch at `position` says; None if it ends no transaction."""
+    return read_marker(os.pread(fd, header.size_bytes, position))

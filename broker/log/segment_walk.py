@@ -3,6 +3,7 @@
 Used by readers. `limit` is the position that the reader may look up to; whatever lies beyond it does not exist yet.
 """
 
+import os
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,6 +12,15 @@ from broker.log.segment_scan import scan_headers
 
 #: Enough to walk one index interval of small batches at a time.
 WALK_CHUNK_BYTES = 8 * 1024
+
+
+def check_not_replaced(path: bytes | Path, inode: int) -> None:
+    """Raise FileNotFoundError if a segment's name has another inode than the file that was walked.
+
+    Its offset index may have been that of the other file. Called before the file is closed: no other gets its inode.
+    """
+    if os.stat(path).st_ino != inode:  # noqa: PTH116 - the path may be bytes and this is per request
+        raise FileNotFoundError(f"{os.fsdecode(path)}: replaced meanwhile")
 
 
 class BatchPlace(NamedTuple):
@@ -52,10 +62,10 @@ class SegmentWalk:
     def whole_batches(self, first: BatchPlace, max_bytes: int, follows: int) -> tuple[int, int]:
         """Return (bytes, next offset) of as many whole batches from `first` on as fit into `max_bytes`, one at least.
 
-        `follows` is the offset after the segment's last batch.
+        `follows` is the offset after the last batch if the caller knows it, else -1.
         """
         position, size, last_offset = first
-        if self.limit - position <= max_bytes:
+        if self.limit - position <= max_bytes and follows >= 0:
             return self.limit - position, follows
         if size >= max_bytes:
             return size, last_offset + 1

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from broker.log.segment_files import LOG_SUFFIX, segment_file
 from broker.log.segment_scan import scan_headers
-from broker.log.segment_walk import WALK_CHUNK_BYTES, SegmentWalk
+from broker.log.segment_walk import WALK_CHUNK_BYTES, SegmentWalk, check_not_replaced
 from broker.log.time_index import NO_TIMESTAMP, TimeIndex
 from broker.protocol.records import BatchHeader
 
@@ -35,10 +35,12 @@ class SegmentSpan(NamedTuple):
 
 @contextmanager
 def _open_walk(directory: Path, span: SegmentSpan) -> Iterator[SegmentWalk]:
-    fd = os.open(segment_file(directory, span.base_offset, LOG_SUFFIX), os.O_RDONLY | os.O_CLOEXEC)
+    path = segment_file(directory, span.base_offset, LOG_SUFFIX)
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        limit = os.fstat(fd).st_size if span.limit is None else span.limit
-        yield SegmentWalk(directory, span.base_offset, fd, limit)
+        status = os.fstat(fd)
+        yield SegmentWalk(directory, span.base_offset, fd, status.st_size if span.limit is None else span.limit)
+        check_not_replaced(path, status.st_ino)
     finally:
         os.close(fd)
 

@@ -10,10 +10,13 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from broker.network.mute_state import MuteCause
 from broker.open_segments import OpenFile
+
+if TYPE_CHECKING:
+    from broker.network.clients import Client
 
 #: Read size for connections that send small requests; one read usually takes in everything that has arrived.
 SMALL_READ_BYTES = 64 * 1024
@@ -26,11 +29,12 @@ LARGE_READ_BYTES = 2048
 #: (received_ns, target, the whole frame). A Produce is in its ring until then and is taken again from there.
 Repeatable = tuple[int, int, bytes]
 
-#: RESPONSE_ENVELOPE, field by field.
-Envelope = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
+#: RESPONSE_ENVELOPE: connection id, sequence, inline bytes, file ranges, kind, and what the request log is told.
+Envelope = tuple[int, int, int, int, int, bytes]
 
-#: An answer until it is written: its envelope, and when it was taken from the ring, in ns (``D14``).
-Answered = tuple[Envelope, int]
+#: An answer until it is written: what the request log is told of it, and when it was taken from the ring, in ns
+#: (``D14``).
+Answered = tuple[bytes, int]
 
 
 class FileSend(NamedTuple):
@@ -75,9 +79,13 @@ class Channel:
 
     __slots__ = (
         "answered",
+        "client",
+        "client_prefix",
         "closing",
         "connection_id",
+        "ended_at",
         "fd",
+        "former_clients",
         "held",
         "inbox",
         "interest",
@@ -85,8 +93,10 @@ class Channel:
         "last_active_ns",
         "listener",
         "muted",
+        "names",
         "next_answer",
         "next_sequence",
+        "opened_ns",
         "out",
         "out_bytes",
         "peer",
@@ -120,24 +130,41 @@ class Channel:
         self.repeatable: dict[int, Repeatable] = {}
         self.held: dict[int, HeldAnswer] = {}
         self.out: list[Piece] = []
+        #: Of the answers attached before ``next_answer``, those that are not written whole yet.
         self.answered: list[Answered] = []
+        #: How a request of this connection goes on behind its correlation id unless its client id has changed.
+        self.client_prefix = b""
+        #: Client id, software name, software version.
+        self.names = ("", "", "")
+        self.client: Client | None = None
+        #: (sequence from which on it no longer spoke for the connection, client).
+        self.former_clients: list[tuple[int, Client]] = []
+        self.opened_ns = 0
         self.unsent: deque[bytes | FileSend] = deque()
         self.out_bytes = 0
         self.muted = MuteCause.NONE
         self.interest = 0
         self.last_active_ns = 0
         self.closing = False
+        #: What ``next_answer`` was when the connection was told to end.
+        self.ended_at = 0
 
     @property
     def in_flight(self) -> int:
         """Requests that have been sent to a target and whose answers have not been attached yet."""
         return self.next_sequence - self.next_answer
 
+    @property
+    def first_unfinished(self) -> int:
+        """Sequence of the first request whose answer has not been written whole."""
+        return (self.ended_at if self.closing else self.next_answer) - len(self.answered)
+
     def forget_requests(self) -> None:
         """Expect no more answers: what comes for this channel from now on has no taker."""
+        self.ended_at = self.next_answer + len(self.held)
         self.next_answer = self.next_sequence
         self.repeatable.clear()
-        self.held.clear()
+        self._drop_held()
 
     def send_out(self) -> bool:
         """Write as much as the socket takes of ``out``; keep copies of the rest. True when nothing is left.
@@ -194,8 +221,13 @@ class Channel:
         """Drop what was not written."""
         self.unsent.clear()
         self.out = []
-        self.held.clear()
+        self._drop_held()
         self.out_bytes = 0
+
+    def _drop_held(self) -> None:
+        """Forget answers that came early; they are done with as if they had been written (``D21``)."""
+        self.answered += [answer.answered for answer in self.held.values()]
+        self.held.clear()
 
     def _send_plain(self, items: list[Piece]) -> list[Piece]:
         """Write a run of plain pieces with one system call; return what it did not take."""

@@ -9,9 +9,7 @@ memory pool mutes the channel that needs it while everything else goes on (``B32
 
 from __future__ import annotations
 
-import itertools
 import logging
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -21,6 +19,7 @@ from broker.network.channel import Channel
 from broker.network.finished_requests import BATCH_ROWS, FinishedRequests
 from broker.network.handoff import HandoffReceiver
 from broker.network.mute_state import MuteCause
+from broker.network.repeats import Repeats
 from broker.network.request_reader import RequestReader
 from broker.network.response_reader import ResponseReader
 from broker.network.selector import GONE, READ, WRITE, Selector
@@ -63,22 +62,20 @@ class Processor:
         self,
         config: BrokerConfig,
         ends: tuple[RequestReader, ResponseReader, HandoffReceiver, EventBell],
-        new_id: Callable[[int], int],
-        metrics: ProcessorMetrics,
+        new_id: Callable[[], int],
+        counts: tuple[ProcessorMetrics, FinishedRequests],
         now_ns: Callable[[], int],
     ) -> None:
         self._reader, self._responses, self._handoff, self._bell = ends
         self._new_id = new_id
-        self._metrics = metrics
+        self._metrics, self.finished = counts
         self._now_ns = now_ns
         self._selector = Selector()
         self._by_id: dict[int, Channel] = {}
-        self._finished = FinishedRequests()
-        self._counter = itertools.count()
         self._disconnected: list[tuple[Channel, str]] = []
         self._readable: list[Channel] = []
         self._writable: list[Channel] = []
-        self._repeats: deque[tuple[Channel, int]] = deque()
+        self._repeats = Repeats(self._reader, self._by_id)
         self._next_stall_check_ns = 0
         self._next_upkeep_ns = 0
         self._new_waiting = False
@@ -109,9 +106,9 @@ class Processor:
             return
         self._new_waiting = False
         for new in self._handoff.receive_some(NEW_CONNECTIONS):
-            identity = self._new_id(next(self._counter))
+            identity = self._new_id()
             channel = Channel(new.socket, identity, new.serial, new.listener, new.peer_host)
-            channel.last_active_ns = self._now_ns()
+            channel.opened_ns = channel.last_active_ns = self._now_ns()
             try:
                 self._selector.register(channel)
             except OSError as error:
@@ -121,6 +118,7 @@ class Processor:
                 self._handoff.flush()
                 continue
             self._by_id[identity] = channel
+            self.finished.opened(channel)
             if self._draining:
                 self._mute(channel, MuteCause.DRAINING)
                 self._selector.update(channel)
@@ -132,19 +130,23 @@ class Processor:
         ready = self._responses.read(self._by_id)
         if ready:
             now_ns = self._now_ns
-            finish = self._finished.add
+            finish = self.finished.add
+            self.finished.note_taken(self._responses.responses_taken)
             for channel in ready.values():
                 try:
                     done = self._write_out(channel)
                     if done and not channel.muted and not channel.closing:
-                        finish(channel.answered, now_ns())
+                        finish(channel, now_ns())
                     else:
                         self._after_write(channel, done)
                 except Exception:
                     self._fault(channel)
+        if self._responses.orphans:
+            self.finished.note_taken(self._responses.responses_taken)
+            self.finished.add_orphans(self._responses.orphans)
         self._responses.release()
         if self._repeats:
-            self._repeat()
+            self._repeats.send()
         if self._reader.waiting:
             self._retry_waiting()
         self._reader.sender.publish()
@@ -159,7 +161,7 @@ class Processor:
         before_ns = self._now_ns()
         events = self._selector.poll(timeout_ms)
         now_ns = self._now_ns()
-        self._metrics.polled(before_ns, now_ns)
+        self._metrics.polled(before_ns, now_ns, arena_short=bool(self._reader.waiting) and self._reader.arena_is_short)
         channels = self._selector.channels
         for fd, event in events:
             channel = channels.get(fd)
@@ -234,16 +236,17 @@ class Processor:
             self._next_upkeep_ns = now_ns + UPKEEP_NS
             self._reader.sender.reclaim()
             self._responses.forget_removed_files()
-        if len(self._finished) >= BATCH_ROWS or self._metrics.due(now_ns):
-            self._metrics.publish(now_ns, self._finished, (self._reader, self._responses), len(self._by_id))
+        if len(self.finished) >= BATCH_ROWS or self._metrics.due(now_ns):
+            self._publish(now_ns)
 
     def target_replaced(self, target: int) -> None:
-        """Repeat what was in flight to a target that has died: it drops no connection with it."""
-        for channel in self._by_id.values():
-            for sequence, (_, owner, _) in channel.repeatable.items():
-                if owner == target:
-                    self._repeats.append((channel, sequence))
-        self._repeat()
+        """Repeat what was in flight to a target that has died: it drops no connection with it.
+
+        What it had answered before is read first, so that nothing is repeated that has been answered.
+        """
+        self.process_new_responses()
+        self._repeats.add(self._by_id.values(), target)
+        self._repeats.send()
         self._reader.sender.publish()
 
     def drain(self) -> bool:
@@ -264,6 +267,12 @@ class Processor:
         """Close every connection without waiting for answers (``B31``)."""
         for channel in list(self._by_id.values()):
             self._close(channel, "shutdown")
+        self.finished.is_prepared = True
+        self._publish(self._now_ns())
+
+    def _publish(self, now_ns: int) -> None:
+        self._metrics.show(now_ns, self._by_id.values())
+        self._metrics.publish(now_ns, self.finished, (self._reader, self._responses), len(self._by_id))
 
     def _watched_event(self, fd: int) -> None:
         if fd == self._bell.fileno():
@@ -295,7 +304,7 @@ class Processor:
     def _after_write(self, channel: Channel, done: bool) -> None:
         """Account for what was written, and lift or set the mutes that depend on it (``B27``, ``D10``)."""
         if done:
-            self._finished.add(channel.answered, self._now_ns())
+            self.finished.add(channel, self._now_ns())
             if channel.closing:
                 self._disconnected.append((channel, "response"))
                 return
@@ -353,14 +362,6 @@ class Processor:
         else:
             self._metrics.muted(channel.muted & ~before)
 
-    def _repeat(self) -> None:
-        repeats = self._repeats
-        while repeats:
-            channel, sequence = repeats[0]
-            if channel.connection_id in self._by_id and not self._reader.try_repeat(channel, sequence):
-                return
-            repeats.popleft()
-
     def _retry_waiting(self) -> None:
         self._reader.sender.reclaim()
         waiting = list(self._reader.waiting.values())
@@ -393,5 +394,6 @@ class Processor:
         channel.discard_output()
         channel.sock.close()
         self._handoff.report_closed(channel.serial)
+        self.finished.closed(channel, cause, self._now_ns())
         self._metrics.connection_closed(cause)
         logger.debug("connection %s of %s: %s", connection_id.text(channel.connection_id), channel.peer, cause)

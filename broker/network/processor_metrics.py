@@ -11,6 +11,10 @@ from broker.network.mute_state import MuteCause
 from shm.metrics_catalogue import CLOSE_CAUSES
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from broker.network.channel import Channel
+    from broker.network.connection_board import ConnectionBoard
     from broker.network.finished_requests import FinishedRequests
     from broker.network.request_reader import RequestReader
     from broker.network.response_reader import ResponseReader
@@ -32,17 +36,21 @@ _MUTE_LABELS = {
 class ProcessorMetrics:
     """The processor's own counters and the page they go to."""
 
-    def __init__(self, page: MetricsWriter, now_ns: int) -> None:
+    def __init__(self, page: MetricsWriter, now_ns: int, board: ConnectionBoard | None = None) -> None:
         self._page = page
+        self._board = board
         self._published_ns = now_ns
         self._turn_ns = now_ns
         self._io_wait_ns = 0
         self._io_ns = 0
+        self._polls = 0
+        self._arena_depleted_ns = 0
         self._stored: dict[int, int] = {}
         self._closed = {cause: page.index("connections_closed", cause) for cause in CLOSE_CAUSES}
         self._muted = {cause: page.index("mutes", label) for cause, label in _MUTE_LABELS.items()}
-        names = ("requests_received", "responses_sent", "bytes_received", "bytes_sent", "io_wait_ns", "io_ns")
-        self._counters = {name: page.index(name) for name in names}
+        names = ("requests_received", "responses_sent", "bytes_received", "bytes_sent")
+        own = ("io_wait_ns", "io_ns", "polls", "arena_depleted_ns")
+        self._counters = {name: page.index(name) for name in (*names, *own)}
         self._opened = page.index("connections_opened")
         gauges = ("connections", "arena_used_bytes", "arena_free_bytes")
         self._gauges = {name: page.index(name) for name in gauges}
@@ -61,8 +69,14 @@ class ProcessorMetrics:
             if cause in self._muted:
                 self._page.add(self._muted[cause], 1)
 
-    def polled(self, before_ns: int, after_ns: int) -> None:
-        """Account for one turn: waiting from ``before_ns`` to ``after_ns``, work before that (``B30``)."""
+    def polled(self, before_ns: int, after_ns: int, *, arena_short: bool = False) -> None:
+        """Account for one turn: waiting from ``before_ns`` to ``after_ns``, work before that (``B30``).
+
+        ``arena_short`` says that a request waits for a block of the arena.
+        """
+        self._polls += 1
+        if arena_short:
+            self._arena_depleted_ns += after_ns - self._turn_ns
         self._io_ns += before_ns - self._turn_ns
         self._io_wait_ns += after_ns - before_ns
         self._turn_ns = after_ns
@@ -70,6 +84,11 @@ class ProcessorMetrics:
     def due(self, now_ns: int) -> bool:
         """Return whether the page is old enough to be written again."""
         return now_ns - self._published_ns >= INTERVAL_NS
+
+    def show(self, now_ns: int, channels: Collection[Channel]) -> None:
+        """Tell readers of the connections, if there are any and it is time."""
+        if self._board is not None:
+            self._board.turn(now_ns, channels)
 
     def publish(
         self,
@@ -88,6 +107,8 @@ class ProcessorMetrics:
             "bytes_sent": responses.bytes_taken,
             "io_wait_ns": self._io_wait_ns,
             "io_ns": self._io_ns,
+            "polls": self._polls,
+            "arena_depleted_ns": self._arena_depleted_ns,
         }
         for name, index in self._counters.items():
             # The page goes on with its predecessor's counts, so what is added is what is new.

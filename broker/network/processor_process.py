@@ -6,6 +6,7 @@ The only module of the network layer that sees the heritage.
 from __future__ import annotations
 
 import importlib
+import itertools
 import logging
 import os
 import threading
@@ -14,15 +15,21 @@ from typing import TYPE_CHECKING
 
 from broker.clock import SystemClock
 from broker.network import connection_id
+from broker.network.clients import Clients
+from broker.network.connection_board import ConnectionBoard
+from broker.network.finished_requests import FinishedRequests
 from broker.network.handoff import HandoffReceiver
 from broker.network.processor import Processor
 from broker.network.processor_metrics import ProcessorMetrics
 from broker.network.request_reader import RequestReader
 from broker.network.request_sender import MemoryPool, RequestSender, spill_area
 from broker.network.response_reader import ResponseReader
+from broker.network.row_sender import RowSender
 from broker.process import MOST_FAULTS, Role
 from shm.arena import BLOCK_BYTES
+from shm.board import BoardWriter
 from shm.metrics import MetricsSegment, MetricsWriter
+from shm.recorder_rings import RecorderFeed
 
 if TYPE_CHECKING:
     from broker.heritage import Heritage
@@ -49,7 +56,8 @@ def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None
     heritage.mark_ready(Role.PROCESSOR, index, generation)
     # The histograms need numpy but none of the threads that it would start for itself.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    loader = threading.Timer(LOAD_NUMPY_AFTER_S, importlib.import_module, ["numpy"])
+    processor.finished.is_prepared = False
+    loader = threading.Timer(LOAD_NUMPY_AFTER_S, _prepare, [processor.finished])
     loader.daemon = True
     loader.start()
     slots = heritage.slots
@@ -75,12 +83,18 @@ def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None
     processor.close_all()
 
 
+def _prepare(finished: FinishedRequests) -> None:
+    """Load what finished requests are worked up with."""
+    importlib.import_module("numpy")
+    finished.is_prepared = True
+
+
 def build(heritage: Heritage, index: int, generation: int, now_ns: Callable[[], int]) -> Processor:
     """Return the processor with its ends of the rings, its share of the arena and its metrics page."""
     channel = heritage.channel
     share = heritage.arena.view.nbytes // heritage.processors // BLOCK_BYTES * BLOCK_BYTES
     pool = MemoryPool(heritage.arena.view, index * share, share, heritage.spill_fds[index], spill_area(index))
-    sender = RequestSender(channel, index, heritage.target_bells, pool)
+    sender = RequestSender(channel, index, heritage.target_bells, pool, heritage.coordinators)
     handoff = HandoffReceiver(heritage.handoff[index][1])
     handoff.hello(generation)
     config = heritage.config
@@ -91,10 +105,19 @@ def build(heritage: Heritage, index: int, generation: int, now_ns: Callable[[], 
     page.start(generation, now_ns())
     ends = (reader, responses, handoff, heritage.processor_bells[index])
 
-    def new_id(counter: int) -> int:
-        return connection_id.make(index, generation, counter)
+    counter = itertools.count()
 
-    return Processor(config, ends, new_id, ProcessorMetrics(page, now_ns()), now_ns)
+    def new_id() -> int:
+        return connection_id.make(index, generation, next(counter))
+
+    clients = Clients(new_id, tuple((each.name, each.protocol) for each in config.bound_listeners))
+    reader.clients = clients
+    rows = RowSender(RecorderFeed(heritage.recorder_rings, index), clients.texts, heritage.recorder_bell)
+    boards = heritage.board_segment
+    names = tuple(listener.name for listener in heritage.listeners)
+    board = ConnectionBoard(BoardWriter(boards.of_processor(index)), boards.wants, names, now_ns)
+    counts = ProcessorMetrics(page, now_ns(), board), FinishedRequests(clients, rows)
+    return Processor(config, ends, new_id, counts, now_ns)
 
 
 class TargetWatch:

@@ -21,6 +21,7 @@ from broker.request_channel import INLINE_REQUEST_BYTES
 
 if TYPE_CHECKING:
     from broker.config import BrokerConfig
+    from broker.network.clients import Clients
 
 #: size, api key, api version, correlation id: all that is read of a frame before its routing key.
 _FRAME_START = Struct(">ihhi")
@@ -30,7 +31,10 @@ _SIZE = Struct(">i")
 #: api key, version and correlation id: no request is shorter.
 _SMALLEST_REQUEST_BYTES = 8
 
+_CLIENT_ID_AT = 8
+
 _PRODUCE = int(ApiKey.PRODUCE)
+_API_VERSIONS = int(ApiKey.API_VERSIONS)
 #: The APIs that no controller answers: with one handler they need no look at their routing key.
 _ANSWERED_BY_HANDLERS = (_PRODUCE, int(ApiKey.FETCH))
 
@@ -43,6 +47,8 @@ class RequestReader:
     def __init__(self, config: BrokerConfig, sender: RequestSender, now_ns: Callable[[], int]) -> None:
         self.sender = sender
         self.waiting: dict[int, Channel] = {}
+        #: Told who asks; it must know every channel that says so (`Channel.client_prefix`).
+        self.clients: Clients | None = None
         self.requests_received = 0
         self.bytes_received = 0
         self._now_ns = now_ns
@@ -131,6 +137,8 @@ class RequestReader:
             target = self._target_of(channel, frame, api_key, api_version)
             if target < 0:
                 return False
+        if not frame.startswith(channel.client_prefix, _CLIENT_ID_AT):
+            self._identify(channel, frame)
         sequence = channel.next_sequence
         envelope = (channel.connection_id, sequence, now_ns, api_key, api_version, correlation_id, size)
         if not self.sender.try_send(target, envelope, channel.listener, frame):
@@ -138,6 +146,8 @@ class RequestReader:
             return False
         if api_key != _PRODUCE:
             channel.repeatable[sequence] = (now_ns, target, frame)
+            if api_key == _API_VERSIONS and self.clients is not None:
+                self.clients.introduced(channel, frame, api_version)
         channel.next_sequence = sequence = sequence + 1
         channel.read_bytes = SMALL_READ_BYTES
         self.requests_received += 1
@@ -208,6 +218,9 @@ class RequestReader:
         if target < 0:
             return False
         now_ns = self._now_ns()
+        prefix = channel.client_prefix
+        if large.view[_CLIENT_ID_AT : _CLIENT_ID_AT + len(prefix)] != prefix:
+            self._identify(channel, large.view)
         sequence = channel.next_sequence
         envelope = (channel.connection_id, sequence, now_ns, api_key, api_version, correlation_id, large.size)
         if not self.sender.try_send_block(target, envelope, channel.listener, large.area, large.address):
@@ -221,6 +234,10 @@ class RequestReader:
         if channel.in_flight >= self._pipeline_max:
             channel.muted |= MuteCause.PIPELINE
         return True
+
+    def _identify(self, channel: Channel, frame: bytes | memoryview) -> None:
+        if self.clients is not None:
+            self.clients.named(channel, frame)
 
     @property
     def arena_is_short(self) -> bool:

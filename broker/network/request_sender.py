@@ -14,6 +14,7 @@ import os
 from collections import deque
 from typing import NamedTuple
 
+from broker.protocol.coordinator_routing import CoordinatorPartitions
 from broker.protocol.routing import route
 from broker.request_channel import ARENA, INLINE, REQUEST, SPILL, RequestChannel
 from shm.arena import ArenaAllocator
@@ -88,11 +89,17 @@ class RequestSender:
     """Puts requests into the rings of their targets and remembers which blocks hang on which frames."""
 
     def __init__(
-        self, channel: RequestChannel, processor: int, bells: tuple[SemaphoreBell, ...], pool: MemoryPool
+        self,
+        channel: RequestChannel,
+        processor: int,
+        bells: tuple[SemaphoreBell, ...],
+        pool: MemoryPool,
+        coordinators: CoordinatorPartitions = CoordinatorPartitions(),  # noqa: B008 - an immutable value
     ) -> None:
         targets = channel.shape.targets
         self.handlers = targets - 1
         self.pool = pool
+        self._coordinators = coordinators
         self._view = channel.view
         self._bells = bells
         self._producers: list[RingProducer] = [channel.request_producer(processor, t) for t in range(targets)]
@@ -105,7 +112,7 @@ class RequestSender:
 
     def target_of(self, frame: bytes | memoryview, api_key: int, api_version: int, connection_id: int) -> int:
         """Return the target that owns the request's routing key. Raises InvalidReceive for a malformed one."""
-        return route(frame, api_key, api_version, connection_id, self.handlers)
+        return route(frame, api_key, api_version, connection_id, self.handlers, self._coordinators)
 
     def try_send(
         self,

@@ -14,12 +14,12 @@ from collections.abc import Callable
 from broker.network.channel import Answered, Channel, Envelope, FileSend, HeldAnswer, Piece
 from broker.network.mute_state import MuteCause
 from broker.open_segments import SegmentFiles
-from broker.request_channel import CLOSE_CONNECTION, RANGE, RESPONSE, RequestChannel
+from broker.request_channel import CLOSE_CONNECTION, RANGE, RESPONSE_TO_FACTS, RequestChannel
 from shm.ring import RingConsumer
 
 logger = logging.getLogger(__name__)
 
-_ENVELOPE_BYTES = RESPONSE.size
+_ENVELOPE_BYTES = RESPONSE_TO_FACTS.size
 
 #: RANGE, field by field, with the path in the place of its length.
 Range = tuple[int, int, int, int, str]
@@ -39,6 +39,10 @@ class ResponseReader:
         self._files = SegmentFiles()
         self._now_ns = now_ns
         self.responses_dropped = 0
+        #: Answers taken so far that are to be written, or whose connection has gone; second answers are not counted.
+        self.responses_taken = 0
+        #: (connection id, answer) of connections that have gone.
+        self.orphans: list[tuple[int, Answered]] = []
         self.bytes_taken = 0
 
     def read(self, by_id: dict[int, Channel]) -> dict[int, Channel]:
@@ -50,12 +54,14 @@ class ResponseReader:
         ready: dict[int, Channel] = {}
         view = self._view
         now_ns = self._now_ns()
-        unpack = RESPONSE.unpack_from
+        unpack = RESPONSE_TO_FACTS.unpack_from
         find = by_id.get
         for ring in self._rings:
-            for at, _, _ in ring.read(BATCH):
+            frames = ring.read(BATCH)
+            self.responses_taken += len(frames)
+            for at, _, _ in frames:
                 envelope = unpack(view, at)
-                connection, sequence, _, _, _, _, kind, _, _, size, ranges, _, _ = envelope
+                connection, sequence, size, ranges, kind, facts = envelope
                 channel = find(connection)
                 if channel is None or sequence != channel.next_answer or kind or ranges or channel.held:
                     self._attach(channel, at, envelope, now_ns, ready)
@@ -65,7 +71,7 @@ class ResponseReader:
                     channel.repeatable.pop(sequence, None)
                 start = at + _ENVELOPE_BYTES
                 channel.out.append(view[start : start + size])
-                channel.answered.append((envelope, now_ns))
+                channel.answered.append((facts, now_ns))
                 ready[channel.fd] = channel
                 self.bytes_taken += size
         return ready
@@ -87,9 +93,13 @@ class ResponseReader:
         self, channel: Channel | None, at: int, envelope: Envelope, now_ns: int, ready: dict[int, Channel]
     ) -> None:
         """Attach any answer: one that is early, has file ranges, ends the connection, or has no taker."""
-        _, sequence, _, _, _, _, kind, _, _, size, ranges, _, _ = envelope
+        connection, sequence, size, ranges, kind, facts = envelope
         if channel is None or not channel.next_answer <= sequence < channel.next_sequence or sequence in channel.held:
             self.responses_dropped += 1
+            if channel is None or channel.closing:
+                self.orphans.append((connection, (facts, now_ns)))
+            else:
+                self.responses_taken -= 1
             for _, inode, _, _, path in self._ranges(at + _ENVELOPE_BYTES, ranges)[0]:
                 self._files.discard(path, inode)
             return
@@ -97,10 +107,10 @@ class ResponseReader:
         self.bytes_taken += size
         if sequence != channel.next_answer:
             kept: list[Piece] = [bytes(p) if isinstance(p, memoryview) else p for p in pieces]
-            channel.held[sequence] = HeldAnswer(kind, kept, (envelope, now_ns))
+            channel.held[sequence] = HeldAnswer(kind, kept, (facts, now_ns))
             return
         channel.out.extend(pieces)
-        self._answered(channel, kind, (envelope, now_ns))
+        self._answered(channel, kind, (facts, now_ns))
         self._release_held(channel)
         ready[channel.fd] = channel
 

@@ -170,13 +170,14 @@ def _field_converter(field: Any) -> _Convert:
         EntityField,
         EntityTupleField,
         classify_field,
+        is_optional,
     )
 
     kind = classify_field(field)
     if isinstance(kind, EntityField | EntityTupleField):
         element = _structure_converter(kind.type_)
     else:
-        element = _primitive_converter(str(field.metadata["kafka_type"]))
+        element = _primitive_converter(str(field.metadata["kafka_type"]), optional=is_optional(field))
     if not kind.is_array:
         return element
 
@@ -190,7 +191,7 @@ def _structure_converter(message_class: type[Any]) -> _Convert:
     return lambda value, known: _build(message_class, value, known) if isinstance(value, Mapping) else value
 
 
-def _primitive_converter(kafka_type: str) -> _Convert:
+def _primitive_converter(kafka_type: str, *, optional: bool) -> _Convert:
     from kio.schema.errors import ErrorCode  # noqa: PLC0415 - lazy, see the module's docstring
 
     if kafka_type == "error_code":
@@ -198,15 +199,16 @@ def _primitive_converter(kafka_type: str) -> _Convert:
     if kafka_type.startswith("timedelta"):
         return lambda value, _: timedelta(milliseconds=value) if isinstance(value, int) else value
     if kafka_type.startswith("datetime"):
-        return lambda value, _: _time(value)
+        return lambda value, _: _time(value, optional)
     if kafka_type == "uuid":
         return lambda value, _: _uuid(value)
     return lambda value, _: value
 
 
-def _time(value: int | datetime | None) -> datetime | None:
+def _time(value: int | datetime | None, optional: bool) -> datetime | None:
+    """Return kio's value of a time in milliseconds; -1 is None where the schema lets it be."""
     if isinstance(value, int):
-        return None if value == -1 else _EPOCH + timedelta(milliseconds=value)
+        return None if value == -1 and optional else _EPOCH + timedelta(milliseconds=value)
     return value
 
 

@@ -148,7 +148,7 @@ def _array_reader(element: Reader, flexible: bool, *, nullable: bool) -> Reader:
 
 def _primitive_reader(kafka_type: str, flexible: bool, *, nullable: bool) -> Reader:
     if kafka_type in _FIXED:
-        return _fixed_reader(struct.Struct(_FIXED[kafka_type]), _conversion(kafka_type))
+        return _fixed_reader(struct.Struct(_FIXED[kafka_type]), _conversion(kafka_type, nullable))
     if kafka_type == "string":
         if flexible:
             return read_compact_nullable_string if nullable else read_compact_string
@@ -164,7 +164,7 @@ def _fixed_reader(layout: struct.Struct, convert: Callable[[Any], Any] | None) -
     return lambda buffer, offset, _: (convert(unpack(buffer, offset)[0]), offset + size)
 
 
-def _conversion(kafka_type: str) -> Callable[[Any], Any] | None:
+def _conversion(kafka_type: str, nullable: bool) -> Callable[[Any], Any] | None:
     """Return what makes kio's value of a number on the wire, if it is not the number itself."""
     if kafka_type == "error_code":
         from kio.schema.errors import ErrorCode  # noqa: PLC0415 - lazy, see the module's docstring
@@ -175,7 +175,7 @@ def _conversion(kafka_type: str) -> Callable[[Any], Any] | None:
     if kafka_type.startswith("timedelta"):
         return lambda ms: timedelta(milliseconds=ms)
     if kafka_type.startswith("datetime"):
-        return lambda ms: None if ms == -1 else _EPOCH + timedelta(milliseconds=ms)
+        return lambda ms: None if ms == -1 and nullable else _EPOCH + timedelta(milliseconds=ms)
     return None
 
 

@@ -5,18 +5,18 @@ Fetch.
 """
 
 import struct
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 from broker.errors import ApiError
+from broker.protocol.compression import decompress
 from broker.protocol.primitives import Buffer
-from broker.protocol.records import BATCH_HEADER_BYTES, CODECS, BatchHeader, read_header
+from broker.protocol.records import BATCH_HEADER_BYTES, BatchHeader, read_header
 
 _CORRUPT_MESSAGE: Final = 2
-_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
-_XERIAL_HEADER_BYTES: Final = 16
 _VARLONG_MAX_BITS: Final = 63
-_unpack_int32 = struct.Struct(">i").unpack_from
+#: How a length of -1 looks.
+_NULL_LENGTH: Final = 1
 
 
 class Record(NamedTuple):
@@ -29,13 +29,18 @@ class Record(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...]
 
 
+def uncompressed_records(batch: Buffer, header: BatchHeader) -> bytes:
+    """Return what stands behind the header of one whole batch, uncompressed. ApiError 2 when it cannot be read."""
+    return decompress(header.codec, bytes(batch[BATCH_HEADER_BYTES : header.size_bytes]))
+
+
 def iterate_records(batch: Buffer) -> Iterator[Record]:
     """Yield the records of one whole batch in order. ApiError 2 when they cannot be read."""
     header = read_header(batch)
     if header is None or header.size_bytes > len(batch):
         raise ApiError(_CORRUPT_MESSAGE, "batch is cut off")
     try:
-        data = _decompress(header.codec, bytes(batch[BATCH_HEADER_BYTES : header.size_bytes]))
+        data = uncompressed_records(batch, header)
         offset = 0
         for _ in range(header.record_count):
             length, offset = _read_varlong(data, offset)
@@ -47,6 +52,33 @@ def iterate_records(batch: Buffer) -> Iterator[Record]:
             offset = stop
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise ApiError(_CORRUPT_MESSAGE, f"malformed record: {error}") from error
+
+
+def has_record_without_key(batch: Buffer, header: BatchHeader) -> bool:
+    """Whether a record of one whole batch has no key. ApiError 2 when that cannot be read.
+
+    Every batch of a compacted topic is asked this, offset commits among them: nothing but the keys' lengths is read.
+    """
+    try:
+        data = uncompressed_records(batch, header)
+        offset = 0
+        for _ in range(header.record_count):
+            length, offset = _read_varlong(data, offset)
+            stop = offset + length
+            if length < 0 or stop > len(data):
+                raise ApiError(_CORRUPT_MESSAGE, f"record of {length} bytes where {len(data) - offset} are left")
+            offset += 1  # the record's attributes
+            while data[offset] >= 0x80:  # timestamp delta
+                offset += 1
+            offset += 1
+            while data[offset] >= 0x80:  # offset delta
+                offset += 1
+            if data[offset + 1] == _NULL_LENGTH:
+                return True
+            offset = stop
+    except (struct.error, IndexError) as error:
+        raise ApiError(_CORRUPT_MESSAGE, f"malformed record: {error}") from error
+    return False
 
 
 def _read_record(header: BatchHeader, data: bytes, offset: int) -> Record:
@@ -87,40 +119,3 @@ def _read_bytes(data: bytes, offset: int) -> tuple[bytes | None, int]:
     if stop > len(data):
         raise ApiError(_CORRUPT_MESSAGE, f"field of {length} bytes where {len(data) - offset} are left")
     return data[offset:stop], stop
-
-
-def _decompress(codec: int, data: bytes) -> bytes:
-    if codec == 0:
-        return data
-    import cramjam  # noqa: PLC0415 - only compressed batches need it
-
-    decompressors: Mapping[str, Callable[[bytes], Any]] = {
-        "gzip": cramjam.gzip.decompress,
-        "snappy": _decompress_snappy,
-        "lz4": cramjam.lz4.decompress,
-        "zstd": cramjam.zstd.decompress,
-    }
-    if codec >= len(CODECS):
-        raise ApiError(_CORRUPT_MESSAGE, f"unknown compression codec {codec}")
-    try:
-        return bytes(decompressors[CODECS[codec]](data))
-    except cramjam.DecompressionError as error:
-        raise ApiError(_CORRUPT_MESSAGE, f"{CODECS[codec]}: {error}") from error
-
-
-def _decompress_snappy(data: bytes) -> bytes:
-    """Raw snappy, or the chunks that Java's and other clients wrap around it."""
-    import cramjam  # noqa: PLC0415 - only compressed batches need it
-
-    if not data.startswith(_XERIAL_MAGIC):
-        return bytes(cramjam.snappy.decompress_raw(data))
-    out = bytearray()
-    offset = _XERIAL_HEADER_BYTES
-    while offset < len(data):
-        (length,) = _unpack_int32(data, offset)
-        offset += 4
-        if length < 0:
-            raise ApiError(_CORRUPT_MESSAGE, f"snappy chunk of {length} bytes")
-        out += cramjam.snappy.decompress_raw(data[offset : offset + length])
-        offset += length
-    return bytes(out)

@@ -54,6 +54,7 @@ _HEADER: Final = struct.Struct(
     "i"  # base_sequence
     "i"  # record_count
 )
+_LENGTH_OFFSET: Final = 8
 _MAGIC_OFFSET: Final = 16
 _ATTRIBUTES_OFFSET: Final = 21
 _MAX_TIMESTAMP_OFFSET: Final = 35
@@ -67,6 +68,7 @@ _pack_crc_into = struct.Struct(">I").pack_into
 _NONE: Final = 0
 _CORRUPT_MESSAGE: Final = 2
 _INVALID_TIMESTAMP: Final = 32
+_TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Final = 53
 _UNSUPPORTED_COMPRESSION_TYPE: Final = 76
 _INVALID_RECORD: Final = 87
 _ZSTD: Final = 4
@@ -139,6 +141,11 @@ def unpack_header(batch: Buffer) -> RawHeader:
     return header
 
 
+def record_count(buffer: Buffer, offset: int) -> int:
+    """Return how many records the batch whose header starts at `offset` says it has; never negative."""
+    return max(0, _make_header(_unpack_header(buffer, offset)).record_count)
+
+
 def read_header(buffer: Buffer, offset: int = 0) -> BatchHeader | None:
     """Return the header at `offset`, unjudged; None when fewer bytes than a header are there."""
     if len(buffer) - offset < BATCH_HEADER_BYTES:
@@ -151,7 +158,8 @@ def validate(batch: Buffer, header: RawHeader | None, produce_version: int) -> i
 
     `batch` is all that the client sent for the partition and `header` its `read_header`. Exactly one whole
     batch of magic 2 with its first offset 0, an intact checksum and counts that agree is accepted; record
-    contents, size limits and the age of timestamps are the topic's to judge.
+    contents, size limits and the age of timestamps are the topic's to judge. A batch of a transaction is
+    refused, as in a request without transactional id; in one with such an id it is judged without that bit.
     """
     if header is None:
         return _judge_fragment(batch)
@@ -207,6 +215,8 @@ def _judge_attributes(attributes: int, produce_version: int) -> int:
         return _UNSUPPORTED_COMPRESSION_TYPE
     if attributes & CONTROL_BIT:
         return _INVALID_RECORD
+    if attributes & TRANSACTIONAL_BIT:
+        return _TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     return _INVALID_TIMESTAMP if attributes & LOG_APPEND_TIME_BIT else _NONE
 
 
@@ -230,6 +240,13 @@ def patch_log_append_time(batch: bytearray | memoryview, timestamp_ms: int) -> N
     attributes = int.from_bytes(batch[_ATTRIBUTES_OFFSET : _ATTRIBUTES_OFFSET + 2], "big", signed=True)
     _pack_int16_into(batch, _ATTRIBUTES_OFFSET, attributes | LOG_APPEND_TIME_BIT)
     _pack_crc_into(batch, _MAGIC_OFFSET + 1, crc32c(batch[CRC_START:]))
+
+
+def patch_payload(batch: bytearray, attributes: int) -> None:
+    """Make the header of one whole batch fit other bytes behind it: length, attributes and checksum, in place."""
+    _pack_int32_into(batch, _LENGTH_OFFSET, len(batch) - LOG_OVERHEAD_BYTES)
+    _pack_int16_into(batch, _ATTRIBUTES_OFFSET, attributes)
+    _pack_crc_into(batch, _MAGIC_OFFSET + 1, crc32c(memoryview(batch)[CRC_START:]))
 
 
 def batch_headers(buffer: Buffer, start: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:

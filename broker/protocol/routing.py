@@ -1,8 +1,8 @@
 """Which handler a request goes to, and which handler owns a partition. HOT: processors ask once per request.
 
 Pure functions of stable hashes, the same in every process and every run. Only the routing key is looked at:
-the transactional id, or the first topic and partition of a Produce; the rest of the frame may still be on
-its way. Whether the frame is well-formed beyond that is the handler's business.
+the group or transactional id, or the first topic and partition of a Produce. Whether the frame is well-formed
+beyond that is the handler's business.
 
 A topic's hash is the CRC-32 of its name. Requests that name a topic by id route alike because the ids that
 this broker makes end with that hash (`topic_id_for`).
@@ -14,16 +14,25 @@ from typing import Final
 
 from broker.errors import InvalidReceive
 from broker.protocol.api_keys import ApiKey
+from broker.protocol.coordinator_routing import (
+    COORDINATED_KEYS,
+    GROUP_TOPIC,
+    TRANSACTION_TOPIC,
+    CoordinatorPartitions,
+    coordinator_of,
+)
 from broker.protocol.primitives import MALFORMED, Buffer, read_unsigned_varint, skip_tagged_fields
 
 CONTROLLER_KEYS: Final = frozenset(
     {
-        19,
-        20,
-        33,
-        37,
-        44,
-    }  # CreateTopics, DeleteTopics, AlterConfigs, CreatePartitions, IncrementalAlterConfigs
+        19,  # CreateTopics
+        20,  # DeleteTopics
+        33,  # AlterConfigs
+        37,  # CreatePartitions
+        44,  # IncrementalAlterConfigs
+        49,  # AlterClientQuotas
+        57,  # UpdateFeatures
+    }
 )
 """APIs that change metadata: the controller is the only writer of it."""
 
@@ -32,6 +41,8 @@ _PRODUCE: Final = int(ApiKey.PRODUCE)
 _INIT_PRODUCER_ID: Final = int(ApiKey.INIT_PRODUCER_ID)
 _CLIENT_ID_OFFSET: Final = 8
 _ACKS_AND_TIMEOUT_BYTES: Final = 6
+
+_INTERNAL_TOPIC_HASHES: Final = {name: zlib.crc32(name.encode()) for name in (GROUP_TOPIC, TRANSACTION_TOPIC)}
 
 _unpack_int16 = struct.Struct(">h").unpack_from
 _unpack_int32 = struct.Struct(">i").unpack_from
@@ -67,7 +78,19 @@ def owner_of(name_hash: int, partition: int, handlers: int) -> int:
     return (name_hash + partition) % handlers
 
 
-def route(frame: Buffer, api_key: int, api_version: int, connection_id: int, handlers: int) -> int:
+def owner_of_coordinator(topic: str, partition: int, handlers: int) -> int:
+    """Index of the handler that owns a partition of an internal topic, and so coordinates the ids in it."""
+    return (_INTERNAL_TOPIC_HASHES[topic] + partition) % handlers
+
+
+def route(
+    frame: Buffer,
+    api_key: int,
+    api_version: int,
+    connection_id: int,
+    handlers: int,
+    coordinators: CoordinatorPartitions = CoordinatorPartitions(),  # noqa: B008 - an immutable value
+) -> int:
     """Index of the target of a request: a handler, or `handlers` for the controller.
 
     `frame` starts at the api key and reaches at least to the first partition index. InvalidReceive when it
@@ -79,8 +102,13 @@ def route(frame: Buffer, api_key: int, api_version: int, connection_id: int, han
         return route_produce(frame, api_version, connection_id, handlers)[0]
     if api_key in CONTROLLER_KEYS:
         return handlers
-    if api_key == _INIT_PRODUCER_ID:
-        return _route_init_producer_id(frame, api_version, handlers)
+    if api_key in COORDINATED_KEYS:
+        kept_in = coordinator_of(frame, api_key, api_version, coordinators)
+        if kept_in is not None:
+            return owner_of_coordinator(*kept_in, handlers)
+        if api_key == _INIT_PRODUCER_ID:
+            # Without a transactional id the controller hands out a producer id.
+            return handlers
     return (connection_id + (connection_id >> 48)) % handlers
 
 
@@ -149,21 +177,3 @@ def _flexible_produce_key(frame: Buffer, version: int) -> tuple[int | None, bool
         return None, topics == 2
     partition: int = _unpack_int32(frame, offset)[0]
     return name_hash + partition, topics == 2 and partitions == 2
-
-
-def _route_init_producer_id(frame: Buffer, version: int, handlers: int) -> int:
-    """Without a transactional id the controller hands out an id; with one, that id's owner decides."""
-    try:
-        offset = _after_client_id(frame)
-        if version >= 2:
-            offset = skip_tagged_fields(frame, offset, len(frame))
-            length, offset = read_unsigned_varint(frame, offset)
-            length -= 1
-        else:
-            (length,) = _unpack_int16(frame, offset)
-            offset += 2
-    except MALFORMED as error:
-        raise InvalidReceive(f"InitProducerId without a routing key: {error}") from error
-    if length < 0:
-        return handlers
-    return _crc32(frame[offset : offset + length]) % handlers

@@ -12,23 +12,72 @@ from typing import Any, NamedTuple
 
 from broker.protocol import kio_adapter
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.messages import api_versions, init_producer_id, list_offsets, metadata
+from broker.protocol.messages import (
+    api_versions,
+    consumer_group_heartbeat,
+    heartbeat,
+    init_producer_id,
+    list_offsets,
+    metadata,
+    offset_commit,
+)
+from broker.server.apis_not_served import describe_rows
+from broker.server.handlers.acls import handle_create_acls, handle_delete_acls, handle_describe_acls
+from broker.server.handlers.add_offsets_to_txn import handle_add_offsets_to_txn
+from broker.server.handlers.add_partitions_to_txn import handle_add_partitions_to_txn
 from broker.server.handlers.alter_configs import handle_alter_configs, handle_incremental_alter_configs
+from broker.server.handlers.alter_replica_log_dirs import handle_alter_replica_log_dirs
 from broker.server.handlers.api_versions import handle_api_versions
+from broker.server.handlers.client_quotas import handle_alter_client_quotas, handle_describe_client_quotas
+from broker.server.handlers.config_resources import handle_list_config_resources
+from broker.server.handlers.consumer_group_describe import handle_consumer_group_describe
+from broker.server.handlers.consumer_group_heartbeat import handle_consumer_group_heartbeat
 from broker.server.handlers.create_partitions import handle_create_partitions
 from broker.server.handlers.create_topics import handle_create_topics
+from broker.server.handlers.delegation_tokens import (
+    handle_alter_delegation_token,
+    handle_create_delegation_token,
+    handle_describe_delegation_token,
+)
+from broker.server.handlers.delete_groups import handle_delete_groups
 from broker.server.handlers.delete_records import handle_delete_records
 from broker.server.handlers.delete_topics import handle_delete_topics
 from broker.server.handlers.describe_cluster import handle_describe_cluster
 from broker.server.handlers.describe_configs import handle_describe_configs
+from broker.server.handlers.describe_groups import handle_describe_groups
 from broker.server.handlers.describe_log_dirs import handle_describe_log_dirs
+from broker.server.handlers.describe_producers import handle_describe_producers
+from broker.server.handlers.describe_quorum import handle_describe_quorum
 from broker.server.handlers.describe_topic_partitions import handle_describe_topic_partitions
+from broker.server.handlers.describe_transactions import handle_describe_transactions
+from broker.server.handlers.elect_leaders import handle_elect_leaders
+from broker.server.handlers.end_txn import handle_end_txn
 from broker.server.handlers.find_coordinator import handle_find_coordinator
+from broker.server.handlers.heartbeat import handle_heartbeat
 from broker.server.handlers.init_producer_id import handle_init_producer_id
+from broker.server.handlers.join_group import handle_join_group
+from broker.server.handlers.leave_group import handle_leave_group
+from broker.server.handlers.list_groups import handle_list_groups
 from broker.server.handlers.list_offsets import handle_list_offsets
+from broker.server.handlers.list_transactions import handle_list_transactions
 from broker.server.handlers.metadata import handle_metadata
+from broker.server.handlers.offset_commit import handle_offset_commit
+from broker.server.handlers.offset_delete import handle_offset_delete
+from broker.server.handlers.offset_fetch import handle_offset_fetch
 from broker.server.handlers.offset_for_leader_epoch import handle_offset_for_leader_epoch
+from broker.server.handlers.partition_reassignments import (
+    handle_alter_partition_reassignments,
+    handle_list_partition_reassignments,
+)
 from broker.server.handlers.sasl import handle_sasl_authenticate, handle_sasl_handshake
+from broker.server.handlers.scram_credentials import (
+    handle_alter_user_scram_credentials,
+    handle_describe_user_scram_credentials,
+)
+from broker.server.handlers.sync_group import handle_sync_group
+from broker.server.handlers.txn_offset_commit import handle_txn_offset_commit
+from broker.server.handlers.update_features import handle_update_features
+from broker.server.handlers.write_txn_markers import handle_write_txn_markers
 from broker.server.request_context import RequestContext
 
 #: (context, request) to response or Parked.
@@ -62,8 +111,9 @@ def _hand(
     versions: tuple[int, int],
     codec: tuple[Callable[..., Any], Callable[..., bytes]],
     function: ApiFunction,
+    note: str = "",
 ) -> Api:
-    return Api(key, *versions, *codec, function, versions[0])
+    return Api(key, *versions, *codec, function, versions[0], note)
 
 
 def _kio(key: ApiKey, versions: tuple[int, int], function: ApiFunction, note: str = "") -> Api:
@@ -77,7 +127,26 @@ def _kio(key: ApiKey, versions: tuple[int, int], function: ApiFunction, note: st
 _REFUSED_PRODUCE = "0-2 are advertised for old librdkafka, and refused by closing the connection, as Kafka does"
 _NO_SESSIONS = "fetch sessions are not kept: every answer carries session id 0, and clients fetch in full"
 _NO_SASL = "answered with ILLEGAL_SASL_STATE, as by any broker without SASL"
-_NO_TRANSACTIONS = "producer ids for idempotence; a transactional id is refused"
+_NO_AUTHORIZER = "answered with SECURITY_DISABLED, as by any broker without an authorizer"
+_NO_TOKENS = "answered with DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, as on any listener of plain text"
+_ONE_REPLICA = "each partition has the one replica that leads it: ELECTION_NOT_NEEDED"
+_ONE_BROKER = "to the one broker: done already; to any other: INVALID_REPLICA_ASSIGNMENT"
+_ONE_DIRECTORY = "to the one directory: done already; to any other: LOG_DIR_NOT_FOUND"
+_QUOTAS_KEPT = "quotas are kept and described, and hold nobody back; an ip is an address, not the name of a host"
+_NO_SCRAM = "no listener asks for credentials: no user has any, and none is taken (UNSUPPORTED_VERSION)"
+_ONE_VOTER = "the one broker as leader and only voter; offsets are numbers of changes of the metadata"
+_FEATURES = "transaction.version 0-2 and group.version 0-1"
+_NO_TIERS = "there is no remote storage: local offsets are the log's, offsets of tiers are -1"
+_NO_TWO_PHASES = "version 6 (two-phase commit, KIP-939) is not served; Kafka 4 does not list it either"
+_HAVE_SETTINGS = "of topics, brokers and groups; there are no client metrics and no broker loggers"
+_NOT_REPLICATED = "replication factor 1; replicas can only be assigned to the one broker"
+_NO_ELIGIBLE = "eligible leader replicas (KIP-966) are null: there are none without replication"
+_BROKERS_ONLY = "describes brokers; asked for controllers it answers MISMATCHED_ENDPOINT_TYPE"
+_CONSUMER_GROUPS = (
+    "uniform and range assignors; patterns of RE2's syntax; groups change between this protocol and the classic one "
+    "while they have members; rack ids are described, and have no say in assignments"
+)
+_RESOURCES = "topics, the broker, groups with settings of their own; no client metrics and no broker loggers"
 
 API_TABLE: tuple[Api, ...] = (
     _hot(ApiKey.PRODUCE, (3, 13), 0, _REFUSED_PRODUCE),
@@ -87,6 +156,7 @@ API_TABLE: tuple[Api, ...] = (
         (1, 11),
         (list_offsets.parse_list_offsets, list_offsets.encode_list_offsets_response),
         handle_list_offsets,
+        _NO_TIERS,
     ),
     _hand(
         ApiKey.METADATA,
@@ -94,7 +164,25 @@ API_TABLE: tuple[Api, ...] = (
         (metadata.parse_metadata, metadata.encode_metadata_response),
         handle_metadata,
     ),
+    _hand(
+        ApiKey.OFFSET_COMMIT,
+        (2, 10),
+        (offset_commit.parse_offset_commit, offset_commit.encode_offset_commit_response),
+        handle_offset_commit,
+    ),
+    _kio(ApiKey.OFFSET_FETCH, (1, 10), handle_offset_fetch),
     _kio(ApiKey.FIND_COORDINATOR, (0, 6), handle_find_coordinator),
+    _kio(ApiKey.JOIN_GROUP, (0, 9), handle_join_group),
+    _hand(
+        ApiKey.HEARTBEAT,
+        (0, 4),
+        (heartbeat.parse_heartbeat, heartbeat.encode_heartbeat_response),
+        handle_heartbeat,
+    ),
+    _kio(ApiKey.LEAVE_GROUP, (0, 5), handle_leave_group),
+    _kio(ApiKey.SYNC_GROUP, (0, 5), handle_sync_group),
+    _kio(ApiKey.DESCRIBE_GROUPS, (0, 6), handle_describe_groups),
+    _kio(ApiKey.LIST_GROUPS, (0, 5), handle_list_groups),
     _kio(ApiKey.SASL_HANDSHAKE, (0, 1), handle_sasl_handshake, _NO_SASL),
     _hand(
         ApiKey.API_VERSIONS,
@@ -102,7 +190,7 @@ API_TABLE: tuple[Api, ...] = (
         (api_versions.parse_api_versions, api_versions.encode_api_versions_response),
         handle_api_versions,
     ),
-    _kio(ApiKey.CREATE_TOPICS, (2, 7), handle_create_topics),
+    _kio(ApiKey.CREATE_TOPICS, (2, 7), handle_create_topics, _NOT_REPLICATED),
     _kio(ApiKey.DELETE_TOPICS, (1, 6), handle_delete_topics),
     _kio(ApiKey.DELETE_RECORDS, (0, 2), handle_delete_records),
     _hand(
@@ -110,16 +198,56 @@ API_TABLE: tuple[Api, ...] = (
         (0, 5),
         (init_producer_id.parse_init_producer_id, init_producer_id.encode_init_producer_id_response),
         handle_init_producer_id,
-    )._replace(note=_NO_TRANSACTIONS),
+        _NO_TWO_PHASES,
+    ),
     _kio(ApiKey.OFFSET_FOR_LEADER_EPOCH, (2, 4), handle_offset_for_leader_epoch),
-    _kio(ApiKey.DESCRIBE_CONFIGS, (1, 4), handle_describe_configs),
-    _kio(ApiKey.ALTER_CONFIGS, (0, 2), handle_alter_configs),
+    _kio(ApiKey.ADD_PARTITIONS_TO_TXN, (0, 5), handle_add_partitions_to_txn),
+    _kio(ApiKey.ADD_OFFSETS_TO_TXN, (0, 4), handle_add_offsets_to_txn),
+    _kio(ApiKey.TXN_OFFSET_COMMIT, (0, 5), handle_txn_offset_commit),
+    _kio(ApiKey.DELETE_GROUPS, (0, 2), handle_delete_groups),
+    _kio(ApiKey.OFFSET_DELETE, (0, 0), handle_offset_delete),
+    _kio(ApiKey.END_TXN, (0, 5), handle_end_txn),
+    _kio(ApiKey.WRITE_TXN_MARKERS, (1, 2), handle_write_txn_markers),
+    _kio(ApiKey.DESCRIBE_ACLS, (1, 3), handle_describe_acls, _NO_AUTHORIZER),
+    _kio(ApiKey.CREATE_ACLS, (1, 3), handle_create_acls, _NO_AUTHORIZER),
+    _kio(ApiKey.DELETE_ACLS, (1, 3), handle_delete_acls, _NO_AUTHORIZER),
+    _kio(ApiKey.DESCRIBE_CONFIGS, (1, 4), handle_describe_configs, _HAVE_SETTINGS),
+    _kio(ApiKey.ALTER_CONFIGS, (0, 2), handle_alter_configs, _HAVE_SETTINGS),
+    _kio(ApiKey.ALTER_REPLICA_LOG_DIRS, (1, 2), handle_alter_replica_log_dirs, _ONE_DIRECTORY),
     _kio(ApiKey.DESCRIBE_LOG_DIRS, (1, 5), handle_describe_log_dirs),
     _kio(ApiKey.SASL_AUTHENTICATE, (0, 2), handle_sasl_authenticate, _NO_SASL),
-    _kio(ApiKey.CREATE_PARTITIONS, (0, 3), handle_create_partitions),
-    _kio(ApiKey.INCREMENTAL_ALTER_CONFIGS, (0, 1), handle_incremental_alter_configs),
-    _kio(ApiKey.DESCRIBE_CLUSTER, (0, 2), handle_describe_cluster),
-    _kio(ApiKey.DESCRIBE_TOPIC_PARTITIONS, (0, 0), handle_describe_topic_partitions),
+    _kio(ApiKey.CREATE_PARTITIONS, (0, 3), handle_create_partitions, _NOT_REPLICATED),
+    _kio(ApiKey.CREATE_DELEGATION_TOKEN, (1, 3), handle_create_delegation_token, _NO_TOKENS),
+    _kio(ApiKey.RENEW_DELEGATION_TOKEN, (1, 2), handle_alter_delegation_token, _NO_TOKENS),
+    _kio(ApiKey.EXPIRE_DELEGATION_TOKEN, (1, 2), handle_alter_delegation_token, _NO_TOKENS),
+    _kio(ApiKey.DESCRIBE_DELEGATION_TOKEN, (1, 3), handle_describe_delegation_token, _NO_TOKENS),
+    _kio(ApiKey.ELECT_LEADERS, (0, 2), handle_elect_leaders, _ONE_REPLICA),
+    _kio(ApiKey.INCREMENTAL_ALTER_CONFIGS, (0, 1), handle_incremental_alter_configs, _HAVE_SETTINGS),
+    _kio(ApiKey.ALTER_PARTITION_REASSIGNMENTS, (0, 1), handle_alter_partition_reassignments, _ONE_BROKER),
+    _kio(ApiKey.LIST_PARTITION_REASSIGNMENTS, (0, 0), handle_list_partition_reassignments, "none is ever under way"),
+    _kio(ApiKey.DESCRIBE_CLIENT_QUOTAS, (0, 1), handle_describe_client_quotas),
+    _kio(ApiKey.ALTER_CLIENT_QUOTAS, (0, 1), handle_alter_client_quotas, _QUOTAS_KEPT),
+    _kio(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, (0, 0), handle_describe_user_scram_credentials, _NO_SCRAM),
+    _kio(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, (0, 0), handle_alter_user_scram_credentials, _NO_SCRAM),
+    _kio(ApiKey.DESCRIBE_QUORUM, (0, 2), handle_describe_quorum, _ONE_VOTER),
+    _kio(ApiKey.UPDATE_FEATURES, (0, 2), handle_update_features, _FEATURES),
+    _kio(ApiKey.DESCRIBE_CLUSTER, (0, 2), handle_describe_cluster, _BROKERS_ONLY),
+    _kio(ApiKey.DESCRIBE_PRODUCERS, (0, 0), handle_describe_producers),
+    _kio(ApiKey.DESCRIBE_TRANSACTIONS, (0, 0), handle_describe_transactions),
+    _kio(ApiKey.LIST_TRANSACTIONS, (0, 2), handle_list_transactions),
+    _hand(
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        (0, 1),
+        (
+            consumer_group_heartbeat.parse_consumer_group_heartbeat,
+            consumer_group_heartbeat.encode_consumer_group_heartbeat_response,
+        ),
+        handle_consumer_group_heartbeat,
+        _CONSUMER_GROUPS,
+    ),
+    _kio(ApiKey.CONSUMER_GROUP_DESCRIBE, (0, 1), handle_consumer_group_describe),
+    _kio(ApiKey.LIST_CONFIG_RESOURCES, (0, 1), handle_list_config_resources, _RESOURCES),
+    _kio(ApiKey.DESCRIBE_TOPIC_PARTITIONS, (0, 0), handle_describe_topic_partitions, _NO_ELIGIBLE),
 )
 
 APIS: dict[int, Api] = {int(api.key): api for api in API_TABLE}
@@ -132,15 +260,28 @@ def advertised() -> tuple[tuple[int, int, int], ...]:
     return tuple((int(api.key), api.advertised_min, api.max_version) for api in API_TABLE)
 
 
+_PAGE_HEAD = """\
+# APIs and versions
+
+Printed by `broker/server/apis.py`, from the table that dispatches requests. The versions are those of Kafka 4: the ones
+that it dropped are not served here either, and wherever else a version or a field is left out, the remarks say why.
+
+| key | API | versions served | remarks |
+|---|---|---|---|"""
+
+_NOT_SERVED_HEAD = """
+## Not served
+
+These are not advertised, and a request for one closes its connection, as Kafka does.
+
+| key | API | why not |
+|---|---|---|"""
+
+
 def describe_markdown() -> str:
     """Return the text of docs/api-versions.md."""
-    rows = [
-        f"| {int(api.key)} | {api.key.name} | {api.min_version}-{api.max_version} | {api.note} |" for api in API_TABLE
+    served = [
+        f"| {int(api.key)} | {api.key.name} | {api.min_version}-{api.max_version} | {api.note} |"
+        for api in sorted(API_TABLE)
     ]
-    head = (
-        "# APIs and versions\n\n"
-        "Printed by `broker/server/apis.py`, from the table that dispatches requests. An API that is not listed is\n"
-        "not advertised, and a request for it closes its connection.\n\n"
-        "| key | API | versions served | remarks |\n|---|---|---|---|\n"
-    )
-    return head + "\n".join(rows) + "\n"
+    return "\n".join([_PAGE_HEAD, *served, _NOT_SERVED_HEAD, *describe_rows(), ""])

@@ -14,9 +14,12 @@ from broker.errors import ApiError
 from broker.log.log_manager import LogManager
 from broker.log.log_reader import LogReader
 from broker.log.partition_log import LogDamaged, PartitionName, PublishedEnd
+from broker.server.coordinators import Coordinators
+from broker.server.log_upkeep import LogUpkeep
 from broker.server.metadata_cache import MetadataCache, PartitionInfo, TopicInfo
 from broker.server.partition_appends import OwnedPartition
 from broker.server.request_context import PendingAnswer
+from broker.server.target_tasks import TargetTasks
 from shm.partitions import STATE_CLOSED, STATE_OPEN
 
 if TYPE_CHECKING:
@@ -45,6 +48,9 @@ class BrokerState:
         self.rows_closed: Callable[[int], None] = _nobody_waits
         self.ask_peer: Callable[[int, str, int, PendingAnswer], None] = _no_peers
         self.create_topics_later: Callable[[Sequence[str]], None] = _no_controller
+        self.tasks = TargetTasks(index)
+        self.upkeep = LogUpkeep(self)
+        self.coordinators = Coordinators(self)
         self._readers: dict[int, LogReader] = {}
         self._owners: dict[int, int] = {}
 
@@ -62,6 +68,8 @@ class BrokerState:
         for topic, partition in changes.deleted:
             self._readers.pop(partition.row, None)
             self._owners.pop(partition.row, None)
+            if self.index < self.heritage.handlers:
+                self.partitions.forget_fetched(partition.row, self.index)
             if partition.owner == self.index:
                 self._delete(topic, partition)
             self.rows_closed(partition.row)
@@ -95,6 +103,10 @@ class BrokerState:
         if reader is None:
             directory = self.config.data_dir / f"{topic}-{partition}"
             reader = self._readers[row] = LogReader(directory)
+        removals = self.partitions.removals(row)
+        if reader.removals_seen != removals:
+            reader.forget()
+            reader.removals_seen = removals
         return reader
 
     def ask_owner(self, row: int, kind: str, argument: int) -> PendingAnswer:
@@ -145,11 +157,14 @@ class BrokerState:
         owned = OwnedPartition(log, row, self.partitions.row_writer(row))
         self.partitions.set_leader_epoch(row, log.leader_epoch)
         owned.publish()
+        owned.writer.note_removal()
         self.partitions.set_state(row, STATE_OPEN)
         self.owned[row] = owned
+        self.coordinators.partition_opened(topic.name, partition.index, owned)
 
     def _delete(self, topic: TopicInfo, partition: PartitionInfo) -> None:
         self.owned.pop(partition.row, None)
+        self.coordinators.partition_closed(topic.name, partition.index)
         try:
             self.log_manager.delete(PartitionName(topic.name, partition.index, topic.topic_id))
         except OSError as error:
@@ -167,7 +182,9 @@ class BrokerState:
 
 
 def _delete_records(owned: OwnedPartition, before: int) -> int:
-    return owned.log.delete_records_before(before)
+    start_offset = owned.log.delete_records_before(before)
+    owned.writer.note_removal()
+    return start_offset
 
 
 _OWNER_TASKS: dict[str, Callable[[OwnedPartition, int], int]] = {"delete_records": _delete_records}

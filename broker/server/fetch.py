@@ -1,8 +1,9 @@
 """Fetch: served by any handler, because offsets are published in shared memory and the bytes lie in files.
 
 Runs in handler processes. A fetch that finds enough answers at once; another one is parked on the rows it watches and
-tried again when an owner has moved one of their ends (``E06``). Records never pass through this process: the answer
-names ranges of segment files, unless they are so short that reading them here is cheaper.
+tried again when an owner has moved one of their ends (``E06``). To a fetch of committed records the log ends at its
+last stable offset. Records never pass through this process: the answer names ranges of segment files, unless they are
+so short that reading them here is cheaper.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from broker.protocol.messages.fetch import (
 from broker.request_channel import RANGE
 from broker.server.delayed_operations import DelayedOperation, DelayedOperations
 from broker.server.frame import Frame
-from broker.server.response_writer import FileRange, ReplyTo, ResponseWriter
+from broker.server.request_facts import subject
+from broker.server.response_writer import FileRange, ReplyTo, ResponseWriter, Told
 from shm.partitions import STATE_OPEN
 
 if TYPE_CHECKING:
@@ -58,6 +60,8 @@ class Answer(NamedTuple):
     records_bytes: int
     has_error: bool
     rows: list[int]
+    #: (row, bytes of records) of the partitions that have some.
+    sizes: list[tuple[int, int]]
 
 
 class FetchPath:
@@ -86,18 +90,20 @@ class FetchPath:
             # No session is ever handed out, so none can be gone on with; the client falls back to a full fetch.
             response = FetchResponse(0, int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND), 0, ())
             now_ns = self._now_ns()
-            self._responses.send(to, now_ns, now_ns, encode_fetch_response(version, correlation_id, response)[0])
+            wire = encode_fetch_response(version, correlation_id, response)[0]
+            self._responses.send(to, now_ns, now_ns, wire, Told(response.error_code, about=self._subject(request)))
             return
         answer = self._try_answer(request)
         local_ns = self._now_ns()
+        topic = self._subject(request)
         if self._is_enough(request, answer) or request.max_wait_ms <= 0:
-            self._send(to, (version, correlation_id, local_ns), answer)
+            self._send(to, (version, correlation_id, local_ns), answer, topic)
             return
 
         def try_complete(final: bool) -> bool:
             answer = self._try_answer(request)
             if final or self._is_enough(request, answer):
-                self._send(to, (version, correlation_id, local_ns), answer)
+                self._send(to, (version, correlation_id, local_ns), answer, topic)
                 return True
             return False
 
@@ -105,7 +111,8 @@ class FetchPath:
             self._responses.close_connection(to, self._now_ns())
 
         self.parked += 1
-        deadline_ns = local_ns + request.max_wait_ms * 1_000_000
+        # From its arrival on: a replacement that reads it again does not let its client wait anew.
+        deadline_ns = frame.received_ns + request.max_wait_ms * 1_000_000
         self._delayed.watch(DelayedOperation(try_complete, deadline_ns, give_up, tuple(answer.rows)))
 
     def forget_removed_files(self) -> None:
@@ -120,6 +127,7 @@ class FetchPath:
     def _try_answer(self, request: FetchRequest) -> Answer:
         outcomes: list[Outcome] = []
         rows: list[int] = []
+        sizes: list[tuple[int, int]] = []
         left_bytes = min(request.max_bytes, self._state.metadata.broker_config.fetch_max_bytes)
         total_bytes = ranges = 0
         has_error = False
@@ -136,29 +144,41 @@ class FetchPath:
                 total_bytes += size
                 left_bytes -= size
                 ranges += 1
-        return Answer(outcomes, total_bytes, has_error, rows)
+                sizes.append((row, size))
+        return Answer(outcomes, total_bytes, has_error, rows, sizes)
 
     def _fetch_part(self, request: FetchRequest, part: FetchPart, row: int, budget: tuple[int, bool]) -> Outcome:
         """Find the records of one partition. ``budget`` is (bytes allowed, whether the first batch may exceed them)."""
-        partitions = self._state.partitions
         refusal = self._refusal(part, row)
         if refusal:
             return _failure(part, refusal)
-        end = partitions.read_position(row)
-        start_offset = partitions.read_start(row)
-        # The stable offset is read after the end and may have moved on.
-        offsets = (end[0], min(partitions.read_stable(row), end[0]), start_offset)
-        if not start_offset <= part.fetch_offset <= end[0]:
-            return _failure(part, int(ErrorCode.OFFSET_OUT_OF_RANGE), offsets)
-        if part.fetch_offset == end[0] or (budget[0] <= 0 and not budget[1]):
-            return Outcome(self._response(request, part, offsets, 0), None)
-        name = part.topic_name or self._name_of(part)
-        found = self._state.reader(row, name, part.partition).locate(
-            part.fetch_offset, end, budget[0], min_one_batch=budget[1]
-        )
+        partitions = self._state.partitions
+        is_committed = request.isolation_level == _READ_COMMITTED
+        while True:
+            # In this order: whatever ended the transactions below the stable offset then lies below the end.
+            stable_offset = partitions.read_stable(row)
+            end = partitions.read_position(row)
+            start_offset = partitions.read_start(row)
+            offsets = (end[0], min(stable_offset, end[0]), start_offset)
+            if not start_offset <= part.fetch_offset <= end[0]:
+                return _failure(part, int(ErrorCode.OFFSET_OUT_OF_RANGE), offsets)
+            aborted: tuple[tuple[int, int], ...] | None = () if is_committed else None
+            readable_offset = offsets[1] if is_committed else end[0]
+            if part.fetch_offset >= readable_offset or (budget[0] <= 0 and not budget[1]):
+                return Outcome(_response(part, offsets, 0, aborted), None)
+            reader = self._state.reader(row, part.topic_name or self._name_of(part), part.partition)
+            if is_committed:
+                found, aborted = reader.locate_committed(
+                    part.fetch_offset, readable_offset, end, budget[0], min_one_batch=budget[1]
+                )
+            else:
+                found = reader.locate(part.fetch_offset, end, budget[0], min_one_batch=budget[1])
+            # An end holds while its segment is appended to: once another has followed, compaction may replace it.
+            if partitions.read_position(row)[1] == end[1]:
+                break
         if found is None:
             return _failure(part, int(ErrorCode.OFFSET_OUT_OF_RANGE), offsets)
-        return Outcome(self._response(request, part, offsets, found.length), found)
+        return Outcome(_response(part, offsets, found.length, aborted), found)
 
     def _refusal(self, part: FetchPart, row: int) -> int:
         """Return the error that ends the fetch of a partition before its offsets are looked at, or 0."""
@@ -177,19 +197,20 @@ class FetchPath:
         topic = self._state.metadata.topic_by_id(part.topic_id or b"")
         return topic.name if topic is not None else ""
 
-    @staticmethod
-    def _response(
-        request: FetchRequest, part: FetchPart, offsets: tuple[int, int, int], size: int
-    ) -> FetchPartResponse:
-        aborted = () if request.isolation_level == _READ_COMMITTED else None
-        return FetchPartResponse(
-            part.topic_name, part.topic_id, part.partition, 0, *offsets, size, aborted_transactions=aborted
-        )
+    def _subject(self, request: FetchRequest) -> bytes:
+        """Return what the request log is told of a request."""
+        parts = request.parts
+        row = self._state.row_of(parts[0].topic_name, parts[0].topic_id, parts[0].partition) if parts else -1
+        return subject(row, len(parts), min_bytes=request.min_bytes, isolation_level=request.isolation_level)
 
-    def _send(self, to: ReplyTo, about: tuple[int, int, int], answer: Answer) -> None:
+    def _send(self, to: ReplyTo, about: tuple[int, int, int], answer: Answer, topic: bytes) -> None:
         version, correlation_id, local_ns = about
+        errors = (outcome.response.error_code for outcome in answer.outcomes if outcome.response.error_code)
+        told = Told(next(errors, 0), about=topic)
         response = FetchResponse(0, 0, 0, [outcome.response for outcome in answer.outcomes])
         chunks = encode_fetch_response(version, correlation_id, response)
+        for row, size in answer.sizes:
+            self._state.partitions.count_fetched(row, self._state.index, size)
         complete_ns = self._now_ns()
         if answer.records_bytes <= INLINE_RECORDS_BYTES or _envelope_bytes(chunks, answer) > INLINE_ENVELOPE_BYTES:
             pieces = [chunks[0]]
@@ -197,7 +218,7 @@ class FetchPath:
                 if outcome.found is not None and outcome.found.length:
                     pieces.append(self._read(outcome.found))
                 pieces.append(chunk)
-            self._responses.send(to, local_ns, complete_ns, b"".join(pieces))
+            self._responses.send(to, local_ns, complete_ns, b"".join(pieces), told)
             return
         ranges: list[FileRange] = []
         inline_before = len(chunks[0])
@@ -208,7 +229,7 @@ class FetchPath:
                 ranges.append(FileRange(inline_before, path, found.inode, found.position, found.length))
                 inline_before = 0
             inline_before += len(chunk)
-        self._responses.send_ranges(to, local_ns, complete_ns, b"".join(chunks), ranges)
+        self._responses.send_ranges(to, (local_ns, complete_ns), b"".join(chunks), ranges, told)
 
     def _read(self, found: FileSlice) -> bytes:
         file = self._files.open(os.fsdecode(found.path), found.inode)
@@ -219,6 +240,14 @@ def _envelope_bytes(chunks: list[bytes], answer: Answer) -> int:
     """Return the size of an answer in its ring if its records stay in their files."""
     ranges = sum(RANGE.size + len(outcome.found.path) for outcome in answer.outcomes if outcome.found is not None)
     return ranges + sum(map(len, chunks))
+
+
+def _response(
+    part: FetchPart, offsets: tuple[int, int, int], size: int, aborted: tuple[tuple[int, int], ...] | None
+) -> FetchPartResponse:
+    return FetchPartResponse(
+        part.topic_name, part.topic_id, part.partition, 0, *offsets, size, aborted_transactions=aborted
+    )
 
 
 def _failure(part: FetchPart, error: int, offsets: tuple[int, int, int] = (-1, -1, -1)) -> Outcome:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from broker.server.group_board import GroupBoard
     from broker.server.request_handler import RequestHandler
     from shm.metrics import MetricsWriter
 
@@ -18,9 +19,13 @@ INTERVAL_NS = 500_000_000
 class HandlerMetrics:
     """Copies the loop's counters to the page; the page goes on with its predecessor's counts."""
 
-    def __init__(self, page: MetricsWriter, handler: RequestHandler, now_ns: int) -> None:
+    def __init__(
+        self, page: MetricsWriter, handler: RequestHandler, now_ns: int, board: GroupBoard | None = None
+    ) -> None:
         self._page = page
         self._handler = handler
+        self._board = board
+        self._started_ns = now_ns
         self._published_ns = now_ns
         self._idle_ns = 0
         self._stored: dict[str, int] = {}
@@ -34,8 +39,14 @@ class HandlerMetrics:
         return now_ns - self._published_ns >= INTERVAL_NS
 
     def publish(self, now_ns: int) -> None:
-        """Store everything on the page."""
+        """Store everything on the page, and on the board if somebody looks at it."""
         self._published_ns = now_ns
-        for name, value in {**self._handler.counters(), "idle_ns": self._idle_ns}.items():
-            self._page.add(self._page.index(name), value - self._stored.get(name, 0))
-            self._stored[name] = value
+        times = {"idle_ns": self._idle_ns, "busy_ns": max(0, now_ns - self._started_ns - self._idle_ns)}
+        for name, value in {**self._handler.counters(), **times}.items():
+            # A counter never goes back, whatever the clock does.
+            growth = value - self._stored.get(name, 0)
+            if growth > 0:
+                self._page.add(self._page.index(name), growth)
+                self._stored[name] = value
+        if self._board is not None:
+            self._board.turn(now_ns)

@@ -18,11 +18,14 @@ from broker.protocol import kio_adapter
 from broker.protocol.api_keys import ApiKey
 from broker.server.apis import API_TABLE, advertised
 from broker.server.broker_state import BrokerState
+from broker.server.group_board import GroupBoard
 from broker.server.handler_metrics import HandlerMetrics
 from broker.server.memory_areas import MemoryAreas
 from broker.server.metadata_cache import MetadataCache
 from broker.server.request_handler import RequestHandler
 from broker.server.takeover import take_back_uncommitted_notes
+from broker.server.unread_times import UnreadTimes
+from shm.board import BoardWriter
 from shm.metrics import MetricsSegment, MetricsWriter
 
 if TYPE_CHECKING:
@@ -49,7 +52,7 @@ def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None
     pages = MetricsSegment(heritage.metrics.view, heritage.processors, heritage.handlers)
     page = MetricsWriter(pages.page(role, place))
     page.start(generation, clock.monotonic_ns())
-    metrics = HandlerMetrics(page, handler, clock.monotonic_ns())
+    metrics = HandlerMetrics(page, handler, clock.monotonic_ns(), _board(heritage, index, state))
     heritage.mark_ready(role, place, generation)
     # The controller is asked first: clients create topics before they need anything else of the admin APIs.
     loader = threading.Timer(0.0 if state.controller is not None else LOAD_CODECS_AFTER_S, _load_codecs)
@@ -59,6 +62,16 @@ def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None
     state.log_manager.close(clean=True)
     if state.controller is not None:
         state.controller.close()
+
+
+def _board(heritage: Heritage, index: int, state: BrokerState) -> GroupBoard | None:
+    """Return what tells readers of this handler's groups; the controller has none."""
+    if index == heritage.handlers:
+        return None
+    boards = heritage.board_segment
+    times = UnreadTimes(heritage.config.data_dir, heritage.partitions, state.clock.wall_ms)
+    writer = BoardWriter(boards.of_handler(index))
+    return GroupBoard(state, writer, boards.wants, times, state.clock.monotonic_ns)
 
 
 def _load_codecs() -> None:
@@ -74,7 +87,7 @@ def _boot(heritage: Heritage, index: int, clock: SystemClock) -> BrokerState:
     state = BrokerState(heritage, index, metadata, clock)
     state.apis = advertised()
     if index == heritage.handlers:
-        state.controller = Controller.open(metadata, heritage.partitions, heritage.config, clock)
+        state.controller = Controller.open(metadata, heritage.partitions, heritage.config, clock, heritage.coordinators)
         state.announce_metadata()
     else:
         state.load_metadata()

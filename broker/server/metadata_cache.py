@@ -12,10 +12,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from broker.client_quotas import ClientQuotas, quotas_of
 from broker.config import BrokerConfig
 from broker.errors import ConfigError
+from broker.features import finalized_levels
 from broker.metadata_store import MetadataDelta, MetadataReader, TopicRecord
 from broker.protocol.routing import owner_of, topic_hash
+from broker.stored_entities import Entities, EntityKind
 from broker.topic_config import LogConfig
 
 #: Topics that belong to the broker itself and are marked as such in Metadata.
@@ -69,6 +72,10 @@ class MetadataCache:
         self.broker_config = broker_config
         #: By broker id as text ("" for all brokers): the settings that were set while the broker runs.
         self.broker_overrides: Mapping[str, Mapping[str, str]] = {}
+        #: By name, the level at which each feature is used.
+        self.finalized_features: Mapping[str, int] = finalized_levels({})
+        self.client_quotas: ClientQuotas = {}
+        self._group_configs: Mapping[str, Mapping[str, str]] = {}
 
     def topic(self, name: str) -> TopicInfo | None:
         """Return the topic of that name, or None."""
@@ -101,6 +108,14 @@ class MetadataCache:
             self._log_configs[topic.topic_id] = config
         return config
 
+    def group_configs(self, group_id: str) -> Mapping[str, str]:
+        """Return the settings that a group has of its own; there need be no such group."""
+        return self._group_configs.get(group_id, {})
+
+    def configured_groups(self) -> list[str]:
+        """Return the ids of the groups that have settings of their own, in order."""
+        return sorted(self._group_configs)
+
     def refresh(self) -> Changes:
         """Take over every change since the last refresh and return what it did to partitions and topics.
 
@@ -126,6 +141,8 @@ class MetadataCache:
             self._take(record, changes)
         if delta.broker_configs != self.broker_overrides:
             self._take_broker_configs(delta.broker_configs, changes)
+        for kind, entities in delta.entities.items():
+            self._take_entities(kind, entities)
         self.version = delta.version
 
     def _drop_missing(self, records: list[TopicRecord], changes: Changes) -> None:
@@ -167,6 +184,16 @@ class MetadataCache:
         self._log_configs.clear()
         altered = {topic.topic_id for topic in changes.altered}
         changes.altered.extend(topic for topic in self._by_id.values() if topic.topic_id not in altered)
+
+    def _take_entities(self, kind: EntityKind, entities: Entities) -> None:
+        if kind is EntityKind.CLIENT_QUOTA:
+            self.client_quotas = quotas_of(entities)
+        elif kind is EntityKind.FEATURE:
+            self.finalized_features = finalized_levels(entities)
+        else:
+            self._group_configs = {
+                name: {key: str(value) for key, value in configs.items()} for name, configs in entities.items()
+            }
 
     def _topic_of(self, record: TopicRecord) -> TopicInfo:
         name_hash = topic_hash(record.name.encode())

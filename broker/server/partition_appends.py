@@ -33,7 +33,7 @@ class OwnedPartition:
         self.writer = writer
         #: (answer, base offset, append time, the batch in its request) of batches that came by the general path.
         self.answers: list[tuple[Answer, int, int, memoryview]] = []
-        #: (reply to, remembered request, correlation id, base offset, the batch) of requests with this partition alone.
+        #: (reply to, remembered request, records, base offset, the batch) of requests with this partition alone.
         self.fast_answers: list[tuple[ReplyTo, RememberedRequest, int, int, memoryview]] = []
 
     def publish(self) -> None:

@@ -15,16 +15,20 @@ from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode
 from broker.server.broker_state import OWNER_TASK_NAMES
 from broker.server.memory_areas import MemoryAreas
+from broker.server.peer_post import PeerPost
 from broker.server.peers import (
     CREATE_TOPICS,
     OWNER_ANSWER,
     OWNER_TASK,
     PRODUCE_ANSWER,
     PRODUCE_PART,
+    TASK,
+    TASK_ANSWER,
     PeerMessage,
     Peers,
 )
 from broker.server.request_context import PendingAnswer
+from broker.server.target_tasks import TaskDone
 
 if TYPE_CHECKING:
     from broker.request_channel import RequestChannel
@@ -35,7 +39,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 #: What answers a question of which kind; one that only makes something happen has no answer.
-_ANSWER_KINDS = {PRODUCE_PART: PRODUCE_ANSWER, OWNER_TASK: OWNER_ANSWER}
+_ANSWER_KINDS = {PRODUCE_PART: PRODUCE_ANSWER, OWNER_TASK: OWNER_ANSWER, TASK: TASK_ANSWER}
 
 
 class PeerDesk:
@@ -46,7 +50,9 @@ class PeerDesk:
         self._state = state
         self._areas = areas
         self._asked: dict[int, PendingAnswer] = {}
+        self._asked_tasks: dict[int, TaskDone] = {}
         self._tokens = self.peers.new_tokens()
+        self._post = PeerPost(state.heritage.run_dir, state.index)
         self._produce: ProducePath | None = None
         self._delayed: DelayedOperations | None = None
         self._tasks: dict[int, Callable[[int, PeerMessage], None]] = {
@@ -55,9 +61,12 @@ class PeerDesk:
             CREATE_TOPICS: self._create_topics,
             OWNER_TASK: self._owner_task,
             OWNER_ANSWER: self._owner_answer,
+            TASK: self._task,
+            TASK_ANSWER: self._task_answer,
         }
         state.ask_peer = self.ask
         state.create_topics_later = self.ask_for_topics
+        state.tasks.send = self.ask_target
 
     def connect(self, produce: ProducePath, delayed: DelayedOperations) -> None:
         """Name the paths that messages lead to."""
@@ -90,6 +99,13 @@ class PeerDesk:
         self._asked[token] = pending
         task = OWNER_TASK_NAMES.index(kind)
         self.peers.send(owner, PeerMessage(OWNER_TASK, part=task, token=token, row=row, argument=argument))
+
+    def ask_target(self, target: int, task: int, payload: bytes, done: TaskDone) -> None:
+        """Put a task to another target; its answer is given to ``done`` in some later turn."""
+        token = next(self._tokens)
+        self._asked_tasks[token] = done
+        place, letter = self._post.pack(payload)
+        self.peers.send(target, PeerMessage(TASK, part=task, token=token, area=place, payload=letter))
 
     def ask_for_topics(self, names: Sequence[str]) -> None:
         """Ask the controller to create topics; that it has shows in the metadata."""
@@ -144,6 +160,22 @@ class PeerDesk:
         pending.error_code, pending.value, pending.done = message.error_code, message.base_offset, True
         if self._delayed is not None:
             self._delayed.something_changed()
+
+    def _task(self, source: int, message: PeerMessage) -> None:
+        def reply(error_code: int, payload: bytes) -> None:
+            place, letter = self._post.pack(payload)
+            answer = PeerMessage(TASK_ANSWER, error_code=error_code, token=message.token, area=place, payload=letter)
+            self.peers.answer(source, answer)
+
+        payload = self._post.unpack(message.area, message.payload, last_use=False)
+        self._state.tasks.do(message.part, payload, reply)
+
+    def _task_answer(self, source: int, message: PeerMessage) -> None:
+        del source
+        done = self._asked_tasks.pop(message.token, None)
+        payload = self._post.unpack(message.area, message.payload, last_use=True)
+        if done is not None:
+            done(message.error_code, payload)
 
     def _create_topics(self, source: int, message: PeerMessage) -> None:
         del source

@@ -22,7 +22,7 @@ from shm.bell import SemaphoreBell
 from shm.ring import RingConsumer, RingProducer
 
 #: What PEER_ENVELOPE.kind names.
-PRODUCE_PART, PRODUCE_ANSWER, CREATE_TOPICS, OWNER_TASK, OWNER_ANSWER = 1, 2, 3, 4, 5
+PRODUCE_PART, PRODUCE_ANSWER, CREATE_TOPICS, OWNER_TASK, OWNER_ANSWER, TASK, TASK_ANSWER = 1, 2, 3, 4, 5, 6, 7
 
 _BATCH = 256
 
@@ -47,7 +47,7 @@ class PeerMessage(NamedTuple):
     base_offset: int = -1
     time_ms: int = -1
     argument: int = 0
-    sequence: int = 0
+    guard: int = 0
     payload: bytes = b""
 
 
@@ -56,7 +56,7 @@ class Peers:
 
     def __init__(self, channel: RequestChannel, index: int, generation: int, bells: tuple[SemaphoreBell, ...]) -> None:
         self._generation = generation
-        others = [target for target in range(channel.shape.targets) if target != index]
+        others = [target for target in range(channel.shape.peers) if target != index]
         self._view = channel.view
         self._bells = bells
         self._out: dict[int, RingProducer] = {t: channel.peer_producer(index, t) for t in others}

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from broker.protocol.messages.produce import Part, PartResponse, encode_produce_response
 from broker.server.frame import Frame
 from broker.server.request_ring import Hold
-from broker.server.response_writer import ResponseWriter
+from broker.server.response_writer import NOTHING_TOLD, ResponseWriter
 
 
 class PendingProduce:
@@ -31,12 +31,15 @@ class PendingProduce:
         "complete",
         "hold",
         "token",
+        "told",
     )
 
     def __init__(
         self, frame: Frame, acks: int, count: int, responses: ResponseWriter, now_ns: Callable[[], int]
     ) -> None:
         self.token = -1
+        #: What the request log is told, but for the error.
+        self.told = NOTHING_TOLD
         self.complete = False
         self.hold: Hold = frame.ring.hold(frame.ring_start)
         self._frame = frame
@@ -90,10 +93,11 @@ class PendingProduce:
         frame = self._frame
         results = [result for result in self._results if result is not None]
         error = next((result.error_code for result in results if result.error_code), 0)
+        told = self.told._replace(error_code=error)
         if self._acks != 0:
             payload = encode_produce_response(frame.api_version, frame.correlation_id, 0, results)
-            self._responses.send(frame.to, self._local_ns, now_ns, payload, error)
+            self._responses.send(frame.to, self._local_ns, now_ns, payload, told)
         elif error:
-            self._responses.close_connection(frame.to, now_ns)
+            self._responses.close_connection(frame.to, now_ns, told)
         else:
-            self._responses.no_response(frame.to, self._local_ns, now_ns)
+            self._responses.no_response(frame.to, self._local_ns, now_ns, told)

@@ -13,69 +13,60 @@ it". A refusal is noted because its client may have sent the records again befor
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from struct import Struct
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.headers import parse_header
 from broker.protocol.messages.produce import Part, parse_produce
-from broker.protocol.records import BATCH_HEADER_BYTES, read_header, unpack_header, validate
+from broker.protocol.records import BATCH_HEADER_BYTES, record_count, unpack_header, validate
+from broker.server.append_notes import NOT_APPENDED, REFUSED, note_refusal, noted_refusal, write_note
 from broker.server.frame import NOTED, STATE_OFFSET, Frame
-from broker.server.partition_appends import Answer, OwnedPartition
+from broker.server.partition_appends import Answer
 from broker.server.peers import PRODUCE_PART, PeerMessage, Peers
 from broker.server.pending_produce import PendingProduce
 from broker.server.remembered_request import RememberedRequest
-from broker.server.response_writer import ReplyTo, ResponseWriter
+from broker.server.request_facts import subject
+from broker.server.response_writer import ReplyTo, ResponseWriter, Told
+from broker.server.staged_appends import SUCCESS, StagedAppends
+from broker.server.transaction_verification import (
+    NEEDS_VERIFICATION,
+    NO_TRANSACTION,
+    TransactionalPart,
+    TransactionalParts,
+    is_transactional,
+)
 from shm.words import words_of
 
 if TYPE_CHECKING:
     from broker.server.broker_state import BrokerState
     from broker.server.metadata_cache import TopicInfo
 
-#: The note in a batch's base-offset field. -1: its owner has not appended it.
-NOTE = Struct(">q")
-NOT_APPENDED = -1
-
-#: A note of a refusal is this less the Kafka error code.
-REFUSED = -1_000
-
-#: Outcomes of staging that are answered as success: a duplicate was appended once already (``G26``).
-_SUCCESS = (0, int(ErrorCode.DUPLICATE_SEQUENCE_NUMBER))
-
 #: Connections whose last request is remembered.
 MAX_REMEMBERED = 10_000
-
-
-def write_note(view: memoryview, offset: int, note: int) -> None:
-    """Store a note whole: packing it in place would show a 0 in between, which reads "appended at offset 0"."""
-    view[offset : offset + NOTE.size] = NOTE.pack(note)
 
 
 class ProducePath:
     """Appends what Produce requests bring for this handler's partitions and sends the rest to their owners."""
 
     def __init__(self, state: BrokerState, responses: ResponseWriter, peers: Peers, now_ns: Callable[[], int]) -> None:
-        self.records_appended = 0
-        self.bytes_appended = 0
-        self.commits = 0
+        self.appends = StagedAppends(responses, peers.new_tokens(), now_ns)
         self._state = state
         self._responses = responses
         self._peers = peers
         self._now_ns = now_ns
         self._words = words_of(state.heritage.rings.view, 0, state.heritage.rings.view.nbytes)
         self._remembered: dict[int, RememberedRequest] = {}
-        self._dirty: dict[int, OwnedPartition] = {}
+        self._dirty = self.appends.dirty
         self._pending: dict[int, PendingProduce] = {}
         self._tokens = peers.new_tokens()
+        self._transactional = TransactionalParts(state, self._try_transactional, self._refuse_transactional)
 
     def forget_metadata(self) -> None:
         """Parse the next request of every connection anew: topics have changed."""
         self._remembered.clear()
 
-    def try_fast(
-        self, to: ReplyTo, version: int, correlation_id: int, view: memoryview, place: tuple[int, int, int]
-    ) -> bool:
+    def try_fast(self, to: ReplyTo, version: int, view: memoryview, place: tuple[int, int, int]) -> bool:
         """Stage a request that differs from the connection's last one in its records alone; False if it does not.
 
         ``place`` is (start of the request in ``view``, its end, offset of its envelope in the rings).
@@ -97,13 +88,13 @@ class ProducePath:
             if error == 0:
                 # Staging has written the base offset into the batch, which is the note; this says that it is one.
                 self._words[(place[2] + STATE_OFFSET) >> 3] = NOTED
-            if error in _SUCCESS:
-                owned.fast_answers.append((to, remembered, correlation_id, base_offset, batch))
+            if error in SUCCESS:
+                owned.fast_answers.append((to, remembered, header[12], base_offset, batch))
                 self._dirty[owned.row] = owned
                 return True
         write_note(batch, 0, REFUSED - error)
         self._words[(place[2] + STATE_OFFSET) >> 3] = NOTED
-        self._refuse(to, remembered, correlation_id, error)
+        self.appends.refuse_fast(to, remembered, header[12], error)
         return True
 
     def take(self, frame: Frame) -> None:
@@ -117,16 +108,17 @@ class ProducePath:
                     write_note(view, part.records_offset, NOT_APPENDED)
             self._words[(frame.envelope_at + STATE_OFFSET) >> 3] = NOTED
         pending = PendingProduce(frame, request.acks, len(request.parts), self._responses, self._now_ns)
+        pending.told = self._told(view, request.parts, request.acks)
         try:
             for index, part in enumerate(request.parts):
-                error = _noted_refusal(view, part) or self._refusal(
-                    part, request.acks, request.transactional_id, header.client_id
+                error = noted_refusal(view, part.records_offset, part.records_size) or self._refusal(
+                    part, request.acks, header.client_id
                 )
                 if error:
-                    _note_refusal(view, part.records_offset, part.records_size, error)
+                    note_refusal(view, part.records_offset, part.records_size, error)
                     pending.part_done(index, part, error, -1, -1, -1)
                 else:
-                    self._take_part(pending, frame, index, part)
+                    self._take_part(pending, frame, index, (part, request.transactional_id))
         except Exception:
             self._pending.pop(pending.token, None)
             pending.abandon()
@@ -140,82 +132,44 @@ class ProducePath:
         owned = self._state.owned.get(message.row)
         if owned is None:
             error = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            _note_refusal(view, message.address, message.size, error)
+            note_refusal(view, message.address, message.size, error)
             answer(error, -1, -1)
         else:
-            self._append(owned, view, (message.address, message.size, message.argument), answer)
+            place = message.address, message.size, message.argument
+            number = self.appends.append(owned, view, place, answer, message.guard)
+            if number is not None:
+                answer(NEEDS_VERIFICATION, number, -1)
 
     def take_peer_answer(self, message: PeerMessage) -> None:
         """Complete a part that its owner has answered; an answer for a predecessor's request has no taker."""
         pending = self._pending.get(message.token)
         if pending is None:
             return
+        part = self._transactional.forwarded.get((message.token, message.part))
+        if part is not None:
+            if not self._transactional.tried(part, message.error_code, message.base_offset):
+                return
+        elif message.error_code == NEEDS_VERIFICATION:
+            return
         pending.forwarded_done(message.part, message.error_code, message.base_offset, message.time_ms, message.argument)
         if pending.complete:
-            del self._pending[message.token]
+            self._pending.pop(message.token, None)
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether `commit` has anything to do."""
+        return bool(self._dirty) or self._transactional.has_questions
 
     def commit(self) -> list[int]:
         """Commit everything staged, publish it, answer it. Return the rows whose ends have moved."""
-        if not self._dirty:
-            return []
-        rows = []
-        for row, owned in self._dirty.items():
-            log = owned.log
-            before = log.log_end_offset, log.size_bytes
-            error = owned.commit()
-            rows.append(row)
-            self.commits += 1
-            self.records_appended += log.log_end_offset - before[0]
-            self.bytes_appended += log.size_bytes - before[1]
-            if owned.fast_answers:
-                self._answer_fast(owned, error)
-            general, owned.answers = owned.answers, []
-            for answer, base_offset, time_ms, batch in general:
-                if error and base_offset >= log.log_end_offset:
-                    write_note(batch, 0, REFUSED - error)
-                    answer(error, -1, -1)
-                else:
-                    answer(0, base_offset, time_ms)
-        self._dirty.clear()
-        return rows
+        if self._transactional.has_questions:
+            self._transactional.ask()
+        return self.appends.commit() if self._dirty else []
 
-    def _answer_fast(self, owned: OwnedPartition, error: int) -> None:
-        """Answer the fast requests of a partition that has been committed, or could not be."""
-        answers, owned.fast_answers = owned.fast_answers, []
-        start_offset = owned.log.log_start_offset
-        try_begin = self._responses.try_begin
-        view = self._responses.view
-        now_ns = self._now_ns()
-        for to, remembered, correlation_id, base_offset, batch in answers:
-            if error and base_offset >= owned.log.log_end_offset:
-                write_note(batch, 0, REFUSED - error)
-                self._refuse(to, remembered, correlation_id, error)
-                continue
-            if not remembered.acks:
-                self._responses.no_response(to, now_ns, now_ns)
-                continue
-            template = remembered.template
-            at = try_begin(to, now_ns, template.size_bytes)
-            if at >= 0:
-                template.fill_into(view, at, correlation_id, 0, (base_offset, -1, start_offset))
-            else:
-                wire = template.fill(correlation_id, 0, base_offset, -1, start_offset)
-                self._responses.send(to, now_ns, now_ns, wire)
-
-    def _refuse(self, to: ReplyTo, remembered: RememberedRequest, correlation_id: int, error: int) -> None:
-        """Answer a fast request with an error; without acks the connection is closed instead (``C13``)."""
-        now_ns = self._now_ns()
-        if remembered.acks:
-            self._responses.send(to, now_ns, now_ns, remembered.template.fill(correlation_id, error, -1, -1, -1), error)
-        else:
-            self._responses.close_connection(to, now_ns)
-
-    def _refusal(self, part: Part, acks: int, transactional_id: str | None, client_id: str) -> int:
+    def _refusal(self, part: Part, acks: int, client_id: str) -> int:
         """Return the error that refuses a part before anything else is looked at, or 0."""
         if acks not in (-1, 0, 1):
             return int(ErrorCode.INVALID_REQUIRED_ACKS)
-        if transactional_id is not None:
-            return int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         topic = self._topic(part)
         if topic is None or not 0 <= part.partition < len(topic.partitions):
             unknown_id = part.topic_name is None and topic is None
@@ -226,61 +180,91 @@ class ProducePath:
             return int(ErrorCode.NOT_ENOUGH_REPLICAS)
         return 0
 
+    def _told(self, view: memoryview, parts: Sequence[Part], acks: int) -> Told:
+        """Return what the request log is told of a request."""
+        sizes = [(part.records_offset, part.records_size) for part in parts]
+        records = sum(record_count(view, offset) for offset, size in sizes if size >= BATCH_HEADER_BYTES)
+        first = parts[0] if parts else None
+        row = -1 if first is None else self._state.row_of(first.topic_name, first.topic_id, first.partition)
+        return Told(records=records, about=subject(row, len(parts), acks=acks))
+
     def _topic(self, part: Part) -> TopicInfo | None:
         metadata = self._state.metadata
         if part.topic_name is not None:
             return metadata.topic(part.topic_name)
         return metadata.topic_by_id(part.topic_id or b"")
 
-    def _take_part(self, pending: PendingProduce, frame: Frame, index: int, part: Part) -> None:
+    def _take_part(self, pending: PendingProduce, frame: Frame, index: int, what: tuple[Part, str | None]) -> None:
+        """Take a part with the transactional id of its request: to its log, to its owner, or to wait for its turn."""
+        part, transactional_id = what
         topic = self._topic(part)
         assert topic is not None  # noqa: S101 - `_refusal` has looked it up
         _, row, owner = topic.partitions[part.partition]
-        if owner != self._state.index:
-            self._forward(pending, frame, index, (part, row, owner))
-            return
+        where = part, row, owner
+        if (
+            transactional_id is not None
+            and part.records_size >= BATCH_HEADER_BYTES
+            and is_transactional(frame.view, part.records_offset)
+        ):
+            transaction = transactional_id, topic.name
+            self._transactional.take(TransactionalPart(pending, frame, index, where, transaction))
+        elif owner != self._state.index:
+            self._forward(pending, frame, index, where)
+        else:
+            self._append_part(pending, frame, index, where)
+
+    def _append_part(
+        self,
+        pending: PendingProduce,
+        frame: Frame,
+        index: int,
+        where: tuple[Part, int, int],
+        guard: int = NO_TRANSACTION,
+    ) -> int | None:
+        """Append a part to a log of this process. Return the guard of one that must be verified first."""
+        part, row, _ = where
         owned = self._state.owned.get(row)
         if owned is None:
             error = int(ErrorCode.KAFKA_STORAGE_ERROR)
-            _note_refusal(frame.view, part.records_offset, part.records_size, error)
+            note_refusal(frame.view, part.records_offset, part.records_size, error)
             pending.part_done(index, part, error, -1, -1, -1)
-            return
+            return None
         place = (part.records_offset, part.records_size, frame.api_version)
 
         def answer(error: int, base_offset: int, time_ms: int) -> None:
             pending.part_done(index, part, error, base_offset, time_ms, owned.log.log_start_offset)
+            if pending.complete:
+                self._pending.pop(pending.token, None)
 
-        self._append(owned, frame.view, place, answer)
+        return self.appends.append(owned, frame.view, place, answer, guard)
 
-    def _append(self, owned: OwnedPartition, view: memoryview, place: tuple[int, int, int], answer: Answer) -> None:
-        """Stage a batch at ``place`` (offset, size, Produce version), or find that it has been appended already."""
-        offset, size, version = place
-        batch = view[offset : offset + max(size, 0)]
-        header = read_header(batch)
-        note = NOT_APPENDED if header is None else header.base_offset
-        if note > NOT_APPENDED:
-            owned.answers.append((answer, note, -1, batch))
-            self._dirty[owned.row] = owned
+    def _try_transactional(self, part: TransactionalPart) -> None:
+        """Append a transactional part with the guard that it has, or have its owner do so."""
+        where = part.part, part.row, part.owner
+        if part.owner != self._state.index:
+            self._forward(part.pending, part.frame, part.index, where, part.guard)
+            self._transactional.forwarded[part.pending.token, part.index] = part
             return
-        if note < NOT_APPENDED:
-            answer(REFUSED - note, -1, -1)
-            return
-        # `validate` wants the base offset that clients send.
-        error = validate(batch, None if header is None else header._replace(base_offset=0), version)
-        base_offset = time_ms = -1
-        if error == 0 and header is not None:
-            error, base_offset, time_ms = owned.log.stage(batch, header)
-            if error == 0 and time_ms >= 0:
-                # With LogAppendTime the log has staged a copy; the note belongs here all the same.
-                write_note(view, offset, base_offset)
-        if error in _SUCCESS:
-            owned.answers.append((answer, base_offset, time_ms, batch))
-            self._dirty[owned.row] = owned
+        number = self._append_part(part.pending, part.frame, part.index, where, part.guard)
+        if number is None:
+            self._transactional.tried(part, 0, -1)
         else:
-            _note_refusal(view, offset, size, error)
-            answer(error, -1, -1)
+            self._transactional.tried(part, NEEDS_VERIFICATION, number)
 
-    def _forward(self, pending: PendingProduce, frame: Frame, index: int, where: tuple[Part, int, int]) -> None:
+    def _refuse_transactional(self, part: TransactionalPart, error: int) -> None:
+        note_refusal(part.frame.view, part.part.records_offset, part.part.records_size, error)
+        part.pending.part_done(part.index, part.part, error, -1, -1, -1)
+        if part.pending.complete:
+            self._pending.pop(part.pending.token, None)
+
+    def _forward(
+        self,
+        pending: PendingProduce,
+        frame: Frame,
+        index: int,
+        where: tuple[Part, int, int],
+        guard: int = NO_TRANSACTION,
+    ) -> None:
         """Ask the owner of a part to append it from where it lies."""
         part, row, owner = where
         if part.records_size < BATCH_HEADER_BYTES:
@@ -298,6 +282,7 @@ class ProducePath:
             size=part.records_size,
             row=row,
             argument=frame.api_version,
+            guard=guard,
         )
         pending.forwarded(index, part)
         hold = pending.hold
@@ -308,25 +293,11 @@ class ProducePath:
         topic = self._topic(part)
         if topic is None or transactional_id is not None or part.records_size < BATCH_HEADER_BYTES:
             return
-        if self._refusal(part, acks, None, ""):
+        if self._refusal(part, acks, ""):
             return
         owned = self._state.owned.get(topic.partitions[part.partition].row)
         if owned is None or owned.log.config.message_timestamp_type != "CreateTime":
             return
         if len(self._remembered) >= MAX_REMEMBERED:
             self._remembered.clear()
-        self._remembered[frame.to[1]] = RememberedRequest(frame, part, acks, owned)
-
-
-def _noted_refusal(view: memoryview, part: Part) -> int:
-    """Return the error with which a part has been refused before, or 0."""
-    if part.records_size < BATCH_HEADER_BYTES:
-        return 0
-    note: int = NOTE.unpack_from(view, part.records_offset)[0]
-    return REFUSED - note if note < NOT_APPENDED else 0
-
-
-def _note_refusal(view: memoryview, offset: int, size: int, error: int) -> None:
-    """Note that a part was refused, unless it has a note already; what is too short for one is refused for ever."""
-    if size >= BATCH_HEADER_BYTES and NOTE.unpack_from(view, offset)[0] == NOT_APPENDED:
-        write_note(view, offset, REFUSED - error)
+        self._remembered[frame.to[1]] = RememberedRequest(frame, part, acks, owned, self._state.index)

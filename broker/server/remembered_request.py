@@ -13,6 +13,7 @@ from broker.protocol.primitives import read_unsigned_varint
 from broker.protocol.records import BATCH_HEADER_BYTES
 from broker.server.frame import Frame
 from broker.server.partition_appends import OwnedPartition
+from broker.server.request_facts import subject, tail
 
 _INT32 = Struct(">i")
 
@@ -26,13 +27,28 @@ _NO_TAGS = b"\x00\x00\x00"
 class RememberedRequest:
     """What stood before the records in a connection's last request, and what that meant."""
 
-    __slots__ = ("acks", "flexible", "owned", "prefix", "records_at", "smallest_bytes", "template", "unpack", "version")
+    __slots__ = (
+        "about",
+        "acks",
+        "flexible",
+        "owned",
+        "prefix",
+        "records_at",
+        "smallest_bytes",
+        "tail",
+        "template",
+        "unpack",
+        "version",
+    )
 
-    def __init__(self, frame: Frame, part: Part, acks: int, owned: OwnedPartition) -> None:
+    def __init__(self, frame: Frame, part: Part, acks: int, owned: OwnedPartition, handler: int) -> None:
         self.version = version = frame.api_version
         self.flexible = version >= FIRST_FLEXIBLE
         self.acks = acks
         self.owned = owned
+        #: What the request log is told of every request like this one.
+        self.about = subject(owned.row, 1, acks=acks)
+        self.tail = tail(frame.api_key, version, handler, self.about)
         self.template = single_partition_response(version, part.topic_name, part.topic_id, part.partition)
         size_bytes = _varint_bytes(part.records_size + 1) if self.flexible else _INT32.size
         self.prefix = prefix = bytes(frame.view[frame.start + _PREFIX_START : part.records_offset - size_bytes])

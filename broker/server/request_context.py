@@ -1,4 +1,4 @@
-"""What an API function is told about one request, and the two ways it may put off its answer.
+"""What an API function is told about one request, and the ways it may put off its answer.
 
 Runs in handler processes and in the controller, which is a handler of the metadata APIs. Knows nothing of sockets
 nor of rings: the connection is a number, the answer a return value.
@@ -40,6 +40,32 @@ class Parked:
 
     timeout_ms: int
     retry: Callable[[bool], Any]
+
+
+class Deferred:
+    """An answer that will be given later in this process: by a commit, a timer, a peer or another request.
+
+    ``complete`` is called once; it may be called before the function that made the object has returned it.
+    """
+
+    __slots__ = ("_answer", "_response")
+
+    def __init__(self) -> None:
+        self._answer: Callable[[Any], None] | None = None
+        self._response: Any = None
+
+    def complete(self, response: Any) -> None:
+        """Answer with ``response``, which is what the API function would have returned."""
+        if self._answer is None:
+            self._response = response
+        else:
+            self._answer(response)
+
+    def bind(self, answer: Callable[[Any], None]) -> None:
+        """Say what sends the answer; it is called at once if there is one."""
+        self._answer = answer
+        if self._response is not None:
+            answer(self._response)
 
 
 @dataclass(slots=True)

@@ -24,9 +24,11 @@ from broker.server.frame import NOTED, Frame
 from broker.server.memory_areas import MemoryAreas
 from broker.server.peer_desk import PeerDesk
 from broker.server.produce import ProducePath
-from broker.server.request_context import Parked, RequestContext
+from broker.server.request_context import Deferred, Parked, RequestContext
+from broker.server.request_facts import first_error, subject_of, throttle_of
 from broker.server.request_ring import RequestRing
-from broker.server.response_writer import ResponseWriter
+from broker.server.response_writer import ResponseWriter, Told
+from broker.server.unreleased_requests import UnreleasedRequests
 
 if TYPE_CHECKING:
     from broker.server.broker_state import BrokerState
@@ -74,10 +76,14 @@ class RequestHandler:
         self._produce = ProducePath(state, self._responses, self._desk.peers, now_ns)
         self._fetch = FetchPath(state, self._responses, self._delayed, now_ns)
         self._desk.connect(self._produce, self._delayed)
+        self._coordinators = state.coordinators
+        appends = self._produce.appends
+        self._coordinators.connect(appends.append_own, appends.append_marker)
         self._inherited = self._desk.peers.unread_before()
         self._bells = heritage.target_bells
         self._watched: dict[int, int] = {}
         self._next_tick_ns = 0
+        self._predecessor = UnreleasedRequests(self._view, self._rings, now_ns()) if generation > 1 else None
         self.requests = 0
         state.rows_closed = self._delayed.row_advanced
 
@@ -86,13 +92,16 @@ class RequestHandler:
         worked = self._state.refresh_metadata()
         if worked:
             self._produce.forget_metadata()
+            self._coordinators.metadata_changed()
             self._delayed.something_changed()
         self._responses.retry()
+        if self._predecessor is not None:
+            worked |= self._take_over(self._predecessor)
         for processor, ring in enumerate(self._rings):
             if not self._responses.blocked(processor):
                 worked |= self._take_batch(processor, ring)
         worked |= self._desk.take_messages()
-        rows = self._produce.commit()
+        rows = self._commit()
         self._look_at_watched_rows()
         now_ns = self._now_ns()
         self._delayed.expire(now_ns)
@@ -116,7 +125,8 @@ class RequestHandler:
             or any(ring.holding or self._responses.blocked(p) for p, ring in enumerate(self._rings))
         ):
             return RETRY_MS
-        deadline_ns = self._delayed.next_deadline_ns()
+        deadlines = (self._delayed.next_deadline_ns(), self._coordinators.next_deadline_ns())
+        deadline_ns = min((deadline for deadline in deadlines if deadline is not None), default=None)
         if deadline_ns is None:
             return WAIT_MS
         return max(0, min(WAIT_MS, (deadline_ns - self._now_ns()) // 1_000_000 + 1))
@@ -126,16 +136,36 @@ class RequestHandler:
         return {
             "requests_handled": self.requests,
             "errors": self._responses.errors,
-            "records_appended": self._produce.records_appended,
-            "bytes_appended": self._produce.bytes_appended,
-            "commits": self._produce.commits,
+            "records_appended": self._produce.appends.records_appended,
+            "bytes_appended": self._produce.appends.bytes_appended,
+            "commits": self._produce.appends.commits,
             "fetches_parked": self._fetch.parked,
         }
 
+    def _commit(self) -> list[int]:
+        """Commit what this turn has staged, and what answering that has staged in turn. Return the rows that moved."""
+        self._coordinators.turn(self._now_ns())
+        rows = self._produce.commit()
+        while self._coordinators.flush() or self._produce.is_dirty:
+            rows += self._produce.commit()
+        return rows
+
+    def _take_over(self, predecessor: UnreleasedRequests) -> bool:
+        """Take again what a predecessor has left in the rings, in the order in which it was received."""
+        runs = predecessor.take()
+        for processor, frames in runs:
+            self._take_frames(processor, self._rings[processor], frames)
+        if self._now_ns() >= predecessor.over_ns:
+            self._predecessor = None
+        return bool(runs)
+
     def _take_batch(self, processor: int, ring: RequestRing) -> bool:
         frames = ring.read(BATCH)
-        if not frames:
-            return False
+        if frames:
+            self._take_frames(processor, ring, frames)
+        return bool(frames)
+
+    def _take_frames(self, processor: int, ring: RequestRing, frames: list[tuple[int, int, int]]) -> None:
         view = self._view
         unpack = REQUEST.unpack_from
         header_bytes = REQUEST.size
@@ -156,14 +186,14 @@ class RequestHandler:
                 area,
                 noted,
             ) = unpack(view, at)
-            to = (processor, connection, sequence, received, dequeued_ns, key)
+            to = (processor, connection, sequence, received, dequeued_ns, key, version, correlation, size)
             try:
                 if area == INLINE:
                     memory, first = view, at + header_bytes
                 else:
                     memory, first = self._areas.view(area), address
                 place = (first, first + size, at)
-                if key != _PRODUCE or noted or not try_fast(to, version, correlation, memory, place):
+                if key != _PRODUCE or noted or not try_fast(to, version, memory, place):
                     frame = Frame(
                         to, received, key, version, correlation, listener, area, memory, first, first + size, at,
                         noted == NOTED, ring, start,
@@ -178,7 +208,6 @@ class RequestHandler:
             start = end
         ring.cursor = start
         self.requests += len(frames)
-        return True
 
     def _dispatch(self, frame: Frame) -> None:
         """Take a request to the function that the registry names for it (``E07``)."""
@@ -191,9 +220,12 @@ class RequestHandler:
                 raise InvalidReceive(f"{api.key.name} version {frame.api_version} is not served; {served} are")
             payload = unsupported_version_response(frame.correlation_id, api.min_version, api.max_version)
             now_ns = self._now_ns()
-            self._responses.send(frame.to, now_ns, now_ns, payload, 35)
+            self._responses.send(frame.to, now_ns, now_ns, payload, Told(35))
         elif frame.api_key == _PRODUCE:
             self._produce.take(frame)
+        elif self._predecessor is not None and self._predecessor.has_taken(frame.to):
+            # Its processor has sent it again although it was still in the ring; it is answered once.
+            return
         elif frame.api_key == _FETCH:
             self._fetch.take(frame)
         else:
@@ -210,13 +242,18 @@ class RequestHandler:
             frame.api_key, frame.api_version, frame.correlation_id, header.client_id, frame.to[1], frame.to[2],
             self._state.heritage.listeners[frame.listener], frame.received_ns, self._state,
         )  # fmt: skip
+        about = subject_of(request, self._state.row_of)
         response = function(context, request)
         local_ns = self._now_ns()
 
         def answer(response: Any) -> None:
             payload = encode(frame.api_version, frame.correlation_id, response)
-            self._responses.send(frame.to, local_ns, self._now_ns(), payload)
+            told = Told(first_error(response), about=about, throttle_ms=throttle_of(response))
+            self._responses.send(frame.to, local_ns, self._now_ns(), payload, told)
 
+        if isinstance(response, Deferred):
+            response.bind(self._contained(frame, answer))
+            return
         if not isinstance(response, Parked):
             answer(response)
             return
@@ -231,7 +268,19 @@ class RequestHandler:
         def give_up() -> None:
             self._responses.close_connection(frame.to, self._now_ns())
 
-        self._delayed.watch(DelayedOperation(try_complete, local_ns + response.timeout_ms * 1_000_000, give_up))
+        self._delayed.watch(DelayedOperation(try_complete, frame.received_ns + response.timeout_ms * 1_000_000, give_up))
+
+    def _contained(self, frame: Frame, answer: Callable[[Any], None]) -> Callable[[Any], None]:
+        """Return ``answer`` such that its faults close the connection and do not reach whoever answers."""
+
+        def answer_or_close(response: Any) -> None:
+            try:
+                answer(response)
+            except Exception:
+                logger.exception("cannot answer api key %d, version %d", frame.api_key, frame.api_version)
+                self._responses.close_connection(frame.to, self._now_ns())
+
+        return answer_or_close
 
     def _publish(self) -> None:
         """Answers first, then the memory of the requests, then the bells (``D07``)."""
@@ -255,11 +304,11 @@ class RequestHandler:
 
     def _look_at_watched_rows(self) -> None:
         """Try the fetches that wait for rows of other owners, if those have moved since the last look."""
-        read_end = self._state.partitions.read_end
+        read_progress = self._state.partitions.read_progress
         for row, seen in list(self._watched.items()):
-            end = read_end(row)
-            if end != seen:
-                self._watched[row] = end
+            progress = read_progress(row)
+            if progress != seen:
+                self._watched[row] = progress
                 self._delayed.row_advanced(row)
 
     def _rows_changed(self, row: int, watched: bool) -> None:

@@ -39,6 +39,10 @@ class RequestRing:
         """Return up to ``limit`` new frames as (offset of the payload, its bytes, position where the frame ends)."""
         return self._ring.read(limit)
 
+    def tail(self) -> int:
+        """Return the position where what has been published ends."""
+        return self._ring.tail()
+
     def hold(self, start: int) -> Hold:
         """Keep everything from position ``start`` on."""
         hold = Hold(start)

@@ -14,17 +14,38 @@ from pathlib import Path
 from typing import NamedTuple
 
 from broker.open_segments import ONE_ANSWER
-from broker.request_channel import CLOSE_CONNECTION, NO_OP, RANGE, RESPONSE, SEND, RequestChannel
+from broker.request_channel import (
+    CLOSE_CONNECTION,
+    NO_OP,
+    RANGE,
+    RESPONSE_TO_KIND,
+    RESPONSE_TO_SUBJECT,
+    SEND,
+    RequestChannel,
+)
+from broker.server.request_facts import NO_SUBJECT, UNKNOWN_COUNT
 from shm.bell import EventBell
 from shm.ring import RingProducer
 
-_ENVELOPE_BYTES = RESPONSE.size
+_ENVELOPE_BYTES = RESPONSE_TO_SUBJECT.size
 
 
 #: Where an answer goes and what its request was: (processor, connection id, sequence, received_ns, dequeued_ns,
-#: api key).
+#: api key, api version, correlation id, request bytes).
 #: A plain tuple, because one is made for every request.
-ReplyTo = tuple[int, int, int, int, int, int]
+ReplyTo = tuple[int, int, int, int, int, int, int, int, int]
+
+
+class Told(NamedTuple):
+    """What the request log is told of an answer beyond its stamps; ``about`` is a `request_facts.subject`."""
+
+    error_code: int = 0
+    records: int = UNKNOWN_COUNT
+    about: bytes = NO_SUBJECT
+    throttle_ms: int = 0
+
+
+NOTHING_TOLD = Told()
 
 
 class FileRange(NamedTuple):
@@ -48,66 +69,59 @@ class ResponseWriter:
         self._bells = bells
         self._kept: list[deque[tuple[bytes, bytes]]] = [deque() for _ in processors]
         self._touched: set[int] = set()
+        self._target = target
         self._largest_inline = self._rings[0].max_payload - _ENVELOPE_BYTES
         self._large_names = (run_dir / f"answer-{target}-{os.getpid()}-{n}" for n in count())
         self.errors = 0
 
-    def send(
-        self,
-        to: ReplyTo,
-        local_ns: int,
-        complete_ns: int,
-        payload: bytes,
-        error_code: int = 0,
-        records: int = 0,
-    ) -> None:
+    def send(self, to: ReplyTo, local_ns: int, complete_ns: int, payload: bytes, told: Told = NOTHING_TOLD) -> None:
         """Answer with ``payload``, a complete response from its size prefix on."""
         size = len(payload)
-        processor, connection_id, sequence, received_ns, dequeued_ns, api_key = to
-        if error_code:
+        if size > self._largest_inline:
+            self.send_ranges(to, (local_ns, complete_ns), b"", [self._in_a_file(payload)], told)
+            return
+        processor = to[0]
+        if told.error_code:
             self.errors += 1
-        if not self._kept[processor] and size <= self._largest_inline:
+        envelope = self._envelope(to, (local_ns, complete_ns), (SEND, size, 0, size), told)
+        if not self._kept[processor]:
             at = self._claims[processor](_ENVELOPE_BYTES + size)
             if at >= 0:
-                RESPONSE.pack_into(
-                    self.view, at, connection_id, sequence, received_ns, dequeued_ns, local_ns, complete_ns,
-                    SEND, error_code, api_key, size, 0, 0, records,
-                )  # fmt: skip
-                at += _ENVELOPE_BYTES
-                self.view[at : at + size] = payload
+                middle = at + _ENVELOPE_BYTES
+                self.view[at:middle] = envelope
+                self.view[middle : middle + size] = payload
                 self._touched.add(processor)
                 return
-        if size > self._largest_inline:
-            self.send_ranges(to, local_ns, complete_ns, b"", [self._in_a_file(payload)])
-            return
-        envelope = RESPONSE.pack(
-            connection_id, sequence, received_ns, dequeued_ns, local_ns, complete_ns,
-            SEND, error_code, api_key, size, 0, 0, records,
-        )  # fmt: skip
         self._put(processor, envelope, payload)
 
-    def try_begin(self, to: ReplyTo, now_ns: int, size: int) -> int:
+    def try_begin(self, to: ReplyTo, now_ns: int, size: int, records: int, tail: bytes) -> int:
         """Begin an answer of ``size`` bytes that the caller writes itself, where the returned offset says. HOT.
 
         -1 when there is no room: then hand the bytes to ``send``, which keeps them. Only for answers known to fit.
+        ``tail`` is what the requests of a connection have in common (`request_facts.tail`).
         """
-        processor, connection_id, sequence, received_ns, dequeued_ns, api_key = to
+        processor, connection_id, sequence, received_ns, dequeued_ns, _, _, correlation_id, request_bytes = to
         if self._kept[processor]:
             return -1
         at = self._claims[processor](_ENVELOPE_BYTES + size)
         if at < 0:
             return -1
-        RESPONSE.pack_into(
-            self.view, at, connection_id, sequence, received_ns, dequeued_ns, now_ns, now_ns,
-            SEND, 0, api_key, size, 0, 0, 0,
+        RESPONSE_TO_KIND.pack_into(
+            self.view, at, connection_id, sequence, size, 0, SEND, received_ns, dequeued_ns, now_ns, now_ns,
+            correlation_id, request_bytes, size, 0, records, tail,
         )  # fmt: skip
         self._touched.add(processor)
         return at + _ENVELOPE_BYTES
 
     def send_ranges(
-        self, to: ReplyTo, local_ns: int, complete_ns: int, inline: bytes, ranges: Sequence[FileRange]
+        self,
+        to: ReplyTo,
+        stamps: tuple[int, int],
+        inline: bytes,
+        ranges: Sequence[FileRange],
+        told: Told = NOTHING_TOLD,
     ) -> None:
-        """Answer with ``inline`` bytes interleaved with byte ranges of files."""
+        """Answer with ``inline`` bytes interleaved with byte ranges of files; ``stamps``: (local, complete) in ns."""
         paths = [os.fsencode(r.path) for r in ranges]
         rows = b"".join(
             RANGE.pack(r.inline_before, r.inode, r.position, r.length, len(path))
@@ -116,20 +130,18 @@ class ResponseWriter:
         body = b"".join((rows, *paths, inline))
         if len(body) > self._largest_inline:
             raise ValueError(f"an answer of {len(ranges)} file ranges has {len(body)} bytes of envelope")
-        processor, connection_id, sequence, received_ns, dequeued_ns, api_key = to
-        envelope = RESPONSE.pack(
-            connection_id, sequence, received_ns, dequeued_ns, local_ns, complete_ns,
-            SEND, 0, api_key, len(inline), len(ranges), 0, 0,
-        )  # fmt: skip
-        self._put(processor, envelope, body)
+        if told.error_code:
+            self.errors += 1
+        size = len(inline) + sum(r.length for r in ranges)
+        self._put(to[0], self._envelope(to, stamps, (SEND, len(inline), len(ranges), size), told), body)
 
-    def no_response(self, to: ReplyTo, local_ns: int, complete_ns: int) -> None:
+    def no_response(self, to: ReplyTo, local_ns: int, complete_ns: int, told: Told = NOTHING_TOLD) -> None:
         """End a request that has no answer on the wire (``C13``)."""
-        self._control(to, local_ns, complete_ns, NO_OP)
+        self._put(to[0], self._envelope(to, (local_ns, complete_ns), (NO_OP, 0, 0, 0), told), b"")
 
-    def close_connection(self, to: ReplyTo, local_ns: int) -> None:
+    def close_connection(self, to: ReplyTo, local_ns: int, told: Told = NOTHING_TOLD) -> None:
         """Close the connection once the answers to its earlier requests have left (``D12``)."""
-        self._control(to, local_ns, local_ns, CLOSE_CONNECTION)
+        self._put(to[0], self._envelope(to, (local_ns, local_ns), (CLOSE_CONNECTION, 0, 0, 0), told), b"")
 
     def blocked(self, processor: int) -> bool:
         """Return whether answers to this processor wait for room in its ring."""
@@ -152,12 +164,15 @@ class ResponseWriter:
             self._bells[processor].ring()
         self._touched.clear()
 
-    def _control(self, to: ReplyTo, local_ns: int, complete_ns: int, kind: int) -> None:
-        processor, connection_id, sequence, received_ns, dequeued_ns, api_key = to
-        envelope = RESPONSE.pack(
-            connection_id, sequence, received_ns, dequeued_ns, local_ns, complete_ns, kind, 0, api_key, 0, 0, 0, 0
-        )
-        self._put(processor, envelope, b"")
+    def _envelope(self, to: ReplyTo, stamps: tuple[int, int], shape: tuple[int, int, int, int], told: Told) -> bytes:
+        """Return an envelope; ``shape`` is (kind, inline bytes, file ranges, bytes on the wire)."""
+        _, connection_id, sequence, received_ns, dequeued_ns, api_key, api_version, correlation_id, request_bytes = to
+        kind, inline_bytes, ranges, wire_bytes = shape
+        return RESPONSE_TO_SUBJECT.pack(
+            connection_id, sequence, inline_bytes, ranges, kind, received_ns, dequeued_ns, *stamps,
+            correlation_id, request_bytes, wire_bytes, told.throttle_ms, told.records,
+            api_key, api_version, self._target, told.error_code, told.about,
+        )  # fmt: skip
 
     def _put(self, processor: int, envelope: bytes, body: bytes) -> None:
         if self._kept[processor] or not self._try_put(processor, envelope, body):

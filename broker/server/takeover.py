@@ -15,10 +15,10 @@ from broker.protocol.headers import parse_header
 from broker.protocol.messages.produce import Part, parse_produce
 from broker.protocol.records import BATCH_HEADER_BYTES
 from broker.request_channel import INLINE, PEER, REQUEST, RequestChannel
+from broker.server.append_notes import NOT_APPENDED, NOTE, write_note
 from broker.server.frame import NOTED
 from broker.server.memory_areas import MemoryAreas
 from broker.server.peers import PRODUCE_PART
-from broker.server.produce import NOT_APPENDED, NOTE, write_note
 from shm.ring import RingConsumer
 
 if TYPE_CHECKING:

@@ -53,6 +53,19 @@ CASES = (
     one_megabyte_fetch("1 MB Fetch, 4 connections, ruler with 2^20 bytes", FETCH_BYTES),
 )
 
+BESIDE_GROUPS = small_produce(64, 1, 0.9)
+GROUPS = 1000
+GROUP_CONNECTIONS = 32
+HEARTBEAT_MS = 3000
+COMMITS_PER_SECOND = 10_000
+
+#: With the request log against without it, in requests or megabytes a second.
+REQUEST_LOG = (
+    small_produce(64, 1, 0.97),
+    small_produce(64, 16, 0.97),
+    Case("1 MB Produce, 4 connections", "produce", 4, 1, MEGABYTE_RECORDS, "append", "mb_s", 0.99),
+)
+
 PRODUCE_TO_FETCH_P50_US = 400.0
 READY_SECONDS = 0.5
 FIRST_ACKNOWLEDGED_SECONDS = 0.5

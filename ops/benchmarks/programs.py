@@ -1,4 +1,4 @@
-"""The programs a measurement needs: kload and bare, built here from C, and the broker, started by its CLI.
+"""The programs a measurement needs: kload, gload and bare, built here from C, and the broker, started by its CLI.
 
 Knows nothing of what is measured. Every server listens on a free port and is gone after its `with`.
 """
@@ -24,8 +24,8 @@ class MeasurementError(Exception):
 
 
 def build(directory: Path) -> None:
-    """Compile kload and bare into `directory`."""
-    for name in ("kload", "bare"):
+    """Compile kload, gload and bare into `directory`."""
+    for name in ("kload", "gload", "bare"):
         command = ["cc", "-O2", "-o", str(directory / name), str(SOURCES / f"{name}.c")]
         subprocess.run(command, check=True)
 
@@ -39,6 +39,27 @@ def kload(directory: Path, command: str, port: int, arguments: list[str]) -> dic
     words = done.stdout.strip().splitlines()[-1:]
     pairs = [word.split("=") for word in " ".join(words).split()]
     return {key: float(value) for key, value in pairs}
+
+
+@contextmanager
+def gload(directory: Path, port: int, arguments: list[str]) -> Iterator[None]:
+    """Run the load of many groups: it is under way inside the `with`, and must have been answered at its end.
+
+    Raises MeasurementError when the broker answered an error or could not keep up.
+    """
+    line = [str(directory / "gload"), str(port), *arguments]
+    with (directory / "gload.log").open("w+") as log:
+        process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=log, text=True)
+        try:
+            assert process.stdout is not None  # noqa: S101 - it was asked for above
+            if process.stdout.readline() != "ready\n":
+                raise MeasurementError(f"{' '.join(line)}: {(directory / 'gload.log').read_text().strip()}")
+            yield
+            if process.wait(DEADLINE_SECONDS):
+                raise MeasurementError(f"{' '.join(line)}: {(directory / 'gload.log').read_text().strip()}")
+        finally:
+            process.kill()
+            process.wait()
 
 
 @contextmanager

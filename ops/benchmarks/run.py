@@ -33,7 +33,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="rotunda-bench-", dir=options.dir) as name:
             directory = Path(name)
             programs.build(directory)
-            for measure in (measure_start, measure_load):
+            for measure in (measure_start, measure_load, measure_request_log):
                 measure(directory, options, rows.append)
     except programs.MeasurementError as failure:
         print(f"ops/bench: {failure}", file=sys.stderr)
@@ -90,6 +90,8 @@ def measure_load(directory: Path, options: argparse.Namespace, add: Callable[[Ro
         for number, case in enumerate(cases.CASES):
             if options.only in case.title:
                 add(measure_case(directory, options, running.port, number))
+        if options.only in "beside groups":
+            measure_beside_groups(directory, options, running.port, add)
         if options.only in "produce to fetch":
             measure_latency(directory, options, running.port, add)
 
@@ -118,6 +120,69 @@ def measure_case(directory: Path, options: argparse.Namespace, port: int, number
         f"{ratio:.2f}",
         "" if case.expected_ratio is None else verdict(f"≥ {case.expected_ratio}", ratio >= case.expected_ratio),
     )
+
+
+def measure_beside_groups(directory: Path, options: argparse.Namespace, port: int, add: Callable[[Row], None]) -> None:
+    """Small Produce with and without the heartbeats and commits of many groups."""
+    case = cases.BESIDE_GROUPS
+    programs.kload(directory, "create", port, ["beside-groups", str(PARTITIONS)])
+    arguments = case.kload_arguments("beside-groups", PARTITIONS, options.seconds)
+    # The groups' own load lasts a little longer than what is measured beside it.
+    load = ["beside-groups", str(cases.GROUPS), str(cases.GROUP_CONNECTIONS), str(cases.HEARTBEAT_MS)]
+    load += [str(cases.COMMITS_PER_SECOND), str(options.seconds + 1)]
+    alone, beside = [], []
+    for _ in range(options.rounds):
+        alone.append(programs.kload(directory, case.command, port, arguments)[case.unit])
+        with programs.gload(directory, port, load):
+            beside.append(programs.kload(directory, case.command, port, arguments)[case.unit])
+        print(f"beside groups: {beside[-1]:,.0f} against {alone[-1]:,.0f} {case.unit} without", flush=True)
+    ratio = median(with_groups / without for with_groups, without in zip(beside, alone, strict=True))
+    title = f"{case.title}, beside {cases.GROUPS:,} groups with {cases.COMMITS_PER_SECOND:,} commits/s"
+    reached = verdict(f"≥ {case.expected_ratio}", ratio >= (case.expected_ratio or 0))
+    add(Row(title, f"{median(beside):,.0f} requests/s", f"without {median(alone):,.0f}", f"{ratio:.2f}", reached))
+
+
+def measure_request_log(directory: Path, options: argparse.Namespace, add: Callable[[Row], None]) -> None:
+    """Measure what the request log costs: two brokers that differ in it alone, in turns."""
+    chosen = [case for case in cases.REQUEST_LOG if options.only in f"request log: {case.title}"]
+    if not chosen:
+        return
+    off = [*options.set, "request.log.enable=false"]
+    with (
+        programs.broker(directory / "log-on", options.set) as with_log,
+        programs.broker(directory / "log-off", off) as without,
+    ):
+        for case in chosen:
+            measure_against(directory, options, case, (with_log, without), add)
+
+
+def measure_against(
+    directory: Path,
+    options: argparse.Namespace,
+    case: cases.Case,
+    brokers: tuple[programs.RunningBroker, programs.RunningBroker],
+    add: Callable[[Row], None],
+) -> None:
+    """One case against two brokers in turns."""
+    arguments = case.kload_arguments("log", PARTITIONS, options.seconds)
+    rates: tuple[list[float], list[float]] = ([], [])
+    costs_us: tuple[list[float], list[float]] = ([], [])
+    for broker in brokers:
+        programs.kload(directory, "create", broker.port, ["log", str(PARTITIONS)])
+    for turn in range(2 * options.rounds):
+        # Each is first as often as the other.
+        for number in (0, 1) if turn % 2 else (1, 0):
+            pids = brokers[number].pids()
+            before_ns = idle.cpu_ns(pids)
+            rate = programs.kload(directory, case.command, brokers[number].port, arguments)[case.unit]
+            rates[number].append(rate)
+            costs_us[number].append((idle.cpu_ns(pids) - before_ns) / 1000 / rate / options.seconds)
+    rate, cost = (median(mine / other for mine, other in zip(*pairs, strict=True)) for pairs in (rates, costs_us))
+    unit = {"req_s": "requests/s", "mb_s": "MB/s"}[case.unit]
+    print(f"request log: {case.title}: {rate:.3f} of the rate, {cost:.3f} of the processor time", flush=True)
+    reached = verdict(f"≥ {case.expected_ratio}", rate >= (case.expected_ratio or 0))
+    title = f"{case.title}, request log on against off (processor time {cost:.2f})"
+    add(Row(title, f"{median(rates[0]):,.0f} {unit}", f"off {median(rates[1]):,.0f}", f"{rate:.2f}", reached))
 
 
 def measure_latency(directory: Path, options: argparse.Namespace, port: int, add: Callable[[Row], None]) -> None:

@@ -14,6 +14,7 @@ PAGES = (
     "docs/configuration.md",
     "docs/layout.md",
     "docs/metrics.md",
+    "docs/request-log.md",
     "ops/server.properties",
 )
 

@@ -38,11 +38,13 @@ def publish_up_to(table: PartitionTable, row: int, target: int) -> None:
 
 def read_up_to(table: PartitionTable, row: int, target: int) -> None:
     """Read until the end is `target`. Allowed: ends never go back, base and position are those of the end."""
-    last = 0
+    last = last_stable = 0
     while last < target:
         stable, start = table.read_stable(row), table.read_start(row)
         end, base, position = table.read_position(row)
         assert end >= last
+        assert stable >= last_stable
+        last_stable = stable
         assert (base, position) == place_of(end)
         assert stable <= end
         assert start <= end

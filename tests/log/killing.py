@@ -11,7 +11,19 @@ from typing import Any
 
 import pytest
 
-STEPS = ("open", "pwrite", "pwritev", "write", "ftruncate", "unlink", "replace", "rename", "mkdir", "posix_fallocate")
+STEPS = (
+    "open",
+    "pwrite",
+    "pwritev",
+    "write",
+    "ftruncate",
+    "unlink",
+    "replace",
+    "rename",
+    "link",
+    "mkdir",
+    "posix_fallocate",
+)
 
 BEFORE, AFTER, PARTLY = range(3)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from broker.log.log_reader import LogReader
 from broker.log.partition_log import Checkpointed, PartitionLog, PartitionName, PublishedEnd
 from broker.log.producer_state import ProducerState
+from broker.protocol.record_writer import read_marker
 from broker.protocol.records import BatchHeader, batch_headers, patch_base_offset, read_header
 from broker.topic_config import LogConfig
 from tests.support.fakes import FakeClock
@@ -95,7 +96,7 @@ class ModelLog:
         state = ProducerState()
         for data in self.acknowledged:
             for _, header in batch_headers(data):
-                state.replay(header)
+                state.replay(header, read_marker(data) if header.is_control else None)
         return state
 
     def check(self) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.log import partition_log
+from broker.log import snapshot_schedule
 from broker.log.partition_log import PartitionLog, PublishedEnd
 from broker.topic_config import LogConfig
 from tests.log.killing import AFTER, BEFORE, PARTLY, killed_at
@@ -56,7 +56,7 @@ class Work:
 @pytest.fixture(autouse=True)
 def often_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let snapshots come every few batches, so that kills hit them too."""
-    monkeypatch.setattr(partition_log, "SNAPSHOT_INTERVAL_BYTES", 20_000)
+    monkeypatch.setattr(snapshot_schedule, "SNAPSHOT_INTERVAL_BYTES", 20_000)
 
 
 @pytest.mark.parametrize("moment", [BEFORE, AFTER, PARTLY])
@@ -124,12 +124,12 @@ CHILD = """
 import mmap, os, sys
 from pathlib import Path
 from broker.clock import SystemClock
-from broker.log import partition_log
+from broker.log import snapshot_schedule
 from broker.log.partition_log import PartitionLog, PublishedEnd
 from broker.protocol.records import read_header
 from broker.topic_config import LogConfig
 from tests.log.log_writer import NAME, batch
-partition_log.SNAPSHOT_INTERVAL_BYTES = 200_000
+snapshot_schedule.SNAPSHOT_INTERVAL_BYTES = 200_000
 words = memoryview(mmap.mmap(os.open(sys.argv[2], os.O_RDWR), 4096)).cast("q")
 slot = 1 + 3 * words[0]
 config = LogConfig(internal_segment_bytes=20_000, index_interval_bytes=200)

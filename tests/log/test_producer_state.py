@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from broker.log.producer_snapshot import SnapshotCorruptError, SnapshotFiles, decode, encode
 from broker.log.producer_state import ProducerEntry, ProducerState
+from broker.protocol.record_writer import EndTransactionMarker
 from broker.protocol.records import BatchHeader
 
 MAX = 2**31 - 1
@@ -91,7 +92,7 @@ def test_transactional_producers_stay_transactional() -> None:
     state.append(header(0)._replace(attributes=0x10), 10, 0, 5)
     assert state.entries[7].current_txn_first_offset == 10
     assert [state.judge(7, 0, 1, 0, 0), state.judge(7, 0, 1, 0, 0x10)] == [48, 0]
-    state.replay(header(-1)._replace(attributes=0x30))
+    state.replay(header(-1)._replace(attributes=0x30), EndTransactionMarker(commit=True, coordinator_epoch=0))
     assert state.entries[7].current_txn_first_offset == -1
     assert state.judge(7, 0, 1, 0, 0) == 0
 

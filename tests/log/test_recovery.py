@@ -135,7 +135,7 @@ def test_stale_bytes_behind_the_end_are_not_taken_for_batches(tmp_path: Path) ->
 
 def test_leftovers_of_other_steps_go(tmp_path: Path) -> None:
     model = filled(tmp_path / "t", LogConfig(), 5)
-    names = ("00000000000000000009.index", "00000000000000000000.log.deleted", "leader-epoch-checkpoint.tmp")
+    names = ("00000000000000000009.index", "00000000000000000000.log.cleaned", "leader-epoch-checkpoint.tmp")
     for name in names:
         (model.directory / name).write_bytes(b"x")
     start(model)

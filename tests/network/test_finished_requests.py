@@ -1,13 +1,17 @@
 """From stamps to phases."""
 
+import socket
+
 import pytest
 
-from broker.network.channel import Answered
+from broker.network.channel import Answered, Channel
+from broker.network.clients import Clients
 from broker.network.finished_requests import FinishedRequests
 from broker.protocol.api_keys import ApiKey
 from shm.metrics import MetricsReader, MetricsReading, MetricsSegment, MetricsWriter
 from shm.metrics_catalogue import PHASES
 from shm.process_slots import PROCESSOR
+from shm.recorder_layout import REQUEST_ROW
 
 METADATA = int(ApiKey.METADATA)
 
@@ -18,7 +22,8 @@ Stamps = tuple[int, int, int, int, int, int]
 def answered(stamps: Stamps) -> Answered:
     """Return what a processor keeps of an answer with these stamps."""
     api_key, received, dequeued, local, complete, taken = stamps
-    return (1, 0, received, dequeued, local, complete, 0, 0, api_key, 0, 0, 0, 0), taken
+    stamps_only = (received, dequeued, local, complete, 0, 0, 0, 0, 0, api_key)
+    return REQUEST_ROW.struct.pack(*stamps_only, *[0] * 12)[: REQUEST_ROW.offset("client")], taken
 
 
 @pytest.fixture
@@ -29,8 +34,13 @@ def page() -> memoryview:
 
 
 def flushed(page: memoryview, rows: list[Stamps], end_ns: int) -> MetricsReading:
-    finished = FinishedRequests()
-    finished.add([answered(row) for row in rows], end_ns)
+    clients = Clients(lambda: 7, (("PLAINTEXT", "PLAINTEXT"),))
+    finished = FinishedRequests(clients)
+    with socket.socket() as sock:
+        channel = Channel(sock, 1, 1, 0, "peer")
+        clients.connected(channel)
+        channel.answered = [answered(row) for row in rows]
+        finished.add(channel, end_ns)
     finished.flush(MetricsWriter(page))
     assert len(finished) == 0
     return MetricsReader(page).read()

@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker.network.clients import Clients
 from broker.network.finished_requests import FinishedRequests
 from broker.network.mute_state import MuteCause
 from broker.network.processor_metrics import INTERVAL_NS, ProcessorMetrics
@@ -16,6 +17,10 @@ def page() -> memoryview:
     pages = MetricsSegment(memoryview(bytearray(MetricsSegment.bytes_needed(1, 1))), 1, 1)
     pages.initialise()
     return pages.page(PROCESSOR, 0)
+
+
+def finished() -> FinishedRequests:
+    return FinishedRequests(Clients(lambda: 1, ()))
 
 
 def values(page: memoryview) -> dict[tuple[str, str], int]:
@@ -48,7 +53,7 @@ def test_b30_work_is_what_lies_between_two_waits(page: memoryview) -> None:
     metrics.polled(1_300, 1_900)
     metrics.polled(2_000, 2_050)
     with ProcessorBench() as bench:
-        metrics.publish(3_000, FinishedRequests(), (bench.reader, bench.responses), 0)
+        metrics.publish(3_000, finished(), (bench.reader, bench.responses), 0)
     assert values(page)["io_ns", ""] == 400
     assert values(page)["io_wait_ns", ""] == 650
 
@@ -58,9 +63,9 @@ def test_a_replacement_goes_on_with_its_predecessors_counts() -> None:
         for expected in (7, 14):
             metrics = ProcessorMetrics(MetricsWriter(bench.page), 0)
             bench.reader.requests_received = 3
-            metrics.publish(1, FinishedRequests(), (bench.reader, bench.responses), 5)
+            metrics.publish(1, finished(), (bench.reader, bench.responses), 5)
             bench.reader.requests_received = 7
-            metrics.publish(2, FinishedRequests(), (bench.reader, bench.responses), 6)
+            metrics.publish(2, finished(), (bench.reader, bench.responses), 6)
             assert bench.value("requests_received") == expected
             assert bench.value("connections") == 6
 
@@ -69,7 +74,7 @@ def test_the_arena_is_shown_as_it_is() -> None:
     with ProcessorBench() as bench:
         assert bench.sender.allocate(300 * 1024) is not None
         ProcessorMetrics(MetricsWriter(bench.page), 0).publish(
-            1, FinishedRequests(), (bench.reader, bench.responses), 0
+            1, finished(), (bench.reader, bench.responses), 0
         )
         assert bench.value("arena_used_bytes") == 300 * 1024
         assert bench.value("arena_free_bytes") == ARENA_BYTES - 300 * 1024

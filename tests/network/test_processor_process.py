@@ -61,6 +61,7 @@ class Turns:
         self.turns = 0
         self.drained = False
         self.closed = False
+        self.finished = SimpleNamespace()
 
     def watch(self, fd: int) -> None:
         assert fd == self._stop.fileno()

@@ -11,10 +11,12 @@ from broker.network.channel import Channel, FileSend
 from broker.network.mute_state import MuteCause
 from broker.network.response_reader import BATCH
 from broker.server.response_writer import FileRange
+from shm.recorder_layout import REQUEST_ROW
 from tests.support.feeds import random_seed
 from tests.support.processor_bench import RING_BYTES, ProcessorBench, Taken
 
 CONNECTION = 9
+FIELDS = [field.name for field in REQUEST_ROW.fields]
 
 
 class Reading:
@@ -98,11 +100,14 @@ def test_a_held_answer_does_not_need_the_ring(reading: Reading) -> None:
 
 def test_d14_the_stamps_of_an_answer_are_kept_until_it_is_written(reading: Reading) -> None:
     bench = reading.bench
-    bench.targets[0].responses.send((0, CONNECTION, 0, 100, 200, 3), 300, 400, b"answer")
+    bench.targets[0].responses.send((0, CONNECTION, 0, 100, 200, 3, 9, 77, 50), 300, 400, b"answer")
     bench.targets[0].publish()
     reading.read()
-    (((_, _, *stamps, _, _, api_key, _, _, _, _), taken),) = reading.channel.answered
-    assert (stamps, api_key, taken) == ([100, 200, 300, 400], 3, bench.clock.monotonic_ns())
+    ((facts, taken),) = reading.channel.answered
+    told = dict(zip(FIELDS, REQUEST_ROW.struct.unpack(facts.ljust(REQUEST_ROW.size, b"\0")), strict=True))
+    stamps = [told[name] for name in ("received_ns", "dequeued_ns", "local_complete_ns", "response_complete_ns")]
+    assert (stamps, told["api_key"], taken) == ([100, 200, 300, 400], 3, bench.clock.monotonic_ns())
+    assert (told["correlation_id"], told["request_bytes"], told["response_bytes"]) == (77, 50, len(b"answer"))
 
 
 @pytest.mark.parametrize("held", [True, False])
@@ -161,7 +166,8 @@ def test_d12_closing_waits_for_earlier_answers_and_drops_later_ones(reading: Rea
     assert reading.channel.muted & MuteCause.REFUSED
     target.answer(reading.request(3), b"three")
     assert reading.read() == b""
-    assert len(reading.channel.answered) == 2
+    assert len(reading.channel.answered) == 3
+    assert [connection for connection, _ in reading.bench.responses.orphans] == [CONNECTION]
 
 
 def test_ranges_of_files_stand_between_inline_bytes(reading: Reading, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import io
 import sys
 import uuid
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -33,6 +33,7 @@ _PRIMITIVES: dict[str, st.SearchStrategy[Any]] = {
     "int32": _signed(32),
     "int64": _signed(64),
     "uint16": st.integers(0, 2**16 - 1),
+    "float64": st.floats(allow_nan=False),
     "string": _TEXT,
     "bytes": st.binary(max_size=40),
     "records": st.binary(max_size=200),
@@ -115,3 +116,29 @@ def framed_with(header_tail: bytes, correlation_id: int, body: bytes) -> bytes:
     """Return a response on the wire: size, correlation id, the rest of the header, body."""
     message = correlation_id.to_bytes(4, "big", signed=True) + header_tail + body
     return len(message).to_bytes(4, "big") + message
+
+
+def described(entity: Any) -> dict[str, Any]:
+    """Return a kio object in the plain values with which handlers describe a response, under Kafka's names."""
+    values = {}
+    for field in fields(entity):
+        value = getattr(entity, field.name)
+        values[_kafka_name(field)] = tuple(map(_plain, value)) if isinstance(value, tuple) else _plain(value)
+    return values
+
+
+def _kafka_name(field: Any) -> str:
+    kafka_type = field.metadata.get("kafka_type", "")
+    return f"{field.name}_ms" if kafka_type.startswith(("timedelta", "datetime")) else field.name
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return described(value)
+    if isinstance(value, timedelta):
+        return in_ms(value)
+    if isinstance(value, datetime):
+        return (value - _EPOCH) // timedelta(milliseconds=1)
+    if isinstance(value, ErrorCode):
+        return int(value)
+    return value.bytes if isinstance(value, uuid.UUID) else value

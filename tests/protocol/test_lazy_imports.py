@@ -11,6 +11,7 @@ import broker.protocol.record_reader, broker.protocol.kio_adapter, broker.protoc
 import broker.protocol.messages.produce, broker.protocol.messages.fetch, broker.protocol.messages.metadata
 import broker.protocol.messages.list_offsets, broker.protocol.messages.api_versions
 import broker.protocol.messages.init_producer_id
+import broker.protocol.record_writer, broker.protocol.compression
 print(sorted({name.split(".")[0] for name in sys.modules} & {"kio", "numpy", "cramjam"}))
 """
 

@@ -102,14 +102,9 @@ def test_changes_of_metadata_go_to_the_controller(api_key: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_init_producer_id_goes_to_the_controller_or_the_owner_of_its_id(version: int) -> None:
-    def frame(transactional_id: str | None) -> bytes:
-        values = {"transactional_id": transactional_id}
-        return encode_request(ApiKey.INIT_PRODUCER_ID, version, 1, "cli", values)[4:]
-
-    assert route(frame(None), 22, version, CONNECTION, HANDLERS) == HANDLERS
-    expected = topic_hash(b"tx") % HANDLERS
-    assert route(frame("tx"), 22, version, CONNECTION, HANDLERS) == expected
+def test_a_producer_without_a_transactional_id_gets_its_id_from_the_controller(version: int) -> None:
+    frame = encode_request(ApiKey.INIT_PRODUCER_ID, version, 1, "cli", {"transactional_id": None})[4:]
+    assert route(frame, 22, version, CONNECTION, HANDLERS) == HANDLERS
 
 
 def test_other_requests_of_a_connection_stay_together_and_connections_spread() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -70,7 +71,7 @@ def test_the_cluster_is_one_broker_on_the_requests_listener(cluster: AdminCluste
 
 def test_all_topics_are_told_by_name_and_an_empty_list_tells_none(cluster: AdminCluster) -> None:
     for name in ("c", "a", "__consumer_offsets", "b"):
-        cluster.create(name)
+        cluster.create(name, 4)
     everything = metadata(cluster, MetadataRequest(None)).topics
     assert [topic.name for topic in everything] == ["__consumer_offsets", "a", "b", "c"]
     assert [topic.is_internal for topic in everything] == [True, False, False, False]
@@ -172,6 +173,8 @@ def test_describe_cluster_serves_brokers_only(cluster: AdminCluster, endpoint_ty
 @pytest.mark.parametrize("version", range(7))
 def test_the_broker_coordinates_every_group_and_transaction(cluster: AdminCluster, version: int) -> None:
     """C18: coordinators, too, are told by the request's listener."""
+    cluster.create("__consumer_offsets", 4)
+    cluster.create("__transaction_state", 4)
     for key_type in (0, 1) if version else (0,):
         fields = {"key": "group", "key_type": key_type, "coordinator_keys": ["group", "other"]}
         answer = cluster.call(handle_find_coordinator, ApiKey.FIND_COORDINATOR, version, fields)
@@ -180,6 +183,17 @@ def test_the_broker_coordinates_every_group_and_transaction(cluster: AdminCluste
             (0, 1, "broker.test", 19092)
         ] * len(found)
         assert version < 4 or [each.key for each in found] == ["group", "other"]
+
+
+def test_who_asks_for_the_first_coordinator_waits_for_its_topic(cluster: AdminCluster) -> None:
+    request = SimpleNamespace(key_type=0, coordinator_keys=["group"])
+    answer = handle_find_coordinator(cluster.context(ApiKey.FIND_COORDINATOR, 4), request)
+    assert isinstance(answer, Parked)
+    assert cluster.asked_to_create == [["__consumer_offsets"]]
+    assert answer.retry(False) is None
+    assert answer.retry(True)["coordinators"][0]["error_code"] == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    cluster.create("__consumer_offsets", 4)
+    assert answer.retry(False)["coordinators"][0]["error_code"] == 0
 
 
 @pytest.mark.parametrize("version", range(1, 7))

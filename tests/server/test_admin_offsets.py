@@ -130,11 +130,12 @@ def test_offsets_by_special_and_real_timestamps(
 
 @pytest.mark.parametrize(
     ("timestamp", "expected"),
-    [(-1, (0, -1, 8, 5)), (-2, (0, -1, 3, 2)), (1_007_000, (0, 1_007_000, 7, 5)), (1_007_001, NONE)],
+    [(-1, (0, -1, 8, 5)), (-2, (0, -1, 3, 2)), (-3, NONE), (1_007_000, (0, 1_007_000, 7, 5)), (1_007_001, NONE)],
 )
 def test_readers_of_committed_records_are_told_of_stable_ones_only(
     cluster: AdminCluster, timestamp: int, expected: tuple[int, ...]
 ) -> None:
+    """users.md row 9: an offset that is not stable is never told, not even as the one with the largest timestamp."""
     assert offsets(cluster, at(timestamp), isolation_level=READ_COMMITTED) == [expected]
 
 
@@ -291,7 +292,7 @@ def test_an_answer_that_is_complete_does_not_wait(cluster: AdminCluster) -> None
 def test_records_of_compacted_and_internal_topics_stay(cluster: AdminCluster) -> None:
     cluster.create("compacted", configs={"cleanup.policy": "compact"})
     cluster.create("both", configs={"cleanup.policy": "compact,delete"})
-    cluster.create("__consumer_offsets")
+    cluster.create("__consumer_offsets", 4)
     cluster.owner_answers[cluster.partition("both").row] = PendingAnswer(done=True, value=0)
     answer = delete_records(cluster, 2, ("compacted", [(0, 1)]), ("both", [(0, 0)]), ("__consumer_offsets", [(0, 1)]))
     assert told(cluster, 2, answer) == [

@@ -210,6 +210,21 @@ def test_min_bytes_and_the_deadline(stepped: SteppedBroker) -> None:
     assert values(sent) == [b"little"]
 
 
+def test_a_replacement_does_not_let_a_parked_fetch_wait_anew(stepped: SteppedBroker) -> None:
+    sent = fetch(stepped.client(), 0, 0, max_wait_ms=500)
+    stepped.clock.advance_ms(400)
+    stepped.replace(sent.target)
+    client, sequence = next((c, s) for c in stepped._clients.values() for s, each in c.sent.items() if each is sent)
+    stepped.put(client, sequence)
+    stepped.turn(sent.target)
+    stepped.drain()
+    assert not sent.answers
+    stepped.clock.advance_ms(101)
+    stepped.turn(sent.target)
+    stepped.drain()
+    assert values(sent) == []
+
+
 def test_min_bytes_beyond_what_may_be_answered_is_not_waited_for(stepped: SteppedBroker) -> None:
     fill(stepped, 0, [b"x" * 200], [b"y" * 200])
     sent = fetch(stepped.client(), 0, 0, max_wait_ms=500, min_bytes=1 << 20, size=300)

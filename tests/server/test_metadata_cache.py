@@ -138,7 +138,7 @@ def test_a_partition_that_does_not_exist_is_none(cluster: AdminCluster) -> None:
 
 
 def test_internal_topics_are_marked(cluster: AdminCluster) -> None:
-    assert cluster.create("__consumer_offsets").internal
+    assert cluster.create("__consumer_offsets", 4).internal
     assert not cluster.create("__mine").internal
 
 

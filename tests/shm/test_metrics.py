@@ -25,6 +25,8 @@ def test_pages_know_whose_they_are(pages: MetricsSegment) -> None:
         ("handler", 0),
         ("handler", 1),
         ("controller", 0),
+        ("cleaner", 0),
+        ("recorder", 0),
     ]
     with pytest.raises(KeyError):
         pages.page(PROCESSOR, 2)
@@ -113,6 +115,37 @@ def test_more_api_keys_than_slots_share_the_last(pages: MetricsSegment) -> None:
         if phase == "total"
     }
     assert counts == {**dict.fromkeys(range(31), 2), OTHER_API_KEY: 2 * (93 - 31)}
+
+
+def test_histograms_of_other_metrics_stand_beside_the_phases(pages: MetricsSegment) -> None:
+    """Rows `D16`, `D17`: throttle time and request size by API."""
+    page = pages.page(PROCESSOR, 0)
+    writer = MetricsWriter(page)
+    writer.record_many(writer.histogram("request_bytes", 1), np.array([100, 200]))
+    writer.record(writer.histogram("throttle_ns", 1), 7)
+    writer.record(writer.phase(1, "total"), 9)
+    found = MetricsReader(page).read().histograms
+    assert (found["request_bytes", 1, ""].count, found["request_bytes", 1, ""].sum) == (2, 300)
+    assert found["throttle_ns", 1, ""].max == 7
+    assert found["phase_ns", 1, "total"].max == 9
+    assert found["phase_ns", 1, "send"].count == 0
+
+
+def test_keys_and_their_texts_survive_their_writer(pages: MetricsSegment) -> None:
+    """Rows `C17`, `D18`: errors by API and code, connections by software."""
+    page = pages.page(PROCESSOR, 1)
+    for connections in (3, 5):
+        writer = MetricsWriter(page)
+        writer.table("request_errors").add((0, -1), 2)
+        writer.table("request_errors").add((18, 35), 1)
+        software = writer.texts.index("librdkafka\n2.8.0")
+        writer.table("client_connections").replace({(0, software): connections})
+    reading = MetricsReader(page).read()
+    assert reading.tables["request_errors"] == {(0, -1): 4, (18, 35): 2}
+    assert reading.tables["client_connections"] == {(0, 1): 5}
+    assert reading.texts == {1: "librdkafka\n2.8.0"}
+    with pytest.raises(KeyError):
+        MetricsWriter(pages.page(HANDLER, 0)).table("request_errors")
 
 
 def test_a_read_only_page_can_be_read(pages: MetricsSegment) -> None:

@@ -2,8 +2,11 @@
 
 import pytest
 
-from shm.metrics_catalogue import CATALOGUE, COUNTER, GAUGE, HISTOGRAM, Metric, describe_markdown
+from shm.derived_metrics import DERIVED
+from shm.metrics_catalogue import CATALOGUE, COUNTER, GAUGE, HISTOGRAM, Metric
+from shm.metrics_page import describe_markdown
 from shm.process_slots import ROLES
+from shm.prometheus import exposed_name
 
 METRICS = pytest.mark.parametrize(
     "metric", [metric for metrics in CATALOGUE.values() for metric in metrics], ids=lambda metric: metric.name
@@ -11,7 +14,7 @@ METRICS = pytest.mark.parametrize(
 
 
 def test_roles_are_processes() -> None:
-    assert set(CATALOGUE) == set(ROLES) - {"supervisor"}
+    assert set(CATALOGUE) == set(ROLES) - {"supervisor", "web"}
 
 
 @pytest.mark.parametrize("role", CATALOGUE)
@@ -35,3 +38,28 @@ def test_every_metric_is_declared_in_full(metric: Metric) -> None:
 @METRICS
 def test_every_metric_is_on_the_page(metric: Metric) -> None:
     assert f"| {metric.name} | {metric.kind} | {metric.unit} |" in describe_markdown()
+
+
+@METRICS
+def test_a_metric_with_keys_has_room_for_them(metric: Metric) -> None:
+    assert bool(metric.keys) == bool(metric.slots)
+    assert len(metric.keys) <= 3
+    assert not (metric.keys and metric.label)
+
+
+@pytest.mark.parametrize("metric", [each for part in DERIVED.values() for each in part], ids=lambda each: each.name)
+def test_what_readers_work_out_is_on_the_page_too(metric: Metric) -> None:
+    assert metric.line.endswith(".")
+    assert metric.text.endswith(".")
+    assert f"| `rotunda_{metric.name}` | {metric.kind} | {metric.unit} |" in describe_markdown()
+
+
+def test_names_in_metrics_follow_prometheus_habits() -> None:
+    """users.md section 3: one prefix, base units, counters end in _total; and no name is given twice."""
+    exposed = {(exposed_name(role, m), m.kind) for role, metrics in CATALOGUE.items() for m in metrics}
+    exposed |= {(f"rotunda_{metric.name}", metric.kind) for metrics in DERIVED.values() for metric in metrics}
+    assert len({name for name, _ in exposed}) == len(exposed)
+    for name, kind in exposed:
+        assert name.startswith("rotunda_")
+        assert name.endswith("_total") == (kind == COUNTER), name
+        assert not {"ns", "ms", "us", "percent", "kb", "mb"} & set(name.split("_")), name

@@ -173,3 +173,14 @@ def test_waiters_are_the_handlers_whose_flag_is_up() -> None:
     table.set_waiting(2, 0, False)
     assert table.waiters(2) == [2]
     assert table.waiters(4) == []
+
+
+def test_progress_shows_that_the_stable_offset_moved_although_the_end_did_not() -> None:
+    """A parked fetch of committed records waits for the stable offset, which is stored after the end."""
+    table = new_table()
+    writer = table.row_writer(1)
+    seen = {table.read_progress(1)}
+    for end, stable in [(10, 0), (20, 0), (20, 10), (21, 21)]:
+        writer.publish(end, 0, end * 10, 0, stable, end * 10)
+        assert table.read_progress(1) not in seen
+        seen.add(table.read_progress(1))

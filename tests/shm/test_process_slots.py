@@ -4,17 +4,20 @@ import pytest
 
 from shm.process_slots import (
     ACCEPTOR,
+    CLEANER,
     CONTROLLER,
     DEAD,
     HANDLER,
     PROCESSOR,
+    RECORDER,
     ROLES,
     RUNNING,
     SUPERVISOR,
     ProcessSlots,
 )
 
-ALL = [(SUPERVISOR, 0), (ACCEPTOR, 0), (PROCESSOR, 0), (PROCESSOR, 1), (HANDLER, 0), (CONTROLLER, 0)]
+ONE_EACH = [(role, 0) for role in (HANDLER, CONTROLLER, CLEANER, RECORDER, WEB)]
+ALL = [(SUPERVISOR, 0), (ACCEPTOR, 0), (PROCESSOR, 0), (PROCESSOR, 1), *ONE_EACH]
 
 
 @pytest.fixture
@@ -31,7 +34,7 @@ def test_every_process_has_a_slot_of_its_own(slots: ProcessSlots) -> None:
         slots.set_pid(role, index, 100 + number)
     statuses = slots.statuses()
     assert [(status.role, status.index) for status in statuses] == [(ROLES[role], index) for role, index in ALL]
-    assert [status.pid for status in statuses] == [100, 101, 102, 103, 104, 105]
+    assert [status.pid for status in statuses] == list(range(100, 100 + len(ALL)))
     assert {status.state for status in statuses} == {"empty"}
 
 

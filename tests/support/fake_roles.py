@@ -35,6 +35,8 @@ def main(arguments: list[str]) -> int:
         Role.PROCESSOR: processor,
         Role.HANDLER: target,
         Role.CONTROLLER: target,
+        Role.CLEANER: target,
+        Role.RECORDER: recorder,
     }
     try:
         serve(config, Path(arguments[0]), "text", lambda record: print(record.bootstrap, flush=True), functions)
@@ -76,11 +78,19 @@ def processor(heritage: Heritage, index: int, generation: int, stop: StopFlag) -
 
 
 def target(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None:
-    role, number = (Role.CONTROLLER, 0) if index == heritage.handlers else (Role.HANDLER, index)
+    behind = {heritage.handlers: (Role.CONTROLLER, 0), heritage.cleaner: (Role.CLEANER, 0)}
+    role, number = behind.get(index, (Role.HANDLER, index))
     misbehave(role.label, heritage, stop)
     heritage.mark_ready(role, number, generation)
     while not stop.is_set():
         heritage.target_bells[index].wait(None)
+
+
+def recorder(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None:
+    misbehave("recorder", heritage, stop)
+    heritage.mark_ready(Role.RECORDER, index, generation)
+    while not stop.is_set():
+        heritage.recorder_bell.wait(None)
 
 
 def misbehave(role: str, heritage: Heritage, stop: StopFlag) -> None:

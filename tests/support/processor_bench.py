@@ -4,6 +4,7 @@ Rings and arena lie over byte arrays, connections are loopback TCP, answers are 
 `ResponseWriter`. Each turn of the loop is preceded by a ring of the bell, so that no turn sleeps.
 """
 
+import itertools
 import os
 import socket
 import tempfile
@@ -18,17 +19,21 @@ import posix_ipc
 
 from broker.config import load
 from broker.network import connection_id
+from broker.network.clients import Clients
+from broker.network.finished_requests import FinishedRequests
 from broker.network.handoff import Closed, HandoffReceiver, HandoffSender
 from broker.network.processor import Processor
 from broker.network.processor_metrics import ProcessorMetrics
 from broker.network.request_reader import RequestReader
 from broker.network.request_sender import MemoryPool, RequestSender, spill_area
 from broker.network.response_reader import ResponseReader
+from broker.network.row_sender import RowSender
 from broker.request_channel import INLINE, REQUEST, ChannelShape, RequestChannel
 from broker.server.response_writer import FileRange, ReplyTo, ResponseWriter
 from shm.bell import EventBell, SemaphoreBell
 from shm.metrics import MetricsReader, MetricsSegment, MetricsWriter
 from shm.process_slots import PROCESSOR
+from shm.recorder_rings import RecorderFeed, RecorderRings
 from tests.support.fakes import FakeClock
 
 RING_BYTES = 256 * 1024
@@ -88,12 +93,15 @@ class FakeTarget:
 
     @staticmethod
     def _to(request: Taken, now_ns: int) -> ReplyTo:
-        return (0, request.connection_id, request.sequence, request.received_ns, now_ns, request.api_key)
+        return (
+            0, request.connection_id, request.sequence, request.received_ns, now_ns, request.api_key,
+            request.api_version, request.correlation_id, len(request.payload),
+        )  # fmt: skip
 
     def answer_ranges(self, request: Taken, inline: bytes, ranges: list[FileRange]) -> None:
         """Send inline bytes and ranges of files."""
         now = self._bench.clock.monotonic_ns()
-        self.responses.send_ranges(self._to(request, now), now, now, inline, ranges)
+        self.responses.send_ranges(self._to(request, now), (now, now), inline, ranges)
         self.publish()
 
     def no_response(self, request: Taken) -> None:
@@ -192,6 +200,10 @@ class ProcessorBench:
         pages = MetricsSegment(memoryview(bytearray(MetricsSegment.bytes_needed(1, handlers))), 1, handlers)
         pages.initialise()
         self.page = pages.page(PROCESSOR, 0)
+        size = RecorderRings.bytes_needed(1, handlers + 1)
+        self.recorder = RecorderRings(memoryview(bytearray(size)), 1, handlers + 1)
+        self.recorder.initialise()
+        self.recorder_bell = _semaphore_bell()
         self.clock = FakeClock(monotonic_ns=1_000_000_000_000)
         self.targets = [FakeTarget(self, index) for index in range(handlers + 1)]
         self.clients: list[Client] = []
@@ -207,13 +219,18 @@ class ProcessorBench:
         self.reader = RequestReader(self.config, self.sender, now_ns)
         self.responses = ResponseReader(self.channel, 0, now_ns)
         handoff = HandoffReceiver(self.pair[1])
-        metrics = ProcessorMetrics(MetricsWriter(self.page), now_ns())
+        counter = itertools.count()
 
-        def new_id(counter: int) -> int:
-            return connection_id.make(0, generation, counter)
+        def new_id() -> int:
+            return connection_id.make(0, generation, next(counter))
+
+        clients = Clients(new_id, (("PLAINTEXT", "PLAINTEXT"),))
+        self.reader.clients = clients
+        sender = RowSender(RecorderFeed(self.recorder, 0), clients.texts, self.recorder_bell)
+        counts = ProcessorMetrics(MetricsWriter(self.page), now_ns()), FinishedRequests(clients, sender)
 
         ends = (self.reader, self.responses, handoff, self.bell)
-        self.processor = Processor(self.config, ends, new_id, metrics, now_ns)
+        self.processor = Processor(self.config, ends, new_id, counts, now_ns)
 
     def __enter__(self) -> "ProcessorBench":
         return self
@@ -228,7 +245,7 @@ class ProcessorBench:
         for end in self.pair:
             end.close()
         self.bell.close()
-        for bell in self.target_bells:
+        for bell in (*self.target_bells, self.recorder_bell):
             bell.close()
         os.close(self.spill_fd)
         self._scratch.cleanup()

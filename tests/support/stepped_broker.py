@@ -78,6 +78,7 @@ class Sent:
     version: int
     frame: bytes
     answers: list[Answer] = field(default_factory=list)
+    received_ns: int = 0
 
     @property
     def answer(self) -> Answer:
@@ -206,6 +207,8 @@ class SteppedBroker:
         """Kill a target and put another in its place; processors repeat what is theirs to repeat."""
         self.kill(index)
         self.boot(index)
+        # A processor reads what it has been answered before it sends the rest again.
+        self.drain()
         for client in self._clients.values():
             for sequence, sent in client.sent.items():
                 if sent.target == index and not sent.answers and sent.api_key != PRODUCE:
@@ -216,6 +219,8 @@ class SteppedBroker:
         for index in range(len(self.handlers)):
             self.kill(index)
         estate.release(self.heritage)
+        for listener in self.heritage.listeners:
+            listener.socket.close()
 
     def state(self, index: int) -> BrokerState:
         """Return what a living target knows."""
@@ -318,7 +323,8 @@ class SteppedBroker:
     def _try_put(self, client: Client, sequence: int) -> bool:
         sent, sender = client.sent[sequence], self.senders[client.processor]
         size = len(sent.frame)
-        envelope = (client.connection, sequence, 1, sent.api_key, sent.version, sequence, size)
+        sent.received_ns = sent.received_ns or self.clock.monotonic_ns()
+        envelope = (client.connection, sequence, sent.received_ns, sent.api_key, sent.version, sequence, size)
         if size <= min(INLINE_REQUEST_BYTES, self._largest_inline):
             done = sender.try_send(sent.target, envelope, 0, sent.frame)
         else:
@@ -340,7 +346,9 @@ class SteppedBroker:
             self.heritage.spill_fds[processor],
             spill_area(processor),
         )
-        return RequestSender(self.heritage.channel, processor, self.heritage.target_bells, pool)
+        return RequestSender(
+            self.heritage.channel, processor, self.heritage.target_bells, pool, self.heritage.coordinators
+        )
 
     # ---- topics and records ----------------------------------------------------------------------------------------
 

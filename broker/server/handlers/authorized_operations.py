@@ -16,6 +16,7 @@ TOPIC_OPERATIONS = _bits(_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _DE
 CLUSTER_OPERATIONS = _bits(
     _CREATE, _ALTER, _DESCRIBE, _CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE
 )
+GROUP_OPERATIONS = _bits(_READ, _DELETE, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS)
 
 
 def topic_operations(asked_for: bool) -> int:
@@ -26,3 +27,8 @@ def topic_operations(asked_for: bool) -> int:
 def cluster_operations(asked_for: bool) -> int:
     """Return the bit field for the cluster."""
     return CLUSTER_OPERATIONS if asked_for else NOT_ASKED_FOR
+
+
+def group_operations(asked_for: bool) -> int:
+    """Return the bit field for a group."""
+    return GROUP_OPERATIONS if asked_for else NOT_ASKED_FOR

@@ -1,12 +1,18 @@
-"""DescribeConfigs: every setting of topics and of the broker, with value, source, synonyms, type and text."""
+"""DescribeConfigs: every setting of topics, groups and the broker, with value, source, synonyms, type and text."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from broker.config_alteration import BROKER, TOPIC
-from broker.config_metadata import ConfigEntry, describe_broker, describe_cluster_default, describe_topic
+from broker.config_alteration import BROKER, GROUP, TOPIC
+from broker.config_metadata import (
+    ConfigEntry,
+    describe_broker,
+    describe_cluster_default,
+    describe_group,
+    describe_topic,
+)
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode, text_of
 from broker.server.handlers.config_entries import described
@@ -30,7 +36,8 @@ def handle_describe_configs(context: RequestContext, request: Any) -> dict[str, 
         }
         try:
             entries = _entries(context, resource.resource_type, resource.resource_name)
-            wanted = resource.configuration_keys
+            # Kafka takes an empty list of keys for all of them, too.
+            wanted = resource.configuration_keys or None
             result["configs"] = described(entries, wanted, synonyms=synonyms, documentation=documentation)
         except ApiError as error:
             result["error_code"] = error.code
@@ -42,7 +49,11 @@ def handle_describe_configs(context: RequestContext, request: Any) -> dict[str, 
 def _entries(context: RequestContext, resource_type: int, name: str) -> Iterable[ConfigEntry]:
     source = _SOURCES.get(resource_type)
     if source is None:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource_type}")
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            f"Unsupported resource type: {resource_type}; topics ({TOPIC}), brokers ({BROKER}) and groups ({GROUP}) "
+            "have settings",
+        )
     return source(context, name)
 
 
@@ -71,7 +82,15 @@ def _of_broker(context: RequestContext, name: str) -> Iterable[ConfigEntry]:
     return describe_broker(config)
 
 
+def _of_group(context: RequestContext, name: str) -> Iterable[ConfigEntry]:
+    if not name:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+    metadata = context.broker.metadata
+    return describe_group(metadata.group_configs(name), metadata.broker_config)
+
+
 _SOURCES: Mapping[int, Callable[[RequestContext, str], Iterable[ConfigEntry]]] = {
     TOPIC: _of_topic,
     BROKER: _of_broker,
+    GROUP: _of_group,
 }

@@ -90,8 +90,8 @@ def _described(context: RequestContext, topic: TopicInfo, partitions: tuple[Part
                 "leader_epoch": published_leader_epoch(context, partition),
                 "replica_nodes": [node_id],
                 "isr_nodes": [node_id],
-                "eligible_leader_replicas": None,
-                "last_known_elr": None,
+                "eligible_leader_replicas": [],
+                "last_known_elr": [],
                 "offline_replicas": [],
             }
             for partition in partitions

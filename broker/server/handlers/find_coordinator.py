@@ -1,30 +1,55 @@
-"""FindCoordinator: the broker itself, on the request's listener, for groups and transactions (``C18``)."""
+"""FindCoordinator: the broker itself, on the request's listener, for groups and transactions (``C18``).
+
+The first request for a group, or for a transaction, has the internal topic made that keeps them; it waits for that, so
+that no client is sent to a coordinator that cannot answer yet.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from broker.protocol.error_codes import ErrorCode
-from broker.server.request_context import RequestContext
+from broker.protocol.coordinator_routing import GROUP_TOPIC, TRANSACTION_TOPIC
+from broker.protocol.error_codes import ErrorCode, text_of
+from broker.server.request_context import Parked, RequestContext
 
-_GROUP, _TRANSACTION = 0, 1
+_TOPICS = {0: GROUP_TOPIC, 1: TRANSACTION_TOPIC}
 _FIRST_BATCHED_VERSION = 4
 
+#: How long a request waits for the internal topic. The client asks again after COORDINATOR_NOT_AVAILABLE.
+CREATE_WAIT_MS = 5000
 
-def handle_find_coordinator(context: RequestContext, request: Any) -> dict[str, Any]:
+
+def handle_find_coordinator(context: RequestContext, request: Any) -> dict[str, Any] | Parked:
     """Return the coordinator of each key; INVALID_REQUEST for a type of key that has none here."""
-    key_type = getattr(request, "key_type", _GROUP)
+    key_type = getattr(request, "key_type", 0)
+    topic = _TOPICS.get(key_type)
+    if topic is None:
+        return _response(context, request, ErrorCode.INVALID_REQUEST)
+    if context.broker.metadata.topic(topic) is not None:
+        return _response(context, request, 0)
+    context.broker.create_topics_later([topic])
+
+    def retry(final: bool) -> dict[str, Any] | None:
+        # Every handler opens what it owns of a topic before it takes another request.
+        if context.broker.metadata.topic(topic) is not None:
+            return _response(context, request, 0)
+        return _response(context, request, ErrorCode.COORDINATOR_NOT_AVAILABLE) if final else None
+
+    return Parked(CREATE_WAIT_MS, retry)
+
+
+def _response(context: RequestContext, request: Any, error: int) -> dict[str, Any]:
     if context.api_version < _FIRST_BATCHED_VERSION:
-        return {"throttle_time_ms": 0, **_coordinator(context, key_type)}
-    coordinators = [{"key": key, **_coordinator(context, key_type)} for key in request.coordinator_keys]
+        return {"throttle_time_ms": 0, **_coordinator(context, error)}
+    coordinators = [{"key": key, **_coordinator(context, error)} for key in request.coordinator_keys]
     return {"throttle_time_ms": 0, "coordinators": coordinators}
 
 
-def _coordinator(context: RequestContext, key_type: int) -> dict[str, Any]:
-    if key_type not in {_GROUP, _TRANSACTION}:
+def _coordinator(context: RequestContext, error: int) -> dict[str, Any]:
+    if error:
         return {
-            "error_code": ErrorCode.INVALID_REQUEST,
-            "error_message": ErrorCode.INVALID_REQUEST.text,
+            "error_code": error,
+            "error_message": text_of(error),
             "node_id": -1,
             "host": "",
             "port": -1,

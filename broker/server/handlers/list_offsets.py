@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from broker.log.log_reader import LogReader
+from broker.log.log_reader import End, LogReader
+from broker.log.timestamp_search import TimestampOffset
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.messages.list_offsets import (
     ListOffsetsPart,
@@ -42,13 +43,13 @@ class _Found(NamedTuple):
 
 
 class _Query(NamedTuple):
-    """One partition that exists, with what is asked of it. Offsets from ``limit`` on are not shown."""
+    """One partition that exists, with what is asked of it: ``is_committed`` hides what is not stable."""
 
     context: RequestContext
     topic_name: str
     partition: PartitionInfo
     ends: PartitionEnds
-    limit: int
+    is_committed: bool
     timestamp: int
 
 
@@ -79,8 +80,7 @@ def _answer(context: RequestContext, part: ListOffsetsPart, read_committed: bool
     error = epoch_error(part.current_leader_epoch, ends)
     if error:
         return _failed(part, error)
-    limit = ends.stable if read_committed else ends.end
-    found = lookup(_Query(context, topic.name, partition, ends, limit, part.timestamp))
+    found = lookup(_Query(context, topic.name, partition, ends, read_committed, part.timestamp))
     return ListOffsetsPartResponse(part.topic_name, part.partition, 0, *found)
 
 
@@ -89,7 +89,8 @@ def _failed(part: ListOffsetsPart, error: int) -> ListOffsetsPartResponse:
 
 
 def _latest(query: _Query) -> _Found:
-    return _Found(offset=query.limit, leader_epoch=query.ends.leader_epoch)
+    ends = query.ends
+    return _Found(offset=ends.stable if query.is_committed else ends.end, leader_epoch=ends.leader_epoch)
 
 
 def _earliest(query: _Query) -> _Found:
@@ -102,15 +103,13 @@ def _earliest(query: _Query) -> _Found:
 def _max_timestamp(query: _Query) -> _Found:
     if query.ends.start == query.ends.end:
         return _Found()
-    found = _reader(query).max_timestamp(query.ends.start, _position(query))
-    return _Found() if found is None else _Found(*found)
+    return _search(query, lambda reader, end: reader.max_timestamp(query.ends.start, end))
 
 
 def _by_time(query: _Query) -> _Found:
     if query.ends.start == query.ends.end:
         return _Found()
-    found = _reader(query).offset_for_timestamp(query.timestamp, query.ends.start, _position(query))
-    return _Found() if found is None or found.offset >= query.limit else _Found(*found)
+    return _search(query, lambda reader, end: reader.offset_for_timestamp(query.timestamp, query.ends.start, end))
 
 
 def _reader(query: _Query) -> LogReader:
@@ -118,8 +117,16 @@ def _reader(query: _Query) -> LogReader:
     return query.context.broker.reader(partition.row, query.topic_name, partition.index)
 
 
-def _position(query: _Query) -> tuple[int, int, int]:
-    return query.context.broker.partitions.read_position(query.partition.row)
+def _search(query: _Query, search: Callable[[LogReader, End], TimestampOffset | None]) -> _Found:
+    """Search the log up to its published end, which holds while its segment is appended to: else again."""
+    table, row = query.context.broker.partitions, query.partition.row
+    while True:
+        stable_offset = table.read_stable(row)
+        end = table.read_position(row)
+        found = search(_reader(query), end)
+        if table.read_position(row)[1] == end[1]:
+            limit = stable_offset if query.is_committed else end[0]
+            return _Found() if found is None or found.offset >= limit else _Found(*found)
 
 
 def _none(_query: _Query) -> _Found:

@@ -1,0 +1,171 @@
+"""What becomes of one batch in compaction: it stays as it is, gets fewer records, stays as an empty shell, or goes.
+
+Pure; runs in the cleaner process. The rules are Kafka's (LogCleaner.cleanInto, MemoryRecords.filterTo):
+
+- A record stays if no newer one has its key, and a tombstone only until its batch's *delete horizon* has passed. The
+  horizon is set when compaction first keeps a batch with a tombstone, or a marker of a transaction without batches: it
+  stands in place of the base timestamp, and attribute bit 6 says so.
+- Records of aborted transactions go. A marker goes once nothing is left of its transaction and its horizon has passed.
+- The last batch of a producer stays, if need be without records, so that its sequence numbers survive; so does the
+  last batch of what is cleaned, so that a consumer sees how far the log goes.
+- Base and last offset of a batch and all of its sequence numbers stay what they were.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from broker.cleaner.key_map import KeyMap
+from broker.cleaner.raw_records import RawRecord, joined, joined_shifted, raw_records
+from broker.cleaner.transactions import CleanedTransactions
+from broker.errors import ApiError
+from broker.protocol.compression import compress
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.record_reader import uncompressed_records
+from broker.protocol.records import CODEC_MASK, CRC_START, LOG_OVERHEAD_BYTES, BatchHeader, crc_ok
+
+DELETE_HORIZON_BIT: Final = 0x40
+
+_NO_TIMESTAMP: Final = -1
+
+_HEAD = struct.Struct(
+    ">q"  # base offset
+    "i"  # batch length
+    "i"  # leader epoch
+    "b"  # magic
+    "I"  # CRC-32C of everything behind it
+)
+_TAIL = struct.Struct(
+    ">h"  # attributes
+    "i"  # last offset delta
+    "q"  # base timestamp
+    "q"  # max timestamp
+    "q"  # producer id
+    "h"  # producer epoch
+    "i"  # base sequence
+    "i"  # record count
+)
+
+
+class LastRecord(NamedTuple):
+    """The last thing that an active producer wrote: its epoch, and the offset of its last data batch or -1."""
+
+    epoch: int
+    last_offset: int
+
+
+class Cleaning(NamedTuple):
+    """What holds for one round over a partition. Records from `end_offset` on are not in the map and stay."""
+
+    newest: KeyMap
+    end_offset: int
+    producers: Mapping[int, LastRecord]
+    now_ms: int
+    delete_retention_ms: int
+
+
+class CleanedBatch(NamedTuple):
+    """What is left of a batch; `max_timestamp_ms` is -1 if no record is. `data` is empty when nothing is left."""
+
+    data: bytes | memoryview
+    max_timestamp_ms: int
+    records: int
+
+
+_GONE = CleanedBatch(b"", _NO_TIMESTAMP, 0)
+
+
+class BatchFilter:
+    """Applies the rules to the batches of one round, in order of offsets."""
+
+    def __init__(self, cleaning: Cleaning, transactions: CleanedTransactions) -> None:
+        self._cleaning = cleaning
+        self._transactions = transactions
+
+    def clean(self, batch: memoryview, header: BatchHeader) -> CleanedBatch:
+        """Return what is left of one whole batch; its `data` is `batch` itself if that is all of it.
+
+        Raises ApiError when its records cannot be read.
+        """
+        is_discarded = self._transactions.is_discarded(batch, header)
+        horizon_ms = header.base_timestamp if header.attributes & DELETE_HORIZON_BIT else None
+        is_over = horizon_ms is not None and horizon_ms <= self._cleaning.now_ms
+        if is_discarded and (is_over or not header.is_control):
+            return self._shell(header)
+        if header.base_offset >= self._cleaning.end_offset:
+            return CleanedBatch(
+                batch, header.max_timestamp if header.record_count else _NO_TIMESTAMP, header.record_count
+            )
+        if not crc_ok(batch, header):
+            # What is written anew gets a checksum of its own, so damage must not come this far.
+            raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"checksum of the batch at offset {header.base_offset}")
+        data = uncompressed_records(batch, header)
+        records = raw_records(data, header.record_count)
+        kept = records if header.is_control else self._kept(records, header, keep_tombstones=not is_over)
+        if not kept:
+            return self._shell(header)
+        needs_horizon = horizon_ms is None and (
+            is_discarded if header.is_control else any(not record.has_value for record in kept)
+        )
+        if len(kept) == len(records) and not needs_horizon:
+            return CleanedBatch(batch, header.max_timestamp, len(kept))
+        if needs_horizon:
+            horizon_ms = self._cleaning.now_ms + self._cleaning.delete_retention_ms
+        return _rewritten(header, data, kept, horizon_ms)
+
+    def _kept(self, records: list[RawRecord], header: BatchHeader, *, keep_tombstones: bool) -> list[RawRecord]:
+        """Return the records that no newer one replaces; those without a key go."""
+        newest, end_offset, base_offset = self._cleaning.newest.newest, self._cleaning.end_offset, header.base_offset
+        return [
+            record
+            for record in records
+            if (offset := base_offset + record.offset_delta) >= end_offset
+            or (record.key is not None and offset >= newest(record.key) and (record.has_value or keep_tombstones))
+        ]
+
+    def _shell(self, header: BatchHeader) -> CleanedBatch:
+        """Return the batch without its records, or nothing if nobody needs that."""
+        if not self._is_last_of_producer(header) and header.last_offset + 1 != self._cleaning.end_offset:
+            return _GONE
+        attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON_BIT)
+        shell = header._replace(attributes=attributes, base_timestamp=_NO_TIMESTAMP, record_count=0)
+        return CleanedBatch(_sealed(shell, b""), _NO_TIMESTAMP, 0)
+
+    def _is_last_of_producer(self, header: BatchHeader) -> bool:
+        last = self._cleaning.producers.get(header.producer_id) if header.has_producer_id else None
+        if last is None:
+            return False
+        if last.last_offset >= 0:
+            return header.last_offset == last.last_offset
+        return header.is_control and header.producer_epoch == last.epoch
+
+
+def _rewritten(header: BatchHeader, data: bytes, kept: list[RawRecord], horizon_ms: int | None) -> CleanedBatch:
+    """Return the batch with some of its records; offsets, timestamps and sequence numbers stay."""
+    attributes, base_timestamp = header.attributes, header.base_timestamp
+    if header.is_log_append_time:
+        max_timestamp = header.max_timestamp
+    else:
+        max_timestamp = base_timestamp + max(record.timestamp_delta for record in kept)
+    if horizon_ms is None or horizon_ms == base_timestamp:
+        body = joined(data, kept)
+    else:
+        body = joined_shifted(data, kept, base_timestamp - horizon_ms)
+        base_timestamp = horizon_ms
+    if horizon_ms is not None:
+        attributes |= DELETE_HORIZON_BIT
+    fewer = header._replace(
+        attributes=attributes, base_timestamp=base_timestamp, max_timestamp=max_timestamp, record_count=len(kept)
+    )
+    return CleanedBatch(_sealed(fewer, compress(header.codec, body)), max_timestamp, len(kept))
+
+
+def _sealed(header: BatchHeader, body: bytes) -> bytes:
+    """Return the batch with this header and what is behind it; length and checksum are made to fit."""
+    tail = _TAIL.pack(*header[5:]) + body
+    length = CRC_START - LOG_OVERHEAD_BYTES + len(tail)
+    return _HEAD.pack(header.base_offset, length, header.leader_epoch, header.magic, crc32c(tail)) + tail

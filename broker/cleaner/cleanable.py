@@ -1,0 +1,95 @@
+"""Which part of a partition may be compacted, and how much it needs it (Kafka's LogCleanerManager).
+
+Pure but for the timestamps that it has looked up; runs in the cleaner process. What is below the *first dirty offset*
+was compacted before. From there up to the first uncleanable offset reaches what is dirty: the segment that is appended
+to, open transactions and records younger than min.compaction.lag.ms are left alone. Whole segments only.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from broker.cleaner.segments import Segment, SegmentedLog
+from broker.config_keys import MAX_LONG
+from broker.log.offset_index import MAX_RELATIVE_OFFSET
+from broker.topic_config import LogConfig
+
+
+class Cleanable(NamedTuple):
+    """The segments of one partition that may be compacted, oldest first, and where the dirty ones begin."""
+
+    segments: tuple[Segment, ...]
+    first_dirty_offset: int
+    clean_bytes: int
+    dirty_bytes: int
+    is_overdue: bool
+
+    @property
+    def dirty_ratio(self) -> float:
+        """The share of what may be compacted that never was, from 0 to 1."""
+        total_bytes = self.clean_bytes + self.dirty_bytes
+        return self.dirty_bytes / total_bytes if total_bytes else 0.0
+
+    @property
+    def dirty_segments(self) -> tuple[Segment, ...]:
+        """The segments with records that were never compacted."""
+        return tuple(each for each in self.segments if each.end_offset > self.first_dirty_offset)
+
+    def is_due(self, config: LogConfig) -> bool:
+        """Whether it is worth compacting now."""
+        return self.dirty_bytes > 0 and (self.is_overdue or self.dirty_ratio > config.min_cleanable_dirty_ratio)
+
+
+def cleanable(log: SegmentedLog, checkpoint: int | None, config: LogConfig, now_ms: int) -> Cleanable:
+    """Return what may be compacted; `checkpoint` is how far it was compacted before. Raises FileNotFoundError."""
+    start_offset, end_offset = log.published.start_offset, log.published.end_offset
+    # A checkpoint beyond the end is that of another log of this name.
+    is_known = checkpoint is not None and start_offset <= checkpoint <= end_offset
+    first_dirty = checkpoint if is_known and checkpoint is not None else start_offset
+    limit = _first_uncleanable(log, first_dirty, config, now_ms)
+    segments = tuple(each for each in log.rolled if each.end_offset <= limit and each.end_offset > start_offset)
+    clean_bytes = sum(each.size_bytes for each in segments if each.end_offset <= first_dirty)
+    dirty = [each for each in segments if each.end_offset > first_dirty]
+    dirty_bytes = sum(each.size_bytes for each in dirty)
+    is_overdue = _is_overdue(log, dirty, config.max_compaction_lag_ms, now_ms)
+    return Cleanable(segments, first_dirty, clean_bytes, dirty_bytes, is_overdue)
+
+
+def _first_uncleanable(log: SegmentedLog, first_dirty: int, config: LogConfig, now_ms: int) -> int:
+    limit = min(log.published.stable_offset, log.active.base_offset)
+    if config.min_compaction_lag_ms > 0:
+        for segment in log.rolled:
+            is_young = segment.end_offset > first_dirty and (
+                log.largest_timestamp_ms(segment) > now_ms - config.min_compaction_lag_ms
+            )
+            if is_young:
+                return min(limit, segment.base_offset)
+    return limit
+
+
+def _is_overdue(log: SegmentedLog, dirty: list[Segment], max_lag_ms: int, now_ms: int) -> bool:
+    if max_lag_ms == MAX_LONG:
+        return False
+    firsts = [first_ms for each in dirty if (first_ms := log.first_timestamp_ms(each)) > 0]
+    return bool(firsts) and min(firsts) < now_ms - max_lag_ms
+
+
+def grouped(log: SegmentedLog, segments: tuple[Segment, ...], config: LogConfig) -> list[list[Segment]]:
+    """Return the segments in groups, each of which becomes one: no larger than a segment and its indexes may be."""
+    groups: list[list[Segment]] = []
+    log_bytes = index_bytes = 0
+    for segment in segments:
+        largest_index_bytes = log.largest_index_bytes(segment)
+        fits = (
+            bool(groups)
+            and log_bytes + segment.size_bytes <= config.effective_segment_bytes
+            and index_bytes + largest_index_bytes <= config.segment_index_bytes
+            and segment.end_offset - groups[-1][0].base_offset <= MAX_RELATIVE_OFFSET
+        )
+        if not fits:
+            groups.append([])
+            log_bytes = index_bytes = 0
+        groups[-1].append(segment)
+        log_bytes += segment.size_bytes
+        index_bytes += largest_index_bytes
+    return groups

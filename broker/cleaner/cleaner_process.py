@@ -1,0 +1,126 @@
+"""The cleaner process from boot to exit: when it is time for what, and what it says of itself on its metrics page.
+
+The only module of the cleaner that sees the heritage. It serves no request and holds nothing that must survive it: one
+that is killed is replaced, and the next begins where the checkpoint stands. It runs at low priority.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING
+
+from broker.cleaner.owners import Owners, Stopped
+from broker.cleaner.pace import Pace
+from broker.cleaner.upkeep import Upkeep
+from broker.clock import SystemClock
+from broker.metadata_store import metadata_path
+from broker.process import MOST_FAULTS, Role
+from broker.server.metadata_cache import MetadataCache
+from shm.metrics import MetricsSegment, MetricsWriter
+
+if TYPE_CHECKING:
+    from broker.heritage import Heritage
+    from broker.process import StopFlag
+
+logger = logging.getLogger(__name__)
+
+#: What the others have first.
+NICENESS = 10
+
+#: The first look at what has expired waits until the broker has started and clients are back.
+FIRST_RETENTION_MS = 30_000
+
+_NS_PER_MS = 1_000_000
+_NS_PER_S = 1_000_000_000
+
+
+def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None:
+    """Look after the logs until told to stop."""
+    os.nice(NICENESS)
+    clock = SystemClock()
+    owners = Owners(heritage.channel, index, generation, heritage.target_bells, stop.is_set)
+    metadata = MetadataCache(metadata_path(heritage.config.data_dir), heritage.handlers, heritage.config)
+    pages = MetricsSegment(heritage.metrics.view, heritage.processors, heritage.handlers)
+    page = MetricsWriter(pages.page(Role.CLEANER, 0))
+    page.start(generation, clock.monotonic_ns())
+    cleaner = Cleaner(heritage, metadata, owners, page)
+    heritage.mark_ready(Role.CLEANER, 0, generation)
+    try:
+        owners.await_predecessor()
+        _serve(cleaner, heritage, owners)
+    except Stopped:
+        metadata.close()
+
+
+def _serve(cleaner: Cleaner, heritage: Heritage, owners: Owners) -> None:
+    faults = 0
+    while True:
+        try:
+            wait_s = cleaner.turn()
+            faults = 0
+        except Stopped:
+            raise
+        except Exception:
+            # What goes wrong with one partition is contained where it arises.
+            logger.exception("fault in the cleaner's loop")
+            faults += 1
+            if faults >= MOST_FAULTS:
+                raise
+            wait_s = 1.0
+        heritage.slots.beat(Role.CLEANER, 0, SystemClock.monotonic_ns())
+        owners.wait(wait_s)
+
+
+class Cleaner:
+    """The three things to be done, each with the time at which it is due."""
+
+    def __init__(self, heritage: Heritage, metadata: MetadataCache, owners: Owners, page: MetricsWriter) -> None:
+        self._cluster = heritage.cluster
+        self._metadata = metadata
+        self._clock = SystemClock()
+        self._pace = Pace(owners, self._clock)
+        self._upkeep = Upkeep(metadata, heritage.partitions, self._clock, owners.ask, self._pace.use)
+        self._page = page
+        self._stored: dict[str, int] = {}
+        now_ns = self._clock.monotonic_ns()
+        first_ms = min(FIRST_RETENTION_MS, heritage.config.log_retention_check_interval_ms)
+        self._retention_due_ns = now_ns + first_ms * _NS_PER_MS
+        self._compaction_due_ns = now_ns + heritage.config.log_cleaner_backoff_ms * _NS_PER_MS
+        # What an earlier run has left.
+        self._doomed_due_ns: int | None = now_ns
+
+    def turn(self) -> float:
+        """Do what is due; return in how many seconds something is due again. Raises Stopped."""
+        if self._cluster.metadata_version > self._metadata.version:
+            self._upkeep.refresh()
+        config = self._metadata.broker_config
+        self._pace.bytes_per_second = config.log_cleaner_io_max_bytes_per_second
+        now_ns = self._clock.monotonic_ns()
+        if now_ns >= self._retention_due_ns:
+            self._upkeep.apply_retention()
+            now_ns = self._clock.monotonic_ns()
+            self._retention_due_ns = now_ns + config.log_retention_check_interval_ms * _NS_PER_MS
+            self._doomed_due_ns = now_ns
+        if now_ns >= self._compaction_due_ns:
+            worked = config.log_cleaner_enable and self._upkeep.compact_dirtiest()
+            now_ns = self._clock.monotonic_ns()
+            # As long as there is something to compact, it goes on.
+            self._compaction_due_ns = now_ns + (0 if worked else config.log_cleaner_backoff_ms * _NS_PER_MS)
+            self._doomed_due_ns = now_ns if worked else self._doomed_due_ns
+        if self._doomed_due_ns is not None and now_ns >= self._doomed_due_ns:
+            wait_ms = self._upkeep.remove_doomed_files()
+            self._doomed_due_ns = None if wait_ms is None else now_ns + wait_ms * _NS_PER_MS
+        self._publish()
+        dues = (self._retention_due_ns, self._compaction_due_ns, self._doomed_due_ns)
+        return max(0, min(due for due in dues if due is not None) - now_ns) / _NS_PER_S
+
+    def _publish(self) -> None:
+        """Bring the metrics page up to date; counters go on from what a predecessor has left."""
+        counters = self._upkeep.counters
+        for name, value in counters.values.items():
+            self._page.add(self._page.index(name), value - self._stored.get(name, 0))
+            self._stored[name] = value
+        self._page.set(self._page.index("max_dirty_percent"), counters.max_dirty_percent)
+        self._page.set(self._page.index("uncleanable_partitions"), len(self._upkeep.uncleanable))
+        self._page.set(self._page.index("last_look_ms"), counters.last_look_ms)

@@ -1,0 +1,145 @@
+"""Compacting one partition: keys first, then each group of segments again with what is left of it.
+
+Runs in the cleaner process. It reads segments that nobody appends to and writes new ones beside them; the owner puts
+each in its place. Cut short at any point it leaves the log as it was, but for the groups that are done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from broker.cleaner.batch_filter import BatchFilter, Cleaning
+from broker.cleaner.cleanable import Cleanable, grouped
+from broker.cleaner.cleaned_segment import CleanedSegment
+from broker.cleaner.key_map import KeyMap
+from broker.cleaner.raw_records import raw_records
+from broker.cleaner.segments import Segment, SegmentedLog
+from broker.cleaner.transactions import CleanedTransactions
+from broker.log.segment_swap import SegmentSwap
+from broker.protocol.record_reader import uncompressed_records
+from broker.protocol.records import BatchHeader
+from broker.topic_config import LogConfig
+
+#: Told of bytes that were read or written: makes room for others, and raises what is to end the work.
+Pause = Callable[[int], None]
+
+#: Asks the owner to put a cleaned segment in place; False if it could not.
+Swap = Callable[[SegmentSwap], bool]
+
+
+class Limits(NamedTuple):
+    """What the broker's settings allow one round."""
+
+    key_map_bytes: int
+    producer_id_expiration_ms: int
+
+
+class CompactionStats:
+    """What was done, for the metrics page."""
+
+    __slots__ = ("bytes_read", "bytes_written", "records_removed")
+
+    def __init__(self) -> None:
+        self.bytes_read = 0
+        self.bytes_written = 0
+        self.records_removed = 0
+
+
+class Compaction:
+    """One round over one partition."""
+
+    def __init__(
+        self, log: SegmentedLog, cleanable: Cleanable, config: LogConfig, limits: Limits, now_ms: int, pause: Pause
+    ) -> None:
+        self._log = log
+        self._cleanable = cleanable
+        self._config = config
+        self._limits = limits
+        self._now_ms = now_ms
+        self._pause = pause
+        self.stats = CompactionStats()
+
+    def run(self, swap: Swap) -> int | None:
+        """Compact; return the offset below which the partition is clean now, None if the owner would not have it.
+
+        Raises ApiError when a batch cannot be read, OSError, and what `pause` raises.
+        """
+        aborted = self._log.aborted_transactions()
+        newest = KeyMap(self._limits.key_map_bytes)
+        end_offset = self._map_keys(newest, CleanedTransactions(aborted, self._cleanable.first_dirty_offset))
+        producers = self._log.last_records(self._now_ms, self._limits.producer_id_expiration_ms)
+        cleaning = Cleaning(newest, end_offset, producers, self._now_ms, self._config.delete_retention_ms)
+        transactions = CleanedTransactions(aborted, self._log.published.start_offset)
+        batch_filter = BatchFilter(cleaning, transactions)
+        segments = tuple(each for each in self._cleanable.segments if each.base_offset < end_offset)
+        for group in grouped(self._log, segments, self._config):
+            if not self._clean_group(group, batch_filter, transactions, swap):
+                return None
+        return end_offset
+
+    def _map_keys(self, newest: KeyMap, transactions: CleanedTransactions) -> int:
+        """Note the newest offset of every key of the dirty segments; return how far the map's room has led."""
+        end_offset = first_dirty = self._cleanable.first_dirty_offset
+        for segment in self._cleanable.dirty_segments:
+            for batch, header in self._log.batches(segment):
+                self._account_read(len(batch))
+                is_data = not transactions.is_discarded(batch, header) and not header.is_control
+                if header.last_offset < first_dirty:
+                    continue
+                if is_data and header.record_count:
+                    full_at = _map_batch(newest, batch, header, first_dirty)
+                    if full_at >= 0:
+                        return full_at
+                end_offset = header.last_offset + 1
+            end_offset = max(end_offset, segment.end_offset)
+        return end_offset
+
+    def _clean_group(
+        self, group: list[Segment], batch_filter: BatchFilter, transactions: CleanedTransactions, swap: Swap
+    ) -> bool:
+        cleaned = CleanedSegment(self._log.directory, group[0].base_offset, self._config.index_interval_bytes)
+        try:
+            is_changed = len(group) > 1
+            for segment in group:
+                is_changed |= self._clean_segment(segment, batch_filter, cleaned)
+            aborted = transactions.take_kept()
+            if not is_changed:
+                cleaned.discard()
+                return True
+            cleaned.finish(aborted, group[-1].modified_ns)
+        except Exception:
+            cleaned.discard()
+            raise
+        old_bytes = sum(each.size_bytes for each in group)
+        self.stats.bytes_written += cleaned.size_bytes
+        self._pause(0)
+        return swap(SegmentSwap(group[0].base_offset, group[-1].base_offset, len(group), old_bytes, cleaned.size_bytes))
+
+    def _clean_segment(self, segment: Segment, batch_filter: BatchFilter, cleaned: CleanedSegment) -> bool:
+        """Write what is left of a segment; return whether that is not all of it."""
+        is_changed = False
+        for batch, header in self._log.batches(segment):
+            self._account_read(len(batch))
+            left = batch_filter.clean(batch, header)
+            self.stats.records_removed += header.record_count - left.records
+            if left.data is not batch:
+                is_changed = True
+            if left.data:
+                cleaned.append(left.data, header.last_offset, left.max_timestamp_ms)
+                self._pause(len(left.data))
+        return is_changed
+
+    def _account_read(self, size_bytes: int) -> None:
+        self.stats.bytes_read += size_bytes
+        self._pause(size_bytes)
+
+
+def _map_batch(newest: KeyMap, batch: memoryview, header: BatchHeader, first_dirty: int) -> int:
+    """Note the keys of a batch; return the offset of the first record that found no room, or -1."""
+    put = newest.put
+    for record in raw_records(uncompressed_records(batch, header), header.record_count):
+        offset = header.base_offset + record.offset_delta
+        if record.key is not None and offset >= first_dirty and not put(record.key, offset):
+            return offset
+    return -1

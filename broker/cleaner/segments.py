@@ -1,0 +1,198 @@
+"""A partition's segments as the cleaner sees them: names and sizes of files, and what its owner has published.
+
+Runs in the cleaner process, which asks nobody to look. Whatever is seen here may be gone a moment later: a file that
+is not there any more is a FileNotFoundError, and the partition's turn comes again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from broker.cleaner.batch_filter import LastRecord
+from broker.errors import ApiError
+from broker.log.offset_index import OffsetIndex
+from broker.log.producer_snapshot import SnapshotCorruptError, decode
+from broker.log.segment_files import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    offsets_of,
+    segment_file,
+)
+from broker.log.segment_scan import scan_headers
+from broker.log.time_index import NO_TIMESTAMP, TimeIndex
+from broker.log.transaction_index import AbortedTransaction, TransactionIndex
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.records import BatchHeader, batch_headers
+
+#: How much of a segment is read at a time.
+READ_BYTES = 1024 * 1024
+
+
+class Segment(NamedTuple):
+    """One segment: its log file's size and modification time, and where the next segment begins.
+
+    Of the segment that is appended to, size and end are as published.
+    """
+
+    base_offset: int
+    end_offset: int
+    size_bytes: int
+    modified_ns: int
+
+
+class Published(NamedTuple):
+    """What the owner of a partition has published."""
+
+    start_offset: int
+    end_offset: int
+    stable_offset: int
+    segment_base: int
+    position: int
+
+
+class SegmentedLog(NamedTuple):
+    """One partition. `active` is appended to; the others, oldest first, do not change but by being replaced."""
+
+    directory: Path
+    published: Published
+    rolled: tuple[Segment, ...]
+    active: Segment
+
+    def largest_timestamp_ms(self, segment: Segment) -> int:
+        """Return the largest timestamp of a segment; its modification time if no record has one."""
+        times = TimeIndex(self.directory, segment.base_offset, writable=False)
+        try:
+            largest_ms, offset = times.last_below(segment.end_offset)
+        finally:
+            times.file.close()
+        if segment is self.active:
+            # Its time index lags behind.
+            for _, header in self._headers(segment, offset):
+                largest_ms = max(largest_ms, header.max_timestamp if header.record_count else NO_TIMESTAMP)
+        return largest_ms if largest_ms > NO_TIMESTAMP else segment.modified_ns // 1_000_000
+
+    def first_timestamp_ms(self, segment: Segment) -> int:
+        """Return the timestamp of a segment's first batch, or -1."""
+        first = next(self._headers(segment, -1), None)
+        return first[1].max_timestamp if first else NO_TIMESTAMP
+
+    def largest_index_bytes(self, segment: Segment) -> int:
+        """Return the size of the larger one of a segment's two indexes."""
+        paths = [
+            segment_file(self.directory, segment.base_offset, suffix) for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+        ]
+        return max(path.stat().st_size if path.exists() else 0 for path in paths)
+
+    def batches(self, segment: Segment) -> Iterator[tuple[memoryview, BatchHeader]]:
+        """Yield the batches of a segment. Those read together share memory: keep no view of one.
+
+        Raises ApiError when something else stands between them: what lies behind it would be lost.
+        """
+        fd = self._open(segment)
+        try:
+            position = 0
+            wanted = READ_BYTES
+            while position < segment.size_bytes:
+                chunk = memoryview(os.pread(fd, min(wanted, segment.size_bytes - position), position))
+                end = 0
+                for at, header in batch_headers(chunk):
+                    end = at + header.size_bytes
+                    yield chunk[at:end], header
+                if not end:
+                    if wanted >= segment.size_bytes - position:
+                        where = f"segment {segment.base_offset}, byte {position}"
+                        raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"{where}: no batch")
+                    # A batch larger than that.
+                    wanted *= 4
+                position += end
+                wanted = READ_BYTES if end else wanted
+        finally:
+            os.close(fd)
+
+    def aborted_transactions(self) -> list[AbortedTransaction]:
+        """Return every aborted transaction that an index of the log names."""
+        found = []
+        for base_offset in offsets_of(self.directory, TXN_INDEX_SUFFIX):
+            index = TransactionIndex(self.directory, base_offset)
+            try:
+                found += index.entries()
+            finally:
+                index.file.close()
+        return found
+
+    def last_records(self, now_ms: int, expiration_ms: int) -> dict[int, LastRecord]:
+        """Return what every producer wrote last that has written within `expiration_ms`, by producer id."""
+        from_offset, producers = self._snapshot()
+        for segment in (*self.rolled, self.active):
+            if segment.end_offset <= from_offset:
+                continue
+            for _, header in self._headers(segment, from_offset):
+                if header.producer_id < 0 or header.base_offset < from_offset:
+                    continue
+                last = producers.get(header.producer_id)
+                offset = last[0].last_offset if last and last[0].epoch == header.producer_epoch else -1
+                record = LastRecord(header.producer_epoch, offset if header.is_control else header.last_offset)
+                producers[header.producer_id] = (record, header.max_timestamp)
+        return {
+            producer_id: record
+            for producer_id, (record, timestamp_ms) in producers.items()
+            if now_ms - timestamp_ms < expiration_ms
+        }
+
+    def _snapshot(self) -> tuple[int, dict[int, tuple[LastRecord, int]]]:
+        """Return the newest snapshot of producers that can be read: its offset, and (last record, time) by id."""
+        for offset in reversed(offsets_of(self.directory, SNAPSHOT_SUFFIX)):
+            if offset > self.published.end_offset:
+                continue
+            try:
+                entries = decode(segment_file(self.directory, offset, SNAPSHOT_SUFFIX).read_bytes())
+            except (SnapshotCorruptError, FileNotFoundError):
+                continue
+            return offset, {
+                entry.producer_id: (
+                    LastRecord(entry.epoch, entry.batches[-1].last_offset if entry.batches else -1),
+                    entry.last_timestamp_ms,
+                )
+                for entry in entries
+            }
+        return -1, {}
+
+    def _headers(self, segment: Segment, from_offset: int) -> Iterator[tuple[int, BatchHeader]]:
+        """Yield (position, header) from an index entry on that lies at or before `from_offset`."""
+        fd = self._open(segment)
+        index = OffsetIndex(self.directory, segment.base_offset, writable=False)
+        try:
+            yield from scan_headers(fd, index.lookup(from_offset), segment.size_bytes)
+        finally:
+            index.file.close()
+            os.close(fd)
+
+    def _open(self, segment: Segment) -> int:
+        path = segment_file(self.directory, segment.base_offset, LOG_SUFFIX)
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+
+def look_at(directory: Path, published: Published) -> SegmentedLog:
+    """Return the segments of a partition as they are now. Raises FileNotFoundError if some of them are going."""
+    bases = [base for base in offsets_of(directory, LOG_SUFFIX) if base <= published.segment_base]
+    if not bases or bases[-1] != published.segment_base:
+        raise FileNotFoundError(f"{directory}: no segment {published.segment_base}")
+    segments = []
+    for number, base_offset in enumerate(bases):
+        status = segment_file(directory, base_offset, LOG_SUFFIX).stat()
+        is_last = number == len(bases) - 1
+        segments.append(
+            Segment(
+                base_offset,
+                published.end_offset if is_last else bases[number + 1],
+                published.position if is_last else status.st_size,
+                status.st_mtime_ns,
+            )
+        )
+    return SegmentedLog(directory, published, tuple(segments[:-1]), segments[-1])

@@ -1,0 +1,62 @@
+"""Text for people: aligned tables, and names that cannot play tricks on a terminal."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+
+Cell = str | int | float | None
+
+_UNKNOWN = "-"
+_GAP = "  "
+
+
+def printable(text: str) -> str:
+    r"""Return the text with whatever is not printable escaped, as in `\x1b`."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def quoted(name: str) -> str:
+    """Return a name as it is if it reads as one word, else in quotes with everything odd escaped."""
+    if name and name != _UNKNOWN and name.isprintable() and not set(name) & set(' "\\'):
+        return name
+    escaped = name.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{printable(escaped)}"'
+
+
+def aligned(headers: Sequence[str], rows: Sequence[Sequence[Cell]]) -> list[str]:
+    """Return the lines of a table: numbers to the right, text to the left, a dash for what is unknown.
+
+    Strings are printed as they are: what came from a broker must have gone through `quoted` or `printable`.
+    """
+    texts = [[_text(cell) for cell in row] for row in rows]
+    numeric = [_is_numeric([row[i] for row in rows]) for i in range(len(headers))]
+    widths = [max(_width(row[i]) for row in (headers, *texts)) for i in range(len(headers))]
+    lines = []
+    for row in (headers, *texts):
+        cells = []
+        for text, width, is_numeric in zip(row, widths, numeric, strict=True):
+            padding = " " * (width - _width(text))
+            cells.append(padding + text if is_numeric else text + padding)
+        lines.append(_GAP.join(cells).rstrip())
+    return lines
+
+
+def _is_numeric(cells: Sequence[Cell]) -> bool:
+    known = [cell for cell in cells if cell is not None]
+    return bool(known) and not any(isinstance(cell, str) for cell in known)
+
+
+def _text(cell: Cell) -> str:
+    if cell is None:
+        return _UNKNOWN
+    return f"{cell:.1f}" if isinstance(cell, float) else str(cell)
+
+
+def _width(text: str) -> int:
+    """Return how many columns of a terminal a text takes."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(each) else 2 if unicodedata.east_asian_width(each) in "WF" else 1 for each in text
+    )

@@ -1,0 +1,58 @@
+"""Which partitions of which topics: the one form in which assignments are kept, compared and computed with.
+
+Pure. An assignment is a mapping of topic id (16 bytes) to partitions, without empty entries, and is never changed once
+it has been made: what differs is another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Final, TypeAlias
+
+#: By topic id, the partitions; no topic without any.
+Assignment: TypeAlias = Mapping[bytes, frozenset[int]]
+
+NO_PARTITIONS: Final[Assignment] = MappingProxyType({})
+
+
+def assignment_of(topics: Iterable[tuple[bytes, Iterable[int]]]) -> Assignment:
+    """Return the assignment that a list of topics describes, in which a topic may stand more than once."""
+    found: dict[bytes, frozenset[int]] = {}
+    for topic_id, partitions in topics:
+        both = found.get(topic_id, frozenset()).union(partitions)
+        if both:
+            found[topic_id] = both
+    return found
+
+
+def intersection(left: Assignment, right: Assignment) -> Assignment:
+    """Return what is in both."""
+    found = {topic_id: left[topic_id] & right[topic_id] for topic_id in left if topic_id in right}
+    return {topic_id: partitions for topic_id, partitions in found.items() if partitions}
+
+
+def difference(left: Assignment, right: Assignment) -> Assignment:
+    """Return what is in ``left`` only."""
+    found = {topic_id: partitions - right.get(topic_id, frozenset()) for topic_id, partitions in left.items()}
+    return {topic_id: partitions for topic_id, partitions in found.items() if partitions}
+
+
+def union(left: Assignment, right: Assignment) -> Assignment:
+    """Return what is in either."""
+    return assignment_of([*left.items(), *right.items()])
+
+
+def overlaps(left: Assignment, right: Assignment) -> bool:
+    """Return whether a partition is in both."""
+    return any(not left[topic_id].isdisjoint(right[topic_id]) for topic_id in left if topic_id in right)
+
+
+def is_within(inner: Assignment, outer: Assignment) -> bool:
+    """Return whether every partition of ``inner`` is in ``outer``."""
+    return all(partitions <= outer.get(topic_id, frozenset()) for topic_id, partitions in inner.items())
+
+
+def size_of(assignment: Assignment) -> int:
+    """Return the number of partitions."""
+    return sum(map(len, assignment.values()))

@@ -1,0 +1,99 @@
+"""One partition of an internal topic as its coordinator writes it: records of a whole turn in few batches.
+
+Runs in the handler that owns the partition. What is appended during a turn is written with that turn's commit, and
+only then is each `done` called: a coordinator answers nothing that is not committed. Records of one call stand in one
+batch, so that they are read back together or not at all. Knows nothing of what the records mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from broker.protocol.record_writer import build_batch
+
+#: (key, value); no value deletes the key when the topic is compacted.
+Record = tuple[bytes, bytes | None]
+
+#: Called with the Kafka error code, 0 once the records are committed.
+Done = Callable[[int], None]
+
+#: Several calls share a batch up to this size of their records.
+BATCH_BYTES = 256 * 1024
+
+_NO_PRODUCER = (-1, -1)
+
+
+class _Run:
+    """Records that go into one batch, and whom to tell."""
+
+    __slots__ = ("bytes", "done", "producer", "records")
+
+    def __init__(self, producer: tuple[int, int]) -> None:
+        self.producer = producer
+        self.records: list[Record] = []
+        self.done: list[Done] = []
+        self.bytes = 0
+
+
+class CoordinatorLog:
+    """Appends to one partition of an internal topic."""
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        append: Callable[[memoryview, Callable[[int, int, int], None]], None],
+        wall_ms: Callable[[], int],
+    ) -> None:
+        """``append(batch, answer)`` stages a batch; ``answer(error, base offset, time)`` is called at the commit."""
+        self.topic = topic
+        self.partition = partition
+        #: Called when records could not be written: what the coordinator holds in memory is then ahead of its log.
+        self.on_failure: Callable[[], None] = _nobody
+        self._append = append
+        self._wall_ms = wall_ms
+        self._runs: list[_Run] = []
+
+    def append(self, records: Sequence[Record], done: Done, producer: tuple[int, int] = _NO_PRODUCER) -> None:
+        """Write records with this turn's commit. ``producer`` (id, epoch): as part of its transaction."""
+        size = sum(len(key) + len(value or b"") for key, value in records)
+        runs = self._runs
+        if not runs or runs[-1].producer != producer or runs[-1].bytes + size > BATCH_BYTES:
+            runs.append(_Run(producer))
+        run = runs[-1]
+        run.records.extend(records)
+        run.bytes += size
+        run.done.append(done)
+
+    def flush(self) -> None:
+        """Stage what was appended in this turn."""
+        runs, self._runs = self._runs, []
+        for run in runs:
+            producer_id, epoch = run.producer
+            batch = build_batch(
+                run.records,
+                self._wall_ms(),
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                transactional=producer_id >= 0,
+            )
+            self._append(memoryview(batch), self._tell(run))
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether `flush` has anything to do."""
+        return bool(self._runs)
+
+    def _tell(self, run: _Run) -> Callable[[int, int, int], None]:
+        def answer(error: int, base_offset: int, time_ms: int) -> None:
+            del base_offset, time_ms
+            for done in run.done:
+                done(error)
+            if error:
+                self.on_failure()
+
+        return answer
+
+
+def _nobody() -> None:
+    """Stand in until a coordinator says what a failure means to it."""

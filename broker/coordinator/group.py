@@ -1,0 +1,171 @@
+"""What every group is, whichever protocol its members speak, and what runs the groups of one protocol.
+
+Pure; used by the coordinator of groups and by the functions that answer requests. There are two kinds: classic groups,
+whose members assign partitions among themselves, and consumer groups (KIP-848), for which the coordinator does that.
+Errors are Kafka's codes as numbers, 0 for none: these questions are asked for every commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from broker.coordinator.coordinator_log import Record
+    from broker.coordinator.group_shard import GroupShard
+
+CLASSIC: Final = "classic"
+CONSUMER: Final = "consumer"
+
+#: The protocol type under which consumers, of either kind of group, know each other.
+CONSUMER_PROTOCOL_TYPE: Final = "consumer"
+
+#: What members and the leader of a group are called where there is none.
+NO_MEMBER: Final = ""
+
+
+class Group(Protocol):
+    """A group of either kind."""
+
+    group_id: str
+
+    @property
+    def kind(self) -> str:
+        """`CLASSIC` or `CONSUMER`, as ListGroups names it."""
+
+    @property
+    def protocol_type(self) -> str | None:
+        """What the members do: consumer, connect, … None for a group that only keeps offsets."""
+
+    @property
+    def state_name(self) -> str:
+        """The state as ListGroups and the Describe APIs name it, such as Stable or Empty."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the group has no members."""
+
+    def validate_offset_commit(
+        self, member_id: str, instance_id: str | None, generation: int, api_version: int, *, transactional: bool
+    ) -> int:
+        """Return the error of a commit by this member, of this generation or member epoch (-1: by no member)."""
+
+    def validate_offset_fetch(self, member_id: str | None, epoch: int) -> int:
+        """Return the error of an OffsetFetch by this member (None: by no member) of this epoch."""
+
+    def validate_offset_delete(self) -> int:
+        """Return the error of deleting offsets, apart from those of subscribed topics."""
+
+    def validate_delete(self) -> int:
+        """Return the error of deleting the group."""
+
+    def is_subscribed(self, topic: str) -> bool:
+        """Return whether a member reads the topic, so that its offsets are in use."""
+
+    def retained_since_ms(self, commit_ms: int) -> int | None:
+        """Return when the retention of an offset committed at ``commit_ms`` began; None while it is in use."""
+
+    def tombstones(self) -> list[Record]:
+        """Return the records that delete the group, apart from its offsets."""
+
+
+class JoinRequest(NamedTuple):
+    """A JoinGroup, of any version. ``protocols``: (name, metadata), the member's favourite first."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: tuple[tuple[str, bytes], ...]
+    reason: str
+    needs_member_id: bool
+    """Whether a new member is first told its id (KIP-394)."""
+    may_skip_assignment: bool
+    """Whether a static member may be told that the assignment stands (KIP-814)."""
+
+
+class JoinedMember(NamedTuple):
+    """A member as the leader of the group is told of it."""
+
+    member_id: str
+    instance_id: str | None
+    metadata: bytes
+
+
+class JoinResult(NamedTuple):
+    """The answer to a JoinGroup."""
+
+    error_code: int
+    member_id: str = NO_MEMBER
+    generation: int = -1
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader: str = NO_MEMBER
+    skip_assignment: bool = False
+    members: Sequence[JoinedMember] = ()
+
+
+class SyncRequest(NamedTuple):
+    """A SyncGroup, of any version. ``assignments``: by member id, empty but for the leader."""
+
+    member_id: str
+    instance_id: str | None
+    generation: int
+    protocol_type: str | None
+    protocol_name: str | None
+    assignments: dict[str, bytes]
+
+
+class SyncResult(NamedTuple):
+    """The answer to a SyncGroup."""
+
+    error_code: int
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignment: bytes = b""
+
+
+class LeavingMember(NamedTuple):
+    """One member of a LeaveGroup; an administrator names static members by their instance alone."""
+
+    member_id: str
+    instance_id: str | None
+    reason: str
+
+
+JoinAnswer = Callable[[JoinResult], None]
+SyncAnswer = Callable[[SyncResult], None]
+LeaveAnswer = Callable[[list[int]], None]
+
+
+class GroupProtocol(Protocol):
+    """What runs the groups of one kind. The last four are what members of the classic protocol ask of them."""
+
+    def loaded(self, shard: GroupShard) -> None:
+        """Take up the groups of a partition that has been read back. Nothing can be appended yet."""
+
+    def closed(self, shard: GroupShard) -> None:
+        """Let go of the groups of a partition; who waits for an answer gets NOT_COORDINATOR."""
+
+    def metadata_changed(self, shards: Sequence[GroupShard]) -> None:
+        """Take note that topics or settings have changed."""
+
+    def join(self, shard: GroupShard, group: Group, request: JoinRequest, answer: JoinAnswer) -> None:
+        """Let a member join; the answer may come much later."""
+
+    def sync(self, shard: GroupShard, group: Group, request: SyncRequest, answer: SyncAnswer) -> None:
+        """Give a member its assignment; the answer comes with the leader's."""
+
+    def heartbeat(
+        self, shard: GroupShard, group: Group, member_id: str, instance_id: str | None, generation: int
+    ) -> int:
+        """Return the error of a member's heartbeat."""
+
+    def leave(self, shard: GroupShard, group: Group, members: Sequence[LeavingMember], answer: LeaveAnswer) -> None:
+        """Remove members; answered with an error for each."""
+
+    def committed(self, shard: GroupShard, group: Group, member_id: str) -> None:
+        """Take note that a member has committed offsets, which may stand for a heartbeat."""

@@ -1,0 +1,180 @@
+"""The coordinator of groups: which partition keeps a group, and what runs the groups of each kind.
+
+Runs in handler processes, each for the groups that hash to its partitions of `__consumer_offsets`. Knows where things
+are, not how groups work: that is in ``classic_protocol`` for classic groups and in the modules of consumer groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from broker.coordinator.classic_protocol import ClassicProtocol
+from broker.coordinator.consumer_protocol import CONSUMER_REPLAYS, ConsumerProtocol
+from broker.coordinator.consumer_sessions import Cluster
+from broker.coordinator.group import (
+    CLASSIC,
+    CONSUMER,
+    Group,
+    GroupProtocol,
+    JoinAnswer,
+    JoinRequest,
+    JoinResult,
+    LeaveAnswer,
+    LeavingMember,
+    SyncAnswer,
+    SyncRequest,
+    SyncResult,
+)
+from broker.coordinator.group_events import GroupEvents, nobody_listens
+from broker.coordinator.group_replay import CLASSIC_REPLAYS
+from broker.coordinator.group_shard import GroupShard, Replay
+from broker.coordinator.group_upkeep import GroupUpkeep
+from broker.errors import ApiError
+from broker.protocol.coordinator_routing import GROUP_TOPIC, coordinator_partition
+from broker.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from broker.coordinator.coordinator_log import CoordinatorLog
+    from broker.coordinator.replay import Replayer
+    from broker.coordinator.timers import Timers
+    from broker.server.broker_state import BrokerState
+
+#: By version of the key: what reads the record back.
+REPLAYS: Final[Mapping[int, Replay]] = MappingProxyType({**CLASSIC_REPLAYS, **CONSUMER_REPLAYS})
+
+_UNKNOWN_MEMBER_ID: Final = int(ErrorCode.UNKNOWN_MEMBER_ID)
+_MOST_REMEMBERED: Final = 8192
+
+_partition_of = lru_cache(_MOST_REMEMBERED)(coordinator_partition)
+
+
+class GroupCoordinator:
+    """The groups of one handler."""
+
+    def __init__(self, state: BrokerState, timers: Timers, events: GroupEvents = nobody_listens) -> None:
+        self._state = state
+        self._partitions = state.heritage.coordinators.groups
+        self._shards: dict[int, GroupShard] = {}
+        self._upkeep = GroupUpkeep(state, timers)
+        self.classic = ClassicProtocol(lambda: state.metadata.broker_config, timers, state.clock.wall_ms, events)
+        cluster = Cluster(
+            state.metadata,
+            lambda: state.metadata.broker_config,
+            state.metadata.group_configs,
+            state.clock.wall_ms,
+        )
+        self.consumers = ConsumerProtocol(cluster, timers, self.classic.adopt, events)
+        #: By kind of group.
+        self.protocols: Mapping[str, GroupProtocol] = {CLASSIC: self.classic, CONSUMER: self.consumers}
+
+    # ---- partitions ----------------------------------------------------------------------------------------------
+
+    def open_partition(self, log: CoordinatorLog) -> Replayer:
+        """Begin to coordinate the groups of a partition."""
+        shard = self._shards[log.partition] = GroupShard(log, REPLAYS, self._loaded)
+        return shard
+
+    def close_partition(self, partition: int) -> None:
+        """Forget the groups of a partition; who waits for an answer is told that the coordinator has gone."""
+        shard = self._shards.pop(partition, None)
+        if shard is not None:
+            shard.close()
+            for protocol in self.protocols.values():
+                protocol.closed(shard)
+
+    def metadata_changed(self) -> None:
+        """Take note that topics or settings have changed."""
+        shards = list(self._shards.values())
+        for protocol in self.protocols.values():
+            protocol.metadata_changed(shards)
+        self._upkeep.metadata_changed(shards)
+
+    def transaction_ended(self, partition: int, producer_id: int, commit: bool) -> None:
+        """Let the offsets of a transaction count, or forget them: its marker stands in a partition."""
+        shard = self._shards.get(partition)
+        if shard is not None:
+            shard.transaction_ended(producer_id, commit=commit)
+
+    # ---- groups --------------------------------------------------------------------------------------------------
+
+    def shard_of(self, group_id: str) -> GroupShard:
+        """Return the partition that keeps a group. Raises ApiError when this handler does not have it (now). HOT."""
+        shard = self._shards.get(_partition_of(group_id, self._partitions))
+        if shard is None or shard.has_failed:
+            raise self._absent(group_id)
+        return shard
+
+    def find(self, group_id: str) -> Group | None:
+        """Return a group, or None when there is none. Raises ApiError when it is not coordinated here (now)."""
+        return self.shard_of(group_id).groups.get(group_id)
+
+    def shards(self) -> Iterator[GroupShard]:
+        """Yield every partition whose groups this handler coordinates."""
+        yield from self._shards.values()
+
+    def groups(self) -> Iterator[Group]:
+        """Yield every group that this handler coordinates."""
+        for shard in self._shards.values():
+            yield from shard.groups.values()
+
+    # ---- members of the classic protocol -------------------------------------------------------------------------
+
+    def join(self, group_id: str, request: JoinRequest, answer: JoinAnswer) -> None:
+        """Let a member join a group, which its first member makes. Raises ApiError as `shard_of`."""
+        shard = self.shard_of(group_id)
+        group = shard.groups.get(group_id)
+        if group is not None and (group.kind == CLASSIC or not group.is_empty):
+            self.protocols[group.kind].join(shard, group, request, answer)
+        elif request.member_id:
+            answer(JoinResult(_UNKNOWN_MEMBER_ID, request.member_id))
+        else:
+            created = self.classic.create(shard, group_id, () if group is None else group.tombstones())
+            self.classic.join(shard, created, request, answer)
+
+    def sync(self, group_id: str, request: SyncRequest, answer: SyncAnswer) -> None:
+        """Give a member its assignment. Raises ApiError as `shard_of`."""
+        shard = self.shard_of(group_id)
+        group = shard.groups.get(group_id)
+        if group is None or group.is_empty:
+            answer(SyncResult(_UNKNOWN_MEMBER_ID))
+        else:
+            self.protocols[group.kind].sync(shard, group, request, answer)
+
+    def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> int:
+        """Return the error of a member's heartbeat. Raises ApiError as `shard_of`. HOT."""
+        shard = self.shard_of(group_id)
+        group = shard.groups.get(group_id)
+        if group is None:
+            return _UNKNOWN_MEMBER_ID
+        return self.protocols[group.kind].heartbeat(shard, group, member_id, instance_id, generation)
+
+    def leave(self, group_id: str, members: Sequence[LeavingMember], answer: LeaveAnswer) -> None:
+        """Remove members. Raises ApiError as `shard_of`."""
+        shard = self.shard_of(group_id)
+        group = shard.groups.get(group_id)
+        if group is None:
+            answer([_UNKNOWN_MEMBER_ID] * len(members))
+        else:
+            self.protocols[group.kind].leave(shard, group, members, answer)
+
+    # ---- where things are ----------------------------------------------------------------------------------------
+
+    def is_here(self, group_id: str) -> bool:
+        """Return whether this handler is the one that coordinates a group, if anything does."""
+        return self._state.coordinators.owner_of(GROUP_TOPIC, group_id) == self._state.index
+
+    def _absent(self, group_id: str) -> ApiError:
+        state = self._state
+        if state.metadata.topic(GROUP_TOPIC) is None:
+            state.create_topics_later([GROUP_TOPIC])
+        elif not self.is_here(group_id):
+            return ApiError(ErrorCode.NOT_COORDINATOR)
+        return ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    def _loaded(self, shard: GroupShard) -> None:
+        for protocol in self.protocols.values():
+            protocol.loaded(shard)
+        self._upkeep.loaded(shard)

@@ -1,0 +1,95 @@
+"""One partition of `__consumer_offsets`: the groups that it keeps, and their offsets.
+
+Runs in the handler that owns the partition. Memory is changed when the record of the change is appended, so the order
+of the records is the order of the changes; nothing is answered before the record that it rests on is committed. Which
+record is read back by what is a table, by the version of its key.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from broker.coordinator.offsets import OffsetStore
+from broker.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from broker.coordinator.coordinator_log import CoordinatorLog, Done, Record
+    from broker.coordinator.group import Group
+
+#: Takes one record: the partition, key, value (None: deleted), and the producer id if it is part of a transaction, or
+#: -1. Raises ApiError when it is malformed.
+Replay = Callable[["GroupShard", bytes, bytes | None, int], None]
+
+_NO_PRODUCER = (-1, -1)
+_NOT_COORDINATOR = int(ErrorCode.NOT_COORDINATOR)
+_COORDINATOR_NOT_AVAILABLE = int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+_unpack_version = struct.Struct(">h").unpack_from
+
+
+class GroupShard:
+    """The groups of one partition."""
+
+    def __init__(
+        self, log: CoordinatorLog, replays: Mapping[int, Replay], loaded: Callable[[GroupShard], None]
+    ) -> None:
+        self.partition = log.partition
+        self.groups: dict[str, Group] = {}
+        self.offsets = OffsetStore()
+        self.is_open = True
+        #: Records could not be written: memory is ahead of the log until the partition has been read back.
+        self.has_failed = False
+        self._waiting: set[Done] = set()
+        self._log = log
+        self._replays = replays
+        self._loaded = loaded
+
+    # ---- reading back --------------------------------------------------------------------------------------------
+
+    def replay(self, key: bytes, value: bytes | None, producer_id: int, timestamp_ms: int) -> None:
+        """Take one record of the log; one of a kind that is not known is let be."""
+        del timestamp_ms
+        replay = self._replays.get(_unpack_version(key)[0]) if len(key) > 1 else None
+        if replay is not None:
+            replay(self, key, value, producer_id)
+
+    def replay_marker(self, producer_id: int, *, commit: bool) -> None:
+        """Take the end of a producer's transaction."""
+        self.offsets.end_transaction(producer_id, commit=commit)
+
+    def loaded(self) -> None:
+        """Take note that everything has been read."""
+        self._loaded(self)
+
+    # ---- changes -------------------------------------------------------------------------------------------------
+
+    def append(self, records: Sequence[Record], done: Done, producer: tuple[int, int] = _NO_PRODUCER) -> None:
+        """Write records; ``done`` is told once when they are committed (0), or that the coordinator has gone."""
+        waiting = self._waiting
+        waiting.add(done)
+
+        def written(error: int) -> None:
+            if error:
+                self.has_failed = True
+            if done in waiting:
+                waiting.discard(done)
+                done(_COORDINATOR_NOT_AVAILABLE if error else 0)
+
+        self._log.append(records, written, producer)
+
+    def transaction_ended(self, producer_id: int, *, commit: bool) -> None:
+        """Let the offsets of a transaction count, or forget them, now that its marker stands."""
+        self.offsets.end_transaction(producer_id, commit=commit)
+
+    def close(self) -> None:
+        """Take note that this process does not coordinate these groups any more, and tell whoever waits."""
+        self.is_open = False
+        waiting = list(self._waiting)
+        self._waiting.clear()
+        for done in waiting:
+            done(_NOT_COORDINATOR)
+
+
+def nobody_waits(error: int) -> None:
+    """Let a failure be: the partition is read back after one."""

@@ -1,0 +1,102 @@
+"""Committing offsets: whether a member may, what is written, what is answered. HOT.
+
+Runs in the handler that coordinates the group. A commit changes memory and appends its records in one step; it is
+answered when they are committed. One that is part of a transaction stays pending until the transaction ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from broker.coordinator.classic_group import ClassicGroup
+from broker.coordinator.group_records import encode_offset_value, offset_key_prefix
+from broker.coordinator.offsets import NO_EXPIRY, CommittedOffset
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.messages.offset_commit import OffsetCommitPartResponse
+from broker.protocol.primitives import INT32
+
+if TYPE_CHECKING:
+    from broker.coordinator.coordinator_log import Record
+    from broker.coordinator.group_shard import GroupShard
+
+_GROUP_ID_NOT_FOUND: Final = int(ErrorCode.GROUP_ID_NOT_FOUND)
+_ILLEGAL_GENERATION: Final = int(ErrorCode.ILLEGAL_GENERATION)
+_UNKNOWN_TOPIC_OR_PARTITION: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+_METADATA_TOO_LARGE: Final = int(ErrorCode.OFFSET_METADATA_TOO_LARGE)
+_GROUP_ID_NOT_FOUND_FROM: Final = 9
+_MOST_REMEMBERED: Final = 8192
+
+_key_prefix = lru_cache(_MOST_REMEMBERED)(offset_key_prefix)
+_pack_int32 = INT32.pack
+
+
+class Committer(NamedTuple):
+    """Who commits: ``generation`` is a member epoch in a consumer group, and -1 where no member does."""
+
+    group_id: str
+    member_id: str
+    instance_id: str | None
+    generation: int
+    api_version: int
+    transactional: bool = False
+
+
+class CommitTime(NamedTuple):
+    """When a commit came, until when it is kept if its client says so, and how long its text may be."""
+
+    now_ms: int
+    expire_ms: int = NO_EXPIRY
+    most_metadata_bytes: int = 4096
+
+
+#: (partition, offset, leader epoch, metadata)
+Part = tuple[int, int, int, str | None]
+
+#: (name, id, number of partitions)
+Topic = tuple[str, bytes, int]
+
+
+def validate_commit(shard: GroupShard, committer: Committer) -> int:
+    """Return the error of a commit. A group that nobody has joined is made by its first commit."""
+    group_id, member_id, instance_id, generation, api_version, transactional = committer
+    group = shard.groups.get(group_id)
+    if group is None:
+        if generation >= 0:
+            new_enough = api_version >= _GROUP_ID_NOT_FOUND_FROM and not transactional
+            return _GROUP_ID_NOT_FOUND if new_enough else _ILLEGAL_GENERATION
+        group = shard.groups[group_id] = ClassicGroup(group_id)
+    return group.validate_offset_commit(member_id, instance_id, generation, api_version, transactional=transactional)
+
+
+def take_commit(
+    shard: GroupShard,
+    group_id: str,
+    topic: Topic,
+    parts: Sequence[Part],
+    time: CommitTime,
+    records: list[Record],
+    producer_id: int = -1,
+) -> list[OffsetCommitPartResponse]:
+    """Take the offsets of one topic, add their records, and return the error of each."""
+    name, topic_id, partitions = topic
+    prefix = _key_prefix(group_id, name)
+    now_ms, expire_ms, most_metadata_bytes = time
+    offsets = shard.offsets
+    answers = []
+    for partition, offset, leader_epoch, metadata in parts:
+        text = metadata or ""
+        if not 0 <= partition < partitions:
+            answers.append(OffsetCommitPartResponse(partition, _UNKNOWN_TOPIC_OR_PARTITION))
+        elif len(text) > most_metadata_bytes:
+            answers.append(OffsetCommitPartResponse(partition, _METADATA_TOO_LARGE))
+        else:
+            committed = CommittedOffset(offset, leader_epoch, text, now_ms, expire_ms, topic_id)
+            if producer_id < 0:
+                offsets.put(group_id, name, partition, committed)
+            else:
+                offsets.put_pending(producer_id, group_id, name, partition, committed)
+            records.append((prefix + _pack_int32(partition), encode_offset_value(committed)))
+            answers.append(OffsetCommitPartResponse(partition, 0))
+    return answers

@@ -1,0 +1,140 @@
+"""The offsets that groups have committed, of one partition of `__consumer_offsets`, and those of open transactions.
+
+Pure: what is put here stands in the log already, or will with this turn's commit. An offset that is part of a
+transaction is pending until the transaction ends; then it counts, unless a newer one has been committed meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import count
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from broker.protocol.primitives import ZERO_TOPIC_ID
+
+NO_EXPIRY: Final = -1
+
+
+class CommittedOffset(NamedTuple):
+    """What a group has committed for one partition. ``expire_ms`` is set by old clients only."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_ms: int
+    expire_ms: int = NO_EXPIRY
+    topic_id: bytes = ZERO_TOPIC_ID
+
+
+#: By topic and partition.
+GroupOffsets = dict[str, dict[int, CommittedOffset]]
+
+#: (group, topic, partition)
+OffsetKey = tuple[str, str, int]
+
+_NO_OFFSETS: Final[Mapping[str, dict[int, CommittedOffset]]] = MappingProxyType({})
+
+
+class OffsetStore:
+    """Committed and pending offsets. Numbers say in which order they were written."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, GroupOffsets] = {}
+        #: Which groups have offsets of a topic, pending ones included.
+        self._readers: dict[str, set[str]] = {}
+        #: The id that a topic had when its offsets were last looked through for those of its predecessors.
+        self.topic_ids: dict[str, bytes] = {}
+        self._numbers = count()
+        self._newest: dict[OffsetKey, int] = {}
+        self._pending: dict[int, dict[OffsetKey, tuple[int, CommittedOffset]]] = {}
+        self._producers: dict[str, set[int]] = {}
+
+    def of_group(self, group_id: str) -> Mapping[str, dict[int, CommittedOffset]]:
+        """Return a group's committed offsets by topic and partition."""
+        return self._groups.get(group_id, _NO_OFFSETS)
+
+    def put(self, group_id: str, topic: str, partition: int, committed: CommittedOffset) -> None:
+        """Take a commit outside of transactions."""
+        offsets = self._groups.get(group_id)
+        if offsets is None:
+            offsets = self._groups[group_id] = {}
+        partitions = offsets.get(topic)
+        if partitions is None:
+            partitions = offsets[topic] = {}
+            self._readers.setdefault(topic, set()).add(group_id)
+        partitions[partition] = committed
+        if self._pending:
+            # Only a commit that comes while a transaction is open can be newer than one of the transaction.
+            self._newest[group_id, topic, partition] = next(self._numbers)
+
+    def put_pending(self, producer_id: int, group_id: str, topic: str, partition: int, value: CommittedOffset) -> None:
+        """Take a commit that counts when the producer's transaction is committed."""
+        key = (group_id, topic, partition)
+        self._pending.setdefault(producer_id, {})[key] = next(self._numbers), value
+        self._producers.setdefault(group_id, set()).add(producer_id)
+        self._readers.setdefault(topic, set()).add(group_id)
+
+    def remove(self, group_id: str, topic: str, partition: int) -> None:
+        """Forget an offset, pending ones included."""
+        offsets = self._groups.get(group_id)
+        partitions = None if offsets is None else offsets.get(topic)
+        if offsets is not None and partitions is not None:
+            partitions.pop(partition, None)
+            if not partitions:
+                del offsets[topic]
+            if not offsets:
+                del self._groups[group_id]
+        for producer_id in self._producers.get(group_id, ()):
+            self._pending[producer_id].pop((group_id, topic, partition), None)
+        self._newest.pop((group_id, topic, partition), None)
+
+    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
+        """Let the pending offsets of a producer count, or forget them."""
+        pending = self._pending.pop(producer_id, None)
+        if pending is None:
+            return
+        for group_id in [group_id for group_id, producers in self._producers.items() if producer_id in producers]:
+            producers = self._producers[group_id]
+            producers.discard(producer_id)
+            if not producers:
+                del self._producers[group_id]
+        if commit:
+            for (group_id, topic, partition), (number, value) in pending.items():
+                if self._newest.get((group_id, topic, partition), -1) < number:
+                    self.put(group_id, topic, partition, value)
+                    self._newest[group_id, topic, partition] = number
+        if not self._pending:
+            self._newest.clear()
+
+    def is_pending(self, group_id: str, topic: str, partition: int) -> bool:
+        """Return whether an open transaction may change an offset (KIP-447)."""
+        producers = self._producers.get(group_id)
+        if not producers:
+            return False
+        key = (group_id, topic, partition)
+        return any(key in self._pending[producer_id] for producer_id in producers)
+
+    def has_any(self, group_id: str) -> bool:
+        """Return whether a group has offsets, or an open transaction may bring some."""
+        return group_id in self._groups or group_id in self._producers
+
+    def keys_of(self, group_id: str) -> set[tuple[str, int]]:
+        """Return (topic, partition) of every offset of a group, pending ones included."""
+        found = {(topic, partition) for topic, parts in self.of_group(group_id).items() for partition in parts}
+        for producer_id in self._producers.get(group_id, ()):
+            found.update((topic, index) for group, topic, index in self._pending[producer_id] if group == group_id)
+        return found
+
+    def topics(self) -> list[str]:
+        """Return every topic that may have an offset here."""
+        return list(self._readers)
+
+    def readers_of(self, topic: str) -> Iterator[str]:
+        """Yield the groups that may have offsets of a topic."""
+        yield from list(self._readers.get(topic, ()))
+
+    def forget_topic(self, topic: str) -> None:
+        """Take note that nothing of a topic is left."""
+        self._readers.pop(topic, None)
+        self.topic_ids.pop(topic, None)

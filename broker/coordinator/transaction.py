@@ -1,0 +1,396 @@
+"""A transactional id as its coordinator knows it: the states, which may follow which, and what each request does.
+
+Pure: no log, no clock, no client. A request is judged against the metadata, which is an immutable value, and the
+outcome says what to answer, what to write first, or what to wait for. Errors and epochs are Kafka's (KIP-98, KIP-360,
+KIP-890); where Kafka has clients ask again while an ending is under way, the outcome is to wait for it.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from broker.protocol.error_codes import ErrorCode
+
+NO_PRODUCER_ID: Final = -1
+NO_EPOCH: Final = -1
+MAX_EPOCH: Final = 2**15 - 1
+
+#: From this transaction version on the end of every transaction raises the epoch (KIP-890).
+EPOCH_BUMP_FROM: Final = 2
+
+#: (topic, partition)
+TopicPartition = tuple[str, int]
+
+
+class TransactionState(enum.IntEnum):
+    """Kafka's states, numbered as `__transaction_state` records number them."""
+
+    EMPTY = 0
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    COMPLETE_ABORT = 5
+    DEAD = 6
+    PREPARE_EPOCH_FENCE = 7
+
+    @property
+    def text(self) -> str:
+        """Kafka's name of the state, as ListTransactions shows it."""
+        return "".join(word.capitalize() for word in self.name.split("_"))
+
+
+EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT, DEAD, PREPARE_EPOCH_FENCE = (
+    TransactionState
+)
+
+#: What may come before each state. Below transaction version 2 only an ongoing transaction can be aborted.
+PREDECESSORS: Final[Mapping[TransactionState, frozenset[TransactionState]]] = MappingProxyType(
+    {
+        EMPTY: frozenset({EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT}),
+        ONGOING: frozenset({EMPTY, ONGOING, COMPLETE_COMMIT, COMPLETE_ABORT}),
+        PREPARE_COMMIT: frozenset({ONGOING}),
+        PREPARE_ABORT: frozenset({ONGOING, PREPARE_EPOCH_FENCE, EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT}),
+        COMPLETE_COMMIT: frozenset({PREPARE_COMMIT}),
+        COMPLETE_ABORT: frozenset({PREPARE_ABORT}),
+        DEAD: frozenset({EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT}),
+        PREPARE_EPOCH_FENCE: frozenset({ONGOING}),
+    }
+)
+
+#: Nothing is under way: the next transaction may begin, and the id may expire.
+AT_REST: Final = frozenset({EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT})
+
+#: It is decided how the transaction ends, and the markers are being written.
+ENDING: Final = frozenset({PREPARE_COMMIT, PREPARE_ABORT})
+
+
+class TransactionMetadata(NamedTuple):
+    """What the log says of a transactional id. ``start_ms`` is -1 while nothing has been added."""
+
+    producer_id: int
+    epoch: int
+    timeout_ms: int
+    updated_ms: int
+    state: TransactionState = EMPTY
+    partitions: frozenset[TopicPartition] = frozenset()
+    start_ms: int = -1
+    last_epoch: int = NO_EPOCH
+    previous_producer_id: int = NO_PRODUCER_ID
+    next_producer_id: int = NO_PRODUCER_ID
+    client_version: int = 0
+
+    @property
+    def is_commit(self) -> bool:
+        """Whether an ending transaction is being committed."""
+        return self.state is PREPARE_COMMIT
+
+    @property
+    def epoch_exhausted(self) -> bool:
+        """Whether no epoch is left to give to a client; one more is kept to fence it with."""
+        return self.epoch >= MAX_EPOCH - 1
+
+    def moved(self, state: TransactionState, **changes: object) -> TransactionMetadata:
+        """Return the metadata in another state. ValueError when that state cannot follow this one."""
+        if self.state not in PREDECESSORS[state]:
+            raise ValueError(f"a transaction cannot go from {self.state.text} to {state.text}")
+        return self._replace(state=state, previous_producer_id=self.producer_id, **changes)  # type: ignore[arg-type]
+
+
+class Producer(NamedTuple):
+    """A producer id with an epoch, as a request names them."""
+
+    producer_id: int
+    epoch: int
+
+
+class Step(enum.Enum):
+    """What a coordinator has to do before it can answer."""
+
+    ANSWER = enum.auto()
+    """Nothing: the error, or 0 for what is so already."""
+    WRITE = enum.auto()
+    """Write the metadata, then answer."""
+    AWAIT_END = enum.auto()
+    """Wait until the ending that is under way is complete, then judge again."""
+    ANSWER_AT_END = enum.auto()
+    """The ending that is under way is the one asked for: wait until it is complete, then answer."""
+    ABORT_FIRST = enum.auto()
+    """Write the metadata, which aborts the ongoing transaction, wait for the end, then judge again."""
+    NEW_PRODUCER_ID = enum.auto()
+    """Get a new producer id, then judge again with it."""
+
+
+class Outcome(NamedTuple):
+    """What a request leads to."""
+
+    step: Step
+    error: int = 0
+    metadata: TransactionMetadata | None = None
+
+
+def _refused(error: ErrorCode) -> Outcome:
+    return Outcome(Step.ANSWER, int(error))
+
+
+def _written(metadata: TransactionMetadata) -> Outcome:
+    return Outcome(Step.WRITE, 0, metadata)
+
+
+# ---- InitProducerId --------------------------------------------------------------------------------------------------
+
+
+class Initialisation(NamedTuple):
+    """An InitProducerId with a transactional id. ``expected`` is what the producer had before (KIP-360)."""
+
+    timeout_ms: int
+    expected: Producer | None
+    now_ms: int
+    server_version: int
+
+
+def judge_init(
+    metadata: TransactionMetadata | None, request: Initialisation, new_producer_id: int = NO_PRODUCER_ID
+) -> Outcome:
+    """Return what gives the producer an epoch in which no other one of its transactional id can write."""
+    if metadata is None:
+        if new_producer_id == NO_PRODUCER_ID:
+            return Outcome(Step.NEW_PRODUCER_ID)
+        fresh = TransactionMetadata(new_producer_id, NO_EPOCH, request.timeout_ms, request.now_ms)
+        return _written(_bumped(fresh, request, last_epoch=NO_EPOCH))
+    if request.expected is not None and not _is_known(metadata, request.expected):
+        return _refused(ErrorCode.PRODUCER_FENCED)
+    if metadata.state in ENDING:
+        return Outcome(Step.AWAIT_END)
+    if metadata.state is ONGOING:
+        return Outcome(Step.ABORT_FIRST, 0, _fenced(metadata, request.now_ms, request.server_version))
+    return _judge_init_at_rest(metadata, request, new_producer_id)
+
+
+def _judge_init_at_rest(metadata: TransactionMetadata, request: Initialisation, new_producer_id: int) -> Outcome:
+    expected = request.expected
+    if metadata.epoch_exhausted and (expected is None or expected.epoch == metadata.epoch):
+        if new_producer_id == NO_PRODUCER_ID:
+            return Outcome(Step.NEW_PRODUCER_ID)
+        last_epoch = NO_EPOCH if expected is None else metadata.epoch
+        return _written(_idle(metadata, request, producer_id=new_producer_id, epoch=0, last_epoch=last_epoch))
+    if expected is None:
+        return _written(_bumped(metadata, request, last_epoch=NO_EPOCH))
+    if expected.epoch == metadata.epoch:
+        return _written(_bumped(metadata, request, last_epoch=metadata.epoch))
+    if expected.epoch == metadata.last_epoch:
+        # The answer to the request that raised the epoch was lost; nobody else has been here since.
+        return _written(_idle(metadata, request))
+    return _refused(ErrorCode.PRODUCER_FENCED)
+
+
+def _is_known(metadata: TransactionMetadata, expected: Producer) -> bool:
+    """Whether the producer may be the one of this metadata; its epoch is judged later."""
+    if expected.producer_id == metadata.producer_id:
+        return True
+    # Its id was exhausted and replaced, and it has not heard of that.
+    return expected.producer_id == metadata.previous_producer_id and expected.epoch >= MAX_EPOCH - 1
+
+
+def _idle(metadata: TransactionMetadata, request: Initialisation, **changes: int) -> TransactionMetadata:
+    return metadata.moved(
+        EMPTY,
+        timeout_ms=request.timeout_ms,
+        partitions=frozenset(),
+        start_ms=-1,
+        updated_ms=request.now_ms,
+        next_producer_id=NO_PRODUCER_ID,
+        **changes,
+    )
+
+
+def _bumped(metadata: TransactionMetadata, request: Initialisation, *, last_epoch: int) -> TransactionMetadata:
+    return _idle(metadata, request, epoch=metadata.epoch + 1, last_epoch=last_epoch)
+
+
+# ---- adding and verifying partitions ---------------------------------------------------------------------------------
+
+
+def judge_add(
+    metadata: TransactionMetadata | None,
+    producer: Producer,
+    partitions: frozenset[TopicPartition],
+    now_ms: int,
+    client_version: int,
+) -> Outcome:
+    """Return what makes partitions part of the producer's transaction, which begins with the first of them."""
+    error = _judge_producer(metadata, producer)
+    if metadata is None or error:
+        return Outcome(Step.ANSWER, error)
+    if metadata.state is ONGOING and partitions <= metadata.partitions:
+        return Outcome(Step.ANSWER)
+    start_ms = metadata.start_ms if metadata.state is ONGOING else now_ms
+    known = metadata.partitions if metadata.state is ONGOING else frozenset()
+    return _written(
+        metadata.moved(
+            ONGOING,
+            partitions=known | partitions,
+            start_ms=start_ms,
+            updated_ms=now_ms,
+            client_version=client_version,
+        )
+    )
+
+
+def judge_verify(metadata: TransactionMetadata | None, producer: Producer, partition: TopicPartition) -> int:
+    """Return 0 if a partition is part of the producer's transaction, else the error (KIP-890)."""
+    error = _judge_producer(metadata, producer)
+    if metadata is None or error:
+        return error
+    return 0 if partition in metadata.partitions else int(ErrorCode.TRANSACTION_ABORTABLE)
+
+
+def _judge_producer(metadata: TransactionMetadata | None, producer: Producer) -> int:
+    if metadata is None or metadata.producer_id != producer.producer_id:
+        return int(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    if metadata.epoch != producer.epoch:
+        return int(ErrorCode.PRODUCER_FENCED)
+    return int(ErrorCode.CONCURRENT_TRANSACTIONS) if metadata.state in ENDING else 0
+
+
+# ---- the end ---------------------------------------------------------------------------------------------------------
+
+
+class End(NamedTuple):
+    """An EndTxn. ``client_version``: the transaction version that the client works at."""
+
+    commit: bool
+    client_version: int
+    now_ms: int
+
+
+class _Reaction(enum.Enum):
+    END = enum.auto()
+    DONE = enum.auto()
+    JOIN = enum.auto()
+    FENCED = enum.auto()
+    INVALID = enum.auto()
+
+
+_END, _DONE, _JOIN, _FENCED, _INVALID = _Reaction
+
+#: Below transaction version 2: by state, the reaction to (abort, commit).
+_PLAIN_ENDS: Final[Mapping[TransactionState, tuple[_Reaction, _Reaction]]] = MappingProxyType(
+    {
+        EMPTY: (_INVALID, _INVALID),
+        ONGOING: (_END, _END),
+        PREPARE_COMMIT: (_INVALID, _JOIN),
+        PREPARE_ABORT: (_JOIN, _INVALID),
+        COMPLETE_COMMIT: (_INVALID, _DONE),
+        COMPLETE_ABORT: (_DONE, _INVALID),
+    }
+)
+
+#: With version 2: by state and by whether the epoch is that before the last end (a request sent again), the
+#: reaction to (abort, commit). Aborting nothing is allowed, and raises the epoch.
+_BUMPING_ENDS: Final[Mapping[tuple[TransactionState, bool], tuple[_Reaction, _Reaction]]] = MappingProxyType(
+    {
+        (EMPTY, False): (_END, _INVALID),
+        (EMPTY, True): (_FENCED, _FENCED),
+        (ONGOING, False): (_END, _END),
+        (ONGOING, True): (_FENCED, _FENCED),
+        (PREPARE_COMMIT, False): (_FENCED, _FENCED),
+        (PREPARE_COMMIT, True): (_INVALID, _JOIN),
+        (PREPARE_ABORT, False): (_FENCED, _FENCED),
+        (PREPARE_ABORT, True): (_JOIN, _INVALID),
+        (COMPLETE_COMMIT, False): (_END, _INVALID),
+        (COMPLETE_COMMIT, True): (_INVALID, _DONE),
+        (COMPLETE_ABORT, False): (_END, _INVALID),
+        (COMPLETE_ABORT, True): (_DONE, _INVALID),
+    }
+)
+
+_OUTCOMES: Final = MappingProxyType(
+    {
+        _DONE: Outcome(Step.ANSWER),
+        _JOIN: Outcome(Step.ANSWER_AT_END),
+        _FENCED: Outcome(Step.ANSWER, int(ErrorCode.PRODUCER_FENCED)),
+        _INVALID: Outcome(Step.ANSWER, int(ErrorCode.INVALID_TXN_STATE)),
+    }
+)
+
+
+def judge_end(
+    metadata: TransactionMetadata | None, producer: Producer, end: End, new_producer_id: int = NO_PRODUCER_ID
+) -> Outcome:
+    """Return what ends the producer's transaction: metadata to write, after which the markers follow."""
+    if metadata is None:
+        return _refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    bumps = end.client_version >= EPOCH_BUMP_FROM
+    is_retry = bumps and _ended_already(metadata, producer)
+    if metadata.producer_id != producer.producer_id and not is_retry:
+        return _refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    if metadata.epoch != producer.epoch and not is_retry:
+        return _refused(ErrorCode.PRODUCER_FENCED)
+    reactions = _BUMPING_ENDS[metadata.state, is_retry] if bumps else _PLAIN_ENDS[metadata.state]
+    reaction = reactions[end.commit]
+    if reaction is not _END:
+        return _OUTCOMES[reaction]
+    rotates = bumps and metadata.epoch_exhausted
+    if rotates and new_producer_id == NO_PRODUCER_ID:
+        return Outcome(Step.NEW_PRODUCER_ID)
+    return _written(_prepared(metadata, end, new_producer_id if rotates else NO_PRODUCER_ID))
+
+
+def _ended_already(metadata: TransactionMetadata, producer: Producer) -> bool:
+    """Whether a producer names the epoch that it had before the last end, which has raised it."""
+    if metadata.producer_id == producer.producer_id:
+        return metadata.epoch == producer.epoch + 1
+    rotated = metadata.previous_producer_id == producer.producer_id and metadata.epoch == 0
+    return rotated and producer.epoch == MAX_EPOCH - 1
+
+
+def timed_out(metadata: TransactionMetadata, now_ms: int) -> bool:
+    """Whether a transaction has been open for longer than its producer allows."""
+    return metadata.state is ONGOING and metadata.start_ms + metadata.timeout_ms < now_ms
+
+
+def aborted_by_timeout(metadata: TransactionMetadata, now_ms: int, server_version: int) -> TransactionMetadata:
+    """Return an ongoing transaction as it is aborted over its producer's head: the producer is fenced by it."""
+    return _fenced(metadata, now_ms, server_version)
+
+
+def completed(metadata: TransactionMetadata, now_ms: int) -> TransactionMetadata:
+    """Return the metadata once every marker of an ending transaction has been written."""
+    state = COMPLETE_COMMIT if metadata.state is PREPARE_COMMIT else COMPLETE_ABORT
+    rotates = metadata.client_version >= EPOCH_BUMP_FROM and metadata.next_producer_id != NO_PRODUCER_ID
+    return metadata.moved(
+        state,
+        producer_id=metadata.next_producer_id if rotates else metadata.producer_id,
+        epoch=0 if rotates else metadata.epoch,
+        next_producer_id=NO_PRODUCER_ID,
+        partitions=frozenset(),
+        updated_ms=now_ms,
+    )
+
+
+def _fenced(metadata: TransactionMetadata, now_ms: int, server_version: int) -> TransactionMetadata:
+    """Raise the epoch, so that the producer can do nothing any more, and abort its transaction."""
+    epoch = min(metadata.epoch + 1, MAX_EPOCH)
+    fenced = metadata.moved(PREPARE_EPOCH_FENCE, epoch=epoch, last_epoch=NO_EPOCH)
+    return _prepared(fenced, End(commit=False, client_version=server_version, now_ms=now_ms), NO_PRODUCER_ID)
+
+
+def _prepared(metadata: TransactionMetadata, end: End, next_producer_id: int) -> TransactionMetadata:
+    epoch, last_epoch, client_version = metadata.epoch, metadata.last_epoch, 0
+    if end.client_version >= EPOCH_BUMP_FROM:
+        client_version = end.client_version
+        epoch, last_epoch = min(epoch + 1, MAX_EPOCH), epoch
+    nothing_added = metadata.state in AT_REST
+    return metadata.moved(
+        PREPARE_COMMIT if end.commit else PREPARE_ABORT,
+        epoch=epoch,
+        last_epoch=last_epoch,
+        next_producer_id=next_producer_id,
+        start_ms=end.now_ms if nothing_added else metadata.start_ms,
+        updated_ms=end.now_ms,
+        client_version=client_version,
+    )

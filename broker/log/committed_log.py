@@ -1,0 +1,306 @@
+"""What of a partition's log stands: its segments, its ends, what is durable, and what makes room again.
+
+One writer, the handler that owns the partition; `PartitionLog` adds the appending. What it stages in memory becomes
+part of the log by a commit, and what fails on the way there is undone here, in memory and on disk, by the same means by
+which a replacement of the owner begins (`recovery`).
+"""
+
+import logging
+from pathlib import Path
+from typing import Self
+
+from broker.clock import Clock
+from broker.errors import ApiError, RotundaError
+from broker.log.append_limits import AppendLimits
+from broker.log.flush_state import NEVER, FlushState
+from broker.log.leader_epochs import resume_epochs, write_epochs
+from broker.log.log_segment import LogSegment
+from broker.log.partition_metadata import PartitionName, TopicIdMismatch, claim_directory
+from broker.log.producer_recovery import load_producers
+from broker.log.producer_snapshot import encode
+from broker.log.producer_state import ProducerEntry
+from broker.log.recovery import Checkpointed, LogDamaged, PublishedEnd, SegmentInfo, load_files, new_segment
+from broker.log.roll_policy import RollPolicy
+from broker.log.rolled_segments import RolledSegments
+from broker.log.segment_files import remove_directory
+from broker.log.segment_swap import SegmentSwap
+from broker.log.snapshot_schedule import SnapshotSchedule
+from broker.protocol.error_codes import ErrorCode
+from broker.topic_config import LogConfig
+
+DEFAULT_PRODUCER_ID_EXPIRATION_MS = 86_400_000
+
+_log = logging.getLogger(__name__)
+
+
+class LogWriteFailed(RotundaError):  # noqa: N818  # said as it is
+    """What was staged could not be written; none of it stands and the log is as it was."""
+
+
+class CommittedLog:
+    """The committed log of one partition. `log_end_offset`, `segment_base` and `position` say where it ends.
+
+    `next_offset` is where the next staged batch will stand; below `last_stable_offset` no transaction is open.
+    """
+
+    def __init__(self, directory: Path, name: PartitionName, config: LogConfig, clock: Clock) -> None:
+        self.directory = directory
+        self.name = name
+        self.config = config
+        self.producer_id_expiration_ms = DEFAULT_PRODUCER_ID_EXPIRATION_MS
+        self._clock = clock
+        self._wall_ms = clock.wall_ms
+        self._flush = FlushState(directory)
+        self._failed = False
+        self._rolled = RolledSegments(directory, [])
+        self._pending_rolls: list[tuple[LogSegment, bytes]] = []
+        self._take_config(config)
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        name: PartitionName,
+        config: LogConfig,
+        clock: Clock,
+        resume: PublishedEnd | Checkpointed,
+        producer_id_expiration_ms: int = DEFAULT_PRODUCER_ID_EXPIRATION_MS,
+    ) -> Self:
+        """Return the log in `directory`, which is made if it is not there, cut to what stands (see `recovery`).
+
+        Raises LogDamaged when the files contradict `resume` or belong to another topic, OSError.
+        """
+        try:
+            claim_directory(directory, name)
+        except TopicIdMismatch as error:
+            raise LogDamaged(str(error)) from error
+        log = cls(directory, name, config, clock)
+        log.producer_id_expiration_ms = producer_id_expiration_ms
+        log._load(resume)
+        return log
+
+    def _load(self, resume: PublishedEnd | Checkpointed) -> None:
+        files = load_files(self.directory, self._rolls.shape, resume)
+        self._segment = files.active
+        self._rolled = RolledSegments(self.directory, files.rolled)
+        self._pending_rolls = []
+        self.log_end_offset = self.next_offset = files.end_offset
+        bases = [*(info.base_offset for info in files.rolled), files.active.base_offset]
+        self.log_start_offset = max(resume.log_start_offset, bases[0])
+        self._snapshots = SnapshotSchedule(self.directory)
+        self._producers = load_producers(self.directory, files, self._snapshots.files)
+        self.last_stable_offset = self._stable_end(files.end_offset)
+        # A replacement must know every producer that its predecessor knew, however old the records' own time is.
+        if isinstance(resume, Checkpointed):
+            self.expire_producers()
+        self._epochs = resume_epochs(
+            self.directory, files.epoch_starts, files.end_offset, new_epoch=isinstance(resume, Checkpointed)
+        )
+        self.leader_epoch = self._epochs.latest
+        recovery_point = min(resume.recovery_point, files.end_offset)
+        self._flush.reset(recovery_point, bases, self._clock.monotonic_ns())
+        self.segment_base = files.active.base_offset
+        self.position = files.active.position
+        self.size_bytes = self._rolled.size_bytes + self.position
+        if files.active.position:
+            self._rolls.anchor(files.active, files.first_timestamp_ms(), self._wall_ms())
+        files.active.close()
+
+    def update_config(self, config: LogConfig) -> None:
+        """Take over changed settings; index settings hold from the next segment on."""
+        self._take_config(config)
+        self._rolls.change(self._segment)
+
+    def _take_config(self, config: LogConfig) -> None:
+        self.config = config
+        self._rolls = RollPolicy(config)
+        self._limits = AppendLimits(config)
+        self._limits.is_strict |= self._failed
+        self._flush.flush_messages = config.flush_messages
+        self._flush.flush_ms = config.flush_ms
+        self._flushes = (config.flush_messages, config.flush_ms) != (NEVER, NEVER)
+
+    # ---- rolls and failures --------------------------------------------------------------------------------------
+
+    def _stable_end(self, end_offset: int) -> int:
+        """Return the last stable offset of a log that ends at `end_offset`: nothing below it is undecided."""
+        return max(self._producers.stable_end(end_offset), self.log_start_offset)
+
+    def _stage_roll(self) -> None:
+        """Go on in a new segment, in memory; `_write_rolls` makes it so on disk."""
+        self._pending_rolls.append((self._segment, encode(self._producers.entries.values())))
+        self._segment = new_segment(self.directory, self.next_offset, self._rolls.shape, existing=False)
+
+    def _write_rolls(self) -> None:
+        """Write the segments that are complete and begin those that follow. Raises OSError."""
+        successors = [segment for segment, _ in self._pending_rolls[1:]] + [self._segment]
+        for (segment, snapshot), successor in zip(self._pending_rolls, successors, strict=True):
+            segment.write()
+            segment.become_inactive()
+            self._rolled.append(segment.base_offset, segment.position)
+            self._flush.note_roll(segment.base_offset, self._clock.monotonic_ns())
+            self._snapshots.files.write(successor.base_offset, snapshot)
+            successor.create(self._rolls.preallocate_bytes)
+        self._pending_rolls = []
+        self._snapshots.note_rolls(self._rolled.bases())
+
+    def _flush_as_configured(self, segment: LogSegment, end_offset: int) -> None:
+        now_ns = self._clock.monotonic_ns()
+        if self._flush.is_due_at(end_offset):
+            try:
+                self._flush.sync_data(segment.fileno(), end_offset, now_ns)
+            except OSError:
+                self._go_offline()
+                raise
+        self._flush.note_commit(now_ns)
+
+    def discard_staged(self) -> None:
+        """Forget what was staged and not committed."""
+        if self.next_offset != self.log_end_offset:
+            self._restore()
+
+    def _restore(self) -> None:
+        """Go back to what is committed, on disk and in memory; refuse everything if even that fails."""
+        for segment, _ in self._pending_rolls:
+            segment.close()
+        self._segment.close()
+        try:
+            self._load(
+                PublishedEnd(
+                    self.log_end_offset,
+                    self.segment_base,
+                    self.position,
+                    self.log_start_offset,
+                    self.recovery_point,
+                )
+            )
+        except (OSError, LogDamaged):
+            self._go_offline()
+
+    # ---- durability ----------------------------------------------------------------------------------------------
+
+    @property
+    def recovery_point(self) -> int:
+        """Offset below which everything is durable."""
+        return self._flush.recovery_point
+
+    def flush_due_ns(self) -> int | None:
+        """Return the monotonic time at which `flush` should be called, or None while there is nothing to do."""
+        return self._flush.due_ns
+
+    def flush(self) -> None:
+        """Make everything committed durable. Raises LogWriteFailed.
+
+        The log is offline then: a write that the kernel failed to bring to disk once is not tried again by it.
+        """
+        try:
+            self._flush.sync_rolled()
+            self._segment.sync()
+        except OSError as error:
+            self._go_offline()
+            raise LogWriteFailed(f"{self.directory}: {error}") from error
+        self._flush.done(self.log_end_offset)
+
+    def _go_offline(self) -> None:
+        self.next_offset = self.log_end_offset
+        self._refuse_batches()
+
+    def _refuse_batches(self) -> None:
+        """Take no further batch; what has been staged by now may still be written."""
+        _log.exception("%s: offline", self.directory)
+        self._failed = self._limits.is_strict = True
+
+    # ---- the rest ------------------------------------------------------------------------------------------------
+
+    def segments(self) -> list[SegmentInfo]:
+        """Return the segments, oldest first, as committed."""
+        return [*self._rolled.infos, SegmentInfo(self.segment_base, self.position)]
+
+    def delete_records_before(self, offset: int) -> int:
+        """Let the log start at `offset` (-1: its end) unless it starts later already; return where it starts.
+
+        Whole segments below that are removed. Records of an open transaction may be among them: the transaction
+        stays open, and the log is stable up to its start. Raises ApiError OFFSET_OUT_OF_RANGE beyond the end. The
+        caller publishes the start.
+        """
+        if offset == -1:
+            offset = self.log_end_offset
+        if not 0 <= offset <= self.log_end_offset:
+            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.last_stable_offset = max(self.last_stable_offset, offset)
+            self.remove_segments_below_start()
+            if self._epochs.cut_start(offset):
+                write_epochs(self.directory, self._epochs, durable=False)
+        return self.log_start_offset
+
+    def remove_segments_below_start(self) -> int:
+        """Remove the segments that the log has no more use for; return how many bytes they had."""
+        removed_bytes = self._rolled.remove_below(self.log_start_offset, self.segment_base)
+        self.size_bytes = self._rolled.size_bytes + self.position
+        self._snapshots.files.remove_before(self.segments()[0].base_offset)
+        return removed_bytes
+
+    def roll(self) -> bool:
+        """Begin a new segment at the end; False if the last one is empty, or something is staged for it.
+
+        The caller publishes the new place of the end. Raises LogWriteFailed.
+        """
+        if self._failed or not self.position or self.next_offset != self.log_end_offset:
+            return False
+        try:
+            self._stage_roll()
+            self._write_rolls()
+        except OSError as error:
+            self._restore()
+            raise LogWriteFailed(f"{self.directory}: no new segment: {error}") from error
+        self.segment_base = self._segment.base_offset
+        self.position = 0
+        self.size_bytes = self._rolled.size_bytes
+        return True
+
+    def swap_segments(self, swap: SegmentSwap) -> bool:
+        """Let a cleaned segment take the place of those it was made of; False if they are not there as it says.
+
+        Raises OSError when it is half done and stays so: nothing more can be appended then, and the swap is completed
+        when the log is opened next.
+        """
+        if self._failed:
+            return False
+        try:
+            done = self._rolled.try_swap(swap)
+        except OSError:
+            self._refuse_batches()
+            raise
+        self.size_bytes = self._rolled.size_bytes + self.position
+        if done:
+            self._snapshots.sweep(self._rolled.bases())
+        return done
+
+    def active_producers(self) -> list[ProducerEntry]:
+        """Return the state of every producer, for reading."""
+        return list(self._producers.entries.values())
+
+    def expire_producers(self) -> None:
+        """Forget producers that wrote nothing for `producer.id.expiration.ms`."""
+        self._producers.expire(self._wall_ms(), self.producer_id_expiration_ms)
+
+    def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
+        """Return (epoch, end offset) as OffsetForLeaderEpoch answers; (-1, -1) when not known (KIP-320)."""
+        return self._epochs.end_offset_for(epoch, self.log_end_offset)
+
+    def close(self, *, clean: bool = True) -> None:
+        """Let go of the files; `clean` also makes everything durable, so that the next open checks nothing."""
+        self.discard_staged()
+        if clean and not self._failed and self.recovery_point != self.log_end_offset:
+            self._segment.finish_time_index()
+            self._snapshots.take(self.log_end_offset, self._producers, self._rolled.bases())
+            self._snapshots.files.sync_newest()
+            self.flush()
+        self._segment.close()
+
+    def delete(self) -> None:
+        """Remove the log. Its directory is first renamed, so that a half-removed one is never taken for a log."""
+        self._segment.close()
+        remove_directory(self.directory)

@@ -1,0 +1,42 @@
+"""Requests that are sent again because the target that had them has been replaced.
+
+Part of a processor. Off the Produce path a request stays with its channel until it is answered, so a target that dies
+drops no connection: what it owed is put to its replacement. That a request reaches a target twice this way is the
+target's business; a second answer is ignored.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+
+from broker.network.channel import Channel
+from broker.network.request_reader import RequestReader
+
+
+class Repeats:
+    """What is to be sent again and has not found room yet, oldest first."""
+
+    def __init__(self, reader: RequestReader, open_channels: Mapping[int, Channel]) -> None:
+        self._reader = reader
+        self._open = open_channels
+        self._waiting: deque[tuple[Channel, int]] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, channels: Iterable[Channel], target: int) -> None:
+        """Send again what these channels have in flight to a target."""
+        for channel in channels:
+            for sequence, (_, owner, _) in channel.repeatable.items():
+                if owner == target:
+                    self._waiting.append((channel, sequence))
+
+    def send(self) -> None:
+        """Send what there is room for."""
+        waiting = self._waiting
+        while waiting:
+            channel, sequence = waiting[0]
+            if channel.connection_id in self._open and not self._reader.try_repeat(channel, sequence):
+                return
+            waiting.popleft()

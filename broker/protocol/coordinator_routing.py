@@ -1,0 +1,138 @@
+"""Which partition of an internal topic keeps a group or a transactional id, and with it which handler owns that. HOT.
+
+Pure; processors ask once per request of these APIs. As in Kafka, an id belongs to the partition of
+`__consumer_offsets` or `__transaction_state` that the Java hash of its text names, and whoever owns that partition
+is its coordinator: what the coordinator promises is committed in a log of its own, in its own process.
+"""
+
+import struct
+from collections.abc import Mapping
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from broker.errors import InvalidReceive
+from broker.protocol.api_keys import FLEXIBLE_FROM
+from broker.protocol.primitives import MALFORMED, Buffer, read_unsigned_varint, skip_tagged_fields
+
+GROUP_TOPIC: Final = "__consumer_offsets"
+TRANSACTION_TOPIC: Final = "__transaction_state"
+
+_CLIENT_ID_OFFSET: Final = 8
+_MOST_REMEMBERED: Final = 8192
+_NEVER: Final = 1 << 15
+
+_unpack_int16 = struct.Struct(">h").unpack_from
+_unpack_int32 = struct.Struct(">i").unpack_from
+
+
+class CoordinatorPartitions(NamedTuple):
+    """How many partitions the two internal topics have."""
+
+    groups: int = 4
+    transactions: int = 4
+
+    def of(self, topic: str) -> int:
+        """Return the partitions of one of the two."""
+        return self.groups if topic == GROUP_TOPIC else self.transactions
+
+
+class _KeyPlace(NamedTuple):
+    """Where a request's body names its id: first or second string; from ``array_from`` on, first in an array."""
+
+    topic: str
+    array_from: int = _NEVER
+    is_second: bool = False
+
+
+_KEY_PLACES: Final[Mapping[int, _KeyPlace]] = MappingProxyType(
+    {
+        8: _KeyPlace(GROUP_TOPIC),  # OffsetCommit
+        9: _KeyPlace(GROUP_TOPIC, array_from=8),  # OffsetFetch
+        11: _KeyPlace(GROUP_TOPIC),  # JoinGroup
+        12: _KeyPlace(GROUP_TOPIC),  # Heartbeat
+        13: _KeyPlace(GROUP_TOPIC),  # LeaveGroup
+        14: _KeyPlace(GROUP_TOPIC),  # SyncGroup
+        15: _KeyPlace(GROUP_TOPIC, array_from=0),  # DescribeGroups
+        22: _KeyPlace(TRANSACTION_TOPIC),  # InitProducerId
+        24: _KeyPlace(TRANSACTION_TOPIC, array_from=4),  # AddPartitionsToTxn
+        25: _KeyPlace(TRANSACTION_TOPIC),  # AddOffsetsToTxn
+        26: _KeyPlace(TRANSACTION_TOPIC),  # EndTxn
+        28: _KeyPlace(GROUP_TOPIC, is_second=True),  # TxnOffsetCommit
+        42: _KeyPlace(GROUP_TOPIC, array_from=0),  # DeleteGroups
+        47: _KeyPlace(GROUP_TOPIC),  # OffsetDelete
+        65: _KeyPlace(TRANSACTION_TOPIC, array_from=0),  # DescribeTransactions
+        68: _KeyPlace(GROUP_TOPIC),  # ConsumerGroupHeartbeat
+        69: _KeyPlace(GROUP_TOPIC, array_from=0),  # ConsumerGroupDescribe
+    }
+)
+
+COORDINATED_KEYS: Final = frozenset(_KEY_PLACES)
+"""APIs whose requests go to the owner of the group or transactional id that they name."""
+
+
+def java_hash(text: str) -> int:
+    """Return Java's `String.hashCode` of a text, as a signed 32-bit number."""
+    value = 0
+    for (unit,) in struct.iter_unpack(">H", text.encode("utf-16-be", "surrogatepass")):
+        value = (31 * value + unit) & 0xFFFFFFFF
+    return value - (1 << 32) if value >> 31 else value
+
+
+def coordinator_partition(name: str, partitions: int) -> int:
+    """Return the partition that keeps a group or transactional id (Kafka's `partitionFor`)."""
+    return (java_hash(name) & 0x7FFFFFFF) % partitions
+
+
+@lru_cache(_MOST_REMEMBERED)
+def _partition_of_bytes(name: bytes, partitions: int) -> int:
+    return coordinator_partition(name.decode("utf-8", "replace"), partitions)
+
+
+def coordinator_of(
+    frame: Buffer, api_key: int, api_version: int, partitions: CoordinatorPartitions
+) -> tuple[str, int] | None:
+    """Return (topic, partition) of the id that a request names, or None when it names none.
+
+    InvalidReceive when there is no id where one should be.
+    """
+    place = _KEY_PLACES[api_key]
+    try:
+        name = _read_key(frame, place, api_version, is_flexible=api_version >= FLEXIBLE_FROM[api_key])
+    except MALFORMED as error:
+        raise InvalidReceive(f"api key {api_key} without a routing key: {error}") from error
+    if name is None:
+        return None
+    return place.topic, _partition_of_bytes(name, partitions.of(place.topic))
+
+
+def _read_key(frame: Buffer, place: _KeyPlace, version: int, *, is_flexible: bool) -> bytes | None:
+    (length,) = _unpack_int16(frame, _CLIENT_ID_OFFSET)
+    offset = _CLIENT_ID_OFFSET + 2 + max(length, 0)
+    if is_flexible:
+        offset = skip_tagged_fields(frame, offset, len(frame))
+    if version >= place.array_from:
+        if is_flexible:
+            count, offset = read_unsigned_varint(frame, offset)
+            count -= 1
+        else:
+            (count,) = _unpack_int32(frame, offset)
+            offset += 4
+        if count <= 0:
+            return None
+    name, offset = _read_string(frame, offset, is_flexible)
+    if place.is_second:
+        name, offset = _read_string(frame, offset, is_flexible)
+    return name
+
+
+def _read_string(frame: Buffer, offset: int, is_flexible: bool) -> tuple[bytes | None, int]:
+    if is_flexible:
+        length, offset = read_unsigned_varint(frame, offset)
+        length -= 1
+    else:
+        (length,) = _unpack_int16(frame, offset)
+        offset += 2
+    if length < 0:
+        return None, offset
+    return bytes(frame[offset : offset + length]), offset + length

@@ -1,0 +1,198 @@
+"""OffsetCommit, versions 2-10: what every consumer of a group sends as it reads. HOT.
+
+Topics have names up to version 9 and ids from 10 on.
+"""
+
+import struct
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from broker.errors import InvalidReceive
+from broker.protocol.primitives import (
+    MALFORMED,
+    ZERO_TOPIC_ID,
+    Buffer,
+    check_end,
+    compact_string_bytes,
+    read_array_count,
+    read_compact_count,
+    read_compact_nullable_string,
+    read_compact_string,
+    read_nullable_string,
+    read_string,
+    skip_tagged_fields,
+    string_bytes,
+    unsigned_varint_bytes,
+)
+
+FIRST_FLEXIBLE: Final = 8
+TOPIC_ID_FROM: Final = 10
+NO_RETENTION: Final = -1
+_THROTTLE_FROM: Final = 3
+_RETENTION_BEFORE: Final = 5
+_LEADER_EPOCH_FROM: Final = 6
+_INSTANCE_FROM: Final = 7
+
+
+class OffsetCommitPart(NamedTuple):
+    """One partition. `leader_epoch` is -1 if the client does not know it."""
+
+    partition: int
+    offset: int
+    leader_epoch: int
+    metadata: str | None
+
+
+class OffsetCommitTopic(NamedTuple):
+    """One topic: its name is empty from version 10 on, its id is zero before."""
+
+    name: str
+    topic_id: bytes
+    partitions: list[OffsetCommitPart]
+
+
+class OffsetCommitRequest(NamedTuple):
+    """A request. `generation` may be the epoch of a member; `retention_ms` is -1 but for old clients."""
+
+    group_id: str
+    generation: int
+    member_id: str
+    instance_id: str | None
+    retention_ms: int
+    topics: list[OffsetCommitTopic]
+
+
+class OffsetCommitPartResponse(NamedTuple):
+    """The answer for one partition."""
+
+    partition: int
+    error_code: int
+
+
+class OffsetCommitTopicResponse(NamedTuple):
+    """The answer for one topic, which is named as in the request."""
+
+    name: str
+    topic_id: bytes
+    partitions: Sequence[OffsetCommitPartResponse]
+
+
+class OffsetCommitResponse(NamedTuple):
+    """A whole answer."""
+
+    topics: Sequence[OffsetCommitTopicResponse]
+
+
+_unpack_int32 = struct.Struct(">i").unpack_from
+_unpack_int64 = struct.Struct(">q").unpack_from
+_unpack_part_v2 = struct.Struct(
+    ">"
+    "i"  # partition_index
+    "q"  # committed_offset
+).unpack_from
+_unpack_part_v6 = struct.Struct(
+    ">"
+    "i"  # partition_index
+    "q"  # committed_offset
+    "i"  # committed_leader_epoch
+).unpack_from
+_pack_size_and_correlation = struct.Struct(">ii").pack
+_pack_int32 = struct.Struct(">i").pack
+_pack_part = struct.Struct(
+    ">"
+    "i"  # partition_index
+    "h"  # error_code
+).pack
+
+
+def parse_offset_commit(buffer: Buffer, version: int, offset: int, end: int) -> OffsetCommitRequest:
+    """Return the request whose body is [offset, end) of `buffer`. InvalidReceive when malformed."""
+    flexible = version >= FIRST_FLEXIBLE
+    read_text = read_compact_string if flexible else read_string
+    instance_id, retention_ms = None, NO_RETENTION
+    try:
+        group_id, offset = read_text(buffer, offset, end)
+        (generation,) = _unpack_int32(buffer, offset)
+        member_id, offset = read_text(buffer, offset + 4, end)
+        if version >= _INSTANCE_FROM:
+            read = read_compact_nullable_string if flexible else read_nullable_string
+            instance_id, offset = read(buffer, offset, end)
+        elif version < _RETENTION_BEFORE:
+            (retention_ms,) = _unpack_int64(buffer, offset)
+            offset += 8
+        topics, offset = _parse_topics(buffer, version, offset, end)
+        if flexible:
+            offset = skip_tagged_fields(buffer, offset, end)
+    except MALFORMED as error:
+        raise InvalidReceive(f"malformed OffsetCommit: {error}") from error
+    check_end(offset, end)
+    return OffsetCommitRequest(group_id, generation, member_id, instance_id, retention_ms, topics)
+
+
+def _parse_topics(buffer: Buffer, version: int, offset: int, end: int) -> tuple[list[OffsetCommitTopic], int]:
+    flexible = version >= FIRST_FLEXIBLE
+    name, topic_id = "", ZERO_TOPIC_ID
+    topics: list[OffsetCommitTopic] = []
+    count, offset = _read_count(buffer, flexible, offset, end)
+    for _ in range(count):
+        if version >= TOPIC_ID_FROM:
+            topic_id = bytes(buffer[offset : offset + 16])
+            offset += 16
+        else:
+            name, offset = (read_compact_string if flexible else read_string)(buffer, offset, end)
+        parts, offset = _parse_parts(buffer, version, offset, end)
+        topics.append(OffsetCommitTopic(name, topic_id, parts))
+    return topics, offset
+
+
+def _parse_parts(buffer: Buffer, version: int, offset: int, end: int) -> tuple[list[OffsetCommitPart], int]:
+    """Return the parts of a topic, and the offset behind the topic's last field."""
+    flexible = version >= FIRST_FLEXIBLE
+    parts: list[OffsetCommitPart] = []
+    leader_epoch = -1
+    count, offset = _read_count(buffer, flexible, offset, end)
+    for _ in range(count):
+        if version >= _LEADER_EPOCH_FROM:
+            partition, committed, leader_epoch = _unpack_part_v6(buffer, offset)
+            offset += 16
+        else:
+            partition, committed = _unpack_part_v2(buffer, offset)
+            offset += 12
+        if flexible:
+            metadata, offset = read_compact_nullable_string(buffer, offset, end)
+            offset = skip_tagged_fields(buffer, offset, end)
+        else:
+            metadata, offset = read_nullable_string(buffer, offset, end)
+        parts.append(OffsetCommitPart(partition, committed, leader_epoch, metadata))
+    if flexible:
+        offset = skip_tagged_fields(buffer, offset, end)
+    return parts, offset
+
+
+def _read_count(buffer: Buffer, flexible: bool, offset: int, end: int) -> tuple[int, int]:
+    if flexible:
+        return read_compact_count(buffer, offset, end)
+    count, offset = read_array_count(buffer, offset, end)
+    if count < 0:
+        raise InvalidReceive("null array in OffsetCommit")
+    return count, offset
+
+
+def encode_offset_commit_response(version: int, correlation_id: int, response: OffsetCommitResponse) -> bytes:
+    """Return the answer, size and header included."""
+    topics = response.topics
+    if version >= FIRST_FLEXIBLE:
+        pieces = [b"\x00\x00\x00\x00\x00", unsigned_varint_bytes(len(topics) + 1)]
+        for name, topic_id, parts in topics:
+            pieces.append(topic_id if version >= TOPIC_ID_FROM else compact_string_bytes(name))
+            pieces.append(unsigned_varint_bytes(len(parts) + 1))
+            pieces += [_pack_part(partition, error) + b"\x00" for partition, error in parts]
+            pieces.append(b"\x00")
+        pieces.append(b"\x00")
+    else:
+        pieces = [bytes(4) if version >= _THROTTLE_FROM else b"", _pack_int32(len(topics))]
+        for name, _, parts in topics:
+            pieces += (string_bytes(name), _pack_int32(len(parts)))
+            pieces += [_pack_part(partition, error) for partition, error in parts]
+    body = b"".join(pieces)
+    return _pack_size_and_correlation(len(body) + 4, correlation_id) + body

@@ -1,0 +1,141 @@
+"""Record batches that the broker itself writes: transaction markers and the records of its internal topics.
+
+Coordinators and the owner of a partition build them; a batch of a client is never rebuilt here. Magic 2, uncompressed.
+The base offset is 0 and the leader epoch -1 until the log gives the batch its place.
+"""
+
+import struct
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from broker.protocol.primitives import Buffer
+from broker.protocol.records import BATCH_HEADER_BYTES, CONTROL_BIT, LOG_OVERHEAD_BYTES, MAGIC, TRANSACTIONAL_BIT
+
+_NO_LEADER_EPOCH: Final = -1
+
+_HEAD: Final = struct.Struct(
+    ">q"  # base offset
+    "i"  # batch length
+    "i"  # leader epoch
+    "b"  # magic
+    "I"  # CRC-32C of everything behind it
+)
+_TAIL: Final = struct.Struct(
+    ">h"  # attributes
+    "i"  # last offset delta
+    "q"  # base timestamp
+    "q"  # max timestamp
+    "q"  # producer id
+    "h"  # producer epoch
+    "i"  # base sequence
+    "i"  # record count
+)
+_MARKER_KEY: Final = struct.Struct(
+    ">h"  # version
+    "h"  # type
+)
+_MARKER_VALUE: Final = struct.Struct(
+    ">h"  # version
+    "i"  # coordinator epoch
+)
+_MARKER_VERSION: Final = 0
+_ABORT: Final = 0
+_COMMIT: Final = 1
+
+#: In a marker's batch: record length, attributes, timestamp delta, offset delta, key length and value length take a
+#: byte each at least.
+_SMALLEST_MARKER_BYTES: Final = BATCH_HEADER_BYTES + 6 + _MARKER_KEY.size + _MARKER_VALUE.size
+
+
+class EndTransactionMarker(NamedTuple):
+    """What a control batch says: how the transaction of its producer ended, and by whose word."""
+
+    commit: bool
+    coordinator_epoch: int
+
+
+def build_batch(
+    records: Sequence[tuple[bytes | None, bytes | None]],
+    timestamp_ms: int,
+    *,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    transactional: bool = False,
+    control: bool = False,
+) -> bytearray:
+    """Return one batch of (key, value) records, all of the same time. There must be at least one record."""
+    batch = bytearray(BATCH_HEADER_BYTES)
+    for offset_delta, (key, value) in enumerate(records):
+        body = b"\x00\x00" + varint_bytes(offset_delta) + _field(key) + _field(value) + b"\x00"
+        batch += varint_bytes(len(body))
+        batch += body
+    attributes = (TRANSACTIONAL_BIT if transactional else 0) | (CONTROL_BIT if control else 0)
+    _TAIL.pack_into(
+        batch, _HEAD.size, attributes, len(records) - 1, timestamp_ms, timestamp_ms, producer_id, producer_epoch,
+        base_sequence, len(records),
+    )  # fmt: skip
+    seal_batch(batch)
+    return batch
+
+
+def end_transaction_marker(
+    producer_id: int, producer_epoch: int, coordinator_epoch: int, commit: bool, timestamp_ms: int
+) -> bytearray:
+    """Return the control batch that ends a producer's transaction in one partition (KIP-98)."""
+    key = _MARKER_KEY.pack(_MARKER_VERSION, _COMMIT if commit else _ABORT)
+    value = _MARKER_VALUE.pack(_MARKER_VERSION, coordinator_epoch)
+    return build_batch(
+        [(key, value)],
+        timestamp_ms,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        transactional=True,
+        control=True,
+    )
+
+
+def read_marker(batch: Buffer) -> EndTransactionMarker | None:
+    """Return what a whole control batch says; None if it ends no transaction.
+
+    It may be a control record of another kind, or an empty one that compaction has left.
+    """
+    if len(batch) < _SMALLEST_MARKER_BYTES:
+        return None
+    # Record length and attributes; how long the timestamp delta is depends on whether compaction has seen the batch.
+    at = _behind_varint(batch, BATCH_HEADER_BYTES) + 1
+    key_at = _behind_varint(batch, _behind_varint(batch, _behind_varint(batch, at)))
+    _, kind = _MARKER_KEY.unpack_from(batch, key_at)
+    _, coordinator_epoch = _MARKER_VALUE.unpack_from(batch, _behind_varint(batch, key_at + _MARKER_KEY.size))
+    return EndTransactionMarker(kind == _COMMIT, coordinator_epoch) if kind in (_ABORT, _COMMIT) else None
+
+
+def _behind_varint(batch: Buffer, at: int) -> int:
+    while batch[at] & 0x80:
+        at += 1
+    return at + 1
+
+
+def seal_batch(batch: bytearray) -> None:
+    """Fill in what stands before the attributes of a batch that is otherwise complete: its length and checksum."""
+    checksum = crc32c(memoryview(batch)[_HEAD.size :])
+    _HEAD.pack_into(batch, 0, 0, len(batch) - LOG_OVERHEAD_BYTES, _NO_LEADER_EPOCH, MAGIC, checksum)
+
+
+def varint_bytes(value: int) -> bytes:
+    """Return a signed integer, zigzag coded in bytes of 7 bits."""
+    raw = (value << 1) ^ (value >> 63)
+    if raw < 0x80:
+        return bytes((raw,))
+    out = bytearray()
+    while raw >= 0x80:
+        out.append(raw & 0x7F | 0x80)
+        raw >>= 7
+    out.append(raw)
+    return bytes(out)
+
+
+def _field(data: bytes | None) -> bytes:
+    return b"\x01" if data is None else varint_bytes(len(data)) + data

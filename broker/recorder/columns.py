@@ -1,0 +1,191 @@
+"""The columns of the request log's datasets, declared once: files, readers and docs/request-log.md derive from them.
+
+Pure; knows neither pyarrow nor numpy. Names are KIP-673's where it has them, with the unit that is ours. Columns are
+only ever added, and the version in the path is raised for any other change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: Stands in the path of every dataset.
+FORMAT_VERSION = 1
+
+TIMESTAMP = "timestamp"
+STRING = "string"
+BOOL = "bool"
+INT16 = "int16"
+INT32 = "int32"
+INT64 = "int64"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: its type, whether it may be null, one line of text; `source` is where KIP-673 has it, if it does."""
+
+    name: str
+    kind: str
+    text: str
+    nullable: bool = False
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """One dataset of the request log."""
+
+    name: str
+    text: str
+    columns: tuple[Column, ...]
+
+
+_CLIENT = (
+    Column("connection", STRING, "processor-generation-counter, as in the broker's log", source="connection"),
+    Column("clientId", STRING, "what the client calls itself", True, "requestHeader.clientId"),
+    Column("softwareName", STRING, "client library, from ApiVersions (KIP-511)", True, "clientInformation"),
+    Column("softwareVersion", STRING, "its version", True, "clientInformation"),
+    Column("address", STRING, "the client's IP address", True),
+    Column("principal", STRING, "as whom it is known", True, "principal"),
+    Column("securityProtocol", STRING, "of the listener", True, "securityProtocol"),
+    Column("listener", STRING, "through which it came", True, "listener"),
+    Column("processor", INT16, "which processor has the connection"),
+)
+
+REQUESTS = Dataset(
+    "requests",
+    "One row for each finished request, or for as many as sampleWeight says. Neither record contents nor keys are in "
+    "it.",
+    (
+        Column("time", TIMESTAMP, "when the request had arrived whole"),
+        Column("requestApiKey", INT16, "API", source="requestHeader.requestApiKey"),
+        Column("requestApiKeyName", STRING, "its name", source="requestHeader.requestApiKeyName"),
+        Column("requestApiVersion", INT16, "its version", source="requestHeader.requestApiVersion"),
+        Column("correlationId", INT32, "the client's number of the request", source="requestHeader.correlationId"),
+        *_CLIENT,
+        Column("handler", INT16, "which handler answered; the controller is the one behind the last"),
+        Column("topic", STRING, "the first that the request names, if it names partitions", True),
+        Column("partition", INT32, "the first that the request names", True),
+        Column("partitionCount", INT32, "how many it names"),
+        Column("records", INT32, "records to be written; null where nobody counts them, as in what is fetched", True),
+        Column("requestBytes", INT32, "size of the request, header included, without its size prefix"),
+        Column("responseBytes", INT32, "size of the answer with its size prefix; 0 when none was sent"),
+        Column("errorCode", INT16, "first Kafka error code in the answer; 0 is none"),
+        Column("errorName", STRING, "its name"),
+        Column("acks", INT16, "of a Produce: -1, 0 or 1", True),
+        Column("isolationLevel", INT16, "0 read_uncommitted, 1 read_committed", True),
+        Column("minBytes", INT32, "what a Fetch waits for", True),
+        Column("requestQueueTimeUs", INT64, "from arrival to its handler", source="requestQueueTimeMs"),
+        Column("localTimeUs", INT64, "in the handler", source="localTimeMs"),
+        Column("remoteTimeUs", INT64, "waiting for others, or for data", source="remoteTimeMs"),
+        Column("responseQueueTimeUs", INT64, "from its answer to the processor", source="responseQueueTimeMs"),
+        Column("sendTimeUs", INT64, "until the last byte was written", source="sendTimeMs"),
+        Column("totalTimeUs", INT64, "the sum of the five before", source="totalTimeMs"),
+        Column("throttleTimeUs", INT64, "told to the client; no part of the total", source="throttleTimeMs"),
+        Column("slow", BOOL, "as slow as request.log.slow.threshold.ms, waiting for data not counted"),
+        Column("sampleWeight", INT32, "how many requests the row stands for: sums and counts multiply by it"),
+    ),
+)
+
+CONNECTIONS = Dataset(
+    "connections",
+    "One row for each connection opened, one for each closed. A connection without an end, on a processor that gaps "
+    "says was killed, ended with it.",
+    (
+        Column("time", TIMESTAMP, "when it was opened or closed"),
+        Column("event", STRING, "open or close"),
+        *_CLIENT,
+        Column("cause", STRING, "of a close: client, idle, invalid_request, io_error, response, shutdown, fault", True),
+        Column("durationUs", INT64, "of a close: since it was opened", True),
+        Column("requests", INT64, "requests done with in its life; sampling does not touch these counts"),
+        Column("requestBytes", INT64, "their size"),
+        Column("responseBytes", INT64, "size of their answers"),
+        Column("errors", INT64, "how many were answered with an error"),
+    ),
+)
+
+GROUPS = Dataset(
+    "groups",
+    "What happened to groups, with the reason.",
+    (
+        Column("time", TIMESTAMP, "when it happened"),
+        Column("group", STRING, "the group's id"),
+        Column("member", STRING, "the member's id; null for what concerns all", True),
+        Column("event", STRING, "what happened: a member joins, leaves or expires, the group rebalances"),
+        Column("reason", STRING, "why", True),
+        Column("handler", INT16, "which handler coordinates the group"),
+    ),
+)
+
+GAPS = Dataset(
+    "gaps",
+    "What the other datasets miss. Without a row here nothing is missing.",
+    (
+        Column("time", TIMESTAMP, "when the loss was noticed"),
+        Column("since", TIMESTAMP, "when it can have begun", True),
+        Column("dataset", STRING, "of what rows are missing"),
+        Column("source", STRING, "processor, target or broker: whose rows"),
+        Column("index", INT16, "which of them", True),
+        Column(
+            "cause",
+            STRING,
+            "ring_full, recorder_killed, processor_killed, broker_killed, write_failed",
+        ),
+        Column("rows", INT64, "how many at most; null when nobody knows", True),
+    ),
+)
+
+DATASETS: dict[str, Dataset] = {each.name: each for each in (REQUESTS, CONNECTIONS, GROUPS, GAPS)}
+
+_PREAMBLE = """# The request log
+
+Printed by `broker/recorder/columns.py`, where every column is declared once.
+
+The recorder process writes what every request did to Parquet files (zstd) below the data directory:
+
+    request-log/<dataset>/v=VERSION/date=YYYY-MM-DD/hour=HH/part-<run>-<generation>-<number>.parquet
+
+Date and hour are UTC. A file is written under a name that begins with a dot and renamed when it is whole, so a reader
+never meets half of one. `request.log.roll.ms` and `request.log.roll.bytes` say when a file is finished; as long as
+somebody runs `rotunda requests --follow`, files are finished every second. `request.log.retention.ms` and
+`request.log.retention.bytes` say when the oldest go. All settings are on the [configuration page](configuration.md).
+
+Every reader of Parquet can open it as it is:
+
+```python
+pandas.read_parquet("request-log/requests")
+polars.scan_parquet("request-log/requests/**/*.parquet")
+spark.read.parquet("request-log/requests")
+```
+
+```sql
+SELECT clientId, topic, sum(sampleWeight) AS requests, max(totalTimeUs) AS slowest_us
+FROM read_parquet('request-log/requests/**/*.parquet', hive_partitioning = true)
+WHERE requestApiKeyName = 'PRODUCE' GROUP BY ALL ORDER BY requests DESC;
+```
+
+**Nothing is lost silently.** Processors never wait for the recorder. When it does not keep up, fewer of the ordinary
+requests are recorded and `sampleWeight` says how many each row stands for; requests that failed or were slow are
+always recorded. What finds no room at all, and what is lost with a process that is killed, is a row of `gaps`. A killed
+recorder loses what it had not finished a file of; a killed processor what it had gathered, half a second at most.
+
+**Times** are microseconds. `time` is wall-clock time, worked out from the machine's monotonic clock; the durations
+are of the monotonic clock alone and add up to `totalTimeUs`. A column that says *null* is empty where it does not
+apply.
+"""
+
+
+def describe_markdown() -> str:
+    """Return the text of docs/request-log.md."""
+    parts = [_PREAMBLE.replace("VERSION", str(FORMAT_VERSION))]
+    for dataset in DATASETS.values():
+        parts.append(f"## {dataset.name}\n\n{dataset.text}\n")
+        parts += ["| column | type | null | meaning | KIP-673 |", "|---|---|---|---|---|"]
+        parts += [
+            f"| {c.name} | {_TYPE_TEXTS.get(c.kind, c.kind)} | {'null' if c.nullable else ''} | {c.text} | {c.source} |"
+            for c in dataset.columns
+        ]
+        parts.append("")
+    return "\n".join(parts)
+
+
+_TYPE_TEXTS = {TIMESTAMP: "timestamp (UTC, µs)"}

@@ -1,0 +1,205 @@
+"""What was requested last, kept in memory and published for whoever watches (`shm.recent_requests`).
+
+Runs in the recorder, beside the files: these lag by the time until one is finished. Rows stay arrays; only a sample of
+them is counted by client, and what a client does is told by API and version, with the topics that it names.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from broker.network import connection_id
+from broker.slow_requests import WAITING_APIS
+from shm.recent_requests import NAMES_BYTES, NEWEST_ROWS, SLOWEST_ROWS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from broker.recorder.names import ClientNames, Clients, Subjects
+    from shm.recent_requests import RecentWriter
+
+    Rows = NDArray[np.void]
+
+_NS_PER_S = 1_000_000_000
+
+#: Published no more often than this, and only when there is something to tell.
+INTERVAL_NS = 500_000_000
+
+#: A slow request is shown for this long.
+SLOW_AGE_NS = 600 * _NS_PER_S
+
+#: So many rows of one look are counted by client; more of them are sampled.
+COUNTED_ROWS = 2048
+
+#: So many topics are remembered of one client, and so many clients are told about; the most recent ones.
+MOST_TOPICS = 8
+MOST_CLIENTS = 300
+MOST_EVENTS = 200
+
+
+class Connection:
+    """What one connection is known to do."""
+
+    __slots__ = ("calls", "last_ns", "names", "opened_ns", "topics")
+
+    def __init__(self, names: ClientNames, opened_ns: int) -> None:
+        self.names = names
+        self.opened_ns = opened_ns
+        self.last_ns = opened_ns
+        #: Requests by (API, version), estimated from samples.
+        self.calls: dict[tuple[int, int], int] = {}
+        self.topics: dict[int, None] = {}
+
+
+class RecentRequests:
+    """Collects rows and events as they are taken, and publishes them."""
+
+    def __init__(self, writer: RecentWriter, clients: Clients, subjects: Subjects) -> None:
+        self._writer = writer
+        self._clients = clients
+        self._subjects = subjects
+        self._newest: deque[Rows] = deque()
+        self._kept = 0
+        self._slowest: Rows | None = None
+        self._connections: dict[str, Connection] = {}
+        #: Connection by number of client: a client that names itself gets another number.
+        self._by_client: dict[int, Connection] = {}
+        self._events: deque[dict[str, Any]] = deque(maxlen=MOST_EVENTS)
+        self._changed = False
+        self._published_ns = 0
+
+    def add_rows(self, rows: Rows, now_ns: int) -> None:
+        """Take in rows, whose `partition_row` holds subjects by now."""
+        self._changed = True
+        self._newest.append(rows[-NEWEST_ROWS:])
+        self._kept += len(self._newest[-1])
+        while self._kept - len(self._newest[0]) >= NEWEST_ROWS:
+            self._kept -= len(self._newest.popleft())
+        self._keep_slowest(rows, now_ns)
+        step = -(-len(rows) // COUNTED_ROWS)
+        self._count(rows[::step], step)
+
+    def add_connections(self, events: Rows) -> None:
+        """Take in connections that were opened or closed."""
+        self._changed = True
+        for number, client, opened_ns, cause in zip(
+            *(events[name].tolist() for name in ("connection_id", "client", "opened_ns", "cause")), strict=True
+        ):
+            name = connection_id.text(number)
+            if cause < 0:
+                # Its first rows may have come before.
+                opened = self._connections.get(name) or Connection(self._clients.get(client), opened_ns)
+                opened.opened_ns = opened_ns
+                self._connections[name] = self._by_client[client] = opened
+            else:
+                self._connections.pop(name, None)
+        if len(self._by_client) > 4 * (len(self._connections) + MOST_CLIENTS):
+            # Whoever is still there is met again.
+            self._by_client.clear()
+
+    def add_group_event(self, event: dict[str, Any]) -> None:
+        """Take in what happened to a group."""
+        self._changed = True
+        self._events.append(event)
+
+    def publish(self, now_ns: int, epoch_ns: int) -> None:
+        """Tell what has changed, if it is time."""
+        if not self._changed or now_ns - self._published_ns < INTERVAL_NS:
+            return
+        self._changed = False
+        self._published_ns = now_ns
+        newest = np.concatenate([*self._newest])[-NEWEST_ROWS:] if self._newest else None
+        parts = [rows for rows in (newest, self._slowest) if rows is not None]
+        names = self._names(np.concatenate(parts) if parts else None)
+        told = [b"" if rows is None else rows.tobytes() for rows in (newest, self._slowest)]
+        self._writer.publish(told[0], told[1], names, epoch_ns, now_ns)
+
+    @property
+    def due_ns(self) -> int | None:
+        """When something is to be published, on the monotonic clock; None if nothing is."""
+        return self._published_ns + INTERVAL_NS if self._changed else None
+
+    def _keep_slowest(self, rows: Rows, now_ns: int) -> None:
+        if self._slowest is not None:
+            self._slowest = self._slowest[self._slowest["end_ns"] > now_ns - SLOW_AGE_NS]
+            if len(self._slowest) == SLOWEST_ROWS:
+                rows = rows[_durations(rows) > int(_durations(self._slowest[-1:])[0])]
+                if not len(rows):
+                    return
+            rows = np.concatenate([self._slowest, rows])
+        order = np.argsort(-_durations(rows), kind="stable")[:SLOWEST_ROWS]
+        self._slowest = rows[order]
+
+    def _count(self, rows: Rows, step: int) -> None:
+        """Add rows, each of which stands for `step`, to what their clients do."""
+        columns = np.stack(
+            [rows[name].astype(np.int64) for name in ("client", "api_key", "api_version", "partition_row")]
+        )
+        calls, places = np.unique(columns, axis=1, return_inverse=True)
+        weights = np.bincount(places.reshape(-1), rows["weight"] * step).astype(np.int64).tolist()
+        last_ns = int(rows["end_ns"].max())
+        for client, key, version, subject, weight in zip(*calls.tolist(), weights, strict=True):
+            connection = self._by_client.get(client) or self._meet(client, last_ns)
+            connection.last_ns = last_ns
+            connection.calls[key, version] = connection.calls.get((key, version), 0) + weight
+            if subject >= 0:
+                connection.topics.pop(subject, None)
+                connection.topics[subject] = None
+                if len(connection.topics) > MOST_TOPICS:
+                    connection.topics.pop(next(iter(connection.topics)))
+
+    def _meet(self, client: int, now_ns: int) -> Connection:
+        """Return the connection of a client number that is heard of for the first time."""
+        names = self._clients.get(client)
+        connection = self._connections.get(names.connection)
+        if connection is None:
+            # Opened before this process began, or closed meanwhile.
+            connection = Connection(names, now_ns)
+        connection.names = names
+        self._connections[names.connection] = self._by_client[client] = connection
+        return connection
+
+    def _names(self, rows: Rows | None) -> bytes:
+        """Return the JSON that goes with the rows; fewer clients than there are, if they do not fit."""
+        count = min(len(self._connections), MOST_CLIENTS)
+        latest = sorted(self._connections.values(), key=lambda each: each.last_ns, reverse=True)
+        while True:
+            text = json.dumps(self._told(rows, latest[:count])).encode()
+            if len(text) <= NAMES_BYTES or count == 0:
+                return text if len(text) <= NAMES_BYTES else b"{}"
+            count //= 2
+
+    def _told(self, rows: Rows | None, connections: list[Connection]) -> dict[str, Any]:
+        clients, subjects = [], []
+        if rows is not None:
+            clients = np.unique(rows["client"]).tolist()
+            subjects = np.unique(rows["partition_row"]).tolist()
+        return {
+            "clients": {number: self._clients.get(number) for number in clients},
+            "subjects": {subject: self._subjects.name(subject) for subject in subjects if subject >= 0},
+            "connections": [
+                {
+                    "names": each.names,
+                    "opened_ns": each.opened_ns,
+                    "last_ns": each.last_ns,
+                    "calls": [(*call, count) for call, count in each.calls.items()],
+                    "topics": sorted({self._subjects.name(subject)[0] or "" for subject in each.topics}),
+                }
+                for each in connections
+            ],
+            "connection_count": len(self._connections),
+            "events": list(self._events),
+        }
+
+
+def _durations(rows: Rows) -> NDArray[np.int64]:
+    """Return how long requests took, without what a fetch or a rebalance waited for others."""
+    waited = np.where(
+        np.isin(rows["api_key"], WAITING_APIS), rows["response_complete_ns"] - rows["local_complete_ns"], 0
+    )
+    taken: NDArray[np.int64] = rows["end_ns"] - rows["received_ns"] - waited
+    return taken

@@ -1,0 +1,261 @@
+"""One turn of the recorder: take what was told, write what is due, say what was lost, remove what is too old.
+
+Runs in the recorder process; knows nothing of how it is started and woken.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from broker.recorder.columns import DATASETS
+from broker.recorder.intake import Intake, Taken
+from broker.recorder.ledger import Gap, Ledger
+from broker.recorder.names import Clients, Subjects
+from broker.recorder.part_files import HOUR_US, apply_retention, finished, is_followed
+from broker.recorder.recent import RecentRequests
+from broker.recorder.row_values import connection_values, plain_values, request_values, times_us
+from broker.recorder.sheaves import Sheaf, Sheaves
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from broker.clock import Clock
+    from broker.recorder.values import Values
+    from broker.server.metadata_cache import MetadataCache
+    from shm.recent_requests import RecentWriter
+    from shm.recorder_rings import RecorderRings
+
+    Rows = NDArray[np.void]
+
+_NS_PER_MS = 1_000_000
+
+#: While somebody follows, files are finished this often; it is also how soon a follower is noticed.
+FOLLOWED_ROLL_MS = 1000
+
+#: How often old files are looked for, besides when a file was finished.
+RETENTION_MS = 600_000
+
+#: The wall clock is taken to have been set when it is this far from where the monotonic clock says it should be.
+CLOCK_STEP_NS = 5 * _NS_PER_MS
+
+
+class Counts(NamedTuple):
+    """What the recorder has done since its start, for its metrics page."""
+
+    rows_written: int
+    files_written: int
+    files_removed: int
+    rows_lost: int
+
+
+class Recorder:
+    """The state of the recorder between its turns."""
+
+    def __init__(
+        self, rings: RecorderRings, root: Path, name: str, metadata: MetadataCache, clock: Clock, *, replaces: bool
+    ) -> None:
+        """Prepare to take up the rings; files get names with ``name`` in them. ``replaces``: one was killed."""
+        self._root = root
+        self._clock = clock
+        self._metadata = metadata
+        self._settings = rings.settings()
+        self._clients = Clients()
+        self._subjects = Subjects(metadata)
+        self._intake = Intake(rings, self._clients)
+        self._ledger = Ledger(rings)
+        self._sheaves = Sheaves(root, name, self._values)
+        self._epoch_ns = clock.monotonic_ns() - clock.wall_ms() * _NS_PER_MS
+        self._looked_us = self._now_us()
+        self._retention_due_ns = clock.monotonic_ns()
+        self._metadata_version = -1
+        self._files_removed = self._rows_lost = 0
+        if replaces:
+            self._tell(self._ledger.killed_recorder(self._intake), self._last_written_us())
+        self._recent: RecentRequests | None = None
+        self._refresh()
+
+    def publish_recent(self, writer: RecentWriter) -> None:
+        """Publish what was requested last, from now on."""
+        self._recent = RecentRequests(writer, self._clients, self._subjects)
+
+    def broker_was_killed(self) -> None:
+        """Say that a broker before this one was killed, with nobody knows how many rows in memory."""
+        row = {"dataset": "requests", "source": "broker", "index": None, "cause": "broker_killed", "rows": None}
+        self._add_gap(row, self._last_written_us())
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether files may be written; until what that needs has been imported, rows wait."""
+        return self._sheaves.is_prepared
+
+    @is_prepared.setter
+    def is_prepared(self, value: bool) -> None:
+        self._sheaves.is_prepared = value
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is not in a finished file yet."""
+        return self._sheaves.pending()
+
+    def turn(self, metadata_version: int) -> float:
+        """Do what is due; return in how many seconds something is due again, unless a bell rings before."""
+        if metadata_version != self._metadata_version:
+            self._refresh()
+            self._metadata_version = metadata_version
+        self._follow_clock()
+        while taken := self._intake.take():
+            for each in taken:
+                self._sort_in(each)
+            # What was taken is in this process's memory now; it is settled when it is in a finished file.
+            self._intake.release()
+            self._give_up(self._sheaves.write_groups())
+        if self._recent is not None:
+            self._recent.publish(self._clock.monotonic_ns(), self._epoch_ns)
+        self._tell(self._ledger.losses(), self._looked_us)
+        self._looked_us = self._now_us()
+        self._roll()
+        return self._wait_s()
+
+    def finish(self) -> None:
+        """Take and write what is there, whether or not it is due."""
+        self.turn(self._metadata_version)
+        self._roll(everything=True)
+
+    def counts(self) -> Counts:
+        """Return what was done since the start."""
+        sheaves = self._sheaves
+        return Counts(sheaves.rows_written, sheaves.files_written, self._files_removed, self._rows_lost)
+
+    def _refresh(self) -> None:
+        """Take over topics and settings as they are now."""
+        self._subjects.refresh()
+        config = self._metadata.broker_config
+        self._settings.store(
+            enabled=config.request_log_enable,
+            sample_interval=config.request_log_sample_interval,
+            slow_ns=config.request_log_slow_threshold_ms * _NS_PER_MS,
+        )
+
+    def _follow_clock(self) -> None:
+        epoch_ns = self._clock.monotonic_ns() - self._clock.wall_ms() * _NS_PER_MS
+        if abs(epoch_ns - self._epoch_ns) > CLOCK_STEP_NS:
+            self._epoch_ns = epoch_ns
+
+    def _sort_in(self, taken: Taken) -> None:
+        """Put rows where they belong by their time."""
+        now_ns = self._clock.monotonic_ns()
+        if taken.rows is not None:
+            rows = taken.rows
+            rows["partition_row"] = self._subjects.of_rows(rows["partition_row"])
+            if self._recent is not None:
+                self._recent.add_rows(rows, now_ns)
+            for hour, part in self._by_hour(rows, "received_ns"):
+                settlement = self._sheaves.add("requests", hour, part, len(part), now_ns)
+                settlement[taken.source, "rows_settled"] += len(part)
+        if taken.connections is not None:
+            if self._recent is not None:
+                self._recent.add_connections(taken.connections)
+            for hour, part in self._by_hour(taken.connections, "time_ns"):
+                settlement = self._sheaves.add("connections", hour, part, len(part), now_ns)
+                settlement[taken.source, "events_settled"] += len(part)
+        for event in taken.events:
+            if self._recent is not None:
+                self._recent.add_group_event(event)
+            settlement = self._sheaves.add("groups", event["time"] // HOUR_US, event, 1, now_ns)
+            settlement[taken.source, "events_settled"] += 1
+
+    def _by_hour(self, rows: Rows, stamp: str) -> list[tuple[int, Rows]]:
+        """Return (hour since the epoch, rows), nearly always one."""
+        hours = times_us(rows[stamp], self._epoch_ns) // HOUR_US
+        first = int(hours[0])
+        if bool((hours == first).all()):
+            return [(first, rows)]
+        return [(int(hour), rows[hours == hour]) for hour in np.unique(hours)]
+
+    def _values(self, dataset: str, chunks: list[Any]) -> dict[str, Values]:
+        if dataset == "requests":
+            rows = np.concatenate(chunks)
+            return request_values(rows, self._epoch_ns, self._settings.slow_ns, self._clients, self._subjects)
+        if dataset == "connections":
+            return connection_values(np.concatenate(chunks), self._epoch_ns, self._clients)
+        return dict(plain_values(chunks, [column.name for column in DATASETS[dataset].columns]))
+
+    def _tell(self, gaps: list[Gap], since_us: int | None) -> None:
+        for gap in gaps:
+            self._rows_lost += gap.row["rows"]
+            self._add_gap(gap.row, since_us, gap)
+
+    def _add_gap(self, row: dict[str, Any], since_us: int | None, gap: Gap | None = None) -> None:
+        now_us = self._now_us()
+        told = {"time": now_us, "since": since_us, **row}
+        settlement = self._sheaves.add("gaps", now_us // HOUR_US, told, 1, self._clock.monotonic_ns())
+        if gap is not None:
+            settlement.update(gap.settlement)
+
+    def _roll(self, *, everything: bool = False) -> None:
+        """Finish the files that are due."""
+        if not self._sheaves.pending() or not (self.is_prepared or everything):
+            self._remove_old(finished_some=False)
+            return
+        now_ns = self._clock.monotonic_ns()
+        before_ns = now_ns if everything else now_ns - self._roll_ms() * _NS_PER_MS
+        done, given_up = self._sheaves.roll(before_ns, self._metadata.broker_config.request_log_roll_bytes)
+        for sheaf in done:
+            self._ledger.settle(sheaf.settlement)
+        self._give_up(given_up)
+        if done and not self._sheaves.pending():
+            self._clients.rotate()
+        self._remove_old(finished_some=bool(done))
+
+    def _give_up(self, sheaves: list[Sheaf]) -> None:
+        for sheaf in sheaves:
+            if sheaf.dataset == "gaps":
+                # What was lost is told as soon as it can be.
+                for row in sheaf.chunks:
+                    self._add_gap({name: row[name] for name in row if name != "time"}, row["since"])
+                hour = self._now_us() // HOUR_US
+                settlement = self._sheaves.add("gaps", hour, [], 0, self._clock.monotonic_ns())
+                settlement.update(sheaf.settlement)
+            else:
+                self._tell(self._ledger.given_up(sheaf), self._looked_us)
+
+    def _remove_old(self, *, finished_some: bool) -> None:
+        now_ns = self._clock.monotonic_ns()
+        if finished_some or now_ns >= self._retention_due_ns:
+            self._retention_due_ns = now_ns + RETENTION_MS * _NS_PER_MS
+            config = self._metadata.broker_config
+            self._files_removed += apply_retention(
+                self._root,
+                self._clock.wall_ms() / 1000,
+                config.request_log_retention_ms,
+                config.request_log_retention_bytes,
+            )
+
+    def _roll_ms(self) -> int:
+        roll_ms = self._metadata.broker_config.request_log_roll_ms
+        if roll_ms > FOLLOWED_ROLL_MS and is_followed(self._root, self._clock.wall_ms() / 1000):
+            return FOLLOWED_ROLL_MS
+        return roll_ms
+
+    def _wait_s(self) -> float:
+        """Return how long nothing is due. A follower is looked for only while there is something for him."""
+        now_ns = self._clock.monotonic_ns()
+        due_ns = self._retention_due_ns
+        oldest_ns = self._sheaves.oldest_ns()
+        if oldest_ns is not None:
+            roll_ms = self._metadata.broker_config.request_log_roll_ms
+            due_ns = min(due_ns, oldest_ns + roll_ms * _NS_PER_MS, now_ns + FOLLOWED_ROLL_MS * _NS_PER_MS)
+        if self._recent is not None and self._recent.due_ns is not None:
+            due_ns = min(due_ns, self._recent.due_ns)
+        return max(0, due_ns - now_ns) / 1e9
+
+    def _now_us(self) -> int:
+        return (self._clock.monotonic_ns() - self._epoch_ns) // 1000
+
+    def _last_written_us(self) -> int | None:
+        """Return when the newest file was finished."""
+        newest = max((part.mtime_s for part in finished(self._root)), default=None)
+        return None if newest is None else int(newest * 1e6)

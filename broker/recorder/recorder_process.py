@@ -1,0 +1,151 @@
+"""The recorder process from boot to exit: it sleeps on its bell and turns when a source has told something.
+
+The only module of the recorder that sees the heritage. It has no client and no reader waits for it; what arrives while
+it is being replaced waits in the rings. It imports what it needs to read rows when the first have come, so that a
+broker that nobody uses stays small.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from broker.clock import SystemClock
+from broker.process import MOST_FAULTS, Retired, Role
+from broker.recorder.part_files import DIRECTORY, RUNNING, apply_retention, remove_unfinished
+from shm.metrics import MetricsSegment, MetricsWriter
+from shm.recent_requests import RecentWriter
+
+if TYPE_CHECKING:
+    from broker.heritage import Heritage
+    from broker.process import StopFlag
+    from broker.recorder.recorder import Recorder
+
+logger = logging.getLogger(__name__)
+
+#: What the others have first; but it must keep up with them.
+NICENESS = 5
+
+#: How often old files are looked for while nothing is told.
+RETENTION_S = 600.0
+
+#: A recorder that has had nothing to do for this long makes room for one that has not loaded anything.
+RETIRE_AFTER_NS = 30_000_000_000
+
+#: After a fault the recorder rests for this long.
+FAULT_PAUSE_S = 1.0
+
+
+def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None:  # noqa: ARG001
+    """Record requests until told to stop; then write what is left."""
+    os.nice(NICENESS)
+    root = heritage.config.data_dir / DIRECTORY
+    root.mkdir(parents=True, exist_ok=True)
+    remove_unfinished(root)
+    pages = MetricsSegment(heritage.metrics.view, heritage.processors, heritage.handlers)
+    page = MetricsWriter(pages.page(Role.RECORDER, 0))
+    page.start(generation, SystemClock.monotonic_ns())
+    config = heritage.config
+    heritage.recorder_rings.settings().store(
+        enabled=config.request_log_enable,
+        sample_interval=config.request_log_sample_interval,
+        slow_ns=config.request_log_slow_threshold_ms * 1_000_000,
+    )
+    heritage.mark_ready(Role.RECORDER, 0, generation)
+    if not (root / RUNNING).exists():
+        _await_first(heritage, root, stop)
+        if stop.is_set() and not is_anything_told(heritage):
+            return
+    recorder = build(heritage, generation, root)
+    recorder.is_prepared = False
+    threading.Thread(target=_prepare, args=(recorder, heritage), daemon=True).start()
+    _serve(recorder, heritage, page, stop)
+    recorder.finish()
+    (root / RUNNING).unlink(missing_ok=True)
+    if not stop.is_set():
+        raise Retired
+
+
+class _WithoutPandas:
+    """Says that pandas is not installed. Arrow looks for it at its first array, and would load all of it."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:  # noqa: ARG002
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
+
+
+def _prepare(recorder: Recorder, heritage: Heritage) -> None:
+    """Load what files are written with, while rows are taken already."""
+    sys.meta_path.insert(0, _WithoutPandas())
+    importlib.import_module("broker.recorder.tables")
+    recorder.is_prepared = True
+    heritage.recorder_bell.ring()
+
+
+def is_anything_told(heritage: Heritage) -> bool:
+    """Return whether a ring holds anything."""
+    rings = heritage.recorder_rings
+    return any(rings.consumer(source).pending() for source in range(rings.sources))
+
+
+def _await_first(heritage: Heritage, root: Path, stop: StopFlag) -> None:
+    """Sleep until somebody has told something, or it is time to stop; old files go meanwhile."""
+    config, clock = heritage.config, SystemClock()
+    while not (stop.is_set() or is_anything_told(heritage)):
+        now_s = clock.wall_ms() / 1000
+        apply_retention(root, now_s, config.request_log_retention_ms, config.request_log_retention_bytes)
+        heritage.slots.beat(Role.RECORDER, 0, clock.monotonic_ns())
+        heritage.recorder_bell.wait(RETENTION_S)
+
+
+def build(heritage: Heritage, generation: int, root: Path) -> Recorder:
+    """Return the recorder, with what predecessors have lost about to be told."""
+    # numpy starts threads for itself unless it is told not to.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # Arrow's own allocators keep memory for a next time that may not come.
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+    os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
+    from broker.metadata_store import metadata_path  # noqa: PLC0415
+    from broker.recorder.recorder import Recorder  # noqa: PLC0415
+    from broker.server.metadata_cache import MetadataCache  # noqa: PLC0415
+
+    metadata = MetadataCache(metadata_path(heritage.config.data_dir), heritage.handlers, heritage.config)
+    name = f"{heritage.instance}-{generation}"
+    recorder = Recorder(heritage.recorder_rings, root, name, metadata, SystemClock(), replaces=generation > 1)
+    recorder.publish_recent(RecentWriter(heritage.recent.view))
+    if generation == 1 and (root / RUNNING).exists():
+        recorder.broker_was_killed()
+    (root / RUNNING).touch()
+    return recorder
+
+
+def _serve(recorder: Recorder, heritage: Heritage, page: MetricsWriter, stop: StopFlag) -> None:
+    faults = 0
+    stored = recorder.counts()
+    idle_since_ns = SystemClock.monotonic_ns()
+    while not stop.is_set():
+        now_ns = SystemClock.monotonic_ns()
+        if recorder.is_busy:
+            idle_since_ns = now_ns
+        elif now_ns - idle_since_ns >= RETIRE_AFTER_NS:
+            return
+        try:
+            wait_s = recorder.turn(heritage.cluster.metadata_version)
+            faults = 0
+        except Exception:
+            logger.exception("fault in the recorder's loop")
+            faults += 1
+            if faults >= MOST_FAULTS:
+                raise
+            wait_s = FAULT_PAUSE_S
+        counts = recorder.counts()
+        for name, value, before in zip(counts._fields, counts, stored, strict=True):
+            page.add(page.index(name), value - before)
+        stored = counts
+        heritage.slots.beat(Role.RECORDER, 0, SystemClock.monotonic_ns())
+        heritage.recorder_bell.wait(min(wait_s, RETIRE_AFTER_NS / 1e9))

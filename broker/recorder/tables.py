@@ -1,0 +1,106 @@
+"""From columns to Parquet: types of pyarrow, and one open file.
+
+Runs in the recorder, and imports pyarrow, which is large: load it when there are rows to write. Strings are given by
+code, as indexes into a short list, and stored as plain strings.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from broker.recorder.columns import BOOL, INT16, INT32, INT64, STRING, TIMESTAMP, Dataset
+from broker.recorder.part_files import HIDDEN, UNFINISHED
+from broker.recorder.values import Coded, Nullable, Values
+
+_TYPES: dict[str, Any] = {
+    TIMESTAMP: pa.timestamp("us", tz="UTC"),
+    STRING: pa.string(),
+    BOOL: pa.bool_(),
+    INT16: pa.int16(),
+    INT32: pa.int32(),
+    INT64: pa.int64(),
+}
+#: How strings are given to Parquet, which stores them as such.
+_GIVEN = {**_TYPES, STRING: pa.dictionary(pa.int32(), pa.string())}
+
+#: Kinds of columns whose values come again and again; to look for repetitions in times is in vain.
+_REPEATED = (STRING, INT16)
+_NUMBERS = (TIMESTAMP, INT32, INT64)
+
+_NUMPY = {TIMESTAMP: "M8[us]", BOOL: "?", INT16: "i2", INT32: "i4", INT64: "i8"}
+
+
+def schema_of(dataset: Dataset) -> Any:
+    """Return a dataset's schema as readers see it."""
+    return _schema(dataset, _TYPES)
+
+
+def table_of(dataset: Dataset, values: Mapping[str, Values]) -> Any:
+    """Return a table of a dataset from its columns' values. KeyError when one is missing."""
+    arrays = [_array(values[column.name], column.kind) for column in dataset.columns]
+    return pa.Table.from_arrays(arrays, schema=_schema(dataset, _GIVEN))
+
+
+def _schema(dataset: Dataset, types: Mapping[str, Any]) -> Any:
+    return pa.schema([pa.field(column.name, types[column.kind], column.nullable) for column in dataset.columns])
+
+
+def _array(values: Values, kind: str) -> Any:
+    """Return values as an array. Arrow's compute functions, which are large, are not needed for any of it."""
+    if isinstance(values, Coded):
+        texts = [text for text in values.values if text is not None]
+        places = np.cumsum([text is not None for text in values.values]) - 1
+        missing = np.array([text is None for text in values.values])[values.codes]
+        indexes = pa.array(places[values.codes].astype("i4"), mask=missing)
+        return pa.DictionaryArray.from_arrays(indexes, pa.array(texts, pa.string()))
+    if isinstance(values, Nullable):
+        return pa.array(values.values.astype(_NUMPY[kind]), _GIVEN[kind], mask=values.missing)
+    if isinstance(values, list):
+        return pa.array(values, _GIVEN[kind])
+    return pa.array(values.astype(_NUMPY[kind]), _GIVEN[kind])
+
+
+class OpenPart:
+    """A file that is being written, under a hidden name."""
+
+    def __init__(self, directory: Path, name: str, dataset: Dataset) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._path = directory / name
+        self._hidden = directory / f"{HIDDEN}{name}{UNFINISHED}"
+        self._file = self._hidden.open("wb")
+        # Readers get plain types from the file's own schema; Arrow's would only repeat it.
+        repeated = [column.name for column in dataset.columns if column.kind in _REPEATED]
+        numbers = [column.name for column in dataset.columns if column.kind in _NUMBERS]
+        self._writer = pq.ParquetWriter(
+            self._file, _schema(dataset, _GIVEN), compression="zstd", compression_level=1, store_schema=False,
+            use_dictionary=repeated, column_encoding=dict.fromkeys(numbers, "DELTA_BINARY_PACKED"), version="2.6",
+        )  # fmt: skip
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes written so far."""
+        return self._file.tell()
+
+    def write(self, table: Any) -> None:
+        """Write a table as one row group. Raises OSError."""
+        self._writer.write_table(table, row_group_size=max(1, table.num_rows))
+
+    def finish(self) -> None:
+        """Complete the file, make it durable and visible. Raises OSError; then it is not there."""
+        self._writer.close()
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        self._hidden.rename(self._path)
+
+    def discard(self) -> None:
+        """Remove what was written."""
+        self._file.close()
+        self._hidden.unlink(missing_ok=True)

@@ -1,0 +1,144 @@
+"""The coordinators of one handler and the partitions of the internal topics under them.
+
+Runs in handler processes. When the handler opens a partition of `__consumer_offsets` or `__transaction_state`, it reads
+it back before anything else happens and from then on coordinates the ids in it; when the partition goes, so does what
+was known of them. Once a turn the deadlines that have passed are seen to and the turn's records are staged, just
+before the commit.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from broker.coordinator.coordinator_log import CoordinatorLog
+from broker.coordinator.group_coordinator import GroupCoordinator
+from broker.coordinator.replay import Replayer, replay_partition
+from broker.coordinator.timers import Timers
+from broker.coordinator.transaction_coordinator import TransactionCoordinator
+from broker.errors import ApiError
+from broker.protocol.coordinator_routing import GROUP_TOPIC, TRANSACTION_TOPIC, coordinator_partition
+from broker.protocol.routing import owner_of_coordinator
+from broker.server.group_event_feed import GroupEventFeed
+from broker.server.handlers.group_tasks import register_group_tasks
+from broker.server.transaction_admin import TransactionAdmin
+from broker.server.transaction_desk import AppendMarker, TransactionDesk
+
+if TYPE_CHECKING:
+    from broker.server.broker_state import BrokerState
+    from broker.server.partition_appends import Answer, OwnedPartition
+
+logger = logging.getLogger(__name__)
+
+AppendOwn = Callable[["OwnedPartition", memoryview, "Answer"], None]
+
+
+class Coordinator(Protocol):
+    """What the two coordinators have in common: they keep what they know by partition."""
+
+    def open_partition(self, log: CoordinatorLog) -> Replayer:
+        """Begin to coordinate the ids of a partition; what is returned is told all that its log holds."""
+
+    def close_partition(self, partition: int) -> None:
+        """Forget the ids of a partition; who waits for an answer is told that the coordinator has gone."""
+
+    def metadata_changed(self) -> None:
+        """Take note that topics or settings have changed."""
+
+
+class Coordinators:
+    """Owned by the request loop of one handler; API functions reach it as ``context.broker.coordinators``."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+        self._counts = state.heritage.coordinators
+        self._append_own: AppendOwn = _cannot_append
+        self._logs: dict[tuple[str, int], CoordinatorLog] = {}
+        self._failed: set[tuple[str, int]] = set()
+        self.timers = Timers(state.clock.monotonic_ns)
+        self.groups = GroupCoordinator(state, self.timers, GroupEventFeed(state.heritage, state.index))
+        self.transaction_desk = TransactionDesk(state)
+        self.transaction_admin = TransactionAdmin(state)
+        register_group_tasks(state)
+        self.transactions = TransactionCoordinator(state, self.timers, self.transaction_desk)
+        self._by_topic: dict[str, Coordinator] = {GROUP_TOPIC: self.groups, TRANSACTION_TOPIC: self.transactions}
+
+    def connect(self, append_own: AppendOwn, append_marker: AppendMarker) -> None:
+        """Say what stages the batches that coordinators write, and the markers that end transactions."""
+        self._append_own = append_own
+        self.transaction_desk.connect(append_marker)
+
+    def owner_of(self, topic: str, name: str) -> int:
+        """Return the handler that coordinates a group (`GROUP_TOPIC`) or transactional id (`TRANSACTION_TOPIC`)."""
+        partition = coordinator_partition(name, self._counts.of(topic))
+        return owner_of_coordinator(topic, partition, self._state.heritage.handlers)
+
+    def partition_opened(self, topic: str, partition: int, owned: OwnedPartition) -> None:
+        """Coordinate the ids of a partition, if it is one of an internal topic."""
+        coordinator = self._by_topic.get(topic)
+        if coordinator is None:
+            return
+        place = (topic, partition)
+
+        def append(batch: memoryview, answer: Answer) -> None:
+            self._append_own(owned, batch, answer)
+
+        log = CoordinatorLog(topic, partition, append, self._state.clock.wall_ms)
+        log.on_failure = lambda: self._failed.add(place)
+        replayer = coordinator.open_partition(log)
+        end = (owned.log.log_end_offset, owned.log.segment_base, owned.log.position)
+        try:
+            records = replay_partition(owned.log.directory, owned.log.log_start_offset, end, replayer)
+        except (ApiError, OSError) as error:
+            logger.error("%s-%d cannot be read, so none of its ids is coordinated: %s", topic, partition, error)
+            coordinator.close_partition(partition)
+            return
+        self._logs[place] = log
+        if records:
+            logger.info("read %d records of %s-%d", records, topic, partition)
+
+    def partition_closed(self, topic: str, partition: int) -> None:
+        """Forget the ids of a partition that has been deleted."""
+        coordinator = self._by_topic.get(topic)
+        if coordinator is not None and self._logs.pop((topic, partition), None) is not None:
+            coordinator.close_partition(partition)
+
+    def metadata_changed(self) -> None:
+        """Take note that topics or settings have changed."""
+        for coordinator in self._by_topic.values():
+            coordinator.metadata_changed()
+
+    def turn(self, now_ns: int) -> None:
+        """See to deadlines, then stage what this turn has written. Called once a turn, before its commit."""
+        if self._failed:
+            self._reload_failed()
+        self.timers.run_due(now_ns)
+        self.flush()
+
+    def flush(self) -> bool:
+        """Stage what coordinators have written since; False when they have not."""
+        dirty = [log for log in self._logs.values() if log.is_dirty]
+        for log in dirty:
+            log.flush()
+        return bool(dirty)
+
+    def next_deadline_ns(self) -> int | None:
+        """Return when `turn` is needed next, or None."""
+        if self._failed:
+            return 0
+        return self.timers.next_deadline_ns()
+
+    def _reload_failed(self) -> None:
+        """Read partitions back whose records could not be written: memory had run ahead of the log."""
+        failed, self._failed = self._failed, set()
+        for topic, partition in failed:
+            self.partition_closed(topic, partition)
+            info = self._state.metadata.partition(topic, partition)
+            owned = None if info is None else self._state.owned.get(info.row)
+            if owned is not None:
+                self.partition_opened(topic, partition, owned)
+
+
+def _cannot_append(owned: OwnedPartition, batch: memoryview, answer: Answer) -> None:
+    raise RuntimeError(f"nothing can be appended to row {owned.row} before the request loop stands: {batch} {answer}")

@@ -1,0 +1,62 @@
+"""ConsumerGroupHeartbeat (KIP-848): a member joins its group, reports, moves towards its assignment, leaves."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from typing import TYPE_CHECKING
+
+from broker.coordinator.consumer_group_heartbeat import MEMBER_ID_FROM_CLIENT, Client
+from broker.errors import ApiError
+from broker.features import GROUP_VERSION
+from broker.protocol.error_codes import ErrorCode, text_of
+from broker.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from broker.server.request_context import Deferred, RequestContext
+
+if TYPE_CHECKING:
+    from broker.server.broker_state import BrokerState
+
+_UUID_BYTES = 16
+
+
+def handle_consumer_group_heartbeat(
+    context: RequestContext, request: ConsumerGroupHeartbeatRequest
+) -> ConsumerGroupHeartbeatResponse | Deferred:
+    """Return what the member is to know: at once if it is nothing new, else when what it did is committed. HOT."""
+    groups = context.broker.coordinators.groups
+    client = Client(context.client_id, client_host(context))
+    try:
+        require_consumer_protocol(context.broker)
+        shard = groups.shard_of(request.group_id)
+        response = groups.consumers.try_steady_heartbeat(shard, request, client)
+        if response is not None:
+            return response
+        if not request.member_id and context.api_version < MEMBER_ID_FROM_CLIENT:
+            request = request._replace(member_id=_member_id(context))
+        deferred = Deferred()
+        groups.consumers.consumer_heartbeat(shard, request, context.api_version, client, deferred.complete)
+    except ApiError as error:
+        return ConsumerGroupHeartbeatResponse(error.code, error.message or text_of(error.code))
+    return deferred
+
+
+def require_consumer_protocol(state: BrokerState) -> None:
+    """Raise ApiError UNSUPPORTED_VERSION where consumer groups have been switched off."""
+    protocols = state.metadata.broker_config.group_coordinator_rebalance_protocols
+    if "consumer" not in protocols or not state.metadata.finalized_features[GROUP_VERSION]:
+        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "The consumer group protocol is not enabled.")
+
+
+def client_host(context: RequestContext) -> str:
+    """Return what groups say of where a member is: that it came through this listener, as addresses are not known."""
+    return context.listener.advertised_host
+
+
+def _member_id(context: RequestContext) -> str:
+    """Return an id for a member that has none, which is the same when the request is handled a second time."""
+    identity = f"{context.connection_id}:{context.sequence}:{context.received_ns}"
+    digest = hashlib.blake2b(identity.encode(), digest_size=_UUID_BYTES).digest()
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()

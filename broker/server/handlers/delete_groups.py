@@ -1,0 +1,40 @@
+"""DeleteGroups: groups without members go, and their offsets with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.coordinator.group_upkeep import delete_offsets
+from broker.errors import ApiError
+from broker.protocol.error_codes import ErrorCode
+from broker.server.handlers.group_calls import GroupAnswer, MultiGroupApi, call_owners
+from broker.server.request_context import Deferred, RequestContext
+
+
+def handle_delete_groups(context: RequestContext, request: Any) -> Deferred:
+    """Return an error for each group, whichever handler coordinates it, once the others are deleted."""
+    return call_owners(context, request, DELETE_GROUPS)
+
+
+def _answer_group(context: RequestContext, request: Any, group_id: str, answer: GroupAnswer) -> None:
+    try:
+        shard = context.broker.coordinators.groups.shard_of(group_id)
+    except ApiError as failure:
+        answer(_failed(context, request, group_id, failure.code))
+        return
+    group = shard.groups.get(group_id)
+    error = int(ErrorCode.GROUP_ID_NOT_FOUND) if group is None else group.validate_delete()
+    if group is None or error:
+        answer(_failed(context, request, group_id, error))
+        return
+    records = [*delete_offsets(shard, group_id), *group.tombstones()]
+    del shard.groups[group_id]
+    shard.append(records, lambda error: answer(_failed(context, request, group_id, error)))
+
+
+def _failed(context: RequestContext, request: Any, group_id: str, error: int) -> dict[str, Any]:
+    del context, request
+    return {"group_id": group_id, "error_code": error}
+
+
+DELETE_GROUPS = MultiGroupApi("groups_names", "results", str, _answer_group, _failed)

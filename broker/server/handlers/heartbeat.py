@@ -1,0 +1,23 @@
+"""Heartbeat: a member of a group says that it is there, and learns whether it has to join again. HOT."""
+
+from __future__ import annotations
+
+from broker.errors import ApiError
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from broker.server.request_context import RequestContext
+
+_INVALID_GROUP_ID = int(ErrorCode.INVALID_GROUP_ID)
+
+
+def handle_heartbeat(context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+    """Return an error code: REBALANCE_IN_PROGRESS asks the member to join again."""
+    group_id, generation, member_id, instance_id = request
+    if not group_id:
+        return HeartbeatResponse(_INVALID_GROUP_ID)
+    try:
+        return HeartbeatResponse(
+            context.broker.coordinators.groups.heartbeat(group_id, member_id, instance_id, generation)
+        )
+    except ApiError as error:
+        return HeartbeatResponse(error.code)

@@ -1,0 +1,75 @@
+"""JoinGroup: a member joins its group, and is answered when all have joined."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.coordinator.group import JoinRequest, JoinResult
+from broker.errors import ApiError
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.kio_adapter import milliseconds
+from broker.server.handlers.consumer_group_heartbeat import client_host
+from broker.server.request_context import Deferred, RequestContext
+
+_MEMBER_ID_REQUIRED_FROM = 4
+_NULL_PROTOCOL_FROM = 7
+_SKIP_ASSIGNMENT_FROM = 9
+
+
+def handle_join_group(context: RequestContext, request: Any) -> dict[str, Any] | Deferred:
+    """Return the generation and its protocol; the leader is told of all members (KIP-62, KIP-345, KIP-394)."""
+    version = context.api_version
+    config = context.broker.metadata.broker_config
+    session_timeout_ms = milliseconds(request.session_timeout)
+    error = ErrorCode.NONE
+    if not request.group_id:
+        error = ErrorCode.INVALID_GROUP_ID
+    elif not config.group_min_session_timeout_ms <= session_timeout_ms <= config.group_max_session_timeout_ms:
+        error = ErrorCode.INVALID_SESSION_TIMEOUT
+    if error:
+        return _response(version, JoinResult(int(error), request.member_id))
+    deferred = Deferred()
+    try:
+        context.broker.coordinators.groups.join(
+            request.group_id,
+            _join_request(context, request, session_timeout_ms),
+            lambda result: deferred.complete(_response(version, result)),
+        )
+    except ApiError as failure:
+        return _response(version, JoinResult(failure.code, request.member_id))
+    return deferred
+
+
+def _join_request(context: RequestContext, request: Any, session_timeout_ms: int) -> JoinRequest:
+    version = context.api_version
+    rebalance_timeout = getattr(request, "rebalance_timeout", None)
+    return JoinRequest(
+        member_id=request.member_id,
+        instance_id=getattr(request, "group_instance_id", None),
+        client_id=context.client_id,
+        client_host=client_host(context),
+        session_timeout_ms=session_timeout_ms,
+        rebalance_timeout_ms=session_timeout_ms if rebalance_timeout is None else milliseconds(rebalance_timeout),
+        protocol_type=request.protocol_type,
+        protocols=tuple([(each.name, each.metadata) for each in request.protocols]),
+        reason=getattr(request, "reason", None) or "not provided",
+        needs_member_id=version >= _MEMBER_ID_REQUIRED_FROM,
+        may_skip_assignment=version >= _SKIP_ASSIGNMENT_FROM,
+    )
+
+
+def _response(version: int, result: JoinResult) -> dict[str, Any]:
+    return {
+        "throttle_time_ms": 0,
+        "error_code": result.error_code,
+        "generation_id": result.generation,
+        "protocol_type": result.protocol_type,
+        "protocol_name": result.protocol_name if version >= _NULL_PROTOCOL_FROM else result.protocol_name or "",
+        "leader": result.leader,
+        "skip_assignment": result.skip_assignment,
+        "member_id": result.member_id,
+        "members": [
+            {"member_id": each.member_id, "group_instance_id": each.instance_id, "metadata": each.metadata}
+            for each in result.members
+        ],
+    }

@@ -1,0 +1,58 @@
+"""LeaveGroup: members leave, or an administrator removes them; several at a time from version 3 on (KIP-345)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.coordinator.group import LeavingMember
+from broker.errors import ApiError
+from broker.protocol.error_codes import ErrorCode
+from broker.server.request_context import Deferred, RequestContext
+
+_BATCHED_FROM = 3
+
+#: Errors that are told of the request as a whole.
+_OF_THE_COORDINATOR = frozenset({int(ErrorCode.COORDINATOR_NOT_AVAILABLE), int(ErrorCode.NOT_COORDINATOR)})
+
+
+def handle_leave_group(context: RequestContext, request: Any) -> dict[str, Any] | Deferred:
+    """Return an error for each member, once the group without them is committed."""
+    batched = context.api_version >= _BATCHED_FROM
+    members = [_leaving(each) for each in request.members] if batched else [_leaving(request)]
+    if not request.group_id:
+        return _failure(int(ErrorCode.INVALID_GROUP_ID))
+    deferred = Deferred()
+
+    def answer(errors: list[int]) -> None:
+        whole = next((error for error in errors if error in _OF_THE_COORDINATOR), 0)
+        if batched and not whole:
+            deferred.complete(_response(members, errors))
+        else:
+            deferred.complete(_failure(whole or errors[0]))
+
+    try:
+        context.broker.coordinators.groups.leave(request.group_id, members, answer)
+    except ApiError as error:
+        return _failure(error.code)
+    return deferred
+
+
+def _leaving(each: Any) -> LeavingMember:
+    return LeavingMember(
+        each.member_id, getattr(each, "group_instance_id", None), getattr(each, "reason", None) or "not provided"
+    )
+
+
+def _failure(error: int) -> dict[str, Any]:
+    return {"throttle_time_ms": 0, "error_code": error, "members": []}
+
+
+def _response(members: list[LeavingMember], errors: list[int]) -> dict[str, Any]:
+    return {
+        "throttle_time_ms": 0,
+        "error_code": 0,
+        "members": [
+            {"member_id": each.member_id, "group_instance_id": each.instance_id, "error_code": error}
+            for each, error in zip(members, errors, strict=True)
+        ],
+    }

@@ -1,0 +1,55 @@
+"""ListTransactions: every transactional id that the filters let through, whichever handler coordinates it (KIP-664)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.coordinator.topic_regex import InvalidPatternError, compiled
+from broker.coordinator.transaction import TransactionState
+from broker.protocol.error_codes import ErrorCode
+from broker.server.request_context import Deferred, RequestContext
+from broker.server.transaction_admin import Listed, ListFilter
+
+_STATES = {state.text: state for state in TransactionState}
+
+
+def handle_list_transactions(context: RequestContext, request: Any) -> Deferred | dict[str, Any]:
+    """Return id, producer id and state of each; states that there are not are named in the answer and match nothing."""
+    pattern = getattr(request, "transactional_id_pattern", None) or ""
+    try:
+        compiled(pattern)
+    except InvalidPatternError:
+        return {"throttle_time_ms": 0, "error_code": int(ErrorCode.INVALID_REGULAR_EXPRESSION)}
+    unknown = [text for text in request.state_filters if text not in _STATES]
+    states = [_STATES[text] for text in request.state_filters if text in _STATES]
+    deferred = Deferred()
+
+    def answer(error: int, transactions: list[Listed]) -> None:
+        states = [
+            {
+                "transactional_id": each.transactional_id,
+                "producer_id": each.producer_id,
+                "transaction_state": each.state,
+            }
+            for each in transactions
+        ]
+        deferred.complete(
+            {
+                "throttle_time_ms": 0,
+                "error_code": error,
+                "unknown_state_filters": unknown,
+                "transaction_states": states,
+            }
+        )
+
+    if unknown and not states:
+        answer(0, [])
+        return deferred
+    wanted = ListFilter(
+        frozenset(states),
+        frozenset(request.producer_id_filters),
+        getattr(request, "duration_filter", -1),
+        pattern,
+    )
+    context.broker.coordinators.transaction_admin.ask_list(wanted, answer)
+    return deferred

@@ -1,0 +1,72 @@
+"""AlterPartitionReassignments and ListPartitionReassignments: every replica is where it can only be (KIP-455).
+
+A reassignment to this broker is done before it is asked for; to any other it is refused; so none is ever under way.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.errors import ApiError
+from broker.protocol.error_codes import ErrorCode, text_of
+from broker.server.request_context import RequestContext
+
+
+def handle_alter_partition_reassignments(context: RequestContext, request: Any) -> dict[str, Any]:
+    """Return an outcome for each partition."""
+    responses = []
+    for topic in request.topics:
+        outcomes = []
+        for wanted in topic.partitions:
+            failure = None
+            try:
+                _check(context, topic.name, wanted)
+            except ApiError as error:
+                failure = error
+            outcomes.append(
+                {
+                    "partition_index": wanted.partition_index,
+                    "error_code": 0 if failure is None else failure.code,
+                    "error_message": None if failure is None else failure.message or text_of(failure.code),
+                }
+            )
+        responses.append({"name": topic.name, "partitions": outcomes})
+    return {
+        "throttle_time_ms": 0,
+        "allow_replication_factor_change": getattr(request, "allow_replication_factor_change", True),
+        "error_code": 0,
+        "error_message": None,
+        "responses": responses,
+    }
+
+
+def handle_list_partition_reassignments(context: RequestContext, request: Any) -> dict[str, Any]:
+    """Return that no reassignment is under way, whatever partitions are asked for."""
+    del context, request
+    return {"throttle_time_ms": 0, "error_code": 0, "error_message": None, "topics": []}
+
+
+def _check(context: RequestContext, topic: str, wanted: Any) -> None:
+    """Raise ApiError unless the replicas wanted are those that there are."""
+    index, replicas = wanted.partition_index, wanted.replicas
+    if context.broker.metadata.topic(topic) is None:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {topic}.")
+    if context.broker.metadata.partition(topic, index) is None:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {topic}:{index}.")
+    if replicas is None:
+        raise ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+    node_id = context.broker.config.node_id
+    if not replicas:
+        raise _invalid("The manual partition assignment includes an empty replica list.")
+    for replica in sorted(replicas):
+        if replica != node_id:
+            raise _invalid(
+                f"The manual partition assignment includes broker {replica}, but no such broker is registered: "
+                f"the only one is {node_id}."
+            )
+    if len(replicas) > 1:
+        raise _invalid(f"The manual partition assignment includes the broker {node_id} more than once.")
+
+
+def _invalid(message: str) -> ApiError:
+    return ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)

@@ -1,0 +1,116 @@
+"""TxnOffsetCommit: offsets that count when the producer's transaction is committed (KIP-98, KIP-447, KIP-890)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from broker.coordinator.offset_commits import Committer, CommitTime, take_commit, validate_commit
+from broker.coordinator.transaction import Producer
+from broker.errors import ApiError
+from broker.protocol.coordinator_routing import GROUP_TOPIC
+from broker.protocol.error_codes import ErrorCode
+from broker.server.handlers.transaction_errors import for_offsets
+from broker.server.request_context import Deferred, RequestContext
+from broker.server.transaction_desk import Membership
+
+if TYPE_CHECKING:
+    from broker.coordinator.coordinator_log import Record
+
+#: From this version on the partition becomes part of the transaction with the first commit.
+_ADDED_FROM = 5
+
+_STALE_MEMBER_EPOCH = int(ErrorCode.STALE_MEMBER_EPOCH)
+_ILLEGAL_GENERATION = int(ErrorCode.ILLEGAL_GENERATION)
+
+
+def handle_txn_offset_commit(context: RequestContext, request: Any) -> dict[str, Any] | Deferred:
+    """Return an error for each partition, once what was taken is committed as part of the transaction."""
+    if not request.group_id:
+        return _refused(request, ErrorCode.INVALID_GROUP_ID)
+    broker = context.broker
+    try:
+        shard = broker.coordinators.groups.shard_of(request.group_id)
+    except ApiError as failure:
+        return _refused(request, failure.code)
+    deferred = Deferred()
+
+    def verified(errors: Sequence[int]) -> None:
+        error = next((error for error in errors if error), 0)
+        if error:
+            deferred.complete(_refused(request, for_offsets(error, context)))
+        else:
+            _commit(context, request, deferred)
+
+    info = broker.metadata.partition(GROUP_TOPIC, shard.partition)
+    owned = None if info is None else broker.owned.get(info.row)
+    if owned is not None and owned.log.ongoing_transaction(request.producer_id, request.producer_epoch):
+        verified((0,))
+    else:
+        producer = Producer(request.producer_id, request.producer_epoch)
+        verify_only = context.api_version < _ADDED_FROM
+        place = (GROUP_TOPIC, shard.partition)
+        membership = Membership(request.transactional_id, producer, verify_only, [place])
+        broker.coordinators.transaction_desk.ask_membership(membership, verified)
+    return deferred
+
+
+def _commit(context: RequestContext, request: Any, deferred: Deferred) -> None:
+    """Take the offsets: the partition is part of the transaction."""
+    broker = context.broker
+    group_id = request.group_id
+    committer = Committer(
+        group_id,
+        getattr(request, "member_id", ""),
+        getattr(request, "group_instance_id", None),
+        getattr(request, "generation_id", -1),
+        context.api_version,
+        transactional=True,
+    )
+    try:
+        shard = broker.coordinators.groups.shard_of(group_id)
+        error = validate_commit(shard, committer)
+    except ApiError as failure:
+        error = failure.code
+    if error:
+        deferred.complete(_refused(request, _ILLEGAL_GENERATION if error == _STALE_MEMBER_EPOCH else error))
+        return
+    time = CommitTime(
+        broker.clock.wall_ms(), most_metadata_bytes=broker.metadata.broker_config.offset_metadata_max_bytes
+    )
+    records: list[Record] = []
+    topics = []
+    for asked in request.topics:
+        topic = broker.metadata.topic(asked.name)
+        place = (asked.name, bytes(16), 0) if topic is None else (topic.name, topic.topic_id, len(topic.partitions))
+        parts = [_part(each) for each in asked.partitions]
+        answers = take_commit(shard, request.group_id, place, parts, time, records, request.producer_id)
+        topics.append((asked.name, answers))
+    if not records:
+        deferred.complete(_response(topics))
+        return
+    producer = (request.producer_id, request.producer_epoch)
+    shard.append(
+        records, lambda error: deferred.complete(_refused(request, error) if error else _response(topics)), producer
+    )
+
+
+def _part(each: Any) -> tuple[int, int, int, str | None]:
+    leader_epoch = getattr(each, "committed_leader_epoch", -1)
+    return each.partition_index, each.committed_offset, leader_epoch, each.committed_metadata
+
+
+def _refused(request: Any, error: int) -> dict[str, Any]:
+    return _response(
+        [(topic.name, [(each.partition_index, int(error)) for each in topic.partitions]) for topic in request.topics]
+    )
+
+
+def _response(topics: Sequence[tuple[str, Sequence[tuple[int, int]]]]) -> dict[str, Any]:
+    return {
+        "throttle_time_ms": 0,
+        "topics": [
+            {"name": name, "partitions": [{"partition_index": index, "error_code": error} for index, error in parts]}
+            for name, parts in topics
+        ],
+    }

@@ -1,0 +1,85 @@
+"""What the owner of a partition does for the cleaner: it commits what the cleaner has worked out.
+
+Runs in handler processes. The cleaner reads files and asks; only here segments are removed or replaced, between two
+requests, so nothing else of the partition moves meanwhile. Each task is safe to be asked twice: a segment that has
+gone is not removed again, and a cleaned one that stands in its place is no longer there to be swapped in.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from broker.errors import ApiError
+from broker.log.partition_log import LogWriteFailed
+from broker.log.segment_swap import SegmentSwap
+from broker.log.upkeep_tasks import BYTES, RETAIN, ROW
+from broker.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from broker.server.broker_state import BrokerState
+    from broker.server.partition_appends import OwnedPartition
+    from broker.server.target_tasks import TaskDone
+
+logger = logging.getLogger(__name__)
+
+
+class LogUpkeep:
+    """Answers the cleaner's questions about the partitions of one handler."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+        state.tasks.register("retain_log", self._retain)
+        state.tasks.register("swap_segments", self._swap)
+
+    def _retain(self, payload: bytes, reply: TaskDone) -> None:
+        """Let the log begin at a segment, or at its end, and remove what lies below its start."""
+        row, offset = RETAIN.unpack(payload)
+        owned = self._state.owned.get(row)
+        if owned is None:
+            reply(ErrorCode.NOT_LEADER_OR_FOLLOWER, b"")
+            return
+        log = owned.log
+        before_bytes = log.size_bytes
+        try:
+            if offset == log.log_end_offset:
+                if log.roll():
+                    # Before the segment goes in which the published end has been until now.
+                    owned.publish()
+                else:
+                    # Somebody is appending: the last segment stays.
+                    offset = log.segment_base
+            if offset > log.log_start_offset:
+                log.delete_records_before(offset)
+            else:
+                log.remove_segments_below_start()
+        except (ApiError, LogWriteFailed, OSError) as error:
+            logger.error("%s: cannot remove segments below %d: %s", log.directory, offset, error)
+            reply(ErrorCode.KAFKA_STORAGE_ERROR, b"")
+            return
+        finally:
+            _publish(owned)
+        reply(ErrorCode.NONE, BYTES.pack(before_bytes - log.size_bytes))
+
+    def _swap(self, payload: bytes, reply: TaskDone) -> None:
+        """Put a compacted segment in the place of those it was made of."""
+        (row,) = ROW.unpack_from(payload)
+        swap = SegmentSwap.unpack(payload[ROW.size :])
+        owned = self._state.owned.get(row)
+        if owned is None:
+            reply(ErrorCode.NOT_LEADER_OR_FOLLOWER, b"")
+            return
+        try:
+            done = owned.log.swap_segments(swap)
+        except OSError as error:
+            logger.error("%s: cannot swap in the compacted segment: %s", owned.log.directory, error)
+            reply(ErrorCode.KAFKA_STORAGE_ERROR, b"")
+            return
+        finally:
+            _publish(owned)
+        reply(ErrorCode.NONE if done else ErrorCode.INVALID_REQUEST, b"")
+
+
+def _publish(owned: OwnedPartition) -> None:
+    owned.publish()
+    owned.writer.note_removal()

@@ -1,0 +1,95 @@
+"""What the request log is told of a request's contents: which partition, how many, and what was asked of them.
+
+Runs in handler processes. Packed once for each request, or once for many that are alike, and copied into the envelope
+of the answer as it is. Nothing of records but their number is ever told.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from shm.layout import RESPONSE_ENVELOPE
+from shm.recorder_layout import NOT_TOLD
+
+#: From these fields on an envelope is copied whole from here.
+_SUBJECT = RESPONSE_ENVELOPE.struct_from("partition_row")
+_TAIL = RESPONSE_ENVELOPE.struct_from("api_key")
+
+#: The number of records where it is not known.
+UNKNOWN_COUNT = -1
+
+
+def subject(
+    partition_row: int = -1,
+    partition_count: int = 0,
+    *,
+    min_bytes: int = -1,
+    acks: int = NOT_TOLD,
+    isolation_level: int = NOT_TOLD,
+) -> bytes:
+    """Return what a request is about: the table row of its first partition, how many it names, what it asks for."""
+    return _SUBJECT.pack(partition_row, partition_count, min_bytes, acks, isolation_level, 0)
+
+
+def tail(api_key: int, api_version: int, handler: int, about: bytes) -> bytes:
+    """Return the end of the envelope of an answer without error; ``about`` is a `subject`."""
+    return _TAIL.pack(api_key, api_version, handler, 0, *_SUBJECT.unpack(about))
+
+
+#: Of a request that names no partition.
+NO_SUBJECT = subject()
+
+
+def subject_of(request: Any, row_of: Callable[[str | None, bytes | None, int], int]) -> bytes:
+    """Return what a decoded request is about, if it names topics with partitions; ``row_of`` finds their table row."""
+    topics: Sequence[Any] = getattr(request, "topics", None) or ()
+    partitions: list[Any] = []
+    for topic in topics:
+        found = getattr(topic, "partitions", None)
+        if found:
+            partitions.extend(found)
+    if not partitions:
+        return NO_SUBJECT
+    index = _first_of(partitions[0], ("partition_index", "partition"), partitions[0])
+    name = _first_of(topics[0], ("name", "topic"), None)
+    row = -1
+    if isinstance(index, int) and isinstance(name, str):
+        row = row_of(name, None, index)
+    isolation_level = getattr(request, "isolation_level", NOT_TOLD)
+    return subject(row, len(partitions), isolation_level=int(isolation_level))
+
+
+def first_error(response: Any) -> int:
+    """Return the first error code in a response before it is encoded, outer fields before inner ones, or 0."""
+    waiting = deque((response,))
+    while waiting:
+        value = waiting.popleft()
+        if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+            waiting.extend(value)
+            continue
+        fields = _fields(value)
+        code = fields.get("error_code")
+        if code:
+            return int(code)
+        waiting.extend(each for each in fields.values() if isinstance(each, (list, tuple, Mapping)))
+    return 0
+
+
+def throttle_of(response: Any) -> int:
+    """Return the throttle time that a response tells its client, in ms."""
+    throttle = _fields(response).get("throttle_time_ms", 0)
+    return throttle if isinstance(throttle, int) else 0
+
+
+def _fields(value: Any) -> Mapping[str, Any]:
+    """Return the fields of one structure of a response: a mapping, a named tuple or a data class."""
+    if isinstance(value, Mapping):
+        return value
+    names: Sequence[str] = getattr(value, "_fields", ()) or getattr(value, "__dataclass_fields__", ())
+    return {name: getattr(value, name) for name in names}
+
+
+def _first_of(value: Any, names: tuple[str, ...], otherwise: Any) -> Any:
+    return next((getattr(value, name) for name in names if hasattr(value, name)), otherwise)

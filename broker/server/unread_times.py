@@ -1,0 +1,96 @@
+"""How old the oldest record is that a group has not read: its batch is looked up in the log's files, once.
+
+Runs in handler processes, for the board of groups. A batch's first timestamp stands for all its records, so an age may
+be too large by the time that a producer took to fill the batch. Readers of its own: what fetches remember of their
+places must not be driven out by it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from broker.log.log_reader import LogReader
+from broker.protocol.records import BATCH_HEADER_BYTES, read_header
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from broker.log.log_reader import End, FileSlice
+    from shm.partitions import PartitionTable
+
+#: Batches looked up for one board; what is left is looked up for the next ones.
+MOST_LOOKUPS: Final = 200
+
+_NO_TIME: Final = -1
+
+
+class UnreadTimes:
+    """What was found is kept as long as a group stays where it is."""
+
+    def __init__(self, data_dir: Path, partitions: PartitionTable, wall_ms: Callable[[], int]) -> None:
+        self._data_dir = data_dir
+        self._partitions = partitions
+        self._wall_ms = wall_ms
+        self._now_ms = 0
+        self._lookups = 0
+        # (Topic, partition, row, offset) -> first timestamp of its batch; of the last board and of this one.
+        self._known: dict[tuple[str, int, int, int], int] = {}
+        self._used: dict[tuple[str, int, int, int], int] = {}
+        self._readers: dict[tuple[str, int, int], LogReader] = {}
+        self._used_readers: dict[tuple[str, int, int], LogReader] = {}
+
+    def begin(self) -> None:
+        """Begin a board, whose ages are all as of now."""
+        self._now_ms = self._wall_ms()
+        self._lookups = 0
+
+    def end(self) -> None:
+        """Forget what this board had no use for."""
+        self._known, self._used = self._used, {}
+        self._readers, self._used_readers = self._used_readers, {}
+
+    def age_s(self, place: tuple[str, int, int], offset: int, end: End) -> float | None:
+        """Return the age in seconds of the record at an offset of (topic, partition, row); None if it is not known."""
+        key = (*place, offset)
+        time_ms = self._known.get(key)
+        if time_ms is None:
+            if self._lookups >= MOST_LOOKUPS:
+                return None
+            self._lookups += 1
+            time_ms = self._look_up(place, offset, end)
+        self._used[key] = time_ms
+        if time_ms <= _NO_TIME:
+            return None
+        return max(0, self._now_ms - time_ms) / 1000
+
+    def _look_up(self, place: tuple[str, int, int], offset: int, end: End) -> int:
+        topic, partition, row = place
+        reader = self._used_readers.get(place) or self._readers.get(place)
+        if reader is None:
+            reader = LogReader(self._data_dir / f"{topic}-{partition}")
+        self._used_readers[place] = reader
+        removals = self._partitions.removals(row)
+        if reader.removals_seen != removals:
+            reader.forget()
+            reader.removals_seen = removals
+        found = reader.locate(offset, end, BATCH_HEADER_BYTES)
+        return _NO_TIME if found is None or not found.length else _first_time_ms(found)
+
+
+def _first_time_ms(found: FileSlice) -> int:
+    """Return the first timestamp of the batch at the start of a slice, or -1 if it is not there any more."""
+    try:
+        fd = os.open(found.path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return _NO_TIME
+    try:
+        if os.fstat(fd).st_ino != found.inode:
+            return _NO_TIME
+        header = read_header(os.pread(fd, BATCH_HEADER_BYTES, found.position))
+    finally:
+        os.close(fd)
+    if header is None:
+        return _NO_TIME
+    return header.max_timestamp if header.is_log_append_time else header.base_timestamp

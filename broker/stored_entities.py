@@ -1,0 +1,78 @@
+"""The settings of named things other than topics, as the metadata file keeps them: groups, clients' quotas, features.
+
+Part of ``broker.metadata_store``, which owns the file and its transactions. An entity is a kind, a name and a mapping
+of keys to values; what a name and a value mean is the business of the module that declares the kind's keys. A reader
+takes over a whole kind whenever one entity of it has changed.
+"""
+
+from __future__ import annotations
+
+import enum
+import sqlite3
+from collections.abc import Iterable, Mapping
+
+#: A value as stored: text for configs, numbers for quotas and feature levels.
+StoredValue = str | int | float
+
+#: By name of the entity: its keys and values.
+Entities = Mapping[str, Mapping[str, StoredValue]]
+
+#: Values keep the type that they are stored with: the column has none.
+SCHEMA = """
+CREATE TABLE entities (
+    kind TEXT NOT NULL, name TEXT NOT NULL, key TEXT NOT NULL, value NOT NULL, PRIMARY KEY (kind, name, key)
+) WITHOUT ROWID;
+CREATE TABLE entity_changes (kind TEXT PRIMARY KEY, change INTEGER NOT NULL) WITHOUT ROWID;
+"""
+
+
+class EntityKind(enum.StrEnum):
+    """What the entities of a kind are."""
+
+    GROUP = "group"
+    CLIENT_QUOTA = "client-quota"
+    FEATURE = "feature"
+
+
+def ensure_schema(connection: sqlite3.Connection) -> None:
+    """Add the tables to a file that was made without them. Only the writer, outside a transaction."""
+    if has_table(connection, "entity_changes"):
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    for statement in SCHEMA.split(";"):
+        connection.execute(statement)
+    connection.execute("COMMIT")
+
+
+def has_table(connection: sqlite3.Connection, name: str) -> bool:
+    """Return whether the file has a table of that name."""
+    query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
+    return connection.execute(query, (name,)).fetchone() is not None
+
+
+def replace_entity(
+    connection: sqlite3.Connection, change: int, kind: EntityKind, name: str, values: Mapping[str, StoredValue]
+) -> None:
+    """Replace all values of one entity; without any it is gone."""
+    connection.execute("DELETE FROM entities WHERE kind = ? AND name = ?", (kind, name))
+    rows = [(kind, name, key, value) for key, value in values.items()]
+    connection.executemany("INSERT INTO entities VALUES (?, ?, ?, ?)", rows)
+    connection.execute("INSERT OR REPLACE INTO entity_changes VALUES (?, ?)", (kind, change))
+
+
+def read_entities(connection: sqlite3.Connection, since: int) -> dict[EntityKind, Entities]:
+    """Return all entities of each kind that has changed after change ``since``."""
+    changed = connection.execute("SELECT kind FROM entity_changes WHERE change > ?", (since,))
+    return {EntityKind(kind): _read_kind(connection, kind) for kind in _texts(changed)}
+
+
+def _texts(rows: Iterable[tuple[str]]) -> list[str]:
+    return [text for (text,) in rows]
+
+
+def _read_kind(connection: sqlite3.Connection, kind: str) -> Entities:
+    found: dict[str, dict[str, StoredValue]] = {}
+    query = "SELECT name, key, value FROM entities WHERE kind = ? ORDER BY name, key"
+    for name, key, value in connection.execute(query, (kind,)):
+        found.setdefault(name, {})[key] = value
+    return found

@@ -1,0 +1,96 @@
+"""Run real clients against the broker and print one table; `--record` also writes docs/compatibility.md.
+
+Exit status 1 when a feature failed, 2 when the broker itself could not be run. A client whose tools are missing on
+this machine is "not run", with the reason.
+"""
+
+import argparse
+import contextlib
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from ops.compatibility import brokers, clients, outcomes, preparation
+from ops.compatibility.brokers import Broker, BrokerError
+from ops.compatibility.clients import CLIENTS, Client
+from ops.compatibility.page import Table
+
+PAGE = preparation.REPOSITORY / "docs" / "compatibility.md"
+
+
+def main() -> int:
+    """Do what the command line asks for; returns the exit status."""
+    options = parse_options()
+    chosen = [client for client in CLIENTS if not options.only or client.key in options.only]
+    if options.list:
+        for client in chosen:
+            print(f"{client.key:16} {client.name} {client.version()}")
+        return 0
+    table = Table()
+    try:
+        for client in chosen:
+            table.add(client, outcomes_of(client, options))
+    except BrokerError as failure:
+        print(f"ops/compat: {failure}", file=sys.stderr)
+        return 2
+    print(table.summary())
+    if options.record:
+        table.record(PAGE, clients.KAFKA())
+    return int(table.failures() > 0)
+
+
+def parse_options() -> argparse.Namespace:
+    """Return the command line's options."""
+    parser = argparse.ArgumentParser(prog="ops/compat", description=(__doc__ or "").splitlines()[0])
+    keys = [client.key for client in CLIENTS]
+    parser.add_argument(
+        "--only", action="append", choices=keys, metavar="CLIENT", help="only this client; may be repeated"
+    )
+    parser.add_argument("--feature", action="append", default=[], help="only the feature of this name; may be repeated")
+    parser.add_argument("--list", action="store_true", help="print the clients and end")
+    parser.add_argument("--against", metavar="HOST:PORT", help="a broker that runs already, Apache Kafka for example")
+    parser.add_argument("--keep", metavar="DIRECTORY", help="keep the broker's log and data below this directory")
+    parser.add_argument("--record", action="store_true", help=f"rewrite {PAGE.relative_to(preparation.REPOSITORY)}")
+    return parser.parse_args()
+
+
+def outcomes_of(client: Client, options: argparse.Namespace) -> list[outcomes.Outcome]:
+    """Prepare one client and run it; without its tools it is not run."""
+    if options.against and (client.reads_files or client.kill_seconds):
+        return outcomes.not_run("needs a broker of our own")
+    try:
+        preparation.prepare(client.part)
+    except preparation.PreparationError as failure:
+        return outcomes.not_run(str(failure))
+    with place(options) as directory, broker_for(client, options, directory) as broker:
+        return client.run(broker, tuple(options.feature))
+
+
+@contextlib.contextmanager
+def place(options: argparse.Namespace) -> Iterator[Path]:
+    """Yield a directory for one broker."""
+    if options.keep:
+        Path(options.keep).mkdir(parents=True, exist_ok=True)
+        yield Path(tempfile.mkdtemp(prefix="broker-", dir=options.keep))
+        return
+    with tempfile.TemporaryDirectory(prefix="rotunda-compat-") as name:
+        yield Path(name)
+
+
+@contextlib.contextmanager
+def broker_for(client: Client, options: argparse.Namespace, directory: Path) -> Iterator[Broker]:
+    """Yield the broker given, or one of our own; for its files, one that has stopped after clients used it."""
+    if options.against:
+        yield Broker(options.against)
+        return
+    with brokers.started(directory) as broker:
+        if not client.reads_files:
+            yield broker
+            return
+        clients.write_files(broker)
+    yield broker
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,215 @@
+"""Every client that is run: what it needs, how it is started, and how its words are read.
+
+A row of CLIENTS is one program run against one broker. Knows nothing of pytest and nothing of how the table is shown.
+"""
+
+import importlib.metadata
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ops.compatibility import outcomes, preparation
+from ops.compatibility.brokers import Broker, handlers_dying
+from ops.compatibility.outcomes import Outcome, Verdict
+
+SOURCES = Path(__file__).parent
+GO_GATES = ("TestGroupETL", "TestTxnEtl")
+GO_RECORDS = 20_000
+# A member that has left is back after a kill, for the length of its session: 20 s here. Two handlers die in turns.
+GO_KILL_SECONDS = 12
+# Tests that need no broker, or another one than this: share groups are not served, SASL is not set up.
+GO_OTHERS_SKIPPED = "^(TestGroupETL|TestTxnEtl|TestShare.*|TestSCRAM.*)$"
+
+
+@dataclass(frozen=True)
+class Client:
+    """One client program. `key` is what --only takes; `part` is what has to be prepared for it.
+
+    While it runs, a handler is killed every `kill_seconds` (0: none is).
+    """
+
+    key: str
+    name: str
+    part: str
+    version: Callable[[], str]
+    command: Callable[[Broker, tuple[str, ...]], list[str]]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    limit_seconds: float = 600.0
+    is_go_test: bool = False
+    kill_seconds: float = 0.0
+    reads_files: bool = False
+
+    def run(self, broker: Broker, features: tuple[str, ...] = ()) -> list[Outcome]:
+        """Run it to its end, or for its time, and return what came of each feature (none named: all)."""
+        environment = {**os.environ, **self.environment, "KGO_SEEDS": broker.bootstrap}
+        if self.reads_files:
+            environment["ROTUNDA_DATA"] = str(broker.data_dir)
+        dying = handlers_dying(broker, self.kill_seconds) if self.kill_seconds else nullcontext()
+        with dying:
+            folder = preparation.GO_SOURCES if self.is_go_test else SOURCES
+            output, errors, status = run_program(
+                self.command(broker, features), folder, environment, self.limit_seconds
+            )
+        if self.is_go_test:
+            return outcomes.of_go_tests(output + errors, status, GO_GATES)
+        return outcomes.of_lines(output, errors, status)
+
+
+def run_program(
+    command: list[str], folder: Path, environment: Mapping[str, str], limit_seconds: float
+) -> tuple[str, str, int | None]:
+    """Return standard output, standard error and exit status; the status is None when it was killed."""
+    with subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+    ) as process:
+        try:
+            output, errors = process.communicate(timeout=limit_seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            output, errors = process.communicate()
+            return output, errors, None
+        return output, errors, process.returncode
+
+
+def java(suite: str) -> Callable[[Broker, tuple[str, ...]], list[str]]:
+    """Return the command of one suite of the Java program."""
+
+    def command(broker: Broker, features: tuple[str, ...]) -> list[str]:
+        classes = f"{preparation.CLASSES}:{preparation.JARS}/*"
+        return [
+            "java",
+            "-XX:TieredStopAtLevel=1",
+            "-Xmx512m",
+            "-cp",
+            classes,
+            "Main",
+            broker.bootstrap,
+            suite,
+            *features,
+        ]
+
+    return command
+
+
+def node(program: str) -> Callable[[Broker, tuple[str, ...]], list[str]]:
+    """Return the command of one JavaScript program."""
+    return lambda broker, features: ["node", str(preparation.NODE / program), broker.bootstrap, *features]
+
+
+def python(program: str) -> Callable[[Broker, tuple[str, ...]], list[str]]:
+    """Return the command of one Python program."""
+    return lambda broker, features: [
+        *(sys.executable, "-W", "ignore::DeprecationWarning", str(SOURCES / "python" / program), broker.bootstrap),
+        *features,
+    ]
+
+
+def spark(broker: Broker, features: tuple[str, ...]) -> list[str]:
+    """Return the command of the Spark program."""
+    return [str(preparation.SPARK_PYTHON), str(SOURCES / "spark" / "with_spark.py"), broker.bootstrap, *features]
+
+
+def go_gates(_broker: Broker, features: tuple[str, ...]) -> list[str]:
+    """Return the command of the ETL tests; features are names of tests."""
+    pattern = "|".join(features or GO_GATES)
+    return [str(preparation.GO_TEST), "-test.v", "-test.timeout=580s", f"-test.run=^({pattern})$"]
+
+
+def go_others(_broker: Broker, _features: tuple[str, ...]) -> list[str]:
+    """Return the command of all other tests of the client package."""
+    return [str(preparation.GO_TEST), "-test.v", "-test.timeout=580s", f"-test.skip={GO_OTHERS_SKIPPED}"]
+
+
+def version_of_pom(folder: str, property_name: str) -> Callable[[], str]:
+    """Return a function that reads a version from a pom's property."""
+
+    def version() -> str:
+        text = (SOURCES / folder / "pom.xml").read_text()
+        found = re.search(f"<{re.escape(property_name)}>(.*?)<", text)
+        return found.group(1) if found else "?"
+
+    return version
+
+
+def version_of_npm(package: str) -> Callable[[], str]:
+    """Return a function that reads a version from the node package."""
+    return lambda: str(json.loads((SOURCES / "node" / "package.json").read_text())["dependencies"][package])
+
+
+def version_of_go() -> str:
+    """Return the version of franz-go that go.mod requires."""
+    found = re.search(r"franz-go v(\S+)", (SOURCES / "go" / "go.mod").read_text())
+    return found.group(1) if found else "?"
+
+
+def version_of_pip(package: str) -> Callable[[], str]:
+    """Return a function that reads the version of an installed Python package."""
+    return lambda: importlib.metadata.version(package)
+
+
+KAFKA = version_of_pom("java", "kafka.version")
+GO_ENVIRONMENT = {"KGO_TEST_RF": "1", "KGO_LOG_LEVEL": "none", "KGO_TEST_RECORDS": str(GO_RECORDS)}
+SPARK_ENVIRONMENT = {"ROTUNDA_SPARK_JARS": str(preparation.SPARK_JARS), "PYTHONPATH": str(SOURCES / "python")}
+
+CLIENTS: tuple[Client, ...] = (
+    Client("java-client", "Java client", "java", KAFKA, java("client")),
+    Client("java-killed", "Java client, handlers killed", "java", KAFKA, java("client"), kill_seconds=6),
+    Client("java-admin", "Java Admin client", "java", KAFKA, java("admin")),
+    Client("java-tools", "Kafka's command-line tools", "java", KAFKA, java("tools")),
+    Client("java-filling", "Java client", "java", KAFKA, java("filling")),
+    Client("java-files", "Kafka's dump-log", "java", KAFKA, java("files"), reads_files=True),
+    Client("streams", "Kafka Streams", "java", KAFKA, java("streams")),
+    Client("streams-killed", "Kafka Streams, handlers killed", "java", KAFKA, java("streams"), kill_seconds=3),
+    Client("franz-go", "franz-go's test-suite", "go", version_of_go, go_gates, GO_ENVIRONMENT, is_go_test=True),
+    Client("franz-go-others", "franz-go's test-suite", "go", version_of_go, go_others, GO_ENVIRONMENT, is_go_test=True),
+    Client(
+        *("franz-go-killed", "franz-go's test-suite, handlers killed", "go", version_of_go, go_gates, GO_ENVIRONMENT),
+        is_go_test=True,
+        kill_seconds=GO_KILL_SECONDS,
+    ),
+    Client("kafkajs", "KafkaJS", "node", version_of_npm("kafkajs"), node("kafkajs.mjs")),
+    Client(
+        "platformatic", "@platformatic/kafka", "node", version_of_npm("@platformatic/kafka"), node("platformatic.mjs")
+    ),
+    Client("confluent", "confluent-kafka", "python", version_of_pip("confluent-kafka"), python("with_confluent.py")),
+    Client(
+        *("confluent-killed", "confluent-kafka, handlers killed", "python", version_of_pip("confluent-kafka")),
+        python("with_confluent.py"),
+        kill_seconds=3,
+    ),
+    Client("kafka-python", "kafka-python", "python", version_of_pip("kafka-python"), python("with_kafka_python.py")),
+    Client("aiokafka", "aiokafka", "python", version_of_pip("aiokafka"), python("with_aiokafka.py")),
+    Client(
+        "spark",
+        "Spark's Kafka source and sink",
+        "spark",
+        version_of_pom("spark", "spark.version"),
+        spark,
+        SPARK_ENVIRONMENT,
+    ),
+)
+
+
+def by_key(key: str) -> Client:
+    """Return the client of that key; KeyError when there is none."""
+    return {client.key: client for client in CLIENTS}[key]
+
+
+def write_files(broker: Broker) -> None:
+    """Have groups and transactions write something into every kind of file."""
+    for outcome in by_key("java-filling").run(broker):
+        if outcome.verdict is not Verdict.PASSED:
+            print(f"{outcome.feature}: {outcome.detail}", file=sys.stderr)

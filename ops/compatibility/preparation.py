@@ -1,0 +1,152 @@
+"""Brings what the client programs need below `.venv/compatibility`: jars, classes, Go's test binary, node modules.
+
+Each part has a stamp of the files that name its versions, so that a second call does nothing. Packages come from
+wherever this machine's mvn, go, npm and pip are configured to take them.
+"""
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+SOURCES = Path(__file__).parent
+REPOSITORY = SOURCES.parent.parent
+HOME = (REPOSITORY / ".venv").resolve() / "compatibility"
+JARS = HOME / "jars"
+CLASSES = HOME / "classes"
+GO_TEST = HOME / "kgo.test"
+GO_SOURCES = HOME / "kgo"
+NODE = HOME / "node"
+SPARK_PYTHON = HOME / "spark" / "bin" / "python"
+SPARK_JARS = HOME / "spark-jars"
+ADDRESS = re.compile(r"\S*://\S+")
+COMPLAINT_CHARACTERS = 400
+GO_PACKAGE = "github.com/twmb/franz-go/pkg/kgo"
+
+
+class PreparationError(Exception):
+    """Something that a client needs could not be had; the text says what."""
+
+
+def run(*command: str, cwd: Path = SOURCES) -> str:
+    """Run a command of the preparation and return its output; PreparationError with what it printed when it fails."""
+    program = shutil.which(command[0])
+    if program is None:
+        raise PreparationError(f"{command[0]} is not installed")
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise PreparationError(f"{Path(command[0]).name} failed: {complaint(done.stdout + done.stderr)}")
+    return done.stdout
+
+
+def complaint(printed: str) -> str:
+    """Return the first error that a package tool printed, in one line and without addresses."""
+    lines = [line for line in printed.splitlines() if "error" in line.lower()] or printed.splitlines()[-1:]
+    return ADDRESS.sub("", " ".join(lines[:1]))[:COMPLAINT_CHARACTERS]
+
+
+def copy_jars(pom: Path, target: Path) -> None:
+    """Resolve the dependencies of one pom into a folder."""
+    shutil.rmtree(target, ignore_errors=True)
+    resolve = "org.apache.maven.plugins:maven-dependency-plugin:2.8:copy-dependencies"
+    # Strict checksums; the folder is the only output.
+    run("mvn", "-q", "-B", "-C", "-Dstyle.color=never", "-f", str(pom), resolve, f"-DoutputDirectory={target}")
+
+
+def prepare_java() -> None:
+    """Resolve Kafka's jars and compile the Java programs."""
+    copy_jars(SOURCES / "java" / "pom.xml", JARS)
+    sources = sorted(str(path) for path in (SOURCES / "java").glob("*.java"))
+    shutil.rmtree(CLASSES, ignore_errors=True)
+    run("javac", "-Xlint:all,-path", "-Werror", "-d", str(CLASSES), "-cp", f"{JARS}/*", *sources)
+
+
+def prepare_go() -> None:
+    """Build the test binary of franz-go's client package, and note where its sources lie: some tests read them."""
+    run("go", "mod", "download", cwd=SOURCES / "go")
+    GO_SOURCES.unlink(missing_ok=True)
+    GO_SOURCES.symlink_to(run("go", "list", "-f", "{{.Dir}}", GO_PACKAGE, cwd=SOURCES / "go").strip())
+    run("go", "test", "-mod=readonly", "-c", "-o", str(GO_TEST), GO_PACKAGE, cwd=SOURCES / "go")
+
+
+def prepare_node() -> None:
+    """Install the JavaScript clients beside a copy of the programs, where node looks for them."""
+    shutil.rmtree(NODE, ignore_errors=True)
+    shutil.copytree(SOURCES / "node", NODE)
+    run("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", cwd=NODE)
+
+
+def prepare_spark() -> None:
+    """Make an environment of its own for PySpark, with the jars of its Kafka connector."""
+    if not SPARK_PYTHON.exists():
+        run(sys.executable, "-m", "venv", str(SPARK_PYTHON.parent.parent))
+    run(str(SPARK_PYTHON), "-m", "pip", "install", "--quiet", "-r", str(SOURCES / "spark" / "requirements.lock"))
+    copy_jars(SOURCES / "spark" / "pom.xml", SPARK_JARS)
+
+
+def prepare_python() -> None:
+    """Nothing: these clients are requirements of the tests."""
+
+
+PREPARE: dict[str, Callable[[], None]] = {
+    "java": prepare_java,
+    "go": prepare_go,
+    "node": prepare_node,
+    "spark": prepare_spark,
+    "python": prepare_python,
+}
+
+
+def prepare(part: str) -> None:
+    """Bring one part unless its stamp says that it is there; PreparationError when it cannot be had."""
+    HOME.mkdir(parents=True, exist_ok=True)
+    stamp, wanted = HOME / f"stamp-{part}", stamp_of(part)
+    with locked(part):
+        if stamp.exists() and stamp.read_text() == wanted:
+            return
+        stamp.unlink(missing_ok=True)
+        print(f"preparing the {part} clients", file=sys.stderr, flush=True)
+        PREPARE[part]()
+        stamp.write_text(wanted)
+
+
+def stamp_of(part: str) -> str:
+    """Return a digest of everything that the part is made from."""
+    digest = hashlib.sha256(str(HOME).encode() + Path(__file__).read_bytes())
+    folder = SOURCES / part
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            digest.update(str(path.relative_to(folder)).encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+@contextmanager
+def locked(part: str) -> Iterator[None]:
+    """Keep two test processes from preparing the same part at once; the kernel unlocks when a process dies."""
+    descriptor = os.open(HOME / f"lock-{part}", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def main() -> int:
+    """Bring the parts that the command line names; returns the exit status."""
+    try:
+        for part in sys.argv[1:]:
+            prepare(part)
+    except PreparationError as failure:
+        print(f"ops/compat: {failure}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,59 @@
+"""What the Python programs of this folder share: named features, run one after the other, each with a verdict.
+
+Each prints one line: passed or failed, a tab, its name, a tab, what went wrong. Command line: bootstrap address, then
+the features (none: all). Runs in a process of its own; knows nothing of the broker but its address.
+"""
+
+import faulthandler
+import sys
+import time
+import traceback
+import uuid
+from collections.abc import Callable
+
+LIMIT_SECONDS = 30.0
+
+Feature = Callable[[str], None]
+
+
+def unique(prefix: str) -> str:
+    """Return a name that nothing else uses."""
+    return f"{prefix}-{uuid.uuid4().hex[:8]}"
+
+
+def require(holds: object, otherwise: object) -> None:
+    """Raise AssertionError unless it holds."""
+    if not holds:
+        raise AssertionError(otherwise)
+
+
+def until(what: str, condition: Callable[[], object]) -> None:
+    """Wait for the condition; AssertionError naming it after 30 s."""
+    end = time.monotonic() + LIMIT_SECONDS
+    while not condition():
+        require(time.monotonic() < end, f"not within {LIMIT_SECONDS:.0f} s: {what}")
+        time.sleep(0.01)
+
+
+def run(features: dict[str, Feature]) -> None:
+    """Run what the command line names and print the verdicts."""
+    bootstrap, *wanted = sys.argv[1:]
+    faulthandler.enable()
+    chosen = {name: feature for name, feature in features.items() if not wanted or name in wanted}
+    for name in chosen:
+        print(f"planned\t{name}\t", flush=True)
+    for name, feature in chosen.items():
+        faulthandler.dump_traceback_later(4 * LIMIT_SECONDS, exit=True)
+        print(verdict(name, feature, bootstrap), flush=True)
+        faulthandler.cancel_dump_traceback_later()
+
+
+def verdict(name: str, feature: Feature, bootstrap: str) -> str:
+    """Run one feature and return its line."""
+    try:
+        feature(bootstrap)
+    except Exception as fault:  # whatever a client raises is the verdict
+        lines = [frame.lineno for frame in traceback.extract_tb(fault.__traceback__) if frame.filename == sys.argv[0]]
+        text = " ".join(f"{type(fault).__name__}: {fault} at lines {lines}".split())
+        return f"failed\t{name}\t{text}"
+    return f"passed\t{name}\t"

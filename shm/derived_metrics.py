@@ -1,0 +1,229 @@
+"""The metrics that no process writes as such: readers work them out from slots, rings, partition rows and boards.
+
+Declared as in `shm.metrics_catalogue`, under the names that they have in /metrics; `keys` are their labels.
+"""
+
+from __future__ import annotations
+
+from shm.metrics_catalogue import COUNTER, GAUGE, Metric
+
+_PARTITION = ("topic", "partition")
+_GROUP_TOPIC = ("group", "topic")
+_GROUP_PARTITION = ("group", "topic", "partition")
+_PROCESS = ("role", "index")
+_RING = ("ring", "source", "destination")
+_ONLY_WHEN_ASKED = "Only with metrics.per.partition: there is one series for each."
+
+PROCESS_METRICS = (
+    Metric("build_info", GAUGE, "1", "Which version runs.", "Always 1; the label tells.", keys=("version",)),
+    Metric("draining", GAUGE, "0/1", "Whether the broker is stopping.", "1 from the first signal to stop on."),
+    Metric(
+        "process_ready",
+        GAUGE,
+        "0/1",
+        "Whether a process runs and has finished its start.",
+        "0 while it is being replaced.",
+        keys=_PROCESS,
+    ),
+    Metric(
+        "process_restarts_total",
+        COUNTER,
+        "restarts",
+        "How often a process died and was replaced.",
+        "Its last words stand on the status page and in the log.",
+        keys=_PROCESS,
+    ),
+    Metric(
+        "process_heartbeat_age_seconds",
+        GAUGE,
+        "seconds",
+        "Time since the last turn of a process's loop.",
+        "Loops turn several times a second even when idle; the supervisor, the cleaner and the recorder sleep longer.",
+        keys=_PROCESS,
+    ),
+)
+
+RING_METRICS = (
+    Metric(
+        "ring_used_bytes",
+        GAUGE,
+        "bytes",
+        "What stands in a ring: published and not yet let go of.",
+        "Rings request and response lie between processors and handlers, peer between handlers, recorder between "
+        "whoever tells something and the recorder. A ring that stays full says that its reader does not keep up.",
+        keys=_RING,
+    ),
+    Metric("ring_capacity_bytes", GAUGE, "bytes", "Size of a ring.", "See request.ring.bytes.", keys=_RING),
+    Metric(
+        "request_queue_size",
+        GAUGE,
+        "requests",
+        "Requests that a handler has been given and has not finished with.",
+        "The sum is Kafka's RequestQueueSize, which leaves out those that are being worked on. Rows `D01`, `D02`.",
+        keys=("processor", "handler"),
+    ),
+    Metric(
+        "response_queue_size",
+        GAUGE,
+        "responses",
+        "Answers that wait for their processor.",
+        "The sum over handlers is Kafka's ResponseQueueSize{processor}. Row `D06`.",
+        keys=("processor", "handler"),
+    ),
+)
+
+TOPIC_METRICS = (
+    Metric("topic_partitions", GAUGE, "partitions", "Partitions of a topic.", "As configured.", keys=("topic",)),
+    Metric(
+        "topic_offline_partitions",
+        GAUGE,
+        "partitions",
+        "Partitions of a topic that are not served.",
+        "Their log is damaged or about to be opened; the broker's log says which.",
+        keys=("topic",),
+    ),
+    Metric("topic_log_bytes", GAUGE, "bytes", "Size of a topic's segments.", "Without indexes.", keys=("topic",)),
+    Metric(
+        "topic_records_in_total",
+        COUNTER,
+        "records",
+        "Records appended to a topic.",
+        "Kafka's MessagesInPerSec. Markers of transactions count, duplicates do not.",
+        keys=("topic",),
+    ),
+    Metric(
+        "topic_bytes_in_total",
+        COUNTER,
+        "bytes",
+        "Bytes appended to a topic, as stored.",
+        "Kafka's BytesInPerSec. Compressed batches count as they are.",
+        keys=("topic",),
+    ),
+    Metric(
+        "topic_bytes_out_total",
+        COUNTER,
+        "bytes",
+        "Bytes of a topic's records in answers to fetches.",
+        "Kafka's BytesOutPerSec. Counted as the answer is given.",
+        keys=("topic",),
+    ),
+    Metric(
+        "partition_log_start_offset",
+        GAUGE,
+        "offset",
+        "First offset of a partition.",
+        _ONLY_WHEN_ASKED,
+        keys=_PARTITION,
+    ),
+    Metric("partition_log_end_offset", GAUGE, "offset", "Log end of a partition.", _ONLY_WHEN_ASKED, keys=_PARTITION),
+    Metric(
+        "partition_last_stable_offset",
+        GAUGE,
+        "offset",
+        "End of what read_committed may read of a partition.",
+        _ONLY_WHEN_ASKED,
+        keys=_PARTITION,
+    ),
+    Metric("partition_log_bytes", GAUGE, "bytes", "Size of a partition's segments.", _ONLY_WHEN_ASKED, keys=_PARTITION),
+)
+
+GROUP_METRICS = (
+    Metric(
+        "groups",
+        GAUGE,
+        "groups",
+        "Groups by kind and state.",
+        "Known while somebody looks, such as a Prometheus that scrapes; absent before.",
+        keys=("kind", "state"),
+    ),
+    Metric("group_members", GAUGE, "members", "Members of a group.", "0 if it only has offsets.", keys=("group",)),
+    Metric(
+        "group_lag_records",
+        GAUGE,
+        "records",
+        "How many offsets a group has still to read of a topic, up to the log end.",
+        "Committed offsets and log ends are of one instant, so it is never negative. A partition whose lag cannot be "
+        "known is left out and counted in group_unknown_lag_partitions; absent when none is known.",
+        keys=_GROUP_TOPIC,
+    ),
+    Metric(
+        "group_committed_lag_records",
+        GAUGE,
+        "records",
+        "The same up to the last stable offset, which is how far read_committed may read.",
+        "0 while group_lag_records grows: a transaction is left open.",
+        keys=_GROUP_TOPIC,
+    ),
+    Metric(
+        "group_lag_seconds",
+        GAUGE,
+        "seconds",
+        "Age of the oldest record that a group has not read of a topic.",
+        "The largest of its partitions; 0 when there is nothing to read, however long ago the last record was written. "
+        "By the first timestamp of the record's batch. Absent when it is not known.",
+        keys=_GROUP_TOPIC,
+    ),
+    Metric(
+        "group_unknown_lag_partitions",
+        GAUGE,
+        "partitions",
+        "Partitions of a topic for which a group's lag cannot be known.",
+        "The partition is gone or not served, or the committed offset lies beyond its end.",
+        keys=_GROUP_TOPIC,
+    ),
+    Metric("group_partition_offset", GAUGE, "offset", "Committed offset.", _ONLY_WHEN_ASKED, keys=_GROUP_PARTITION),
+    Metric(
+        "group_partition_lag_records", GAUGE, "records", "Lag of a partition.", _ONLY_WHEN_ASKED, keys=_GROUP_PARTITION
+    ),
+    Metric(
+        "group_partition_lag_seconds",
+        GAUGE,
+        "seconds",
+        "Age of the oldest unread record of a partition.",
+        _ONLY_WHEN_ASKED,
+        keys=_GROUP_PARTITION,
+    ),
+    Metric(
+        "groups_left_out",
+        GAUGE,
+        "groups",
+        "Groups that a handler knows and has no room to tell of.",
+        "They are in groups and not in what is told of single groups.",
+        keys=("handler",),
+    ),
+    Metric("transactions", GAUGE, "transactional ids", "Transactional ids by state.", "As groups.", keys=("state",)),
+    Metric(
+        "transaction_oldest_age_seconds",
+        GAUGE,
+        "seconds",
+        "Age of the oldest transaction under way.",
+        "0 without any. One beyond its transaction.timeout.ms cannot be ended: readers of committed records wait.",
+    ),
+)
+
+REQUEST_LOG_METRICS = (
+    Metric(
+        "request_log_rows_total",
+        COUNTER,
+        "rows",
+        "What became of the rows of finished requests.",
+        "pushed: given to the recorder. skipped: left out by sampling, for which others count more. dropped: the ring "
+        "was full. lost: in the memory of a processor that was killed. The last two stand in the dataset gaps.",
+        keys=("outcome",),
+    ),
+    Metric(
+        "request_log_dropped_total",
+        COUNTER,
+        "rows",
+        "Rows and events that the request log misses because a ring was full.",
+        "Each loss is a row of the dataset gaps.",
+    ),
+)
+
+DERIVED: dict[str, tuple[Metric, ...]] = {
+    "processes": PROCESS_METRICS,
+    "rings": RING_METRICS,
+    "topics": TOPIC_METRICS,
+    "groups and transactions": GROUP_METRICS,
+    "request log": REQUEST_LOG_METRICS,
+}

@@ -1,0 +1,106 @@
+"""The disk refuses a step of a swap: the owner knows what its files are, or takes no further batch."""
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.log.recovery import SegmentInfo
+from broker.protocol.error_codes import ErrorCode
+from tests.cleaner.keyed_log import KeyedLog
+from tests.cleaner.test_killed_between_steps import check_log, filled, prepare
+from tests.log.log_writer import stage
+from tests.support.record_batches import record_batch
+
+STEPS = ("replace", "link", "unlink")
+
+
+class Disk:
+    """Refuses steps, counted from 1."""
+
+    def __init__(self, refused: range) -> None:
+        self.refused = refused
+        self.step = 0
+
+    def wrap(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self.step += 1
+            if self.step in self.refused:
+                raise OSError(errno.EIO, "injected")
+            return real(*args, **kwargs)
+
+        return call
+
+
+@contextmanager
+def failing(refused: range, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
+    """Let the disk refuse some of the steps of what runs inside."""
+    disk = Disk(refused)
+    with monkeypatch.context() as patched:
+        for name in STEPS:
+            patched.setattr(os, name, disk.wrap(getattr(os, name)))
+        yield disk
+
+
+def keyed(text: bytes) -> memoryview:
+    """Return a batch of one record."""
+    return memoryview(bytearray(record_batch([text], keys=[text])))
+
+
+def segment_files(log: KeyedLog) -> list[SegmentInfo]:
+    """Return what the directory holds."""
+    return [SegmentInfo(int(path.stem), path.stat().st_size) for path in sorted(log.directory.glob("*.log"))]
+
+
+def test_a_step_that_fails_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    outcomes = set()
+    for step in range(1, 100):
+        log = filled(tmp_path / f"{step}" / "t-0")
+        before = log.records()
+        swap = prepare(log)
+        assert stage(log.log, keyed(b"staged"))[0] == 0
+        with failing(range(step, step + 1), monkeypatch) as disk:
+            outcomes.add(log.log.swap_segments(swap))
+        if disk.step < step:
+            break
+        assert log.log.segments() == segment_files(log)
+        assert log.log.commit(), "what others have staged stands"
+        assert log.records()[-1].value == b"staged"
+        log.written.append(log.records()[-1])
+        check_log(log, [*before, log.records()[-1]])
+        log.roll()
+        log.clean()
+        log.clean()
+        assert [record.value for record in log.records()] == [b"25", b"26", b"y", b"staged"]
+    assert step > 8
+    assert outcomes == {False, True}
+
+
+def test_a_disk_that_fails_for_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was staged is written, further batches are refused, and the next opening completes the swap."""
+    for step in range(1, 100):
+        log = filled(tmp_path / f"{step}" / "t-0")
+        before = log.records()
+        swap = prepare(log)
+        assert stage(log.log, keyed(b"staged"))[0] == 0
+        with failing(range(step, 1000), monkeypatch) as disk:
+            try:
+                done = log.log.swap_segments(swap)
+            except OSError:
+                done = None
+        assert log.log.commit()
+        refused = stage(log.log, keyed(b"more"))
+        assert refused[0] == (ErrorCode.KAFKA_STORAGE_ERROR if done is None else 0)
+        log.log.discard_staged()
+        log.reopen()
+        records = log.records()
+        assert records[-1].value == b"staged"
+        log.written.append(records[-1])
+        check_log(log, [*before, records[-1]])
+        if disk.step < step:
+            break
+    assert step > 8

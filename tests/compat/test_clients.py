@@ -1,0 +1,43 @@
+"""Each client's features, one client a test, with the programs of ops/compat, which runs more (users.md rows 7-12)."""
+
+import pytest
+
+from ops.compatibility import clients, preparation
+from ops.compatibility.brokers import Broker
+from ops.compatibility.outcomes import Verdict
+from tests.support.broker_process import BrokerProcess
+
+BROKER_SETTINGS = {"group.initial.rebalance.delay.ms": 0}
+# What differs from Kafka for good reason or for now; docs/compatibility.md shows these rows as they are.
+DIFFERENCES = {
+    "admin: client metrics subscriptions",
+    "admin: metadata.version is a feature",
+    "kafka-client-metrics",
+}
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+
+def assert_passes(key: str, broker: Broker) -> None:
+    """Run one client and show what failed; every feature must have passed but for the differences."""
+    client = clients.by_key(key)
+    preparation.prepare(client.part)
+    outcomes = client.run(broker)
+    wanted = [outcome for outcome in outcomes if outcome.feature not in DIFFERENCES]
+    faults = [outcome for outcome in wanted if outcome.verdict is not Verdict.PASSED]
+    assert wanted
+    assert not faults, "\n".join(f"{outcome.feature}: {outcome.detail}" for outcome in faults)
+
+
+@pytest.mark.parametrize(
+    "key", ["java-client", "java-admin", "java-tools", "streams", "franz-go", "kafkajs", "platformatic"]
+)
+def test_every_feature_passes(broker: BrokerProcess, key: str) -> None:
+    assert_passes(key, Broker(broker.bootstrap))
+
+
+def test_kafka_reads_the_files_of_a_stopped_broker(tmp_path) -> None:
+    broker = BrokerProcess(tmp_path, {**BROKER_SETTINGS, "num.io.threads": 2}, ephemeral=False).start()
+    assert_passes("java-filling", Broker(broker.bootstrap))
+    broker.stop()
+    assert_passes("java-files", Broker(broker.bootstrap, data_dir=broker.data_dir))

@@ -1,0 +1,224 @@
+"""Members come, go, report late and change their minds, and the coordinator dies in between: what must always hold."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from broker.coordinator.assignment import union
+from broker.coordinator.consumer_group_member import MemberState
+from broker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+from tests.support.group_clients import FakeCoordinator, FakeMember, FakeTopics, described, doubly_owned
+
+SEEDS = [random.randrange(2**32) for _ in range(20)]
+
+#: A subscription, by names or by a pattern.
+SUBSCRIPTIONS: list[dict[str, Any]] = [
+    {"subscribed_topic_names": ("a",)},
+    {"subscribed_topic_names": ("a", "b")},
+    {"subscribed_topic_names": ("a", "b", "later")},
+    {"subscribed_topic_names": (), "subscribed_topic_regex": "[ab]|later.*"},
+]
+
+
+class Simulation:
+    """One run: every step is chosen by the seed."""
+
+    def __init__(self, seed: int, *, deaths: bool) -> None:
+        self.random = random.Random(seed)
+        self.deaths = deaths
+        self.topics = FakeTopics({"a": 5, "b": 3})
+        self.coordinator = FakeCoordinator(self.topics)
+        self.members: list[FakeMember] = []
+        self.epochs: dict[str, int] = {}
+        self.group_epoch = 0
+        self.same = self.random.choice((True, False))
+        self.waiting: list[tuple[FakeMember, list[ConsumerGroupHeartbeatResponse]]] = []
+
+    def step(self) -> None:
+        choices: list[tuple[int, Callable[[], None]]] = [
+            (10, self.send),
+            (10, self.turn),
+            (10, self.receive),
+            (10, self.reconcile),
+            (2, self.join),
+            (1, self.leave),
+            (1, self.crash),
+            (1, self.come_back),
+            (1, self.subscribe),
+            (1, self.change_topics),
+            (2, lambda: self.coordinator.pass_ms(self.random.randrange(500))),
+            (3 if self.deaths else 0, self.die),
+        ]
+        weights = [weight for weight, _ in choices]
+        self.random.choices([action for _, action in choices], weights)[0]()
+        self.check()
+
+    def alive(self) -> list[FakeMember]:
+        return [member for member in self.members if not member.is_gone]
+
+    def idle(self) -> list[FakeMember]:
+        return [member for member in self.alive() if member.request is None]
+
+    def join(self) -> None:
+        if len(self.alive()) < 5:
+            number = len(self.members)
+            instance = f"i{number}" if self.random.random() < 0.3 else None
+            subscription = SUBSCRIPTIONS[0] if self.same else self.random.choice(SUBSCRIPTIONS)
+            self.members.append(FakeMember(f"m{number}", subscription, instance))
+
+    def subscribe(self) -> None:
+        if not self.same and self.idle():
+            self.random.choice(self.idle()).subscribe(self.random.choice(SUBSCRIPTIONS))
+
+    def change_topics(self) -> None:
+        name = self.random.choice(("a", "b", "later"))
+        known = self.topics.topic(name)
+        if known is None:
+            self.topics.make(name, 4)
+        elif self.random.random() < 0.3:
+            self.topics.delete(name)
+        else:
+            self.topics.make(name, len(known.partitions) + 1)
+        self.coordinator.topics_changed()
+
+    def send(self) -> None:
+        if self.idle():
+            member = self.random.choice(self.idle())
+            self._deliver(member, member.make_request())
+
+    def _deliver(self, member: FakeMember, request: dict[str, Any]) -> None:
+        answers: list[ConsumerGroupHeartbeatResponse] = []
+        self.waiting.append((member, answers))
+        self.coordinator.heartbeat(answers.append, **request)
+
+    def turn(self) -> None:
+        self.coordinator.commit()
+        assert described(self.coordinator.shard) == self.coordinator.replayed()
+
+    def receive(self) -> None:
+        answered = [each for each in self.waiting if each[1]]
+        if answered:
+            each = self.random.choice(answered)
+            self.waiting.remove(each)
+            if not each[0].is_gone:
+                each[0].take(each[1][0])
+
+    def reconcile(self) -> None:
+        if self.alive():
+            self.random.choice(self.alive()).reconcile()
+
+    def leave(self) -> None:
+        if self.idle():
+            member = self.random.choice(self.idle())
+            if member.epoch > 0:
+                member.is_gone = True
+                epoch = -1 if member.instance_id is None or self.random.random() < 0.5 else -2
+                request = {"member_id": member.member_id, "member_epoch": epoch, "instance_id": member.instance_id}
+                self._deliver(member, request)
+
+    def come_back(self) -> None:
+        """Let a static member come back under another id."""
+        gone = [member for member in self.members if member.is_gone and member.instance_id is not None]
+        taken = {member.instance_id for member in self.alive()}
+        free = [member for member in gone if member.instance_id not in taken]
+        if free and len(self.alive()) < 5:
+            old = self.random.choice(free)
+            self.members.append(FakeMember(f"m{len(self.members)}", old.subscription, old.instance_id))
+
+    def crash(self) -> None:
+        if self.alive() and self.random.random() < 0.3:
+            self.random.choice(self.alive()).is_gone = True
+
+    def die(self) -> None:
+        """Kill the coordinator: before or after the commit, with answers sent or not; its requests come once more."""
+        if self.random.random() < 0.5:
+            told = self.coordinator.write()
+            for tell in told[: self.random.randrange(len(told) + 1)]:
+                tell()
+        taken = [each for each in self.waiting if each[1]]
+        self.coordinator.die()
+        again: list[FakeMember] = []
+        for member, answers in list(self.waiting):
+            if (member, answers) not in taken:
+                self.waiting.remove((member, answers))
+                again.append(member)
+        for member in again:
+            if member.request is not None:
+                self._deliver(member, member.request)
+        # Answered already, and handled once more all the same: the second answer is ignored.
+        for member, _ in taken:
+            if member.request is not None and self.random.random() < 0.7:
+                self.coordinator.heartbeat(lambda _: None, **member.request)
+
+    def check(self) -> None:
+        assert not doubly_owned(self.members)
+        group = self.coordinator.shard.groups.get("readers")
+        if group is None:
+            return
+        group = self.coordinator.group()
+        held = [group.members[member_id].held for member_id in group.members]
+        assert sum(len(each) for one in held for each in one.values()) == sum(
+            len(each) for each in _all(held).values()
+        ), "a partition belongs to two members"
+        for member_id, member in group.members.items():
+            if member.epoch > 0:
+                assert member.epoch >= self.epochs.get(member_id, 0) or self.deaths
+                self.epochs[member_id] = member.epoch
+                assert member.epoch <= group.epoch
+        assert group.epoch >= self.group_epoch or self.deaths
+        self.group_epoch = group.epoch
+
+    def settle(self) -> None:
+        """Let everybody report until nothing changes; whoever is gone is forgotten when its session ends."""
+        for _ in range(90):
+            self.turn()
+            for member, answers in self.waiting:
+                if answers and not member.is_gone:
+                    member.take(answers[0])
+            self.waiting = [(member, answers) for member, answers in self.waiting if not answers]
+            for member in self.idle():
+                member.reconcile()
+                self._deliver(member, member.make_request())
+            self.coordinator.pass_ms(1_000)
+            self.check()
+        self.turn()
+        group = self.coordinator.group() if self.alive() else None
+        if group is None:
+            return
+        assert group.state_name == "Stable"
+        for member in self.alive():
+            known = group.members[member.member_id]
+            assert known.state is MemberState.STABLE
+            assert member.owned == known.assigned == group.target[member.member_id]
+        assert len(group.members) == len(self.alive())
+        wanted = group.partition_counts(self.topics)
+        assert {topic: frozenset(range(count)) for topic, count in wanted.items()} == _all(
+            [member.owned for member in self.alive()]
+        )
+
+
+def _all(assignments: list[Any]) -> Any:
+    found: Any = {}
+    for each in assignments:
+        found = union(found, each)
+    return found
+
+
+@pytest.mark.parametrize("seed", SEEDS[:10])
+def test_no_partition_has_two_owners_and_everybody_gets_its_share(seed: int) -> None:
+    simulation = Simulation(seed, deaths=False)
+    for _ in range(300):
+        simulation.step()
+    simulation.settle()
+
+
+@pytest.mark.parametrize("seed", SEEDS[10:])
+def test_nor_when_the_coordinator_dies_at_any_moment(seed: int) -> None:
+    simulation = Simulation(seed, deaths=True)
+    for _ in range(300):
+        simulation.step()
+    simulation.settle()

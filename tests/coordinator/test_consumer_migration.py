@@ -1,0 +1,234 @@
+"""Members of the classic protocol in consumer groups: they come along when a group changes over, and go on together."""
+
+import pytest
+
+from broker.coordinator.assignment import overlaps
+from broker.coordinator.classic_group import ClassicGroup, GroupState
+from broker.coordinator.consumer_embedded import (
+    Subscription,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+)
+from broker.errors import ApiError
+from broker.protocol.error_codes import ErrorCode
+from tests.support.classic_clients import ClassicClient, subscription_bytes
+from tests.support.group_clients import GROUP, FakeCoordinator, FakeTopics, described
+
+A = (1).to_bytes(16, "big")
+ALL = frozenset(range(4))
+
+
+def coordinator_with(**settings: str) -> FakeCoordinator:
+    named = {name.replace("_", "."): value for name, value in settings.items()}
+    return FakeCoordinator(FakeTopics({"a": 4}), {"group.initial.rebalance.delay.ms": "0", **named})
+
+
+def classic_group(coordinator: FakeCoordinator) -> ClassicClient:
+    """Return the only member of a stable classic group, which has everything."""
+    client = ClassicClient(coordinator, "c1")
+    coordinator.classic.create(coordinator.shard, GROUP)
+    client.send_join()
+    coordinator.pass_ms(1)
+    assert client.take_join().leader == client.member_id
+    client.sync({client.member_id: encode_assignment(1, {"a": ALL})})
+    assert client.owned == {"a": ALL}
+    return client
+
+
+def mixed_group(coordinator: FakeCoordinator) -> ClassicClient:
+    """Return the classic member of a group that it shares with "new" of the new protocol, half each."""
+    client = classic_group(coordinator)
+    assert coordinator.join("new", "a").assignment == {}
+    for _ in range(3):
+        client.follow()
+    owned = coordinator.ask(member_id="new", member_epoch=coordinator.group().members["new"].epoch).assignment
+    assert owned is not None
+    assert len(owned[A]) == len(client.owned["a"]) == 2
+    assert coordinator.group().state_name == "Stable"
+    return client
+
+
+def test_a_classic_group_becomes_a_consumer_group_and_its_member_keeps_what_it_has() -> None:
+    coordinator = coordinator_with()
+    client = mixed_group(coordinator)
+    assert coordinator.group().members[client.member_id].classic is not None
+    assert client.heartbeat() == 0
+    assert described(coordinator.shard) == coordinator.replayed()
+    assert (
+        coordinator.group().validate_offset_commit(client.member_id, None, client.generation, 8, transactional=False)
+        == 0
+    )
+    stale = coordinator.group().validate_offset_commit(client.member_id, None, 1, 8, transactional=False)
+    assert stale == ErrorCode.ILLEGAL_GENERATION
+
+
+def test_partitions_pass_from_kind_to_kind_only_when_they_have_been_given_up() -> None:
+    coordinator = coordinator_with()
+    client = classic_group(coordinator)
+    coordinator.join("new", "a")
+    assert client.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
+    assert client.joined().error_code == 0
+    client.sync()
+    assert len(client.owned["a"]) == 2
+    assert coordinator.ask(member_id="new", member_epoch=2).assignment is None, "it has not said that it gave them up"
+    client.follow()
+    taken = coordinator.ask(member_id="new", member_epoch=2).assignment
+    assert taken == {A: ALL - client.owned["a"]}
+    assert not overlaps(taken, {A: client.owned["a"]})
+
+
+def test_an_eager_member_is_served_too() -> None:
+    """It gives up everything before it joins."""
+    coordinator = coordinator_with()
+    client = classic_group(coordinator)
+    coordinator.join("new", "a")
+    assert client.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
+    client.owned = {}
+    assert client.joined().error_code == 0
+    client.sync()
+    assert len(client.owned["a"]) == 2
+    assert coordinator.ask(member_id="new", member_epoch=2).assignment == {A: ALL - client.owned["a"]}
+    assert client.heartbeat() == 0
+
+
+def test_classic_members_join_a_consumer_group() -> None:
+    coordinator = coordinator_with()
+    coordinator.join("new", "a")
+    client = ClassicClient(coordinator, "c2")
+    asked = client.joined(needs_member_id=True)
+    assert asked.error_code == ErrorCode.MEMBER_ID_REQUIRED
+    result = client.joined(member_id=asked.member_id)
+    assert (result.error_code, result.members, result.protocol_name) == (0, (), "cooperative-sticky")
+    assert client.sync().error_code == 0
+    assert client.owned == {}
+    kept = coordinator.ask(member_id="new", member_epoch=1, topic_partitions={A: ALL}).assignment
+    assert client.heartbeat() == 0, "what it is to have is not free yet"
+    coordinator.ask(member_id="new", member_epoch=1, topic_partitions=kept)
+    client.follow()
+    assert kept is not None
+    assert client.owned == {"a": ALL - kept[A]}
+
+
+def test_the_group_is_classic_again_when_only_classic_members_are_left() -> None:
+    coordinator = coordinator_with()
+    client = mixed_group(coordinator)
+    assert coordinator.ask(member_id="new", member_epoch=-1).error_code == 0
+    group = coordinator.shard.groups[GROUP]
+    assert isinstance(group, ClassicGroup)
+    assert group.state is GroupState.PREPARING_REBALANCE
+    assert client.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
+    client.send_join()
+    coordinator.pass_ms(1)
+    assert client.take_join().leader == client.member_id
+    client.sync({client.member_id: encode_assignment(1, {"a": ALL})})
+    assert client.owned == {"a": ALL}
+    coordinator.die()
+    assert isinstance(coordinator.shard.groups[GROUP], ClassicGroup)
+    assert client.heartbeat() == 0
+
+
+@pytest.mark.parametrize(
+    ("policy", "upgrades", "downgrades"),
+    [("bidirectional", True, True), ("upgrade", True, False), ("downgrade", False, True), ("disabled", False, False)],
+)
+def test_the_policy_says_which_way_groups_go(policy: str, upgrades: bool, downgrades: bool) -> None:
+    coordinator = coordinator_with(group_consumer_migration_policy=policy)
+    client = classic_group(coordinator)
+    joined = coordinator.join("new", "a").error_code
+    assert joined == (0 if upgrades else ErrorCode.GROUP_ID_NOT_FOUND)
+    assert isinstance(coordinator.shard.groups[GROUP], ClassicGroup) != upgrades
+    client.leave()
+    if not upgrades:
+        coordinator.join("new", "a")
+    old = ClassicClient(coordinator, "c3")
+    old.joined()
+    coordinator.ask(member_id="new", member_epoch=-1)
+    assert isinstance(coordinator.shard.groups[GROUP], ClassicGroup) == downgrades
+
+
+def test_groups_of_others_than_consumers_do_not_change_over() -> None:
+    coordinator = coordinator_with()
+    coordinator.classic.create(coordinator.shard, GROUP)
+    client = ClassicClient(coordinator, "c1")
+    client.send_join(protocol_type="connect", protocols=(("default", b"\x00"),))
+    coordinator.pass_ms(1)
+    assert coordinator.join("new", "a").error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert isinstance(coordinator.shard.groups[GROUP], ClassicGroup)
+
+
+def test_members_who_wait_for_the_old_group_are_told_to_join_the_other() -> None:
+    coordinator = coordinator_with()
+    classic_group(coordinator)
+    second = ClassicClient(coordinator, "c2")
+    second.send_join()
+    assert not second.joins
+    coordinator.join("new", "a")
+    assert [result.error_code for result in second.joins] == [ErrorCode.REBALANCE_IN_PROGRESS]
+
+
+def test_a_static_member_takes_its_place_along_to_the_other_protocol_and_back() -> None:
+    coordinator = coordinator_with()
+    coordinator.join("other", "a")
+    old = ClassicClient(coordinator, "c1", instance_id="one")
+    assert old.joined().error_code == 0
+    old.sync()
+    target = coordinator.group().target[old.member_id]
+    coordinator.join("new", "a", instance_id="one")
+    assert coordinator.group().target["new"] == target
+    assert old.heartbeat() == ErrorCode.FENCED_INSTANCE_ID
+    again = ClassicClient(coordinator, "c1", instance_id="one")
+    assert again.joined().error_code == 0
+    assert coordinator.group().target[again.member_id] == target
+    assert again.leave() == [0]
+    assert described(coordinator.shard) == coordinator.replayed()
+
+
+def test_a_classic_member_that_does_not_follow_is_forgotten() -> None:
+    coordinator = coordinator_with()
+    client = mixed_group(coordinator)
+    coordinator.topics.make("a", 5)
+    coordinator.topics_changed()
+    assert client.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
+    for _ in range(5):
+        coordinator.pass_ms(5_000)
+        coordinator.ask(member_id="new", member_epoch=coordinator.group().members["new"].epoch)
+        if client.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID:
+            break
+    assert set(coordinator.group().members) == {"new"}
+
+
+def test_its_own_session_timeout_holds_for_a_classic_member() -> None:
+    coordinator = coordinator_with()
+    mixed_group(coordinator)
+    coordinator.pass_ms(10_001)
+    assert set(coordinator.group().members) == {"new"}
+
+
+def test_what_a_classic_member_may_not() -> None:
+    coordinator = coordinator_with(group_consumer_max_size="2")
+    client = mixed_group(coordinator)
+    assert client.sync(generation=1).error_code == ErrorCode.ILLEGAL_GENERATION
+    assert client.sync(protocol_name="range").error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert client.sync(protocol_type="connect").error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert client.sync(member_id="new").error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert ClassicClient(coordinator, "c9").joined().error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert client.joined(protocol_type="connect").error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert client.joined(protocols=(("range", b"\xff"),)).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    stranger = ClassicClient(coordinator, "c8")
+    stranger.member_id = "new"
+    assert stranger.leave() == [ErrorCode.UNKNOWN_MEMBER_ID]
+
+
+def test_subscriptions_and_assignments_are_read_in_every_version() -> None:
+    for version in range(4):
+        data = subscription_bytes(version, "a", "b", owned={"a": [1, 2]})
+        owned = {"a": frozenset({1, 2})} if version else {}
+        rack = "rack" if version == 3 else None
+        assert decode_subscription(data) == Subscription(version, frozenset({"a", "b"}), owned, rack)
+        for size in range(len(data)):
+            with pytest.raises(ApiError):
+                decode_subscription(data[:size])
+    assert encode_assignment(2, {"a": frozenset({1})}) == b"\0\x02\0\0\0\x01\0\x01a\0\0\0\x01\0\0\0\x01\xff\xff\xff\xff"
+    assert decode_assignment(encode_assignment(1, {"a": ALL, "b": frozenset({9})})) == {"a": ALL, "b": frozenset({9})}
+    assert decode_assignment(b"") == {}

@@ -1,0 +1,356 @@
+"""Consumer groups request by request: what each is answered, in which state, and what time and death do to a group."""
+
+from typing import Any
+
+import pytest
+
+from broker.coordinator.consumer_group_member import MemberState
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+from tests.support.group_clients import GROUP, FakeCoordinator, FakeTopics, described
+
+A, B = (number.to_bytes(16, "big") for number in (1, 2))
+ALL = frozenset(range(4))
+
+
+@pytest.fixture
+def coordinator() -> FakeCoordinator:
+    """Return a coordinator that knows topic "a" of 4 partitions and "b" of 2."""
+    return FakeCoordinator(FakeTopics({"a": 4, "b": 2}))
+
+
+def two_members(coordinator: FakeCoordinator) -> None:
+    """Have m1 and m2 share topic "a": m1 has 0 and 1, m2 has 2 and 3."""
+    coordinator.join("m1", "a")
+    coordinator.join("m2", "a")
+    kept = {A: frozenset({0, 1})}
+    coordinator.ask(member_id="m1", member_epoch=1, topic_partitions={A: ALL})
+    coordinator.ask(member_id="m1", member_epoch=1, topic_partitions=kept)
+    coordinator.ask(member_id="m2", member_epoch=2)
+    coordinator.ask(member_id="m2", member_epoch=2, topic_partitions={A: ALL - kept[A]})
+    assert coordinator.group().state_name == "Stable"
+    assert coordinator.group().members["m2"].assigned == {A: frozenset({2, 3})}
+
+
+# ---- joining, revoking, leaving ------------------------------------------------------------------------------------
+
+
+def test_the_first_member_gets_everything_and_hears_no_more_of_it(coordinator: FakeCoordinator) -> None:
+    assert coordinator.join("m1", "a", "b") == ConsumerGroupHeartbeatResponse(
+        0, None, "m1", 1, 5000, {A: ALL, B: frozenset({0, 1})}
+    )
+    assert coordinator.ask(member_id="m1", member_epoch=1) == ConsumerGroupHeartbeatResponse(0, None, "m1", 1, 5000)
+    written = len(coordinator.committed)
+    coordinator.ask(member_id="m1", member_epoch=1)
+    assert len(coordinator.committed) == written
+
+
+def test_partitions_change_hands_only_when_they_have_been_given_up(coordinator: FakeCoordinator) -> None:
+    coordinator.join("m1", "a")
+    assert coordinator.join("m2", "a").assignment == {}
+    told = coordinator.ask(member_id="m1", member_epoch=1, topic_partitions={A: ALL})
+    assert told.member_epoch == 1
+    kept = told.assignment
+    assert kept is not None
+    assert len(kept[A]) == 2
+    assert coordinator.ask(member_id="m1", member_epoch=1).member_epoch == 1, "nothing has been said of what it owns"
+    assert coordinator.ask(member_id="m2", member_epoch=2).assignment is None
+    assert coordinator.ask(member_id="m1", member_epoch=1, topic_partitions=kept).member_epoch == 2
+    assert coordinator.ask(member_id="m2", member_epoch=2).assignment == {A: ALL - kept[A]}
+    assert coordinator.group().state_name == "Stable"
+
+
+def test_what_a_member_has_not_taken_yet_is_not_given_away(coordinator: FakeCoordinator) -> None:
+    """It may take it at any time, having been told to: only what it says after it was told otherwise counts."""
+    coordinator.join("m1", "a")
+    coordinator.join("m2", "a")
+    coordinator.ask(member_id="m1", member_epoch=1, topic_partitions={})
+    assert coordinator.group().members["m1"].state is MemberState.UNREVOKED_PARTITIONS
+    assert coordinator.ask(member_id="m2", member_epoch=2).assignment is None
+    # It says no more: it still owns what it owned when it last said so, which is nothing.
+    coordinator.ask(member_id="m1", member_epoch=1)
+    assert coordinator.ask(member_id="m2", member_epoch=2).assignment is not None
+
+
+def test_a_member_that_leaves_frees_what_it_had(coordinator: FakeCoordinator) -> None:
+    two_members(coordinator)
+    left = coordinator.ask(member_id="m1", member_epoch=-1)
+    assert left == ConsumerGroupHeartbeatResponse(0, None, "m1", -1)
+    assert coordinator.ask(member_id="m2", member_epoch=2).assignment == {A: ALL}
+    coordinator.ask(member_id="m2", member_epoch=-1)
+    assert coordinator.group().state_name == "Empty"
+    assert described(coordinator.shard) == coordinator.replayed()
+    assert coordinator.join("m3", "a").member_epoch == coordinator.group().epoch
+
+
+def test_a_subscription_that_changes_is_given_up_at_once(coordinator: FakeCoordinator) -> None:
+    coordinator.join("m1", "a", "b")
+    owned = {A: ALL, B: frozenset({0, 1})}
+    changed = coordinator.ask(
+        member_id="m1", member_epoch=1, subscribed_topic_names=("b",), topic_partitions=owned, rebalance_timeout_ms=1
+    )
+    assert changed.assignment == {B: frozenset({0, 1})}
+    assert coordinator.ask(member_id="m1", member_epoch=1, topic_partitions={B: frozenset({0, 1})}).member_epoch == 2
+
+
+def test_the_assignor_that_most_want_divides(coordinator: FakeCoordinator) -> None:
+    coordinator.join("m1", "a", server_assignor="range")
+    coordinator.join("m2", "a", server_assignor="range")
+    coordinator.join("m3", "a")
+    assert coordinator.group().target == {
+        "m1": {A: frozenset({0, 1})},
+        "m2": {A: frozenset({2})},
+        "m3": {A: frozenset({3})},
+    }
+
+
+# ---- topics --------------------------------------------------------------------------------------------------------
+
+
+def test_topics_that_come_grow_and_go_raise_the_epoch(coordinator: FakeCoordinator) -> None:
+    coordinator.join("m1", "a", "later")
+    later = coordinator.topics.make("later", 2)
+    coordinator.topics_changed()
+    assert coordinator.ask(member_id="m1", member_epoch=1).assignment == {A: ALL, later: frozenset({0, 1})}
+    coordinator.topics.make("unread", 2)
+    coordinator.topics_changed()
+    assert coordinator.ask(member_id="m1", member_epoch=2).member_epoch == 2
+    coordinator.topics.make("later", 3)
+    coordinator.topics_changed()
+    assert coordinator.ask(member_id="m1", member_epoch=2).member_epoch == 3
+    coordinator.topics.delete("later")
+    coordinator.topics_changed()
+    assert coordinator.ask(member_id="m1", member_epoch=3).assignment == {A: ALL}
+
+
+def test_a_pattern_is_resolved_again_when_topics_change(coordinator: FakeCoordinator) -> None:
+    joined = coordinator.join("m1", subscribed_topic_names=None, subscribed_topic_regex="a|later.*")
+    assert joined.assignment == {A: ALL}
+    later = coordinator.topics.make("later-1", 1)
+    coordinator.topics_changed()
+    assert coordinator.ask(member_id="m1", member_epoch=1).assignment == {A: ALL, later: frozenset({0})}
+    assert described(coordinator.shard) == coordinator.replayed()
+    assert coordinator.group().is_subscribed("later-1")
+    coordinator.ask(member_id="m1", member_epoch=2, subscribed_topic_regex="")
+    assert not coordinator.group().regexes
+    assert described(coordinator.shard) == coordinator.replayed()
+
+
+# ---- refusals ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"group_id": " "}, ErrorCode.INVALID_REQUEST),
+        ({"member_id": ""}, ErrorCode.INVALID_REQUEST),
+        ({"instance_id": ""}, ErrorCode.INVALID_REQUEST),
+        ({"rack_id": ""}, ErrorCode.INVALID_REQUEST),
+        ({"member_epoch": -3}, ErrorCode.INVALID_REQUEST),
+        ({"member_epoch": -2}, ErrorCode.INVALID_REQUEST),
+        ({"rebalance_timeout_ms": -1}, ErrorCode.INVALID_REQUEST),
+        ({"topic_partitions": None}, ErrorCode.INVALID_REQUEST),
+        ({"topic_partitions": {A: ALL}}, ErrorCode.INVALID_REQUEST),
+        ({"subscribed_topic_names": None}, ErrorCode.INVALID_REQUEST),
+        ({"server_assignor": "sticky"}, ErrorCode.UNSUPPORTED_ASSIGNOR),
+        ({"subscribed_topic_regex": "a**"}, ErrorCode.INVALID_REGULAR_EXPRESSION),
+        ({"member_epoch": 1}, ErrorCode.GROUP_ID_NOT_FOUND),
+        ({"member_epoch": -1}, ErrorCode.GROUP_ID_NOT_FOUND),
+    ],
+)
+def test_a_request_that_is_wrong_makes_no_group(
+    coordinator: FakeCoordinator, fields: dict[str, Any], error: int
+) -> None:
+    refused = coordinator.join("m1", "a", **fields)
+    assert refused.error_code == error
+    assert refused.error_message
+    assert not coordinator.shard.groups
+    assert not coordinator.committed
+
+
+def test_an_old_client_need_not_bring_an_id(coordinator: FakeCoordinator) -> None:
+    """The handler makes one for version 0."""
+    refused = coordinator.join("", "a", version=0, member_epoch=1)
+    assert refused.error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_epochs_that_do_not_fit_are_fenced(coordinator: FakeCoordinator) -> None:
+    two_members(coordinator)
+    assert coordinator.ask(member_id="m1", member_epoch=3).error_code == ErrorCode.FENCED_MEMBER_EPOCH
+    assert coordinator.ask(member_id="m1", member_epoch=1).error_code == 0, "the epoch before is good"
+    foreign = coordinator.ask(member_id="m1", member_epoch=1, topic_partitions={A: ALL})
+    assert foreign.error_code == ErrorCode.FENCED_MEMBER_EPOCH
+    assert coordinator.ask(member_id="m3", member_epoch=1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert coordinator.ask(member_id="m3", member_epoch=-1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_the_epoch_before_is_answered_with_what_the_member_missed(coordinator: FakeCoordinator) -> None:
+    two_members(coordinator)
+    missed = coordinator.ask(member_id="m1", member_epoch=1)
+    assert (missed.member_epoch, missed.assignment) == (2, {A: frozenset({0, 1})})
+    written = len(coordinator.committed)
+    assert coordinator.join("m2", "a").assignment == {A: frozenset({2, 3})}, "a join that comes twice"
+    assert len(coordinator.committed) == written
+
+
+def test_a_full_group_takes_nobody() -> None:
+    coordinator = FakeCoordinator(FakeTopics({"a": 4}), {"group.consumer.max.size": "1"})
+    coordinator.join("m1", "a")
+    assert coordinator.join("m2", "a").error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert coordinator.ask(member_id="m1", member_epoch=1).error_code == 0
+
+
+# ---- static members ------------------------------------------------------------------------------------------------
+
+
+def test_a_static_member_comes_back_to_what_it_had(coordinator: FakeCoordinator) -> None:
+    coordinator.join("m1", "a", instance_id="one")
+    coordinator.join("m2", "a", instance_id="two")
+    epoch = coordinator.group().epoch
+    refused = coordinator.join("m3", "a", instance_id="one")
+    assert refused.error_code == ErrorCode.UNRELEASED_INSTANCE_ID
+    left = coordinator.ask(member_id="m1", member_epoch=-2, instance_id="one")
+    assert (left.error_code, left.member_epoch) == (0, -2)
+    had = coordinator.group().target["m1"]
+    back = coordinator.join("m3", "a", instance_id="one")
+    assert back.assignment == had
+    assert coordinator.group().epoch == epoch, "nobody else notices"
+    assert coordinator.join("m3", "a", instance_id="one").assignment == had, "a join that comes twice"
+    late = coordinator.ask(member_id="m1", member_epoch=1, instance_id="one")
+    assert late.error_code == ErrorCode.FENCED_INSTANCE_ID
+    assert coordinator.ask(member_id="m9", member_epoch=1, instance_id="x").error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert described(coordinator.shard) == coordinator.replayed()
+
+
+def test_a_static_member_that_stays_away_is_forgotten(coordinator: FakeCoordinator) -> None:
+    coordinator.join("m1", "a", instance_id="one")
+    coordinator.ask(member_id="m1", member_epoch=-2, instance_id="one")
+    assert coordinator.group().members
+    coordinator.pass_ms(45_001)
+    assert coordinator.group().is_empty
+
+
+# ---- time ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_session_ends_when_no_heartbeat_comes(coordinator: FakeCoordinator) -> None:
+    two_members(coordinator)
+    for _ in range(4):
+        coordinator.pass_ms(20_000)
+        coordinator.ask(member_id="m2", member_epoch=2)
+    assert set(coordinator.group().members) == {"m2"}
+    assert coordinator.group().members["m2"].assigned == {A: ALL}
+
+
+def test_a_group_has_timeouts_of_its_own(coordinator: FakeCoordinator) -> None:
+    coordinator.group_configs[GROUP] = {
+        "consumer.session.timeout.ms": "50000",
+        "consumer.heartbeat.interval.ms": "7000",
+    }
+    assert coordinator.join("m1", "a").heartbeat_interval_ms == 7000
+    coordinator.pass_ms(49_000)
+    assert coordinator.group().members
+    coordinator.pass_ms(1_001)
+    assert coordinator.group().is_empty
+
+
+def test_a_member_that_does_not_give_up_in_time_is_fenced(coordinator: FakeCoordinator) -> None:
+    coordinator.join("m1", "a", rebalance_timeout_ms=10_000)
+    coordinator.join("m2", "a")
+    coordinator.ask(member_id="m1", member_epoch=1, topic_partitions={A: ALL})
+    for _ in range(3):
+        coordinator.pass_ms(4_000)
+        coordinator.ask(member_id="m1", member_epoch=1)
+        coordinator.ask(member_id="m2", member_epoch=coordinator.group().members["m2"].epoch)
+    assert set(coordinator.group().members) == {"m2"}
+    coordinator.ask(member_id="m2", member_epoch=coordinator.group().members["m2"].epoch)
+    assert coordinator.group().members["m2"].assigned == {A: ALL}
+
+
+# ---- commits, failures and deaths ----------------------------------------------------------------------------------
+
+
+def test_nothing_is_told_before_it_is_committed(coordinator: FakeCoordinator) -> None:
+    answers: list[ConsumerGroupHeartbeatResponse] = []
+    fields = {"rebalance_timeout_ms": 1, "topic_partitions": {}, "subscribed_topic_names": ("a",)}
+    coordinator.heartbeat(answers.append, member_id="m1", member_epoch=0, **fields)
+    coordinator.heartbeat(answers.append, member_id="m1", member_epoch=1)
+    assert not answers
+    coordinator.commit()
+    assert [answer.member_epoch for answer in answers] == [1, 1]
+
+
+def test_a_write_that_fails_is_told_to_everybody_who_waits(coordinator: FakeCoordinator) -> None:
+    answers: list[ConsumerGroupHeartbeatResponse] = []
+    fields = {"rebalance_timeout_ms": 1, "topic_partitions": {}, "subscribed_topic_names": ("a",)}
+    coordinator.heartbeat(answers.append, member_id="m1", member_epoch=0, **fields)
+    coordinator.heartbeat(answers.append, member_id="m1", member_epoch=1)
+    coordinator.fail()
+    assert [answer.error_code for answer in answers] == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
+
+
+def test_a_group_is_read_back_with_new_sessions(coordinator: FakeCoordinator) -> None:
+    two_members(coordinator)
+    known = described(coordinator.shard)
+    coordinator.pass_ms(40_000)
+    coordinator.die()
+    assert described(coordinator.shard) == known
+    coordinator.pass_ms(40_000)
+    assert len(coordinator.group().members) == 2
+    coordinator.pass_ms(5_001)
+    assert coordinator.group().is_empty
+
+
+def test_a_rebalance_timeout_begins_anew_with_a_new_coordinator(coordinator: FakeCoordinator) -> None:
+    coordinator.join("m1", "a", rebalance_timeout_ms=10_000)
+    coordinator.join("m2", "a")
+    coordinator.ask(member_id="m1", member_epoch=1, topic_partitions={A: ALL})
+    coordinator.die()
+    coordinator.pass_ms(10_001)
+    assert set(coordinator.group().members) == {"m2"}
+
+
+def test_what_a_carried_over_request_says_of_ownership_is_not_trusted(coordinator: FakeCoordinator) -> None:
+    """It may have been answered by the predecessor, with partitions that it does not know of."""
+    coordinator.join("m1", "a")
+    coordinator.join("m2", "a")
+    coordinator.ask(member_id="m1", member_epoch=1, topic_partitions={A: ALL})
+    coordinator.die()
+    kept = coordinator.group().members["m1"].assigned
+    assert coordinator.ask(member_id="m1", member_epoch=1, topic_partitions=kept).member_epoch == 1
+    told = coordinator.ask(member_id="m1", member_epoch=1)
+    assert (told.member_epoch, told.assignment) == (2, kept), "the next one counts, and is told everything"
+    assert coordinator.ask(member_id="m1", member_epoch=2).assignment is None
+
+
+def test_tombstones_delete_a_group(coordinator: FakeCoordinator) -> None:
+    two_members(coordinator)
+    coordinator.join("m3", subscribed_topic_names=None, subscribed_topic_regex="b")
+    coordinator.committed += coordinator.group().tombstones()
+    assert coordinator.replayed() == {}
+
+
+# ---- commits of offsets --------------------------------------------------------------------------------------------
+
+
+def test_only_members_of_the_epoch_commit_and_fetch(coordinator: FakeCoordinator) -> None:
+    two_members(coordinator)
+    group = coordinator.group()
+
+    def commit(member: str, epoch: int, version: int = 9, *, transactional: bool = False) -> int:
+        return group.validate_offset_commit(member, None, epoch, version, transactional=transactional)
+
+    assert commit("m1", 2) == 0
+    assert commit("m1", 1) == ErrorCode.STALE_MEMBER_EPOCH
+    assert commit("m1", 2, 8) == ErrorCode.UNSUPPORTED_VERSION
+    assert commit("m1", 2, 3, transactional=True) == 0
+    assert commit("", -1) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert group.validate_offset_fetch(None, -1) == 0
+    assert group.validate_offset_fetch("m1", 2) == 0
+    assert group.validate_offset_fetch("m1", 1) == ErrorCode.STALE_MEMBER_EPOCH
+    assert group.validate_offset_fetch("m9", 2) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert group.validate_delete() == ErrorCode.NON_EMPTY_GROUP
+    coordinator.ask(member_id="m1", member_epoch=-1)
+    coordinator.ask(member_id="m2", member_epoch=-1)
+    assert commit("", -1) == 0
+    assert group.validate_delete() == group.validate_offset_delete() == 0

@@ -1,0 +1,193 @@
+"""Committed offsets: which counts, what a transaction keeps back, and what goes when its retention is over."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from broker.coordinator.group_upkeep import delete_offsets, expired_offsets
+from broker.coordinator.offset_commits import CommitTime, take_commit
+from broker.coordinator.offsets import CommittedOffset, OffsetStore
+from tests.support.classic_members import GROUP, Coordinator, leave, stable_group
+
+KEY = (GROUP, "topic", 0)
+
+
+def committed(offset: int, commit_ms: int = 0) -> CommittedOffset:
+    return CommittedOffset(offset, -1, "", commit_ms)
+
+
+def offset_of(store: OffsetStore) -> int:
+    found = store.of_group(GROUP).get("topic", {}).get(0)
+    return -1 if found is None else found.offset
+
+
+# ---- transactions ----------------------------------------------------------------------------------------------------
+
+
+def test_a_pending_offset_counts_when_its_transaction_is_committed() -> None:
+    store = OffsetStore()
+    store.put(*KEY, committed(1))
+    store.put_pending(7, *KEY, committed(5))
+    assert (offset_of(store), store.is_pending(*KEY)) == (1, True)
+    store.end_transaction(7, commit=True)
+    assert (offset_of(store), store.is_pending(*KEY)) == (5, False)
+
+
+def test_a_pending_offset_vanishes_when_its_transaction_is_aborted() -> None:
+    store = OffsetStore()
+    store.put_pending(7, *KEY, committed(5))
+    store.end_transaction(7, commit=False)
+    assert (offset_of(store), store.is_pending(*KEY), store.has_any(GROUP)) == (-1, False, False)
+
+
+def test_a_commit_that_came_later_counts_more_than_one_of_a_transaction() -> None:
+    store = OffsetStore()
+    store.put_pending(7, *KEY, committed(5))
+    store.put(*KEY, committed(9))
+    store.end_transaction(7, commit=True)
+    assert offset_of(store) == 9
+
+
+def test_transactions_count_in_the_order_of_their_commits_offsets() -> None:
+    store = OffsetStore()
+    store.put_pending(7, *KEY, committed(5))
+    store.put_pending(8, *KEY, committed(6))
+    store.end_transaction(8, commit=True)
+    store.end_transaction(7, commit=True)
+    assert offset_of(store) == 6
+
+
+def test_a_deleted_offset_is_not_brought_back_by_a_transaction() -> None:
+    store = OffsetStore()
+    store.put_pending(7, *KEY, committed(5))
+    store.remove(*KEY)
+    store.end_transaction(7, commit=True)
+    assert offset_of(store) == -1
+
+
+def test_any_order_of_commits_leaves_what_was_written_last() -> None:
+    """A model: of the commits that count, the one that was written last."""
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    choice = random.Random(seed)
+    for _ in range(300):
+        store, written, ended = OffsetStore(), {}, {}
+        open_producers: dict[int, list[int]] = {}
+        for number in range(12):
+            producer = choice.choice([None, None, 1, 2])
+            if choice.random() < 0.4 and open_producers:
+                ending = choice.choice(list(open_producers))
+                commit = choice.random() < 0.6
+                store.end_transaction(ending, commit=commit)
+                last = max(open_producers.pop(ending))
+                if commit:
+                    ended[last] = True
+            elif producer is None:
+                store.put(*KEY, committed(number))
+                written[number] = True
+            else:
+                store.put_pending(producer, *KEY, committed(number))
+                open_producers.setdefault(producer, []).append(number)
+        assert offset_of(store) == max([*written, *ended], default=-1)
+
+
+# ---- retention -------------------------------------------------------------------------------------------------------
+
+
+def expire(coordinator: Coordinator, retention_ms: int = 1000) -> int:
+    """Return how many offsets have expired."""
+    now_ms = coordinator.clock.wall_ms()
+    return len(expired_offsets(coordinator.shard, coordinator.group, now_ms, retention_ms))
+
+
+def commit(coordinator: Coordinator, topic: str, expire_ms: int = -1) -> None:
+    time = CommitTime(coordinator.clock.wall_ms(), expire_ms)
+    take_commit(coordinator.shard, GROUP, (topic, bytes(16), 1), [(0, 5, -1, None)], time, [])
+
+
+def test_offsets_of_a_group_without_members_are_kept_from_the_day_the_last_one_left() -> None:
+    coordinator = Coordinator()
+    members = stable_group(coordinator)
+    commit(coordinator, "topic")
+    coordinator.advance_ms(5000)
+    assert expire(coordinator) == 0
+    leave(coordinator, *[(member, None) for member in members])
+    coordinator.advance_ms(999)
+    assert expire(coordinator) == 0
+    coordinator.advance_ms(1)
+    assert expire(coordinator) == 1
+
+
+def test_offsets_of_a_simple_group_are_kept_from_their_commit() -> None:
+    coordinator = Coordinator()
+    coordinator.classic.create(coordinator.shard, GROUP)
+    commit(coordinator, "topic")
+    coordinator.advance_ms(999)
+    assert expire(coordinator) == 0
+    coordinator.advance_ms(1)
+    assert expire(coordinator) == 1
+
+
+def test_offsets_of_topics_that_nobody_reads_any_more_go_while_others_stay() -> None:
+    coordinator = Coordinator()
+    subscription = b"\x00\x00\x00\x00\x00\x01\x00\x04mine" + b"\xff" * 4
+    stable_group(coordinator, [(("range", subscription),)])
+    commit(coordinator, "mine")
+    commit(coordinator, "other")
+    coordinator.advance_ms(1000)
+    assert expire(coordinator) == 1
+    assert list(coordinator.shard.offsets.of_group(GROUP)) == ["mine"]
+
+
+def test_an_offset_that_a_transaction_may_change_does_not_expire() -> None:
+    coordinator = Coordinator()
+    coordinator.classic.create(coordinator.shard, GROUP)
+    commit(coordinator, "topic")
+    coordinator.shard.offsets.put_pending(7, *KEY, committed(5))
+    coordinator.advance_ms(2000)
+    assert expire(coordinator) == 0
+
+
+@pytest.mark.parametrize(("expire_in_ms", "gone"), [(500, 1), (5000, 0)])
+def test_an_old_client_says_itself_how_long_its_offset_is_kept(expire_in_ms: int, gone: int) -> None:
+    coordinator = Coordinator()
+    coordinator.classic.create(coordinator.shard, GROUP)
+    commit(coordinator, "topic", coordinator.clock.wall_ms() + expire_in_ms)
+    coordinator.advance_ms(1500)
+    assert expire(coordinator) == gone
+
+
+def test_all_offsets_of_a_group_go_with_it_pending_ones_included() -> None:
+    coordinator = Coordinator()
+    coordinator.classic.create(coordinator.shard, GROUP)
+    commit(coordinator, "topic")
+    coordinator.shard.offsets.put_pending(7, GROUP, "other", 3, committed(5))
+    records = delete_offsets(coordinator.shard, GROUP)
+    assert len(records) == 2
+    assert all(value is None for _, value in records)
+    coordinator.shard.transaction_ended(7, commit=True)
+    assert not coordinator.shard.offsets.has_any(GROUP)
+
+
+def test_a_group_record_says_when_the_group_became_empty() -> None:
+    """Else the retention would begin anew with every handler that is replaced."""
+    coordinator = Coordinator()
+    members = stable_group(coordinator)
+    coordinator.advance_ms(777)
+    leave(coordinator, *[(member, None) for member in members])
+    since = coordinator.group.state_ms
+    coordinator.clock.advance_ms(5000)
+    coordinator.replace()
+    assert coordinator.group.state_ms == since
+
+
+def test_who_waits_for_a_commit_is_told_once_when_the_partition_goes() -> None:
+    coordinator = Coordinator()
+    told: list[int] = []
+    coordinator.shard.append([(b"key", b"value")], told.append)
+    coordinator.shard.close()
+    assert told == [16]
+    coordinator.turn()
+    assert told == [16]

@@ -1,0 +1,65 @@
+"""Timers: what is due is called once, in order, and what was cancelled is not."""
+
+from broker.coordinator.timers import Timers
+
+
+class Clock:
+    """A clock that stands still."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+
+    def __call__(self) -> int:
+        return self.now_ns
+
+
+def test_what_is_due_is_called_once_in_order_of_deadlines() -> None:
+    called: list[str] = []
+    timers = Timers(Clock())
+    timers.after_ms(20, lambda: called.append("b"))
+    timers.after_ms(10, lambda: called.append("a"))
+    timers.after_ms(30, lambda: called.append("c"))
+    assert timers.next_deadline_ns() == 10_000_000
+    assert not timers.run_due(9_999_999)
+    assert timers.run_due(20_000_000)
+    assert called == ["a", "b"]
+    assert not timers.run_due(20_000_000)
+    assert timers.next_deadline_ns() == 30_000_000
+
+
+def test_a_cancelled_timer_does_nothing_and_wakes_nobody() -> None:
+    timers = Timers(Clock())
+    timer = timers.after_ms(10, lambda: (_ for _ in ()).throw(AssertionError("cancelled")))
+    timer.cancel()
+    assert timers.next_deadline_ns() is None
+    assert not timers.run_due(10**12)
+
+
+def test_a_timer_may_set_and_cancel_others() -> None:
+    called: list[str] = []
+    clock = Clock()
+    timers = Timers(clock)
+    later = timers.after_ms(10, lambda: called.append("cancelled"))
+
+    def first() -> None:
+        called.append("first")
+        later.cancel()
+        timers.after_ms(0, lambda: called.append("at once"))
+
+    timers.after_ms(5, first)
+    clock.now_ns = 10_000_000
+    assert timers.run_due(clock.now_ns)
+    assert called == ["first", "at once"]
+
+
+def test_a_fault_ends_one_timer_only() -> None:
+    called: list[str] = []
+    timers = Timers(Clock())
+
+    def fail() -> None:
+        raise RuntimeError("on purpose")
+
+    timers.after_ms(1, fail)
+    timers.after_ms(2, lambda: called.append("next"))
+    timers.run_due(5_000_000)
+    assert called == ["next"]

@@ -1,0 +1,171 @@
+"""Unmodified admin clients against the APIs of one node: confluent-kafka (librdkafka), kafka-python, raw requests."""
+
+from __future__ import annotations
+
+import os
+import signal
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import ElectionType, KafkaException, TopicPartition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+from broker.protocol.api_keys import ApiKey
+from tests.support.broker_process import BrokerProcess
+from tests.support.described_requests import ask
+from tests.support.wire_client import WireClient
+
+with warnings.catch_warnings():
+    # The client reads its schemas by a function that Python 3.11 deprecates, some of them while it runs.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from kafka import TopicPartition as PythonTopicPartition
+    from kafka import errors
+    from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
+
+pytestmark = pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning")
+
+DEADLINE_SECONDS = 20
+BINDING = (ResourceType.TOPIC, "t", ResourcePatternType.LITERAL, "User:a", "*", AclOperation.READ)
+
+
+@pytest.fixture
+def confluent(broker: BrokerProcess) -> AdminClient:
+    return AdminClient({"bootstrap.servers": broker.bootstrap})
+
+
+@pytest.fixture
+def python(broker: BrokerProcess) -> Iterator[KafkaAdminClient]:
+    client = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def topic(confluent: AdminClient, topic: str) -> str:
+    """Return a topic of two partitions that is there."""
+    confluent.create_topics([NewTopic(topic, 2, 1)])[topic].result(DEADLINE_SECONDS)
+    return topic
+
+
+def refusal(future: Any) -> str:
+    """Return the name of the error that a future ends with."""
+    with pytest.raises(KafkaException) as refused:
+        future.result(DEADLINE_SECONDS)
+    name: str = refused.value.args[0].name()
+    return name
+
+
+def test_confluent_is_told_that_there_is_no_authorizer(confluent: AdminClient) -> None:
+    binding = AclBinding(*BINDING, AclPermissionType.ALLOW)
+    matching = AclBindingFilter(*BINDING, AclPermissionType.ALLOW)
+    # librdkafka keeps the error of DescribeAcls to itself and gives no ACLs.
+    assert confluent.describe_acls(matching).result(DEADLINE_SECONDS) == []
+    assert [refusal(each) for each in confluent.create_acls([binding]).values()] == ["SECURITY_DISABLED"]
+    assert [refusal(each) for each in confluent.delete_acls([matching]).values()] == ["SECURITY_DISABLED"]
+
+
+def test_confluent_finds_no_scram_credentials(confluent: AdminClient) -> None:
+    assert confluent.describe_user_scram_credentials().result(DEADLINE_SECONDS) == {}
+    asked = confluent.describe_user_scram_credentials(["alice"])
+    assert refusal(asked["alice"]) == "RESOURCE_NOT_FOUND"
+    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+    upsertion = UserScramCredentialUpsertion("alice", info, b"secret", b"salt")
+    assert refusal(confluent.alter_user_scram_credentials([upsertion])["alice"]) == "UNSUPPORTED_VERSION"
+
+
+def test_confluent_elects_leaders(confluent: AdminClient, topic: str) -> None:
+    wanted = [TopicPartition(topic, 0), TopicPartition(topic, 9)]
+    outcomes = confluent.elect_leaders(ElectionType.PREFERRED, wanted).result(DEADLINE_SECONDS)
+    names = {part.partition: error.name() for part, error in outcomes.items()}
+    assert names == {0: "ELECTION_NOT_NEEDED", 9: "UNKNOWN_TOPIC_OR_PART"}
+    assert confluent.elect_leaders(ElectionType.UNCLEAN).result(DEADLINE_SECONDS) == {}
+
+
+def test_kafka_python_updates_features(python: KafkaAdminClient) -> None:
+    assert python.describe_features()["transaction.version"]["finalized"] == (2, 2)
+    python.update_features({"transaction.version": ("SAFE_DOWNGRADE", 1)})
+    described = python.describe_features()["transaction.version"]
+    assert (described["supported"], described["finalized"]) == ((0, 2), (1, 1))
+    python.update_features({"transaction.version": ("UPGRADE", 2)})
+    with pytest.raises(errors.KafkaError):
+        python.update_features({"no.such.feature": ("UPGRADE", 1)})
+    assert python.describe_features()["transaction.version"]["finalized"] == (2, 2)
+
+
+def test_kafka_python_sees_a_quorum_of_one(python: KafkaAdminClient) -> None:
+    described = python.describe_metadata_quorum()
+    assert "__cluster_metadata" in str(described)
+
+
+def test_kafka_python_moves_partitions_to_where_they_are(python: KafkaAdminClient, topic: str) -> None:
+    part = PythonTopicPartition(topic, 0)
+    assert not python.list_partition_reassignments()
+    assert python.alter_partition_reassignments({part: [1]}) == {part: None}
+    assert python.alter_partition_reassignments({part: [2]}) == {part: errors.for_code(39)}
+
+
+def test_kafka_python_lists_what_has_settings(python: KafkaAdminClient, topic: str) -> None:
+    assert topic in str(python.list_config_resources())
+
+
+def test_kafka_python_alters_only_what_is_described(python: KafkaAdminClient, topic: str) -> None:
+    """Row 8: it asks for all settings first, and changes none that it was not told of."""
+    with pytest.raises(ValueError, match=r"no\.such\.key"):
+        python.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, {"no.such.key": "1"})])
+    resource = ConfigResource(ConfigResourceType.TOPIC, topic, {"retention.ms": "5000"})
+    python.alter_configs([resource])
+    assert "5000" in str(python.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)]))
+
+
+def test_settings_of_a_group_are_kept_and_described(wire: WireClient) -> None:
+    """KIP-848: kafka-configs --entity-type groups."""
+
+    def alter(key: str, value: str) -> Any:
+        config = {"name": key, "config_operation": 0, "value": value}
+        resource = {"resource_type": 32, "resource_name": "g1", "configs": [config]}
+        [outcome] = ask(wire, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, {"resources": [resource]}).responses
+        return outcome
+
+    assert alter("consumer.session.timeout.ms", "50000").error_code == 0
+    assert alter("consumer.session.timeout.ms", "1").error_code == 40
+    assert alter("no.such.key", "1").error_message == "Unknown group config name: no.such.key"
+    resource = {"resource_type": 32, "resource_name": "g1", "configuration_keys": None}
+    [result] = ask(wire, ApiKey.DESCRIBE_CONFIGS, 4, {"resources": [resource]}).results
+    told = {config.name: (config.value, config.config_source) for config in result.configs}
+    assert told["consumer.session.timeout.ms"] == ("50000", 8)
+    assert told["consumer.heartbeat.interval.ms"] == ("5000", 5)
+    listed = ask(wire, ApiKey.LIST_CONFIG_RESOURCES, 1, {"resource_types": [32]}).config_resources
+    assert [each.resource_name for each in listed] == ["g1"]
+
+
+def test_quotas_survive_a_kill_of_the_controller(broker: BrokerProcess, wire: WireClient) -> None:
+    """A12: quotas are on disk before they are acknowledged, and any handler describes them."""
+    entity = [{"entity_type": "user", "entity_name": "alice"}]
+    entry = {"entity": entity, "ops": [{"key": "producer_byte_rate", "value": 1000.0, "remove": False}]}
+    [outcome] = ask(wire, ApiKey.ALTER_CLIENT_QUOTAS, 1, {"entries": [entry], "validate_only": False}).entries
+    assert outcome.error_code == 0
+    [controller] = broker.processes("controller")
+    os.kill(controller["pid"], signal.SIGKILL)
+    for _ in range(3):
+        with WireClient(broker.port) as other:
+            answer = ask(other, ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, {"components": [], "strict": False})
+            [described] = answer.entries
+            assert [(each.key, each.value) for each in described.values] == [("producer_byte_rate", 1000.0)]
+    entry["ops"] = [{"key": "producer_byte_rate", "value": 0.0, "remove": True}]
+    [outcome] = ask(wire, ApiKey.ALTER_CLIENT_QUOTAS, 1, {"entries": [entry], "validate_only": False}).entries
+    assert outcome.error_code == 0
+    assert ask(wire, ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, {"components": [], "strict": False}).entries == ()

@@ -1,0 +1,279 @@
+"""Consumers of KIP-848's protocol as librdkafka speaks it: shares, hand-overs, static members, patterns, deaths.
+
+I68, I69; users row 10.
+"""
+
+import os
+import signal
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupType, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+from tests.support.broker_process import BrokerProcess
+from tests.support.deadline import wait_until
+
+BROKER_SETTINGS = {
+    "group.consumer.heartbeat.interval.ms": 100,
+    "group.consumer.min.heartbeat.interval.ms": 100,
+    "group.consumer.session.timeout.ms": 5000,
+    "group.consumer.min.session.timeout.ms": 1000,
+    "group.initial.rebalance.delay.ms": 0,
+    "offsets.topic.num.partitions": 4,
+}
+
+
+class Reader:
+    """A consumer that polls by itself, and what it has and has read."""
+
+    def __init__(self, bootstrap: str, group: str, topics: list[str], **settings: Any) -> None:
+        named = {key.replace("_", "."): value for key, value in settings.items()}
+        self.consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": group,
+                "group.protocol": "consumer",
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                **named,
+            }
+        )
+        #: What is assigned to it. Asked for by its own thread only: librdkafka's answer may need a callback first.
+        self.partitions: set[tuple[str, int]] = set()
+        self.values: list[bytes] = []
+        self.errors: list[str] = []
+        self.assignments: list[list[TopicPartition]] = []
+        self._stopped = threading.Event()
+        self._leave = True
+        self.consumer.subscribe(topics, on_assign=lambda _, found: self.assignments.append(found))
+        self._thread = threading.Thread(target=self._poll)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Leave the group."""
+        if not self._stopped.is_set():
+            self._stopped.set()
+            self._thread.join()
+
+    def _poll(self) -> None:
+        while not self._stopped.is_set():
+            message = self.consumer.poll(0.05)
+            self.partitions = {(each.topic, each.partition) for each in self.consumer.assignment()}
+            if message is None:
+                continue
+            if message.error():
+                self.errors.append(str(message.error()))
+                continue
+            self.values.append(message.value() or b"")
+            with suppress(KafkaException):
+                # A commit that a hand-over has overtaken is refused, as it should be.
+                self.consumer.commit(message, asynchronous=False)
+        self.consumer.close()
+
+
+@pytest.fixture
+def readers(broker: BrokerProcess) -> Iterator[Callable[..., Reader]]:
+    """Make readers, which are stopped afterwards."""
+    made: list[Reader] = []
+
+    def make(group: str, topics: list[str], **settings: Any) -> Reader:
+        made.append(Reader(broker.bootstrap, group, topics, **settings))
+        return made[-1]
+
+    yield make
+    for reader in made:
+        reader.stop()
+
+
+@pytest.fixture
+def admin(broker: BrokerProcess) -> AdminClient:
+    """Return an admin client."""
+    return AdminClient({"bootstrap.servers": broker.bootstrap})
+
+
+@pytest.fixture
+def group() -> str:
+    """Return a group that no other test uses."""
+    return f"group-{uuid.uuid4().hex[:12]}"
+
+
+def create(admin: AdminClient, name: str, partitions: int) -> None:
+    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(10)
+
+
+def produce(broker: BrokerProcess, topic: str, partitions: int, values: range) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for value in values:
+        producer.produce(topic, str(value).encode(), partition=value % partitions)
+    assert producer.flush(10) == 0
+
+
+def kill_handlers(broker: BrokerProcess) -> None:
+    for row in broker.processes("handler"):
+        os.kill(row["pid"], signal.SIGKILL)
+
+
+def sizes(*members: Reader) -> list[int]:
+    return sorted(len(member.partitions) for member in members)
+
+
+def describe(admin: AdminClient, group: str) -> Any:
+    return admin.describe_consumer_groups([group])[group].result(10)
+
+
+def test_members_share_hand_over_and_inherit(
+    broker: BrokerProcess, admin: AdminClient, readers: Callable[..., Reader], topic: str, group: str
+) -> None:
+    create(admin, topic, 6)
+    first = readers(group, [topic])
+    wait_until(lambda: sizes(first) == [6], "all partitions to be the first member's")
+    second, third = readers(group, [topic]), readers(group, [topic])
+    wait_until(lambda: sizes(first, second, third) == [2, 2, 2], "an even share for all")
+    produce(broker, topic, 6, range(60))
+    wait_until(lambda: sum(len(each.values) for each in (first, second, third)) == 60, "every record to be read once")
+    second.stop()
+    wait_until(lambda: sizes(first, third) == [3, 3], "the others to inherit")
+    produce(broker, topic, 6, range(60, 120))
+    wait_until(lambda: sum(len(each.values) for each in (first, second, third)) == 120, "the rest to be read once")
+    assert not first.errors + second.errors + third.errors
+
+
+def test_the_range_assignor_gives_runs_of_every_topic(
+    admin: AdminClient, readers: Callable[..., Reader], topic: str, group: str
+) -> None:
+    names = [f"{topic}-{letter}" for letter in "ab"]
+    for name in names:
+        create(admin, name, 4)
+    members = [readers(group, names, group_remote_assignor="range") for _ in range(2)]
+    wait_until(lambda: sizes(*members) == [4, 4], "halves")
+    halves = [{(name, start + each) for name in names for each in (0, 1)} for start in (0, 2)]
+    wait_until(lambda: all(member.partitions in halves for member in members), "the same half of each topic")
+    assert describe(admin, group).partition_assignor == "range"
+
+
+def test_topics_that_come_and_grow_are_noticed(
+    admin: AdminClient, readers: Callable[..., Reader], topic: str, group: str
+) -> None:
+    later = f"{topic}-later"
+    create(admin, topic, 1)
+    by_name, by_pattern = readers(group, [topic, later]), readers(group, [f"^{topic}.*"])
+    wait_until(lambda: sizes(by_name, by_pattern) == [0, 1], "the one partition")
+    create(admin, later, 3)
+    wait_until(lambda: sizes(by_name, by_pattern) == [2, 2], "the new topic, too")
+    admin.create_partitions([NewPartitions(topic, 5)])[topic].result(10)
+    wait_until(lambda: sizes(by_name, by_pattern) == [4, 4], "the new partitions, too")
+
+
+def test_static_members_keep_their_place(
+    admin: AdminClient, readers: Callable[..., Reader], topic: str, group: str
+) -> None:
+    create(admin, topic, 4)
+    one = readers(group, [topic], group_instance_id="one")
+    two = readers(group, [topic], group_instance_id="two")
+    wait_until(lambda: sizes(one, two) == [2, 2], "halves")
+    had, changes = one.partitions, len(two.assignments)
+    one.stop()
+    other = readers(group, [topic], group_instance_id="one")
+    wait_until(lambda: other.partitions == had, "the same partitions")
+    assert sizes(two) == [2]
+    assert len(two.assignments) == changes, "the other member must not have noticed"
+    other.stop()
+    wait_until(lambda: sizes(two) == [4], "the other to inherit when the session ends", deadline_s=30)
+
+
+def test_groups_of_both_kinds_side_by_side(
+    broker: BrokerProcess, admin: AdminClient, readers: Callable[..., Reader], topic: str, group: str
+) -> None:
+    create(admin, topic, 4)
+    ours = [readers(group, [topic]) for _ in range(2)]
+    classic = [readers(f"{group}-classic", [topic], group_protocol="classic") for _ in range(2)]
+    wait_until(lambda: sizes(*ours) == sizes(*classic) == [2, 2], "both to have their shares")
+    produce(broker, topic, 4, range(40))
+    for pair in (ours, classic):
+        wait_until(lambda pair=pair: sum(len(each.values) for each in pair) == 40, "each group to read everything")
+    listed = {each.group_id: each.type for each in admin.list_consumer_groups().result(10).valid}
+    assert listed[group] == ConsumerGroupType.CONSUMER
+    assert listed[f"{group}-classic"] == ConsumerGroupType.CLASSIC
+    described = describe(admin, group)
+    assert described.state == ConsumerGroupState.STABLE
+    assert described.type == ConsumerGroupType.CONSUMER
+    assert sorted(len(member.assignment.topic_partitions) for member in described.members) == [2, 2]
+    with pytest.raises(KafkaException, match="NON_EMPTY_GROUP"):
+        admin.delete_consumer_groups([group])[group].result(10)
+
+
+def test_an_empty_group_changes_its_kind_and_keeps_its_offsets(
+    broker: BrokerProcess, admin: AdminClient, readers: Callable[..., Reader], topic: str, group: str
+) -> None:
+    create(admin, topic, 2)
+    kinds = ("consumer", "classic", "consumer")
+    for number, protocol in enumerate(kinds):
+        produce(broker, topic, 2, range(10 * number, 10 * number + 10))
+        reader = readers(group, [topic], group_protocol=protocol)
+        wait_until(lambda reader=reader: len(reader.values) == 10, f"the {protocol} group to read on")
+        reader.stop()
+        assert {int(value) for value in reader.values} == set(range(10 * number, 10 * number + 10))
+        assert describe(admin, group).type == getattr(ConsumerGroupType, protocol.upper())
+        assert describe(admin, group).state == ConsumerGroupState.EMPTY
+    admin.delete_consumer_groups([group])[group].result(10)
+
+
+def test_members_do_not_notice_the_death_of_their_coordinator(
+    broker: BrokerProcess, admin: AdminClient, readers: Callable[..., Reader], topic: str, group: str
+) -> None:
+    create(admin, topic, 4)
+    members = [readers(group, [topic]) for _ in range(2)]
+    wait_until(lambda: sizes(*members) == [2, 2], "halves")
+    before = [len(member.assignments) for member in members]
+    for round_ in range(3):
+        kill_handlers(broker)
+        produce(broker, topic, 4, range(40 * round_, 40 * round_ + 40))
+        wait_until(
+            lambda round_=round_: len({v for m in members for v in m.values}) == 40 * (round_ + 1), "all to be read"
+        )
+    assert [len(member.assignments) for member in members] == before
+    assert not members[0].errors + members[1].errors
+    third = readers(group, [topic])
+    kill_handlers(broker)
+    wait_until(lambda: sizes(*members, third) == [1, 1, 2], "a new share for each, in spite of another death")
+
+
+def test_an_invalid_pattern_is_refused(readers: Callable[..., Reader], group: str) -> None:
+    reader = readers(group, ["^a**"])
+    wait_until(lambda: bool(reader.errors), "the error")
+    assert "regular expression" in reader.errors[0].lower() or "REGULAR" in reader.errors[0]
+
+
+@pytest.mark.parametrize("strategy", ["cooperative-sticky", "range"])
+def test_a_group_is_moved_to_the_new_protocol_and_back_one_member_at_a_time(
+    broker: BrokerProcess, admin: AdminClient, readers: Callable[..., Reader], topic: str, group: str, strategy: str
+) -> None:
+    classic = {
+        "group_protocol": "classic",
+        "partition_assignment_strategy": strategy,
+        "heartbeat_interval_ms": 100,
+        "session_timeout_ms": 6000,
+    }
+    create(admin, topic, 4)
+    members = [readers(group, [topic], **classic) for _ in range(2)]
+    wait_until(lambda: sizes(*members) == [2, 2], "halves")
+    everybody = list(members)
+    produced = 0
+    for settings in ({}, {}, classic, classic):
+        produce(broker, topic, 4, range(produced, produced + 20))
+        produced += 20
+        members.append(readers(group, [topic], **settings))
+        everybody.append(members[-1])
+        wait_until(lambda: sizes(*members) == [1, 1, 2], "a share for each of three")
+        members.pop(0).stop()
+        wait_until(lambda: sizes(*members) == [2, 2], "halves")
+    assert describe(admin, group).type == ConsumerGroupType.CLASSIC
+    wait_until(
+        lambda: {int(value) for each in everybody for value in each.values} == set(range(produced)), "all to be read"
+    )
+    assert not [error for each in everybody for error in each.errors]

@@ -1,0 +1,148 @@
+"""Groups of unmodified clients while the handlers that coordinate them are killed: nobody notices, nothing is lost."""
+
+import os
+import random
+import signal
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.support.broker_process import BrokerProcess
+from tests.support.deadline import wait_until
+from tests.support.group_members import RUNNERS, Orders, collect_left_sockets
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
+BROKER_SETTINGS = {"num.io.threads": 3}
+PARTITIONS = 6
+KILLS = 3
+RECORDS_BETWEEN = 60
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _sockets() -> Iterator[None]:
+    yield
+    collect_left_sockets()
+
+
+class Writing:
+    """Numbered records, evenly over the partitions."""
+
+    def __init__(self, broker: BrokerProcess, topic: str) -> None:
+        self._producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 1})
+        self._topic = topic
+        self.written: set[bytes] = set()
+
+    def write(self, count: int) -> None:
+        """Write records and wait until they stand."""
+        for _ in range(count):
+            number = len(self.written)
+            value = b"%d" % number
+            self._producer.produce(self._topic, value, partition=number % PARTITIONS)
+            self.written.add(value)
+        assert self._producer.flush(20) == 0
+
+
+def kill_a_handler(broker: BrokerProcess, choice: random.Random) -> None:
+    """SIGKILL a handler and return once another runs in its place."""
+    victim = choice.choice(broker.processes("handler"))
+    os.kill(victim["pid"], signal.SIGKILL)
+
+    def replaced() -> bool:
+        row = next(row for row in broker.processes("handler") if row["index"] == victim["index"])
+        return row["pid"] != victim["pid"] and row["state"] == "running"
+
+    wait_until(replaced, "handler replaced")
+
+
+def make_topic(broker: BrokerProcess, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic(topic, PARTITIONS)])[topic].result(20)
+
+
+def committed_offsets(broker: BrokerProcess, group: str, topic: str) -> dict[int, int]:
+    client = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
+    try:
+        found = client.committed([TopicPartition(topic, index) for index in range(PARTITIONS)], 20)
+        return {each.partition: each.offset for each in found}
+    finally:
+        client.close()
+
+
+def check(broker: BrokerProcess, orders: Orders, writing: Writing) -> None:
+    """Everything was read, and what a commit was confirmed for is still committed."""
+    assert writing.written <= orders.report.read
+    committed = committed_offsets(broker, orders.group, orders.topic)
+    for partition, offset in orders.report.committed.items():
+        assert committed[partition] >= offset, (partition, committed, orders.report.committed)
+
+
+def all_running(members: list[Future[None]]) -> bool:
+    for member in members:
+        if member.done():
+            member.result()
+            return False
+    return True
+
+
+@pytest.mark.parametrize("client", RUNNERS)
+def test_members_read_and_commit_on_while_handlers_die(broker: BrokerProcess, topic: str, client: str) -> None:
+    """Issue row 1: the death of a group's owner loses no committed offset, and no error reaches the application."""
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    choice = random.Random(seed)
+    make_topic(broker, topic)
+    writing = Writing(broker, topic)
+    orders = Orders(broker.bootstrap, f"group-{topic}", topic)
+    with ThreadPoolExecutor(2) as pool:
+        members = [pool.submit(RUNNERS[client], orders) for _ in range(2)]
+        try:
+            for _ in range(KILLS):
+                writing.write(RECORDS_BETWEEN)
+                wait_until(lambda: not all_running(members) or orders.report.read >= writing.written, "all read")
+                assert all_running(members)
+                kill_a_handler(broker, choice)
+            writing.write(RECORDS_BETWEEN)
+            wait_until(lambda: not all_running(members) or orders.report.read >= writing.written, "all read")
+        finally:
+            orders.stop.set()
+        for member in members:
+            member.result()
+    check(broker, orders, writing)
+
+
+@pytest.mark.parametrize("client", RUNNERS)
+def test_members_come_and_go_while_handlers_die(broker: BrokerProcess, topic: str, client: str) -> None:
+    """The owner dies in the middle of rebalances too: members join again by themselves."""
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    choice = random.Random(seed)
+    make_topic(broker, topic)
+    writing = Writing(broker, topic)
+    orders = Orders(broker.bootstrap, f"group-{topic}", topic)
+    guests = [Orders(broker.bootstrap, orders.group, topic) for _ in range(2)]
+    for guest in guests:
+        guest.report = orders.report
+    with ThreadPoolExecutor(4) as pool:
+        members = [pool.submit(RUNNERS[client], orders)]
+        try:
+            for guest in guests:
+                members.append(pool.submit(RUNNERS[client], guest))
+                kill_a_handler(broker, choice)
+                writing.write(RECORDS_BETWEEN)
+                wait_until(lambda: orders.report.read >= writing.written, "all read with a guest", 40)
+                guest.stop.set()
+                kill_a_handler(broker, choice)
+            writing.write(RECORDS_BETWEEN)
+            wait_until(lambda: orders.report.read >= writing.written, "all read", 40)
+        finally:
+            for each in (orders, *guests):
+                each.stop.set()
+        for member in members:
+            member.result()
+    check(broker, orders, writing)

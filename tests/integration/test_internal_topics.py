@@ -1,0 +1,223 @@
+"""`__consumer_offsets` and `__transaction_state` are compacted on a running broker, and go on saying the same."""
+
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
+
+from tests.support.broker_process import BrokerProcess
+from tests.support.deadline import wait_until
+
+BROKER_SETTINGS = {
+    "offsets.topic.num.partitions": 1,
+    "transaction.state.log.num.partitions": 1,
+    "log.cleaner.backoff.ms": 30,
+    "log.cleaner.min.cleanable.ratio": 0.01,
+    "process.restart.limit": 1000,
+}
+INTERNAL = ("__consumer_offsets", "__transaction_state")
+GROUPS = 6
+PARTITIONS = 3
+WAIT_S = 30.0
+
+
+class Offsets:
+    """Groups that commit offsets of one topic, and what they have committed."""
+
+    def __init__(self, broker: BrokerProcess, topic: str) -> None:
+        self.broker = broker
+        self.topic = topic
+        self.consumers = {
+            f"{topic}-{number}": Consumer(
+                {"bootstrap.servers": broker.bootstrap, "group.id": f"{topic}-{number}", "enable.auto.commit": False}
+            )
+            for number in range(GROUPS)
+        }
+        self.expected: dict[str, dict[int, int]] = {group: {} for group in self.consumers}
+
+    def commit(self, first: int, rounds: int) -> None:
+        """Let every group commit `rounds` times in every partition, offsets from `first` on."""
+        for offset in range(first, first + rounds):
+            for number, (group, consumer) in enumerate(self.consumers.items()):
+                places = self.places(dict.fromkeys(range(PARTITIONS), offset * 10 + number))
+                for done in consumer.commit(offsets=places, asynchronous=False):
+                    assert done.error is None
+                    self.expected[group][done.partition] = done.offset
+
+    def commit_in(self, producer: Producer, group: str, offset: int) -> None:
+        """Put an offset of partition 0 into the transaction of a producer."""
+        metadata = self.consumers[group].consumer_group_metadata()
+        producer.send_offsets_to_transaction(self.places({0: offset}), metadata, WAIT_S)
+
+    def places(self, offsets: Mapping[int, int]) -> list[TopicPartition]:
+        return [TopicPartition(self.topic, partition, offset) for partition, offset in offsets.items()]
+
+    def check(self) -> None:
+        """Compare what the broker says with what was committed last."""
+        for group, consumer in self.consumers.items():
+            places = [TopicPartition(self.topic, p) for p in range(PARTITIONS)]
+            found = {place.partition: place.offset for place in consumer.committed(places, WAIT_S)}
+            assert found == self.expected[group], group
+
+    def close(self) -> None:
+        for consumer in self.consumers.values():
+            consumer.close()
+
+
+def log_bytes(broker: BrokerProcess, name: str) -> int:
+    directory = Path(broker.status()["data_dir"]) / f"{name}-0"
+    sizes = []
+    for path in directory.glob("*.log"):
+        try:
+            sizes.append(path.stat().st_size)
+        except FileNotFoundError:
+            continue
+    return sum(sizes)
+
+
+def compacted_below(broker: BrokerProcess, name: str, size_bytes: int) -> None:
+    wait_until(lambda: log_bytes(broker, name) < size_bytes, f"{name} is compacted")
+
+
+def kill_handlers(broker: BrokerProcess) -> None:
+    """SIGKILL every handler at once."""
+    for row in broker.processes("handler"):
+        os.kill(row["pid"], signal.SIGKILL)
+
+
+def transactional(broker: BrokerProcess, transactional_id: str) -> Producer:
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": transactional_id, "linger.ms": 0})
+    producer.init_transactions(WAIT_S)
+    return producer
+
+
+def make_topic(broker: BrokerProcess, topic: str) -> None:
+    """Make a topic, and let the segments of the internal ones be small."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic(topic, PARTITIONS)])[topic].result(20)
+    transactional(broker, "first")
+    Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "first"}).committed([TopicPartition(topic, 0)], WAIT_S)
+    entry = ConfigEntry("internal.segment.bytes", "3000", incremental_operation=AlterConfigOpType.SET)
+    for name in INTERNAL:
+        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[entry])
+        for done in admin.incremental_alter_configs([resource]).values():
+            done.result(WAIT_S)
+
+
+def test_offsets_are_compacted(broker: BrokerProcess, topic: str) -> None:
+    """The offsets of transactions among them: committed ones count, aborted ones do not, open ones are still open."""
+    make_topic(broker, topic)
+    offsets = Offsets(broker, topic)
+    producer = transactional(broker, topic)
+    name = INTERNAL[0]
+    try:
+        offsets.commit(1, 10)
+        groups = list(offsets.expected)
+        producer.begin_transaction()
+        offsets.commit_in(producer, groups[0], 1_000_001)
+        producer.abort_transaction(WAIT_S)
+        producer.begin_transaction()
+        offsets.commit_in(producer, groups[1], 1_000_002)
+        producer.commit_transaction(WAIT_S)
+        offsets.expected[groups[1]][0] = 1_000_002
+        offsets.check()
+        offsets.commit(100, 1)
+        # What is committed while a transaction is open cannot be compacted before it ends.
+        producer.begin_transaction()
+        offsets.commit_in(producer, groups[2], 1_000_003)
+        offsets.commit_in(producer, groups[3], 1_000_004)
+        for group in groups[:2] + groups[4:]:
+            offsets.consumers[group].commit(offsets=offsets.places({1: 77}), asynchronous=False)
+            offsets.expected[group][1] = 77
+        kill_handlers(broker)
+        compacted_below(broker, name, 9_000)
+        producer.commit_transaction(WAIT_S)
+        for number in (2, 3):
+            offsets.expected[groups[number]][0] = 1_000_001 + number
+        kill_handlers(broker)
+        offsets.check()
+        offsets.commit(200, 10)
+        compacted_below(broker, name, 9_000)
+        kill_handlers(broker)
+        offsets.check()
+    finally:
+        offsets.close()
+
+
+def test_an_offset_of_a_transaction_survives_compaction(broker: BrokerProcess, topic: str) -> None:
+    """What was put into a transaction and never again is still there once everything around it has gone."""
+    make_topic(broker, topic)
+    offsets = Offsets(broker, topic)
+    name = INTERNAL[0]
+    try:
+        producer = transactional(broker, topic)
+        first = next(iter(offsets.expected))
+        offsets.commit(1, 1)
+        for commit, offset in ((True, 5_000), (False, 6_000)):
+            producer.begin_transaction()
+            offsets.commit_in(producer, first, offset)
+            (producer.commit_transaction if commit else producer.abort_transaction)(WAIT_S)
+        offsets.expected[first][0] = 5_000
+        others = offsets.consumers.copy()
+        mine = offsets.consumers.pop(first)
+        for rounds in range(2):
+            offsets.commit(10 + 10 * rounds, 10)
+            compacted_below(broker, name, 9_000)
+            kill_handlers(broker)
+            offsets.check()
+        offsets.consumers = {first: mine}
+        offsets.check()
+        offsets.consumers = others
+    finally:
+        offsets.close()
+
+
+def test_the_state_of_transactions_is_compacted(broker: BrokerProcess, topic: str) -> None:
+    """Producers go on with their transactional ids, and nothing that they committed is missing."""
+    make_topic(broker, topic)
+    producers = [transactional(broker, f"{topic}-{number}") for number in range(3)]
+    name = INTERNAL[1]
+    committed = set()
+    for number in range(24):
+        producer = producers[number % 3]
+        producer.begin_transaction()
+        value = b"%d" % number
+        producer.produce(topic, value, partition=number % PARTITIONS)
+        if number % 4 == 3:
+            producer.abort_transaction(WAIT_S)
+        else:
+            producer.commit_transaction(WAIT_S)
+            committed.add(value)
+        if number == 16:
+            compacted_below(broker, name, 6_000)
+            kill_handlers(broker)
+    compacted_below(broker, name, 6_000)
+    kill_handlers(broker)
+    again = transactional(broker, f"{topic}-0")
+    again.begin_transaction()
+    again.produce(topic, b"again", partition=0)
+    again.commit_transaction(WAIT_S)
+    assert read_committed(broker, topic) == committed | {b"again"}
+
+
+def read_committed(broker: BrokerProcess, topic: str) -> set[bytes]:
+    consumer = Consumer(
+        {"bootstrap.servers": broker.bootstrap, "group.id": "reader", "enable.auto.commit": False,
+         "enable.partition.eof": True}
+    )  # fmt: skip
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
+    values, ended = set(), 0
+    try:
+        while ended < PARTITIONS:
+            message = consumer.poll(WAIT_S)
+            assert message is not None
+            if message.error() is None:
+                values.add(message.value())
+            else:
+                ended += 1
+    finally:
+        consumer.close()
+    return values

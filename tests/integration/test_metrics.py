@@ -1,0 +1,259 @@
+"""Metrics of a real broker against what real clients did, and every query of the dashboard and the alerts against them.
+
+users rows 17-19; D17, D18, C17, F.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from broker.protocol import kio_adapter
+from broker.protocol.api_keys import ApiKey
+from shm.derived_metrics import DERIVED
+from shm.metrics_catalogue import CATALOGUE
+from shm.prometheus import exposed_name
+from tests.support.broker_process import BrokerProcess
+from tests.support.deadline import wait_until
+from tests.support.exposition import SCRAPE_LABELS, Exposition, Scraper, grouping_labels, selectors
+from tests.support.record_batches import record_batch
+from tests.support.wire_client import WireClient
+from tests.support.wire_messages import fetch, produce
+
+BROKER_SETTINGS = {"offsets.topic.num.partitions": 4, "transaction.state.log.num.partitions": 2}
+OPS = Path(__file__).parents[2] / "ops"
+DASHBOARD = json.loads((OPS / "grafana" / "rotunda.json").read_text(encoding="utf-8"))
+ALERTS = yaml.safe_load((OPS / "alerts.yml").read_text(encoding="utf-8"))
+QUERIES = [target["expr"] for panel in DASHBOARD["panels"] for target in panel.get("targets", ())]
+QUERIES += [rule["expr"] for group in ALERTS["groups"] for rule in group["rules"]]
+RECORDS = 300
+
+
+@pytest.fixture(scope="module")
+def scraper(broker: BrokerProcess) -> Iterator[Scraper]:
+    """Somebody who looks at a broker that has seen groups, a transaction under way and a deprecated request."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    for future in admin.create_topics([NewTopic("orders", 2), NewTopic("idle", 1), NewTopic("cut", 1)]).values():
+        future.result(20)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for topic, partition, count in (("orders", 0, RECORDS), ("orders", 1, RECORDS), ("idle", 0, 10), ("cut", 0, 10)):
+        for _ in range(count):
+            producer.produce(topic, b"value", partition=partition)
+    assert producer.flush(20) == 0
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "readers", "enable.auto.commit": False})
+    # To the end, half-way, never, and beyond the end.
+    places = (("idle", 0, 10), ("orders", 0, 100), ("cut", 0, 500))
+    consumer.commit(offsets=[TopicPartition(*place) for place in places], asynchronous=False)
+    consumer.close()
+    with WireClient(broker.port) as client:
+        alter_configs_of_old(client)
+        yield Scraper(broker)
+
+
+def alter_configs_of_old(client: WireClient) -> None:
+    """Introduce a client, and send a request of a deprecated version."""
+    names: dict[str, Any] = {"client_software_name": "museum", "client_software_version": "0.1"}
+    for key, version, values in ((18, 3, names), (int(ApiKey.ALTER_CONFIGS), 0, {"resources": []})):
+        client.send(kio_adapter.encode_request(key, version, 1, "old", values))
+        client.receive_frame()
+
+
+@pytest.fixture(scope="module")
+def open_transaction(broker: BrokerProcess, scraper: Scraper) -> Iterator[None]:
+    """Leave a transaction open behind ten records of another topic."""
+    del scraper
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "half"})
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    producer.produce("idle", b"uncommitted", partition=0)
+    assert producer.flush(20) == 0
+    yield
+    producer.abort_transaction(20)
+
+
+def known(scraper: Scraper) -> Exposition:
+    """Return metrics in which every handler has told of its groups, and every age is known."""
+
+    def find() -> Exposition | None:
+        found = scraper.scrape()
+        lags = found.values("group_lag_records", group="readers")
+        ages = found.values("group_lag_seconds", group="readers")
+        ready = found.values("groups") and len(lags) == len(ages) == 2 and found.values("deprecated_requests_total")
+        return found if ready else None
+
+    return wait_until(find, "what handlers tell of groups")
+
+
+def test_it_is_what_prometheus_reads_and_has_every_metric_that_was_declared(scraper: Scraper) -> None:
+    """Row 18 of users.md and its section 3; names are an interface."""
+    found = known(scraper)
+    declared = {exposed_name(role, m): m.kind for role, metrics in CATALOGUE.items() for m in metrics}
+    declared |= {f"rotunda_{m.name}": m.kind for metrics in DERIVED.values() for m in metrics}
+    assert {name: kind for name, kind in declared.items() if name.removesuffix("_total") in found.kinds} == {
+        name + ("_total" if kind == "counter" else ""): kind for name, kind in found.kinds.items()
+    }
+    series = [line.rsplit(" ", 1)[0] for line in found.text.splitlines() if not line.startswith("#")]
+    assert len(series) == len(set(series))
+    missing = {name for name in declared if name.removesuffix("_total") not in found.kinds}
+    only_when_asked = {name for name in missing if "partition_" in name}
+    assert missing - only_when_asked <= {"rotunda_transactions", "rotunda_cleaner_last_look_timestamp_seconds"}
+    everything = scraper.scrape(per_partition=True)
+    assert all(name in everything.kinds for name in only_when_asked)
+    assert not any("client_id" in labels for samples in everything.samples.values() for labels, _ in samples)
+
+
+def test_row_17_lag_is_of_one_instant_and_unknown_is_absent(scraper: Scraper) -> None:
+    found = known(scraper)
+    assert found.value("group_lag_records", group="readers", topic="idle") == 0
+    assert found.value("group_lag_seconds", group="readers", topic="idle") == 0
+    assert found.value("group_lag_records", group="readers", topic="orders") == RECORDS - 100
+    seconds = found.value("group_lag_seconds", group="readers", topic="orders")
+    assert seconds is not None
+    assert 0 < seconds < 300
+    assert found.value("group_lag_records", group="readers", topic="cut") is None
+    assert found.value("group_lag_seconds", group="readers", topic="cut") is None
+    assert found.value("group_unknown_lag_partitions", group="readers", topic="cut") == 1
+    assert found.value("group_members", group="readers") == 0
+    assert found.value("groups", kind="classic", state="Empty") == 1
+    partition = scraper.scrape(per_partition=True).value(
+        "group_partition_lag_records", group="readers", topic="orders", partition="0"
+    )
+    assert partition == RECORDS - 100
+
+
+@pytest.mark.usefixtures("open_transaction")
+def test_row_17_committed_readers_lag_up_to_the_last_stable_offset(scraper: Scraper) -> None:
+    def lag() -> Exposition | None:
+        found = scraper.scrape()
+        return found if found.value("group_lag_records", group="readers", topic="idle") == 1 else None
+
+    found = wait_until(lag, "the open transaction's record")
+    assert found.value("group_committed_lag_records", group="readers", topic="idle") == 0
+    assert found.value("transactions", state="Ongoing") == 1
+    assert found.total("transaction_oldest_age_seconds") >= 0
+
+
+def test_d18_requests_and_errors_are_counted_one_by_one(broker: BrokerProcess, scraper: Scraper) -> None:
+    def count(found: Exposition) -> dict[str, float]:
+        errors = {code: found.total("request_errors_total", api="Produce", error=code) for code in ("NONE", other)}
+        return {"requests": found.total("requests_total", api="Produce", version="7"), **errors}
+
+    other = "UNKNOWN_TOPIC_OR_PARTITION"
+    before, topic_before = count(scraper.scrape()), scraper.scrape()
+    batch = record_batch(values=[b"x"] * 3)
+    with WireClient(broker.port) as client:
+        for _ in range(20):
+            assert produce(client, "orders", 0, batch).error_code == 0
+        for _ in range(5):
+            assert produce(client, "no-such-topic", 0, batch).error_code == 3
+        assert fetch(client, "orders", 0, 0).error_code == 0
+    wanted = {"requests": 25.0, "NONE": 20.0, other: 5.0}
+
+    def grown() -> bool:
+        now = count(scraper.scrape())
+        return {name: now[name] - before[name] for name in wanted} == wanted
+
+    wait_until(grown, "25 requests to be counted")
+    found = scraper.scrape()
+    for name, least in (("records_in", 60), ("bytes_in", 20 * len(batch)), ("bytes_out", len(batch))):
+        growth = found.total(f"topic_{name}_total", topic="orders") - topic_before.total(
+            f"topic_{name}_total", topic="orders"
+        )
+        assert growth >= least
+        assert name == "bytes_out" or growth == least
+
+
+def test_c17_deprecated_versions_name_who_sends_them(scraper: Scraper) -> None:
+    client = {"client_software_name": "museum", "client_software_version": "0.1"}
+    found = known(scraper)
+    assert found.value("deprecated_requests_total", api="AlterConfigs", version="0", **client) == 1
+    assert found.value("client_connections", **client) == 1
+
+
+def test_shares_of_idle_time_are_fractions(scraper: Scraper) -> None:
+    """B30, E01: NetworkProcessorAvgIdlePercent and RequestHandlerAvgIdlePercent as docs/metrics.md derives them."""
+    pairs = (("processor_io_wait", "processor_io"), ("handler_idle", "handler_busy"))
+    before = scraper.scrape()
+
+    def grown() -> Exposition | None:
+        now = scraper.scrape()
+        return (
+            now if all(now.total(f"{i}_seconds_total") > before.total(f"{i}_seconds_total") for i, _ in pairs) else None
+        )
+
+    found = wait_until(grown, "idle time to grow")
+    for idle, busy in pairs:
+        parts = [found.total(f"{each}_seconds_total") - before.total(f"{each}_seconds_total") for each in (idle, busy)]
+        assert min(parts) >= 0
+        assert 0.0 < parts[0] / sum(parts) <= 1.0
+
+
+@pytest.mark.usefixtures("open_transaction")
+@pytest.mark.parametrize("query", sorted(set(QUERIES)))
+def test_every_query_finds_what_it_asks_for(scraper: Scraper, query: str) -> None:
+    """Every metric, label and label value of the dashboard and the alerts is there."""
+    found = known(scraper)
+    labels: set[str] = set()
+    assert list(selectors(query))
+    for name, matchers in selectors(query):
+        samples = found.samples[name]
+        assert samples, f"{name} is not there"
+        own = {label for each in samples for label in each.labels}
+        labels |= own
+        for label, operator, value in matchers:
+            assert label in own | SCRAPE_LABELS, f"{name} has no label {label}"
+            if operator == "=" and label != "cause" and not value.startswith("$"):
+                assert any(each.labels.get(label) == value for each in samples), f"{name} has no {label}={value}"
+    assert grouping_labels(query) <= labels | SCRAPE_LABELS
+
+
+def test_dashboard_and_alerts_are_complete() -> None:
+    for panel in DASHBOARD["panels"]:
+        assert panel["title"]
+        assert panel["type"] == "row" or panel["targets"]
+    for variable in DASHBOARD["templating"]["list"]:
+        assert "label_values(rotunda_" in variable["definition"]
+    for group in ALERTS["groups"]:
+        for rule in group["rules"]:
+            assert set(rule["annotations"]) == {"summary", "description"}
+            assert rule["labels"]["severity"] in {"info", "warning", "critical"}
+    promtool = shutil.which("promtool")
+    if promtool is not None:
+        done = subprocess.run([promtool, "check", "rules", str(OPS / "alerts.yml")], capture_output=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_command_prints_the_same(broker: BrokerProcess, scraper: Scraper) -> None:
+    known(scraper)
+    done = broker.command("metrics")
+    assert done.returncode == 0, done.stderr
+    printed = Exposition(done.stdout)
+    assert printed.value("group_lag_records", group="readers", topic="orders") is not None
+    assert printed.value("build_info") == 1
+    assert broker.command("metrics", "--per-partition").stdout.count("rotunda_partition_log_end_offset{") > 4
+
+
+def test_counters_survive_the_death_of_a_handler_and_a_processor(broker: BrokerProcess, scraper: Scraper) -> None:
+    """Whatever is killed, nothing counts backwards, and the restart is told."""
+    before = scraper.scrape()
+    for role in ("handler", "processor"):
+        os.kill(broker.processes(role)[0]["pid"], signal.SIGKILL)
+        wait_until(lambda role=role: scraper.scrape().total("process_restarts_total", role=role) == 1, f"a new {role}")
+    wait_until(lambda: not scraper.scrape().values("process_ready").count(0.0), "everybody to be ready")
+    with WireClient(broker.port) as client:
+        assert produce(client, "orders", 0, record_batch(values=[b"x"])).error_code == 0
+    after = scraper.scrape()
+    for name, samples in before.samples.items():
+        if name.endswith(("_total", "_count", "_sum", "_bucket")):
+            now = {tuple(sorted(each.labels.items())): each.value for each in after.samples[name]}
+            for each in samples:
+                assert now[tuple(sorted(each.labels.items()))] >= each.value, (name, each)

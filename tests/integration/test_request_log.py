@@ -1,0 +1,248 @@
+"""The request log of a running broker: every request once, and an account of whatever is missing."""
+
+import json
+import os
+import signal
+import struct
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from broker.recorder.part_files import dataset_path, finished
+from tests.support.broker_process import BrokerProcess
+from tests.support.deadline import wait_until
+from tests.support.record_batches import record_batch
+from tests.support.wire_client import WireClient, sized
+from tests.support.wire_messages import PRODUCE, create_topic, fetch, produce_body
+
+API_VERSIONS = 18
+PRODUCE_VERSION = 7
+REQUESTS = 100_000
+CONNECTIONS = 4
+IN_FLIGHT = 50
+PHASES = ("requestQueueTimeUs", "localTimeUs", "remoteTimeUs", "responseQueueTimeUs", "sendTimeUs")
+
+Start = Callable[..., BrokerProcess]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Return what starts a broker with a request log whose files are finished every half second."""
+    brokers: list[BrokerProcess] = []
+
+    def start(**settings: object) -> BrokerProcess:
+        names = {name.replace("_", "."): value for name, value in settings.items()}
+        made = BrokerProcess(tmp_path, {"request.log.roll.ms": 500, **names}, ephemeral=False)
+        brokers.append(made.start())
+        return made
+
+    yield start
+    for broker in brokers:
+        broker.stop()
+
+
+def read(broker: BrokerProcess, dataset: str) -> pa.Table:
+    """Return everything that finished files of a dataset hold."""
+    paths = [part.path for part in finished(dataset_path(broker.data_dir / "request-log", dataset))]
+    tables = [pq.read_table(path, partitioning=None) for path in sorted(paths)]
+    return pa.concat_tables(tables) if tables else pa.table({})
+
+
+def rows(broker: BrokerProcess, dataset: str) -> list[dict[str, Any]]:
+    return read(broker, dataset).to_pylist()
+
+
+def pid_of(broker: BrokerProcess, role: str) -> int:
+    (row,) = [row for row in broker.processes(role) if row["index"] == 0]
+    return int(row["pid"])
+
+
+def kill(broker: BrokerProcess, role: str) -> None:
+    """SIGKILL the first process of a role and wait for its replacement."""
+    pid = pid_of(broker, role)
+    os.kill(pid, signal.SIGKILL)
+
+    def replaced() -> bool:
+        (row,) = [row for row in broker.processes(role) if row["index"] == 0]
+        return row["pid"] != pid and row["state"] == "running"
+
+    wait_until(replaced, f"a new {role}")
+
+
+def frame_of(api_key: int, version: int, correlation_id: int, body: bytes, client_id: str, tags: bytes = b"") -> bytes:
+    """Return a whole request of a client that says who it is."""
+    name = client_id.encode()
+    return sized(struct.pack(">hhih", api_key, version, correlation_id, len(name)) + name + tags + body)
+
+
+def client_of(broker: BrokerProcess) -> WireClient:
+    return WireClient(broker.port)
+
+
+def test_counts_equal_what_clients_sent_request_by_request(start: Start) -> None:
+    """users.md rows 5 and 6: 100,000 requests, each of them once, under its correlation id and its client id."""
+    broker = start()
+    with client_of(broker) as client:
+        create_topic(client, "counted", 1)
+    batch = record_batch([b"x" * 10, b"y" * 10])
+    each = REQUESTS // CONNECTIONS
+
+    def send(number: int) -> None:
+        body = produce_body([("counted", 0, batch)])
+        with client_of(broker) as client:
+            for first in range(0, each, IN_FLIGHT):
+                frames = (
+                    frame_of(PRODUCE, PRODUCE_VERSION, correlation, body, f"client-{number}")
+                    for correlation in range(first, first + IN_FLIGHT)
+                )
+                client.send(b"".join(frames))
+                for correlation in range(first, first + IN_FLIGHT):
+                    assert client.receive_frame()[:4] == correlation.to_bytes(4, "big")
+
+    threads = [threading.Thread(target=send, args=(number,)) for number in range(CONNECTIONS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    broker.stop()
+    table = read(broker, "requests")
+    produced = table.filter(pa.compute.equal(table["requestApiKeyName"], "PRODUCE"))
+    pairs = Counter(zip(produced["clientId"].to_pylist(), produced["correlationId"].to_pylist(), strict=True))
+    lost = sum(gap["rows"] for gap in rows(broker, "gaps"))
+    assert lost == 0
+    sent = {(f"client-{number}", correlation) for number in range(CONNECTIONS) for correlation in range(each)}
+    weights = Counter(produced["sampleWeight"].to_pylist())
+    assert weights == {1: REQUESTS}
+    assert set(pairs) == sent
+    assert set(pairs.values()) == {1}
+    assert (set(produced["topic"].to_pylist()), set(produced["records"].to_pylist())) == ({"counted"}, {2})
+    total = produced["totalTimeUs"].to_numpy()
+    assert (sum(produced[phase].to_numpy() for phase in PHASES) == total).all()
+    closed = [row for row in rows(broker, "connections") if row["event"] == "close"]
+    by_client = {row["clientId"]: row["requests"] for row in closed if row["clientId"].startswith("client-")}
+    assert by_client == {f"client-{number}": each for number in range(CONNECTIONS)}
+    broker.start()
+
+
+def test_a_client_id_that_changes_comes_out_right(start: Start) -> None:
+    broker = start()
+    with client_of(broker) as client:
+        names = [f"name-{number // 3}" for number in range(30)]
+        client.send(b"".join(frame_of(API_VERSIONS, 0, number, b"", name) for number, name in enumerate(names)))
+        for _ in names:
+            client.receive_frame()
+        body = b"\x04lib\x041.2\x00"
+        client.send(frame_of(API_VERSIONS, 3, 100, body, "name-9", b"\0"))
+        client.receive_frame()
+        wait_until(lambda: len(rows(broker, "requests")) == 31, "all rows")
+    told = {row["correlationId"]: row for row in rows(broker, "requests")}
+    assert [told[number]["clientId"] for number in range(30)] == names
+    assert (told[100]["softwareName"], told[100]["softwareVersion"]) == ("lib", "1.2")
+    assert len({row["connection"] for row in told.values()}) == 1
+
+
+def test_a_killed_recorder_tells_what_it_lost(start: Start) -> None:
+    """Nothing is lost silently: rows in the log and in gaps make up all that was sent."""
+    broker = start(request_log_roll_ms=3_600_000)
+    with client_of(broker) as client:
+        for number in range(500):
+            client.call(API_VERSIONS, 0, correlation_id=number)
+            if number == 250:
+                kill(broker, "recorder")
+    broker.stop()
+    counted = [row for row in rows(broker, "requests") if row["requestApiKeyName"] == "API_VERSIONS"]
+    gaps = rows(broker, "gaps")
+    assert len({row["correlationId"] for row in counted}) == len(counted)
+    assert len(counted) + sum(gap["rows"] for gap in gaps if gap["dataset"] == "requests") == 500
+    assert {gap["cause"] for gap in gaps} <= {"recorder_killed"}
+    broker.start()
+
+
+def test_a_killed_processor_leaves_no_more_than_a_gap(start: Start) -> None:
+    broker = start(num_network_threads=1)
+    sent = 0
+    for _ in range(3):
+        with client_of(broker) as client:
+            for number in range(100):
+                client.call(API_VERSIONS, 0, correlation_id=number)
+                sent += 1
+            kill(broker, "processor")
+    broker.stop()
+    counted = len(rows(broker, "requests"))
+    missing = sum(gap["rows"] for gap in rows(broker, "gaps") if gap["cause"] == "processor_killed")
+    assert counted + missing == sent
+    broker.start()
+
+
+def test_a_killed_broker_leaves_a_gap_of_unknown_size(start: Start) -> None:
+    broker = start(request_log_roll_ms=3_600_000)
+    with client_of(broker) as client:
+        client.call(API_VERSIONS, 0, correlation_id=1)
+        wait_until((broker.data_dir / "request-log" / ".running").exists, "the recorder has begun")
+        broker.kill_everything()
+    broker.start()
+    broker.stop()
+    assert [(gap["cause"], gap["rows"]) for gap in rows(broker, "gaps")] == [("broker_killed", None)]
+    broker.start()
+
+
+def test_errors_fetches_and_the_command_line(start: Start) -> None:
+    """users.md row 22: what failed and what was slow can be asked for."""
+    broker = start(request_log_slow_threshold_ms=0)
+    with client_of(broker) as client:
+        create_topic(client, "known", 1)
+        body = produce_body([("unknown", 0, record_batch([b"secret contents"]))])
+        client.call(PRODUCE, PRODUCE_VERSION, body, correlation_id=7)
+        fetch(client, "known", 0, 0)
+    wait_until(lambda: len(rows(broker, "requests")) >= 3, "all rows")
+    done = broker.command("requests", "--errors", "--json")
+    (failed,) = json.loads(done.stdout)
+    assert (failed["requestApiKeyName"], failed["errorName"], failed["correlationId"]) == (
+        "PRODUCE", "UNKNOWN_TOPIC_OR_PARTITION", 7,
+    )  # fmt: skip
+    slowest = json.loads(broker.command("requests", "--slow", "--json", "--limit", "2").stdout)
+    assert slowest[0]["totalTimeUs"] >= slowest[1]["totalTimeUs"]
+    fetched = json.loads(broker.command("requests", "--api", "fetch", "--topic", "known", "--json").stdout)
+    assert {(row["minBytes"] is not None, row["isolationLevel"]) for row in fetched} == {(True, 0)}
+    table = broker.command("requests").stdout.splitlines()
+    assert table[0].split()[:2] == ["TIME", "API"]
+    assert broker.command("requests", "--since", "soon").returncode == 2
+    logged = b"".join(path.read_bytes() for path in (broker.data_dir / "request-log").rglob("*.parquet"))
+    assert b"secret" not in logged
+
+
+def test_what_is_followed_is_seen_at_once(start: Start) -> None:
+    broker = start(request_log_roll_ms=3_600_000)
+    (broker.data_dir / "request-log" / ".followed").touch()
+    with client_of(broker) as client:
+        client.call(API_VERSIONS, 0)
+        wait_until(lambda: len(rows(broker, "requests")) == 1, "the row")
+
+
+def test_the_log_can_be_switched_off_and_on(start: Start) -> None:
+    broker = start(request_log_enable="false")
+    with client_of(broker) as client:
+        client.call(API_VERSIONS, 0, correlation_id=1)
+    broker.stop()
+    assert not list((broker.data_dir / "request-log").rglob("*.parquet"))
+    broker.settings["request.log.enable"] = "true"
+    broker.start()
+    with client_of(broker) as client:
+        client.call(API_VERSIONS, 0, correlation_id=2)
+    wait_until(lambda: [row["correlationId"] for row in rows(broker, "requests")] == [2], "the row")
+
+
+def test_a_broker_that_keeps_nothing_keeps_its_log_there_too(tmp_path: Path) -> None:
+    broker = BrokerProcess(tmp_path, {}).start()
+    directory = Path(broker.status()["data_dir"])
+    with client_of(broker) as client:
+        client.call(API_VERSIONS, 0)
+    wait_until((directory / "request-log" / ".running").exists, "the recorder has begun")
+    broker.stop()
+    assert not directory.exists()

@@ -1,0 +1,123 @@
+"""Topic settings that change what is stored: compression.type and its levels, message.timestamp.type."""
+
+import random
+
+import pytest
+
+from broker.log.partition_log import Checkpointed, PartitionLog
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.record_reader import iterate_records
+from broker.protocol.records import crc_ok, read_header, unpack_header
+from broker.topic_config import LogConfig
+from tests.log.log_writer import NAME, log_bytes
+from tests.support.fakes import FakeClock
+from tests.support.record_batches import TIMESTAMP_MS, record_batch
+
+CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+VALUES = [b"value %d" % number * 20 for number in range(50)]
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock(wall_ms=TIMESTAMP_MS)
+
+
+def open_log(tmp_path, clock: FakeClock, **settings: object) -> PartitionLog:
+    return PartitionLog.open(tmp_path / "topic-0", NAME, LogConfig(**settings), clock, Checkpointed())
+
+
+def sent(codec: int, **fields: object) -> memoryview:
+    keys = [b"key %d" % number for number in range(50)]
+    batch = record_batch(VALUES, keys=keys, codec=codec, timestamp_step_ms=-3, headers=[("h", b"x")], **fields)
+    return memoryview(bytearray(batch))
+
+
+@pytest.mark.parametrize("target", CODECS)
+@pytest.mark.parametrize("source", range(5))
+def test_batches_are_stored_in_the_topics_codec(tmp_path, clock: FakeClock, target: str, source: int) -> None:
+    """users.md row 8: compression.type takes effect. Offsets, timestamps, headers and sequence numbers stay."""
+    log = open_log(tmp_path, clock, compression_type=target)
+    for number in range(3):
+        batch = sent(source, producer_id=4, producer_epoch=0, base_sequence=50 * number)
+        before = bytes(batch)
+        assert log.stage(batch, unpack_header(batch)) == (0, 50 * number, -1)
+        # The note in the client's own memory, which is read again after a crash; nothing else has changed there.
+        assert int.from_bytes(batch[:8], "big") == 50 * number
+        unchanged = 16 if source == CODECS[target] else 8
+        assert bytes(batch[unchanged:]) == before[unchanged:]
+    log.commit()
+    stored = log_bytes(log.directory)
+    header = read_header(stored)
+    assert header is not None
+    assert log.position == len(stored) == 3 * header.size_bytes
+    assert header.codec == CODECS[target]
+    assert (header.producer_id, header.base_sequence, header.record_count) == (4, 0, 50)
+    assert crc_ok(stored[: header.size_bytes], header)
+    assert list(iterate_records(stored[: header.size_bytes])) == list(iterate_records(bytes(sent(source))))
+
+
+def test_the_producers_codec_is_kept_by_default(tmp_path, clock: FakeClock) -> None:
+    log = open_log(tmp_path, clock)
+    batch = sent(4)
+    log.stage(batch, unpack_header(batch))
+    log.commit()
+    assert log_bytes(log.directory) == bytes(batch)
+
+
+def test_codec_and_append_time_together(tmp_path, clock: FakeClock) -> None:
+    log = open_log(tmp_path, clock, compression_type="zstd", message_timestamp_type="LogAppendTime")
+    clock.advance_ms(77)
+    batch = sent(1)
+    assert log.stage(batch, unpack_header(batch)) == (0, 0, TIMESTAMP_MS + 77)
+    log.commit()
+    stored = log_bytes(log.directory)
+    assert {record.timestamp_ms for record in iterate_records(stored)} == {TIMESTAMP_MS + 77}
+    assert [record.value for record in iterate_records(stored)] == VALUES
+
+
+@pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
+def test_levels_take_effect(tmp_path, clock: FakeClock, codec: str) -> None:
+    sizes = []
+    numbers = random.Random(3)
+    words = [bytes(numbers.choices(b"abcdefgh", k=numbers.randrange(2, 9))) for _ in range(400)]
+    values = [b" ".join(numbers.choices(words, k=100)) for _ in range(200)]
+    for level in (1, 9):
+        log = open_log(tmp_path / f"{level}", clock, compression_type=codec, **{f"compression_{codec}_level": level})
+        batch = memoryview(bytearray(record_batch(values)))
+        assert log.stage(batch, unpack_header(batch))[0] == 0
+        log.commit()
+        sizes.append(log.position)
+    assert sizes[1] < sizes[0]
+
+
+def test_limits_hold_before_and_after(tmp_path, clock: FakeClock) -> None:
+    """users.md row 12: max.message.bytes is for what came, and for what would be stored."""
+    log = open_log(tmp_path, clock, compression_type="uncompressed", max_message_bytes=3_000)
+    batch = memoryview(bytearray(record_batch([b"x" * 4_000])))
+    assert log.stage(batch, unpack_header(batch))[0] == int(ErrorCode.MESSAGE_TOO_LARGE)
+    batch = memoryview(bytearray(record_batch([b"x" * 4_000], codec=1)))
+    assert len(batch) < 3_000
+    assert log.stage(batch, unpack_header(batch))[0] == int(ErrorCode.MESSAGE_TOO_LARGE)
+    batch = memoryview(bytearray(record_batch([b"x" * 2_000], codec=1)))
+    assert log.stage(batch, unpack_header(batch))[0] == 0
+
+
+def test_records_that_cannot_be_unpacked_are_refused(tmp_path, clock: FakeClock) -> None:
+    log = open_log(tmp_path, clock, compression_type="zstd")
+    batch = bytearray(record_batch([b"x" * 400]))
+    batch[22] = 1
+    assert log.stage(memoryview(batch), unpack_header(batch)) == (int(ErrorCode.CORRUPT_MESSAGE), -1, -1)
+    assert log.next_offset == 0
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_keyless_records_are_refused_on_compacted_topics(tmp_path, clock: FakeClock, codec: int) -> None:
+    """users.md row 12 (librdkafka's finding 1)."""
+    log = open_log(tmp_path, clock, cleanup_policy=("compact",))
+    batch = memoryview(bytearray(record_batch([b"a", b"b"], keys=[b"k", None], codec=codec)))
+    assert log.stage(batch, unpack_header(batch)) == (int(ErrorCode.INVALID_RECORD), -1, -1)
+    batch = memoryview(bytearray(record_batch([b"a", b"b"], keys=[b"k", b""], codec=codec)))
+    assert log.stage(batch, unpack_header(batch))[0] == 0
+    long = record_batch([b"x" * 300] * 300, keys=[b"k" * 200] * 299 + [None], codec=codec, timestamp_step_ms=10_000)
+    batch = memoryview(bytearray(long))
+    assert log.stage(batch, unpack_header(batch)) == (int(ErrorCode.INVALID_RECORD), -1, -1)

@@ -1,0 +1,123 @@
+"""Coordinator routing: every request that names a group or a transactional id goes to the owner of that id."""
+
+import itertools
+from typing import Any
+
+import pytest
+
+from broker.errors import InvalidReceive
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.coordinator_routing import (
+    COORDINATED_KEYS,
+    GROUP_TOPIC,
+    TRANSACTION_TOPIC,
+    CoordinatorPartitions,
+    coordinator_of,
+    coordinator_partition,
+    java_hash,
+)
+from broker.protocol.kio_adapter import encode_request
+from broker.protocol.routing import owner_of, owner_of_coordinator, route, topic_hash
+from tests.support.feeds import mutations, random_seed
+
+PARTITIONS = CoordinatorPartitions(groups=50, transactions=7)
+HANDLERS = 5
+CONNECTION = (1 << 48) + (3 << 32) + 17
+
+#: (key, versions, whether it is for a group, the fields that name the id in the forms of all versions)
+_GROUP_ID = {"group_id": "my-group"}
+_TXN_ID = {"transactional_id": "my-txn"}
+REQUESTS: list[tuple[ApiKey, range, bool, dict[str, Any]]] = [
+    (ApiKey.OFFSET_COMMIT, range(2, 10), True, _GROUP_ID),
+    (ApiKey.OFFSET_FETCH, range(1, 8), True, _GROUP_ID),
+    (ApiKey.OFFSET_FETCH, range(8, 10), True, {"groups": [{"group_id": "my-group"}, {"group_id": "other"}]}),
+    (ApiKey.JOIN_GROUP, range(10), True, _GROUP_ID),
+    (ApiKey.HEARTBEAT, range(5), True, _GROUP_ID),
+    (ApiKey.LEAVE_GROUP, range(6), True, _GROUP_ID),
+    (ApiKey.SYNC_GROUP, range(6), True, _GROUP_ID),
+    (ApiKey.DESCRIBE_GROUPS, range(6), True, {"groups": ["my-group", "other"]}),
+    (ApiKey.DELETE_GROUPS, range(3), True, {"groups_names": ["my-group", "other"]}),
+    (ApiKey.OFFSET_DELETE, range(1), True, _GROUP_ID),
+    (ApiKey.TXN_OFFSET_COMMIT, range(5), True, {"transactional_id": "another", "group_id": "my-group"}),
+    (ApiKey.CONSUMER_GROUP_HEARTBEAT, range(1), True, _GROUP_ID),
+    (ApiKey.CONSUMER_GROUP_DESCRIBE, range(1), True, {"group_ids": ["my-group", "other"]}),
+    (ApiKey.INIT_PRODUCER_ID, range(6), False, _TXN_ID),
+    (ApiKey.ADD_PARTITIONS_TO_TXN, range(4), False, {"v3_and_below_transactional_id": "my-txn"}),
+    (ApiKey.ADD_PARTITIONS_TO_TXN, range(4, 6), False, {"transactions": [{"transactional_id": "my-txn"}]}),
+    (ApiKey.ADD_OFFSETS_TO_TXN, range(4), False, _TXN_ID),
+    (ApiKey.END_TXN, range(5), False, _TXN_ID),
+    (ApiKey.DESCRIBE_TRANSACTIONS, range(1), False, {"transactional_ids": ["my-txn", "other"]}),
+]
+CASES = [(key, version, is_group, values) for key, versions, is_group, values in REQUESTS for version in versions]
+
+
+@pytest.mark.parametrize("client_id", ["", "client", "c" * 300])
+@pytest.mark.parametrize(
+    ("key", "version", "is_group", "values"), CASES, ids=[f"{key.name}-{version}" for key, version, *_ in CASES]
+)
+def test_a_request_goes_to_the_owner_of_its_id(
+    key: ApiKey, version: int, is_group: bool, values: dict[str, Any], client_id: str
+) -> None:
+    topic, name = (GROUP_TOPIC, "my-group") if is_group else (TRANSACTION_TOPIC, "my-txn")
+    partition = coordinator_partition(name, PARTITIONS.of(topic))
+    frame = encode_request(key, version, 1, client_id, values)[4:]
+    assert coordinator_of(frame, key, version, PARTITIONS) == (topic, partition)
+    target = route(memoryview(frame), key, version, CONNECTION, HANDLERS, PARTITIONS)
+    assert target == owner_of_coordinator(topic, partition, HANDLERS)
+
+
+def test_every_api_with_a_routing_key_has_a_case() -> None:
+    assert {int(key) for key, *_ in REQUESTS} == COORDINATED_KEYS
+
+
+def test_the_coordinator_is_the_owner_of_the_partition_that_keeps_the_id() -> None:
+    for topic, partition in itertools.product((GROUP_TOPIC, TRANSACTION_TOPIC), range(50)):
+        owner = owner_of(topic_hash(topic.encode()), partition, HANDLERS)
+        assert owner_of_coordinator(topic, partition, HANDLERS) == owner
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", 0),
+        ("a", 97),
+        ("hello", 99162322),
+        ("polygenelubricants", -(2**31)),
+        ("größe", 98762257),
+        ("\U0001d4b3", 1772318),
+    ],
+)
+def test_the_hash_is_that_of_java(text: str, expected: int) -> None:
+    assert java_hash(text) == expected
+
+
+def test_kafka_puts_these_groups_into_these_partitions() -> None:
+    """Kafka's own choice for 50 partitions: abs(hash) % 50, where the smallest number counts as 0."""
+    assert coordinator_partition("hello", 50) == 99162322 % 50
+    assert coordinator_partition("polygenelubricants", 50) == 0
+
+
+def test_an_empty_list_names_nobody() -> None:
+    frame = encode_request(ApiKey.DESCRIBE_GROUPS, 5, 1, "c", {"groups": []})[4:]
+    assert coordinator_of(frame, ApiKey.DESCRIBE_GROUPS, 5, PARTITIONS) is None
+    assert 0 <= route(frame, ApiKey.DESCRIBE_GROUPS, 5, CONNECTION, HANDLERS, PARTITIONS) < HANDLERS
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "is_group", "values"),
+    CASES[::5],
+    ids=[f"{key.name}-{version}" for key, version, *_ in CASES[::5]],
+)
+def test_damaged_requests_are_routed_somewhere_or_refused(
+    key: ApiKey, version: int, is_group: bool, values: dict[str, Any]
+) -> None:
+    del is_group
+    frame = encode_request(key, version, 1, "client", values)[4:]
+    seed = random_seed()
+    for damaged in itertools.chain((frame[:length] for length in range(8, len(frame))), mutations(frame, seed, 50)):
+        try:
+            assert 0 <= route(damaged, key, version, CONNECTION, HANDLERS, PARTITIONS) <= HANDLERS
+        except InvalidReceive:
+            continue
+        except Exception as error:
+            raise AssertionError(f"seed {seed}: {damaged.hex()}") from error

@@ -1,0 +1,276 @@
+"""From rings to files: what stands in them, when they can be seen, and what is said of what was lost."""
+
+import os
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from broker.recorder import part_files
+from broker.recorder.columns import DATASETS
+from broker.recorder.part_files import apply_retention, finished, remove_unfinished
+from broker.recorder.sheaves import GROUP_ROWS
+from shm.recorder_rings import RecorderFeed, pack_text
+from tests.support.recorder_bench import CLIENT, WALL_MS, RecorderBench, client_text, rows_of
+
+ROLL_MS = 60_000
+PHASES = ("requestQueueTimeUs", "localTimeUs", "remoteTimeUs", "responseQueueTimeUs", "sendTimeUs")
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> RecorderBench:
+    return RecorderBench(tmp_path / "request-log")
+
+
+def files(bench: RecorderBench) -> list[str]:
+    return sorted(str(part.path.relative_to(bench.root)) for part in finished(bench.root))
+
+
+def test_d14_d19_a_row_says_who_asked_what_and_where_the_time_went(bench: RecorderBench) -> None:
+    """Rows D14, D16, D19; users.md rows 5, 6 and 22."""
+    rows = rows_of(
+        bench.clock, 1, api_key=0, api_version=9, partition_row=1, partition_count=3, record_count=7, acks=-1
+    )
+    rows["throttle_ms"], rows["error_code"], rows["request_bytes"], rows["response_bytes"] = 4, 3, 100, 50
+    bench.push(rows)
+    bench.turn(ROLL_MS)
+    bench.turn(ROLL_MS)
+    (row,) = bench.read("requests")
+    assert set(row) == {column.name for column in DATASETS["requests"].columns}
+    assert (row["requestApiKeyName"], row["requestApiVersion"], row["acks"]) == ("PRODUCE", 9, -1)
+    assert (row["topic"], row["partition"], row["partitionCount"], row["records"]) == ("b", 0, 3, 7)
+    assert (row["clientId"], row["softwareName"], row["address"]) == ("someone", "lib", "127.0.0.1")
+    assert (row["errorCode"], row["errorName"]) == (3, "UNKNOWN_TOPIC_OR_PARTITION")
+    assert [row[phase] for phase in PHASES] == [10, 20, 30, 40, 50]
+    assert (row["totalTimeUs"], row["throttleTimeUs"], row["sampleWeight"]) == (150, 4000, 1)
+    assert (row["minBytes"], row["isolationLevel"]) == (None, None)
+    assert row["time"].timestamp() * 1e6 == pytest.approx(WALL_MS * 1000 - 150, abs=1)
+
+
+def test_phases_add_up_whatever_the_stamps_are(bench: RecorderBench) -> None:
+    rows = rows_of(bench.clock, 500)
+    noise = np.random.default_rng(7).integers(-90_000, 90_000, (5, 500))
+    for stamp, offsets in zip(("dequeued_ns", "local_complete_ns", "taken_ns"), noise, strict=False):
+        rows[stamp] += offsets
+    bench.push(rows)
+    bench.turn()
+    bench.turn(ROLL_MS)
+    for row in bench.read("requests"):
+        assert sum(row[phase] for phase in PHASES) == row["totalTimeUs"]
+        assert min(row[phase] for phase in PHASES) >= 0
+
+
+def test_each_row_lies_in_the_hour_of_its_time(bench: RecorderBench) -> None:
+    bench.push(rows_of(bench.clock, 3))
+    bench.clock.advance_ms(1_800_000)
+    late = rows_of(bench.clock, 4, spans_us=(0, 0, 2_000_000, 0, 0))
+    late["received_ns"][2:] += 2_000_000_000
+    bench.push(late)
+    bench.turn()
+    bench.turn(ROLL_MS)
+    hours = [name.split("/")[2:4] for name in files(bench) if name.startswith("requests")]
+    assert hours == [["date=2023-11-14", "hour=22"], ["date=2023-11-14", "hour=23"]]
+    assert [len(bench.read("requests")), files(bench)[0].split("/")[1]] == [7, "v=1"]
+
+
+def test_no_file_is_seen_before_it_is_whole(bench: RecorderBench) -> None:
+    bench.push(rows_of(bench.clock, 1000))
+    for _ in range(GROUP_ROWS // 1000 + 1):
+        bench.turn()
+        bench.push(rows_of(bench.clock, 1000))
+    bench.turn()
+    on_disk = [name for _, _, names in os.walk(bench.root) for name in names]
+    assert on_disk
+    assert all(name.startswith(".") and not name.endswith(".parquet") for name in on_disk)
+    assert remove_unfinished(bench.root) is None
+    assert not [name for _, _, names in os.walk(bench.root) for name in names]
+    # Somebody has taken the file away from this recorder: that is a loss like any other.
+    bench.recorder.finish()
+    bench.recorder.finish()
+    assert {gap["cause"] for gap in bench.read("gaps")} == {"write_failed"}
+
+
+def test_a_killed_recorder_loses_what_was_not_in_a_finished_file_and_its_replacement_says_so(
+    bench: RecorderBench,
+) -> None:
+    bench.push(rows_of(bench.clock, 5))
+    bench.turn()
+    bench.turn(ROLL_MS)
+    bench.push(rows_of(bench.clock, 100))
+    bench.turn()
+    bench.push(rows_of(bench.clock, 20))
+    bench.start_recorder(replaces=True)
+    bench.turn()
+    bench.turn(ROLL_MS)
+    assert len(bench.read("requests")) == 25
+    (gap,) = bench.read("gaps")
+    assert (gap["dataset"], gap["source"], gap["index"], gap["cause"], gap["rows"]) == (
+        "requests", "processor", 0, "recorder_killed", 100,
+    )  # fmt: skip
+    bench.start_recorder(replaces=True)
+    bench.turn(ROLL_MS)
+    bench.recorder.finish()
+    assert len(bench.read("gaps")) == 1
+
+
+def test_a_recorder_that_is_killed_before_it_could_say_so_leaves_that_to_the_next(bench: RecorderBench) -> None:
+    bench.push(rows_of(bench.clock, 100))
+    bench.turn()
+    for _ in range(3):
+        bench.start_recorder(replaces=True)
+        bench.turn()
+    bench.recorder.finish()
+    assert [gap["rows"] for gap in bench.read("gaps")] == [100]
+
+
+def test_a_full_ring_drops_and_counts(bench: RecorderBench) -> None:
+    """users.md row 28: a loss is counted, shown and written down."""
+    bench.sender._feed.settings.store(enabled=True, sample_interval=1, slow_ns=0)
+    total = 0
+    for _ in range(60):
+        bench.push(rows_of(bench.clock, 1000))
+        total += 1000
+    bench.turn()
+    bench.recorder.finish()
+    recorded = bench.read("requests")
+    gaps = bench.read("gaps")
+    assert {gap["cause"] for gap in gaps} == {"ring_full"}
+    assert sum(row["sampleWeight"] for row in recorded) + sum(gap["rows"] for gap in gaps) == total
+    account = bench.rings.account(0)
+    assert account.get("rows_dropped") == account.get("rows_dropped_told") > 0
+
+
+def test_a_killed_processor_leaves_a_gap_of_what_it_had_in_memory(bench: RecorderBench) -> None:
+    bench.push(rows_of(bench.clock, 10))
+    bench.take(33)
+    bench.start_sender()
+    bench.turn()
+    bench.recorder.finish()
+    assert len(bench.read("requests")) == 10
+    (gap,) = bench.read("gaps")
+    assert (gap["cause"], gap["rows"]) == ("processor_killed", 33)
+
+
+def test_a_file_that_cannot_be_written_becomes_a_gap(bench: RecorderBench) -> None:
+    (bench.root / "requests").write_bytes(b"in the way")
+    bench.push(rows_of(bench.clock, 10))
+    bench.turn()
+    bench.turn(ROLL_MS)
+    bench.turn(ROLL_MS)
+    (gap,) = bench.read("gaps")
+    assert (gap["cause"], gap["rows"]) == ("write_failed", 10)
+    (bench.root / "requests").unlink()
+    bench.push(rows_of(bench.clock, 4))
+    bench.turn()
+    bench.recorder.finish()
+    assert len(bench.read("requests")) == 4
+    account = bench.rings.account(0)
+    assert account.get("rows_settled") == account.get("rows_pushed") == 14
+
+
+def test_sampling_keeps_what_failed_and_what_was_slow(tmp_path: Path) -> None:
+    """users.md row 22."""
+    bench = RecorderBench(tmp_path / "log", request_log_sample_interval=10, request_log_slow_threshold_ms=50)
+    ordinary, failed = rows_of(bench.clock, 20_000), rows_of(bench.clock, 300, error_code=7)
+    slow = rows_of(bench.clock, 200, spans_us=(50_000, 0, 0, 0, 0))
+    waiting = rows_of(bench.clock, 5_000, spans_us=(0, 0, 500_000, 0, 0), api_key=1)
+    for rows in (ordinary, failed, slow, waiting):
+        for first in range(0, len(rows), 1000):
+            bench.push(rows[first : first + 1000])
+            bench.turn()
+    bench.recorder.finish()
+    recorded = bench.read("requests")
+    assert sum(row["errorCode"] == 7 for row in recorded) == 300
+    assert sum(row["slow"] for row in recorded) == 200
+    rest = [row for row in recorded if not row["slow"] and not row["errorCode"]]
+    assert {row["sampleWeight"] for row in rest} == {10}
+    assert sum(row["sampleWeight"] for row in rest) == pytest.approx(25_000, rel=0.15)
+    assert not bench.read("gaps")
+
+
+def test_a_log_that_is_off_costs_nothing_and_misses_nothing(tmp_path: Path) -> None:
+    bench = RecorderBench(tmp_path / "log", request_log_enable="false")
+    bench.push(rows_of(bench.clock, 100))
+    bench.turn()
+    bench.recorder.finish()
+    assert files(bench) == []
+    account = bench.rings.account(0)
+    assert (account.get("rows_skipped"), account.get("rows_pushed")) == (100, 0)
+
+
+def test_a_row_of_the_partition_table_keeps_the_name_that_it_had(bench: RecorderBench) -> None:
+    bench.push(rows_of(bench.clock, 1, partition_row=2))
+    bench.turn()
+    bench.topics = {"a": 0, "reborn": 2}
+    bench.recorder.turn(1)
+    bench.push(rows_of(bench.clock, 1, partition_row=2))
+    bench.recorder.turn(1)
+    bench.recorder.finish()
+    assert [row["topic"] for row in bench.read("requests")] == ["c", "reborn"]
+
+
+def test_frames_explain_themselves_to_a_recorder_that_was_replaced(bench: RecorderBench) -> None:
+    bench.texts[CLIENT + 1] = client_text(CLIENT + 1, "another")
+    both = rows_of(bench.clock, 2)
+    both["client"][1] = CLIENT + 1
+    bench.push(both)
+    bench.turn()
+    bench.push(both)
+    bench.start_recorder(replaces=True)
+    bench.turn()
+    bench.recorder.finish()
+    assert [row["clientId"] for row in bench.read("requests")] == ["someone", "another"]
+
+
+def test_events_of_groups_have_a_dataset(bench: RecorderBench) -> None:
+    """users.md row 21."""
+    feed = RecorderFeed(bench.rings, bench.rings.of_target(0))
+    text = b'{"time": %d, "group": "g", "member": null, "event": "rebalance", "reason": "why", "handler": 0}'
+    assert feed.try_push((0, b""), (1, b""), (1, pack_text(-1, text % (WALL_MS * 1000))))
+    feed.publish()
+    bench.turn()
+    bench.recorder.finish()
+    (event,) = bench.read("groups")
+    assert (event["group"], event["member"], event["event"], event["reason"]) == ("g", None, "rebalance", "why")
+
+
+def test_followers_get_files_sooner(bench: RecorderBench) -> None:
+    bench.push(rows_of(bench.clock, 1))
+    bench.turn()
+    bench.turn(2000)
+    assert not bench.read("requests")
+    followed = bench.root / part_files.FOLLOWED
+    followed.touch()
+    os.utime(followed, (bench.clock.wall_ms() / 1000,) * 2)
+    bench.turn()
+    assert len(bench.read("requests")) == 1
+
+
+def test_the_oldest_files_go_by_age_and_by_size(bench: RecorderBench) -> None:
+    for _ in range(6):
+        bench.push(rows_of(bench.clock, 50))
+        bench.turn()
+        bench.recorder.finish()
+    parts = sorted(finished(bench.root), key=lambda part: part.path)
+    for age, part in enumerate(reversed(parts)):
+        os.utime(part.path, (1_000_000 - 100 * age,) * 2)
+    assert apply_retention(bench.root, 1_000_000, 450_000, -1) == 1
+    size = parts[-1].size_bytes
+    assert apply_retention(bench.root, 1_000_000, -1, 3 * size + size // 2) == 2
+    assert [part.path for part in sorted(finished(bench.root), key=lambda part: part.path)] == [
+        part.path for part in parts[3:]
+    ]
+    assert apply_retention(bench.root, 1_000_000, 0, -1) == 2
+    assert apply_retention(bench.root, 2_000_000, 0, -1) == 1
+    assert list(bench.root.iterdir()) == []
+
+
+def test_files_are_finished_when_they_are_large(tmp_path: Path) -> None:
+    bench = RecorderBench(tmp_path / "log", request_log_roll_bytes=1)
+    for _ in range(2 * GROUP_ROWS // 1000 + 2):
+        bench.push(rows_of(bench.clock, 1000))
+        bench.turn()
+    names = files(bench)
+    assert len(names) == 2
+    assert all(first < second for first, second in pairwise(names))

@@ -1,0 +1,127 @@
+"""Settings of groups (KIP-848): set before the group is there, kept, described with their source, or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.config_alteration import GROUP
+from broker.config_metadata import DEFAULT_CONFIG, GROUP_CONFIG
+from broker.protocol.api_keys import ApiKey
+from broker.server.handlers.alter_configs import handle_alter_configs, handle_incremental_alter_configs
+from broker.server.handlers.config_resources import handle_list_config_resources
+from broker.server.handlers.describe_configs import handle_describe_configs
+from tests.support.admin_cluster import AdminCluster
+
+SET, DELETE, APPEND = 0, 1, 2
+SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+INVALID_REQUEST, INVALID_CONFIG = 42, 40
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[AdminCluster]:
+    cluster = AdminCluster(tmp_path)
+    yield cluster
+    cluster.close()
+
+
+def alter(
+    cluster: AdminCluster, *changes: tuple[str, int, str | None], group: str = "g", validate_only: bool = False
+) -> tuple[int, str | None]:
+    configs = [{"name": name, "config_operation": how, "value": value} for name, how, value in changes]
+    resource = {"resource_type": GROUP, "resource_name": group, "configs": configs}
+    fields = {"resources": [resource], "validate_only": validate_only}
+    key = ApiKey.INCREMENTAL_ALTER_CONFIGS
+    [outcome] = cluster.call(handle_incremental_alter_configs, key, 1, fields).responses
+    return outcome.error_code, outcome.error_message
+
+
+def describe(cluster: AdminCluster, group: str = "g", keys: list[str] | None = None) -> Any:
+    resource = {"resource_type": GROUP, "resource_name": group, "configuration_keys": keys}
+    fields = {"resources": [resource], "include_synonyms": True, "include_documentation": True}
+    [result] = cluster.call(handle_describe_configs, ApiKey.DESCRIBE_CONFIGS, 4, fields).results
+    return result
+
+
+def told(cluster: AdminCluster, group: str = "g") -> dict[str, tuple[str | None, int]]:
+    return {config.name: (config.value, config.config_source) for config in describe(cluster, group).configs}
+
+
+def test_every_process_knows_the_settings_of_a_group(cluster: AdminCluster) -> None:
+    assert alter(cluster, (SESSION, SET, "50000"), (HEARTBEAT, SET, "6000")) == (0, None)
+    cluster.settle()
+    assert [dict(cache.group_configs("g")) for cache in cluster.handlers] == [{SESSION: "50000", HEARTBEAT: "6000"}] * 3
+    cluster.restart_controller()
+    assert alter(cluster, (SESSION, DELETE, None)) == (0, None)
+    cluster.settle()
+    assert [dict(cache.group_configs("g")) for cache in cluster.handlers] == [{HEARTBEAT: "6000"}] * 3
+    assert dict(cluster.handlers[0].group_configs("other")) == {}
+
+
+def test_settings_are_described_with_their_source(cluster: AdminCluster) -> None:
+    """Row 8 of what users suffer from."""
+    assert told(cluster) == {HEARTBEAT: ("5000", DEFAULT_CONFIG), SESSION: ("45000", DEFAULT_CONFIG)}
+    assert alter(cluster, (SESSION, SET, "50000")) == (0, None)
+    assert told(cluster) == {HEARTBEAT: ("5000", DEFAULT_CONFIG), SESSION: ("50000", GROUP_CONFIG)}
+    [config] = describe(cluster, keys=[SESSION]).configs
+    assert [(each.value, each.source) for each in config.synonyms] == [
+        ("50000", GROUP_CONFIG),
+        ("45000", DEFAULT_CONFIG),
+    ]
+    assert (config.config_type, config.read_only, bool(config.documentation)) == (3, False, True)
+
+
+def test_groups_with_settings_are_listed(cluster: AdminCluster) -> None:
+    alter(cluster, (SESSION, SET, "50000"), group="b")
+    alter(cluster, (SESSION, SET, "50000"), group="a")
+    alter(cluster, (SESSION, DELETE, None), group="b")
+    key = ApiKey.LIST_CONFIG_RESOURCES
+    response = cluster.call(handle_list_config_resources, key, 1, {"resource_types": [GROUP]})
+    assert [each.resource_name for each in response.config_resources] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "says"),
+    [
+        (("consumer.session.timeout", SET, "1"), INVALID_CONFIG, f"did you mean {SESSION}?"),
+        (("share.session.timeout.ms", SET, "45000"), INVALID_CONFIG, "Unknown group config name: share.session"),
+        ((SESSION, SET, "soon"), INVALID_CONFIG, f"Invalid value soon for configuration {SESSION}"),
+        ((SESSION, SET, "44999"), INVALID_CONFIG, "group.consumer.min.session.timeout.ms (45000), not 44999"),
+        ((SESSION, SET, "60001"), INVALID_CONFIG, "group.consumer.max.session.timeout.ms (60000), not 60001"),
+        ((HEARTBEAT, SET, "4999"), INVALID_CONFIG, "greater than or equal to"),
+        ((HEARTBEAT, SET, "15001"), INVALID_CONFIG, "less than or equal to"),
+        ((SESSION, APPEND, "1"), INVALID_CONFIG, "its type is not LIST"),
+        ((SESSION, SET, None), INVALID_REQUEST, "Null value not supported"),
+    ],
+)
+def test_what_kafka_refuses_is_refused(cluster: AdminCluster, change: Any, error: int, says: str) -> None:
+    code, message = alter(cluster, change)
+    assert code == error
+    assert says in str(message)
+    assert cluster.controller.version == 0
+
+
+def test_a_heartbeat_interval_must_be_less_than_the_session_timeout(tmp_path: Path) -> None:
+    limits = {"group.consumer.max.heartbeat.interval.ms": "50000"}
+    cluster = AdminCluster(tmp_path, settings=limits)
+    code, message = alter(cluster, (HEARTBEAT, SET, "45000"))
+    assert (code, "must be less than" in str(message)) == (INVALID_CONFIG, True)
+    cluster.close()
+
+
+def test_there_is_no_default_group_and_checking_stores_nothing(cluster: AdminCluster) -> None:
+    assert alter(cluster, (SESSION, SET, "50000"), group="")[0] == INVALID_REQUEST
+    assert describe(cluster, "").error_code == INVALID_REQUEST
+    assert alter(cluster, (SESSION, SET, "50000"), validate_only=True) == (0, None)
+    assert cluster.controller.version == 0
+
+
+def test_replacing_all_settings_resets_what_is_not_named(cluster: AdminCluster) -> None:
+    alter(cluster, (SESSION, SET, "50000"), (HEARTBEAT, SET, "6000"))
+    resource = {"resource_type": GROUP, "resource_name": "g", "configs": [{"name": HEARTBEAT, "value": "7000"}]}
+    [outcome] = cluster.call(handle_alter_configs, ApiKey.ALTER_CONFIGS, 2, {"resources": [resource]}).responses
+    assert outcome.error_code == 0
+    assert told(cluster) == {HEARTBEAT: ("7000", GROUP_CONFIG), SESSION: ("45000", DEFAULT_CONFIG)}

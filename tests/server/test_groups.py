@@ -1,0 +1,518 @@
+"""Groups and offsets by their requests: two handlers that are turned by hand, each with some of the groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.protocol import kio_adapter
+from broker.protocol.coordinator_routing import GROUP_TOPIC, coordinator_partition
+from tests.support.group_requests import (
+    DELETE_GROUPS,
+    DESCRIBE_GROUPS,
+    GROUP_PARTITIONS,
+    HEARTBEAT,
+    JOIN_GROUP,
+    LEAVE_GROUP,
+    LIST_GROUPS,
+    OFFSET_COMMIT,
+    OFFSET_DELETE,
+    OFFSET_FETCH,
+    SYNC_GROUP,
+    TXN_OFFSET_COMMIT,
+    Member,
+    call,
+    committed,
+    groups_of,
+    open_group_topic,
+)
+from tests.support.stepped_broker import SteppedBroker
+from tests.support.transactional import ADD_OFFSETS, TransactionalProducer, answer_of, open_coordinator_topics
+
+PLACES = [("topic", index) for index in range(4)]
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[SteppedBroker]:
+    running = SteppedBroker(tmp_path)
+    running.create("topic", 4)
+    open_group_topic(running)
+    yield running
+    running.close()
+
+
+def simple(broker: SteppedBroker, group_id: str, offsets: dict[tuple[str, int], int], metadata: str = "") -> list[int]:
+    """Commit as a consumer that is in no group, or as an admin."""
+    return Member(broker, group_id).commit(offsets, metadata)
+
+
+def delete_groups(broker: SteppedBroker, *group_ids: str) -> dict[str, int]:
+    answer = call(broker, broker.client(), DELETE_GROUPS, 2, {"groups_names": list(group_ids)})
+    return {each.group_id: int(each.error_code) for each in answer.results}
+
+
+def listed(broker: SteppedBroker, version: int = 5, **filters: list[str]) -> dict[str, Any]:
+    answer = call(broker, broker.client(), LIST_GROUPS, version, filters)
+    assert int(answer.error_code) == 0
+    return {each.group_id: each for each in answer.groups}
+
+
+# ---- membership ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("protocol_type", ["consumer", "connect", "sr"])
+def test_a_member_of_any_type_joins_reports_and_leaves(broker: SteppedBroker, protocol_type: str) -> None:
+    """I11-I14: any protocol type."""
+    member = Member(broker, "group", protocol_type=protocol_type)
+    member.join()
+    assert member.heartbeat() == 0
+    sent = member.leave_request()
+    broker.settle()
+    assert int(answer_of(sent).members[0].error_code) == 0
+    assert member.heartbeat() == 25
+    assert listed(broker)["group"].protocol_type == protocol_type
+
+
+@pytest.mark.parametrize("version", range(10))
+def test_join_is_answered_in_every_version(broker: SteppedBroker, version: int) -> None:
+    values = {
+        "group_id": "group",
+        "session_timeout_ms": 10_000,
+        "rebalance_timeout_ms": 10_000,
+        "member_id": "",
+        "protocol_type": "consumer",
+        "protocols": [{"name": "range", "metadata": b"x"}],
+    }
+    client = broker.client()
+    answer = call(broker, client, JOIN_GROUP, version, values)
+    if version >= 4:
+        assert int(answer.error_code) == 79
+        answer = call(broker, client, JOIN_GROUP, version, values | {"member_id": answer.member_id})
+    assert (int(answer.error_code), answer.leader, len(answer.members)) == (0, answer.member_id, 1)
+    for refused, code in (({"group_id": ""}, 24), ({"session_timeout_ms": 1}, 26), ({"member_id": "x"}, 25)):
+        assert int(call(broker, client, JOIN_GROUP, version, values | refused).error_code) == code
+
+
+def test_versions_of_sync_heartbeat_and_leave(broker: SteppedBroker) -> None:
+    member = Member(broker, "group")
+    member.join()
+    who = {"group_id": "group", "generation_id": member.generation, "member_id": member.member_id}
+    protocol = {"protocol_type": "consumer", "protocol_name": "range"}
+    for version in range(6):
+        assert call(broker, member.client, SYNC_GROUP, version, who | protocol).assignment == b"mine"
+    assert int(call(broker, member.client, SYNC_GROUP, 5, who).error_code) == 23
+    for version in range(5):
+        assert int(call(broker, member.client, HEARTBEAT, version, who).error_code) == 0
+    for key, version, more in ((SYNC_GROUP, 5, protocol), (HEARTBEAT, 4, {})):
+        assert int(call(broker, member.client, key, version, who | more | {"group_id": ""}).error_code) == 24
+    for version in range(3):
+        answer = call(broker, member.client, LEAVE_GROUP, version, {"group_id": "group", "member_id": "nobody"})
+        assert int(answer.error_code) == 25
+    members = [{"member_id": "nobody"}, {"member_id": member.member_id, "reason": "done"}]
+    for version, codes in ((3, [25, 0]), (5, [25, 25])):
+        answer = call(broker, member.client, LEAVE_GROUP, version, {"group_id": "group", "members": members})
+        assert [int(each.error_code) for each in answer.members] == codes
+
+
+def test_a_request_that_strays_to_another_handler_is_told_so(broker: SteppedBroker) -> None:
+    [group] = groups_of(broker, 0, 1)
+    frame = kio_adapter.encode_request(HEARTBEAT, 4, 0, "test", {"group_id": group, "member_id": "m"})
+    sent = broker.client().send_frame(HEARTBEAT, 4, frame[4:], target=1)
+    broker.settle()
+    assert int(answer_of(sent).error_code) == 16
+
+
+def test_a_group_before_there_is_a_topic_for_it(tmp_path: Path) -> None:
+    """COORDINATOR_NOT_AVAILABLE, and the topic is made; the client's next try finds it."""
+    broker = SteppedBroker(tmp_path)
+    member = Member(broker, "group")
+    sent = member.join_request()
+    broker.settle()
+    assert member.take(sent) == 15
+    broker.settle()
+    member.join()
+    broker.close()
+
+
+def test_waiting_members_outlive_their_coordinators_handler(broker: SteppedBroker) -> None:
+    """A JoinGroup that waits is sent again to the replacement: the member joins, or is told to begin again."""
+    first = Member(broker, "group")
+    first.join()
+    second = Member(broker, "group")
+    asked = second.join_request()
+    broker.settle()
+    assert second.take(asked) == 79
+    waiting = second.join_request()
+    broker.settle(5)
+    assert not waiting.answers
+    owner = waiting.target
+    broker.replace(owner)
+    broker.settle()
+    assert second.take(waiting) == 25
+    assert first.heartbeat() == 0
+    assert first.commit({PLACES[0]: 3}) == [0]
+
+
+# ---- offsets ---------------------------------------------------------------------------------------------------------
+
+
+def test_commits_are_told_with_their_metadata(broker: SteppedBroker) -> None:
+    """Users row 7: the metadata of a commit is not lost, whoever coordinates after."""
+    assert simple(broker, "group", {PLACES[0]: 5}, "where I was") == [0]
+    for _ in range(2):
+        answer = call(broker, broker.client(), OFFSET_FETCH, 5, {"group_id": "group", "topics": None})
+        [part] = answer.topics[0].partitions
+        assert (part.committed_offset, part.metadata) == (5, "where I was")
+        for handler in range(2):
+            broker.replace(handler)
+
+
+@pytest.mark.parametrize("version", range(2, 11))
+def test_commit_in_every_version(broker: SteppedBroker, version: int) -> None:
+    info = broker.state(0).metadata.topic("topic")
+    assert info is not None
+    known = {"name": "topic", "topic_id": info.topic_id}
+    unknown = {"name": "nowhere", "topic_id": b"x" * 16}
+    parts = [{"partition_index": index, "committed_offset": 7, "committed_metadata": "m"} for index in (0, 9)]
+    large = [{"partition_index": 1, "committed_offset": 7, "committed_metadata": "m" * 4097}]
+    values = {
+        "group_id": "group",
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "topics": [
+            {**known, "partitions": parts},
+            {**unknown, "partitions": parts[:1]},
+            {**known, "partitions": large},
+        ],
+    }
+    answer = call(broker, broker.client(), OFFSET_COMMIT, version, values)
+    errors = [[int(part.error_code) for part in topic.partitions] for topic in answer.topics]
+    assert errors == [[0, 3], [100 if version >= 10 else 3], [12]]
+    assert committed(broker, "group", PLACES[:2]) == [(7, 0), (-1, 0)]
+
+
+@pytest.mark.parametrize("version", range(1, 11))
+def test_fetch_in_every_version(broker: SteppedBroker, version: int) -> None:
+    info = broker.state(0).metadata.topic("topic")
+    assert info is not None
+    simple(broker, "group", {PLACES[1]: 6})
+    topics = [{"name": "topic", "topic_id": info.topic_id, "partition_indexes": [0, 1]}]
+    all_of = {} if version < 2 else {"topics": None}
+    for asked in ({"topics": topics}, all_of):
+        if not asked:
+            continue
+        values = {"group_id": "group", **asked}
+        if version >= 8:
+            values = {"groups": [values, {"group_id": "nobody", "topics": topics}]}
+        answer = call(broker, broker.client(), OFFSET_FETCH, version, values)
+        found = answer.groups[0].topics if version >= 8 else answer.topics
+        offsets = {part.partition_index: part.committed_offset for part in found[0].partitions}
+        assert offsets == ({0: -1, 1: 6} if asked["topics"] else {1: 6})
+        if version >= 8:
+            assert [part.committed_offset for part in answer.groups[1].topics[0].partitions] == [-1, -1]
+
+
+def test_fetch_of_a_topic_id_that_there_is_not(broker: SteppedBroker) -> None:
+    groups = [{"group_id": "group", "topics": [{"topic_id": b"x" * 16, "partition_indexes": [0]}]}]
+    answer = call(broker, broker.client(), OFFSET_FETCH, 10, {"groups": groups})
+    assert int(answer.groups[0].topics[0].partitions[0].error_code) == 100
+
+
+def test_one_fetch_of_groups_of_several_handlers(broker: SteppedBroker) -> None:
+    """I9: from version 8 on; each group is answered by its own coordinator, in the order of the request."""
+    groups = [*groups_of(broker, 0, 2), *groups_of(broker, 1, 2)]
+    for number, group in enumerate(groups):
+        simple(broker, group, {PLACES[0]: number + 10})
+    order = [groups[2], groups[0], groups[3], groups[1]]
+    values = {"groups": [{"group_id": group, "topics": None} for group in order]}
+    answer = call(broker, broker.client(), OFFSET_FETCH, 9, values)
+    assert [each.group_id for each in answer.groups] == order
+    assert [each.topics[0].partitions[0].committed_offset for each in answer.groups] == [12, 10, 13, 11]
+
+
+def test_offsets_are_deleted_unless_a_member_reads_their_topic(broker: SteppedBroker) -> None:
+    """I47 (KIP-496)."""
+    broker.create("other", 1)
+    member = Member(broker, "group")
+    member.join()
+    member.commit({PLACES[0]: 4, ("other", 0): 5})
+    values = {
+        "group_id": "group",
+        "topics": [{"name": name, "partitions": [{"partition_index": 0}]} for name in ("topic", "other", "nowhere")],
+    }
+    answer = call(broker, broker.client(), OFFSET_DELETE, 0, values)
+    assert [int(topic.partitions[0].error_code) for topic in answer.topics] == [86, 0, 3]
+    assert committed(broker, "group", [PLACES[0], ("other", 0)]) == [(4, 0), (-1, 0)]
+    for group, code in (("", 24), ("nobody", 69)):
+        assert int(call(broker, broker.client(), OFFSET_DELETE, 0, values | {"group_id": group}).error_code) == code
+
+
+def test_offsets_of_a_deleted_topic_go_with_it(broker: SteppedBroker) -> None:
+    """Also those of a topic that has another of its name in its place by now."""
+    simple(broker, "group", {PLACES[0]: 5})
+    broker.delete("topic")
+    broker.settle()
+    broker.create("topic", 4)
+    broker.settle()
+    assert committed(broker, "group", PLACES[:1]) == [(-1, 0)]
+    for handler in range(2):
+        broker.replace(handler)
+    assert committed(broker, "group", PLACES[:1]) == [(-1, 0)]
+
+
+def test_offsets_of_a_topic_that_was_replaced_while_nobody_looked(broker: SteppedBroker) -> None:
+    simple(broker, "group", {PLACES[0]: 5})
+    for handler in range(2):
+        broker.kill(handler)
+    broker.delete("topic")
+    for handler in range(2):
+        broker.boot(handler)
+    broker.settle()
+    assert committed(broker, "group", PLACES[:1]) == [(-1, 0)]
+
+
+def test_offsets_expire_and_an_empty_group_goes_with_the_last(tmp_path: Path) -> None:
+    settings = {"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "1000"}
+    broker = SteppedBroker(tmp_path, settings=settings)
+    broker.create("topic", 4)
+    open_group_topic(broker)
+    member = Member(broker, "group")
+    member.join()
+    member.commit({PLACES[0]: 5})
+    member.leave_request()
+    broker.settle()
+    for seconds, expected in ((58, [(5, 0)]), (4, [(-1, 0)])):
+        broker.clock.advance_ns(seconds * 10**9)
+        broker.settle()
+        assert committed(broker, "group", PLACES[:1]) == expected
+    assert listed(broker) == {}
+    broker.close()
+
+
+# ---- admin -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_describe_in_every_version(broker: SteppedBroker, version: int) -> None:
+    """I15: groups of both handlers in one request; one that is not there is Dead."""
+    names = [groups_of(broker, handler, 1)[0] for handler in (1, 0)]
+    members = [Member(broker, name) for name in names]
+    for member in members:
+        member.join()
+    values = {"groups": [*names, "nobody"], "include_authorized_operations": True}
+    answer = call(broker, broker.client(), DESCRIBE_GROUPS, version, values)
+    assert [each.group_id for each in answer.groups] == [*names, "nobody"]
+    assert [each.group_state for each in answer.groups] == ["Stable", "Stable", "Dead"]
+    assert [int(each.error_code) for each in answer.groups] == [0, 0, 69 if version >= 6 else 0]
+    for member, group in zip(members, answer.groups, strict=False):
+        assert (group.protocol_type, group.protocol_data) == ("consumer", "range")
+        [described] = group.members
+        assert (described.member_id, described.member_assignment) == (member.member_id, b"mine")
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_list_in_every_version(broker: SteppedBroker, version: int) -> None:
+    """I16: groups of all handlers."""
+    names = [groups_of(broker, handler, 1)[0] for handler in (0, 1)]
+    Member(broker, names[0]).join()
+    simple(broker, names[1], {PLACES[0]: 1})
+    found = listed(broker, version)
+    assert set(found) == set(names)
+    assert [found[name].protocol_type for name in names] == ["consumer", ""]
+    if version >= 4:
+        assert [found[name].group_state for name in names] == ["Stable", "Empty"]
+        assert set(listed(broker, version, states_filter=["sTaBlE", "Dead"])) == {names[0]}
+    if version >= 5:
+        assert {each.group_type for each in found.values()} == {"classic"}
+        assert set(listed(broker, version, types_filter=["Classic"])) == set(names)
+        assert listed(broker, version, types_filter=["consumer"]) == {}
+
+
+def test_groups_without_members_are_deleted_with_their_offsets(broker: SteppedBroker) -> None:
+    """I42: 68 while there are members, 69 where there is no group; groups of several handlers in one request."""
+    full, empty = groups_of(broker, 0, 1)[0], groups_of(broker, 1, 1)[0]
+    Member(broker, full).join()
+    simple(broker, empty, {PLACES[0]: 1})
+    assert delete_groups(broker, full, empty, "nobody") == {full: 68, empty: 0, "nobody": 69}
+    for handler in range(2):
+        broker.replace(handler)
+    assert set(listed(broker)) == {full}
+    assert committed(broker, empty, PLACES[:1]) == [(-1, 0)]
+
+
+# ---- transactions ----------------------------------------------------------------------------------------------------
+
+
+def txn_commit(
+    broker: SteppedBroker, producer: TransactionalProducer, group: str, offset: int, version: int = 3, **who: Any
+) -> list[int]:
+    values = {
+        "transactional_id": producer.transactional_id,
+        "group_id": group,
+        "producer_id": producer.producer_id,
+        "producer_epoch": producer.epoch,
+        "topics": [
+            {"name": "topic", "partitions": [{"partition_index": 0, "committed_offset": offset}]},
+        ],
+        **who,
+    }
+    answer = call(broker, producer.client, TXN_OFFSET_COMMIT, version, values)
+    return [int(part.error_code) for topic in answer.topics for part in topic.partitions]
+
+
+@pytest.fixture
+def producer(broker: SteppedBroker) -> TransactionalProducer:
+    open_coordinator_topics(broker)
+    made = TransactionalProducer(broker, "id", newest=False)
+    sent = made.init()
+    broker.settle()
+    assert made.take(sent) == 0
+    return made
+
+
+def add_offsets(broker: SteppedBroker, producer: TransactionalProducer, group: str) -> int:
+    values = {
+        "transactional_id": producer.transactional_id,
+        "producer_id": producer.producer_id,
+        "producer_epoch": producer.epoch,
+        "group_id": group,
+    }
+    return int(call(broker, producer.client, ADD_OFFSETS, 3, values).error_code)
+
+
+def end(broker: SteppedBroker, producer: TransactionalProducer, *, commit: bool) -> None:
+    sent = producer.end(commit=commit)
+    broker.settle()
+    assert producer.take(sent) == 0
+
+
+@pytest.mark.parametrize("replaced", [False, True], ids=["", "with new handlers"])
+@pytest.mark.parametrize("commit", [True, False])
+def test_offsets_of_a_transaction_count_when_it_is_committed(
+    broker: SteppedBroker, producer: TransactionalProducer, commit: bool, replaced: bool
+) -> None:
+    """I28, KIP-447: pending until the end, and UNSTABLE_OFFSET_COMMIT for who asks for stable offsets only."""
+
+    def perhaps_replace() -> None:
+        if replaced:
+            for handler in range(2):
+                broker.replace(handler)
+
+    simple(broker, "group", {PLACES[0]: 1})
+    assert add_offsets(broker, producer, "group") == 0
+    assert txn_commit(broker, producer, "group", 5) == [0]
+    perhaps_replace()
+    assert committed(broker, "group", PLACES[:1]) == [(1, 0)]
+    assert committed(broker, "group", PLACES[:1], require_stable=True) == [(-1, 88)]
+    end(broker, producer, commit=commit)
+    perhaps_replace()
+    assert committed(broker, "group", PLACES[:1], require_stable=True) == [(5 if commit else 1, 0)]
+
+
+def test_offsets_are_taken_only_as_part_of_a_transaction(
+    broker: SteppedBroker, producer: TransactionalProducer
+) -> None:
+    """KIP-890: not without AddOffsetsToTxn; from version 5 on the first commit makes the group part of it."""
+    [code] = txn_commit(broker, producer, "group", 5)
+    assert code not in (0, -1)
+    assert txn_commit(broker, producer, "group", 5, version=5) == [0]
+    end(broker, producer, commit=True)
+    assert committed(broker, "group", PLACES[:1]) == [(5, 0)]
+
+
+def test_a_transaction_commits_only_what_its_member_may(broker: SteppedBroker, producer: TransactionalProducer) -> None:
+    """KIP-447: generation and member id fence a consumer that is not in the group any more."""
+    member = Member(broker, "group")
+    member.join()
+    add_offsets(broker, producer, "group")
+    who = {"member_id": member.member_id, "generation_id": member.generation}
+    assert txn_commit(broker, producer, "group", 5, **who | {"generation_id": 0}) == [22]
+    assert txn_commit(broker, producer, "group", 5, **who | {"member_id": "nobody"}) == [25]
+    assert txn_commit(broker, producer, "group", 5, **who | {"group_instance_id": "i"}) == [25]
+    assert txn_commit(broker, producer, "group", 5, **who) == [0]
+    end(broker, producer, commit=True)
+    assert committed(broker, "group", PLACES[:1]) == [(5, 0)]
+
+
+def test_a_fenced_producer_commits_nothing(broker: SteppedBroker, producer: TransactionalProducer) -> None:
+    add_offsets(broker, producer, "group")
+    assert txn_commit(broker, producer, "group", 5) == [0]
+    zombie_epoch = producer.epoch
+    sent = producer.init()
+    broker.settle()
+    assert producer.take(sent) == 0
+    assert producer.epoch > zombie_epoch
+    producer.epoch = zombie_epoch
+    [code] = txn_commit(broker, producer, "group", 6)
+    assert code in (47, 90)
+    assert committed(broker, "group", PLACES[:1], require_stable=True) == [(-1, 0)]
+
+
+# ---- deaths ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_confirmed_commit_survives_the_death_of_its_handler_at_any_line(broker: SteppedBroker) -> None:
+    """What is answered is committed, and what is committed is answered: the processor sends the request again."""
+    [group] = groups_of(broker, 0, 1)
+    member = Member(broker, group)
+    member.join()
+    line, died = 1, True
+    while died:
+        sent = member.commit_request({PLACES[0]: line, PLACES[1]: line + 1})
+        died = broker.turn_until_line(0, line)
+        if died:
+            broker.replace(0)
+        broker.settle()
+        errors = [int(part.error_code) for topic in answer_of(sent).topics for part in topic.partitions]
+        assert errors == [0, 0], line
+        assert committed(broker, group, PLACES[:2]) == [(line, 0), (line + 1, 0)]
+        assert member.heartbeat() == 0
+        broker.forget_clients()
+        member.client = broker.client()
+        line += 7
+
+
+def test_a_member_gets_its_assignment_whatever_line_its_coordinator_dies_at(broker: SteppedBroker) -> None:
+    """Users row 7: in the worst case it is asked to join again, which every client does by itself."""
+    line, died = 1, True
+    while died:
+        [group] = groups_of(broker, 0, 1, f"line-{line}")
+        member = Member(broker, group)
+        member.join()
+        sent = member.join_request()
+        died = broker.turn_until_line(0, line)
+        if died:
+            broker.replace(0)
+        broker.settle()
+        code = member.take(sent)
+        assert code in (0, 25), line
+        if code:
+            member.member_id = ""
+            member.join()
+        synced = member.sync_request()
+        if died and broker.turn_until_line(0, line):
+            broker.replace(0)
+        broker.settle()
+        code = int(answer_of(synced).error_code)
+        assert code in (0, 22, 25, 27), line
+        if code:
+            again = member.join_request()
+            broker.settle()
+            assert member.take(again) == 0
+            synced = member.sync_request()
+            broker.settle()
+        assert answer_of(synced).assignment == b"mine"
+        assert member.heartbeat() == 0
+        broker.forget_clients()
+        line += 23
+
+
+def test_what_is_committed_is_in_kafkas_own_format(broker: SteppedBroker) -> None:
+    """The bytes of every version: tests/coordinator/test_group_records.py."""
+    simple(broker, "group", {PLACES[0]: 5}, "note")
+    values = broker.values(GROUP_TOPIC, coordinator_partition("group", GROUP_PARTITIONS))
+    [value] = [value for value in values if value.startswith(b"\x00\x04" + (5).to_bytes(8, "big"))]
+    assert b"\x05note" in value

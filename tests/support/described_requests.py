@@ -1,0 +1,23 @@
+"""Requests to a real broker by description: kio writes them and reads the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from broker.protocol import kio_adapter
+from broker.protocol.api_keys import ApiKey
+from tests.support.wire_client import WireClient, sized
+
+_CORRELATION_ID = 77
+
+
+def ask(wire: WireClient, key: ApiKey, version: int, fields: Mapping[str, Any]) -> Any:
+    """Send a request of any API in any version and return kio's object of its answer.
+
+    AssertionError when there is none, or it is another request's.
+    """
+    wire.send(kio_adapter.encode_request(key, version, _CORRELATION_ID, "test", fields))
+    answer = sized(wire.receive_frame())
+    assert int.from_bytes(answer[4:8], "big") == _CORRELATION_ID
+    return kio_adapter.decode_response(key, version, answer, 4, len(answer))

@@ -1,0 +1,172 @@
+"""Members of a group as three client libraries are: each reads, commits what it has read, and tells what it did.
+
+A member runs in a thread of its own until it is told to stop. An exception of the library ends it and shows when its
+future is asked for, but for the errors of a commit that a rebalance explains.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import warnings
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import aiokafka
+import aiokafka.errors
+from confluent_kafka import Consumer, KafkaError, KafkaException
+
+with warnings.catch_warnings():
+    # The client reads its schemas by a function that Python 3.11 deprecates, some of them while it runs.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    import kafka
+    import kafka.errors
+
+#: A commit in the middle of a rebalance may meet these in Kafka as well.
+REBALANCE_ERRORS = (
+    KafkaError.REBALANCE_IN_PROGRESS,
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.UNKNOWN_MEMBER_ID,
+)
+
+
+class Report:
+    """What the members of one group have done, all of them."""
+
+    def __init__(self) -> None:
+        self.read: set[bytes] = set()
+        #: By partition: the greatest offset that a commit was confirmed for.
+        self.committed: defaultdict[int, int] = defaultdict(int)
+        self.failed_commits: list[object] = []
+        self.polls = 0
+        self._lock = threading.Lock()
+
+    def note_read(self, values: list[bytes]) -> None:
+        """Remember what was read."""
+        with self._lock:
+            self.polls += 1
+            self.read.update(values)
+
+    def note_committed(self, positions: dict[int, int]) -> None:
+        """Remember what a commit was confirmed for."""
+        with self._lock:
+            for partition, offset in positions.items():
+                self.committed[partition] = max(self.committed[partition], offset)
+
+
+class Orders:
+    """What a member is to do: which group, which topic, and until when."""
+
+    def __init__(self, bootstrap: str, group: str, topic: str) -> None:
+        self.bootstrap, self.group, self.topic = bootstrap, group, topic
+        self.stop = threading.Event()
+        self.report = Report()
+
+
+def run_confluent(orders: Orders) -> None:
+    """Be a member as librdkafka is."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": orders.bootstrap,
+            "group.id": orders.group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "heartbeat.interval.ms": 200,
+            "session.timeout.ms": 6000,
+        }
+    )
+    consumer.subscribe([orders.topic])
+    try:
+        while not orders.stop.is_set():
+            messages = consumer.consume(50, 0.1)
+            for message in messages:
+                if message.error():
+                    raise KafkaException(message.error())
+            orders.report.note_read([message.value() or b"" for message in messages])
+            if messages:
+                try:
+                    done = consumer.commit(asynchronous=False)
+                    orders.report.note_committed({each.partition: each.offset for each in done or ()})
+                except KafkaException as error:
+                    _rebalance_or_raise(orders.report, error, error.args[0].code() in REBALANCE_ERRORS)
+    finally:
+        consumer.close()
+
+
+def run_kafka_python(orders: Orders) -> None:
+    """Be a member as kafka-python is."""
+    consumer = kafka.KafkaConsumer(
+        orders.topic,
+        bootstrap_servers=orders.bootstrap,
+        group_id=orders.group,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        heartbeat_interval_ms=200,
+        session_timeout_ms=6000,
+    )
+    try:
+        while not orders.stop.is_set():
+            found = consumer.poll(timeout_ms=100, max_records=50)
+            orders.report.note_read([record.value for records in found.values() for record in records])
+            if found:
+                positions = {place.partition: records[-1].offset + 1 for place, records in found.items()}
+                try:
+                    consumer.commit()
+                    orders.report.note_committed(positions)
+                except kafka.errors.CommitFailedError as error:
+                    _rebalance_or_raise(orders.report, error, True)
+    finally:
+        consumer.close()
+
+
+def run_aiokafka(orders: Orders) -> None:
+    """Be a member as aiokafka is."""
+    asyncio.run(_aiokafka(orders))
+
+
+async def _aiokafka(orders: Orders) -> None:
+    consumer = aiokafka.AIOKafkaConsumer(
+        orders.topic,
+        bootstrap_servers=orders.bootstrap,
+        group_id=orders.group,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        heartbeat_interval_ms=200,
+        session_timeout_ms=6000,
+    )
+    await consumer.start()
+    try:
+        while not orders.stop.is_set():
+            found = await consumer.getmany(timeout_ms=100, max_records=50)
+            orders.report.note_read([record.value or b"" for records in found.values() for record in records])
+            if found:
+                positions = {place.partition: records[-1].offset + 1 for place, records in found.items()}
+                try:
+                    await consumer.commit()
+                    orders.report.note_committed(positions)
+                except aiokafka.errors.CommitFailedError as error:
+                    _rebalance_or_raise(orders.report, error, True)
+    finally:
+        await consumer.stop()
+
+
+def collect_left_sockets() -> None:
+    """Close what kafka-python leaves to the garbage collector: sockets of connections that it gave up under load."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+
+
+def _rebalance_or_raise(report: Report, error: Exception, explained: bool) -> None:
+    if not explained:
+        raise error
+    report.failed_commits.append(error)
+
+
+RUNNERS: dict[str, Callable[[Orders], Any]] = {
+    "confluent": run_confluent,
+    "kafka-python": run_kafka_python,
+    "aiokafka": run_aiokafka,
+}

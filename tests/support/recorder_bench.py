@@ -1,0 +1,121 @@
+"""A recorder over byte arrays and a directory, with a clock that stands still; the test plays the processors."""
+
+import itertools
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import posix_ipc
+import pyarrow.parquet as pq
+
+from broker.config import load
+from broker.network.clients import Clients
+from broker.network.row_sender import RowSender
+from broker.recorder.part_files import dataset_path, finished
+from broker.recorder.recorder import Recorder
+from broker.server.metadata_cache import MetadataCache, PartitionInfo, TopicInfo
+from shm.bell import SemaphoreBell
+from shm.recorder_layout import NOT_TOLD, REQUEST_ROW
+from shm.recorder_rings import RecorderFeed, RecorderRings, pack_text
+from tests.support.fakes import FakeClock
+
+#: Half an hour into an hour.
+WALL_MS = 1_700_000_000_000 // 3_600_000 * 3_600_000 + 1_800_000
+CLIENT = 5
+
+
+class RecorderBench:
+    """One processor, one handler and a controller as sources; topics a to c at rows 0 to 2 of the partition table."""
+
+    def __init__(self, root: Path, **settings: object) -> None:
+        self.root = root
+        root.mkdir(parents=True, exist_ok=True)
+        self.clock = FakeClock(monotonic_ns=1_000_000_000_000, wall_ms=WALL_MS)
+        self.rings = RecorderRings(memoryview(bytearray(RecorderRings.bytes_needed(1, 2))), 1, 2)
+        self.rings.initialise()
+        self.config = load(
+            None, {"log.dirs": str(root), **{k.replace("_", "."): str(v) for k, v in settings.items()}}, {}
+        )
+        self.topics = {name: row for row, name in enumerate("abc")}
+        self.texts = {CLIENT: client_text(CLIENT, "someone")}
+        self._bell = SemaphoreBell(_semaphore())
+        self._names = itertools.count(1)
+        self.recorder = self.start_recorder(replaces=False)
+        self.sender = self.start_sender()
+        self.taken = 0
+
+    def start_recorder(self, *, replaces: bool) -> Recorder:
+        """Put a recorder at the rings; an earlier one is not asked."""
+        metadata = SimpleNamespace(refresh=lambda: None, topics=self._topics, broker_config=self.config)
+        name = f"test-{next(self._names)}"
+        cache = cast("MetadataCache", metadata)
+        self.recorder = Recorder(self.rings, self.root, name, cache, self.clock, replaces=replaces)
+        return self.recorder
+
+    def start_sender(self) -> RowSender:
+        """Put a processor's sender at its ring; an earlier one is not asked."""
+        self.sender = RowSender(RecorderFeed(self.rings, 0), self.texts, self._bell)
+        return self.sender
+
+    def push(self, rows: np.ndarray) -> None:
+        """Have rows taken from answers and pushed, as a processor does."""
+        self.take(len(rows))
+        self.sender.push(rows, [])
+
+    def take(self, count: int) -> None:
+        """Have answers taken whose rows are still in the processor's memory."""
+        self.taken += count
+        self.sender.note_taken(self.taken)
+
+    def turn(self, after_ms: int = 0) -> None:
+        """Let time pass and the recorder turn."""
+        self.clock.advance_ms(after_ms)
+        self.recorder.turn(0)
+
+    def read(self, dataset: str) -> list[dict[str, Any]]:
+        """Return the rows of all finished files of a dataset, without the columns of the path."""
+        paths = sorted(part.path for part in finished(dataset_path(self.root, dataset)))
+        return [row for path in paths for row in pq.read_table(path, partitioning=None).to_pylist()]
+
+    def _topics(self) -> list[TopicInfo]:
+        return [TopicInfo(name, bytes(16), (PartitionInfo(0, row, 0),), {}, False) for name, row in self.topics.items()]
+
+
+def rows_of(
+    clock: FakeClock, count: int, spans_us: Sequence[int] = (10, 20, 30, 40, 50), **fields: object
+) -> np.ndarray:
+    """Return requests that have just ended, with the phases given, numbered by correlation id."""
+    rows = np.zeros(count, REQUEST_ROW.dtype)
+    stamps = ("received_ns", "dequeued_ns", "local_complete_ns", "response_complete_ns", "taken_ns", "end_ns")
+    ends = np.cumsum([0, *spans_us]) * 1000
+    for name, end in zip(stamps, ends, strict=True):
+        rows[name] = clock.monotonic_ns() - ends[-1] + end
+    rows["correlation_id"] = np.arange(count)
+    defaults = {
+        "client": CLIENT, "partition_row": -1, "min_bytes": -1, "acks": NOT_TOLD, "isolation_level": NOT_TOLD,
+        "record_count": -1, **fields,
+    }  # fmt: skip
+    for name, value in defaults.items():
+        rows[name] = value
+    return rows
+
+
+def client_text(number: int, client_id: str) -> bytes:
+    """Return what a frame says of a client."""
+    clients = Clients(lambda: number, (("PLAINTEXT", "PLAINTEXT"),))
+    channel = SimpleNamespace(
+        connection_id=number, names=(client_id, "lib", "1.0"), peer="127.0.0.1", listener=0, client=None
+    )
+    clients._give(cast("Any", channel), number, [0, 0, 0, 0])
+    assert clients.texts[number] == pack_text(number, clients.texts[number][16:].rstrip(b"\0"))
+    return clients.texts[number]
+
+
+def _semaphore() -> posix_ipc.Semaphore:
+    name = f"/rotunda-test{uuid.uuid4().hex}"
+    semaphore = posix_ipc.Semaphore(name, posix_ipc.O_CREX, mode=0o600)
+    semaphore.unlink()
+    return semaphore

@@ -1,0 +1,113 @@
+"""`rotunda group` against a whole broker whose groups and transactions a real client made."""
+
+import json
+import time
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from tests.support.broker_process import BrokerProcess
+from tests.support.deadline import wait_until
+
+BROKER_SETTINGS = {"group.initial.rebalance.delay.ms": 0, "transaction.state.log.num.partitions": 2}
+
+
+def group(broker: BrokerProcess, *arguments: str) -> Any:
+    """Return what a command prints as JSON."""
+    done = broker.command("group", *arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def lags(broker: BrokerProcess, name: str, *options: str) -> dict[int, tuple[int | None, float | None]]:
+    """Return the lag of each partition, in records and seconds."""
+    found = group(broker, "describe", name, *options)["partitions"]
+    return {each["partition"]: (each["lag_records"], each["lag_seconds"]) for each in found}
+
+
+def joined(broker: BrokerProcess, name: str, topic: str, protocol: str) -> Consumer:
+    """Return a consumer that has been assigned the topic's partitions."""
+    settings = {"bootstrap.servers": broker.bootstrap, "group.id": name, "group.protocol": protocol}
+    consumer = Consumer({**settings, "enable.auto.commit": False, "client.id": "reader"})
+    consumer.subscribe([topic])
+    wait_until(lambda: consumer.poll(0.05) is None and bool(consumer.assignment()), "partitions are assigned")
+    return consumer
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_the_life_of_a_group(broker: BrokerProcess, topic: str, protocol: str) -> None:
+    """users.md rows 10 and 17: both types; late, idle and unread partitions; reset and delete."""
+    assert broker.command("topic", "create", topic, "--partitions", "3").returncode == 0
+    name = f"{topic}-group"
+    consumer = joined(broker, name, topic, protocol)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    now_ms = int(time.time() * 1000)
+    for partition, count in ((0, 4), (1, 2)):
+        for i in range(count):
+            producer.produce(topic, b"v", partition=partition, timestamp=now_ms - 60_000 + i * 10_000)
+    producer.flush()
+    commits = [TopicPartition(topic, 0, 1, "noted"), TopicPartition(topic, 1, 2)]
+    consumer.commit(offsets=commits, asynchronous=False)
+
+    described = group(broker, "describe", name)
+    (member,) = described["members"]
+    assert (described["type"], described["state"]) == (protocol, "Stable")
+    assert member["client_id"] == "reader"
+    assert [each["partition"] for each in member["assignment"]] == [0, 1, 2]
+    late, idle, unread = described["partitions"]
+    # confluent-kafka sends the zero byte behind a C string along.
+    assert late["committed_metadata"].rstrip("\0") == "noted"
+    assert (late["lag_records"], late["log_end_offset"]) == (3, 4)
+    assert 50 <= late["lag_seconds"] <= 50 + time.time() - now_ms / 1000 + 0.01
+    assert (idle["lag_records"], idle["lag_seconds"]) == (0, 0.0)
+    assert (unread["committed_offset"], unread["lag_records"], unread["lag_seconds"]) == (None, None, None)
+    listed = {"group": name, "type": protocol, "state": "Stable", "protocol_type": "consumer"}
+    assert listed in group(broker, "list", "--type", protocol, "--state", "stable")
+
+    refused = broker.command("group", "delete", name)
+    assert refused.returncode == 1
+    assert f"NON_EMPTY_GROUP: group {name} has members: {member['member_id']}" in refused.stderr
+    reset = ("reset-offsets", name, "--topic", f"{topic}:0,1", "--shift-by", "-1")
+    assert member["member_id"] in broker.command("group", *reset).stderr
+
+    consumer.close()
+    wait_until(lambda: group(broker, "describe", name)["state"] == "Empty", "the group is empty")
+    planned = group(broker, *reset)
+    assert [(each["before"], each["after"]) for each in planned["partitions"]] == [(1, 0), (2, 1)]
+    assert lags(broker, name)[0][0] == 3
+    assert group(broker, *reset, "--execute")["executed"]
+    assert {partition: records for partition, (records, _) in lags(broker, name).items()} == {0: 4, 1: 1}
+    assert group(broker, "delete", name) == [{"group": name, "deleted": True, "error": None, "message": None}]
+    assert broker.command("group", "describe", name).stderr.startswith("rotunda: GROUP_ID_NOT_FOUND: ")
+
+
+def test_read_committed_lag(broker: BrokerProcess, topic: str) -> None:
+    """users.md row 17: up to the last stable offset, and late by the first record that was not aborted."""
+    assert broker.command("topic", "create", topic, "--partitions", "1").returncode == 0
+    name = f"{topic}-group"
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic})
+    producer.init_transactions()
+    now_ms = int(time.time() * 1000)
+    for age_s, end in ((90, producer.abort_transaction), (30, producer.commit_transaction)):
+        producer.begin_transaction()
+        producer.produce(topic, b"v", timestamp=now_ms - age_s * 1000)
+        producer.flush()
+        end()
+    producer.begin_transaction()
+    producer.produce(topic, b"undecided")
+    producer.flush()
+    reset = ("reset-offsets", name, "--topic", topic, "--execute")
+    group(broker, *reset, "--to-earliest")
+    records, seconds = lags(broker, name)[0]
+    assert records == 5
+    assert seconds is not None
+    assert seconds >= 90
+    records, seconds = lags(broker, name, "--read-committed")[0]
+    assert records == 4
+    assert seconds is not None
+    assert 30 <= seconds < 60
+    group(broker, *reset, "--to-offset", "4")
+    assert lags(broker, name, "--read-committed") == {0: (0, 0.0)}
+    assert lags(broker, name)[0][0] == 1
+    producer.abort_transaction()

@@ -1,0 +1,79 @@
+"""Groups' settings, quotas and features in the metadata file: told when they change, in files of any age."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from broker.metadata_store import MetadataReader, MetadataStore, metadata_path, prepare
+from broker.stored_entities import EntityKind
+
+
+def test_a_kind_is_told_whole_when_one_of_it_changes(tmp_path: Path) -> None:
+    path = metadata_path(tmp_path)
+    store, reader = MetadataStore.open(path), MetadataReader(path)
+    with store.transaction() as transaction:
+        transaction.set_entity(EntityKind.GROUP, "a", {"x": "1"})
+        transaction.set_entity(EntityKind.GROUP, "b", {"y": "2", "z": "3"})
+    with store.transaction() as transaction:
+        transaction.set_entity(EntityKind.CLIENT_QUOTA, "q", {"rate": 0.5})
+    delta = reader.read(0)
+    assert delta is not None
+    assert delta.entities == {
+        EntityKind.CLIENT_QUOTA: {"q": {"rate": 0.5}},
+        EntityKind.GROUP: {"a": {"x": "1"}, "b": {"y": "2", "z": "3"}},
+    }
+    delta = reader.read(1)
+    assert delta is not None
+    assert set(delta.entities) == {EntityKind.CLIENT_QUOTA}
+    with store.transaction() as transaction:
+        transaction.set_entity(EntityKind.GROUP, "a", {})
+        transaction.set_entity(EntityKind.GROUP, "b", {"y": "4"})
+    delta = reader.read(2)
+    assert delta is not None
+    assert delta.entities == {EntityKind.GROUP: {"b": {"y": "4"}}}
+    with store.transaction() as transaction:
+        transaction.set_entity(EntityKind.GROUP, "b", {})
+    delta = reader.read(3)
+    assert delta is not None
+    assert delta.entities == {EntityKind.GROUP: {}}
+    reader.close()
+    store.close()
+
+
+def test_values_keep_their_types(tmp_path: Path) -> None:
+    path = metadata_path(tmp_path)
+    store, reader = MetadataStore.open(path), MetadataReader(path)
+    values = {"text": "7", "whole": 7, "half": 7.5, "large": float(2**63)}
+    with store.transaction() as transaction:
+        transaction.set_entity(EntityKind.FEATURE, "f", values)
+    delta = reader.read(0)
+    assert delta is not None
+    assert delta.entities[EntityKind.FEATURE]["f"] == values
+    assert {key: type(value) for key, value in delta.entities[EntityKind.FEATURE]["f"].items()} == {
+        "text": str,
+        "whole": int,
+        "half": float,
+        "large": float,
+    }
+    reader.close()
+    store.close()
+
+
+def test_a_file_made_without_them_is_completed(tmp_path: Path) -> None:
+    prepare(tmp_path, max_partitions=4)
+    with sqlite3.connect(metadata_path(tmp_path)) as connection:
+        connection.execute("DROP TABLE entities")
+        connection.execute("DROP TABLE entity_changes")
+    connection.close()
+    reader = MetadataReader(metadata_path(tmp_path))
+    assert reader.read(0) is None
+    prepare(tmp_path, max_partitions=4)
+    store = MetadataStore.open(metadata_path(tmp_path))
+    with store.transaction() as transaction:
+        transaction.set_entity(EntityKind.GROUP, "a", {"x": "1"})
+    delta = reader.read(0)
+    assert delta is not None
+    assert delta.entities == {EntityKind.GROUP: {"a": {"x": "1"}}}
+    reader.close()
+    store.close()
