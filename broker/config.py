@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 from broker.config_cleaner import CleanerSettings
 from broker.config_consumer_groups import ConsumerGroupSettings
 from broker.config_file import parse_properties
+from broker.config_groups import GroupSettings
 from broker.config_keys import Key, Value, did_you_mean, keys_of, render
 from broker.config_listeners import Listener, advertised, check_listeners, parse_listeners, parse_protocol_map
-from broker.config_groups import GroupSettings
 from broker.config_log import LogSettings
 from broker.config_metrics import MetricsSettings
 from broker.config_request_log import RequestLogSettings
@@ -137,11 +137,15 @@ class BrokerConfig(
         """The data directory, as an absolute path."""
         return Path(self.log_dirs[0])
 
-    def arena_bytes(self) -> int:
-        """Return the shared memory to set aside for large requests, all processors together."""
+    def arena_bytes(self, others_bytes: int = 0) -> int:
+        """Return the shared memory to set aside for large requests, all processors together.
+
+        ``others_bytes`` is what everything else needs; many processes on a small machine take more than half of it.
+        """
         if self.queued_max_request_bytes != -1:
             return self.queued_max_request_bytes
-        return min(DEFAULT_ARENA_BYTES, _free_shared_memory_bytes() // 2)
+        free_bytes = _free_shared_memory_bytes()
+        return min(DEFAULT_ARENA_BYTES, free_bytes // 2, max(free_bytes // 4, free_bytes - others_bytes))
 
     def with_dynamic(
         self, overrides: Mapping[str, str], cluster_wide: Mapping[str, str] = MappingProxyType({})

@@ -31,7 +31,7 @@ class GroupSettings:
             kind=Kind.INT,
             default=100 * 1024 * 1024,
             unit="bytes",
-            least=1,
+            least=1024 * 1024,
             doc="Size of a segment of __consumer_offsets. Small ones are compacted sooner and loaded faster.",
         )
     )

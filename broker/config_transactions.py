@@ -82,7 +82,7 @@ class TransactionSettings:
             kind=Kind.INT,
             default=100 * 1024 * 1024,
             unit="bytes",
-            least=1,
+            least=1024 * 1024,
             doc="Size of a segment of __transaction_state. Small ones are compacted sooner and loaded faster.",
         )
     )

@@ -130,7 +130,6 @@ def _segments(config: BrokerConfig, instance: str, shape: ChannelShape, undo: Ex
             initialise_control,
         ),
         "rings": (shape.bytes_needed, initialise_rings),
-        "arena": (config.arena_bytes() // page * page, None),
         "metrics": (
             MetricsSegment.bytes_needed(processors, handlers),
             lambda view: MetricsSegment(view, processors, handlers).initialise(),
@@ -142,6 +141,9 @@ def _segments(config: BrokerConfig, instance: str, shape: ChannelShape, undo: Ex
             lambda view: RecorderRings(view, processors, shape.targets).initialise(),
         ),
     }
+    # Each segment has a header and takes whole pages.
+    others_bytes = sum(size_bytes + 2 * page for size_bytes, _ in wanted.values()) + 2 * page
+    wanted["arena"] = (config.arena_bytes(others_bytes) // page * page, None)
     segments = {}
     for purpose, (size_bytes, initialise) in wanted.items():
         segments[purpose] = create(f"/rotunda-{instance}-{purpose}", size_bytes, initialise)

@@ -37,7 +37,10 @@ STARTING, READY, STOPPING, FAILED = "starting", "ready", "stopping", "failed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
-    """What the file says. `bootstrap` is host:port, comma-separated; `reason` says why a broker `failed`, `status_url` is empty without a page."""
+    """What the file says. `bootstrap` is host:port, comma-separated; `reason` says why a broker `failed`.
+
+    `status_url` is empty where there is no status page.
+    """
 
     instance: str
     pid: int

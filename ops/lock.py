@@ -1,7 +1,7 @@
 """Writes the lock files from what is installed: ``.venv/bin/python ops/lock.py``.
 
-``requirements.lock`` pins what the broker needs to be built and run, ``requirements-test.lock`` what its
-tests need on top. Names and versions only: where packages come from is the machine's business.
+``requirements.lock`` pins what the broker and its status page need to be built and run, ``requirements-test.lock``
+what their tests need on top. Names and versions only: where packages come from is the machine's business.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ def main() -> None:
     """Write both lock files."""
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     project = declared["project"]
-    runtime = closure([*declared["build-system"]["requires"], *project["dependencies"]])
-    test = closure(project["optional-dependencies"]["test"]) - runtime
+    extras = project["optional-dependencies"]
+    runtime = closure([*declared["build-system"]["requires"], *project["dependencies"], *extras["web"]])
+    test = closure(extras["test"]) - runtime
     write("requirements.lock", runtime)
     write("requirements-test.lock", test)
 

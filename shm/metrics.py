@@ -158,6 +158,14 @@ class MetricsWriter:
         if value > words[histogram + 1]:
             words[histogram + 1] = value
 
+    def record_same(self, histogram: int, value: int, n: int) -> None:
+        """Record one value, which is not negative, `n` times."""
+        words = self.words
+        words[histogram + _COUNTS + bucket_of(value)] += n
+        words[histogram] += value * n
+        if value > words[histogram + 1]:
+            words[histogram + 1] = value
+
     def record_many(self, histogram: int, values: NDArray[numpy.int64]) -> None:
         """Record an array of values at once."""
         import numpy  # noqa: PLC0415  numpy takes 45 ms to import and the start-up path does without it

@@ -200,6 +200,16 @@ def test_arena_fits_a_small_shared_memory(monkeypatch: pytest.MonkeyPatch) -> No
     assert load(None, {"queued.max.request.bytes": str(99 * mebibyte)}, {}).arena_bytes() == 99 * mebibyte
 
 
+def test_arena_leaves_the_rest_its_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Users row 27: many processes fit Docker's 64 MiB as well."""
+    mebibyte = 1024 * 1024
+    monkeypatch.setattr("broker.config._free_shared_memory_bytes", lambda: 64 * mebibyte)
+    assert load(None, {}, {}).arena_bytes(20 * mebibyte) == 32 * mebibyte
+    assert load(None, {}, {}).arena_bytes(36 * mebibyte) == 28 * mebibyte
+    # What cannot fit is to fail at the segment that is too large, not by an arena of nothing.
+    assert load(None, {}, {}).arena_bytes(70 * mebibyte) == 16 * mebibyte
+
+
 def test_dynamic_values_lie_over_static_ones() -> None:
     static = load(None, {"message.max.bytes": "5"}, {})
     config = static.with_dynamic({"message.max.bytes": "7"}, {"message.max.bytes": "6", "compression.type": "lz4"})

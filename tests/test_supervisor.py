@@ -32,12 +32,14 @@ def test_starts_every_role_and_stops_without_a_trace(tmp_path: Path) -> None:
             ("handler", 1, "running", 0),
             ("controller", 0, "running", 0),
             ("cleaner", 0, "running", 0),
+            ("recorder", 0, "running", 0),
+            ("web", 0, "empty", 0),
         ]
         assert status["pid"] == broker.process.pid
         assert status["bootstrap"] == f"127.0.0.1:{broker.port}"
         assert status["data_dir"] == str(tmp_path / "data")
         children = broker.children()
-        assert len(children) == 7
+        assert len(children) == 8
         assert broker.shared_memory()
         assert broker.terminate() == 0
         assert not broker.shared_memory()
@@ -55,6 +57,9 @@ def test_no_semaphore_has_a_name_while_the_broker_runs(tmp_path: Path) -> None:
             "rings",
             "arena",
             "metrics",
+            "recorder",
+            "boards",
+            "recent",
         }
 
 
@@ -234,7 +239,7 @@ def test_an_open_port_means_ready(tmp_path: Path) -> None:
         record = wait_until(lambda: run_dir.read(broker.run_dir), "the port is known")
         assert record.state == run_dir.STARTING
         port = int(record.bootstrap.rpartition(":")[2])
-        wait_until(lambda: len(broker.children()) == 4, "all but the acceptor run")
+        wait_until(lambda: len(broker.children()) == 5, "all but the acceptor run")
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", port))
         (broker.run_dir / "go").touch()

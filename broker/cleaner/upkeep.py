@@ -1,7 +1,8 @@
 """What the cleaner does in turn: removes what has expired, compacts what is dirtiest, removes doomed files.
 
 Runs in the cleaner process. Each partition stands by itself: what goes wrong with one is logged and does not keep the
-others from their turn. A partition that cannot be compacted is left alone until the process starts anew, as in Kafka.
+others from their turn. A partition with damaged records is left alone until the process starts anew, as in Kafka; one
+that the disk had no room for, or whose owner could not follow, until nobody else needs a turn.
 """
 
 from __future__ import annotations
@@ -86,6 +87,7 @@ class Upkeep:
         self._data_dir = metadata.broker_config.data_dir
         self._checkpoints = _read_checkpoints(self._data_dir / CHECKPOINT_FILE)
         self.uncleanable: set[tuple[str, int]] = set()
+        self._postponed: set[tuple[str, int]] = set()
         self.counters = Counters()
 
     def refresh(self) -> None:
@@ -132,7 +134,7 @@ class Upkeep:
         best: tuple[float, Place, SegmentedLog, Cleanable] | None = None
         largest_ratio = 0.0
         for place in self._places():
-            if not place.config.compacts or place.key in self.uncleanable:
+            if not place.config.compacts or place.key in self.uncleanable or place.key in self._postponed:
                 continue
             try:
                 log = self._look_at(place)
@@ -143,7 +145,10 @@ class Upkeep:
             if found.is_due(place.config) and (best is None or found.dirty_ratio > best[0]):
                 best = (found.dirty_ratio, place, log, found)
         self.counters.max_dirty_percent = round(100 * largest_ratio)
-        return best is not None and self._compact(*best[1:])
+        if best is None:
+            self._postponed.clear()
+            return False
+        return self._compact(*best[1:])
 
     def _compact(self, place: Place, log: SegmentedLog, found: Cleanable) -> bool:
         begin_ns = self._clock.monotonic_ns()
@@ -159,14 +164,20 @@ class Upkeep:
             end_offset = round_.run(swap)
         except FileNotFoundError:
             return False  # deleted meanwhile
-        except (ApiError, OSError) as error:
+        except ApiError as error:
             logger.error("%s cannot be compacted and is left alone: %s", place.directory.name, error)
             self.uncleanable.add(place.key)
+            return False
+        except OSError as error:
+            # The disk may be full.
+            logger.error("%s cannot be compacted for the time being: %s", place.directory.name, error)
+            self._postponed.add(place.key)
             return False
         finally:
             self.counters.add(round_.stats)
             self.counters.values["compaction_ns"] += self._clock.monotonic_ns() - begin_ns
         if end_offset is None:
+            self._postponed.add(place.key)
             return False
         self.counters.values["compactions"] += 1
         self._checkpoints[place.key] = end_offset

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 #: How long a new member may wait for the others: it cannot send heartbeats yet, and may be gone.
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
 
+#: Ids that were given and not used yet, in one group: a client may ask for more and more of them.
+MOST_PENDING_MEMBERS: Final = 10_000
+
 _UNKNOWN_MEMBER_ID: Final = int(ErrorCode.UNKNOWN_MEMBER_ID)
 _INCONSISTENT: Final = int(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 _GROUP_MAX_SIZE_REACHED: Final = int(ErrorCode.GROUP_MAX_SIZE_REACHED)
@@ -71,7 +74,7 @@ class ClassicJoining:
             answer(JoinResult(_INCONSISTENT, member_id))
         elif not member_id:
             self._join_new(shard, group, request, answer)
-        elif member_id in group.pending_members:
+        elif member_id in group.pending_members and request.instance_id is None:
             self._add(shard, group, member_id, request, answer)
         else:
             error = group.validate_member(member_id, request.instance_id)
@@ -98,6 +101,9 @@ class ClassicJoining:
                 self._replace_static(shard, group, old, member_id, request, answer)
                 return
         elif request.needs_member_id:
+            while len(group.pending_members) >= MOST_PENDING_MEMBERS:
+                # One that comes back all the same is given another id.
+                group.remove(next(iter(group.pending_members)))
             timeout_ms = request.session_timeout_ms
             due = partial(self._rebalance.pending_due, shard, group, member_id)
             group.pending_members[member_id] = self._timers.after_ms(timeout_ms, due)

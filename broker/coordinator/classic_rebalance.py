@@ -29,7 +29,11 @@ logger = logging.getLogger(__name__)
 #: In a larger group a departure shows in the record of the next generation only: each record has all members.
 MOST_MEMBERS_WRITTEN_AT_ONCE: Final = 100
 
+#: A larger group cannot have an assignment.
+MOST_RECORD_BYTES: Final = 64 << 20
+
 _UNKNOWN_MEMBER_ID: Final = int(ErrorCode.UNKNOWN_MEMBER_ID)
+_UNKNOWN_SERVER_ERROR: Final = int(ErrorCode.UNKNOWN_SERVER_ERROR)
 _REBALANCE_IN_PROGRESS: Final = int(ErrorCode.REBALANCE_IN_PROGRESS)
 
 
@@ -108,13 +112,17 @@ class ClassicRebalance:
     def _complete_join(self, shard: GroupShard, group: ClassicGroup, done: Done = nobody_waits) -> bool:
         """Begin the next generation with those who have joined. True if ``done`` is called when it is written."""
         self._cancel_join_timer(group)
-        missing = [each for member_id, each in group.members.items() if member_id not in group.awaiting_join]
+        missing = [
+            each
+            for member_id, each in group.members.items()
+            if member_id not in group.awaiting_join and each.instance_id is None
+        ]
         for member in missing:
-            if member.instance_id is None:
-                logger.info("Group %s removed member %s, which has not joined", group.group_id, member.member_id)
-                self._events(self._wall_ms(), group.group_id, member.member_id, "expire", "has not joined in time")
-                group.remove(member.member_id)
-                self.write_departure(shard, group)
+            logger.info("Group %s removed member %s, which has not joined", group.group_id, member.member_id)
+            self._events(self._wall_ms(), group.group_id, member.member_id, "expire", "has not joined in time")
+            group.remove(member.member_id)
+        if missing:
+            self.write_departure(shard, group)
         if group.members and not group.elect_joined_leader():
             # Static members alone, none of which is here: their sessions end, or they come back.
             self._set_join_timer(shard, group, group.rebalance_timeout_ms, partial(self._complete_join, shard, group))
@@ -176,7 +184,15 @@ class ClassicRebalance:
             self._events(group.state_ms, group.group_id, "", "stable", f"generation {generation}")
             self._answer_syncs(shard, group, None)
 
-        shard.append([group.record(assignments)], done)
+        record = group.record(assignments)
+        if len(record[1] or b"") > MOST_RECORD_BYTES:
+            logger.error(
+                "The assignment of group %s has %d bytes: it is refused", group.group_id, len(record[1] or b"")
+            )
+            self._answer_syncs(shard, group, SyncResult(_UNKNOWN_SERVER_ERROR))
+            self.prepare(shard, group, "Error when storing group assignment during SyncGroup")
+            return
+        shard.append([record], done)
 
     def write_replaced(
         self, shard: GroupShard, group: ClassicGroup, member: ClassicMember, how: tuple[str | None, bool]
@@ -272,7 +288,6 @@ class ClassicRebalance:
 
     def _after_departure(self, shard: GroupShard, group: ClassicGroup, reason: str) -> None:
         if group.state is PREPARING_REBALANCE:
-            if group.all_joined:
-                self._complete_join(shard, group)
+            self.maybe_complete_join(shard, group)
         elif reason and group.state is not EMPTY:
             self.prepare(shard, group, reason)

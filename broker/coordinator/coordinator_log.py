@@ -53,17 +53,28 @@ class CoordinatorLog:
         self._append = append
         self._wall_ms = wall_ms
         self._runs: list[_Run] = []
+        #: The newest records, until they are committed.
+        self._newest: _Run | None = None
 
     def append(self, records: Sequence[Record], done: Done, producer: tuple[int, int] = _NO_PRODUCER) -> None:
         """Write records with this turn's commit. ``producer`` (id, epoch): as part of its transaction."""
-        size = sum(len(key) + len(value or b"") for key, value in records)
+        size = 0
+        for key, value in records:
+            size += len(key) + (0 if value is None else len(value))
         runs = self._runs
         if not runs or runs[-1].producer != producer or runs[-1].bytes + size > BATCH_BYTES:
             runs.append(_Run(producer))
-        run = runs[-1]
+        run = self._newest = runs[-1]
         run.records.extend(records)
         run.bytes += size
         run.done.append(done)
+
+    def when_committed(self, done: Done) -> None:
+        """Tell ``done`` when everything that was appended before is committed or has failed: now if nothing waits."""
+        if self._newest is None:
+            done(0)
+        else:
+            self._newest.done.append(done)
 
     def flush(self) -> None:
         """Stage what was appended in this turn."""
@@ -87,6 +98,8 @@ class CoordinatorLog:
     def _tell(self, run: _Run) -> Callable[[int, int, int], None]:
         def answer(error: int, base_offset: int, time_ms: int) -> None:
             del base_offset, time_ms
+            if self._newest is run:
+                self._newest = None
             for done in run.done:
                 done(error)
             if error:

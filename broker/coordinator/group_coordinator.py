@@ -48,7 +48,22 @@ REPLAYS: Final[Mapping[int, Replay]] = MappingProxyType({**CLASSIC_REPLAYS, **CO
 _UNKNOWN_MEMBER_ID: Final = int(ErrorCode.UNKNOWN_MEMBER_ID)
 _MOST_REMEMBERED: Final = 8192
 
-_partition_of = lru_cache(_MOST_REMEMBERED)(coordinator_partition)
+#: Longer ids are looked at anew each time, so that nobody fills the memory with them.
+_LONGEST_REMEMBERED: Final = 256
+
+#: What a key of `__consumer_offsets` has room for.
+_LONGEST_BYTES: Final = 2**15 - 1
+
+_remembered_partition_of = lru_cache(_MOST_REMEMBERED)(coordinator_partition)
+
+
+def _partition_of(group_id: str, partitions: int) -> int:
+    """Return the partition that keeps a group. ApiError when no record can name it. HOT."""
+    if len(group_id) <= _LONGEST_REMEMBERED:
+        return _remembered_partition_of(group_id, partitions)
+    if len(group_id.encode()) > _LONGEST_BYTES:
+        raise ApiError(ErrorCode.INVALID_GROUP_ID, f"a group id of {len(group_id)} characters is too long")
+    return coordinator_partition(group_id, partitions)
 
 
 class GroupCoordinator:

@@ -78,6 +78,10 @@ class GroupShard:
 
         self._log.append(records, written, producer)
 
+    def when_committed(self, done: Done) -> None:
+        """Tell ``done`` when what is known now is committed: at once if nothing was written in this turn."""
+        self._log.when_committed(lambda error: done(_COORDINATOR_NOT_AVAILABLE if error else 0))
+
     def transaction_ended(self, producer_id: int, *, commit: bool) -> None:
         """Let the offsets of a transaction count, or forget them, now that its marker stands."""
         self.offsets.end_transaction(producer_id, commit=commit)

@@ -25,10 +25,16 @@ _GROUP_ID_NOT_FOUND: Final = int(ErrorCode.GROUP_ID_NOT_FOUND)
 _ILLEGAL_GENERATION: Final = int(ErrorCode.ILLEGAL_GENERATION)
 _UNKNOWN_TOPIC_OR_PARTITION: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 _METADATA_TOO_LARGE: Final = int(ErrorCode.OFFSET_METADATA_TOO_LARGE)
+_INVALID_COMMIT_OFFSET_SIZE: Final = int(ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
 _GROUP_ID_NOT_FOUND_FROM: Final = 9
+
+#: What the records of one request may take without their texts, and what one of these records takes.
+_MOST_BYTES: Final = 16 << 20
+_MOST_VALUE_BYTES: Final = 64
 _MOST_REMEMBERED: Final = 8192
 
 _key_prefix = lru_cache(_MOST_REMEMBERED)(offset_key_prefix)
+_taken = lru_cache(_MOST_REMEMBERED)(OffsetCommitPartResponse)
 _pack_int32 = INT32.pack
 
 
@@ -70,6 +76,14 @@ def validate_commit(shard: GroupShard, committer: Committer) -> int:
     return group.validate_offset_commit(member_id, instance_id, generation, api_version, transactional=transactional)
 
 
+def drop_unused(shard: GroupShard, group_id: str) -> None:
+    """Forget a group that a commit has made and nothing was written for."""
+    group = shard.groups.get(group_id)
+    made_by_a_commit = isinstance(group, ClassicGroup) and group.is_empty and group.state_ms < 0
+    if made_by_a_commit and not shard.offsets.has_any(group_id):
+        del shard.groups[group_id]
+
+
 def take_commit(
     shard: GroupShard,
     group_id: str,
@@ -78,19 +92,25 @@ def take_commit(
     time: CommitTime,
     records: list[Record],
     producer_id: int = -1,
-) -> list[OffsetCommitPartResponse]:
-    """Take the offsets of one topic, add their records, and return the error of each."""
+) -> tuple[list[OffsetCommitPartResponse], int]:
+    """Take the offsets of one topic, add their records, and return the error of each and the first of them."""
     name, topic_id, partitions = topic
     prefix = _key_prefix(group_id, name)
     now_ms, expire_ms, most_metadata_bytes = time
     offsets = shard.offsets
+    if (len(prefix) + _MOST_VALUE_BYTES) * (len(records) + len(parts)) > _MOST_BYTES:
+        code = _INVALID_COMMIT_OFFSET_SIZE
+        return [OffsetCommitPartResponse(part[0], code) for part in parts], code
     answers = []
+    first_error = 0
     for partition, offset, leader_epoch, metadata in parts:
         text = metadata or ""
         if not 0 <= partition < partitions:
             answers.append(OffsetCommitPartResponse(partition, _UNKNOWN_TOPIC_OR_PARTITION))
+            first_error = first_error or _UNKNOWN_TOPIC_OR_PARTITION
         elif len(text) > most_metadata_bytes:
             answers.append(OffsetCommitPartResponse(partition, _METADATA_TOO_LARGE))
+            first_error = first_error or _METADATA_TOO_LARGE
         else:
             committed = CommittedOffset(offset, leader_epoch, text, now_ms, expire_ms, topic_id)
             if producer_id < 0:
@@ -98,5 +118,5 @@ def take_commit(
             else:
                 offsets.put_pending(producer_id, group_id, name, partition, committed)
             records.append((prefix + _pack_int32(partition), encode_offset_value(committed)))
-            answers.append(OffsetCommitPartResponse(partition, 0))
-    return answers
+            answers.append(_taken(partition, 0))
+    return answers, first_error

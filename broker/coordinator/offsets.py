@@ -85,6 +85,8 @@ class OffsetStore:
                 del offsets[topic]
             if not offsets:
                 del self._groups[group_id]
+            if not partitions:
+                self._forget_reader(topic, group_id)
         for producer_id in self._producers.get(group_id, ()):
             self._pending[producer_id].pop((group_id, topic, partition), None)
         self._newest.pop((group_id, topic, partition), None)
@@ -94,11 +96,9 @@ class OffsetStore:
         pending = self._pending.pop(producer_id, None)
         if pending is None:
             return
-        for group_id in [group_id for group_id, producers in self._producers.items() if producer_id in producers]:
-            producers = self._producers[group_id]
-            producers.discard(producer_id)
-            if not producers:
-                del self._producers[group_id]
+        self._part_with(producer_id)
+        for group_id, topic, _ in pending:
+            self._forget_reader(topic, group_id)
         if commit:
             for (group_id, topic, partition), (number, value) in pending.items():
                 if self._newest.get((group_id, topic, partition), -1) < number:
@@ -106,6 +106,19 @@ class OffsetStore:
                     self._newest[group_id, topic, partition] = number
         if not self._pending:
             self._newest.clear()
+
+    def _part_with(self, producer_id: int) -> None:
+        """Take note that a producer has nothing pending any more."""
+        groups = [group_id for group_id, producers in self._producers.items() if producer_id in producers]
+        for group_id in groups:
+            producers = self._producers[group_id]
+            producers.discard(producer_id)
+            if not producers:
+                del self._producers[group_id]
+            if group_id not in self._groups:
+                # Its offsets may have been deleted meanwhile.
+                for topic in self.topics():
+                    self._forget_reader(topic, group_id)
 
     def is_pending(self, group_id: str, topic: str, partition: int) -> bool:
         """Return whether an open transaction may change an offset (KIP-447)."""
@@ -133,6 +146,16 @@ class OffsetStore:
     def readers_of(self, topic: str) -> Iterator[str]:
         """Yield the groups that may have offsets of a topic."""
         yield from list(self._readers.get(topic, ()))
+
+    def _forget_reader(self, topic: str, group_id: str) -> None:
+        """Take note that a group may have no offset of a topic any more."""
+        if group_id in self._producers or topic in self._groups.get(group_id, ()):
+            return
+        readers = self._readers.get(topic)
+        if readers is not None:
+            readers.discard(group_id)
+            if not readers:
+                self.forget_topic(topic)
 
     def forget_topic(self, topic: str) -> None:
         """Take note that nothing of a topic is left."""

@@ -1,8 +1,8 @@
 """Deadlines of a coordinator: sessions, rebalances, transactions. Runs in handler processes; time comes from outside.
 
-One heap for all. A timer that was cancelled stays in it until its time and is then ignored, so both setting and
-cancelling cost next to nothing. Who wants to move a deadline that moves often, such as a session's, lets the old timer
-run and looks at the new deadline then.
+One heap for all. A timer that was cancelled stays in it until its time, or until most of the heap is such timers; so
+both setting and cancelling cost next to nothing. Who wants to move a deadline that moves often, such as a session's,
+lets the old timer run and looks at the new deadline then.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from collections.abc import Callable
 from itertools import count
 
 logger = logging.getLogger(__name__)
+
+#: A smaller heap is never looked through for timers that were cancelled.
+_LEAST_SWEPT = 1024
 
 
 class Timer:
@@ -36,6 +39,8 @@ class Timers:
         self.now_ns = now_ns
         self._heap: list[tuple[int, int, Timer]] = []
         self._numbers = count()
+        #: How large the heap may grow before it is looked through.
+        self._sweep_at = _LEAST_SWEPT
 
     def after_ms(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
         """Call ``callback`` once, ``delay_ms`` from now."""
@@ -44,6 +49,8 @@ class Timers:
     def at_ns(self, deadline_ns: int, callback: Callable[[], None]) -> Timer:
         """Call ``callback`` once, when the monotonic clock has reached ``deadline_ns``."""
         timer = Timer(deadline_ns, callback)
+        if len(self._heap) >= self._sweep_at:
+            self._sweep()
         heapq.heappush(self._heap, (deadline_ns, next(self._numbers), timer))
         return timer
 
@@ -60,6 +67,12 @@ class Timers:
                 except Exception:
                     logger.exception("a timer failed")
         return ran
+
+    def _sweep(self) -> None:
+        """Let go of what was cancelled; the next time is when the heap has doubled, so each timer pays a little."""
+        self._heap[:] = [entry for entry in self._heap if entry[2].callback is not None]
+        heapq.heapify(self._heap)
+        self._sweep_at = max(_LEAST_SWEPT, 2 * len(self._heap))
 
     def next_deadline_ns(self) -> int | None:
         """Return the next deadline that has not been cancelled, or None."""

@@ -81,14 +81,12 @@ class TransactionCall:
         """Answer when the markers stand; if that takes long, as soon as the decision does."""
         del shard, outcome
         assert transaction is not None  # noqa: S101 - something of it is ending
-        transaction.at_end.append(self._finish)
-        self._limit(lambda: self._finish(0))
+        self._wait(transaction, self._finish, 0)
 
     def _await_end(self, shard: TransactionShard, transaction: Transaction | None, outcome: Outcome) -> None:
         del shard, outcome
         assert transaction is not None  # noqa: S101 - something of it is ending
-        transaction.at_end.append(self._again)
-        self._limit(lambda: self._finish(_CONCURRENT))
+        self._wait(transaction, self._again, _CONCURRENT)
 
     def _abort_first(self, shard: TransactionShard, transaction: Transaction | None, outcome: Outcome) -> None:
         metadata = outcome.metadata
@@ -113,9 +111,20 @@ class TransactionCall:
         else:
             self.take()
 
-    def _limit(self, callback: Callable[[], None]) -> None:
-        if self._deadline is None:
-            self._deadline = self._coordinator.after_ms(LONGEST_WAIT_MS, callback)
+    def _wait(self, transaction: Transaction, then: Callable[[int], None], error: int) -> None:
+        """Do ``then`` when the ending is complete; if that takes long, answer with ``error`` instead."""
+
+        def give_up() -> None:
+            if then in transaction.at_end:
+                transaction.at_end.remove(then)
+            self._finish(error)
+
+        transaction.at_end.append(then)
+        if self._deadline is not None:
+            # One deadline for the whole of a request; what it does when it comes depends on what it waits for.
+            self._deadline.callback = give_up
+        else:
+            self._deadline = self._coordinator.after_ms(LONGEST_WAIT_MS, give_up)
 
     def _finish_if_failed(self, error: int) -> None:
         if error:

@@ -50,6 +50,9 @@ logger = logging.getLogger(__name__)
 #: From this level of `transaction.version` on records of the log have tagged fields.
 _FLEXIBLE_RECORDS_FROM = 1
 
+#: What a key of `__transaction_state` has room for.
+_LONGEST_BYTES = 2**15 - 1
+
 
 class TransactionCoordinator:
     """The transactions of one handler."""
@@ -218,6 +221,8 @@ class TransactionCoordinator:
 
     def _shard_of(self, transactional_id: str) -> TransactionShard:
         state = self._state
+        if len(transactional_id.encode()) > _LONGEST_BYTES:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "a transactional id is too long")
         partition = coordinator_partition(transactional_id, state.heritage.coordinators.transactions)
         shard = self._shards.get(partition)
         if shard is not None and not shard.has_failed:

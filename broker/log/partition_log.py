@@ -13,6 +13,7 @@ from broker.log.append_limits import NO_OFFSET, STORAGE_ERROR, StageResult
 from broker.log.committed_log import CommittedLog, LogWriteFailed
 from broker.log.partition_metadata import PartitionName
 from broker.log.recovery import Checkpointed, LogDamaged, PublishedEnd, SegmentInfo
+from broker.log.snapshot_schedule import WALK_BYTES_PER_BATCH
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.record_writer import EndTransactionMarker, end_transaction_marker
 from broker.protocol.records import LOG_OVERHEAD_BYTES, BatchHeader, RawHeader, patch_base_offset
@@ -44,13 +45,14 @@ class PartitionLog(CommittedLog):
     KAFKA_STORAGE_ERROR.
     """
 
-    def stage(self, batch: memoryview, header: RawHeader) -> StageResult:
+    def stage(self, batch: memoryview, header: RawHeader, *, is_own: bool = False) -> StageResult:
         """Judge one whole, valid batch and give it its place. HOT. No I/O; `batch` is read until `commit` returns.
 
         The place is written into the batch itself: base offset and leader epoch, which its checksum does not cover.
         What is stored may be a copy with other contents; then the base offset is written into both.
         Returns (0, base offset, log append time or -1); (46, base offset, time) for a duplicate, to be answered as
         the success that it once was, after the next `commit`; else (error code, -1, -1).
+        The settings of the topic are for clients: a batch that this process made itself is stored as it is.
         """
         _, length, _, _, _, attributes, delta, base_timestamp, max_timestamp, producer_id, epoch, sequence, _ = header
         size = length + LOG_OVERHEAD_BYTES
@@ -66,13 +68,13 @@ class PartitionLog(CommittedLog):
         ):
             if self._failed:
                 return STORAGE_ERROR
-            admitted = limits.admit(batch, BatchHeader._make(header), now_ms)
+            admitted = batch if is_own else limits.admit(batch, BatchHeader._make(header), now_ms)
             if isinstance(admitted, tuple):
                 return admitted
             sent, batch = batch, admitted
             size = len(batch)
             length = size - LOG_OVERHEAD_BYTES
-            if limits.log_append_time:
+            if limits.log_append_time and not is_own:
                 append_time_ms = max_timestamp = now_ms
         producers = self._producers
         if producer_id >= 0:
@@ -170,7 +172,9 @@ class PartitionLog(CommittedLog):
         self.segment_base = segment.base_offset
         self.position = position = segment.position
         size_bytes = self._rolled.size_bytes + position
-        if self._snapshots.is_due(size_bytes - self.size_bytes, batches):
-            self._snapshots.take(next_offset, self._producers, self._rolled.bases())
+        snapshots = self._snapshots
+        snapshots.left_bytes -= size_bytes - self.size_bytes + batches * WALK_BYTES_PER_BATCH
+        if snapshots.left_bytes <= 0:
+            snapshots.take(next_offset, self._producers, self._rolled.bases())
         self.size_bytes = size_bytes
         return True

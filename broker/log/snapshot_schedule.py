@@ -23,21 +23,17 @@ _log = logging.getLogger(__name__)
 class SnapshotSchedule:
     """One partition's."""
 
-    __slots__ = ("_directory", "_replay_bytes", "files")
+    __slots__ = ("_directory", "files", "left_bytes")
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self.files = SnapshotFiles(directory)
-        self._replay_bytes = 0
-
-    def is_due(self, written_bytes: int, batches: int) -> bool:
-        """Count what a commit wrote. HOT. Return whether a snapshot should be taken now."""
-        self._replay_bytes += written_bytes + batches * WALK_BYTES_PER_BATCH
-        return self._replay_bytes >= SNAPSHOT_INTERVAL_BYTES
+        #: How much walking is left until a snapshot is due, at 0. Counted down by the log with every commit: HOT.
+        self.left_bytes = SNAPSHOT_INTERVAL_BYTES
 
     def take(self, offset: int, producers: ProducerState, segment_bases: list[int]) -> None:
         """Put the state as of `offset` on disk if that is possible, and drop snapshots that nobody needs."""
-        self._replay_bytes = 0
+        self.left_bytes = SNAPSHOT_INTERVAL_BYTES
         try:
             self.files.write(offset, encode(producers.entries.values()))
             self.files.sweep(segment_bases)
@@ -53,5 +49,5 @@ class SnapshotSchedule:
 
     def note_rolls(self, segment_bases: list[int]) -> None:
         """Count anew: a roll has written its own snapshot. Raises OSError."""
-        self._replay_bytes = 0
+        self.left_bytes = SNAPSHOT_INTERVAL_BYTES
         self.files.sweep(segment_bases)

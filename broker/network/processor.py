@@ -271,8 +271,8 @@ class Processor:
         self._publish(self._now_ns())
 
     def _publish(self, now_ns: int) -> None:
-        self._metrics.show(now_ns, self._by_id.values())
         self._metrics.publish(now_ns, self.finished, (self._reader, self._responses), len(self._by_id))
+        self._metrics.show(now_ns, self._by_id.values())
 
     def _watched_event(self, fd: int) -> None:
         if fd == self._bell.fileno():

@@ -7,6 +7,7 @@ choose them.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     import numpy
     from numpy.typing import NDArray
 
+    from shm.metric_tables import TableWriter
     from shm.metrics import MetricsWriter
 
     Rows = NDArray[numpy.void]
@@ -26,7 +28,7 @@ SOFTWARE_SEPARATOR = "\n"
 
 _SERVED = frozenset(int(key) for key in ApiKey)
 _NS_PER_MS = 1_000_000
-_KEY_BITS = 16
+_MOST_APIS = 128
 
 
 def record_requests(rows: Rows, texts: Mapping[int, bytes], page: MetricsWriter) -> None:
@@ -34,21 +36,19 @@ def record_requests(rows: Rows, texts: Mapping[int, bytes], page: MetricsWriter)
     import numpy as np  # noqa: PLC0415 - loaded with the first rows
 
     apis = rows["api_key"].astype(np.int64)
+    counts = np.bincount(np.where((apis >= 0) & (apis < _MOST_APIS), apis, _MOST_APIS))
+    served = [api for api in np.flatnonzero(counts).tolist() if api in _SERVED]
     requests, errors = page.table("requests"), page.table("request_errors")
-    for second, table in ((rows["api_version"], requests), (rows["error_code"], errors)):
-        pairs, counts = np.unique(apis << _KEY_BITS | second.astype(np.int64) & 0xFFFF, return_counts=True)
-        for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True):
-            if pair >> _KEY_BITS in _SERVED:
-                table.add((pair >> _KEY_BITS, _signed(pair)), count)
-    for api in np.unique(apis).tolist():
-        if api not in _SERVED:
-            continue
-        chosen = rows[apis == api]
-        page.record_many(page.histogram("request_bytes", api), chosen["request_bytes"].astype(np.int64))
-        throttle_ns = chosen["throttle_ms"].astype(np.int64) * _NS_PER_MS
-        page.record_many(page.histogram("throttle_ns", api), throttle_ns)
-        if api in DEPRECATED_UP_TO:
-            _record_deprecated(chosen[chosen["api_version"] <= DEPRECATED_UP_TO[api]], texts, page)
+    sizes, throttle_ms = rows["request_bytes"].astype(np.int64), rows["throttle_ms"].astype(np.int64)
+    for api in served:
+        chosen = slice(None) if counts[api] == len(rows) else np.flatnonzero(apis == api)
+        versions = rows["api_version"][chosen]
+        _count(requests, api, versions)
+        _count(errors, api, rows["error_code"][chosen])
+        _record(page, page.histogram("request_bytes", api), sizes[chosen])
+        _record(page, page.histogram("throttle_ns", api), throttle_ms[chosen] * _NS_PER_MS)
+        if api in DEPRECATED_UP_TO and (versions <= DEPRECATED_UP_TO[api]).any():
+            _record_deprecated(rows[chosen][versions <= DEPRECATED_UP_TO[api]], texts, page)
 
 
 def record_connections(connections: Mapping[tuple[int, str, str], int], page: MetricsWriter) -> None:
@@ -67,15 +67,30 @@ def software_text(software: str, version: str) -> str:
     return software.replace(SOFTWARE_SEPARATOR, " ") + SOFTWARE_SEPARATOR + version
 
 
+def _count(table: TableWriter, api: int, values: NDArray[numpy.int16]) -> None:
+    """Add how often each value occurs; most often there is but one."""
+    import numpy as np  # noqa: PLC0415
+
+    first = int(values[0])
+    if (values == first).all():
+        table.add((api, first), len(values))
+        return
+    for value, count in zip(*(each.tolist() for each in np.unique(values, return_counts=True)), strict=True):
+        table.add((api, value), count)
+
+
+def _record(page: MetricsWriter, histogram: int, values: NDArray[numpy.int64]) -> None:
+    first = int(values[0])
+    if first >= 0 and (values == first).all():
+        page.record_same(histogram, first, len(values))
+    else:
+        page.record_many(histogram, values)
+
+
 def _record_deprecated(rows: Rows, texts: Mapping[int, bytes], page: MetricsWriter) -> None:
     table = page.table("deprecated_requests")
-    for row in rows:
-        text = texts.get(int(row["client"]))
+    for (client, api_key, api_version), count in Counter(rows[["client", "api_key", "api_version"]].tolist()).items():
+        text = texts.get(client)
         names = json.loads(text[RECORDER_TEXT.size :].rstrip(b"\0")) if text is not None else ("",) * 4
         software = page.texts.index(software_text(names[2], names[3]))
-        table.add((int(row["api_key"]), int(row["api_version"]), software), 1)
-
-
-def _signed(pair: int) -> int:
-    low = pair & (1 << _KEY_BITS) - 1
-    return low - (low >> (_KEY_BITS - 1) << _KEY_BITS)
+        table.add((api_key, api_version, software), count)

@@ -67,11 +67,15 @@ def build_batch(
     control: bool = False,
 ) -> bytearray:
     """Return one batch of (key, value) records, all of the same time. There must be at least one record."""
-    batch = bytearray(BATCH_HEADER_BYTES)
+    pieces = [bytes(BATCH_HEADER_BYTES)]
     for offset_delta, (key, value) in enumerate(records):
-        body = b"\x00\x00" + varint_bytes(offset_delta) + _field(key) + _field(value) + b"\x00"
-        batch += varint_bytes(len(body))
-        batch += body
+        delta = varint_bytes(offset_delta)
+        key_head = varint_bytes(-1 if key is None else len(key))
+        value_head = varint_bytes(-1 if value is None else len(value))
+        key, value = key or b"", value or b""  # noqa: PLW2901 - what stands there of a null field: nothing
+        size = 3 + len(delta) + len(key_head) + len(key) + len(value_head) + len(value)
+        pieces += (varint_bytes(size), b"\x00\x00", delta, key_head, key, value_head, value, b"\x00")
+    batch = bytearray(b"".join(pieces))
     attributes = (TRANSACTIONAL_BIT if transactional else 0) | (CONTROL_BIT if control else 0)
     _TAIL.pack_into(
         batch, _HEAD.size, attributes, len(records) - 1, timestamp_ms, timestamp_ms, producer_id, producer_epoch,
@@ -126,9 +130,13 @@ def seal_batch(batch: bytearray) -> None:
 
 def varint_bytes(value: int) -> bytes:
     """Return a signed integer, zigzag coded in bytes of 7 bits."""
+    if 0 <= value < _KNOWN_VARINTS:
+        return _VARINTS[value]
+    return _varint_bytes(value)
+
+
+def _varint_bytes(value: int) -> bytes:
     raw = (value << 1) ^ (value >> 63)
-    if raw < 0x80:
-        return bytes((raw,))
     out = bytearray()
     while raw >= 0x80:
         out.append(raw & 0x7F | 0x80)
@@ -137,5 +145,5 @@ def varint_bytes(value: int) -> bytes:
     return bytes(out)
 
 
-def _field(data: bytes | None) -> bytes:
-    return b"\x01" if data is None else varint_bytes(len(data)) + data
+_KNOWN_VARINTS: Final = 512
+_VARINTS: Final = tuple(_varint_bytes(value) for value in range(_KNOWN_VARINTS))

@@ -15,6 +15,7 @@ import numpy as np
 from broker.network import connection_id
 from broker.slow_requests import WAITING_APIS
 from shm.recent_requests import NAMES_BYTES, NEWEST_ROWS, SLOWEST_ROWS
+from shm.recorder_layout import REQUEST_ROW
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,12 +34,14 @@ INTERVAL_NS = 500_000_000
 SLOW_AGE_NS = 600 * _NS_PER_S
 
 #: So many rows of one look are counted by client; more of them are sampled.
-COUNTED_ROWS = 2048
+COUNTED_ROWS = 512
 
 #: So many topics are remembered of one client, and so many clients are told about; the most recent ones.
 MOST_TOPICS = 8
 MOST_CLIENTS = 300
 MOST_EVENTS = 200
+
+_NO_ROWS = np.empty(0, REQUEST_ROW.dtype)
 
 
 class Connection:
@@ -112,11 +115,21 @@ class RecentRequests:
             return
         self._changed = False
         self._published_ns = now_ns
-        newest = np.concatenate([*self._newest])[-NEWEST_ROWS:] if self._newest else None
-        parts = [rows for rows in (newest, self._slowest) if rows is not None]
-        names = self._names(np.concatenate(parts) if parts else None)
-        told = [b"" if rows is None else rows.tobytes() for rows in (newest, self._slowest)]
-        self._writer.publish(told[0], told[1], names, epoch_ns, now_ns)
+        newest = np.concatenate([*self._newest])[-NEWEST_ROWS:] if self._newest else _NO_ROWS
+        slowest = self._slowest if self._slowest is not None else _NO_ROWS
+        clients, events = MOST_CLIENTS, MOST_EVENTS
+        while True:
+            names = self._names(np.concatenate([newest, slowest]), clients, events)
+            if len(names) <= NAMES_BYTES:
+                break
+            # Names are long: rather fewer connections than fewer rows, and rather fewer rows than fewer slow ones.
+            if clients:
+                clients //= 2
+            elif len(newest) or events:
+                newest, events = newest[len(newest) // 2 + 1 :], events // 2
+            else:
+                slowest = slowest[: len(slowest) // 2]
+        self._writer.publish(newest.tobytes(), slowest.tobytes(), names, epoch_ns, now_ns)
 
     @property
     def due_ns(self) -> int | None:
@@ -136,13 +149,16 @@ class RecentRequests:
 
     def _count(self, rows: Rows, step: int) -> None:
         """Add rows, each of which stands for `step`, to what their clients do."""
-        columns = np.stack(
-            [rows[name].astype(np.int64) for name in ("client", "api_key", "api_version", "partition_row")]
-        )
-        calls, places = np.unique(columns, axis=1, return_inverse=True)
-        weights = np.bincount(places.reshape(-1), rows["weight"] * step).astype(np.int64).tolist()
+        clients, codes = np.unique(rows["client"], return_inverse=True)
+        # One number for each combination: codes, subjects and APIs with their versions each have bits of their own.
+        calls = codes << 48 | (rows["partition_row"].astype(np.int64) + 1) << 16
+        calls |= (rows["api_key"].astype(np.int64) & 0xFF) << 8 | (rows["api_version"].astype(np.int64) & 0xFF)
+        _, firsts, places = np.unique(calls, return_index=True, return_inverse=True)
+        weights = np.bincount(places, rows["weight"] * step).astype(np.int64).tolist()
         last_ns = int(rows["end_ns"].max())
-        for client, key, version, subject, weight in zip(*calls.tolist(), weights, strict=True):
+        found = rows[firsts]
+        columns = [clients[codes[firsts]], *(found[name] for name in ("api_key", "api_version", "partition_row"))]
+        for client, key, version, subject, weight in zip(*(each.tolist() for each in columns), weights, strict=True):
             connection = self._by_client.get(client) or self._meet(client, last_ns)
             connection.last_ns = last_ns
             connection.calls[key, version] = connection.calls.get((key, version), 0) + weight
@@ -163,23 +179,16 @@ class RecentRequests:
         self._connections[names.connection] = self._by_client[client] = connection
         return connection
 
-    def _names(self, rows: Rows | None) -> bytes:
-        """Return the JSON that goes with the rows; fewer clients than there are, if they do not fit."""
-        count = min(len(self._connections), MOST_CLIENTS)
-        latest = sorted(self._connections.values(), key=lambda each: each.last_ns, reverse=True)
-        while True:
-            text = json.dumps(self._told(rows, latest[:count])).encode()
-            if len(text) <= NAMES_BYTES or count == 0:
-                return text if len(text) <= NAMES_BYTES else b"{}"
-            count //= 2
+    def _names(self, rows: Rows, clients: int, events: int) -> bytes:
+        """Return the JSON that goes with rows, so many of the connections last active, and so many last events."""
+        active = sorted(self._connections.values(), key=lambda each: each.last_ns, reverse=True)[:clients]
+        return json.dumps(self._told(rows, active, events), ensure_ascii=False).encode(errors="replace")
 
-    def _told(self, rows: Rows | None, connections: list[Connection]) -> dict[str, Any]:
-        clients, subjects = [], []
-        if rows is not None:
-            clients = np.unique(rows["client"]).tolist()
-            subjects = np.unique(rows["partition_row"]).tolist()
+    def _told(self, rows: Rows, connections: list[Connection], events: int) -> dict[str, Any]:
+        numbers = np.unique(rows["client"]).tolist()
+        subjects = np.unique(rows["partition_row"]).tolist()
         return {
-            "clients": {number: self._clients.get(number) for number in clients},
+            "clients": {number: self._clients.get(number) for number in numbers},
             "subjects": {subject: self._subjects.name(subject) for subject in subjects if subject >= 0},
             "connections": [
                 {
@@ -192,7 +201,7 @@ class RecentRequests:
                 for each in connections
             ],
             "connection_count": len(self._connections),
-            "events": list(self._events),
+            "events": list(self._events)[len(self._events) - min(events, len(self._events)) :],
         }
 
 

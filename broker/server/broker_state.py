@@ -14,6 +14,7 @@ from broker.errors import ApiError
 from broker.log.log_manager import LogManager
 from broker.log.log_reader import LogReader
 from broker.log.partition_log import LogDamaged, PartitionName, PublishedEnd
+from broker.protocol.error_codes import ErrorCode
 from broker.server.coordinators import Coordinators
 from broker.server.log_upkeep import LogUpkeep
 from broker.server.metadata_cache import MetadataCache, PartitionInfo, TopicInfo
@@ -128,6 +129,9 @@ class BrokerState:
             value = _OWNER_TASKS[kind](owned, argument)
         except ApiError as error:
             return error.code, -1
+        except OSError as error:
+            logger.error("%s of %s failed: %s", kind, owned.log.directory, error)
+            return int(ErrorCode.KAFKA_STORAGE_ERROR), -1
         owned.publish()
         return 0, value
 

@@ -174,7 +174,7 @@ class FetchPath:
             else:
                 found = reader.locate(part.fetch_offset, end, budget[0], min_one_batch=budget[1])
             # An end holds while its segment is appended to: once another has followed, compaction may replace it.
-            if partitions.read_position(row)[1] == end[1]:
+            if partitions.read_end(row) == end[0] or partitions.read_position(row)[1] == end[1]:
                 break
         if found is None:
             return _failure(part, int(ErrorCode.OFFSET_OUT_OF_RANGE), offsets)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from broker.client.subscriptions import assigned_partitions
 from broker.coordinator.classic_group import ClassicGroup
 from broker.coordinator.consumer_group import ConsumerGroup
+from broker.coordinator.target_assignment import preferred_assignor
 from broker.coordinator.transaction import AT_REST
 from shm.partitions import STATE_OPEN
 
@@ -137,7 +138,6 @@ class GroupBoard:
         }
 
     def _consumer(self, group: ConsumerGroup) -> dict[str, Any]:
-        assignors = Counter(member.server_assignor for member in group.members.values())
         members = [
             {
                 "id": member.member_id,
@@ -151,8 +151,9 @@ class GroupBoard:
             }
             for member in group.members.values()
         ]
-        named = [assignor for assignor, _ in assignors.most_common() if assignor]
-        return {"protocol": named[0] if named else None, "generation": group.epoch, "members": members}
+        assignors = self._state.metadata.broker_config.group_consumer_assignors
+        assignor = preferred_assignor(group.members.values(), assignors)
+        return {"protocol": assignor, "generation": group.epoch, "members": members}
 
     def _offset(self, topic: str, partition: int, committed: CommittedOffset) -> dict[str, Any]:
         told: dict[str, Any] = {"offset": committed.offset, "commit_ms": committed.commit_ms}

@@ -15,7 +15,7 @@ from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode
 from broker.server.broker_state import OWNER_TASK_NAMES
 from broker.server.memory_areas import MemoryAreas
-from broker.server.peer_post import PeerPost
+from broker.server.peer_post import IN_MESSAGE, PeerPost
 from broker.server.peers import (
     CREATE_TOPICS,
     OWNER_ANSWER,
@@ -103,9 +103,18 @@ class PeerDesk:
     def ask_target(self, target: int, task: int, payload: bytes, done: TaskDone) -> None:
         """Put a task to another target; its answer is given to ``done`` in some later turn."""
         token = next(self._tokens)
-        self._asked_tasks[token] = done
         place, letter = self._post.pack(payload)
+        self._asked_tasks[token] = done if place == IN_MESSAGE else self._clearing_up(letter, done)
         self.peers.send(target, PeerMessage(TASK, part=task, token=token, area=place, payload=letter))
+
+    def _clearing_up(self, letter: bytes, done: TaskDone) -> TaskDone:
+        """Return ``done`` such that the file of the question goes when its answer is there."""
+
+        def answered(error: int, payload: bytes) -> None:
+            self._post.remove(letter)
+            done(error, payload)
+
+        return answered
 
     def ask_for_topics(self, names: Sequence[str]) -> None:
         """Ask the controller to create topics; that it has shows in the metadata."""
@@ -167,7 +176,12 @@ class PeerDesk:
             answer = PeerMessage(TASK_ANSWER, error_code=error_code, token=message.token, area=place, payload=letter)
             self.peers.answer(source, answer)
 
-        payload = self._post.unpack(message.area, message.payload, last_use=False)
+        try:
+            payload = self._post.unpack(message.area, message.payload, last_use=False)
+        except FileNotFoundError:
+            # It has its answer: this process's predecessor gave it, and had no time to let go of the question.
+            reply(int(ErrorCode.COORDINATOR_NOT_AVAILABLE), b"")
+            return
         self._state.tasks.do(message.part, payload, reply)
 
     def _task_answer(self, source: int, message: PeerMessage) -> None:

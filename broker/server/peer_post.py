@@ -2,7 +2,7 @@
 
 Runs in handler processes and the controller. A peer ring holds 64 KiB, questions a quarter of that; the description of
 a large group is more. A file in the run directory then carries it, as with large answers to clients. A question may be
-read twice, so the file of a question stays until the run ends; the file of an answer goes when it is read.
+read twice, so its file stays until the answer is there; the file of an answer goes when it is read.
 """
 
 from __future__ import annotations
@@ -30,6 +30,10 @@ class PeerPost:
         path = next(self._names)
         path.write_bytes(payload)
         return IN_FILE, os.fsencode(path)
+
+    def remove(self, letter: bytes) -> None:
+        """Remove the file that a message names."""
+        Path(os.fsdecode(letter)).unlink(missing_ok=True)
 
     def unpack(self, place: int, letter: bytes, *, last_use: bool) -> bytes:
         """Return the payload; its file is removed after its last use. Raises OSError when it is gone."""

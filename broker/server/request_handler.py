@@ -9,7 +9,8 @@ finds every request that has none.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from broker.errors import InvalidReceive
@@ -21,6 +22,7 @@ from broker.server.apis import APIS, Api
 from broker.server.delayed_operations import DelayedOperation, DelayedOperations
 from broker.server.fetch import FetchPath
 from broker.server.frame import NOTED, Frame
+from broker.server.group_path import GroupPath, Short
 from broker.server.memory_areas import MemoryAreas
 from broker.server.peer_desk import PeerDesk
 from broker.server.produce import ProducePath
@@ -42,6 +44,8 @@ BATCH = 32
 _PRODUCE = int(ApiKey.PRODUCE)
 _FETCH = int(ApiKey.FETCH)
 _API_VERSIONS = int(ApiKey.API_VERSIONS)
+
+_NO_WAYS: Mapping[int, Short] = MappingProxyType({})
 
 #: The loop turns at least this often, as Kafka's handlers do (``D05``).
 WAIT_MS = 300
@@ -75,6 +79,7 @@ class RequestHandler:
         self._desk = PeerDesk(state, channel, areas, generation)
         self._produce = ProducePath(state, self._responses, self._desk.peers, now_ns)
         self._fetch = FetchPath(state, self._responses, self._delayed, now_ns)
+        self._groups = GroupPath(state, self._responses, now_ns)
         self._desk.connect(self._produce, self._delayed)
         self._coordinators = state.coordinators
         appends = self._produce.appends
@@ -170,6 +175,8 @@ class RequestHandler:
         unpack = REQUEST.unpack_from
         header_bytes = REQUEST.size
         try_fast = self._produce.try_fast
+        # What lay in the rings at the start may have been answered: that is looked into on the long way.
+        short_ways = self._groups.ways if self._predecessor is None else _NO_WAYS
         dequeued_ns = self._now_ns()
         start = ring.cursor
         for at, _, end in frames:
@@ -193,7 +200,12 @@ class RequestHandler:
                 else:
                     memory, first = self._areas.view(area), address
                 place = (first, first + size, at)
-                if key != _PRODUCE or noted or not try_fast(to, version, memory, place):
+                if key == _PRODUCE:
+                    taken = not noted and try_fast(to, version, memory, place)
+                else:
+                    way = short_ways.get(key)
+                    taken = way is not None and way(to, version, memory, first, first + size)
+                if not taken:
                     frame = Frame(
                         to, received, key, version, correlation, listener, area, memory, first, first + size, at,
                         noted == NOTED, ring, start,
@@ -268,7 +280,9 @@ class RequestHandler:
         def give_up() -> None:
             self._responses.close_connection(frame.to, self._now_ns())
 
-        self._delayed.watch(DelayedOperation(try_complete, frame.received_ns + response.timeout_ms * 1_000_000, give_up))
+        self._delayed.watch(
+            DelayedOperation(try_complete, frame.received_ns + response.timeout_ms * 1_000_000, give_up)
+        )
 
     def _contained(self, frame: Frame, answer: Callable[[Any], None]) -> Callable[[Any], None]:
         """Return ``answer`` such that its faults close the connection and do not reach whoever answers."""

@@ -77,7 +77,7 @@ class StagedAppends:
 
     def append_own(self, owned: OwnedPartition, batch: memoryview, answer: Answer) -> None:
         """Stage a batch that this process made itself; ``answer`` is called when it stands or has failed."""
-        error, base_offset, time_ms = owned.log.stage(batch, unpack_header(batch))
+        error, base_offset, time_ms = owned.log.stage(batch, unpack_header(batch), is_own=True)
         if error in SUCCESS:
             owned.answers.append((answer, base_offset, time_ms, batch))
             self.dirty[owned.row] = owned

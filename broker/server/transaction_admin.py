@@ -43,6 +43,9 @@ _LISTED: Final = struct.Struct(
 )
 _FLEXIBLE: Final = 1
 
+#: What a text in a question has room for.
+_LONGEST_BYTES: Final = 2**15 - 1
+
 
 class ActiveProducer(NamedTuple):
     """A producer as its partition knows it; fields are named as in the answer."""
@@ -102,6 +105,9 @@ class TransactionAdmin:
 
         if not transactional_id:
             done(int(ErrorCode.INVALID_REQUEST), None)
+            return
+        if len(transactional_id.encode()) > _LONGEST_BYTES:
+            done(int(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND), None)
             return
         target = self._state.coordinators.owner_of(TRANSACTION_TOPIC, transactional_id)
         self._state.tasks.ask(target, "describe_transaction", string_bytes(transactional_id), answered)

@@ -43,6 +43,9 @@ _PRODUCER: Final = struct.Struct(
 _INT32: Final = struct.Struct(">i")
 _PRODUCER_ID: Final = struct.Struct(">q")
 
+#: What a question has room for, as have the records of the coordinator.
+_LONGEST_BYTES: Final = 2**15 - 1
+
 
 class Membership(NamedTuple):
     """Whether partitions belong to a producer's transaction. Unless ``verify_only``, they do from now on."""
@@ -96,6 +99,9 @@ class TransactionDesk:
     def ask_membership(self, membership: Membership, done: Callable[[list[int]], None]) -> None:
         """Ask the coordinator of a transactional id; ``done`` gets an error code for each partition."""
         transactional_id, producer, verify_only, partitions = membership
+        if len(transactional_id.encode()) > _LONGEST_BYTES:
+            done([int(ErrorCode.INVALID_REQUEST)] * len(partitions))
+            return
         payload = string_bytes(transactional_id) + _PRODUCER.pack(verify_only, *producer, len(partitions))
         payload += b"".join(string_bytes(topic) + _INT32.pack(partition) for topic, partition in partitions)
 

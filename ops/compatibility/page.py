@@ -11,8 +11,9 @@ DETAIL_CHARACTERS = 200
 HEAD = """# Compatibility
 
 Printed by `ops/compat --record`: unmodified clients against a real broker, feature by feature. "not run" means that
-the machine lacked what the client needs. Every line of this table passes against Apache Kafka {kafka} too
-(`ops/compat --against HOST:PORT`), but for those that read this broker's own files or kill its processes.
+the machine lacked what the client needs, and shows nothing either way. Each check was itself held against Apache
+Kafka {kafka} with `ops/compat --against HOST:PORT`, but for those that read this broker's own files, kill its processes
+or were not run.
 
 {summary}
 

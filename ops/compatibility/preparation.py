@@ -25,7 +25,7 @@ GO_SOURCES = HOME / "kgo"
 NODE = HOME / "node"
 SPARK_PYTHON = HOME / "spark" / "bin" / "python"
 SPARK_JARS = HOME / "spark-jars"
-ADDRESS = re.compile(r"\S*://\S+")
+NOISE = re.compile(r"\x1b\[[0-9;]*m|\S*://\S+")
 COMPLAINT_CHARACTERS = 400
 GO_PACKAGE = "github.com/twmb/franz-go/pkg/kgo"
 
@@ -46,9 +46,9 @@ def run(*command: str, cwd: Path = SOURCES) -> str:
 
 
 def complaint(printed: str) -> str:
-    """Return the first error that a package tool printed, in one line and without addresses."""
+    """Return the first error that a package tool printed, in one line, without colours and addresses."""
     lines = [line for line in printed.splitlines() if "error" in line.lower()] or printed.splitlines()[-1:]
-    return ADDRESS.sub("", " ".join(lines[:1]))[:COMPLAINT_CHARACTERS]
+    return " ".join(NOISE.sub("", line) for line in lines[:1])[:COMPLAINT_CHARACTERS]
 
 
 def copy_jars(pom: Path, target: Path) -> None:
@@ -56,7 +56,7 @@ def copy_jars(pom: Path, target: Path) -> None:
     shutil.rmtree(target, ignore_errors=True)
     resolve = "org.apache.maven.plugins:maven-dependency-plugin:2.8:copy-dependencies"
     # Strict checksums; the folder is the only output.
-    run("mvn", "-q", "-B", "-C", "-Dstyle.color=never", "-f", str(pom), resolve, f"-DoutputDirectory={target}")
+    run("mvn", "-q", "-B", "-C", "-f", str(pom), resolve, f"-DoutputDirectory={target}")
 
 
 def prepare_java() -> None:

@@ -191,3 +191,38 @@ def test_who_waits_for_a_commit_is_told_once_when_the_partition_goes() -> None:
     assert told == [16]
     coordinator.turn()
     assert told == [16]
+
+
+@pytest.mark.parametrize("with_transaction", [False, True])
+def test_groups_that_come_and_go_leave_nothing_behind(with_transaction: bool) -> None:
+    store = OffsetStore()
+    for number in range(1_000):
+        group = f"group-{number}"
+        store.put(group, "topic", 0, committed(1))
+        if with_transaction:
+            store.put_pending(number, group, "other", 0, committed(2))
+        store.remove(group, "topic", 0)
+        if with_transaction:
+            if number % 2:
+                store.remove(group, "other", 0)
+            store.end_transaction(number, commit=number % 3 == 0)
+            store.remove(group, "other", 0)
+    assert not store.topics()
+    assert not store._groups
+    assert not store._producers
+    assert not store._pending
+    assert not store._newest
+
+
+def test_a_topic_has_a_reader_until_its_last_offset_goes() -> None:
+    store = OffsetStore()
+    store.put(GROUP, "topic", 0, committed(1))
+    store.put(GROUP, "topic", 1, committed(1))
+    store.remove(GROUP, "topic", 0)
+    assert list(store.readers_of("topic")) == [GROUP]
+    store.put_pending(5, GROUP, "topic", 1, committed(1))
+    store.remove(GROUP, "topic", 1)
+    store.put_pending(5, GROUP, "topic", 1, committed(1))
+    assert list(store.readers_of("topic")) == [GROUP]
+    store.end_transaction(5, commit=True)
+    assert list(store.readers_of("topic")) == [GROUP]

@@ -63,3 +63,14 @@ def test_a_fault_ends_one_timer_only() -> None:
     timers.after_ms(2, lambda: called.append("next"))
     timers.run_due(5_000_000)
     assert called == ["next"]
+
+
+def test_timers_that_were_cancelled_do_not_pile_up() -> None:
+    timers = Timers(Clock())
+    called: list[int] = []
+    timers.after_ms(5, lambda: called.append(1))
+    for _ in range(100_000):
+        timers.after_ms(10_000, lambda: called.append(2)).cancel()
+    assert len(timers._heap) <= 2048
+    assert timers.run_due(5_000_000)
+    assert called == [1]

@@ -25,11 +25,11 @@ BROKER_SETTINGS = {
 }
 CONFIGS = {
     "compacted": {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "delete.retention.ms": "0"},
-    "deleted": {"retention.bytes": "60000"},
+    "deleted": {"retention.bytes": "20000"},
 }
 PARTITIONS = 3
 WAIT_S = 30.0
-RUN_S = 6.0
+RUN_S = 5.0
 #: A fetch that nobody wakes is answered only after this.
 FETCH_WAIT_MS = 60_000
 

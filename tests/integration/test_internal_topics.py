@@ -114,7 +114,7 @@ def test_offsets_are_compacted(broker: BrokerProcess, topic: str) -> None:
     producer = transactional(broker, topic)
     name = INTERNAL[0]
     try:
-        offsets.commit(1, 10)
+        offsets.commit(1, 8)
         groups = list(offsets.expected)
         producer.begin_transaction()
         offsets.commit_in(producer, groups[0], 1_000_001)
@@ -139,7 +139,7 @@ def test_offsets_are_compacted(broker: BrokerProcess, topic: str) -> None:
             offsets.expected[groups[number]][0] = 1_000_001 + number
         kill_handlers(broker)
         offsets.check()
-        offsets.commit(200, 10)
+        offsets.commit(200, 8)
         compacted_below(broker, name, 9_000)
         kill_handlers(broker)
         offsets.check()
@@ -164,7 +164,7 @@ def test_an_offset_of_a_transaction_survives_compaction(broker: BrokerProcess, t
         others = offsets.consumers.copy()
         mine = offsets.consumers.pop(first)
         for rounds in range(2):
-            offsets.commit(10 + 10 * rounds, 10)
+            offsets.commit(10 + 10 * rounds, 8)
             compacted_below(broker, name, 9_000)
             kill_handlers(broker)
             offsets.check()

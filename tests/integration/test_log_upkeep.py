@@ -201,7 +201,7 @@ def test_nothing_is_lost_whoever_dies(broker: BrokerProcess, topic: str) -> None
          "file.delete.delay.ms": 1},
     )  # fmt: skip
     produced = 0
-    for number in range(12):
+    for number in range(8):
         made.produce(15, key="k#")
         produced += 15
         role = "cleaner" if number % 4 else "handler"

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from confluent_kafka import Consumer
 
 from broker.recorder.part_files import dataset_path, finished
 from tests.support.broker_process import BrokerProcess
@@ -246,3 +247,18 @@ def test_a_broker_that_keeps_nothing_keeps_its_log_there_too(tmp_path: Path) -> 
     wait_until((directory / "request-log" / ".running").exists, "the recorder has begun")
     broker.stop()
     assert not directory.exists()
+
+
+def test_what_happened_to_a_group_is_told_with_its_reason(start: Start) -> None:
+    """users.md row 21: why a group rebalanced."""
+    broker = start()
+    with client_of(broker) as client:
+        create_topic(client, "shared", 1)
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "team", "client.id": "member"})
+    consumer.subscribe(["shared"])
+    wait_until(lambda: consumer.poll(0.1) is None and bool(consumer.assignment()), "the assignment")
+    consumer.close()
+    wait_until(lambda: any(row["event"] == "leave" for row in rows(broker, "groups")), "the member has left")
+    events = [row for row in rows(broker, "groups") if row["group"] == "team"]
+    assert {"join", "rebalance", "leave"} <= {row["event"] for row in events}
+    assert all(row["reason"] for row in events if row["event"] == "rebalance")

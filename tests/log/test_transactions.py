@@ -238,7 +238,7 @@ def often_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_random_interleavings(tmp_path: Path) -> None:
     """Producers, markers, rolls, replacements and restarts in any order, against the plain list of batches."""
     numbers = random.Random(random_seed())
-    for run in range(12):
+    for run in range(8):
         config = LogConfig(internal_segment_bytes=numbers.choice([500, 900, 3000]), index_interval_bytes=150)
         model = open_log(tmp_path / f"{run}" / "topic-0", config)
         reader = LogReader(model.directory)

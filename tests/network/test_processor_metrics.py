@@ -73,8 +73,6 @@ def test_a_replacement_goes_on_with_its_predecessors_counts() -> None:
 def test_the_arena_is_shown_as_it_is() -> None:
     with ProcessorBench() as bench:
         assert bench.sender.allocate(300 * 1024) is not None
-        ProcessorMetrics(MetricsWriter(bench.page), 0).publish(
-            1, finished(), (bench.reader, bench.responses), 0
-        )
+        ProcessorMetrics(MetricsWriter(bench.page), 0).publish(1, finished(), (bench.reader, bench.responses), 0)
         assert bench.value("arena_used_bytes") == 300 * 1024
         assert bench.value("arena_free_bytes") == ARENA_BYTES - 300 * 1024

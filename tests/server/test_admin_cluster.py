@@ -240,13 +240,6 @@ def test_producer_ids_are_unique_across_restarts_of_the_controller(cluster: Admi
     assert len(set(given)) == len(given)
 
 
-@pytest.mark.parametrize(("transactional_id", "error"), [("", 42), ("mine", 35)])
-def test_transactional_ids_are_refused(cluster: AdminCluster, transactional_id: str, error: int) -> None:
-    request = InitProducerIdRequest(transactional_id, 60_000)
-    context = cluster.context(22, 4, cache=cluster.handlers[0])
-    assert handle_init_producer_id(context, request)[1:] == (error, -1, -1)
-
-
 @pytest.mark.parametrize("version", range(1, 6))
 def test_log_dirs_have_real_sizes(cluster: AdminCluster, version: int, tmp_path: Path) -> None:
     """Row 20 of what users suffer from: sizes of partitions and of the volume."""

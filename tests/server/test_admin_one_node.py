@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,7 +29,8 @@ from broker.server.handlers.scram_credentials import (
     handle_alter_user_scram_credentials,
     handle_describe_user_scram_credentials,
 )
-from shm.partitions import STATE_CLOSED
+from broker.server.request_context import Parked, RequestContext
+from shm.partitions import STATE_CLOSED, STATE_OPEN, STATE_UNOPENED
 from tests.support.admin_cluster import LISTENER, AdminCluster
 
 
@@ -40,10 +42,15 @@ def cluster(tmp_path: Path) -> Iterator[AdminCluster]:
     cluster.close()
 
 
+def elected_at_last(context: RequestContext, request: Any) -> dict[str, Any]:
+    answer = handle_elect_leaders(context, request)
+    return answer.retry(True) if isinstance(answer, Parked) else answer
+
+
 def elect(cluster: AdminCluster, topics: dict[str, list[int]] | None, kind: int = 0, version: int = 2) -> Any:
     asked = None if topics is None else [{"topic": name, "partitions": each} for name, each in topics.items()]
     fields = {"election_type": kind, "topic_partitions": asked}
-    response = cluster.call(handle_elect_leaders, ApiKey.ELECT_LEADERS, version, fields)
+    response = cluster.call(elected_at_last, ApiKey.ELECT_LEADERS, version, fields)
     outcomes = {
         (result.topic, part.partition_id): part.error_code
         for result in response.replica_election_results
@@ -66,6 +73,17 @@ def test_an_offline_partition_has_nobody_to_elect(cluster: AdminCluster) -> None
     cluster.table.set_state(cluster.partition("orders", 1).row, STATE_CLOSED)
     assert elect(cluster, None) == (0, {("orders", 1): ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE})
     assert elect(cluster, None, kind=1) == (0, {("orders", 1): ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE})
+
+
+def test_a_partition_that_is_about_to_be_opened_is_waited_for(cluster: AdminCluster) -> None:
+    row = cluster.partition("orders", 1).row
+    cluster.table.set_state(row, STATE_UNOPENED)
+    request = SimpleNamespace(election_type=0, topic_partitions=None)
+    answer = handle_elect_leaders(cluster.context(ApiKey.ELECT_LEADERS, 2), request)
+    assert isinstance(answer, Parked)
+    assert answer.retry(False) is None
+    cluster.table.set_state(row, STATE_OPEN)
+    assert answer.retry(False)["replica_election_results"] == []
 
 
 def test_an_unknown_kind_of_election_is_refused(cluster: AdminCluster) -> None:

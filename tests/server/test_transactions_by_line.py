@@ -8,12 +8,14 @@ committed record is there once and in order, and no transaction is left open. us
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from tests.support.feeds import random_seed
 from tests.support.stepped_broker import Sent, SteppedBroker
 from tests.support.transactional import (
     TIMEOUT_MS,
@@ -261,8 +263,10 @@ class World:
 @pytest.mark.parametrize("victim", [0, 1], ids=["first handler", "second handler"])
 @pytest.mark.parametrize("name", CASES)
 def test_a_handler_dies_at_any_line_of_a_transaction(broker: SteppedBroker, name: str, victim: int) -> None:
+    seed = random_seed()
+    print(f"seed {seed}")
     world = World(broker, CASES[name])
-    line, died = 1, True
+    line, died = random.Random(seed).randint(1, world.case.every), True
     while died:
         died = world.run(Trial(line, commit=line % 3 != 0), victim, line)
         line += world.case.every

@@ -21,7 +21,6 @@ def test_parts_do_not_overlap() -> None:
     assert other.partitions.read_position(0) == (1, 2, 3)
     assert other.partitions.read_position(9) == (7, 8, 9)
     assert [other.partitions.waiters(row) for row in range(10)] == [[]] * 9 + [[1]]
-    assert memory[-8:] == (1).to_bytes(8, "little")
 
 
 def test_draining_can_be_taken_back() -> None:

@@ -55,7 +55,7 @@ def test_sizes_that_other_parts_count_on() -> None:
     assert sizes["RESPONSE_ENVELOPE"] == 112
     assert sizes["FILE_RANGE"] == 40
     assert sizes["PEER_ENVELOPE"] == 80
-    assert sizes["PARTITION_ROW"] == 128
+    assert sizes["PARTITION_ROW"] == 192
 
 
 def test_head_and_tail_of_a_ring_are_on_different_cache_lines() -> None:

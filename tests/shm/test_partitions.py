@@ -184,3 +184,20 @@ def test_progress_shows_that_the_stable_offset_moved_although_the_end_did_not() 
         writer.publish(end, 0, end * 10, 0, stable, end * 10)
         assert table.read_progress(1) not in seen
         seen.add(table.read_progress(1))
+
+
+def test_traffic_is_counted_by_row_and_begins_anew_with_another_partition() -> None:
+    """BrokerTopicMetrics of section F: the owner counts what comes in, every handler what it has sent."""
+    table = new_table()
+    for row in range(ROWS):
+        for _ in range(2):
+            table.row_writer(row).count_appended(row, row * 10)
+        for handler in range(HANDLERS):
+            table.count_fetched(row, handler, 100**handler * row)
+    traffic = [(table.records_in(row), table.bytes_in(row), table.bytes_out(row)) for row in range(ROWS)]
+    assert traffic == [(2 * row, 20 * row, 10101 * row) for row in range(ROWS)]
+    assert all(table.waiters(row) == [] for row in range(ROWS))
+    table.reset(3)
+    table.forget_fetched(3, 2)
+    assert (table.records_in(3), table.bytes_in(3), table.bytes_out(3)) == (0, 0, 303)
+    assert (table.records_in(4), table.bytes_out(4)) == (8, 40404)

@@ -13,6 +13,7 @@ from shm.process_slots import (
     ROLES,
     RUNNING,
     SUPERVISOR,
+    WEB,
     ProcessSlots,
 )
 

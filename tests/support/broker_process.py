@@ -28,7 +28,7 @@ class BrokerProcess:
         self.run_dir = directory / "run"
         self.data_dir = directory / "data"
         self.ephemeral = ephemeral
-        self.settings = {"listeners": "PLAINTEXT://127.0.0.1:0", **(settings or {})}
+        self.settings = {"listeners": "PLAINTEXT://127.0.0.1:0", "status.port": 0, **(settings or {})}
         self.port = 0
         self._log = directory / "broker.log"
         self._ready = directory / "ready.txt"

@@ -25,11 +25,8 @@ from tests.support.deadline import wait_until
 
 def main(arguments: list[str]) -> int:
     sets = dict(text.split("=", 1) for text in arguments[2:])
-    config = load(
-        None,
-        {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": arguments[1], "max.partitions": "64", **sets},
-        {},
-    )
+    fixed = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": arguments[1], "status.page.enable": "false"}
+    config = load(None, {**fixed, "max.partitions": "64", **sets}, {})
     functions = {
         Role.ACCEPTOR: acceptor.run,
         Role.PROCESSOR: processor,

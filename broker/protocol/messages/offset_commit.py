@@ -83,6 +83,19 @@ class OffsetCommitResponse(NamedTuple):
     topics: Sequence[OffsetCommitTopicResponse]
 
 
+def refused(topics: Sequence[OffsetCommitTopic], error: int) -> OffsetCommitResponse:
+    """Return the answer that has the same error for everything."""
+    return OffsetCommitResponse([refused_topic(*topic, error) for topic in topics])
+
+
+def refused_topic(
+    name: str, topic_id: bytes, parts: Sequence[OffsetCommitPart], error: int
+) -> OffsetCommitTopicResponse:
+    """Return the answer that has the same error for every partition of a topic."""
+    answers = [OffsetCommitPartResponse(part.partition, error) for part in parts]
+    return OffsetCommitTopicResponse(name, topic_id, answers)
+
+
 _unpack_int32 = struct.Struct(">i").unpack_from
 _unpack_int64 = struct.Struct(">q").unpack_from
 _unpack_part_v2 = struct.Struct(

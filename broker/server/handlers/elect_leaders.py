@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from broker.protocol.error_codes import ErrorCode
-from broker.server.request_context import RequestContext
+from broker.server.request_context import Parked, RequestContext
 from shm.partitions import STATE_OPEN
 
 _PREFERRED, _UNCLEAN = 0, 1
@@ -17,12 +17,33 @@ _NO_CANDIDATE = {
 }
 
 
-def handle_elect_leaders(context: RequestContext, request: Any) -> dict[str, Any]:
-    """Return an outcome for each partition asked for; when all are, for those that have no leader only."""
+#: How long a partition may take to be opened by its owner before it counts as offline.
+OPEN_WAIT_MS = 500
+
+
+def handle_elect_leaders(context: RequestContext, request: Any) -> dict[str, Any] | Parked:
+    """Return an outcome for each partition asked for; when all are, for those that have no leader only.
+
+    A partition that has just been created is about to be opened, so the answer waits a moment for those that are not.
+    """
     election_type = getattr(request, "election_type", _PREFERRED)
     if election_type not in _NO_CANDIDATE:
         unknown = _every_partition(request, ErrorCode.INVALID_REQUEST, f"Unknown election type {election_type}")
         return _answer(unknown, ErrorCode.INVALID_REQUEST)
+
+    def retry(final: bool) -> dict[str, Any] | None:
+        response = _elected(context, request, election_type)
+        return response if final or _NO_CANDIDATE[election_type] not in _errors_of(response) else None
+
+    return retry(final=False) or Parked(OPEN_WAIT_MS, retry)
+
+
+def _errors_of(response: dict[str, Any]) -> set[int]:
+    results = response["replica_election_results"]
+    return {outcome["error_code"] for result in results for outcome in result["partition_result"]}
+
+
+def _elected(context: RequestContext, request: Any, election_type: int) -> dict[str, Any]:
     if request.topic_partitions is None:
         return _answer(_of_all(context, election_type))
     results = []

@@ -15,6 +15,12 @@ _MEMBER_ID_REQUIRED_FROM = 4
 _NULL_PROTOCOL_FROM = 7
 _SKIP_ASSIGNMENT_FROM = 9
 
+#: Clients cut their reasons to this many characters.
+MOST_OF_A_REASON = 255
+
+#: What a text may have so that it can be written, also with a number behind it that makes it the id of a member.
+_LONGEST_BYTES = 2**15 - 1 - 64
+
 
 def handle_join_group(context: RequestContext, request: Any) -> dict[str, Any] | Deferred:
     """Return the generation and its protocol; the leader is told of all members (KIP-62, KIP-345, KIP-394)."""
@@ -26,6 +32,8 @@ def handle_join_group(context: RequestContext, request: Any) -> dict[str, Any] |
         error = ErrorCode.INVALID_GROUP_ID
     elif not config.group_min_session_timeout_ms <= session_timeout_ms <= config.group_max_session_timeout_ms:
         error = ErrorCode.INVALID_SESSION_TIMEOUT
+    elif not _can_be_written(context, request):
+        error = ErrorCode.INVALID_REQUEST
     if error:
         return _response(version, JoinResult(int(error), request.member_id))
     deferred = Deferred()
@@ -40,6 +48,13 @@ def handle_join_group(context: RequestContext, request: Any) -> dict[str, Any] |
     return deferred
 
 
+def _can_be_written(context: RequestContext, request: Any) -> bool:
+    """Return whether the record of the group has room for the texts of a member; two of them may begin its id."""
+    texts = (context.client_id, getattr(request, "group_instance_id", None) or "", request.protocol_type)
+    names = [each.name for each in request.protocols]
+    return all(len(text.encode()) <= _LONGEST_BYTES for text in (*texts, *names))
+
+
 def _join_request(context: RequestContext, request: Any, session_timeout_ms: int) -> JoinRequest:
     version = context.api_version
     rebalance_timeout = getattr(request, "rebalance_timeout", None)
@@ -52,7 +67,7 @@ def _join_request(context: RequestContext, request: Any, session_timeout_ms: int
         rebalance_timeout_ms=session_timeout_ms if rebalance_timeout is None else milliseconds(rebalance_timeout),
         protocol_type=request.protocol_type,
         protocols=tuple([(each.name, each.metadata) for each in request.protocols]),
-        reason=getattr(request, "reason", None) or "not provided",
+        reason=(getattr(request, "reason", None) or "not provided")[:MOST_OF_A_REASON],
         needs_member_id=version >= _MEMBER_ID_REQUIRED_FROM,
         may_skip_assignment=version >= _SKIP_ASSIGNMENT_FROM,
     )

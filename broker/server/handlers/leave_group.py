@@ -7,6 +7,7 @@ from typing import Any
 from broker.coordinator.group import LeavingMember
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode
+from broker.server.handlers.join_group import MOST_OF_A_REASON
 from broker.server.request_context import Deferred, RequestContext
 
 _BATCHED_FROM = 3
@@ -38,9 +39,8 @@ def handle_leave_group(context: RequestContext, request: Any) -> dict[str, Any] 
 
 
 def _leaving(each: Any) -> LeavingMember:
-    return LeavingMember(
-        each.member_id, getattr(each, "group_instance_id", None), getattr(each, "reason", None) or "not provided"
-    )
+    reason = (getattr(each, "reason", None) or "not provided")[:MOST_OF_A_REASON]
+    return LeavingMember(each.member_id, getattr(each, "group_instance_id", None), reason)
 
 
 def _failure(error: int) -> dict[str, Any]:

@@ -10,6 +10,9 @@ from broker.protocol.error_codes import ErrorCode
 from broker.server.request_context import Deferred, RequestContext
 from broker.server.transaction_admin import Listed, ListFilter
 
+#: Longer patterns are nobody's.
+_LONGEST_PATTERN = 4096
+
 _STATES = {state.text: state for state in TransactionState}
 
 
@@ -17,6 +20,8 @@ def handle_list_transactions(context: RequestContext, request: Any) -> Deferred 
     """Return id, producer id and state of each; states that there are not are named in the answer and match nothing."""
     pattern = getattr(request, "transactional_id_pattern", None) or ""
     try:
+        if len(pattern) > _LONGEST_PATTERN:
+            raise InvalidPatternError(f"a pattern of {len(pattern)} characters")
         compiled(pattern)
     except InvalidPatternError:
         return {"throttle_time_ms": 0, "error_code": int(ErrorCode.INVALID_REGULAR_EXPRESSION)}

@@ -3,81 +3,106 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from broker.coordinator.offset_commits import Committer, CommitTime, take_commit, validate_commit
+from broker.coordinator.offset_commits import Committer, CommitTime, drop_unused, take_commit, validate_commit
 from broker.coordinator.offsets import NO_EXPIRY
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.messages.offset_commit import (
     NO_RETENTION,
     TOPIC_ID_FROM,
-    OffsetCommitPart,
-    OffsetCommitPartResponse,
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetCommitTopic,
     OffsetCommitTopicResponse,
+    refused,
+    refused_topic,
 )
 from broker.server.request_context import Deferred, RequestContext
 
 if TYPE_CHECKING:
     from broker.coordinator.coordinator_log import Record
+    from broker.coordinator.group_shard import GroupShard
+    from broker.server.broker_state import BrokerState
 
 _UNKNOWN_TOPIC_OR_PARTITION = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 _UNKNOWN_TOPIC_ID = int(ErrorCode.UNKNOWN_TOPIC_ID)
 
+#: The last time that a record can name.
+_LAST_MS = 2**63 - 1
+
+
+class JudgedCommit(NamedTuple):
+    """What has become of a commit: the answer, and the records that must be written before it is given."""
+
+    response: OffsetCommitResponse
+    error: int = 0
+    """The first error in the answer."""
+    shard: GroupShard | None = None
+    records: Sequence[Record] = ()
+    row: int = -1
+    """That of the first partition named, in the partition table; -1 if there is no such partition."""
+    partitions: int = 0
+    """How many are named."""
+
 
 def handle_offset_commit(context: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse | Deferred:
     """Return an error for each partition, once what was taken is committed."""
-    broker = context.broker
-    version = context.api_version
-    groups = broker.coordinators.groups
+    judged = judge_commit(context.broker, context.api_version, request)
+    if judged.shard is None or not judged.records:
+        return judged.response
+    deferred = Deferred()
+
+    def done(error: int) -> None:
+        deferred.complete(refused(request.topics, error) if error else judged.response)
+
+    judged.shard.append(judged.records, done)
+    return deferred
+
+
+def judge_commit(broker: BrokerState, version: int, request: OffsetCommitRequest) -> JudgedCommit:
+    """Take the offsets that may be taken. The records of the outcome are to be appended at once."""
     group_id, generation, member_id, instance_id, retention_ms, topics = request
+    groups = broker.coordinators.groups
     try:
         shard = groups.shard_of(group_id)
     except ApiError as failure:
-        return _refused(topics, failure.code)
+        return _refused(broker, topics, failure.code)
     error = validate_commit(shard, Committer(group_id, member_id, instance_id, generation, version))
     if error:
-        return _refused(topics, error)
+        return _refused(broker, topics, error)
     group = shard.groups[group_id]
     groups.protocols[group.kind].committed(shard, group, member_id)
     metadata = broker.metadata
     now_ms = broker.clock.wall_ms()
-    expire_ms = NO_EXPIRY if retention_ms == NO_RETENTION else now_ms + retention_ms
+    expire_ms = NO_EXPIRY if retention_ms == NO_RETENTION else min(now_ms + retention_ms, _LAST_MS)
     time = CommitTime(now_ms, expire_ms, metadata.broker_config.offset_metadata_max_bytes)
     by_id = version >= TOPIC_ID_FROM
     records: list[Record] = []
     answered = []
+    row, first_error, partitions = -1, 0, 0
     for name, topic_id, parts in topics:
         topic = metadata.topic_by_id(topic_id) if by_id else metadata.topic(name)
         if topic is None:
             error = _UNKNOWN_TOPIC_ID if by_id else _UNKNOWN_TOPIC_OR_PARTITION
-            answered.append(_refused_topic(name, topic_id, parts, error))
+            answered.append(refused_topic(name, topic_id, parts, error))
         else:
             known = (topic.name, topic.topic_id, len(topic.partitions))
-            errors = take_commit(shard, group_id, known, parts, time, records)
-            answered.append(OffsetCommitTopicResponse(name, topic_id, errors))
-    response = OffsetCommitResponse(answered)
+            if parts and not partitions and 0 <= parts[0][0] < known[2]:
+                row = topic.partitions[parts[0][0]].row
+            answers, error = take_commit(shard, group_id, known, parts, time, records)
+            answered.append(OffsetCommitTopicResponse(name, topic_id, answers))
+        first_error = first_error or error
+        partitions += len(parts)
     if not records:
-        return response
-    deferred = Deferred()
-
-    def done(error: int) -> None:
-        deferred.complete(_refused(topics, error) if error else response)
-
-    shard.append(records, done)
-    return deferred
+        drop_unused(shard, group_id)
+    return JudgedCommit(OffsetCommitResponse(answered), first_error, shard, records, row, partitions)
 
 
-def _refused(topics: Sequence[OffsetCommitTopic], error: int) -> OffsetCommitResponse:
+def _refused(broker: BrokerState, topics: Sequence[OffsetCommitTopic], error: int) -> JudgedCommit:
     """Return the same error for everything."""
-    return OffsetCommitResponse([_refused_topic(*topic, error) for topic in topics])
-
-
-def _refused_topic(
-    name: str, topic_id: bytes, parts: Sequence[OffsetCommitPart], error: int
-) -> OffsetCommitTopicResponse:
-    refused = [OffsetCommitPartResponse(part.partition, error) for part in parts]
-    return OffsetCommitTopicResponse(name, topic_id, refused)
+    first = topics[0] if topics and topics[0].partitions else None
+    row = -1 if first is None or not first.name else broker.row_of(first.name, None, first.partitions[0].partition)
+    count = sum(len(topic.partitions) for topic in topics)
+    return JudgedCommit(refused(topics, error), error if count else 0, row=row, partitions=count)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.coordinator.offsets import CommittedOffset
@@ -20,6 +20,10 @@ _GROUP_ERROR_FROM = 2
 _TOPIC_ID_FROM = 10
 
 
+#: Takes the error and the topics of one group.
+_FetchAnswer = Callable[[int, list[dict[str, Any]]], None]
+
+
 class _Query(NamedTuple):
     """One group of a request: with ``require_stable``, offsets that a transaction may change are not told."""
 
@@ -33,30 +37,41 @@ def handle_offset_fetch(context: RequestContext, request: Any) -> dict[str, Any]
     """Return the committed offset of each partition asked for, -1 where there is none; null asks for all."""
     if context.api_version >= _BATCHED_FROM:
         return call_owners(context, request, OFFSET_FETCH)
-    error, topics = _fetch(context, request, getattr(request, "require_stable", False))
-    if error and context.api_version < _GROUP_ERROR_FROM:
-        topics = [_failed(each, error) for each in request.topics]
-    return {"throttle_time_ms": 0, "error_code": error, "topics": topics}
+    deferred = Deferred()
+
+    def answer(error: int, topics: list[dict[str, Any]]) -> None:
+        if error and context.api_version < _GROUP_ERROR_FROM:
+            topics = [_failed(each, error) for each in request.topics]
+        deferred.complete({"throttle_time_ms": 0, "error_code": error, "topics": topics})
+
+    _fetch(context, request, getattr(request, "require_stable", False), answer)
+    return deferred
 
 
 def _answer_group(context: RequestContext, request: Any, group: Any, answer: GroupAnswer) -> None:
-    error, topics = _fetch(context, group, request.require_stable)
-    answer({"group_id": group.group_id, "error_code": error, "topics": topics})
+    def answer_group(error: int, topics: list[dict[str, Any]]) -> None:
+        answer({"group_id": group.group_id, "error_code": error, "topics": topics})
+
+    _fetch(context, group, request.require_stable, answer_group)
 
 
-def _fetch(context: RequestContext, asked: Any, require_stable: bool) -> tuple[int, list[dict[str, Any]]]:
+def _fetch(context: RequestContext, asked: Any, require_stable: bool, answer: _FetchAnswer) -> None:
+    """Answer with (error, topics) for one group, once the offsets that are told are committed."""
     group_id = asked.group_id
     try:
         shard = context.broker.coordinators.groups.shard_of(group_id)
     except ApiError as failure:
-        return failure.code, []
+        answer(failure.code, [])
+        return
     group = shard.groups.get(group_id)
     if group is not None:
         error = group.validate_offset_fetch(getattr(asked, "member_id", None), getattr(asked, "member_epoch", -1))
         if error:
-            return error, []
+            answer(error, [])
+            return
     query = _Query(context, shard, group_id, require_stable)
-    return 0, _all(query) if asked.topics is None else [_topic(query, each) for each in asked.topics]
+    topics = _all(query) if asked.topics is None else [_topic(query, each) for each in asked.topics]
+    shard.when_committed(lambda error: answer(error, [] if error else topics))
 
 
 def _all(query: _Query) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from broker.coordinator.offset_commits import Committer, CommitTime, take_commit, validate_commit
+from broker.coordinator.offset_commits import Committer, CommitTime, drop_unused, take_commit, validate_commit
 from broker.coordinator.transaction import Producer
 from broker.errors import ApiError
 from broker.protocol.coordinator_routing import GROUP_TOPIC
@@ -84,9 +84,10 @@ def _commit(context: RequestContext, request: Any, deferred: Deferred) -> None:
         topic = broker.metadata.topic(asked.name)
         place = (asked.name, bytes(16), 0) if topic is None else (topic.name, topic.topic_id, len(topic.partitions))
         parts = [_part(each) for each in asked.partitions]
-        answers = take_commit(shard, request.group_id, place, parts, time, records, request.producer_id)
+        answers, _ = take_commit(shard, request.group_id, place, parts, time, records, request.producer_id)
         topics.append((asked.name, answers))
     if not records:
+        drop_unused(shard, group_id)
         deferred.complete(_response(topics))
         return
     producer = (request.producer_id, request.producer_epoch)

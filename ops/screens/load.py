@@ -118,4 +118,5 @@ def warm_up(load: PageLoad, deadline_s: float = 20) -> None:
     end = time.monotonic() + deadline_s
     while load.consumed == 0 and time.monotonic() < end:
         time.sleep(0.05)
-    assert load.consumed, "nothing was consumed"
+    if not load.consumed:
+        raise TimeoutError("nothing was consumed")

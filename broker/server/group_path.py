@@ -1,0 +1,153 @@
+"""The short way of the two requests that members of groups send most: heartbeats and commits of offsets. HOT.
+
+Runs in handler processes, in the request loop. What is decided is decided where the long way decides it, in
+``handlers``; here nothing is made for a request but its answer: no frame, no context, no search for what the request
+log is told, which is known on the way. A request that is out of the ordinary is left to the long way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from struct import Struct
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.messages import heartbeat, offset_commit
+from broker.server.handlers.heartbeat import judge_heartbeat
+from broker.server.handlers.offset_commit import judge_commit
+from broker.server.request_facts import NO_SUBJECT, UNKNOWN_COUNT, subject, tail
+from broker.server.response_writer import ReplyTo, ResponseWriter, Told
+
+if TYPE_CHECKING:
+    from broker.server.broker_state import BrokerState
+
+_HEARTBEAT: Final = int(ApiKey.HEARTBEAT)
+_OFFSET_COMMIT: Final = int(ApiKey.OFFSET_COMMIT)
+_NEWEST_HEARTBEAT: Final = 4
+_OLDEST_COMMIT, _NEWEST_COMMIT = 2, 10
+
+#: Where a request has the length of its client's name, and where the name begins.
+_CLIENT_ID_LENGTH, _CLIENT_ID = 8, 10
+
+#: Whatever is shorter is no request.
+_SHORTEST: Final = 16
+
+#: Longer requests and answers go the long way.
+_LONGEST_HEARTBEAT: Final = 512
+_LONGEST_ANSWER: Final = 4096
+
+#: How many heartbeats are remembered by their bytes: those of a member are all the same.
+_MOST_REMEMBERED: Final = 8192
+
+_unpack_int16 = Struct(">h").unpack_from
+
+#: Takes (reply to, version, memory, start, end); False when the request is to go the long way.
+Short = Callable[[ReplyTo, int, memoryview, int, int], bool]
+
+
+class GroupPath:
+    """The short way through one handler."""
+
+    def __init__(self, state: BrokerState, responses: ResponseWriter, now_ns: Callable[[], int]) -> None:
+        self._state = state
+        self._responses = responses
+        self._now_ns = now_ns
+        self._heartbeats: dict[tuple[int, bytes], heartbeat.HeartbeatRequest] = {}
+        self._heartbeat_tails = [
+            tail(_HEARTBEAT, version, state.index, NO_SUBJECT) for version in range(_NEWEST_HEARTBEAT + 1)
+        ]
+        self._commit_facts = lru_cache(_MOST_REMEMBERED)(self._facts_of_a_commit)
+        #: By api key.
+        self.ways: Mapping[int, Short] = MappingProxyType(
+            {_HEARTBEAT: self.heartbeat, _OFFSET_COMMIT: self.commit},
+        )
+
+    def heartbeat(self, to: ReplyTo, version: int, view: memoryview, start: int, end: int) -> bool:
+        """Take a heartbeat; False if it is to go the long way."""
+        if version > _NEWEST_HEARTBEAT or not _SHORTEST <= end - start <= _LONGEST_HEARTBEAT:
+            return False
+        # From the client's name on, a member's heartbeats are the same bytes for a whole generation.
+        key = version, bytes(view[start + _CLIENT_ID_LENGTH : end])
+        request = self._heartbeats.get(key)
+        if request is None:
+            body = _body_of(view, start, is_flexible=version >= heartbeat.FIRST_FLEXIBLE)
+            if body < 0:
+                return False
+            request = heartbeat.parse_heartbeat(view, version, body, end)
+            if len(self._heartbeats) >= _MOST_REMEMBERED:
+                self._heartbeats.clear()
+            self._heartbeats[key] = request
+        error = judge_heartbeat(self._state, request)
+        payload = heartbeat.encode_heartbeat_response(version, to[7], heartbeat.HeartbeatResponse(error))
+        if error:
+            now_ns = self._now_ns()
+            self._responses.send(to, now_ns, now_ns, payload, Told(error))
+        else:
+            self._send(to, payload, (NO_SUBJECT, self._heartbeat_tails[version]))
+        return True
+
+    def commit(self, to: ReplyTo, version: int, view: memoryview, start: int, end: int) -> bool:
+        """Take a commit of offsets; False if it is to go the long way."""
+        if not _OLDEST_COMMIT <= version <= _NEWEST_COMMIT or end - start < _SHORTEST:
+            return False
+        body = _body_of(view, start, is_flexible=version >= offset_commit.FIRST_FLEXIBLE)
+        if body < 0:
+            return False
+        request = offset_commit.parse_offset_commit(view, version, body, end)
+        judged = judge_commit(self._state, version, request)
+        facts = self._commit_facts(version, judged.row, judged.partitions)
+        if judged.shard is None or not judged.records:
+            self._answer_commit(to, version, judged.response, judged.error, facts)
+            return True
+        payload = offset_commit.encode_offset_commit_response(version, to[7], judged.response)
+
+        def done(error: int) -> None:
+            if error:
+                refused = offset_commit.refused(request.topics, error)
+                self._answer_commit(to, version, refused, error, facts)
+            elif judged.error or len(payload) > _LONGEST_ANSWER:
+                now_ns = self._now_ns()
+                self._responses.send(to, now_ns, now_ns, payload, Told(judged.error, about=facts[0]))
+            else:
+                self._send(to, payload, facts)
+
+        judged.shard.append(judged.records, done)
+        return True
+
+    def _answer_commit(
+        self,
+        to: ReplyTo,
+        version: int,
+        response: offset_commit.OffsetCommitResponse,
+        error: int,
+        facts: tuple[bytes, bytes],
+    ) -> None:
+        payload = offset_commit.encode_offset_commit_response(version, to[7], response)
+        now_ns = self._now_ns()
+        self._responses.send(to, now_ns, now_ns, payload, Told(error, about=facts[0]))
+
+    def _send(self, to: ReplyTo, payload: bytes, facts: tuple[bytes, bytes]) -> None:
+        """Send a short answer without an error; ``facts``: the subject, and the tail of the envelope that has it."""
+        now_ns = self._now_ns()
+        responses = self._responses
+        size = len(payload)
+        at = responses.try_begin(to, now_ns, size, UNKNOWN_COUNT, facts[1])
+        if at >= 0:
+            responses.view[at : at + size] = payload
+        else:
+            responses.send(to, now_ns, now_ns, payload, Told(about=facts[0]))
+
+    def _facts_of_a_commit(self, version: int, row: int, partitions: int) -> tuple[bytes, bytes]:
+        about = subject(row, partitions) if partitions else NO_SUBJECT
+        return about, tail(_OFFSET_COMMIT, version, self._state.index, about)
+
+
+def _body_of(view: memoryview, start: int, *, is_flexible: bool) -> int:
+    """Return where the body of a request begins, or -1 where that takes a closer look."""
+    length: int = _unpack_int16(view, start + _CLIENT_ID_LENGTH)[0]
+    body = start + _CLIENT_ID + max(0, length)
+    if not is_flexible:
+        return body
+    return -1 if body >= len(view) or view[body] else body + 1

@@ -1,0 +1,1 @@
+"""Pictures of the status page, made from a real broker under real load."""

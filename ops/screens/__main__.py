@@ -1,0 +1,135 @@
+"""Takes a picture of every screen: ``ops/screenshots [--all] [--to DIR]``.
+
+Without options: each screen once in the light theme and the overview in the dark one too, as docs/ has them. With
+--all: both themes at both widths, to be looked at.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from ops.screens.load import PageLoad, warm_up
+from web.screens import SCREENS
+
+ROOT = Path(__file__).resolve().parents[2]
+CHROMIUM = "/usr/bin/chromium"
+WIDE, NARROW = 1440, 900
+HEIGHT = 900
+
+#: Until the sparklines show something.
+WARM_UP_S = 40
+SETTLE_MS = 2500
+
+
+class Picture(NamedTuple):
+    """One picture to be taken."""
+
+    screen: str
+    theme: str
+    width: int
+
+    @property
+    def file(self) -> str:
+        """Its name."""
+        theme = "" if self.theme == "light" else f"-{self.theme}"
+        return f"status-{self.screen}{theme}{'' if self.width == WIDE else f'-{self.width}'}.png"
+
+
+def main() -> int:
+    """Start a broker and its clients, take the pictures, stop."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--all", action="store_true", help="both themes at both widths")
+    parser.add_argument("--to", type=Path, default=ROOT / "docs" / "images", metavar="DIR", help="default: docs/images")
+    arguments = parser.parse_args()
+    arguments.to.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="rotunda-screens-") as directory:
+        facts = start(directory)
+        load = PageLoad(facts["bootstrap"]).start()
+        try:
+            warm_up(load)
+            take(facts["status_url"], pictures(every=arguments.all), arguments.to)
+        finally:
+            load.stop()
+            rotunda("stop", "--run-dir", directory)
+    return 0
+
+
+def start(run_dir: str) -> dict[str, str]:
+    """Return what the ready line of a new broker says."""
+    settings = ("listeners=PLAINTEXT://127.0.0.1:0", "status.port=0", "num.network.threads=2", "num.io.threads=2")
+    flags = [flag for setting in settings for flag in ("--set", setting)]
+    said = rotunda("start", "--ephemeral", "--run-dir", run_dir, "--daemon", "--wait", "30", "--json", *flags)
+    found: dict[str, str] = json.loads(said)
+    return found
+
+
+def rotunda(*arguments: str) -> str:
+    """Run the command line and return what it prints."""
+    return subprocess.run(
+        [sys.executable, "-m", "broker", *arguments], check=True, capture_output=True, text=True
+    ).stdout
+
+
+def pictures(*, every: bool) -> list[Picture]:
+    """Return what is to be taken."""
+    if every:
+        return [
+            Picture(screen.name, theme, width)
+            for theme in ("light", "dark")
+            for width in (WIDE, NARROW)
+            for screen in SCREENS
+        ]
+    return [*(Picture(screen.name, "light", WIDE) for screen in SCREENS), Picture("overview", "dark", WIDE)]
+
+
+def take(url: str, wanted: list[Picture], directory: Path) -> None:
+    """Take the pictures, after one look long enough for rates and sparklines."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        pages: dict[tuple[str, int], Page] = {}
+        for picture in wanted:
+            key = picture.theme, picture.width
+            if key not in pages:
+                pages[key] = looked_at(browser, url, picture)
+            page = pages[key]
+            page.goto(url + ("" if picture.screen == "overview" else picture.screen))
+            page.wait_for_selector("#state[data-level]")
+            page.wait_for_timeout(SETTLE_MS)
+            if picture.screen == "groups":
+                page.locator("#groups tbody button").first.click()
+                page.wait_for_timeout(200)
+            if picture.screen == "topics":
+                page.locator("#topics tbody button").first.click()
+                page.wait_for_timeout(200)
+            path = directory / picture.file
+            # The configuration is long; its beginning shows what it is like.
+            page.screenshot(path=path, full_page=picture.screen != "configuration")
+            # 256 colours are plenty, and half the size.
+            subprocess.run(["pngquant", "--force", "--ext", ".png", "--skip-if-larger", "256", str(path)], check=False)
+            print(f"{path} {path.stat().st_size / 1000:.0f} kB")
+        browser.close()
+
+
+def looked_at(browser: Browser, url: str, picture: Picture) -> Page:
+    """Return a page that has looked for a while at the screens whose tiles have sparklines."""
+    page = browser.new_page(viewport={"width": picture.width, "height": HEIGHT}, color_scheme=picture.theme)  # type: ignore[arg-type]
+    with_sparklines = ("", "topics", "groups", "processes")
+    for path in with_sparklines:
+        page.goto(url + path)
+        end = time.monotonic() + WARM_UP_S / len(with_sparklines)
+        while time.monotonic() < end:
+            page.wait_for_timeout(500)
+    return page
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+"""What a processor tells of its connections, and when; and how many there are of which software."""
+
+import socket
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+from broker.network import connection_board
+from broker.network.channel import Channel
+from broker.network.clients import Clients
+from broker.network.connection_board import INTERVAL_NS, ConnectionBoard
+from broker.network.mute_state import MuteCause
+from broker.protocol import kio_adapter
+from shm.board import BoardReader, BoardSegment, BoardWriter
+
+
+class Bench:
+    """Connections, what is known of their clients, and the board."""
+
+    def __init__(self) -> None:
+        numbers = count(100)
+        self.clients = Clients(lambda: next(numbers), (("PLAINTEXT", "PLAINTEXT"), ("OTHER", "PLAINTEXT")))
+        self.channels: list[Channel] = []
+        boards = BoardSegment(memoryview(bytearray(BoardSegment.bytes_needed(1, 1))), 1, 1)
+        self.wants, self.reader = boards.wants, BoardReader(boards.of_processor(0))
+        writer = BoardWriter(boards.of_processor(0))
+        self.board = ConnectionBoard(writer, boards.wants, ("PLAINTEXT", "OTHER"), lambda: 0)
+
+    def connect(self, listener: int = 0) -> Channel:
+        channel = Channel(socket.socket(), len(self.channels), 1, listener, f"peer{len(self.channels)}")
+        self.clients.connected(channel)
+        self.channels.append(channel)
+        return channel
+
+    def introduce(self, channel: Channel, client_id: str, software: str, version: str) -> None:
+        values = {"client_software_name": software, "client_software_version": version}
+        frame = kio_adapter.encode_request(18, 3, 1, client_id, values)[4:]
+        self.clients.named(channel, frame)
+        self.clients.introduced(channel, frame, 3)
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    made = Bench()
+    yield made
+    for channel in made.channels:
+        channel.sock.close()
+
+
+def test_connections_are_counted_by_software_until_they_end(bench: Bench) -> None:
+    first, second, third = bench.connect(), bench.connect(1), bench.connect()
+    assert bench.clients.software == {(0, "", ""): 2, (1, "", ""): 1}
+    bench.introduce(first, "id", "librdkafka", "2.8")
+    bench.introduce(first, "another id", "librdkafka", "2.8")
+    bench.introduce(second, "id", "librdkafka", "2.8")
+    assert bench.clients.software == {(0, "", ""): 1, (0, "librdkafka", "2.8"): 1, (1, "librdkafka", "2.8"): 1}
+    for channel in (first, second, third):
+        bench.clients.retire(channel)
+    assert bench.clients.software == {}
+
+
+def test_it_tells_who_is_there_and_what_each_has_done(bench: Bench) -> None:
+    channel = bench.connect(1)
+    bench.introduce(channel, "loader", "librdkafka", "2.8")
+    assert channel.client is not None
+    channel.client.totals[:] = [5, 1000, 2000, 1]
+    channel.opened_ns, channel.last_active_ns = 10, 20
+    channel.muted = MuteCause.PIPELINE | MuteCause.ARENA
+    bench.wants.command_looks(1)
+    bench.board.turn(0, bench.channels)
+    told = bench.reader.read()
+    assert told is not None
+    (connection,) = told["connections"]
+    assert connection.pop("id")
+    assert connection == {
+        "client_id": "loader", "software": "librdkafka", "version": "2.8", "peer": "peer0", "listener": "OTHER",
+        "opened_ns": 10, "active_ns": 20, "requests": 5, "request_bytes": 1000, "response_bytes": 2000, "errors": 1,
+        "in_flight": 0, "muted": ["pipeline", "arena"],
+    }  # fmt: skip
+
+
+def test_it_tells_nobody_nothing_and_others_once_a_second(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_board, "MOST_CONNECTIONS", 2)
+    for _ in range(3):
+        bench.connect()
+    bench.board.turn(5, bench.channels)
+    assert bench.reader.read() is None
+    bench.wants.web_looks(10**12)
+    for now_ns in (6, 6 + INTERVAL_NS - 1):
+        bench.board.turn(now_ns, bench.channels)
+        assert bench.reader.checked_ns == 6
+    told = bench.reader.read()
+    assert told is not None
+    assert len(told["connections"]) == 2
+    assert told["left_out"] == {"connections": 1}
+    bench.board.turn(6 + INTERVAL_NS, bench.channels)
+    assert bench.reader.checked_ns == 6 + INTERVAL_NS

@@ -1,0 +1,85 @@
+"""What finished requests add to the metrics page: versions, errors, sizes, throttle times, and who still speaks old."""
+
+import json
+
+import numpy as np
+import pytest
+
+from broker.network.request_counts import record_connections, record_requests, software_text
+from broker.protocol.api_keys import DEPRECATED_UP_TO
+from shm.metrics import MetricsReader, MetricsReading, MetricsSegment, MetricsWriter
+from shm.process_slots import PROCESSOR
+from shm.recorder_layout import REQUEST_ROW
+from shm.recorder_rings import pack_text
+
+PRODUCE, FETCH, ALTER_CONFIGS, UNKNOWN = 0, 1, 33, 999
+
+
+@pytest.fixture
+def page() -> memoryview:
+    pages = MetricsSegment(memoryview(bytearray(MetricsSegment.bytes_needed(1, 1))), 1, 1)
+    pages.initialise()
+    return pages.page(PROCESSOR, 0)
+
+
+def counted(
+    page: memoryview, rows: list[tuple[int, int, int]], texts: dict[int, bytes] | None = None
+) -> MetricsReading:
+    """Count rows of (api key, version, error code), which are of 100 bytes and throttled for 5 ms."""
+    table = np.zeros(len(rows), REQUEST_ROW.dtype)
+    for row, (key, version, error) in zip(table, rows, strict=True):
+        row["api_key"], row["api_version"], row["error_code"] = key, version, error
+        row["request_bytes"], row["throttle_ms"], row["client"] = 100, 5, 77
+    record_requests(table, texts or {}, MetricsWriter(page))
+    return MetricsReader(page).read()
+
+
+def test_f_requests_by_api_and_version(page: memoryview) -> None:
+    """RequestsPerSec{request,version} of section F."""
+    counted(page, [(PRODUCE, 9, 0), (PRODUCE, 9, 0), (FETCH, 12, 0)])
+    assert counted(page, [(PRODUCE, 3, 0)]).tables["requests"] == {(PRODUCE, 9): 2, (FETCH, 12): 1, (PRODUCE, 3): 1}
+
+
+def test_d18_errors_by_api_and_code_with_none_included(page: memoryview) -> None:
+    reading = counted(page, [(PRODUCE, 9, 0), (PRODUCE, 9, -1), (PRODUCE, 9, 3), (PRODUCE, 9, 3), (FETCH, 12, 0)])
+    assert reading.tables["request_errors"] == {(PRODUCE, -1): 1, (PRODUCE, 0): 1, (PRODUCE, 3): 2, (FETCH, 0): 1}
+
+
+def test_d16_d17_sizes_and_throttle_times(page: memoryview) -> None:
+    histograms = counted(page, [(FETCH, 12, 0)] * 3).histograms
+    assert (histograms["request_bytes", FETCH, ""].count, histograms["request_bytes", FETCH, ""].sum) == (3, 300)
+    assert histograms["throttle_ns", FETCH, ""].sum == 15_000_000
+
+
+def test_what_clients_make_up_is_left_out(page: memoryview) -> None:
+    reading = counted(page, [(UNKNOWN, 0, 0), (-5, -7, 35)])
+    assert reading.tables["requests"] == {}
+    assert reading.tables["request_errors"] == {}
+    assert reading.histograms == {}
+
+
+def test_c17_deprecated_requests_name_the_software(page: memoryview) -> None:
+    texts = {77: pack_text(77, json.dumps([1, "id", "museum", "0.1", "peer"]).encode())}
+    newest = DEPRECATED_UP_TO[ALTER_CONFIGS]
+    rows = [(ALTER_CONFIGS, 0, 0), (ALTER_CONFIGS, newest, 0), (FETCH, 4, 0), (ALTER_CONFIGS, newest + 1, 0)]
+    counted(page, rows, texts)
+    # Of a connection that has gone nothing may be known any more.
+    reading = counted(page, rows[:1])
+    museum = next(number for number, text in reading.texts.items() if text == "museum\n0.1")
+    assert reading.tables["deprecated_requests"] == {
+        (ALTER_CONFIGS, 0, museum): 1,
+        (ALTER_CONFIGS, newest, museum): 1,
+        (ALTER_CONFIGS, 0, 0): 1,
+    }
+
+
+def test_connections_by_listener_and_software(page: memoryview) -> None:
+    writer = MetricsWriter(page)
+    record_connections({(0, "", ""): 2, (0, "a", "1"): 3, (1, "a", "1"): 1, (1, "a\n", "1"): 1}, writer)
+    record_connections({(0, "a", "1"): 1}, writer)
+    reading = MetricsReader(page).read()
+    named = {
+        (key[0], reading.texts.get(key[1], "")): value for key, value in reading.tables["client_connections"].items()
+    }
+    assert named == {(0, ""): 0, (0, "a\n1"): 1, (1, "a\n1"): 0, (1, "a \n1"): 0}
+    assert software_text("", "") == ""

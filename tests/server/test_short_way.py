@@ -1,0 +1,61 @@
+"""The short way of heartbeats and commits tells the request log what the long way tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from broker.protocol import kio_adapter
+from broker.server.group_path import GroupPath
+from tests.support.coordinator_requests import COMMIT, PARTITION
+from tests.support.group_requests import HEARTBEAT, OFFSET_COMMIT, Member, groups_of, open_group_topic
+from tests.support.stepped_broker import Sent, SteppedBroker
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[SteppedBroker]:
+    running = SteppedBroker(tmp_path)
+    running.create("topic", 4)
+    open_group_topic(running)
+    yield running
+    running.close()
+
+
+def answered(broker: SteppedBroker, api_key: int, version: int, values: dict[str, Any]) -> Sent:
+    frame = kio_adapter.encode_request(api_key, version, 0, "test", values)[4:]
+    sent = broker.client().send_frame(api_key, version, frame)
+    broker.settle()
+    return sent
+
+
+@pytest.mark.parametrize("version", range(2, 10))
+def test_both_ways_answer_alike(broker: SteppedBroker, version: int) -> None:
+    member = Member(broker, groups_of(broker, 0, 1)[0])
+    member.join()
+    good = COMMIT | {
+        "group_id": member.group_id,
+        "generation_id_or_member_epoch": member.generation,
+        "member_id": member.member_id,
+    }
+    bad_part = good | {"topics": [{"name": "topic", "partitions": [PARTITION, PARTITION | {"partition_index": 9}]}]}
+    beat = {"group_id": member.group_id, "generation_id": member.generation, "member_id": member.member_id}
+    requests = [
+        (OFFSET_COMMIT, version, good),
+        (OFFSET_COMMIT, version, bad_part),
+        (OFFSET_COMMIT, version, good | {"generation_id_or_member_epoch": 99}),
+        (OFFSET_COMMIT, version, good | {"topics": [{"name": "nowhere", "partitions": [PARTITION]}]}),
+        (HEARTBEAT, version % 5, beat),
+        (HEARTBEAT, version % 5, beat | {"generation_id": 99}),
+        (HEARTBEAT, version % 5, beat | {"group_id": ""}),
+    ]
+    short = [answered(broker, *request).answer for request in requests]
+    for handler in broker.handlers:
+        if handler is not None:
+            path: GroupPath = handler._groups
+            path.ways = MappingProxyType({})
+    assert short == [answered(broker, *request).answer for request in requests]
+    assert [each.error_code for each in short] == [0, 3, 22, 3, 0, 22, 24]

@@ -1,0 +1,32 @@
+"""The interface for programs against its own description: schemathesis asks what the description allows, and more."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.support.broker_process import BrokerProcess
+from tests.web.test_status_page import ask
+
+pytestmark = pytest.mark.slow
+
+
+def test_answers_are_what_the_description_says(broker: BrokerProcess, tmp_path: Path):
+    """Streams never end, so they are left out here."""
+    url = f"{broker.status()['status_url']}openapi.json"
+    done = subprocess.run(
+        [
+            str(Path(sys.executable).parent / "schemathesis"), "run", url, "--max-examples", "8", "--no-color",
+            "--exclude-path-regex", "^/events/", "--generation-database", "none", "--seed", "1",
+        ],
+        cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+
+
+def test_metrics_are_what_prometheus_reads(broker: BrokerProcess):
+    _, _, body = ask(broker, "/metrics")
+    families = {family.name for family in text_string_to_metric_families(body.decode())}
+    assert any(name.startswith("rotunda_") for name in families)

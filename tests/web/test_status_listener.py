@@ -1,0 +1,63 @@
+"""The page's port: the default one gives way, one that was asked for does not, and without the extra there is none."""
+
+import logging
+import socket
+
+import pytest
+
+from broker import status_listener
+from broker.config import load
+from broker.errors import BootFailed, ConfigError
+from broker.status_listener import bind_status_page, status_url
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Return a port that cannot be bound."""
+    real = status_listener._bind
+
+    def refuse(host: str, port: int) -> socket.socket:
+        if port == 8080:
+            raise OSError(98, "in use")
+        return real(host, port)
+
+    monkeypatch.setattr(status_listener, "_bind", refuse)
+    return 8080
+
+
+def test_the_default_port_gives_way(taken: int, caplog: pytest.LogCaptureFixture):
+    with caplog.at_level(logging.WARNING):
+        found = bind_status_page(load(None, {}, {}))
+    assert found is not None
+    with found:
+        port = found.getsockname()[1]
+        assert port not in {0, taken}
+        assert f"takes port {port} instead" in caplog.text
+        assert status_url(found) == f"http://127.0.0.1:{port}/"
+
+
+def test_a_port_that_was_asked_for_does_not(taken: int):
+    with pytest.raises(BootFailed) as failure:
+        bind_status_page(load(None, {"status.port": str(taken)}, {}))
+    assert failure.value.exit_code == 4
+
+
+def test_without_the_extra_the_log_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(status_listener, "_NEEDED", ("no_such_package",))
+    with caplog.at_level(logging.WARNING):
+        assert bind_status_page(load(None, {}, {})) is None
+    assert "pip install 'rotunda[web]'" in caplog.text
+    assert status_url(None) == ""
+
+
+def test_switched_off():
+    assert bind_status_page(load(None, {"status.page.enable": "false"}, {})) is None
+
+
+def test_other_machines_only_if_that_is_meant():
+    """Row 23."""
+    with pytest.raises(ConfigError, match=r"insecure\.listen"):
+        load(None, {"status.host": "0.0.0.0"}, {})  # noqa: S104
+    load(None, {"status.host": "0.0.0.0", "insecure.listen": "true"}, {})  # noqa: S104

@@ -1,0 +1,89 @@
+"""Where requests wait: what is down first, then full queues, then whoever has no time left."""
+
+from web.status import Process, Processor, Ring, Target
+from web.verdict import verdict
+
+
+def process(role: str, index: int = 0, *, serves: bool = True, silent_s: float | None = 0.1) -> Process:
+    return Process(
+        role=role, index=index, pid=1, state="running" if serves else "dead", serves=serves, generation=1, restarts=0,
+        exit_status=0, last_words="", silent_s=silent_s, cpu=None, pss_bytes=None, threads=None, descriptors=None,
+    )  # fmt: skip
+
+
+def processor(index: int = 0, idle: float | None = 1.0, arena_used: int = 0) -> Processor:
+    return Processor(
+        index=index, idle=idle, requests_per_s=None, bytes_in_per_s=None, bytes_out_per_s=None, connections=0,
+        arena_used_bytes=arena_used, arena_bytes=100, mutes_per_s={},
+    )  # fmt: skip
+
+
+def target(index: int = 0, idle: float | None = 1.0) -> Target:
+    return Target(
+        index=index, idle=idle, requests_per_s=None, errors_per_s=None, records_per_s=None, bytes_per_s=None,
+        commits_per_s=None, parked_per_s=None,
+    )  # fmt: skip
+
+
+def ring(kind: str, fill: float, at: int = 0) -> Ring:
+    return Ring(
+        kind=kind, processor=0, target=at, used_bytes=int(100 * fill), capacity_bytes=100, frames=7, fill=fill
+    )  # fmt: skip
+
+
+TARGETS = [target(0), target(1), target(0)]
+
+
+def test_nothing_waits():
+    found = verdict([processor()], TARGETS, [ring("request", 0.01)], [process("handler")])
+    assert (found.level, found.where) == ("calm", [])
+
+
+def test_what_is_down_comes_first():
+    processes = [process("handler", 1, serves=False), process("web", serves=False)]
+    found = verdict([processor(idle=0.0)], TARGETS, [ring("request", 0.9)], processes)
+    assert (found.level, found.where) == ("stuck", ["handler-1"])
+    assert "handler 1" in found.text
+    assert "web" not in found.text, "the page's own process is none of the broker's trouble"
+
+
+def test_a_process_that_hangs_while_something_waits():
+    found = verdict([processor()], TARGETS, [ring("request", 0.0, at=1)], [process("handler", 1, silent_s=5.2)])
+    assert (found.level, found.where) == ("stuck", ["handler-1"])
+    assert "Handler 1 has not moved for 5 s while 7 wait" in found.text
+    elsewhere = [ring("request", 0.0, at=0), ring("response", 0.0, at=1)]
+    assert verdict([processor()], TARGETS, elsewhere, [process("handler", 1, silent_s=60)]).level == "calm"
+    assert verdict([processor()], TARGETS, elsewhere, [process("processor", silent_s=60)]).level == "stuck"
+
+
+def test_the_fullest_ring_is_named():
+    found = verdict([processor()], TARGETS, [ring("request", 0.2), ring("request", 0.63, at=1)], [])
+    assert found.where == ["ring-0-1"]
+    assert "7 requests queue for handler 1" in found.text
+    assert "63%" in found.text
+
+
+def test_the_last_target_is_the_controller():
+    assert "the controller" in verdict([processor()], TARGETS, [ring("request", 0.5, at=2)], []).text
+
+
+def test_answers_and_the_recorder():
+    assert "Answers queue for processor 0" in verdict([processor()], TARGETS, [ring("response", 0.5)], []).text
+    found = verdict([processor()], TARGETS, [ring("recorder", 0.9)], [])
+    assert (found.level, found.where) == ("busy", ["recorder-0"])
+    assert verdict([processor()], TARGETS, [ring("recorder", 0.2)], []).level == "calm"
+    both = [ring("recorder", 0.9), ring("request", 0.2)]
+    assert verdict([processor()], TARGETS, both, []).level == "stuck", "clients come before the log"
+
+
+def test_memory_for_large_requests():
+    assert "arena of processor 0" in verdict([processor(arena_used=95)], TARGETS, [], []).text
+
+
+def test_who_has_no_time_left():
+    found = verdict([processor(idle=0.05)], [target(0, 0.01), target(0, 0.0)], [], [])
+    assert (found.level, found.where) == ("busy", ["handler-0", "controller-0", "processor-0"])
+
+
+def test_what_is_not_known_is_no_trouble():
+    assert verdict([processor(idle=None)], [target(0, None), target(0, None)], [], []).level == "calm"

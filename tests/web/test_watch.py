@@ -1,0 +1,106 @@
+"""One reading a second for everybody who looks, and none when nobody does."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from web import watch as module
+from web.watch import TooManyStreams, Watch
+
+
+class CountingReader:
+    """Stands in for a Reader; each reading is its number."""
+
+    def __init__(self) -> None:
+        self.readings = 0
+
+    def read(self) -> "CountedReading":
+        self.readings += 1
+        return CountedReading(self.readings)
+
+
+class CountedReading:
+    """A reading that has nothing but a time, a second after the one before."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.time_ns = 0
+
+
+@pytest.fixture
+def reader(monkeypatch: pytest.MonkeyPatch) -> CountingReader:
+    """Return a reader that counts; snapshots are the numbers of their readings, a second is short."""
+    monkeypatch.setattr(module, "snapshot", lambda _earlier, now, _sources: now.number)
+    monkeypatch.setattr(module, "INTERVAL_S", 0.01)
+    monkeypatch.setattr(module, "FRESH_NS", 10**18)
+    view.calls = 0  # type: ignore[attr-defined]
+    return CountingReader()
+
+
+def view(snapshot: Any, _reading: Any) -> dict[str, Any]:
+    view.calls += 1  # type: ignore[attr-defined]
+    return {"number": snapshot}
+
+
+async def take(stream: AsyncIterator[str], count: int) -> list[str]:
+    return [await anext(stream) for _ in range(count)]
+
+
+def test_twenty_streams_share_every_reading(reader: CountingReader):
+    """Twenty browsers cost as much as one: each reading is taken and encoded once."""
+
+    async def look() -> list[list[str]]:
+        watch = Watch(None, reader)  # type: ignore[arg-type]
+        streams = [watch.follow(view) for _ in range(20)]
+        found = await asyncio.gather(*(take(stream, 4) for stream in streams))
+        for stream in streams:
+            await stream.aclose()  # type: ignore[attr-defined]
+        return found
+
+    found = asyncio.run(look())
+    assert all(each == found[0] for each in found)
+    assert len(set(found[0])) == 4
+    assert reader.readings in {4, 5}
+    assert view.calls in {4, 5}  # type: ignore[attr-defined]
+
+
+def test_nothing_is_read_when_nobody_looks(reader: CountingReader):
+    async def look() -> int:
+        watch = Watch(None, reader)  # type: ignore[arg-type]
+        stream = watch.follow(view)
+        await take(stream, 2)
+        await stream.aclose()  # type: ignore[attr-defined]
+        assert watch._ticking is not None
+        # Ends by itself; nothing else takes readings.
+        await watch._ticking
+        return reader.readings
+
+    assert 2 <= asyncio.run(look()) <= 4
+
+
+def test_too_many_streams_are_refused(reader: CountingReader, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "MOST_STREAMS", 1)
+
+    async def look() -> None:
+        watch = Watch(None, reader)  # type: ignore[arg-type]
+        first, second = watch.follow(view), watch.follow(view)
+        await anext(first)
+        with pytest.raises(TooManyStreams):
+            await anext(second)
+        await first.aclose()  # type: ignore[attr-defined]
+        assert await anext(watch.follow(view))
+
+    asyncio.run(look())
+
+
+def test_closing_ends_every_stream(reader: CountingReader):
+    async def look() -> int:
+        watch = Watch(None, reader)  # type: ignore[arg-type]
+        stream = watch.follow(view)
+        await anext(stream)
+        watch.close()
+        return len([each async for each in stream])
+
+    assert asyncio.run(look()) == 0

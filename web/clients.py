@@ -1,0 +1,58 @@
+"""Who is connected and what each of them does: processors' boards, and what the recorder has counted. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from web.requests import activity
+from web.status import Call, Client
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from web.growth import Growth
+    from web.readings import Reading
+    from web.sources import Sources
+
+
+def clients_of(growth: Growth, earlier: Reading | None, now: Reading, sources: Sources) -> list[Client]:
+    """Return the connections that are open, as far as processors tell of them."""
+    known = activity(now.recent, sources) if now.recent is not None else {}
+    before = {each["id"]: each for each in _connections(earlier)} if earlier is not None else {}
+    return [_client(growth, before.get(each["id"]), each, known.get(each["id"], {}), now) for each in _connections(now)]
+
+
+def left_out(boards: Mapping[int, dict[str, Any]], name: str) -> int:
+    """Return how many entries of a list the boards do not tell."""
+    return sum(board.get("left_out", {}).get(name, 0) for board in boards.values())
+
+
+def _connections(reading: Reading) -> Iterable[dict[str, Any]]:
+    return (each for board in reading.connections.values() for each in board["connections"])
+
+
+def _client(
+    growth: Growth, before: dict[str, Any] | None, each: dict[str, Any], known: dict[str, Any], now: Reading
+) -> Client:
+    def rate(name: str) -> float | None:
+        return growth.rate(max(0, each[name] - before[name])) if before is not None else None
+
+    return Client(
+        connection=each["id"],
+        client_id=each["client_id"],
+        software=each["software"],
+        version=each["version"],
+        address=each["peer"],
+        listener=each["listener"],
+        opened_ms=now.wall_time_ms(each["opened_ns"]),
+        active_ms=now.wall_time_ms(each["active_ns"]),
+        requests=each["requests"],
+        errors=each["errors"],
+        requests_per_s=rate("requests"),
+        bytes_in_per_s=rate("request_bytes"),
+        bytes_out_per_s=rate("response_bytes"),
+        in_flight=each["in_flight"],
+        muted=each["muted"],
+        calls=[Call(**call) for call in known.get("calls", ())],
+        topics=known.get("topics", []),
+    )

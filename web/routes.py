@@ -1,0 +1,112 @@
+"""What can be asked for: a page for each screen with its stream of events, and the same facts for programs.
+
+All of it only reads, and no answer is worked out here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import asdict
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Response
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, StreamingResponse
+
+from shm.broker_reading import LOOKS_NS
+from shm.prometheus import CONTENT_TYPE, render
+from web.pages import page
+from web.screens import SCREENS
+from web.status import Snapshot
+from web.views import Views
+from web.watch import TooManyStreams
+
+if TYPE_CHECKING:
+    from web.sources import Sources
+    from web.watch import Watch
+
+#: Names of the screens, as an enumeration so that the interface's description lists them.
+ScreenName = Enum("ScreenName", {screen.name: screen.name for screen in SCREENS}, type=str)  # type: ignore[misc]
+
+_Responses = dict[int | str, dict[str, Any]]
+
+_BUSY: _Responses = {503: {"description": "Too many streams at once.", "content": {"text/plain": {}}}}
+_EVENTS: _Responses = {
+    200: {"description": "One event a second, each with JSON.", "content": {"text/event-stream": {}}}
+}
+_NOT_READY: _Responses = {503: {"description": "Not ready, with a reason a line.", "content": {"text/plain": {}}}}
+_TEXT: _Responses = {200: {"description": "Text.", "content": {"text/plain": {}}}}
+
+
+def create_router(sources: Sources, watch: Watch) -> APIRouter:
+    """Return the routes over what can be read."""
+    router = APIRouter()
+    _add_pages(router, sources)
+    _add_screens(router, Views(sources), watch)
+    _add_status(router, watch)
+    return router
+
+
+def _add_pages(router: APIRouter, sources: Sources) -> None:
+    for screen in SCREENS:
+        html = HTMLResponse(page(screen, sources.facts))
+        path = "/" if screen.path == "./" else f"/{screen.path}"
+        router.add_api_route(path, _constant(html), include_in_schema=False, name=screen.name)
+
+
+def _constant(answer: Response) -> Callable[[], Awaitable[Response]]:
+    async def show() -> Response:
+        return answer
+
+    return show
+
+
+def _add_screens(router: APIRouter, views: Views, watch: Watch) -> None:
+    @router.get("/events/{screen}", responses={**_EVENTS, **_BUSY}, response_class=StreamingResponse)
+    async def events(screen: ScreenName) -> Response:
+        """Stream what a screen shows as server-sent events: one at once, then one a second."""
+        stream = watch.follow(views.by_name[screen.value])
+        try:
+            first = await anext(stream)
+        except TooManyStreams:
+            return PlainTextResponse("too many streams\n", status_code=503)
+        return StreamingResponse(_events(first, stream), media_type="text/event-stream")
+
+    @router.get("/view/{screen}", response_model=dict[str, Any])
+    async def view(screen: ScreenName) -> Response:
+        """Return once what a screen shows."""
+        return JSONResponse(views.by_name[screen.value](*watch.latest()))
+
+
+def _add_status(router: APIRouter, watch: Watch) -> None:
+    @router.get("/status.json", response_model=Snapshot)
+    async def status() -> Response:
+        """Return everything at once. Rates are there from the second look within 15 seconds on."""
+        now, _ = watch.latest()
+        return JSONResponse(asdict(now))
+
+    @router.get("/metrics", responses=_TEXT, response_class=PlainTextResponse)
+    async def metrics(partitions: bool = False) -> Response:
+        """Return all metrics for Prometheus; with `partitions`, also a series for each partition."""
+        watch.look(LOOKS_NS)
+        _, reading = watch.latest()
+        return Response(render(reading.broker, per_partition=partitions), media_type=CONTENT_TYPE)
+
+    @router.get("/healthz", responses=_TEXT, response_class=PlainTextResponse)
+    async def health() -> Response:
+        """Say that this process answers."""
+        return PlainTextResponse("ok\n")
+
+    @router.get("/readyz", responses={**_TEXT, **_NOT_READY}, response_class=PlainTextResponse)
+    async def readiness() -> Response:
+        """Say whether the broker serves clients, and if not, why."""
+        now, _ = watch.latest()
+        if now.ready:
+            return PlainTextResponse("ready\n")
+        return PlainTextResponse("".join(f"{reason}\n" for reason in now.reasons), status_code=503)
+
+
+async def _events(first: str, stream: AsyncIterator[str]) -> AsyncIterator[str]:
+    yield f"retry: 1000\ndata: {first}\n\n"
+    async for each in stream:
+        yield f"data: {each}\n\n"

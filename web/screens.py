@@ -1,0 +1,94 @@
+"""The screens: their names, what each is for, and how to get the same without a browser."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Screen(NamedTuple):
+    """One screen. `command`, `metrics` and `sql` are its equivalents; the SQL is for the request log."""
+
+    name: str
+    title: str
+    path: str
+    lead: str
+    command: str
+    metrics: tuple[str, ...]
+    sql: str
+
+
+_REQUESTS = "read_parquet('{log}/requests/**/*.parquet')"
+
+SCREENS = (
+    Screen(
+        "overview",
+        "Overview",
+        "./",
+        "The broker's processes as a request passes through them. Bars are live.",
+        "rotunda top",
+        ("processor io_wait_ns", "handler idle_ns", "phase_ns"),
+        "SELECT requestApiKeyName, sum(sampleWeight) AS requests, avg(totalTimeUs) AS mean_us\n"
+        f"FROM {_REQUESTS}\nWHERE time > now() - INTERVAL 5 MINUTE GROUP BY ALL ORDER BY requests DESC;",
+    ),
+    Screen(
+        "clients",
+        "Clients",
+        "clients",
+        "Who is connected, with what software, and what each of them does.",
+        "rotunda requests --follow",
+        ("connections", "connections_opened", "connections_closed"),
+        "SELECT clientId, softwareName, softwareVersion, address, requestApiKeyName, requestApiVersion,\n"
+        f"       sum(sampleWeight) AS requests\nFROM {_REQUESTS}\nGROUP BY ALL ORDER BY requests DESC;",
+    ),
+    Screen(
+        "topics",
+        "Topics",
+        "topics",
+        "What is stored, how fast it grows, and which handler owns it.",
+        "rotunda topic list",
+        ("records_appended", "bytes_appended"),
+        "SELECT topic, clientId, sum(records * sampleWeight) AS records, sum(requestBytes * sampleWeight) AS bytes\n"
+        f"FROM {_REQUESTS}\nWHERE requestApiKeyName = 'PRODUCE' GROUP BY ALL ORDER BY bytes DESC;",
+    ),
+    Screen(
+        "groups",
+        "Groups",
+        "groups",
+        "Consumer groups: members, what they have not read yet, and why they rebalanced.",
+        "rotunda group list",
+        ("group lag",),
+        "SELECT time, \"group\", member, event, reason\nFROM read_parquet('{log}/groups/**/*.parquet')\n"
+        "ORDER BY time DESC LIMIT 100;",
+    ),
+    Screen(
+        "requests",
+        "Requests",
+        "requests",
+        "What was requested last, and the slowest of the last ten minutes with where the time went.",
+        "rotunda requests --slow",
+        ("phase_ns", "errors"),
+        "SELECT time, requestApiKeyName, clientId, topic, totalTimeUs, requestQueueTimeUs, localTimeUs,\n"
+        f"       remoteTimeUs, responseQueueTimeUs, sendTimeUs\nFROM {_REQUESTS}\nORDER BY totalTimeUs DESC LIMIT 100;",
+    ),
+    Screen(
+        "processes",
+        "Processes",
+        "processes",
+        "Every process of the broker: what it uses, how often it was replaced, and what the last one said.",
+        "rotunda status",
+        ("restarts",),
+        "SELECT time, source, \"index\", cause, rows\nFROM read_parquet('{log}/gaps/**/*.parquet')\n"
+        "ORDER BY time DESC;",
+    ),
+    Screen(
+        "configuration",
+        "Configuration",
+        "configuration",
+        "Every setting in force, and where its value came from.",
+        "rotunda print-config",
+        (),
+        "",
+    ),
+)
+
+BY_NAME = {screen.name: screen for screen in SCREENS}

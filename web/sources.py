@@ -1,0 +1,78 @@
+"""What the status page is given to read from, by whoever starts it: views of shared memory, names and plain facts.
+
+Nothing here reads or computes. The broker is not imported: it hands in what only it knows, such as the names of topics
+and what its settings are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from shm.broker_reading import BrokerReader
+    from shm.recent_requests import RecentReader
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerFacts:
+    """What does not change while the broker runs. `listeners` are names, in the order of their indexes."""
+
+    version: str
+    instance: str
+    pid: int
+    cluster_id: str
+    bootstrap: str
+    data_dir: str
+    run_dir: str
+    processors: int
+    handlers: int
+    listeners: tuple[str, ...]
+    started_ms: int
+    request_log: str
+
+
+class PartitionFacts(NamedTuple):
+    """A partition: its number, its row in the partition table, and the handler that owns it."""
+
+    number: int
+    row: int
+    owner: int
+
+
+class TopicFacts(NamedTuple):
+    """A topic and its partitions."""
+
+    name: str
+    internal: bool
+    partitions: tuple[PartitionFacts, ...]
+
+
+class Setting(NamedTuple):
+    """A setting: its value as text, where that came from, and whether it can change while the broker runs."""
+
+    name: str
+    value: str
+    origin: str
+    is_default: bool
+    dynamic: bool
+    doc: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """All that the page reads. `settings` returns what holds now.
+
+    `deprecated_up_to` is the last deprecated version of an API that has any.
+    """
+
+    facts: BrokerFacts
+    deprecated_up_to: Mapping[int, int]
+    reader: BrokerReader
+    recent: RecentReader
+    settings: Callable[[], list[Setting]]
+    allowed_hosts: tuple[str, ...]
+    any_address: bool
+    disk: Path

@@ -1,0 +1,33 @@
+// Elements from plain calls. Text is always set as text, so a name can never become markup.
+const SVG = "http://www.w3.org/2000/svg";
+
+function fill(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes ?? {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  for (const child of children.flat()) {
+    if (child !== null && child !== undefined) element.append(child);
+  }
+  return element;
+}
+
+export function h(tag, attributes, ...children) {
+  return fill(document.createElement(tag), attributes, children);
+}
+
+export function svg(tag, attributes, ...children) {
+  return fill(document.createElementNS(SVG, tag), attributes, children);
+}
+
+export function put(id, ...children) {
+  document.getElementById(id).replaceChildren(...children.flat().filter((child) => child !== null && child !== undefined));
+}
+
+export function meter(share, label, levels = [0.7, 0.9]) {
+  const bar = h("i", { class: share >= levels[1] ? "bad" : share >= levels[0] ? "warn" : null });
+  bar.style.width = `${Math.min(1, Math.max(0, share ?? 0)) * 100}%`;
+  return h("span", null, h("span", { class: "meter", "aria-hidden": "true" }, bar), label);
+}
+

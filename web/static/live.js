@@ -1,0 +1,99 @@
+// The stream of one screen: paused by its button, ended while the tab is hidden, and grey when nothing comes.
+import { clock } from "./format.js";
+import { remember } from "./history.js";
+
+// Remembered on every screen, so that the overview has no gaps.
+const SERIES = [["requests", "requests_per_s"], ["records", "records_per_s"], ["in", "bytes_in_per_s"], ["out", "bytes_out_per_s"], ["errors", "errors_per_s"], ["connections", "connections"], ["log", "log_bytes"]];
+
+const STALE_MS = 4000;
+
+const state = { source: null, paused: false, latest: null, arrived: 0, draw: null, lost: false };
+
+export function follow(draw) {
+  state.draw = draw;
+  const pause = document.getElementById("pause");
+  pause.addEventListener("click", () => {
+    state.paused = !state.paused;
+    pause.setAttribute("aria-pressed", String(state.paused));
+    pause.textContent = state.paused ? "Resume" : "Pause";
+    decide();
+  });
+  document.getElementById("theme").addEventListener("click", switchTheme);
+  document.addEventListener("visibilitychange", decide);
+  window.addEventListener("pagehide", close);
+  document.addEventListener("click", copy);
+  setInterval(showAge, 500);
+  decide();
+}
+
+// Draws the latest facts again, after a choice that changes what is shown of them.
+export function redraw() {
+  if (state.latest) state.draw(state.latest);
+}
+
+function decide() {
+  if (state.paused || document.hidden) close();
+  else if (!state.source) open();
+  showAge();
+}
+
+function open() {
+  state.source = new EventSource(`events/${document.body.dataset.screen}`);
+  state.source.addEventListener("message", (event) => {
+    state.latest = JSON.parse(event.data);
+    state.arrived = Date.now();
+    state.lost = false;
+    for (const [name, key] of SERIES) remember(name, state.latest.time_ms, state.latest.totals[key]);
+    showState(state.latest);
+    state.draw(state.latest);
+    showAge();
+  });
+  state.source.addEventListener("error", () => {
+    state.lost = true;
+    showAge();
+    // A server that refused is asked again; the browser itself does so only after a broken connection.
+    if (state.source?.readyState === EventSource.CLOSED) {
+      close();
+      setTimeout(decide, 1000);
+    }
+  });
+}
+
+function close() {
+  state.source?.close();
+  state.source = null;
+}
+
+function showState(facts) {
+  const pill = document.getElementById("state");
+  const text = facts.ready ? "Ready" : `Not ready: ${facts.reasons.join("; ")}`;
+  if (pill.textContent !== text) pill.textContent = text;
+  pill.dataset.level = facts.ready ? "good" : "bad";
+}
+
+function showAge() {
+  const age = Date.now() - state.arrived;
+  const stale = state.arrived > 0 && age > STALE_MS;
+  document.body.classList.toggle("stale", stale);
+  const text = document.getElementById("age");
+  if (!state.arrived) text.textContent = state.lost ? "no connection" : "";
+  else if (state.paused) text.textContent = `as of ${clock(state.latest.time_ms * 1000)}`;
+  else if (stale) text.textContent = `${Math.round(age / 1000)} s old`;
+  else text.textContent = `${clock(state.latest.time_ms * 1000)}`;
+}
+
+function switchTheme() {
+  const dark = getComputedStyle(document.documentElement).colorScheme === "dark";
+  document.documentElement.dataset.theme = dark ? "light" : "dark";
+  try { localStorage.setItem("theme", document.documentElement.dataset.theme); } catch { /* kept for this page only */ }
+  redraw();
+}
+
+function copy(event) {
+  if (!event.target.matches?.(".copy")) return;
+  const button = event.target;
+  navigator.clipboard?.writeText(button.previousSibling.textContent).then(() => {
+    button.textContent = "Copied";
+    setTimeout(() => { button.textContent = "Copy"; }, 1500);
+  });
+}

@@ -1,0 +1,211 @@
+// The picture of the broker: a request goes from left to right, its answer back through the same rings.
+import { svg } from "./dom.js";
+import { bytes, number, percent, short } from "./format.js";
+
+const GAP = 12, LANE = 36, TOP = 24;
+const MOST = 8;
+
+export function draw(holder, facts) {
+  const width = Math.max(holder.clientWidth - 28, 760);
+  const places = layout(facts, width);
+  const picture = svg("svg", { viewBox: `0 0 ${width} ${places.height}`, height: places.height, role: "img", "aria-label": summary(facts) });
+  titles(picture, places);
+  wires(picture, places, facts);
+  acceptor(picture, places.acceptor, facts);
+  places.processors.forEach((place, index) => processor(picture, place, facts.processors[index], facts));
+  places.targets.forEach((place) => target(picture, place, facts));
+  places.lanes.forEach((place) => lane(picture, place, facts));
+  log(picture, places.log, facts);
+  background(picture, places, facts);
+  holder.replaceChildren(picture);
+}
+
+function layout(facts, width) {
+  const processors = facts.processors.slice(0, MOST);
+  const handlers = facts.handlers.slice(0, MOST);
+  const wide = width > 1050;
+  const columns = wide ? [150, 196, 0, 212, 168] : [112, 152, 0, 172, 128];
+  const between = wide ? 44 : 22;
+  columns[2] = width - columns[0] - columns[1] - columns[3] - columns[4] - 3 * between - 8;
+  const x = [0];
+  for (const [index, size] of columns.slice(0, 4).entries()) x.push(x.at(-1) + size + (index === 2 ? 8 : between));
+  const room = Math.max(96, processors.length * LANE + 16);
+  const targets = [];
+  const lanes = [];
+  let y = TOP;
+  for (const [index, facts_] of [...handlers, facts.controller].entries()) {
+    const isController = index === handlers.length;
+    const number_ = isController ? facts.handlers.length : index;
+    const height = isController ? Math.max(60, processors.length * LANE + 4) : room;
+    const place = { x: x[3], y, width: columns[3], height, facts: facts_, isController };
+    targets.push(place);
+    const inset = (height - processors.length * LANE) / 2;
+    for (const each of processors) {
+      lanes.push({ x: x[2], y: y + inset + each.index * LANE, width: columns[2], processor: each.index, target: number_, place });
+    }
+    y += height + GAP;
+  }
+  const main = y - GAP - TOP;
+  const each = (main - GAP * (processors.length - 1)) / processors.length;
+  const boxes = processors.map((_, index) => ({ x: x[1], y: TOP + index * (each + GAP), width: columns[1], height: Math.min(each, 136), }));
+  const used = boxes.length ? boxes.at(-1).y + boxes.at(-1).height - TOP : 0;
+  boxes.forEach((box) => { box.y += (main - used) / 2; });
+  const handlersEnd = targets.length > 1 ? targets.at(-2).y + targets.at(-2).height : TOP + main;
+  return {
+    x, columns, width, lanes, targets, processors: boxes,
+    acceptor: { x: 0, y: TOP + main / 2 - 48, width: columns[0], height: 96 },
+    log: { x: x[4], y: TOP, width: columns[4], height: handlersEnd - TOP },
+    lower: TOP + main + 34,
+    height: TOP + main + 34 + 48,
+  };
+}
+
+function titles(picture, { x, columns, lower }) {
+  ["accepts", "read and write", columns[2] > 330 ? "request channel: requests → and answers ←, waiting and fill" : "request channel", "answer", "keeps"].forEach((text, index) => {
+    picture.append(svg("text", { class: "column", x: x[index], y: 12 }, text));
+  });
+  picture.append(svg("text", { class: "column", x: 0, y: lower - 10 }, "beside the path of a request"));
+}
+
+function wires(picture, places, facts) {
+  const start = { x: places.acceptor.x + places.acceptor.width, y: places.acceptor.y + places.acceptor.height / 2 };
+  const flowing = (rate) => (rate > 0 ? "wire live" : "wire");
+  places.processors.forEach((box) => {
+    picture.append(wire(start, { x: box.x, y: box.y + box.height / 2 }, flowing(facts.acceptor.accepted_per_s)));
+  });
+  for (const each of places.lanes) {
+    const box = places.processors[each.processor];
+    const from = { x: box.x + box.width, y: box.y + box.height / 2 };
+    picture.append(wire(from, { x: each.x, y: each.y + LANE / 2 }, flowing(each.place.facts.requests_per_s)));
+    picture.append(wire({ x: each.x + each.width, y: each.y + LANE / 2 }, { x: each.place.x, y: each.y + LANE / 2 }, flowing(each.place.facts.requests_per_s)));
+  }
+  places.targets.filter((place) => !place.isController).forEach((place) => {
+    const y = place.y + place.height / 2;
+    picture.append(wire({ x: place.x + place.width, y }, { x: places.log.x, y }, flowing(place.facts.bytes_per_s)));
+  });
+}
+
+function wire(from, to, kind) {
+  const middle = (from.x + to.x) / 2;
+  return svg("path", { class: kind, d: `M${from.x} ${from.y}C${middle} ${from.y} ${middle} ${to.y} ${to.x} ${to.y}` });
+}
+
+function process(facts, role, index = 0) {
+  return facts.processes.find((each) => each.role === role && each.index === index);
+}
+
+function box(picture, place, facts, role, index, title, lines, idle) {
+  const found = process(facts, role, index);
+  const down = found && !found.serves;
+  const hangs = facts.verdict.level === "stuck" && facts.verdict.where.includes(`${role}-${index}`);
+  const busy = !down && !hangs && facts.verdict.where.includes(`${role}-${index}`);
+  picture.append(svg("rect", { class: `box${down || hangs ? " down" : busy ? " busy" : ""}`, x: place.x + 0.5, y: place.y + 0.5, width: place.width - 1, height: place.height - 1, rx: 5 }));
+  const left = place.x + 12;
+  let y = place.y + (place.height < 70 ? 18 : 21);
+  picture.append(svg("text", { class: "name", x: left, y }, title));
+  if (down) picture.append(svg("text", { class: "alert", x: place.x + place.width - 12, y, "text-anchor": "end" }, "down"));
+  else if (found?.restarts) picture.append(svg("text", { class: "soft", x: place.x + place.width - 12, y, "text-anchor": "end" }, `↻ ${found.restarts}`));
+  if (idle !== undefined) {
+    y += 9;
+    const room = place.width - 24;
+    const busyShare = idle === null ? 0 : 1 - idle;
+    picture.append(svg("rect", { class: "track", x: left, y, width: room, height: 6, rx: 1.5 }));
+    picture.append(svg("rect", { class: level(busyShare, 0.8, 0.9, false), x: left, y, width: room * busyShare, height: 6, rx: 1.5 }));
+    y += 5;
+  }
+  for (const line of lines) {
+    y += place.height < 70 ? 15 : 17;
+    picture.append(svg("text", { class: line.class ?? "soft", x: left, y }, line.text ?? line));
+  }
+}
+
+function level(share, warn, bad, red = true) {
+  return share >= bad ? `fill ${red ? "bad" : "warn"}` : share >= warn ? "fill warn" : "fill";
+}
+
+function acceptor(picture, place, facts) {
+  const a = facts.acceptor;
+  const lines = [`${short(a.accepted_per_s)} new/s`, `${number(facts.totals.connections)} open`];
+  if (a.blocked > 0.01) lines.push(`blocked ${percent(a.blocked)}`);
+  else lines.push(facts.listeners.join(", "));
+  box(picture, place, facts, "acceptor", 0, "Acceptor", lines);
+}
+
+function processor(picture, place, p, facts) {
+  const muted = Object.entries(p.mutes_per_s).sort((a, b) => b[1] - a[1])[0];
+  const lines = [
+    { text: `${short(p.requests_per_s)} requests/s`, class: "" },
+    `in ${bytes(p.bytes_in_per_s)}/s · out ${bytes(p.bytes_out_per_s)}/s`,
+    `${number(p.connections)} connections · idle ${percent(p.idle)}`,
+    `arena ${percent(p.arena_bytes ? p.arena_used_bytes / p.arena_bytes : null)} of ${bytes(p.arena_bytes)}`,
+  ];
+  if (muted) lines.push(`muted by ${muted[0].replace("_", " ")}: ${short(muted[1])}/s`);
+  if (place.width < 170) {
+    lines.splice(1, 2, `in ${bytes(p.bytes_in_per_s)}/s`, `out ${bytes(p.bytes_out_per_s)}/s`, `idle ${percent(p.idle)}`);
+  }
+  const room = Math.max(1, Math.floor((place.height - 36) / 17));
+  box(picture, place, facts, "processor", p.index, `Processor ${p.index}`, lines.slice(0, room), p.idle);
+}
+
+function target(picture, place, facts) {
+  const t = place.facts;
+  if (place.isController) {
+    box(picture, place, facts, "controller", 0, "Controller", [`${short(t.requests_per_s)} requests/s · idle ${percent(t.idle)}`].slice(0, 1), t.idle);
+    return;
+  }
+  const lines = [
+    { text: `${short(t.requests_per_s)} requests/s · idle ${percent(t.idle)}`, class: "" },
+    `${short(t.records_per_s)} records/s · ${bytes(t.bytes_per_s)}/s`,
+    `${short(t.commits_per_s)} writes/s · ${short(t.parked_per_s)} parked/s`,
+  ];
+  if (place.width < 190) lines.splice(0, 3, { text: `${short(t.requests_per_s)} requests/s`, class: "" }, `${short(t.records_per_s)} records/s`, `idle ${percent(t.idle)}`);
+  box(picture, place, facts, "handler", t.index, `Handler ${t.index}`, lines, t.idle);
+}
+
+function lane(picture, place, facts) {
+  const of = (kind) => facts.rings.find((ring) => ring.kind === kind && ring.processor === place.processor && ring.target === place.target);
+  const request = of("request"), response = of("response");
+  const label = `p${place.processor} ⇄ ${place.place.isController ? "c" : `h${place.target}`}`;
+  const x = place.x + 58, room = place.width - 58 - 78;
+  picture.append(svg("text", { class: "soft", x: place.x + 4, y: place.y + 21, "font-size": 11 }, label));
+  [[request, place.y + 6], [response, place.y + 19]].forEach(([ring, y], index) => {
+    if (!ring) return;
+    const size = room * ring.fill;
+    picture.append(svg("rect", { class: "track", x, y, width: room, height: 9, rx: 2 },
+      svg("title", null, `${index ? "answers" : "requests"}: ${bytes(ring.used_bytes)} of ${bytes(ring.capacity_bytes)}`)));
+    // A request ring fills from its reader's end, and so does a response ring.
+    picture.append(svg("rect", { class: level(ring.fill, 0.1, 0.5), x: index ? x : x + room - size, y, width: size, height: 9, rx: 2 }));
+    picture.append(svg("text", { class: ring.fill >= 0.1 ? "alert" : "soft", x: x + room + 8, y: y + 8.5, "font-size": 11 }, `${index ? "←" : "→"} ${number(ring.frames)} · ${percent(ring.fill)}`));
+  });
+}
+
+function log(picture, place, facts) {
+  const t = facts.totals;
+  const b = facts.broker;
+  const free = b.disk_bytes ? b.disk_free_bytes / b.disk_bytes : null;
+  picture.append(svg("rect", { class: "box", x: place.x + 0.5, y: place.y + 0.5, width: place.width - 1, height: place.height - 1, rx: 5 }));
+  const lines = [["name", "Log"], ["", bytes(t.log_bytes)], ["soft", `${number(t.topics)} topics`], ["soft", `${number(t.partitions)} partitions`],
+    [free !== null && free < 0.1 ? "alert" : "soft", `disk ${percent(free)} free`]];
+  lines.forEach(([kind, text], index) => picture.append(svg("text", { class: kind, x: place.x + 12, y: place.y + 21 + index * 17 }, text)));
+}
+
+function background(picture, places, facts) {
+  const ring = Math.max(0, ...facts.rings.filter((each) => each.kind === "recorder").map((each) => each.fill));
+  const cleaner = facts.background.cleaner ?? {}, recorder = facts.background.recorder ?? {};
+  const found = [
+    ["recorder", "Recorder", `${short(recorder.rows_written)} rows filed`, `ring ${percent(ring)}`],
+    ["cleaner", "Cleaner", `${short(cleaner.bytes_read_per_s ? cleaner.bytes_read_per_s : 0)} B/s read`, `dirtiest ${number(cleaner.max_dirty_percent)} %`],
+    ["supervisor", "Supervisor", `${number(facts.processes.reduce((sum, each) => sum + each.restarts, 0))} restarts`, `pid ${facts.broker.pid}`],
+    ["web", "This page", `${number(process(facts, "web")?.pss_bytes / 1e6)} MB`, `cpu ${percent(process(facts, "web")?.cpu)}`],
+  ];
+  const width = (places.width - 3 * GAP) / 4;
+  found.forEach(([role, title, ...lines], index) => {
+    box(picture, { x: index * (width + GAP), y: places.lower, width, height: 44 }, facts, role, 0, title, [lines.join(" · ")]);
+  });
+}
+
+function summary(facts) {
+  const parts = facts.processors.map((p) => `processor ${p.index}: ${number(p.requests_per_s)} requests a second, idle ${percent(p.idle)}`);
+  parts.push(...facts.handlers.map((t) => `handler ${t.index}: ${number(t.requests_per_s)} requests a second, idle ${percent(t.idle)}`));
+  return `${facts.verdict.text} ${parts.join("; ")}.`;
+}

@@ -1,0 +1,82 @@
+import { h } from "../dom.js";
+import { bytes, number, short, span } from "../format.js";
+import { follow } from "../live.js";
+import { Table } from "../table.js";
+import { tiles } from "../tiles.js";
+
+let now = 0;
+const UNNAMED = "(not named)";
+
+const software = new Table("software", {
+  caption: "Software",
+  key: (row) => row.name,
+  sort: "connections", descending: true,
+  empty: "Nobody is connected.",
+  columns: [
+    { name: "name", title: "Client library", value: (row) => row.name, show: (row) => row.name },
+    { name: "connections", title: "connections", number: true, value: (row) => row.connections, show: (row) => number(row.connections) },
+    { name: "rate", title: "requests/s", number: true, value: (row) => row.rate, show: (row) => short(row.rate) },
+    { name: "old", title: "deprecated versions", value: (row) => row.old.length, show: (row) => (row.old.length ? row.old.map(tag) : h("span", { class: "faint" }, "none seen")) },
+  ],
+});
+
+const clients = new Table("clients", {
+  caption: "Connections",
+  key: (row) => row.connection,
+  sort: "rate", descending: true,
+  empty: "Nobody is connected.",
+  columns: [
+    { name: "client", title: "Client id", class: "tight", value: (row) => row.client_id, show: (row) => row.client_id || UNNAMED },
+    { name: "software", title: "Software", value: name, show: name },
+    { name: "address", title: "Address", class: "mono tight", value: (row) => row.address, show: (row) => row.address },
+    { name: "listener", title: "Listener", wide: true, class: "tight", value: (row) => row.listener, show: (row) => row.listener },
+    { name: "rate", title: "requests/s", number: true, value: (row) => row.requests_per_s, show: (row) => short(row.requests_per_s) },
+    { name: "in", title: "in /s", number: true, value: (row) => row.bytes_in_per_s, show: (row) => bytes(row.bytes_in_per_s) },
+    { name: "out", title: "out /s", number: true, value: (row) => row.bytes_out_per_s, show: (row) => bytes(row.bytes_out_per_s) },
+    { name: "errors", title: "errors", number: true, wide: true, class: (row) => (row.errors ? "warn" : ""), value: (row) => row.errors, show: (row) => number(row.errors) },
+    { name: "state", title: "Now", class: "tight", value: (row) => row.in_flight, show: state },
+    { name: "does", title: "What it does", help: "API and version; amber: a deprecated version", value: (row) => row.calls[0]?.api ?? "", show: (row) => row.calls.slice(0, 6).map(tag) },
+    { name: "topics", title: "Topics", value: (row) => row.topics.join(), show: (row) => row.topics.join(", ") },
+    { name: "since", title: "for", number: true, wide: true, value: (row) => -row.opened_ms, show: (row) => span((now - row.opened_ms) / 1000) },
+  ],
+});
+
+function name(row) {
+  return row.software ? `${row.software} ${row.version}` : "unknown";
+}
+
+function tag(call) {
+  const old = call.deprecated;
+  return h("span", { class: old ? "tag old" : "tag", title: old ? "deprecated: later brokers do not serve this version" : null }, h("b", null, call.api), ` v${call.version}`, old ? " deprecated" : "");
+}
+
+function state(row) {
+  if (row.muted.length) return h("span", { class: "warn" }, `muted: ${row.muted.join(", ").replaceAll("_", " ")}`);
+  if (row.in_flight) return `${row.in_flight} in flight`;
+  const quiet = (now - row.active_ms) / 1000;
+  return h("span", { class: "faint" }, quiet < 2 ? "idle" : `idle ${span(quiet)}`);
+}
+
+follow((facts) => {
+  now = facts.time_ms;
+  const found = new Map();
+  for (const client of facts.clients) {
+    const row = found.get(name(client)) ?? { name: name(client), connections: 0, rate: null, old: [] };
+    row.connections += 1;
+    if (client.requests_per_s !== null) row.rate = (row.rate ?? 0) + client.requests_per_s;
+    for (const call of client.calls) {
+      if (call.deprecated && !row.old.some((each) => each.api === call.api && each.version === call.version)) row.old.push(call);
+    }
+    found.set(row.name, row);
+  }
+  software.update([...found.values()]);
+  clients.update(facts.clients);
+  const old = facts.clients.filter((client) => client.calls.some((call) => call.deprecated)).length;
+  tiles(facts.time_ms, [
+    { label: "Connections", value: number(facts.connections), unit: facts.left_out ? `${facts.left_out} not listed` : "", of: facts.connections, series: "connections" },
+    { label: "Addresses", value: number(new Set(facts.clients.map((client) => client.address)).size), unit: "" },
+    { label: "Client ids", value: number(new Set(facts.clients.map((client) => client.client_id)).size), unit: "" },
+    { label: "Held back now", value: number(facts.clients.filter((client) => client.muted.length).length), unit: "" },
+    { label: "Use deprecated versions", value: number(old), unit: "" },
+  ]);
+});

@@ -1,0 +1,130 @@
+import { h, put, svg } from "../dom.js";
+import { clock, number, span } from "../format.js";
+import { follow, redraw } from "../live.js";
+import { Table } from "../table.js";
+import { tiles } from "../tiles.js";
+
+let now = 0;
+let selected = null;
+const panel = document.getElementById("members-panel");
+const assigned = (member) => (member.partitions === null ? "not readable" : Object.entries(member.partitions).map(([topic, all]) => `${topic}: ${all.join(", ")}`).join("; "));
+
+const groups = new Table("groups", {
+  caption: "Groups",
+  key: (row) => row.id,
+  sort: "lag", descending: true,
+  empty: "No group.",
+  columns: [
+    { name: "id", title: "Group", value: (row) => row.id, show: (row) => h("button", { class: "link", type: "button", "aria-expanded": String(row.id === selected), onclick: () => choose(row.id) }, row.id) },
+    { name: "kind", title: "Type", value: (row) => row.kind, show: (row) => row.kind },
+    { name: "state", title: "State", value: (row) => row.state, show: (row) => h("span", { class: /stable/i.test(row.state) ? null : "warn" }, row.state) },
+    { name: "members", title: "members", number: true, value: (row) => row.members.length, show: (row) => number(row.members.length) },
+    { name: "lag", title: "lag, records", number: true, value: (row) => row.lag, show: (row) => number(row.lag) },
+    { name: "age", title: "lag, time", number: true, value: (row) => row.lag_s, show: (row) => seconds(row.lag_s) },
+    { name: "generation", title: "generation", number: true, value: (row) => row.generation, show: (row) => number(row.generation) },
+    { name: "protocol", title: "Assignor", value: (row) => row.protocol, show: (row) => row.protocol ?? "" },
+    { name: "handler", title: "handler", number: true, value: (row) => row.handler, show: (row) => number(row.handler) },
+  ],
+});
+
+const members = new Table("members", {
+  caption: "Members",
+  key: (row) => row.id,
+  sort: "client", empty: "No member.",
+  columns: [
+    { name: "client", title: "Client id", value: (row) => row.client_id, show: (row) => row.client_id },
+    { name: "id", title: "Member", class: "mono", value: (row) => row.id, show: (row) => row.instance_id ?? row.id },
+    { name: "host", title: "Address", class: "mono tight", value: (row) => row.host, show: (row) => row.host },
+    { name: "partitions", title: "Partitions", value: assigned, show: assigned },
+  ],
+});
+
+const offsets = new Table("offsets", {
+  caption: "Offsets",
+  key: (row) => `${row.topic}/${row.partition}`,
+  sort: "lag", descending: true, empty: "Nothing was committed.",
+  columns: [
+    { name: "topic", title: "Topic", value: (row) => row.topic, show: (row) => row.topic },
+    { name: "partition", title: "partition", number: true, value: (row) => row.partition, show: (row) => number(row.partition) },
+    { name: "offset", title: "committed", number: true, value: (row) => row.offset, show: (row) => number(row.offset) },
+    { name: "end", title: "end", number: true, value: (row) => row.end_offset, show: (row) => number(row.end_offset) },
+    { name: "lag", title: "lag, records", number: true, value: (row) => row.lag, show: (row) => number(row.lag) },
+    { name: "age", title: "lag, time", number: true, value: (row) => row.lag_s, show: (row) => seconds(row.lag_s) },
+    { name: "committed", title: "last commit", number: true, value: (row) => row.committed_ms, show: (row) => (row.committed_ms ? `${span((now - row.committed_ms) / 1000)} ago` : "–") },
+  ],
+});
+
+const events = new Table("events", {
+  caption: "Events, newest first",
+  key: (row) => `${row.time}/${row.group}/${row.member}/${row.event}/${row.reason}`,
+  empty: "Nothing has happened to a group since the recorder started.",
+  columns: [
+    { name: "time", title: "Time", class: "mono tight", value: (row) => row.time, show: (row) => clock(row.time, 3) },
+    { name: "group", title: "Group", value: (row) => row.group, show: (row) => row.group },
+    { name: "event", title: "Event", class: "tight", value: (row) => row.event, show: (row) => row.event },
+    { name: "member", title: "Member", class: "mono", value: (row) => row.member, show: (row) => row.member ?? "" },
+    { name: "reason", title: "Reason", value: (row) => row.reason, show: (row) => row.reason ?? "" },
+  ],
+});
+
+function seconds(value) {
+  if (value === null || value === undefined) return "–";
+  return value > 0 && value < 10 ? `${value.toFixed(1)} s` : span(value);
+}
+
+function choose(id) {
+  selected = selected === id ? null : id;
+  groups.selected = selected;
+  redraw();
+}
+
+const KINDS = [["join", /join/], ["expire", /expire|fence|time/], ["leave", /leave|left|remove/], ["rebalance", /rebalanc|stabil|assign|state|epoch/]];
+const kind = (event) => KINDS.find(([, pattern]) => pattern.test(event))?.[0] ?? "other";
+
+// The last ten minutes on one line for each group, oldest left.
+function timeline(found) {
+  const all = found.filter((event) => now * 1000 - event.time < 600e6);
+  const names = [...new Set(all.map((event) => event.group))].slice(0, 8);
+  const holder = document.getElementById("timeline");
+  if (!names.length) return put("timeline");
+  const width = holder.clientWidth, left = 150, height = names.length * 22 + 20;
+  const x = (time) => left + (1 - (now * 1000 - time) / 600e6) * (width - left - 10);
+  const picture = svg("svg", { class: "timeline", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Events of groups in the last ten minutes; the table below has the same" });
+  picture.style.height = `${height}px`;
+  names.forEach((name, index) => {
+    const y = index * 22 + 12;
+    picture.append(svg("text", { x: 0, y: y + 4 }, name.length > 22 ? `${name.slice(0, 21)}…` : name), svg("line", { x1: left, x2: width - 10, y1: y, y2: y }));
+    for (const event of all.filter((each) => each.group === name)) {
+      picture.append(svg("circle", { class: kind(event.event), cx: x(event.time), cy: y, r: 4.5 }, svg("title", null, `${clock(event.time)} ${event.event}${event.reason ? `: ${event.reason}` : ""}`)));
+    }
+  });
+  for (const minutes of [10, 8, 6, 4, 2, 0]) {
+    const at = x((now - minutes * 60e3) * 1000);
+    picture.append(svg("text", { x: at, y: height - 4, "text-anchor": minutes === 0 ? "end" : minutes === 10 ? "start" : "middle" }, minutes ? `−${minutes} min` : "now"));
+  }
+  return put("timeline", picture);
+}
+
+follow((facts) => {
+  now = facts.time_ms;
+  groups.update(facts.groups);
+  const shown = facts.groups.find((group) => group.id === selected);
+  panel.hidden = !shown;
+  if (shown) {
+    members.table.caption.firstChild.textContent = `Members of ${shown.id}`;
+    members.update(shown.members);
+    offsets.update(shown.offsets);
+  }
+  events.update(facts.events);
+  timeline(facts.events);
+  const lags = facts.groups.map((group) => group.lag).filter((lag) => lag !== null);
+  const ages = facts.groups.map((group) => group.lag_s).filter((age) => age !== null);
+  const lag = lags.length ? lags.reduce((sum, each) => sum + each, 0) : null;
+  tiles(facts.time_ms, [
+    { label: "Groups", value: number(facts.groups.length), unit: facts.left_out ? `${facts.left_out} not listed` : "" },
+    { label: "Members", value: number(facts.groups.reduce((sum, group) => sum + group.members.length, 0)), unit: "" },
+    { label: "Lag of all groups", value: number(lag), unit: "records", of: lag, series: "lag" },
+    { label: "Longest lag", value: ages.length ? seconds(Math.max(...ages)) : "–", of: ages.length ? Math.max(...ages) : null, series: "lag-s" },
+    { label: "Transactions under way", value: number(facts.transactions.length), unit: "" },
+  ]);
+});

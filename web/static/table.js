@@ -1,0 +1,101 @@
+// A real table: sorted by the buttons in its headers, rows kept by key so that focus and selection outlive an update.
+import { h } from "./dom.js";
+
+const MOST_ROWS = 500;
+
+export class Table {
+  // columns: {name, title, value(row) to sort by, show(row) -> text or element, number, class, help, wide: only if there is room}
+  constructor(holder, { caption, columns, sort, descending = false, key, empty, select }) {
+    this.columns = columns;
+    this.key = key;
+    this.empty = empty;
+    this.select = select;
+    this.sorted = columns.find((column) => column.name === sort) ?? null;
+    this.descending = descending;
+    this.rows = [];
+    this.shown = new Map();
+    this.selected = null;
+    this.count = h("span", { class: "count" });
+    this.headers = columns.map((column) => h("th", { scope: "col", class: [column.number ? "number" : "", column.wide ? "wide" : ""].join(" ").trim() || null, title: column.help },
+      h("button", { type: "button", onclick: () => this.sortBy(column) }, column.title)));
+    this.body = h("tbody");
+    this.note = h("div", { class: "empty" });
+    this.table = h("table", null, h("caption", null, caption, this.count), h("thead", null, h("tr", null, this.headers)), this.body);
+    document.getElementById(holder).append(this.table, this.note);
+    this.mark();
+  }
+
+  sortBy(column) {
+    this.descending = this.sorted === column ? !this.descending : Boolean(column.number);
+    this.sorted = column;
+    this.mark();
+    this.draw();
+  }
+
+  mark() {
+    this.columns.forEach((column, index) => {
+      if (column === this.sorted) this.headers[index].setAttribute("aria-sort", this.descending ? "descending" : "ascending");
+      else this.headers[index].removeAttribute("aria-sort");
+    });
+  }
+
+  update(rows) {
+    this.rows = rows;
+    this.draw();
+  }
+
+  draw() {
+    const ordered = this.sorted ? [...this.rows].sort((a, b) => this.compare(a, b)) : this.rows;
+    const visible = ordered.slice(0, MOST_ROWS);
+    const kept = new Map();
+    visible.forEach((row, index) => {
+      const key = String(this.key(row));
+      const element = this.row(key, row);
+      kept.set(key, element);
+      if (this.body.children[index] !== element) this.body.insertBefore(element, this.body.children[index] ?? null);
+    });
+    while (this.body.children.length > visible.length) this.body.lastChild.remove();
+    this.shown = kept;
+    this.count.textContent = this.rows.length ? this.rows.length.toLocaleString("en-US") : "";
+    this.table.tHead.hidden = this.rows.length === 0;
+    this.note.textContent = this.rows.length === 0 ? this.empty : ordered.length > MOST_ROWS ? `${ordered.length - MOST_ROWS} more are not shown.` : "";
+    this.note.className = this.rows.length === 0 ? "empty" : "more";
+    this.note.hidden = !this.note.textContent;
+  }
+
+  row(key, row) {
+    const known = this.shown.get(key);
+    const element = known ?? h("tr");
+    this.columns.forEach((column, index) => {
+      const shown = column.show(row);
+      const old = element.children[index];
+      if (old && typeof shown === "string" && old.childNodes.length <= 1 && !old.firstElementChild) {
+        if (old.textContent !== shown) old.textContent = shown;
+        old.className = classes(column, row);
+        return;
+      }
+      // A cell that has the focus is left as it is.
+      if (old?.contains(document.activeElement)) return;
+      const cell = h("td", { class: classes(column, row) }, shown);
+      if (old) old.replaceWith(cell);
+      else element.append(cell);
+    });
+    element.classList.toggle("selected", this.selected === key);
+    return element;
+  }
+
+  compare(a, b) {
+    const one = this.sorted.value(a), other = this.sorted.value(b);
+    if (one === other) return 0;
+    // What is not known comes last, whichever way.
+    if (one === null || one === undefined) return 1;
+    if (other === null || other === undefined) return -1;
+    const order = typeof one === "string" ? one.localeCompare(other, "en", { numeric: true }) : one - other;
+    return this.descending ? -order : order;
+  }
+}
+
+function classes(column, row) {
+  const more = typeof column.class === "function" ? column.class(row) : column.class;
+  return [column.number ? "number" : "", column.wide ? "wide" : "", more ?? ""].filter(Boolean).join(" ");
+}

@@ -1,0 +1,282 @@
+"""The shape of /status.json: what is known of a broker at one time. Declarations only.
+
+A value that cannot be known is None and never 0: rates need two readings, and a share of nothing is unknown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broker:
+    """Who this is."""
+
+    version: str
+    instance: str
+    pid: int
+    cluster_id: str
+    bootstrap: str
+    data_dir: str
+    run_dir: str
+    request_log: str
+    started_ms: int
+    disk_free_bytes: int
+    disk_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """The broker as a whole, per second."""
+
+    requests_per_s: float | None
+    errors_per_s: float | None
+    bytes_in_per_s: float | None
+    bytes_out_per_s: float | None
+    records_per_s: float | None
+    connections: int
+    topics: int
+    partitions: int
+    log_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acceptor:
+    """The listening sockets together; `blocked` is the largest share of time that one was not accepted from."""
+
+    accepted_per_s: float | None
+    closed_per_s: float | None
+    blocked: float | None
+    accept_errors: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Processor:
+    """One processor. `mutes_per_s` says, by cause, how often it stopped reading from a connection."""
+
+    index: int
+    idle: float | None
+    requests_per_s: float | None
+    bytes_in_per_s: float | None
+    bytes_out_per_s: float | None
+    connections: int
+    arena_used_bytes: int
+    arena_bytes: int
+    mutes_per_s: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """One handler, or the controller."""
+
+    index: int
+    idle: float | None
+    requests_per_s: float | None
+    errors_per_s: float | None
+    records_per_s: float | None
+    bytes_per_s: float | None
+    commits_per_s: float | None
+    parked_per_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ring:
+    """One ring between a processor and a target, the controller behind the handlers; `frames` are what waits in it.
+
+    Of one to the recorder, `processor` is the number of its source, handlers behind the processors.
+    """
+
+    kind: str
+    processor: int
+    target: int
+    used_bytes: int
+    capacity_bytes: int
+    frames: int
+    fill: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Api:
+    """One API: its rate, and by phase the median, the 99th percentile and the mean in µs."""
+
+    key: int
+    name: str
+    requests_per_s: float | None
+    count: int
+    p50_us: dict[str, float]
+    p99_us: dict[str, float]
+    mean_us: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partition:
+    """One partition."""
+
+    number: int
+    owner: int
+    start_offset: int
+    end_offset: int
+    stable_offset: int
+    size_bytes: int
+    is_open: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """One topic; bytes are those of records, as they are stored."""
+
+    name: str
+    internal: bool
+    records: int
+    size_bytes: int
+    records_per_s: float | None
+    bytes_in_per_s: float | None
+    bytes_out_per_s: float | None
+    owners: list[int]
+    partitions: list[Partition]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """One process. `cpu` is in cores; `serves` says that its present generation is ready.
+
+    `silent_s` is the time since the last turn of its loop that it told of.
+    """
+
+    role: str
+    index: int
+    pid: int
+    state: str
+    serves: bool
+    generation: int
+    restarts: int
+    exit_status: int
+    last_words: str
+    silent_s: float | None
+    cpu: float | None
+    pss_bytes: int | None
+    threads: int | None
+    descriptors: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Where requests wait, in a sentence. `level` is calm, busy or stuck; `where` names parts of the picture."""
+
+    level: str
+    text: str
+    where: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """What a client calls: an API in one version, and how often, estimated from the request log's rows."""
+
+    api: str
+    version: int
+    count: int
+    deprecated: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Client:
+    """One connection. `calls` and `topics` are empty while the request log is off; `muted` says why it is not read."""
+
+    connection: str
+    client_id: str
+    software: str
+    version: str
+    address: str
+    listener: str
+    opened_ms: int
+    active_ms: int
+    requests: int
+    errors: int
+    requests_per_s: float | None
+    bytes_in_per_s: float | None
+    bytes_out_per_s: float | None
+    in_flight: int
+    muted: list[str]
+    calls: list[Call]
+    topics: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One member of a group; `partitions` is None when its assignment cannot be read."""
+
+    id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    state: str | None
+    partitions: dict[str, list[int]] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offset:
+    """What a group has committed for a partition, and what it has not read yet."""
+
+    topic: str
+    partition: int
+    offset: int
+    end_offset: int | None
+    lag: int | None
+    lag_s: float | None
+    committed_ms: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """One group. `lag` is the sum over its partitions, `lag_s` the longest; unknown if one of them is."""
+
+    id: str
+    kind: str
+    state: str
+    protocol: str | None
+    generation: int | None
+    since_ms: int | None
+    handler: int
+    lag: int | None
+    lag_s: float | None
+    members: list[Member]
+    offsets: list[Offset]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transaction:
+    """One transaction under way."""
+
+    id: str
+    state: str
+    producer_id: int
+    start_ms: int
+    timeout_ms: int
+    partitions: dict[str, list[int]] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Everything that /status.json tells; `window_s` is what the rates are means of."""
+
+    time_ms: int
+    window_s: float | None
+    ready: bool
+    reasons: list[str]
+    verdict: Verdict
+    broker: Broker
+    totals: Totals
+    acceptor: Acceptor
+    processors: list[Processor]
+    handlers: list[Target]
+    controller: Target
+    rings: list[Ring]
+    background: dict[str, dict[str, float]]
+    apis: list[Api]
+    topics: list[Topic]
+    clients: list[Client]
+    clients_left_out: int
+    groups: list[Group]
+    groups_left_out: int
+    transactions: list[Transaction]
+    processes: list[Process]

@@ -1,0 +1,96 @@
+"""What each screen shows: the part of a snapshot that its script draws, as plain values for JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from web.requests import slowest, tail
+
+if TYPE_CHECKING:
+    from web.readings import Reading
+    from web.sources import Sources
+    from web.status import Snapshot
+    from web.watch import View
+
+
+class Views:
+    """A view for each screen, by its name."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._names = sources.reader.names
+        self.by_name: dict[str, View] = {
+            "overview": self._overview,
+            "clients": self._clients,
+            "topics": self._topics,
+            "groups": self._groups,
+            "requests": self._requests,
+            "processes": self._processes,
+            "configuration": self._configuration,
+        }
+
+    def _overview(self, now: Snapshot, reading: Reading) -> dict[str, Any]:
+        return {
+            **_common(now),
+            "broker": asdict(now.broker),
+            "acceptor": asdict(now.acceptor),
+            "processors": [asdict(each) for each in now.processors],
+            "handlers": [asdict(each) for each in now.handlers],
+            "controller": asdict(now.controller),
+            "rings": [asdict(each) for each in now.rings],
+            "background": now.background,
+            "apis": [asdict(each) for each in now.apis],
+            "processes": [asdict(each) for each in now.processes],
+            "listeners": self._sources.facts.listeners,
+            "metadata_topics": len(reading.topics),
+        }
+
+    def _clients(self, now: Snapshot, reading: Reading) -> dict[str, Any]:
+        return {
+            **_common(now),
+            "connections": now.totals.connections,
+            "clients": [asdict(each) for each in now.clients],
+            "left_out": now.clients_left_out,
+            "recorded": reading.recent is not None,
+        }
+
+    def _topics(self, now: Snapshot, reading: Reading) -> dict[str, Any]:  # noqa: ARG002
+        return {**_common(now), "topics": [asdict(each) for each in now.topics]}
+
+    def _groups(self, now: Snapshot, reading: Reading) -> dict[str, Any]:
+        events = reading.recent.names.get("events", []) if reading.recent is not None else []
+        return {
+            **_common(now),
+            "groups": [asdict(each) for each in now.groups],
+            "left_out": now.groups_left_out,
+            "transactions": [asdict(each) for each in now.transactions],
+            "events": events[::-1],
+        }
+
+    def _requests(self, now: Snapshot, reading: Reading) -> dict[str, Any]:
+        recent = reading.recent
+        return {
+            **_common(now),
+            "requests_per_s": now.totals.requests_per_s,
+            "apis": [asdict(each) for each in now.apis],
+            "tail": tail(recent, self._names) if recent is not None else [],
+            "slowest": slowest(recent, self._names) if recent is not None else [],
+        }
+
+    def _processes(self, now: Snapshot, reading: Reading) -> dict[str, Any]:  # noqa: ARG002
+        return {**_common(now), "processes": [asdict(each) for each in now.processes]}
+
+    def _configuration(self, now: Snapshot, reading: Reading) -> dict[str, Any]:  # noqa: ARG002
+        return {**_common(now), "settings": [each._asdict() for each in self._sources.settings()]}
+
+
+def _common(now: Snapshot) -> dict[str, Any]:
+    return {
+        "time_ms": now.time_ms,
+        "window_s": now.window_s,
+        "ready": now.ready,
+        "reasons": now.reasons,
+        "verdict": asdict(now.verdict),
+        "totals": asdict(now.totals),
+    }

@@ -1,0 +1,118 @@
+"""Readings as long as somebody looks, one a second for all who do, and none otherwise.
+
+Everyone gets the same snapshot, encoded once for each screen. Rates are means over `WINDOW_NS`: processes bring their
+counters up to date every half second, so shorter windows would show that rhythm and not the load.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any
+
+from web.snapshot import snapshot
+
+if TYPE_CHECKING:
+    from web.readings import Reader, Reading
+    from web.sources import Sources
+    from web.status import Snapshot
+
+INTERVAL_S = 1.0
+WINDOW_NS = 4_000_000_000
+
+#: A reading is used again for this long, and older ones than `STALE_NS` say nothing of the present rates.
+FRESH_NS = 900_000_000
+STALE_NS = 15_000_000_000
+
+#: So many streams are served at once.
+MOST_STREAMS = 100
+
+View = Callable[["Snapshot", "Reading"], dict[str, Any]]
+
+
+class TooManyStreams(Exception):  # noqa: N818  named for what is the case
+    """Somebody has to go before another stream can be served."""
+
+
+class Watch:
+    """The readings, and whoever waits for the next one."""
+
+    def __init__(self, sources: Sources, reader: Reader) -> None:
+        self._sources = sources
+        self._reader = reader
+        self._readings: deque[Reading] = deque()
+        self._snapshot: Snapshot | None = None
+        self._encoded: dict[View, str] = {}
+        self._streams = 0
+        self._next: asyncio.Future[None] | None = None
+        self._ticking: asyncio.Task[None] | None = None
+        self._closing = False
+
+    def latest(self) -> tuple[Snapshot, Reading]:
+        """Return what is so at present, from a reading of the last second."""
+        now_ns = time.monotonic_ns()
+        if self._snapshot is None or now_ns - self._readings[-1].time_ns > FRESH_NS:
+            self._read(now_ns)
+        assert self._snapshot is not None  # noqa: S101 - just made
+        return self._snapshot, self._readings[-1]
+
+    def look(self, for_ns: int) -> None:
+        """Let processes tell for so long what they only tell to whoever looks."""
+        self._reader.look(for_ns)
+
+    async def follow(self, view: View) -> AsyncIterator[str]:
+        """Yield what a view shows, now and with each reading. Raises TooManyStreams before anything else."""
+        if self._streams >= MOST_STREAMS:
+            raise TooManyStreams
+        self._streams += 1
+        try:
+            self.latest()
+            while not self._closing:
+                yield self._show(view)
+                await self._wait()
+        finally:
+            self._streams -= 1
+
+    def close(self) -> None:
+        """End every stream."""
+        self._closing = True
+        if self._next is not None and not self._next.done():
+            self._next.set_result(None)
+
+    def _show(self, view: View) -> str:
+        found = self._encoded.get(view)
+        if found is None:
+            found = self._encoded[view] = json.dumps(view(*self.latest()), separators=(",", ":"))
+        return found
+
+    async def _wait(self) -> None:
+        if self._closing:
+            return
+        if self._ticking is None or self._ticking.done():
+            self._ticking = asyncio.get_running_loop().create_task(self._tick())
+        if self._next is None or self._next.done():
+            self._next = asyncio.get_running_loop().create_future()
+        await asyncio.shield(self._next)
+
+    async def _tick(self) -> None:
+        """Take a reading a second as long as there is a stream."""
+        while self._streams and not self._closing:
+            await asyncio.sleep(INTERVAL_S)
+            self._read(time.monotonic_ns())
+            if self._next is not None and not self._next.done():
+                self._next.set_result(None)
+
+    def _read(self, now_ns: int) -> None:
+        readings = self._readings
+        while readings and now_ns - readings[0].time_ns > STALE_NS:
+            readings.popleft()
+        readings.append(self._reader.read())
+        # The oldest one that is still within the window, or the one before this.
+        while len(readings) > 2 and now_ns - readings[1].time_ns >= WINDOW_NS:
+            readings.popleft()
+        earlier = readings[0] if len(readings) > 1 else None
+        self._snapshot = snapshot(earlier, readings[-1], self._sources)
+        self._encoded.clear()
