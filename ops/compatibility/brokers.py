@@ -24,6 +24,7 @@ SETTINGS = {
     "num.io.threads": "2",
     "status.port": "0",
     "group.initial.rebalance.delay.ms": "0",
+    "request.log.roll.ms": "1000",
 }
 
 

@@ -48,7 +48,7 @@ class Client:
     def run(self, broker: Broker, features: tuple[str, ...] = ()) -> list[Outcome]:
         """Run it to its end, or for its time, and return what came of each feature (none named: all)."""
         environment = {**os.environ, **self.environment, "KGO_SEEDS": broker.bootstrap}
-        if self.reads_files:
+        if broker.data_dir is not None:
             environment["ROTUNDA_DATA"] = str(broker.data_dir)
         dying = handlers_dying(broker, self.kill_seconds) if self.kill_seconds else nullcontext()
         with dying:

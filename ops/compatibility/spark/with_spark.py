@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from checks import require, run, unique
+from checks import require, run, unique, until
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
 
@@ -171,6 +171,23 @@ def committed(bootstrap: str) -> None:
     require(sums(frame) == (2, 101), "sums(frame) == (2, 101)")
 
 
+def request_log(bootstrap: str) -> None:
+    """Open the broker's request log as it is and find what has just been asked of it."""
+    spark, topic = session(), unique("spark")
+    write(numbers(spark, 100), bootstrap, topic)
+    path = f"{os.environ['ROTUNDA_DATA']}/request-log/requests"
+
+    def records_logged() -> bool:
+        if not Path(path).exists():
+            return False
+        log = spark.read.parquet(path)
+        require({"date", "hour"} <= set(log.columns), "the partitions of the log are columns")
+        mine = log.filter((F.col("topic") == topic) & (F.col("requestApiKeyName") == "PRODUCE"))
+        return (mine.agg(F.sum("records")).first() or (0,))[0] == 100
+
+    until("a hundred records in the request log", records_logged)
+
+
 if __name__ == "__main__":
     run(
         {
@@ -179,5 +196,6 @@ if __name__ == "__main__":
             "batch: read_committed": committed,
             "streaming: topic to topic over a restart": streaming,
             "streaming: aggregation": windows,
+            "the broker's request log as Parquet": request_log,
         }
     )
