@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from broker.clock import SystemClock
 from broker.process import MOST_FAULTS, Retired, Role
+from broker.recorder.ledger import Ledger
 from broker.recorder.part_files import DIRECTORY, RUNNING, apply_retention, remove_unfinished
 from shm.metrics import MetricsSegment, MetricsWriter
 from shm.recent_requests import RecentWriter
@@ -88,9 +89,9 @@ def _prepare(recorder: Recorder, heritage: Heritage) -> None:
 
 
 def is_anything_told(heritage: Heritage) -> bool:
-    """Return whether a ring holds anything."""
+    """Return whether a ring holds anything, or something was lost before it reached one."""
     rings = heritage.recorder_rings
-    return any(rings.consumer(source).pending() for source in range(rings.sources))
+    return any(rings.consumer(source).pending() for source in range(rings.sources)) or bool(Ledger(rings).losses())
 
 
 def _await_first(heritage: Heritage, root: Path, stop: StopFlag) -> None:
