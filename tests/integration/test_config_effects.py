@@ -31,7 +31,6 @@ from tests.support.wire_messages import fetch, produce, read_partition
 
 DEADLINE_SECONDS = 20
 MESSAGE_TOO_LARGE, NOT_ENOUGH_REPLICAS, INVALID_TIMESTAMP = 10, 19, 32
-BROKER_SETTINGS = {"log.retention.ms": None}
 HOUR_MS = 3600 * 1000
 LOG_APPEND_TIME_BIT = 8
 

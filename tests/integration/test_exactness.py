@@ -22,7 +22,7 @@ from tests.support.wire_client import WireClient
 from tests.support.wire_messages import create_topic, fetch, read_batches, read_partition
 from tests.support.writers import Writer, assert_exact
 
-BROKER_SETTINGS = {"process.restart.limit": 1_000_000}
+BROKER_SETTINGS = {"process.restart.limit": 1_000_000, "log.retention.ms": -1}  # the records have old timestamps
 PARTITIONS = 5
 KILLING_SECONDS = 8.0
 LONGEST_PAUSE_SECONDS = 0.4

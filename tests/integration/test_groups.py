@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import warnings
 from collections.abc import Iterator
+from contextlib import closing
 
 import aiokafka
 import pytest
@@ -194,13 +195,11 @@ def test_kafka_python_reads_commits_and_administers(broker: BrokerProcess, fille
             seen.update(record.value for record in records)
         return len(seen) == RECORDS
 
-    wait_until(everything, "all records")
-    consumer.commit()
-    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
-    offsets = admin.list_group_offsets([group])[group]
+    with closing(consumer), closing(KafkaAdminClient(bootstrap_servers=broker.bootstrap)) as admin:
+        wait_until(everything, "all records", deadline_s=60)
+        consumer.commit()
+        offsets = admin.list_group_offsets([group])[group]
     assert {place.partition: found.offset for place, found in offsets.items()} == dict.fromkeys(range(PARTITIONS), 10)
-    consumer.close()
-    admin.close()
 
 
 def test_aiokafka_reads_and_commits(broker: BrokerProcess, filled: str) -> None:

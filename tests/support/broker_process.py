@@ -21,10 +21,6 @@ SHARED_MEMORY = "/dev/shm/"  # noqa: S108 - looked at, never written to
 LOG_TAIL_BYTES = 20_000
 
 
-#: Any free ports; and records stay, whatever timestamps a test gives them. None in their place: the broker's default.
-DEFAULTS = {"listeners": "PLAINTEXT://127.0.0.1:0", "status.port": 0, "log.retention.ms": -1}
-
-
 class BrokerProcess:
     """One instance in `directory`: `run` is its run directory, `data` its data directory unless ephemeral."""
 
@@ -32,8 +28,7 @@ class BrokerProcess:
         self.run_dir = directory / "run"
         self.data_dir = directory / "data"
         self.ephemeral = ephemeral
-        given = {**DEFAULTS, **(settings or {})}
-        self.settings = {key: value for key, value in given.items() if value is not None}
+        self.settings = {"listeners": "PLAINTEXT://127.0.0.1:0", "status.port": 0, **(settings or {})}
         self.port = 0
         self._log = directory / "broker.log"
         self._ready = directory / "ready.txt"
