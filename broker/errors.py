@@ -14,6 +14,8 @@ An expected outcome (full, empty, not there yet) is a return value and never one
 - anything else is our own bug and keeps its own type: it is caught once, at the loop step.
 """
 
+import re
+
 
 class RotundaError(Exception):
     """Root of the failures that this program raises on purpose."""
@@ -40,6 +42,11 @@ class InvalidReceive(RotundaError):  # noqa: N818 - the protocol's word for it
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+
+    @property
+    def kind(self) -> str:
+        """The reason without its numbers, which the sender chooses: what repeated warnings are counted by."""
+        return re.sub(r"\d+", "#", self.reason)
 
 
 class BootFailed(RotundaError):  # noqa: N818 - the protocol's word for it

@@ -19,10 +19,9 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, TextIO
-
-from broker.clock import Clock
 
 TEXT, JSON = "text", "json"
 FORMATS = (TEXT, JSON)
@@ -99,16 +98,16 @@ class RepeatedWarnings:
     A kind is named by a key that the caller chooses, such as the reason and the address.
     """
 
-    def __init__(self, logger: logging.Logger, clock: Clock, interval_ms: int = 10_000) -> None:
+    def __init__(self, logger: logging.Logger, now_ns: Callable[[], int], interval_ms: int = 10_000) -> None:
         self._logger = logger
-        self._clock = clock
+        self._now_ns = now_ns
         self._interval_ns = interval_ms * 1_000_000
         self._quiet_until_ns: dict[str, int] = {}
         self._held_back: dict[str, int] = {}
 
     def warning(self, key: str, message: str, *values: object) -> bool:
         """Log the message, or count it; return whether it was logged."""
-        now_ns = self._clock.monotonic_ns()
+        now_ns = self._now_ns()
         if now_ns < self._quiet_until_ns.get(key, now_ns):
             self._held_back[key] += 1
             return False

@@ -90,7 +90,7 @@ def test_json_has_the_same_facts() -> None:
 def test_repeated_warnings_are_held_back_and_counted() -> None:
     stream = configured()
     clock = FakeClock()
-    warnings = log_setup.RepeatedWarnings(logging.getLogger("broker.x"), clock, interval_ms=1000)
+    warnings = log_setup.RepeatedWarnings(logging.getLogger("broker.x"), clock.monotonic_ns, interval_ms=1000)
     assert [warnings.warning("tls", "a TLS hello from %s", "10.0.0.1") for _ in range(5)] == [True] + [False] * 4
     assert warnings.warning("http", "an HTTP request")
     clock.now_ns = 1_000_000_000
@@ -105,7 +105,7 @@ def test_repeated_warnings_are_held_back_and_counted() -> None:
 
 def test_kinds_of_warnings_are_bounded() -> None:
     configured()
-    warnings = log_setup.RepeatedWarnings(logging.getLogger("broker.x"), FakeClock())
+    warnings = log_setup.RepeatedWarnings(logging.getLogger("broker.x"), FakeClock().monotonic_ns)
     for number in range(log_setup.MOST_KEYS + 1):
         assert warnings.warning(str(number), "message")
     assert not warnings.warning(str(log_setup.MOST_KEYS), "message")

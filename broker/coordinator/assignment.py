@@ -51,8 +51,3 @@ def overlaps(left: Assignment, right: Assignment) -> bool:
 def is_within(inner: Assignment, outer: Assignment) -> bool:
     """Return whether every partition of ``inner`` is in ``outer``."""
     return all(partitions <= outer.get(topic_id, frozenset()) for topic_id, partitions in inner.items())
-
-
-def size_of(assignment: Assignment) -> int:
-    """Return the number of partitions."""
-    return sum(map(len, assignment.values()))

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from broker.errors import InvalidReceive
+from broker.log_setup import RepeatedWarnings
 from broker.network import connection_id
 from broker.network.channel import Channel
 from broker.network.finished_requests import BATCH_ROWS, FinishedRequests
@@ -76,6 +77,7 @@ class Processor:
         self._readable: list[Channel] = []
         self._writable: list[Channel] = []
         self._repeats = Repeats(self._reader, self._by_id)
+        self._warnings = RepeatedWarnings(logger, now_ns)
         self._next_stall_check_ns = 0
         self._next_upkeep_ns = 0
         self._new_waiting = False
@@ -335,9 +337,9 @@ class Processor:
 
     def _refuse(self, channel: Channel, error: InvalidReceive) -> None:
         """Close a connection that broke the protocol, once its earlier requests are answered (``C02``, ``D12``)."""
-        logger.warning(
-            "closing connection %s of %s: %s", connection_id.text(channel.connection_id), channel.peer, error
-        )
+        name = connection_id.text(channel.connection_id)
+        kind = f"{channel.peer} {error.kind}"
+        self._warnings.warning(kind, "closing connection %s of %s: %s", name, channel.peer, error)
         channel.inbox = b""
         self._give_up_large(channel)
         if channel.in_flight or channel.unsent:

@@ -183,10 +183,6 @@ class RequestSender:
                 freed = True
         return freed
 
-    def ring_fill_bytes(self) -> int:
-        """Bytes of requests that are published and not yet released, over all targets."""
-        return sum(producer.position - producer.consumed() for producer in self._producers)
-
 
 def spill_area(processor: int) -> int:
     """Return the area number under which targets find this processor's spill memory."""

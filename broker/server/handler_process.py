@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from broker.clock import SystemClock
 from broker.controller import Controller
+from broker.log.log_manager import orphan_directories
 from broker.metadata_store import metadata_path
 from broker.process import MOST_FAULTS, Role
 from broker.protocol import kio_adapter
@@ -89,6 +90,9 @@ def _boot(heritage: Heritage, index: int, clock: SystemClock) -> BrokerState:
     if index == heritage.handlers:
         state.controller = Controller.open(metadata, heritage.partitions, heritage.config, clock, heritage.coordinators)
         state.announce_metadata()
+        known = {topic.topic_id for topic in metadata.topics()}
+        for directory in orphan_directories(heritage.config.data_dir, known):
+            logger.warning("%s belongs to no topic that is known; it is left alone", directory)
     else:
         state.load_metadata()
         for row in state.rows():

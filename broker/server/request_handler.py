@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from broker.errors import InvalidReceive
+from broker.log_setup import RepeatedWarnings
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.headers import parse_header
 from broker.protocol.messages.api_versions import unsupported_version_response
@@ -73,6 +74,7 @@ class RequestHandler:
         self._view = channel.view
         self._areas = areas
         self._now_ns = now_ns
+        self._warnings = RepeatedWarnings(logger, now_ns)
         self._rings = [RequestRing(channel.request_consumer(p, state.index)) for p in range(channel.shape.processors)]
         self._responses = ResponseWriter(channel, state.index, heritage.processor_bells, heritage.run_dir)
         self._delayed = DelayedOperations(self._rows_changed)
@@ -212,7 +214,8 @@ class RequestHandler:
                     )  # fmt: skip
                     self._dispatch(frame)
             except InvalidReceive as error:
-                logger.error("closing connection of a bad request (api key %d, version %d): %s", key, version, error)
+                bad = "closing connection of a bad request (api key %d, version %d): %s"
+                self._warnings.warning(f"{key} {version}", bad, key, version, error)
                 self._responses.close_connection(to, self._now_ns())
             except Exception:
                 logger.exception("request failed (api key %d, version %d); closing its connection", key, version)

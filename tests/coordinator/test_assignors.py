@@ -4,11 +4,15 @@ import random
 
 import pytest
 
-from broker.coordinator.assignment import Assignment, difference, size_of
+from broker.coordinator.assignment import Assignment, difference
 from broker.coordinator.assignors import ASSIGNORS, MemberSubscription, assign_range, assign_uniform
 
 A, B, C = (bytes([number]) * 16 for number in (1, 2, 3))
 SEEDS = [random.randrange(2**32) for _ in range(30)]
+
+
+def size_of(assignment: Assignment) -> int:
+    return sum(map(len, assignment.values()))
 
 
 def member(name: str, *topics: bytes, instance: str | None = None) -> MemberSubscription:

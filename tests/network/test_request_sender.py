@@ -65,7 +65,6 @@ def test_b32_a_full_ring_is_a_return_value_and_concerns_one_target(bench: Proces
     assert sent == RING_BYTES // (len(frame) + 72)
     assert bench.sender.try_send(1, envelope(len(frame)), 0, frame)
     bench.sender.publish()
-    assert bench.sender.ring_fill_bytes() > sent * len(frame)
     taken = bench.targets[0].take(release=False)
     assert not bench.sender.try_send(0, envelope(len(frame)), 0, frame)
     assert len(taken) == sent
