@@ -337,9 +337,8 @@ class Processor:
 
     def _refuse(self, channel: Channel, error: InvalidReceive) -> None:
         """Close a connection that broke the protocol, once its earlier requests are answered (``C02``, ``D12``)."""
-        name = connection_id.text(channel.connection_id)
-        kind = f"{channel.peer} {error.kind}"
-        self._warnings.warning(kind, "closing connection %s of %s: %s", name, channel.peer, error)
+        name = f"{connection_id.text(channel.connection_id)} of {channel.peer}"
+        self._warnings.warning(f"{channel.peer} {error.kind}", "closing connection %s: %s", name, error)
         channel.inbox = b""
         self._give_up_large(channel)
         if channel.in_flight or channel.unsent:
