@@ -35,6 +35,18 @@ class GroupSettings:
             doc="Size of a segment of __consumer_offsets. Small ones are compacted sooner and loaded faster.",
         )
     )
+    group_coordinator_append_linger_ms: int = setting(
+        Key(
+            name="group.coordinator.append.linger.ms",
+            kind=Kind.INT,
+            default=5,
+            unit="ms",
+            least=0,
+            most=1000,
+            doc="How long commits of offsets wait for others to be written with when many come in. A commit that comes "
+            "while there are few is written at once, unlike Kafka's. 0: none ever waits.",
+        )
+    )
     group_initial_rebalance_delay_ms: int = setting(
         Key(
             name="group.initial.rebalance.delay.ms",

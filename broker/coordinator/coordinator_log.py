@@ -1,8 +1,9 @@
 """One partition of an internal topic as its coordinator writes it: records of a whole turn in few batches.
 
-Runs in the handler that owns the partition. What is appended during a turn is written with that turn's commit, and
-only then is each `done` called: a coordinator answers nothing that is not committed. Records of one call stand in one
-batch, so that they are read back together or not at all. Knows nothing of what the records mean.
+Runs in the handler that owns the partition. What is appended during a turn is written with that turn's commit, but for
+what may wait for one of the next, and only then is each `done` called: a coordinator answers nothing that is not
+committed. Records of one call stand in one batch, so that they are read back together or not at all. Knows nothing of
+what the records mean.
 """
 
 from __future__ import annotations
@@ -50,18 +51,31 @@ class CoordinatorLog:
         self.partition = partition
         #: Called when records could not be written: what the coordinator holds in memory is then ahead of its log.
         self.on_failure: Callable[[], None] = _nobody
+        #: Called when there is something to be flushed.
+        self.on_dirty: Callable[[CoordinatorLog], None] = _nobody
+        #: Whether some of it must not wait.
+        self.is_urgent = False
         self._append = append
         self._wall_ms = wall_ms
         self._runs: list[_Run] = []
         #: The newest records, until they are committed.
         self._newest: _Run | None = None
 
-    def append(self, records: Sequence[Record], done: Done, producer: tuple[int, int] = _NO_PRODUCER) -> None:
-        """Write records with this turn's commit. ``producer`` (id, epoch): as part of its transaction."""
+    def append(
+        self, records: Sequence[Record], done: Done, producer: tuple[int, int] = _NO_PRODUCER, *, patient: bool = False
+    ) -> None:
+        """Write records with this turn's commit, or with a later one if they are ``patient``. HOT.
+
+        ``producer`` (id, epoch): as part of its transaction.
+        """
         size = 0
         for key, value in records:
             size += len(key) + (0 if value is None else len(value))
         runs = self._runs
+        if not patient:
+            self.is_urgent = True
+        if not runs:
+            self.on_dirty(self)
         if not runs or runs[-1].producer != producer or runs[-1].bytes + size > BATCH_BYTES:
             runs.append(_Run(producer))
         run = self._newest = runs[-1]
@@ -75,11 +89,15 @@ class CoordinatorLog:
             done(0)
         else:
             self._newest.done.append(done)
+            self.is_urgent = True
 
-    def flush(self) -> None:
-        """Stage what was appended in this turn."""
+    def flush(self) -> int:
+        """Stage what has been appended; return how many wait for it to be committed."""
         runs, self._runs = self._runs, []
+        self.is_urgent = False
+        appends = 0
         for run in runs:
+            appends += len(run.done)
             producer_id, epoch = run.producer
             batch = build_batch(
                 run.records,
@@ -89,11 +107,7 @@ class CoordinatorLog:
                 transactional=producer_id >= 0,
             )
             self._append(memoryview(batch), self._tell(run))
-
-    @property
-    def is_dirty(self) -> bool:
-        """Whether `flush` has anything to do."""
-        return bool(self._runs)
+        return appends
 
     def _tell(self, run: _Run) -> Callable[[int, int, int], None]:
         def answer(error: int, base_offset: int, time_ms: int) -> None:
@@ -108,5 +122,5 @@ class CoordinatorLog:
         return answer
 
 
-def _nobody() -> None:
-    """Stand in until a coordinator says what a failure means to it."""
+def _nobody(*_: object) -> None:
+    """Stand in for whoever is to be told."""

@@ -124,6 +124,23 @@ def encode_offset_value(committed: CommittedOffset) -> bytes:
     return head + unsigned_varint_bytes(len(text) + 1) + text + INT64.pack(commit_ms) + _TOPIC_ID_HEAD + topic_id
 
 
+def offset_value_packer(leader_epoch: int, metadata: str, topic_id: bytes) -> Callable[[int, int], bytes]:
+    """Return what `encode_offset_value` does where only the offset and the time of the commit differ. HOT."""
+    text = metadata.encode()
+    version, tail = _OFFSET_VERSION_WITHOUT_TOPIC_ID, b""
+    head = INT16.pack(len(text))
+    if topic_id != ZERO_TOPIC_ID:
+        version, tail = _OFFSET_VERSION, _TOPIC_ID_HEAD + topic_id
+        head = unsigned_varint_bytes(len(text) + 1)
+    text = head + text
+    pack = struct.Struct(f">hqi{len(text)}sq{len(tail)}s").pack
+
+    def value(offset: int, commit_ms: int) -> bytes:
+        return pack(version, offset, leader_epoch, text, commit_ms, tail)
+
+    return value
+
+
 def decode_offset_key(key: bytes) -> tuple[str, str, int]:
     """Return (group, topic, partition). Raises ApiError when malformed."""
     try:

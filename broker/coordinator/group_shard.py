@@ -64,8 +64,13 @@ class GroupShard:
 
     # ---- changes -------------------------------------------------------------------------------------------------
 
-    def append(self, records: Sequence[Record], done: Done, producer: tuple[int, int] = _NO_PRODUCER) -> None:
-        """Write records; ``done`` is told once when they are committed (0), or that the coordinator has gone."""
+    def append(
+        self, records: Sequence[Record], done: Done, producer: tuple[int, int] = _NO_PRODUCER, *, patient: bool = False
+    ) -> None:
+        """Write records; ``done`` is told once when they are committed (0), or that the coordinator has gone.
+
+        Those that are ``patient`` may wait for others to be written with.
+        """
         waiting = self._waiting
         waiting.add(done)
 
@@ -76,7 +81,7 @@ class GroupShard:
                 waiting.discard(done)
                 done(_COORDINATOR_NOT_AVAILABLE if error else 0)
 
-        self._log.append(records, written, producer)
+        self._log.append(records, written, producer, patient=patient)
 
     def when_committed(self, done: Done) -> None:
         """Tell ``done`` when what is known now is committed: at once if nothing was written in this turn."""

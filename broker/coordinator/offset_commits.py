@@ -6,12 +6,12 @@ answered when they are committed. One that is part of a transaction stays pendin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from broker.coordinator.classic_group import ClassicGroup
-from broker.coordinator.group_records import encode_offset_value, offset_key_prefix
+from broker.coordinator.group_records import encode_offset_value, offset_key_prefix, offset_value_packer
 from broker.coordinator.offsets import NO_EXPIRY, CommittedOffset
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.messages.offset_commit import OffsetCommitPartResponse
@@ -62,6 +62,20 @@ Part = tuple[int, int, int, str | None]
 
 #: (name, id, number of partitions)
 Topic = tuple[str, bytes, int]
+
+
+class CommitTarget(NamedTuple):
+    """A partition that a member commits again and again, with all that its commits have in common."""
+
+    topic: str
+    partition: int
+    leader_epoch: int
+    metadata: str
+    topic_id: bytes
+    key: bytes
+    """That of the records."""
+    value: Callable[[int, int], bytes]
+    """The value of a record by offset and time."""
 
 
 def validate_commit(shard: GroupShard, committer: Committer) -> int:
@@ -120,3 +134,24 @@ def take_commit(
             records.append((prefix + _pack_int32(partition), encode_offset_value(committed)))
             answers.append(_taken(partition, 0))
     return answers, first_error
+
+
+def commit_target(group_id: str, topic: str, topic_id: bytes, part: Part) -> CommitTarget:
+    """Return what commits of a member for a partition have in common with this one, which has been taken."""
+    partition, _, leader_epoch, metadata = part
+    key = _key_prefix(group_id, topic) + _pack_int32(partition)
+    text = metadata or ""
+    value = offset_value_packer(leader_epoch, text, topic_id)
+    return CommitTarget(topic, partition, leader_epoch, text, topic_id, key, value)
+
+
+def take_again(
+    shard: GroupShard, group_id: str, targets: Sequence[CommitTarget], offsets: Sequence[int], now_ms: int
+) -> list[Record]:
+    """Take an offset for each partition, all of which may be taken, and return the records. HOT."""
+    put = shard.offsets.put
+    records: list[Record] = []
+    for (topic, partition, leader_epoch, metadata, topic_id, key, value), offset in zip(targets, offsets, strict=True):
+        put(group_id, topic, partition, CommittedOffset(offset, leader_epoch, metadata, now_ms, NO_EXPIRY, topic_id))
+        records.append((key, value(offset, now_ms)))
+    return records

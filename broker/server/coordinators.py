@@ -3,7 +3,7 @@
 Runs in handler processes. When the handler opens a partition of `__consumer_offsets` or `__transaction_state`, it reads
 it back before anything else happens and from then on coordinates the ids in it; when the partition goes, so does what
 was known of them. Once a turn the deadlines that have passed are seen to and the turn's records are staged, just
-before the commit.
+before the commit; many commits of offsets wait for each other (`append_linger`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from broker.coordinator.append_linger import AppendLinger
 from broker.coordinator.coordinator_log import CoordinatorLog
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.replay import Replayer, replay_partition
@@ -55,6 +56,8 @@ class Coordinators:
         self._counts = state.heritage.coordinators
         self._append_own: AppendOwn = _cannot_append
         self._logs: dict[tuple[str, int], CoordinatorLog] = {}
+        self._dirty: list[CoordinatorLog] = []
+        self._linger = AppendLinger(lambda: state.metadata.broker_config.group_coordinator_append_linger_ms)
         self._failed: set[tuple[str, int]] = set()
         self.timers = Timers(state.clock.monotonic_ns)
         self.groups = GroupCoordinator(state, self.timers, GroupEventFeed(state.heritage, state.index))
@@ -86,6 +89,7 @@ class Coordinators:
 
         log = CoordinatorLog(topic, partition, append, self._state.clock.wall_ms)
         log.on_failure = lambda: self._failed.add(place)
+        log.on_dirty = self._note_dirty
         replayer = coordinator.open_partition(log)
         end = (owned.log.log_end_offset, owned.log.segment_base, owned.log.position)
         try:
@@ -101,7 +105,9 @@ class Coordinators:
     def partition_closed(self, topic: str, partition: int) -> None:
         """Forget the ids of a partition that has been deleted."""
         coordinator = self._by_topic.get(topic)
-        if coordinator is not None and self._logs.pop((topic, partition), None) is not None:
+        log = self._logs.pop((topic, partition), None)
+        if coordinator is not None and log is not None:
+            self._dirty = [each for each in self._dirty if each is not log]
             coordinator.close_partition(partition)
 
     def metadata_changed(self) -> None:
@@ -114,20 +120,37 @@ class Coordinators:
         if self._failed:
             self._reload_failed()
         self.timers.run_due(now_ns)
+        self._linger.turn(now_ns)
         self.flush()
 
     def flush(self) -> bool:
-        """Stage what coordinators have written since; False when they have not."""
-        dirty = [log for log in self._logs.values() if log.is_dirty]
-        for log in dirty:
-            log.flush()
-        return bool(dirty)
+        """Stage what coordinators have written since and what must not wait longer; False if there is nothing."""
+        if not self._dirty:
+            return False
+        if self._linger.is_over:
+            due, self._dirty = self._dirty, []
+        else:
+            due = [log for log in self._dirty if log.is_urgent]
+            self._dirty = [log for log in self._dirty if not log.is_urgent]
+        for log in due:
+            self._linger.written(log.flush())
+        return bool(due)
+
+    def stop_waiting(self) -> None:
+        """Let the next `flush` stage everything."""
+        self._linger.is_over = True
 
     def next_deadline_ns(self) -> int | None:
         """Return when `turn` is needed next, or None."""
         if self._failed:
             return 0
-        return self.timers.next_deadline_ns()
+        deadline_ns = self.timers.next_deadline_ns()
+        if not self._dirty:
+            return deadline_ns
+        return self._linger.end_ns if deadline_ns is None else min(deadline_ns, self._linger.end_ns)
+
+    def _note_dirty(self, log: CoordinatorLog) -> None:
+        self._dirty.append(log)
 
     def _reload_failed(self) -> None:
         """Read partitions back whose records could not be written: memory had run ahead of the log."""

@@ -7,16 +7,18 @@ log is told, which is known on the way. A request that is out of the ordinary is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from struct import Struct
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from broker.coordinator.offset_commits import Committer, commit_target, take_again, validate_commit
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.messages import heartbeat, offset_commit
 from broker.server.handlers.heartbeat import judge_heartbeat
-from broker.server.handlers.offset_commit import judge_commit
+from broker.server.handlers.offset_commit import JudgedCommit, judge_commit
+from broker.server.remembered_commit import CommitFrame, RememberedCommit, topics_at
 from broker.server.request_facts import NO_SUBJECT, UNKNOWN_COUNT, subject, tail
 from broker.server.response_writer import ReplyTo, ResponseWriter, Told
 
@@ -38,8 +40,11 @@ _SHORTEST: Final = 16
 _LONGEST_HEARTBEAT: Final = 512
 _LONGEST_ANSWER: Final = 4096
 
-#: How many heartbeats are remembered by their bytes: those of a member are all the same.
+#: How many heartbeats and commits are remembered by the bytes that a member always sends.
 _MOST_REMEMBERED: Final = 8192
+
+#: Commits of more partitions are parsed each time; the answer to one of this many is a short one.
+_MOST_PARTITIONS: Final = 256
 
 _unpack_int16 = Struct(">h").unpack_from
 
@@ -58,6 +63,7 @@ class GroupPath:
         self._heartbeat_tails = [
             tail(_HEARTBEAT, version, state.index, NO_SUBJECT) for version in range(_NEWEST_HEARTBEAT + 1)
         ]
+        self._commits: dict[tuple[int, bytes] | None, RememberedCommit] = {}
         self._commit_facts = lru_cache(_MOST_REMEMBERED)(self._facts_of_a_commit)
         #: By api key.
         self.ways: Mapping[int, Short] = MappingProxyType(
@@ -92,29 +98,85 @@ class GroupPath:
         """Take a commit of offsets; False if it is to go the long way."""
         if not _OLDEST_COMMIT <= version <= _NEWEST_COMMIT or end - start < _SHORTEST:
             return False
+        rest_at = topics_at(version, view, start, end)
+        key = None if rest_at < 0 else (version, bytes(view[start + _CLIENT_ID_LENGTH : rest_at]))
+        remembered = self._commits.get(key)
+        if remembered is not None:
+            offsets = remembered.offsets(view, rest_at, end)
+            if offsets is not None and self._commit_again(to, remembered, offsets):
+                return True
         body = _body_of(view, start, is_flexible=version >= offset_commit.FIRST_FLEXIBLE)
         if body < 0:
             return False
-        request = offset_commit.parse_offset_commit(view, version, body, end)
+        places: list[int] = []
+        request = offset_commit.parse_offset_commit(view, version, body, end, places)
         judged = judge_commit(self._state, version, request)
         facts = self._commit_facts(version, judged.row, judged.partitions)
         if judged.shard is None or not judged.records:
             self._answer_commit(to, version, judged.response, judged.error, facts)
             return True
         payload = offset_commit.encode_offset_commit_response(version, to[7], judged.response)
+        is_short = not judged.error and len(payload) <= _LONGEST_ANSWER
+        if key is not None and is_short:
+            self._remember(key, request, judged, CommitFrame(view, rest_at, end, places))
 
         def done(error: int) -> None:
             if error:
                 refused = offset_commit.refused(request.topics, error)
                 self._answer_commit(to, version, refused, error, facts)
-            elif judged.error or len(payload) > _LONGEST_ANSWER:
+            elif is_short:
+                self._send(to, payload, facts)
+            else:
                 now_ns = self._now_ns()
                 self._responses.send(to, now_ns, now_ns, payload, Told(judged.error, about=facts[0]))
-            else:
-                self._send(to, payload, facts)
 
-        judged.shard.append(judged.records, done)
+        judged.shard.append(judged.records, done, patient=True)
         return True
+
+    def forget_metadata(self) -> None:
+        """Parse the next commit of every member anew: topics or settings have changed."""
+        self._commits.clear()
+
+    def _commit_again(self, to: ReplyTo, remembered: RememberedCommit, offsets: Sequence[int]) -> bool:
+        """Take a commit that differs from one before in its offsets alone; False if it may not be taken."""
+        shard, committer = remembered.shard, remembered.committer
+        if not shard.is_open or shard.has_failed or validate_commit(shard, committer):
+            return False
+        state, group_id = self._state, committer.group_id
+        group = shard.groups[group_id]
+        state.coordinators.groups.protocols[group.kind].committed(shard, group, committer.member_id)
+        records = take_again(shard, group_id, remembered.targets, offsets, state.clock.wall_ms())
+
+        def done(error: int) -> None:
+            if error:
+                refused = offset_commit.refused(remembered.topics, error)
+                self._answer_commit(to, committer.api_version, refused, error, remembered.facts)
+            else:
+                self._send(to, remembered.answer(to[7]), remembered.facts)
+
+        shard.append(records, done, patient=True)
+        return True
+
+    def _remember(
+        self, key: tuple[int, bytes], request: offset_commit.OffsetCommitRequest, judged: JudgedCommit, at: CommitFrame
+    ) -> None:
+        """Let the member's next commits be compared with this one, of which everything was taken."""
+        metadata, version = self._state.metadata, key[0]
+        targets = []
+        for name, topic_id, parts in request.topics:
+            topic = metadata.topic_by_id(topic_id) if version >= offset_commit.TOPIC_ID_FROM else metadata.topic(name)
+            if topic is None:
+                return
+            targets += [commit_target(request.group_id, topic.name, topic.topic_id, part) for part in parts]
+        if judged.shard is None or len(targets) > _MOST_PARTITIONS:
+            return
+        if len(self._commits) >= _MOST_REMEMBERED:
+            self._commits.clear()
+        facts = self._commit_facts(version, judged.row, judged.partitions)
+        group_id, generation, member_id, instance_id, _, _ = request
+        committer = Committer(group_id, member_id, instance_id, generation, version)
+        said = request, judged.response
+        self._commits[key] = RememberedCommit(committer, judged.shard, targets, said, at, facts)
 
     def _answer_commit(
         self,

@@ -99,6 +99,7 @@ class RequestHandler:
         worked = self._state.refresh_metadata()
         if worked:
             self._produce.forget_metadata()
+            self._groups.forget_metadata()
             self._coordinators.metadata_changed()
             self._delayed.something_changed()
         self._responses.retry()
@@ -137,6 +138,13 @@ class RequestHandler:
         if deadline_ns is None:
             return WAIT_MS
         return max(0, min(WAIT_MS, (deadline_ns - self._now_ns()) // 1_000_000 + 1))
+
+    def finish(self) -> None:
+        """Write and answer what still waits for company."""
+        self._coordinators.stop_waiting()
+        while self._coordinators.flush() or self._produce.is_dirty:
+            self._produce.commit()
+        self._publish()
 
     def counters(self) -> dict[str, int]:
         """Return what has been counted since the start, by metric name."""

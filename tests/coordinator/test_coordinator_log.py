@@ -31,17 +31,16 @@ class Appends:
 def test_calls_of_one_turn_share_a_batch_and_are_told_at_its_commit() -> None:
     told: list[tuple[str, int]] = []
     appends = Appends()
-    assert not appends.log.is_dirty
+    assert not appends.log.flush()
     appends.log.append([(b"a", b"1"), (b"b", None)], lambda error: told.append(("first", error)))
     appends.log.append([(b"c", b"2")], lambda error: told.append(("second", error)))
-    assert appends.log.is_dirty
-    appends.log.flush()
+    assert appends.log.flush() == 2
     assert appends.keys() == [[b"a", b"b", b"c"]]
     assert [record.value for record in iterate_records(appends.staged[0][0])] == [b"1", None, b"2"]
     assert not told
     appends.answer()
     assert told == [("first", 0), ("second", 0)]
-    assert not appends.log.is_dirty
+    assert not appends.log.flush()
 
 
 def test_records_of_a_transaction_have_a_batch_of_their_own_in_their_place() -> None:
@@ -87,6 +86,5 @@ def test_what_an_answer_appends_waits_for_the_next_flush() -> None:
     appends.log.append([(b"a", b"")], lambda _: appends.log.append([(b"b", b"")], lambda _: None))
     appends.log.flush()
     appends.answer()
-    assert appends.log.is_dirty
-    appends.log.flush()
+    assert appends.log.flush()
     assert appends.keys() == [[b"b"]]

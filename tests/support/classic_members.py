@@ -69,8 +69,7 @@ class Coordinator:
     def turn(self, error: int = 0) -> None:
         """See to deadlines and commit what has been appended; with ``error``, fail to."""
         self.timers.run_due(self.clock.monotonic_ns())
-        while self._log.is_dirty:
-            self._log.flush()
+        while self._log.flush():
             staged, self._staged = self._staged, []
             for batch, answer in staged:
                 if not error:

@@ -92,6 +92,15 @@ class Member:
         self.broker.settle()
         assert answer_of(synced).assignment == b"mine"
 
+    def rejoin(self) -> None:
+        """Join again, which makes another generation."""
+        joined = self.join_request()
+        self.broker.settle()
+        assert self.take(joined) == 0
+        synced = self.sync_request()
+        self.broker.settle()
+        assert answer_of(synced).error_code == 0
+
     def heartbeat(self) -> int:
         """Return the error code of a Heartbeat."""
         values = {"group_id": self.group_id, "generation_id": self.generation, "member_id": self.member_id}

@@ -29,9 +29,9 @@ FIRST_FLEXIBLE: Final = 8
 TOPIC_ID_FROM: Final = 10
 NO_RETENTION: Final = -1
 _THROTTLE_FROM: Final = 3
-_RETENTION_BEFORE: Final = 5
+RETENTION_BEFORE: Final = 5
 _LEADER_EPOCH_FROM: Final = 6
-_INSTANCE_FROM: Final = 7
+INSTANCE_FROM: Final = 7
 
 
 class OffsetCommitPart(NamedTuple):
@@ -118,8 +118,14 @@ _pack_part = struct.Struct(
 ).pack
 
 
-def parse_offset_commit(buffer: Buffer, version: int, offset: int, end: int) -> OffsetCommitRequest:
-    """Return the request whose body is [offset, end) of `buffer`. InvalidReceive when malformed."""
+def parse_offset_commit(
+    buffer: Buffer, version: int, offset: int, end: int, places: list[int] | None = None
+) -> OffsetCommitRequest:
+    """Return the request whose body is [offset, end) of `buffer`. InvalidReceive when malformed.
+
+    `places` is told where in `buffer` the committed offset of each partition stands.
+    """
+    places = [] if places is None else places
     flexible = version >= FIRST_FLEXIBLE
     read_text = read_compact_string if flexible else read_string
     instance_id, retention_ms = None, NO_RETENTION
@@ -127,13 +133,13 @@ def parse_offset_commit(buffer: Buffer, version: int, offset: int, end: int) -> 
         group_id, offset = read_text(buffer, offset, end)
         (generation,) = _unpack_int32(buffer, offset)
         member_id, offset = read_text(buffer, offset + 4, end)
-        if version >= _INSTANCE_FROM:
+        if version >= INSTANCE_FROM:
             read = read_compact_nullable_string if flexible else read_nullable_string
             instance_id, offset = read(buffer, offset, end)
-        elif version < _RETENTION_BEFORE:
+        elif version < RETENTION_BEFORE:
             (retention_ms,) = _unpack_int64(buffer, offset)
             offset += 8
-        topics, offset = _parse_topics(buffer, version, offset, end)
+        topics, offset = _parse_topics(buffer, version, (offset, end), places)
         if flexible:
             offset = skip_tagged_fields(buffer, offset, end)
     except MALFORMED as error:
@@ -142,7 +148,10 @@ def parse_offset_commit(buffer: Buffer, version: int, offset: int, end: int) -> 
     return OffsetCommitRequest(group_id, generation, member_id, instance_id, retention_ms, topics)
 
 
-def _parse_topics(buffer: Buffer, version: int, offset: int, end: int) -> tuple[list[OffsetCommitTopic], int]:
+def _parse_topics(
+    buffer: Buffer, version: int, span: tuple[int, int], places: list[int]
+) -> tuple[list[OffsetCommitTopic], int]:
+    offset, end = span
     flexible = version >= FIRST_FLEXIBLE
     name, topic_id = "", ZERO_TOPIC_ID
     topics: list[OffsetCommitTopic] = []
@@ -153,18 +162,22 @@ def _parse_topics(buffer: Buffer, version: int, offset: int, end: int) -> tuple[
             offset += 16
         else:
             name, offset = (read_compact_string if flexible else read_string)(buffer, offset, end)
-        parts, offset = _parse_parts(buffer, version, offset, end)
+        parts, offset = _parse_parts(buffer, version, (offset, end), places)
         topics.append(OffsetCommitTopic(name, topic_id, parts))
     return topics, offset
 
 
-def _parse_parts(buffer: Buffer, version: int, offset: int, end: int) -> tuple[list[OffsetCommitPart], int]:
+def _parse_parts(
+    buffer: Buffer, version: int, span: tuple[int, int], places: list[int]
+) -> tuple[list[OffsetCommitPart], int]:
     """Return the parts of a topic, and the offset behind the topic's last field."""
+    offset, end = span
     flexible = version >= FIRST_FLEXIBLE
     parts: list[OffsetCommitPart] = []
     leader_epoch = -1
     count, offset = _read_count(buffer, flexible, offset, end)
     for _ in range(count):
+        places.append(offset + 4)
         if version >= _LEADER_EPOCH_FROM:
             partition, committed, leader_epoch = _unpack_part_v6(buffer, offset)
             offset += 16

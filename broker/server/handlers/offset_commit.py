@@ -57,7 +57,7 @@ def handle_offset_commit(context: RequestContext, request: OffsetCommitRequest) 
     def done(error: int) -> None:
         deferred.complete(refused(request.topics, error) if error else judged.response)
 
-    judged.shard.append(judged.records, done)
+    judged.shard.append(judged.records, done, patient=True)
     return deferred
 
 

@@ -1,0 +1,254 @@
+"""Commits like a member's last one: taken without being parsed, and decided as if they had been."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from broker.coordinator.append_linger import MANY_APPENDS
+from broker.protocol import kio_adapter
+from broker.protocol.messages import offset_commit
+from broker.server.group_path import GroupPath
+from tests.support.group_requests import (
+    DESCRIBE_GROUPS,
+    OFFSET_COMMIT,
+    Member,
+    call,
+    committed,
+    groups_of,
+    open_group_topic,
+)
+from tests.support.stepped_broker import Sent, SteppedBroker
+from tests.support.transactional import answer_of, send
+
+PARTITIONS = 6
+LINGER_MS = 1000
+
+
+@pytest.fixture
+def slow_broker(tmp_path: Path) -> Iterator[SteppedBroker]:
+    """Yield a broker whose commits may wait for longer than others take to settle."""
+    running = SteppedBroker(tmp_path, settings={"group.coordinator.append.linger.ms": str(LINGER_MS)})
+    running.create("topic", PARTITIONS)
+    open_group_topic(running)
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[SteppedBroker]:
+    running = SteppedBroker(tmp_path)
+    running.create("topic", PARTITIONS)
+    running.create("other", PARTITIONS)
+    open_group_topic(running)
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def member(broker: SteppedBroker) -> Member:
+    joined = Member(broker, groups_of(broker, 0, 1)[0])
+    joined.join()
+    return joined
+
+
+def _members(broker: SteppedBroker, group_id: str) -> list[str]:
+    described = call(broker, broker.client(), DESCRIBE_GROUPS, 5, {"groups": [group_id]})
+    return [member.member_id for group in described.groups for member in group.members]
+
+
+def topic_ids(broker: SteppedBroker) -> dict[str, bytes]:
+    return {topic.name: topic.topic_id for topic in broker.state(0).metadata.topics()}
+
+
+def commit_of(
+    broker: SteppedBroker, member: Member, version: int, offsets: dict[tuple[str, int], int]
+) -> dict[str, Any]:
+    topics: dict[str, list[dict[str, Any]]] = {}
+    for (topic, partition), offset in offsets.items():
+        part = {"partition_index": partition, "committed_offset": offset, "committed_metadata": f"m{partition}"}
+        topics.setdefault(topic, []).append(part)
+    named = [
+        {"topic_id": topic_ids(broker)[name], "partitions": parts}
+        if version >= 10
+        else {"name": name, "partitions": parts}
+        for name, parts in topics.items()
+    ]
+    return {
+        "group_id": member.group_id,
+        "generation_id_or_member_epoch": member.generation,
+        "member_id": member.member_id,
+        "topics": named,
+    }
+
+
+def error_codes(sent: Sent) -> list[int]:
+    return [int(part.error_code) for topic in answer_of(sent).topics for part in topic.partitions]
+
+
+def parsed() -> Any:
+    return mock.patch.object(offset_commit, "parse_offset_commit", wraps=offset_commit.parse_offset_commit)
+
+
+@pytest.mark.parametrize("version", range(5, 11))
+def test_the_second_of_its_kind_is_not_parsed_and_stands(broker: SteppedBroker, member: Member, version: int) -> None:
+    places = [("topic", 1), ("other", 5), ("topic", 0)]
+    for number in range(1, 4):
+        offsets = {place: 100 * number + index for index, place in enumerate(places)}
+        with parsed() as parse:
+            sent = send(member.client, OFFSET_COMMIT, version, commit_of(broker, member, version, offsets))
+            broker.settle()
+        assert error_codes(sent) == [0, 0, 0]
+        assert parse.call_count == (number == 1)
+        assert committed(broker, member.group_id, places) == [(offset, 0) for offset in offsets.values()]
+    broker.kill(0)
+    broker.replace(0)
+    broker.settle()
+    assert committed(broker, member.group_id, places) == [(offset, 0) for offset in offsets.values()]
+
+
+@pytest.mark.parametrize("seed", [random.randrange(2**32) for _ in range(4)])
+def test_whatever_is_sent_both_ways_answer_and_remember_alike(tmp_path: Path, seed: int) -> None:
+    """The same course, once with the short way and once without: the same answers and the same offsets."""
+    print(f"seed {seed}")
+    outcomes = []
+    for shortly in (True, False):
+        broker = SteppedBroker(tmp_path / f"{shortly}")
+        broker.create("topic", PARTITIONS)
+        broker.create("other", PARTITIONS)
+        open_group_topic(broker)
+        outcomes.append(_course(broker, random.Random(seed), shortly))
+        broker.close()
+    assert outcomes[0] == outcomes[1]
+
+
+def _course(broker: SteppedBroker, rng: random.Random, shortly: bool) -> list[Any]:
+    member = Member(broker, groups_of(broker, 0, 1)[0])
+    member.join()
+    places = [(topic, partition) for topic in ("topic", "other") for partition in range(PARTITIONS + 1)]
+    shapes = [rng.sample(places, rng.randrange(1, 4)) for _ in range(3)]
+    seen: list[Any] = []
+    for number in range(60):
+        what = rng.random()
+        if what < 0.05 and member.member_id in _members(broker, member.group_id):
+            member.rejoin()
+        elif what < 0.1:
+            left = member.leave_request()
+            broker.settle()
+            seen.append(int(answer_of(left).error_code))
+            if rng.random() < 0.7:
+                member.member_id = ""
+                member.join()
+        elif what < 0.15:
+            broker.create(f"more-{number}")
+        else:
+            values = commit_of(broker, member, 5 + number % 5, dict.fromkeys(rng.choice(shapes), number))
+            if rng.random() < 0.2:
+                values["generation_id_or_member_epoch"] += rng.choice([-1, 1])
+            if rng.random() < 0.2:
+                values["topics"][0]["partitions"][0]["committed_metadata"] = "m" * rng.randrange(20)
+            seen.append(_answered(broker, member, 5 + number % 5, values, shortly))
+        seen.append(committed(broker, member.group_id, places[:PARTITIONS]))
+    return seen
+
+
+def _answered(broker: SteppedBroker, member: Member, version: int, values: dict[str, Any], shortly: bool) -> list[int]:
+    """Return the error codes of a commit, taken the short way if it can be, or else the long way."""
+    handler = broker.handler(0)
+    path: GroupPath = handler._groups
+    ways = path.ways
+    path.ways = ways if shortly else MappingProxyType({})
+    sent = send(member.client, OFFSET_COMMIT, version, values)
+    broker.settle()
+    path.ways = ways
+    return error_codes(sent)
+
+
+def test_another_generation_or_a_member_that_has_left_is_refused(broker: SteppedBroker, member: Member) -> None:
+    for offset in (1, 2):
+        assert member.commit({("topic", 0): offset}) == [0]
+    before = member.generation
+    member.rejoin()
+    assert member.generation == before + 1
+    member.generation = before
+    assert member.commit({("topic", 0): 3}) == [22]
+    member.generation = before + 1
+    assert member.commit({("topic", 0): 4}) == [0]
+    assert committed(broker, member.group_id, [("topic", 0)]) == [(4, 0)]
+
+
+def test_a_topic_that_is_deleted_is_unknown_to_the_next_commit(broker: SteppedBroker, member: Member) -> None:
+    for offset in (1, 2):
+        assert member.commit({("other", 0): offset}) == [0]
+    broker.delete("other")
+    broker.settle()
+    assert member.commit({("other", 0): 3}) == [3]
+
+
+def test_commits_keep_the_member_in_its_group(broker: SteppedBroker, member: Member) -> None:
+    """As in Kafka, a commit stands for a heartbeat."""
+    for offset in range(5):
+        broker.clock.advance_ms(20_000)
+        assert member.commit({("topic", 0): offset}) == [0]
+    assert member.heartbeat() == 0
+
+
+def busy_members(broker: SteppedBroker) -> list[Member]:
+    """Return members that have committed so much that what they commit in the next window waits."""
+    members = [Member(broker, group_id) for group_id in groups_of(broker, 0, MANY_APPENDS)]
+    for each in members:
+        each.join()
+    for offset in (1, 2):
+        broker.clock.advance_ms(LINGER_MS)
+        sent = [each.commit_request({("topic", 0): offset}) for each in members]
+        broker.settle()
+        assert all(error_codes(each) == [0] for each in sent)
+    return members
+
+
+def test_many_commits_wait_for_each_other_and_a_dead_handler_has_told_nobody(slow_broker: SteppedBroker) -> None:
+    """What waits has been answered to nobody, so it is sent again, to the replacement, and stands once."""
+    members = busy_members(slow_broker)
+    slow_broker.clock.advance_ms(LINGER_MS)
+    slow_broker.settle()
+    sent = [each.commit_request({("topic", 0): 3}) for each in members]
+    slow_broker.settle()
+    assert not any(each.answers for each in sent)
+    slow_broker.kill(0)
+    slow_broker.replace(0)
+    slow_broker.settle()
+    slow_broker.clock.advance_ms(LINGER_MS)
+    slow_broker.settle()
+    assert all(error_codes(each) == [0] for each in sent)
+    for each in members:
+        assert committed(slow_broker, each.group_id, [("topic", 0)]) == [(3, 0)]
+
+
+def test_what_must_not_wait_takes_what_waits_along(slow_broker: SteppedBroker) -> None:
+    members = busy_members(slow_broker)
+    slow_broker.clock.advance_ms(LINGER_MS)
+    slow_broker.settle()
+    waiting = members[0].commit_request({("topic", 0): 3})
+    slow_broker.settle()
+    assert not waiting.answers
+    members[0].leave_request()
+    slow_broker.settle()
+    assert error_codes(waiting) == [0]
+
+
+def test_a_frame_that_ends_anywhere_is_refused_and_not_misread(broker: SteppedBroker, member: Member) -> None:
+    member.commit({("topic", 0): 1})
+    for version in (7, 9):
+        values = commit_of(broker, member, version, {("topic", 0): 5})
+        frame = kio_adapter.encode_request(OFFSET_COMMIT, version, 0, "test", values)[4:]
+        for end in range(16, len(frame)):
+            sent = member.client.send_frame(OFFSET_COMMIT, version, frame[:end])
+            broker.settle()
+            assert sent.answers
+    assert committed(broker, member.group_id, [("topic", 0)]) == [(1, 0)]
