@@ -1,4 +1,4 @@
-"""What an admin's change does to the settings of a topic, a broker or a group: set, append, replace ... (KIP-339).
+"""What an admin's change does to the settings of a topic, a broker, a group ...: set, append, replace (KIP-339).
 
 Pure functions over plain values; the controller calls them before it writes. A change is judged by the
 settings that it would leave behind, as a whole.
@@ -10,6 +10,7 @@ import enum
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from broker.client_metrics_config import validate_client_metrics
 from broker.config import BROKER_KEYS, BrokerConfig
 from broker.config_keys import Key, Kind, render
 from broker.errors import ApiError, ConfigError
@@ -18,7 +19,12 @@ from broker.protocol.error_codes import ErrorCode
 from broker.topic_config import TOPIC_CONFIGS, LogConfig, validate_topic_configs
 
 #: Resource types of the config APIs.
-TOPIC, BROKER, GROUP = 2, 4, 32
+TOPIC, BROKER, CLIENT_METRICS, GROUP = 2, 4, 16, 32
+
+#: What is said of any other type.
+HAVE_SETTINGS = (
+    f"topics ({TOPIC}), brokers ({BROKER}), client metrics ({CLIENT_METRICS}) and groups ({GROUP}) have settings"
+)
 
 
 class Operation(enum.IntEnum):
@@ -72,6 +78,14 @@ def altered_group(alteration: Alteration, current: Mapping[str, str], broker: Br
     """Return a group's own settings after the change. Raises ApiError if it may not have them."""
     configs = _apply(alteration, current, {}, str)
     validate_group_configs(configs, broker)
+    return configs
+
+
+def altered_client_metrics(alteration: Alteration, current: Mapping[str, str], name: str) -> dict[str, str]:
+    """Return the settings of a subscription after the change. Raises ApiError if it may not have them."""
+    # As in Kafka its lists neither grow nor shrink: they are set anew.
+    configs = _apply(alteration, current, {}, str)
+    validate_client_metrics(name, configs)
     return configs
 
 

@@ -1,4 +1,4 @@
-"""What DescribeConfigs says about a topic, the broker or a group: values, sources, synonyms and texts.
+"""What DescribeConfigs says about a topic, the broker, a group ...: values, sources, synonyms and texts.
 
 Follows Kafka's rules: a setting's source is that of its strongest synonym, and synonyms are listed by
 strength, first by where they were set and then by the order in which one setting falls back on another. Pure;
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from broker.client_metrics_config import CLIENT_METRICS_CONFIGS, client_metrics_value
 from broker.config import BROKER_KEYS, BrokerConfig, Source
 from broker.config_keys import Key, Value, render
 from broker.group_config import GROUP_CONFIGS, group_value
@@ -21,6 +22,7 @@ DYNAMIC_BROKER_CONFIG = 2
 DYNAMIC_DEFAULT_BROKER_CONFIG = 3
 STATIC_BROKER_CONFIG = 4
 DEFAULT_CONFIG = 5
+CLIENT_METRICS_CONFIG = 7
 GROUP_CONFIG = 8
 
 _SOURCES = {
@@ -114,6 +116,19 @@ def describe_group(overrides: Mapping[str, str], broker: BrokerConfig) -> list[C
                 documentation=key.doc,
             )
         )
+    return entries
+
+
+def describe_client_metrics(overrides: Mapping[str, str]) -> list[ConfigEntry]:
+    """Return every setting of a subscription to clients' metrics whose own values are ``overrides``.
+
+    As in Kafka a default is no synonym here.
+    """
+    entries = []
+    for name, key in sorted(CLIENT_METRICS_CONFIGS.items()):
+        value = client_metrics_value(key, overrides)
+        synonyms = [Synonym(name, render(value), CLIENT_METRICS_CONFIG)] if name in overrides else []
+        entries.append(_entry(key, value, synonyms, read_only=False))
     return entries
 
 

@@ -36,6 +36,18 @@ class RequestLogSettings:
             "column sampleWeight says how many it stands for. 1 records all of them.",
         )
     )
+    request_log_rows_per_second: int = setting(
+        Key(
+            name="request.log.rows.per.second",
+            kind=Kind.INT,
+            default=20_000,
+            least=0,
+            dynamic=True,
+            doc="When requests come faster than this for more than a second, fewer of those that neither failed nor "
+            "were slow are recorded, so that the log costs next to nothing; the column sampleWeight says how many each "
+            "row stands for. 0: all are recorded as long as the recorder keeps up.",
+        )
+    )
     request_log_slow_threshold_ms: int = setting(
         Key(
             name="request.log.slow.threshold.ms",

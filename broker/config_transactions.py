@@ -61,6 +61,7 @@ class TransactionSettings:
             name="transaction.partition.verification.enable",
             kind=Kind.BOOLEAN,
             default=True,
+            dynamic=True,
             doc="Ask the transaction's coordinator before the first records of a transaction are appended to a "
             "partition, if the producer speaks a protocol older than transaction.version 2, which always does.",
         )

@@ -16,7 +16,18 @@ from typing import NamedTuple
 from broker.client_quotas import QuotaEntity, QuotaOp, altered_quotas, stored_name
 from broker.clock import Clock
 from broker.config import BrokerConfig
-from broker.config_alteration import BROKER, GROUP, TOPIC, Alteration, altered_broker, altered_group, altered_topic
+from broker.config_alteration import (
+    BROKER,
+    CLIENT_METRICS,
+    GROUP,
+    HAVE_SETTINGS,
+    TOPIC,
+    Alteration,
+    altered_broker,
+    altered_client_metrics,
+    altered_group,
+    altered_topic,
+)
 from broker.errors import ApiError, BootFailed
 from broker.features import LEVEL, FeatureUpdate, check_updates
 from broker.metadata_store import MetadataStore, Transaction, metadata_path
@@ -174,7 +185,7 @@ class Controller:
         self._metadata.refresh()
 
     def alter_configs(self, resource_type: int, name: str, alteration: Alteration, *, validate_only: bool) -> None:
-        """Change the settings of a topic, of a group, of this broker, or (empty name) of all brokers.
+        """Change the settings of a topic, a group, a client metrics subscription, this broker or (no name) all brokers.
 
         Raises ApiError when the resource is unknown or a setting is not acceptable.
         """
@@ -184,12 +195,10 @@ class Controller:
             self._alter_broker(name, alteration, validate_only)
         elif resource_type == GROUP:
             self._alter_group(name, alteration, validate_only)
+        elif resource_type == CLIENT_METRICS:
+            self._alter_client_metrics(name, alteration, validate_only)
         else:
-            raise ApiError(
-                ErrorCode.INVALID_REQUEST,
-                f"Unknown resource type {resource_type}: topics ({TOPIC}), brokers ({BROKER}) and groups ({GROUP}) "
-                "have settings",
-            )
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}: {HAVE_SETTINGS}")
 
     def alter_client_quotas(self, entity: QuotaEntity, operations: Sequence[QuotaOp], *, validate_only: bool) -> None:
         """Change the quotas of one entity (KIP-546). Raises ApiError when it may not have them."""
@@ -203,14 +212,14 @@ class Controller:
         self._metadata.refresh()
 
     def finalized_features(self) -> Mapping[str, int]:
-        """Return the level of every feature."""
+        """Return the level of every feature that is not always off."""
         return self._metadata.finalized_features
 
     def update_features(self, updates: Sequence[FeatureUpdate], *, validate_only: bool) -> None:
         """Finalize other levels of features, all in one change (KIP-584). Raises ApiError when one may not be."""
         current = self.finalized_features()
         check_updates(updates, current)
-        changed = [update for update in updates if update.level != current[update.name]]
+        changed = [update for update in updates if update.level != current.get(update.name, 0)]
         if validate_only or not changed:
             return
         with self._change() as transaction:
@@ -319,9 +328,20 @@ class Controller:
         configs = altered_group(alteration, current, self._metadata.broker_config)
         if validate_only or configs == current:
             return
+        self._replace(EntityKind.GROUP, name, configs)
+
+    def _alter_client_metrics(self, name: str, alteration: Alteration, validate_only: bool) -> None:
+        current = self._metadata.client_metrics_configs.get(name, {})
+        configs = altered_client_metrics(alteration, current, name)
+        if validate_only or configs == current:
+            return
+        self._replace(EntityKind.CLIENT_METRICS, name, configs)
+
+    def _replace(self, kind: EntityKind, name: str, configs: Mapping[str, str]) -> None:
+        """Replace the settings of an entity; without any it is gone."""
         with self._change() as transaction:
-            transaction.set_entity(EntityKind.GROUP, name, configs)
-        log.info("group %s now has the settings %s", name, configs)
+            transaction.set_entity(kind, name, configs)
+        log.info("%s %s now has the settings %s", kind, name, configs)
         self._metadata.refresh()
 
     def _check_broker_name(self, name: str) -> None:

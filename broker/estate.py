@@ -21,6 +21,8 @@ from broker.heritage import BoundListener, Heritage, close_all
 from broker.metadata_store import metadata_path, partition_counts
 from broker.protocol.coordinator_routing import GROUP_TOPIC, TRANSACTION_TOPIC, CoordinatorPartitions
 from broker.request_channel import ChannelShape, RequestChannel
+from broker.request_log_settings import ask_sources
+from shm import client_hosts
 from shm.bell import EventBell, SemaphoreBell
 from shm.board import BoardSegment
 from shm.control import ControlSegment
@@ -124,6 +126,12 @@ def _segments(config: BrokerConfig, instance: str, shape: ChannelShape, undo: Ex
     def initialise_rings(view: memoryview) -> None:
         RequestChannel(view, shape).initialise()
 
+    def initialise_recorder(view: memoryview) -> None:
+        rings = RecorderRings(view, processors, shape.targets)
+        rings.initialise()
+        # Here, so that the first request is recorded however late the recorder comes.
+        ask_sources(rings, config)
+
     wanted = {
         "control": (
             ControlSegment.bytes_needed(processors, handlers, config.max_partitions),
@@ -135,11 +143,8 @@ def _segments(config: BrokerConfig, instance: str, shape: ChannelShape, undo: Ex
             lambda view: MetricsSegment(view, processors, handlers).initialise(),
         ),
         "recent": (RECENT_BYTES, None),
-        "boards": (BoardSegment.bytes_needed(processors, handlers), None),
-        "recorder": (
-            RecorderRings.bytes_needed(processors, shape.targets),
-            lambda view: RecorderRings(view, processors, shape.targets).initialise(),
-        ),
+        "boards": (BoardSegment.bytes_needed(processors, handlers) + client_hosts.bytes_needed(processors), None),
+        "recorder": (RecorderRings.bytes_needed(processors, shape.targets), initialise_recorder),
     }
     # Each segment has a header and takes whole pages.
     others_bytes = sum(size_bytes + 2 * page for size_bytes, _ in wanted.values()) + 2 * page

@@ -1,7 +1,8 @@
 """The features of the cluster whose level an admin may choose: what levels there are, and which change is allowed.
 
 A feature's finalized level says how far every process makes use of it (KIP-584): `transaction.version` 2 is KIP-890's
-protocol of transactions, `group.version` 1 is KIP-848's of consumer groups. Pure; the controller validates with it, and
+protocol of transactions, `group.version` 1 is KIP-848's of consumer groups. `metadata.version` tells clients which
+release of Kafka the APIs are those of (KIP-778); no process depends on it. Pure; the controller validates with it, and
 every process resolves what is stored with it.
 """
 
@@ -19,6 +20,7 @@ from broker.stored_entities import Entities
 #: The key under which a feature's entity keeps its level.
 LEVEL = "level"
 
+METADATA_VERSION = "metadata.version"
 TRANSACTION_VERSION = "transaction.version"
 GROUP_VERSION = "group.version"
 
@@ -37,8 +39,20 @@ SUPPORTED_FEATURES: Mapping[str, Feature] = MappingProxyType(
         feature.name: feature
         for feature in (
             Feature(GROUP_VERSION, least=0, greatest=1, default=1),
+            # 3.3-IV3, the least that Kafka 4 can work at, to 4.3-IV0.
+            Feature(METADATA_VERSION, least=7, greatest=30, default=30),
             Feature(TRANSACTION_VERSION, least=0, greatest=2, default=2),
         )
+    }
+)
+
+#: Features of Kafka that can only be off here, and why.
+_STAY_OFF: Mapping[str, str] = MappingProxyType(
+    {
+        "kraft.version": "the metadata has one writer and no voters to add or remove",
+        "eligible.leader.replicas.version": "a partition has one replica",
+        "share.version": "share groups are not built",
+        "streams.version": "streams groups are not built",
     }
 )
 
@@ -49,6 +63,16 @@ class UpgradeType(enum.IntEnum):
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
     UNSAFE_DOWNGRADE = 3
+
+
+#: Why metadata.version does not go down: its level 30 has changed what Kafka's metadata can hold.
+_NO_WAY_BACK: Mapping[int, str] = MappingProxyType(
+    {
+        UpgradeType.SAFE_DOWNGRADE: "Refusing to perform the requested downgrade because it might delete metadata "
+        "information.",
+        UpgradeType.UNSAFE_DOWNGRADE: "Unsafe metadata downgrade is not supported in this version.",
+    }
+)
 
 
 class FeatureUpdate(NamedTuple):
@@ -72,12 +96,17 @@ def finalized_levels(stored: Entities) -> Mapping[str, int]:
 def check_updates(updates: Sequence[FeatureUpdate], current: Mapping[str, int]) -> None:
     """Raise ApiError INVALID_UPDATE_VERSION, which names the feature, unless every update may be made."""
     for update in updates:
-        complaint = _unsupported(update) or _wrong_direction(update, current[update.name])
+        level = current.get(update.name, 0)
+        complaint = _unsupported(update) or _wrong_direction(update, level)
         if complaint is not None:
-            raise ApiError(
-                ErrorCode.INVALID_UPDATE_VERSION,
-                f"Invalid update version {update.level} for feature {update.name}. {complaint}",
-            )
+            raise _refused(f"Invalid update version {update.level} for feature {update.name}. {complaint}")
+        if update.name == METADATA_VERSION and update.level < level:
+            why = _NO_WAY_BACK[update.upgrade_type]
+            raise _refused(f"Unsupported metadata.version downgrade from {level} to {update.level}. {why}")
+
+
+def _refused(message: str) -> ApiError:
+    return ApiError(ErrorCode.INVALID_UPDATE_VERSION, message)
 
 
 def _unsupported(update: FeatureUpdate) -> str | None:
@@ -88,6 +117,9 @@ def _unsupported(update: FeatureUpdate) -> str | None:
         )
     if update.level < 0:
         return "A feature version cannot be less than 0."
+    reason = _STAY_OFF.get(update.name)
+    if reason is not None:
+        return f"This broker only supports version 0 of it: {reason}." if update.level else None
     feature = SUPPORTED_FEATURES.get(update.name)
     if feature is None:
         return f"This broker does not support this feature; it supports {', '.join(sorted(SUPPORTED_FEATURES))}."

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from broker.request_channel import RequestChannel
 from shm.board import BoardSegment
+from shm.client_hosts import ClientHosts, ClientHostWriter
 from shm.control import ControlSegment
 from shm.recorder_rings import RecorderRings
 
@@ -72,7 +73,7 @@ class Heritage:
     coordinators: CoordinatorPartitions
     #: What the recorder publishes of the last requests.
     recent: Segment
-    #: What processors and handlers publish of what they know.
+    #: What processors and handlers publish of what they know, and where clients are.
     boards: Segment
     #: Where the status page listens; None when there is none.
     status_socket: socket | None = None
@@ -122,6 +123,15 @@ class Heritage:
         """The boards of processors and handlers, and who wants them."""
         return BoardSegment(self.boards.view, self.processors, self.handlers)
 
+    @cached_property
+    def client_hosts(self) -> ClientHosts:
+        """The addresses of clients, for reading."""
+        return ClientHosts(self._client_hosts_view, self.processors)
+
+    def client_host_writer(self, processor: int) -> ClientHostWriter:
+        """Return what a processor tells the addresses of its clients with."""
+        return ClientHostWriter(self._client_hosts_view, processor)
+
     def mark_ready(self, role: int, index: int, generation: int) -> None:
         """Say that this child can serve, and wake the supervisor."""
         self.slots.mark_ready(role, index, generation)
@@ -133,6 +143,10 @@ class Heritage:
             processor_bell.ring()
         for target_bell in (*self.target_bells, self.recorder_bell):
             target_bell.ring()
+
+    @property
+    def _client_hosts_view(self) -> memoryview:
+        return self.boards.view[BoardSegment.bytes_needed(self.processors, self.handlers) :]
 
     @cached_property
     def _parts(self) -> ControlSegment:

@@ -1,4 +1,4 @@
-"""The settings of named things other than topics, as the metadata file keeps them: groups, clients' quotas, features.
+"""The settings of named things other than topics, as the metadata file keeps them: groups, quotas, features ...
 
 Part of ``broker.metadata_store``, which owns the file and its transactions. An entity is a kind, a name and a mapping
 of keys to values; what a name and a value mean is the business of the module that declares the kind's keys. A reader
@@ -30,6 +30,7 @@ class EntityKind(enum.StrEnum):
     """What the entities of a kind are."""
 
     GROUP = "group"
+    CLIENT_METRICS = "client-metrics"
     CLIENT_QUOTA = "client-quota"
     FEATURE = "feature"
 

@@ -24,43 +24,25 @@ class ArenaAllocator:
         self._lengths = [self.size] if self.size else []
         self._taken: dict[int, int] = {}
 
-    @property
-    def largest_free(self) -> int:
-        """Bytes of the largest block that `allocate` could give now."""
-        return max(self._lengths, default=0)
-
     def allocate(self, n_bytes: int) -> int:
         """Offset of a block of at least `n_bytes`, or -1 when no free extent is large enough."""
         needed = _whole_blocks(n_bytes)
         for index, length in enumerate(self._lengths):
             if length >= needed:
                 start = self._starts[index]
-                self._take(index, start, needed)
+                self._take(index, needed)
                 return start
         return -1
 
-    def reserve(self, offset: int, n_bytes: int) -> None:
-        """Mark the block that starts at `offset` as taken: a new processor does so for frames still unread.
-
-        ValueError when part of it is taken already or lies outside.
-        """
-        needed = _whole_blocks(n_bytes)
-        index = bisect_left(self._starts, offset + 1) - 1
-        if offset % BLOCK_BYTES or index < 0 or offset + needed > self._starts[index] + self._lengths[index]:
-            raise ValueError(f"arena block at {offset}, {needed} bytes: not free")
-        self._take(index, offset, needed)
-
-    def _take(self, index: int, offset: int, needed: int) -> None:
+    def _take(self, index: int, needed: int) -> None:
+        """Take the first `needed` bytes of a free extent."""
         start, length = self._starts[index], self._lengths[index]
-        del self._starts[index], self._lengths[index]
-        after = start + length - offset - needed
-        if after:
-            self._starts.insert(index, offset + needed)
-            self._lengths.insert(index, after)
-        if offset > start:
-            self._starts.insert(index, start)
-            self._lengths.insert(index, offset - start)
-        self._taken[offset] = needed
+        if length > needed:
+            self._starts[index] = start + needed
+            self._lengths[index] = length - needed
+        else:
+            del self._starts[index], self._lengths[index]
+        self._taken[start] = needed
         self.free_bytes -= needed
 
     def free(self, offset: int) -> None:

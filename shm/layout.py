@@ -22,7 +22,7 @@ from shm.recorder_layout import (
     REQUEST_ROW,
 )
 
-LAYOUT_VERSION = 2
+LAYOUT_VERSION = 3
 SEGMENT_MAGIC = 0x61646E75746F52  # "Rotunda" read from memory on a little-endian machine
 CACHE_LINE_BYTES = 64
 
@@ -280,6 +280,18 @@ BOARD = Record(
     ),
 )
 
+CLIENT_HOST = Record(
+    "CLIENT_HOST",
+    "Where the client of a connection is: after the boards, as many rows for each processor as shm/client_hosts.py "
+    "says. A connection's row is its id modulo their number. A reader believes an address if the id was the same "
+    "before and after.",
+    24,
+    (
+        Field("connection_id", "q", "id", "processor", "whose row it is; -1 while it is filled; 0 before the first"),
+        Field("address", "16s", "-", "processor", "IPv6 address in network order; an IPv4 address in its mapped form"),
+    ),
+)
+
 RECORDS: tuple[Record, ...] = (
     SEGMENT_HEADER,
     RING_HEADER,
@@ -296,6 +308,7 @@ RECORDS: tuple[Record, ...] = (
     METRICS_PAGE,
     BOARDS_HEADER,
     BOARD,
+    CLIENT_HOST,
     RECORDER_SETTINGS,
     RECORDER_SOURCE,
     RECORDER_FRAME,
@@ -318,7 +331,7 @@ envelopes are written before the frame is published; after that the frame belong
 | `/rotunda-<instance>-rings` | request, response and peer rings: RING_HEADER, then frames |
 | `/rotunda-<instance>-arena` | payloads too large for a ring; no words of its own |
 | `/rotunda-<instance>-metrics` | one METRICS_PAGE per process |
-| `/rotunda-<instance>-boards` | BOARDS_HEADER, then one BOARD per processor and handler |
+| `/rotunda-<instance>-boards` | BOARDS_HEADER, then one BOARD per processor and handler, then CLIENT_HOSTs |
 | `/rotunda-<instance>-recorder` | RECORDER_SETTINGS, RECORDER_SOURCEs, then one ring for each source |
 | `/rotunda-<instance>-recent` | two RECENT_BUFFERs |
 """

@@ -19,7 +19,7 @@ FACTS = (
     Field("request_bytes", "i", "bytes", "handler", "size of the request, without its size prefix"),
     Field("response_bytes", "i", "bytes", "handler", "size of the answer with its size prefix, file ranges included"),
     Field("throttle_ms", "i", "ms", "handler", "throttle time told to the client"),
-    Field("record_count", "i", "count", "handler", "records written; -1: not known"),
+    Field("record_count", "i", "count", "handler", "records written, or offsets in what is fetched; -1: not known"),
     Field("api_key", "h", "-", "handler", "copied from the request"),
     Field("api_version", "h", "-", "handler", "copied from the request"),
     Field("handler", "h", "index", "handler", "which target answered"),
@@ -37,12 +37,13 @@ NOT_TOLD = -2
 
 RECORDER_SETTINGS = Record(
     "RECORDER_SETTINGS",
-    "What the recorder asks of its sources; at the start of its segment.",
+    "What is asked of the recorder's sources; at the start of its segment, and there before the first of them.",
     64,
     (
-        Field("enabled", "q", "0/1", "recorder", "1: requests are to be recorded"),
-        Field("sample_interval", "q", "count", "recorder", "of ordinary requests one in so many is recorded"),
-        Field("slow_ns", "q", "ns", "recorder", "requests that take as long are slow, and always recorded"),
+        Field("enabled", "q", "0/1", "supervisor", "1: requests are to be recorded"),
+        Field("sample_interval", "q", "count", "supervisor", "of ordinary requests one in so many is recorded"),
+        Field("slow_ns", "q", "ns", "supervisor", "requests that take as long are slow, and always recorded"),
+        Field("rows_per_second", "q", "count", "supervisor", "rows that a processor may send for long; 0: any number"),
     ),
 )
 

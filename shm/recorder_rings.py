@@ -1,4 +1,4 @@
-"""The recorder's segment: what it asks of its sources, how each source's rows are accounted for, and a ring from each.
+"""The recorder's segment: what is asked of its sources, how each source's rows are accounted for, and a ring from each.
 
 The supervisor makes it. Sources are numbered: the processors, then the targets. A source pushes frames and never
 waits: what finds no room is dropped and counted. The recorder settles what it took once it is durable, so that a
@@ -20,12 +20,13 @@ TARGET_RING_BYTES = 64 * 1024
 
 _ENABLED = RECORDER_SETTINGS.word("enabled")
 _SAMPLE_INTERVAL = RECORDER_SETTINGS.word("sample_interval")
+_ROWS_PER_SECOND = RECORDER_SETTINGS.word("rows_per_second")
 _SLOW_NS = RECORDER_SETTINGS.word("slow_ns")
 _WORDS = {field.name: RECORDER_SOURCE.word(field.name) for field in RECORDER_SOURCE.fields}
 
 
 class RecorderSettings:
-    """What the recorder asks of its sources (layout.RECORDER_SETTINGS). Zeroed memory asks for nothing."""
+    """What is asked of the recorder's sources (layout.RECORDER_SETTINGS). Zeroed memory asks for nothing."""
 
     __slots__ = ("_words",)
 
@@ -48,9 +49,16 @@ class RecorderSettings:
         slow_ns: int = self._words[_SLOW_NS]
         return slow_ns
 
-    def store(self, *, enabled: bool, sample_interval: int, slow_ns: int) -> None:
-        """Ask for something else from now on. Recorder only."""
+    @property
+    def rows_per_second(self) -> int:
+        """How many rows one processor may send, for longer than a moment; 0 is no limit."""
+        rows_per_second: int = self._words[_ROWS_PER_SECOND]
+        return rows_per_second
+
+    def store(self, *, enabled: bool, sample_interval: int, slow_ns: int, rows_per_second: int = 0) -> None:
+        """Ask for this. By the supervisor before it starts a source, and then by the recorder."""
         self._words[_SAMPLE_INTERVAL] = sample_interval
+        self._words[_ROWS_PER_SECOND] = rows_per_second
         self._words[_SLOW_NS] = slow_ns
         self._words[_ENABLED] = 1 if enabled else 0
 

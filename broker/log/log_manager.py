@@ -101,9 +101,13 @@ class LogManager:
         elif directory.exists():
             remove_directory(directory)
 
-    def flush_due(self) -> int | None:
-        """Return the earliest monotonic time at which a log wants to be flushed, or None."""
-        return min((due for log in self.logs.values() if (due := log.flush_due_ns()) is not None), default=None)
+    def expire_producers_after(self, expiration_ms: int) -> None:
+        """Have every log remember idle producers for this long from now on."""
+        if expiration_ms == self._producer_id_expiration_ms:
+            return
+        self._producer_id_expiration_ms = expiration_ms
+        for log in self.logs.values():
+            log.producer_id_expiration_ms = expiration_ms
 
     def tick(self) -> None:
         """Do what is due: flush logs, write checkpoints, forget idle producers."""

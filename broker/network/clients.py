@@ -21,6 +21,7 @@ from shm.recorder_rings import pack_text
 
 if TYPE_CHECKING:
     from broker.network.channel import Channel
+    from shm.client_hosts import ClientHostWriter
 
 #: Texts of clients are cut to this many characters.
 MOST_CHARACTERS = 255
@@ -51,13 +52,19 @@ class Client:
 class Clients:
     """Gives connections their numbers and keeps what was said of them while rows may refer to it."""
 
-    def __init__(self, new_id: Callable[[], int], listeners: tuple[tuple[str, str], ...]) -> None:
-        """Take the (name, security protocol) of each listener, by index."""
+    def __init__(
+        self,
+        new_id: Callable[[], int],
+        listeners: tuple[tuple[str, str], ...],
+        hosts: ClientHostWriter | None = None,
+    ) -> None:
+        """Take the (name, security protocol) of each listener, by index; ``hosts``: where addresses are told."""
         self.by_place: list[Client | None] = []
         #: By number.
         self.texts: dict[int, bytes] = {}
         self._new_id = new_id
         self._listeners = listeners
+        self._hosts = hosts
         self._free: list[int] = []
         #: How many connections are open by (listener, software, version).
         self.software: dict[tuple[int, str, str], int] = {}
@@ -68,6 +75,8 @@ class Clients:
     def connected(self, channel: Channel) -> None:
         """Give a new connection its number, which is its connection id until it says who it is."""
         channel.client_prefix = _NO_CLIENT_ID
+        if self._hosts is not None:
+            self._hosts.put(channel.connection_id, channel.peer)
         self._count(channel, 1)
         self._give(channel, channel.connection_id, [0, 0, 0, 0])
 
@@ -99,6 +108,8 @@ class Clients:
 
     def retire(self, channel: Channel) -> None:
         """Forget a connection that has ended, once the rows of before the next `forget_retired` are done with."""
+        if self._hosts is not None:
+            self._hosts.end(channel.connection_id)
         self._retired += [client for _, client in channel.former_clients]
         client = channel.client
         if client is None:

@@ -7,11 +7,17 @@ lines only: nothing parses it back.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
+
 _PROCESSOR_SHIFT = 48
 _GENERATION_SHIFT = 32
 _PROCESSOR_MASK = 0x7FFF
 _GENERATION_MASK = 0xFFFF
 _COUNTER_MASK = 0xFFFF_FFFF
+
+#: So many ids are passed over in a row because they are taken, and no more.
+MOST_PASSED_OVER = 64
 
 
 def make(processor: int, generation: int, counter: int) -> int:
@@ -21,6 +27,21 @@ def make(processor: int, generation: int, counter: int) -> int:
         | (generation & _GENERATION_MASK) << _GENERATION_SHIFT
         | counter & _COUNTER_MASK
     )
+
+
+def giver(processor: int, generation: int, is_taken: Callable[[int], bool]) -> Callable[[], int]:
+    """Return what gives one id after the other, without those that are taken unless nearly all of them are."""
+    counter = itertools.count()
+
+    def new_id() -> int:
+        identity = make(processor, generation, next(counter))
+        for _ in range(MOST_PASSED_OVER):
+            if not is_taken(identity):
+                break
+            identity = make(processor, generation, next(counter))
+        return identity
+
+    return new_id
 
 
 def processor_of(connection_id: int) -> int:

@@ -24,6 +24,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 from broker.network.fd_passing import send_fd, try_receive
+from shm.client_hosts import host_text, packed_host
 
 #: Connections handed over and not yet taken, per processor (`A22`).
 QUEUE_SOCKETS = 20
@@ -37,7 +38,6 @@ _TAKEN, _CLOSED, _LOST, _HELLO, _CENSUS = 1, 2, 3, 4, 5
 _SERIAL = struct.Struct("=q")
 _CENSUS_ENTRY = struct.Struct("=qhh16s")
 _MOST_ENTRIES = 128
-_V4_MAPPED = bytes(10) + b"\xff\xff"
 
 _Item = TypeVar("_Item")
 
@@ -166,7 +166,7 @@ class HandoffReceiver:
                 client.setblocking(False)
                 self._open[number] = (listener, address)
                 self._taken.append(number)
-                connections.append(NewConnection(client, number, listener, _host(address), port))
+                connections.append(NewConnection(client, number, listener, host_text(address), port))
         self.flush()
         return connections
 
@@ -219,7 +219,7 @@ class HandoffSender:
         if not self.flush():
             return False
         host, port = peer
-        message = _DOWN.pack(_CONNECTION, listener, port, client.family, serial, _packed(host))
+        message = _DOWN.pack(_CONNECTION, listener, port, client.family, serial, packed_host(host))
         return send_fd(self._pair_end, message, client.fileno())
 
     def ask_census(self, token: int) -> None:
@@ -241,7 +241,7 @@ class HandoffSender:
                 yield Hello(number)
             elif kind == _CENSUS:
                 entries = _CENSUS_ENTRY.iter_unpack(received.payload[_UP.size :])
-                self._census += [OpenConnection(serial, where, _host(host)) for serial, where, _, host in entries]
+                self._census += [OpenConnection(serial, where, host_text(host)) for serial, where, _, host in entries]
                 if last:
                     yield Census(number, tuple(self._census))
                     self._census.clear()
@@ -253,16 +253,3 @@ class HandoffSender:
 def _chunks(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
     for start in range(0, len(items), _MOST_ENTRIES):
         yield items[start : start + _MOST_ENTRIES]
-
-
-def _packed(host: str) -> bytes:
-    """Return the address as 16 bytes; an IPv4 address in its mapped form."""
-    if ":" in host:
-        return socket.inet_pton(socket.AF_INET6, host.partition("%")[0])
-    return _V4_MAPPED + socket.inet_aton(host)
-
-
-def _host(packed: bytes) -> str:
-    if packed.startswith(_V4_MAPPED):
-        return socket.inet_ntoa(packed[12:])
-    return socket.inet_ntop(socket.AF_INET6, packed)

@@ -6,7 +6,6 @@ The only module of the network layer that sees the heritage.
 from __future__ import annotations
 
 import importlib
-import itertools
 import logging
 import os
 import threading
@@ -105,12 +104,9 @@ def build(heritage: Heritage, index: int, generation: int, now_ns: Callable[[], 
     page.start(generation, now_ns())
     ends = (reader, responses, handoff, heritage.processor_bells[index])
 
-    counter = itertools.count()
-
-    def new_id() -> int:
-        return connection_id.make(index, generation, next(counter))
-
-    clients = Clients(new_id, tuple((each.name, each.protocol) for each in config.bound_listeners))
+    hosts = heritage.client_host_writer(index)
+    new_id = connection_id.giver(index, generation, hosts.is_taken)
+    clients = Clients(new_id, tuple((each.name, each.protocol) for each in config.bound_listeners), hosts)
     reader.clients = clients
     rows = RowSender(RecorderFeed(heritage.recorder_rings, index), clients.texts, heritage.recorder_bell)
     boards = heritage.board_segment

@@ -1,8 +1,9 @@
 """The processor's way to the recorder: which rows go, with which weight, in frames that explain themselves.
 
 Runs in processor processes. A frame carries the texts of all the clients that its rows speak of, so that a recorder
-that was replaced understands the next frame. Nothing here waits: as the ring fills, fewer of the ordinary requests are
-sent and each stands for more of them; what finds no room at all is dropped and counted.
+that was replaced understands the next frame. Nothing here waits: when requests come faster than is asked for, or the
+ring fills, fewer of the ordinary ones are sent and each stands for more of them; what finds no room at all is dropped
+and counted.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING
 
+from broker.network.row_allowance import RowAllowance
 from broker.slow_requests import is_slow
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ class RowSender:
         self._feed = feed
         self._texts = texts
         self._bell = bell
+        self._allowance = RowAllowance()
         self._rng: numpy.random.Generator | None = None
         account = feed.account
         self._taken_before = account.get("rows_taken")
@@ -81,9 +84,11 @@ class RowSender:
 
     def _chosen(self, rows: Rows) -> Rows:
         """Return the rows to send, with their weights."""
-        fill = self._feed.fill
+        fill, settings = self._feed.fill, self._feed.settings
         pressure = next((factor for least, factor in PRESSURE if fill >= least), 1)
-        interval = self._feed.settings.sample_interval * pressure
+        sampled = max(1, len(rows) // settings.sample_interval)
+        allowed = self._allowance.interval(sampled, int(rows["end_ns"][-1]), settings.rows_per_second)
+        interval = settings.sample_interval * max(pressure, allowed)
         if interval == 1:
             rows["weight"] = 1
             return rows
@@ -91,7 +96,7 @@ class RowSender:
             import numpy as np  # noqa: PLC0415 - loaded with the first rows
 
             self._rng = np.random.default_rng()
-        certain = (rows["error_code"] != 0) | is_slow(rows, self._feed.settings.slow_ns)
+        certain = (rows["error_code"] != 0) | is_slow(rows, settings.slow_ns)
         chosen = certain | (self._rng.integers(0, interval, len(rows)) == 0)
         rows["weight"] = interval
         rows["weight"][certain] = 1

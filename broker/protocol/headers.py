@@ -1,9 +1,9 @@
 """Request and response headers (`C06`).
 
-A processor peeks at key, version and correlation id; a handler parses the whole header to find the body. A
-request header is version 1 or, for flexible requests, 2: the same plus tagged fields, the client id keeping
-its two-byte length. A response header is the correlation id, plus tagged fields for flexible responses
-except ApiVersions.
+A processor looks at key, version and correlation id (`broker.network.request_reader`); a handler parses the whole
+header to find the body. A request header is version 1 or, for flexible requests, 2: the same plus tagged fields, the
+client id keeping its two-byte length. A response header is the correlation id, plus tagged fields for flexible
+responses except ApiVersions.
 """
 
 import struct
@@ -13,13 +13,13 @@ from broker.errors import InvalidReceive
 from broker.protocol.api_keys import FLEXIBLE_FROM, response_header_version
 from broker.protocol.primitives import MALFORMED, Buffer, check_end, read_nullable_string, skip_tagged_fields
 
-_PEEK: Final = struct.Struct(
+_START: Final = struct.Struct(
     ">"
     "h"  # request_api_key
     "h"  # request_api_version
     "i"  # correlation_id
 )
-_unpack_peek = _PEEK.unpack_from
+_unpack_start = _START.unpack_from
 _pack_int32 = struct.Struct(">i").pack
 _pack_correlation_and_tags = struct.Struct(">ix").pack
 
@@ -36,26 +36,17 @@ class RequestHeader(NamedTuple):
     """Where the body starts, in the buffer that was parsed."""
 
 
-def peek(buffer: Buffer, offset: int) -> tuple[int, int, int]:
-    """Return API key, API version and correlation id of the request that starts at `offset`."""
-    try:
-        api_key, api_version, correlation_id = _unpack_peek(buffer, offset)
-    except struct.error as error:
-        raise InvalidReceive(f"no request header in {len(buffer) - offset} bytes") from error
-    return api_key, api_version, correlation_id
-
-
 def parse_header(buffer: Buffer, offset: int, end: int) -> RequestHeader:
     """Return the header of the request in [offset, end).
 
     InvalidReceive when malformed or of an unknown API (`C07`).
     """
     try:
-        api_key, api_version, correlation_id = _unpack_peek(buffer, offset)
+        api_key, api_version, correlation_id = _unpack_start(buffer, offset)
         flexible_from = FLEXIBLE_FROM.get(api_key)
         if flexible_from is None:
             raise InvalidReceive(f"unknown api key {api_key}")
-        client_id, offset = read_nullable_string(buffer, offset + _PEEK.size, end)
+        client_id, offset = read_nullable_string(buffer, offset + _START.size, end)
         if api_version >= flexible_from:
             offset = skip_tagged_fields(buffer, offset, end)
     except MALFORMED as error:

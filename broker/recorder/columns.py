@@ -60,13 +60,25 @@ REQUESTS = Dataset(
         Column("requestApiKey", INT16, "API", source="requestHeader.requestApiKey"),
         Column("requestApiKeyName", STRING, "its name", source="requestHeader.requestApiKeyName"),
         Column("requestApiVersion", INT16, "its version", source="requestHeader.requestApiVersion"),
+        Column(
+            "requestApiVersionDeprecated",
+            BOOL,
+            "whether later brokers do not serve that version",
+            source="requestHeader.requestApiVersionDeprecated",
+        ),
         Column("correlationId", INT32, "the client's number of the request", source="requestHeader.correlationId"),
         *_CLIENT,
         Column("handler", INT16, "which handler answered; the controller is the one behind the last"),
         Column("topic", STRING, "the first that the request names, if it names partitions", True),
         Column("partition", INT32, "the first that the request names", True),
         Column("partitionCount", INT32, "how many it names"),
-        Column("records", INT32, "records to be written; null where nobody counts them, as in what is fetched", True),
+        Column(
+            "records",
+            INT32,
+            "of a Produce: records to be written; of a Fetch: offsets from the one asked for to the end of the answer, "
+            "of which compaction may have removed some",
+            True,
+        ),
         Column("requestBytes", INT32, "size of the request, header included, without its size prefix"),
         Column("responseBytes", INT32, "size of the answer with its size prefix; 0 when none was sent"),
         Column("errorCode", INT16, "first Kafka error code in the answer; 0 is none"),
@@ -134,6 +146,9 @@ GAPS = Dataset(
     ),
 )
 
+#: Columns by which readers choose rows: files say what values of them each row group has, so that some are passed over.
+CHOSEN_BY = frozenset({"time", "requestApiKeyName", "clientId", "topic", "errorCode", "totalTimeUs", "group"})
+
 DATASETS: dict[str, Dataset] = {each.name: each for each in (REQUESTS, CONNECTIONS, GROUPS, GAPS)}
 
 _PREAMBLE = """# The request log
@@ -163,9 +178,10 @@ FROM read_parquet('request-log/requests/**/*.parquet', hive_partitioning = true)
 WHERE requestApiKeyName = 'PRODUCE' GROUP BY ALL ORDER BY requests DESC;
 ```
 
-**Nothing is lost silently.** Processors never wait for the recorder. When it does not keep up, fewer of the ordinary
-requests are recorded and `sampleWeight` says how many each row stands for; requests that failed or were slow are
-always recorded. What finds no room at all, and what is lost with a process that is killed, is a row of `gaps`. A killed
+**Nothing is lost silently.** Processors never wait for the recorder. When requests come faster than
+`request.log.rows.per.second` for more than a second, or than the recorder keeps up with, fewer of the ordinary ones
+are recorded and `sampleWeight` says how many each row stands for; requests that failed or were slow are always
+recorded. What finds no room at all, and what is lost with a process that is killed, is a row of `gaps`. A killed
 recorder loses what it had not finished a file of; a killed processor what it had gathered, half a second at most.
 
 **Times** are microseconds. `time` is wall-clock time, worked out from the machine's monotonic clock; the durations

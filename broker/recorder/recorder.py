@@ -18,6 +18,7 @@ from broker.recorder.part_files import HOUR_US, apply_retention, finished, is_fo
 from broker.recorder.recent import RecentRequests
 from broker.recorder.row_values import connection_values, plain_values, request_values, times_us
 from broker.recorder.sheaves import Sheaf, Sheaves
+from broker.request_log_settings import ask_sources
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -61,6 +62,7 @@ class Recorder:
         self._root = root
         self._clock = clock
         self._metadata = metadata
+        self._rings = rings
         self._settings = rings.settings()
         self._clients = Clients()
         self._subjects = Subjects(metadata)
@@ -132,12 +134,7 @@ class Recorder:
     def _refresh(self) -> None:
         """Take over topics and settings as they are now."""
         self._subjects.refresh()
-        config = self._metadata.broker_config
-        self._settings.store(
-            enabled=config.request_log_enable,
-            sample_interval=config.request_log_sample_interval,
-            slow_ns=config.request_log_slow_threshold_ms * _NS_PER_MS,
-        )
+        ask_sources(self._rings, self._metadata.broker_config)
 
     def _follow_clock(self) -> None:
         epoch_ns = self._clock.monotonic_ns() - self._clock.wall_ms() * _NS_PER_MS

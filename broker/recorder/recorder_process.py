@@ -51,12 +51,6 @@ def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None
     pages = MetricsSegment(heritage.metrics.view, heritage.processors, heritage.handlers)
     page = MetricsWriter(pages.page(Role.RECORDER, 0))
     page.start(generation, SystemClock.monotonic_ns())
-    config = heritage.config
-    heritage.recorder_rings.settings().store(
-        enabled=config.request_log_enable,
-        sample_interval=config.request_log_sample_interval,
-        slow_ns=config.request_log_slow_threshold_ms * 1_000_000,
-    )
     heritage.mark_ready(Role.RECORDER, 0, generation)
     if not (root / RUNNING).exists():
         _await_first(heritage, root, stop)

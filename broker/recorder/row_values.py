@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from broker.protocol.api_keys import ApiKey
+from broker.protocol.api_keys import DEPRECATED_UP_TO, ApiKey
 from broker.protocol.error_codes import ErrorCode
 from broker.recorder.names import ClientNames, Clients, Subjects, distinct, names_of
 from broker.recorder.values import Coded, Nullable, Values
@@ -37,6 +37,7 @@ def times_us(monotonic_ns: NDArray[np.int64], epoch_ns: int) -> NDArray[np.int64
 def request_values(rows: Rows, epoch_ns: int, slow_ns: int, clients: Clients, subjects: Subjects) -> dict[str, Values]:
     """Return the columns of the dataset requests. `partition_row` must hold subjects by now."""
     api_keys, api_codes = distinct(rows["api_key"])
+    deprecated_up_to = np.array([DEPRECATED_UP_TO.get(key, -1) for key in api_keys], np.int16)[api_codes]
     errors, error_codes = distinct(rows["error_code"])
     found, subject_codes = distinct(rows["partition_row"])
     names = [subjects.name(subject) for subject in found]
@@ -47,6 +48,7 @@ def request_values(rows: Rows, epoch_ns: int, slow_ns: int, clients: Clients, su
         "requestApiKey": rows["api_key"],
         "requestApiKeyName": Coded(api_codes, [_API_NAMES.get(key, str(key)) for key in api_keys]),
         "requestApiVersion": rows["api_version"],
+        "requestApiVersionDeprecated": rows["api_version"] <= deprecated_up_to,
         "correlationId": rows["correlation_id"],
         **client_values(names_of(clients, numbers), codes),
         "handler": rows["handler"],

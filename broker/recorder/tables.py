@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from broker.recorder.columns import BOOL, INT16, INT32, INT64, STRING, TIMESTAMP, Dataset
+from broker.recorder.columns import BOOL, CHOSEN_BY, INT16, INT32, INT64, STRING, TIMESTAMP, Dataset
 from broker.recorder.part_files import HIDDEN, UNFINISHED
 from broker.recorder.values import Coded, Nullable, Values
 
@@ -30,9 +30,9 @@ _TYPES: dict[str, Any] = {
 #: How strings are given to Parquet, which stores them as such.
 _GIVEN = {**_TYPES, STRING: pa.dictionary(pa.int32(), pa.string())}
 
-#: Kinds of columns whose values come again and again; to look for repetitions in times is in vain.
-_REPEATED = (STRING, INT16)
-_NUMBERS = (TIMESTAMP, INT32, INT64)
+#: Times and durations take least by their differences. Other numbers are nearly always the same, or as good as random:
+#: zstd sees to them, and to look for repetitions first costs more than it saves.
+_DIFFERING = (TIMESTAMP, INT64)
 
 _NUMPY = {TIMESTAMP: "M8[us]", BOOL: "?", INT16: "i2", INT32: "i4", INT64: "i8"}
 
@@ -55,10 +55,12 @@ def _schema(dataset: Dataset, types: Mapping[str, Any]) -> Any:
 def _array(values: Values, kind: str) -> Any:
     """Return values as an array. Arrow's compute functions, which are large, are not needed for any of it."""
     if isinstance(values, Coded):
-        texts = [text for text in values.values if text is not None]
-        places = np.cumsum([text is not None for text in values.values]) - 1
-        missing = np.array([text is None for text in values.values])[values.codes]
-        indexes = pa.array(places[values.codes].astype("i4"), mask=missing)
+        # Parquet takes a dictionary as it is only if no text is in it twice.
+        texts = [text for text in dict.fromkeys(values.values) if text is not None]
+        place_of: dict[str | None, int] = {text: place for place, text in enumerate(texts)}
+        place_of[None] = -1
+        places = np.array([place_of[text] for text in values.values], np.int32)[values.codes]
+        indexes = pa.array(places, mask=places < 0 if None in values.values else None)
         return pa.DictionaryArray.from_arrays(indexes, pa.array(texts, pa.string()))
     if isinstance(values, Nullable):
         return pa.array(values.values.astype(_NUMPY[kind]), _GIVEN[kind], mask=values.missing)
@@ -76,11 +78,12 @@ class OpenPart:
         self._hidden = directory / f"{HIDDEN}{name}{UNFINISHED}"
         self._file = self._hidden.open("wb")
         # Readers get plain types from the file's own schema; Arrow's would only repeat it.
-        repeated = [column.name for column in dataset.columns if column.kind in _REPEATED]
-        numbers = [column.name for column in dataset.columns if column.kind in _NUMBERS]
+        repeated = [column.name for column in dataset.columns if column.kind == STRING]
+        differing = [column.name for column in dataset.columns if column.kind in _DIFFERING]
         self._writer = pq.ParquetWriter(
             self._file, _schema(dataset, _GIVEN), compression="zstd", compression_level=1, store_schema=False,
-            use_dictionary=repeated, column_encoding=dict.fromkeys(numbers, "DELTA_BINARY_PACKED"), version="2.6",
+            use_dictionary=repeated, column_encoding=dict.fromkeys(differing, "DELTA_BINARY_PACKED"), version="2.6",
+            write_statistics=[column.name for column in dataset.columns if column.name in CHOSEN_BY],
         )  # fmt: skip
 
     @property

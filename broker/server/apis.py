@@ -98,7 +98,6 @@ class Api(NamedTuple):
     function: ApiFunction | None
     advertised_min: int
     note: str = ""
-    loads_codec: bool = False
 
 
 def _hot(key: ApiKey, versions: tuple[int, int], advertised_min: int, note: str = "") -> Api:
@@ -121,7 +120,7 @@ def _kio(key: ApiKey, versions: tuple[int, int], function: ApiFunction, note: st
         return kio_adapter.decode(key, version, view, offset, end)
 
     encode = partial(kio_adapter.encode_response, int(key))
-    return Api(key, *versions, decode, encode, function, versions[0], note, loads_codec=True)
+    return Api(key, *versions, decode, encode, function, versions[0], note)
 
 
 _REFUSED_PRODUCE = "0-2 are advertised for old librdkafka, and refused by closing the connection, as Kafka does"
@@ -135,10 +134,16 @@ _ONE_DIRECTORY = "to the one directory: done already; to any other: LOG_DIR_NOT_
 _QUOTAS_KEPT = "quotas are kept and described, and hold nobody back; an ip is an address, not the name of a host"
 _NO_SCRAM = "no listener asks for credentials: no user has any, and none is taken (UNSUPPORTED_VERSION)"
 _ONE_VOTER = "the one broker as leader and only voter; offsets are numbers of changes of the metadata"
-_FEATURES = "transaction.version 0-2 and group.version 0-1"
+_FEATURES = (
+    "transaction.version 0-2 and group.version 0-1; metadata.version is that of Kafka 4.3 (30), which as in Kafka does "
+    "not go down again; the features of what is not built stay at 0"
+)
 _NO_TIERS = "there is no remote storage: local offsets are the log's, offsets of tiers are -1"
 _NO_TWO_PHASES = "version 6 (two-phase commit, KIP-939) is not served; Kafka 4 does not list it either"
-_HAVE_SETTINGS = "of topics, brokers and groups; there are no client metrics and no broker loggers"
+_HAVE_SETTINGS = (
+    "of topics, brokers, groups and subscriptions to client metrics, which are kept and told to no client; there are "
+    "no broker loggers"
+)
 _NOT_REPLICATED = "replication factor 1; replicas can only be assigned to the one broker"
 _NO_ELIGIBLE = "eligible leader replicas (KIP-966) are null: there are none without replication"
 _BROKERS_ONLY = "describes brokers; asked for controllers it answers MISMATCHED_ENDPOINT_TYPE"
@@ -146,7 +151,7 @@ _CONSUMER_GROUPS = (
     "uniform and range assignors; patterns of RE2's syntax; groups change between this protocol and the classic one "
     "while they have members; rack ids are described, and have no say in assignments"
 )
-_RESOURCES = "topics, the broker, groups with settings of their own; no client metrics and no broker loggers"
+_RESOURCES = "topics, the broker, groups with settings of their own, subscriptions to client metrics; no broker loggers"
 
 API_TABLE: tuple[Api, ...] = (
     _hot(ApiKey.PRODUCE, (3, 13), 0, _REFUSED_PRODUCE),

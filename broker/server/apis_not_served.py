@@ -12,7 +12,10 @@ _QUORUM = "between the controllers of a quorum: this broker's metadata has one w
 _BETWEEN = "between Kafka's brokers and controllers, on listeners that clients do not use"
 _SHARE = "share groups (KIP-932) are not built; clients use consumer groups unless told otherwise"
 _STREAMS = "streams groups (KIP-1071) are not built; Kafka Streams uses the classic protocol unless told otherwise"
-_TELEMETRY = "client metrics (KIP-714): a broker without a receiver for them does not list it, or clients start to push"
+_TELEMETRY = (
+    "client metrics (KIP-714): nothing here receives them, and as in a Kafka without a plugin that does, clients are "
+    "not asked to push, whatever subscriptions there are"
+)
 _VOTERS = "there is no quorum whose voters could change"
 
 #: API key -> (its name, why it is not served).

@@ -41,6 +41,7 @@ class BrokerState:
         self.metadata = metadata
         self.clock = clock
         self.partitions = heritage.partitions
+        self.client_hosts = heritage.client_hosts
         self.log_manager = LogManager(heritage.config.data_dir, clock, heritage.config.producer_id_expiration_ms)
         self.logs = self.log_manager.logs
         self.owned: dict[int, OwnedPartition] = {}
@@ -65,6 +66,7 @@ class BrokerState:
     def load_metadata(self) -> None:
         """Read the metadata file and open, change or delete what this process owns accordingly."""
         changes = self.metadata.refresh()
+        self.log_manager.expire_producers_after(self.metadata.broker_config.producer_id_expiration_ms)
         # Deletions first: a topic that was deleted and created again keeps its directory's name.
         for topic, partition in changes.deleted:
             self._readers.pop(partition.row, None)

@@ -75,6 +75,8 @@ class MetadataCache:
         #: By name, the level at which each feature is used.
         self.finalized_features: Mapping[str, int] = finalized_levels({})
         self.client_quotas: ClientQuotas = {}
+        #: By name, the settings of each subscription to clients' metrics.
+        self.client_metrics_configs: Mapping[str, Mapping[str, str]] = {}
         self._group_configs: Mapping[str, Mapping[str, str]] = {}
 
     def topic(self, name: str) -> TopicInfo | None:
@@ -191,9 +193,11 @@ class MetadataCache:
         elif kind is EntityKind.FEATURE:
             self.finalized_features = finalized_levels(entities)
         else:
-            self._group_configs = {
-                name: {key: str(value) for key, value in configs.items()} for name, configs in entities.items()
-            }
+            configs_of = {name: {key: str(value) for key, value in values.items()} for name, values in entities.items()}
+            if kind is EntityKind.GROUP:
+                self._group_configs = configs_of
+            else:
+                self.client_metrics_configs = configs_of
 
     def _topic_of(self, record: TopicRecord) -> TopicInfo:
         name_hash = topic_hash(record.name.encode())

@@ -8,24 +8,17 @@ from ops.compatibility.outcomes import Verdict
 from tests.support.broker_process import BrokerProcess
 
 BROKER_SETTINGS = {"group.initial.rebalance.delay.ms": 0}
-# What differs from Kafka for good reason or for now; docs/compatibility.md shows these rows as they are.
-DIFFERENCES = {
-    "admin: client metrics subscriptions",
-    "admin: metadata.version is a feature",
-    "kafka-client-metrics",
-}
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 
 def assert_passes(key: str, broker: Broker) -> None:
-    """Run one client and show what failed; every feature must have passed but for the differences."""
+    """Run one client and show what failed; every feature must have passed."""
     client = clients.by_key(key)
     preparation.prepare(client.part)
     outcomes = client.run(broker)
-    wanted = [outcome for outcome in outcomes if outcome.feature not in DIFFERENCES]
-    faults = [outcome for outcome in wanted if outcome.verdict is not Verdict.PASSED]
-    assert wanted
+    faults = [outcome for outcome in outcomes if outcome.verdict is not Verdict.PASSED]
+    assert outcomes
     assert not faults, "\n".join(f"{outcome.feature}: {outcome.detail}" for outcome in faults)
 
 

@@ -103,6 +103,10 @@ def test_kafka_python_updates_features(python: KafkaAdminClient) -> None:
     python.update_features({"transaction.version": ("UPGRADE", 2)})
     with pytest.raises(errors.KafkaError):
         python.update_features({"no.such.feature": ("UPGRADE", 1)})
+    release = python.describe_features()["metadata.version"]
+    assert (release["supported"], release["finalized"]) == ((7, 30), (30, 30))
+    with pytest.raises(errors.KafkaError):
+        python.update_features({"metadata.version": ("SAFE_DOWNGRADE", 29)})
     assert python.describe_features()["transaction.version"]["finalized"] == (2, 2)
 
 
@@ -169,3 +173,28 @@ def test_quotas_survive_a_kill_of_the_controller(broker: BrokerProcess, wire: Wi
     [outcome] = ask(wire, ApiKey.ALTER_CLIENT_QUOTAS, 1, {"entries": [entry], "validate_only": False}).entries
     assert outcome.error_code == 0
     assert ask(wire, ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, {"components": [], "strict": False}).entries == ()
+
+
+def test_client_metrics_survive_a_kill_of_the_controller(broker: BrokerProcess, wire: WireClient) -> None:
+    """KIP-714: kafka-client-metrics. A12: a subscription is on disk before it is acknowledged."""
+
+    def alter(*changes: tuple[str, int, str | None]) -> Any:
+        configs = [{"name": key, "config_operation": how, "value": value} for key, how, value in changes]
+        resource = {"resource_type": 16, "resource_name": "slow-clients", "configs": configs}
+        [outcome] = ask(wire, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, {"resources": [resource]}).responses
+        return outcome
+
+    assert alter(("interval.ms", 0, "99")).error_code == 42
+    assert alter(("interval.ms", 0, "60000"), ("match", 0, "client_id=slow.*")).error_code == 0
+    [controller] = broker.processes("controller")
+    os.kill(controller["pid"], signal.SIGKILL)
+    resource = {"resource_type": 16, "resource_name": "slow-clients", "configuration_keys": None}
+    for _ in range(3):
+        with WireClient(broker.port) as other:
+            [result] = ask(other, ApiKey.DESCRIBE_CONFIGS, 4, {"resources": [resource]}).results
+            told = {config.name: (config.value, config.config_source) for config in result.configs}
+            assert told == {"interval.ms": ("60000", 7), "match": ("client_id=slow.*", 7), "metrics": ("", 5)}
+            [listed] = ask(other, ApiKey.LIST_CONFIG_RESOURCES, 0, {}).config_resources
+            assert listed.resource_name == "slow-clients"
+    assert alter(("interval.ms", 1, None), ("match", 1, None)).error_code == 0
+    assert ask(wire, ApiKey.LIST_CONFIG_RESOURCES, 0, {}).config_resources == ()

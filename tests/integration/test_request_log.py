@@ -90,7 +90,7 @@ def client_of(broker: BrokerProcess) -> WireClient:
 
 def test_counts_equal_what_clients_sent_request_by_request(start: Start) -> None:
     """users.md rows 5 and 6: 100,000 requests, each of them once, under its correlation id and its client id."""
-    broker = start()
+    broker = start(request_log_rows_per_second=0)
     with client_of(broker) as client:
         create_topic(client, "counted", 1)
     batch = record_batch([b"x" * 10, b"y" * 10])
@@ -224,11 +224,33 @@ def test_errors_fetches_and_the_command_line(start: Start) -> None:
     assert slowest[0]["totalTimeUs"] >= slowest[1]["totalTimeUs"]
     fetched = json.loads(broker.command("requests", "--api", "fetch", "--topic", "known", "--json").stdout)
     assert {(row["minBytes"] is not None, row["isolationLevel"]) for row in fetched} == {(True, 0)}
+    assert {row["records"] for row in fetched} == {0}
     table = broker.command("requests").stdout.splitlines()
     assert table[0].split()[:2] == ["TIME", "API"]
     assert broker.command("requests", "--since", "soon").returncode == 2
     logged = b"".join(path.read_bytes() for path in (broker.data_dir / "request-log").rglob("*.parquet"))
     assert b"secret" not in logged
+
+
+def test_records_of_a_fetch_are_the_offsets_that_it_brings(start: Start) -> None:
+    """D20, users.md row 6: counted without a look at records, from where the fetch begins, across partitions."""
+    broker = start()
+    with client_of(broker) as client:
+        create_topic(client, "read", 2)
+        for partition, count in ((0, 3), (0, 4), (1, 5)):
+            values = [b"x" * 4_000 * (1 + partition)] * count
+            client.call(PRODUCE, PRODUCE_VERSION, produce_body([("read", partition, record_batch(values))]))
+        for offset in (0, 2, 7):
+            fetch(client, "read", 0, offset)
+        fetch(client, "read", 1, 1)
+
+    def counts() -> list[tuple[int, int]]:
+        found = [row for row in rows(broker, "requests") if row["requestApiKeyName"] == "FETCH"]
+        return [(row["partition"], row["records"]) for row in sorted(found, key=lambda row: row["time"])]
+
+    # Before them, it was asked whether the partitions are there.
+    wait_until(lambda: (1, 4) in counts(), "the fetches")
+    assert counts()[-4:] == [(0, 7), (0, 5), (0, 0), (1, 4)]
 
 
 def test_what_is_followed_is_seen_at_once(start: Start) -> None:

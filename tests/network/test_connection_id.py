@@ -32,3 +32,14 @@ def test_b18_the_counter_starts_again_at_0_and_ids_in_use_at_once_differ() -> No
     assert [connection_id.counter_of(each) for each in identities] == [*range(2**32 - 3, 2**32), 0, 1, 2]
     assert len(set(identities)) == len(identities)
     assert {connection_id.processor_of(each) for each in identities} == {2}
+
+
+def test_ids_that_are_taken_are_passed_over_but_not_for_ever() -> None:
+    taken = {connection_id.make(1, 2, counter) for counter in (0, 1, 3)}
+    new_id = connection_id.giver(1, 2, taken.__contains__)
+    assert [connection_id.counter_of(new_id()) for _ in range(3)] == [2, 4, 5]
+    new_id = connection_id.giver(1, 2, lambda _: True)
+    assert [connection_id.counter_of(new_id()) for _ in range(2)] == [
+        connection_id.MOST_PASSED_OVER,
+        2 * connection_id.MOST_PASSED_OVER + 1,
+    ]

@@ -8,7 +8,7 @@ from kio.schema.request_header.v2.header import RequestHeader as KioHeaderV2
 
 from broker.errors import InvalidReceive
 from broker.protocol.api_keys import FLEXIBLE_FROM, ApiKey, is_flexible, request_header_version
-from broker.protocol.headers import framed, parse_header, peek, response_header
+from broker.protocol.headers import framed, parse_header, response_header
 from tests.protocol.kio_entities import few, kio_bytes
 from tests.protocol.messages.hostile import check_hostile
 
@@ -34,7 +34,6 @@ def test_c06_request_headers_are_read_as_kio_writes_them(
     )
     header = parse_header(b"??" + data + b"body", 2, len(data) + 6)
     assert header == (api_key, version, correlation_id, client_id or "", 2 + len(data))
-    assert peek(b"??" + data, 2) == (api_key, version, correlation_id)
 
 
 def test_flexible_versions_are_those_of_kio() -> None:
@@ -58,8 +57,6 @@ def test_c06_response_header_has_tags_when_flexible_except_for_api_versions() ->
 
 @pytest.mark.parametrize("frame", [b"", b"\x00\x12\x00", b"\x00\x12\x00\x03\x00\x00\x00"])
 def test_c03_c07_frame_too_short_for_a_header_is_invalid(frame: bytes) -> None:
-    with pytest.raises(InvalidReceive):
-        peek(frame, 0)
     with pytest.raises(InvalidReceive):
         parse_header(frame, 0, len(frame))
 

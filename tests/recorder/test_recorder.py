@@ -39,6 +39,7 @@ def test_d14_d19_a_row_says_who_asked_what_and_where_the_time_went(bench: Record
     (row,) = bench.read("requests")
     assert set(row) == {column.name for column in DATASETS["requests"].columns}
     assert (row["requestApiKeyName"], row["requestApiVersion"], row["acks"]) == ("PRODUCE", 9, -1)
+    assert row["requestApiVersionDeprecated"] is False
     assert (row["topic"], row["partition"], row["partitionCount"], row["records"]) == ("b", 0, 3, 7)
     assert (row["clientId"], row["softwareName"], row["address"]) == ("someone", "lib", "127.0.0.1")
     assert (row["errorCode"], row["errorName"]) == (3, "UNKNOWN_TOPIC_OR_PARTITION")
@@ -46,6 +47,16 @@ def test_d14_d19_a_row_says_who_asked_what_and_where_the_time_went(bench: Record
     assert (row["totalTimeUs"], row["throttleTimeUs"], row["sampleWeight"]) == (150, 4000, 1)
     assert (row["minBytes"], row["isolationLevel"]) == (None, None)
     assert row["time"].timestamp() * 1e6 == pytest.approx(WALL_MS * 1000 - 150, abs=1)
+
+
+def test_d19_c17_deprecated_versions_are_marked(bench: RecorderBench) -> None:
+    """KIP-896: versions up to 2 of AlterConfigs, which are served and will go; others and unknown APIs are not."""
+    rows = rows_of(bench.clock, 4)
+    rows["api_key"], rows["api_version"] = [33, 33, 3, 999], [1, 3, 1, 0]
+    bench.push(rows)
+    bench.turn()
+    bench.recorder.finish()
+    assert [row["requestApiVersionDeprecated"] for row in bench.read("requests")] == [True, False, False, False]
 
 
 def test_phases_add_up_whatever_the_stamps_are(bench: RecorderBench) -> None:
@@ -186,6 +197,23 @@ def test_sampling_keeps_what_failed_and_what_was_slow(tmp_path: Path) -> None:
     rest = [row for row in recorded if not row["slow"] and not row["errorCode"]]
     assert {row["sampleWeight"] for row in rest} == {10}
     assert sum(row["sampleWeight"] for row in rest) == pytest.approx(25_000, rel=0.15)
+    assert not bench.read("gaps")
+
+
+def test_beyond_so_many_rows_a_second_each_row_stands_for_several(tmp_path: Path) -> None:
+    """users.md row 22: what failed is there all the same, and the weights add up to what was requested."""
+    bench = RecorderBench(tmp_path / "log", request_log_rows_per_second=1000)
+    for _ in range(40):
+        bench.push(rows_of(bench.clock, 1000))
+        bench.push(rows_of(bench.clock, 1, error_code=7))
+        bench.turn(100)
+    bench.recorder.finish()
+    recorded = bench.read("requests")
+    ordinary = [row["sampleWeight"] for row in recorded if not row["errorCode"]]
+    assert len(recorded) - len(ordinary) == 40
+    assert ordinary.count(1) >= 1000, "a second's worth is recorded whole at first"
+    assert len(ordinary) == pytest.approx(5 * 1000, rel=0.15)
+    assert sum(ordinary) == pytest.approx(40_000, rel=0.05)
     assert not bench.read("gaps")
 
 

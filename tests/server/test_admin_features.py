@@ -15,7 +15,7 @@ from broker.server.handlers.update_features import handle_update_features
 from tests.support.admin_cluster import AdminCluster
 
 UPGRADE, SAFE, UNSAFE = 1, 2, 3
-DEFAULTS = {"group.version": 1, "transaction.version": 2}
+DEFAULTS = {"group.version": 1, "metadata.version": 30, "transaction.version": 2}
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_a_feature_goes_down_and_up_and_every_process_knows(cluster: AdminCluste
     cluster.settle()
     assert [cache.finalized_features["transaction.version"] for cache in cluster.handlers] == [0, 0, 0]
     cluster.restart_controller()
-    assert cluster.controller.finalized_features() == {"group.version": 1, "transaction.version": 0}
+    assert cluster.controller.finalized_features() == {**DEFAULTS, "transaction.version": 0}
     assert update(cluster, ("transaction.version", 1, UPGRADE), version=version).error_code == 0
     assert cluster.controller.finalized_features()["transaction.version"] == 1
 
@@ -60,6 +60,12 @@ def test_a_feature_goes_down_and_up_and_every_process_knows(cluster: AdminCluste
         ("transaction.version", 3, UPGRADE, "only supports versions 0-2"),
         ("transaction.version", -1, SAFE, "cannot be less than 0"),
         ("transaction.version", 1, UPGRADE, "Can't downgrade the version of this feature, which is 2"),
+        ("metadata.version", 31, UPGRADE, "only supports versions 7-30"),
+        ("metadata.version", 6, UNSAFE, "only supports versions 7-30"),
+        ("metadata.version", 29, UPGRADE, "Can't downgrade the version of this feature, which is 30"),
+        ("share.version", 1, UPGRADE, "only supports version 0 of it: share groups are not built"),
+        ("kraft.version", 1, UPGRADE, "only supports version 0 of it"),
+        ("no.such.feature", 0, SAFE, "does not support this feature"),
     ],
 )
 def test_an_update_that_kafka_refuses_is_refused_and_changes_nothing(
@@ -103,13 +109,38 @@ def test_c10_api_versions_tells_the_features(cluster: AdminCluster) -> None:
     response = handle_api_versions(context, ApiVersionsRequest("test", "1"))
     assert {name: (least, most) for name, least, most in response.supported_features} == {
         "group.version": (0, 1),
+        "metadata.version": (7, 30),
         "transaction.version": (0, 2),
     }
     assert response.finalized_features_epoch == 1
-    assert sorted(response.finalized_features) == [("group.version", 1, 1), ("transaction.version", 1, 1)]
+    assert sorted(response.finalized_features) == [
+        ("group.version", 1, 1),
+        ("metadata.version", 30, 30),
+        ("transaction.version", 1, 1),
+    ]
 
 
 def test_of_two_updates_of_one_feature_the_last_counts(cluster: AdminCluster) -> None:
     response = update(cluster, ("transaction.version", 0, SAFE), ("transaction.version", 1, SAFE))
     assert response.error_code == 0
     assert cluster.controller.finalized_features()["transaction.version"] == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"), [(SAFE, "it might delete metadata information"), (UNSAFE, "is not supported")]
+)
+def test_the_metadata_version_does_not_go_down(cluster: AdminCluster, kind: int, says: str) -> None:
+    """KIP-778: a downgrade that could lose metadata is refused, as from 4.3-IV0 every one could."""
+    response = update(cluster, ("metadata.version", 29, kind))
+    assert response.error_code == 95
+    assert "Unsupported metadata.version downgrade from 30 to 29. " in response.error_message
+    assert says in response.error_message
+    assert update(cluster, ("metadata.version", 30, UPGRADE), ("metadata.version", 30, kind)).error_code == 0
+    assert (cluster.controller.finalized_features(), cluster.controller.version) == (DEFAULTS, 0)
+
+
+def test_features_of_what_is_not_built_may_be_switched_off(cluster: AdminCluster) -> None:
+    """As a downgrade to an older release asks for; they are neither supported nor finalized, and nothing changes."""
+    off = [(name, 0, SAFE) for name in ("kraft.version", "share.version", "streams.version")]
+    assert update(cluster, *off, ("eligible.leader.replicas.version", 0, UNSAFE)).error_code == 0
+    assert (cluster.controller.finalized_features(), cluster.controller.version) == (DEFAULTS, 0)

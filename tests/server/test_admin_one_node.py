@@ -259,7 +259,7 @@ def test_other_partitions_have_no_quorum(cluster: AdminCluster, topic: str, part
     ],
 )
 def test_resources_with_settings_are_listed(cluster: AdminCluster, version: int, types: Any, listed: Any) -> None:
-    """Spec I, row 74: as version 0 nothing, for there are no client metrics."""
+    """Spec I, row 74; version 0 asks for subscriptions to client metrics, of which there are none here."""
     key = ApiKey.LIST_CONFIG_RESOURCES
     response = cluster.call(handle_list_config_resources, key, version, {"resource_types": types})
     assert response.error_code == 0

@@ -36,6 +36,7 @@ class RecorderBench:
         self.clock = FakeClock(monotonic_ns=1_000_000_000_000, wall_ms=WALL_MS)
         self.rings = RecorderRings(memoryview(bytearray(RecorderRings.bytes_needed(1, 2))), 1, 2)
         self.rings.initialise()
+        settings = {"request_log_rows_per_second": 0, **settings}
         self.config = load(
             None, {"log.dirs": str(root), **{k.replace("_", "."): str(v) for k, v in settings.items()}}, {}
         )

@@ -1,6 +1,6 @@
 """ListConfigResources: what there is whose settings can be described (KIP-1142).
 
-Version 0 is the older ListClientMetricsResources: it asks for subscriptions to client metrics only, and there are none.
+Version 0 is the older ListClientMetricsResources: it asks for subscriptions to client metrics only (KIP-714).
 """
 
 from __future__ import annotations
@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from broker.config_alteration import BROKER, GROUP, TOPIC
+from broker.config_alteration import BROKER, CLIENT_METRICS, GROUP, TOPIC
 from broker.protocol.error_codes import ErrorCode
 from broker.server.request_context import RequestContext
 
-_BROKER_LOGGER, _CLIENT_METRICS = 8, 16
+_BROKER_LOGGER = 8
 
 
 def handle_list_config_resources(context: RequestContext, request: Any) -> dict[str, Any]:
     """Return the resources of the types asked for, of all types when none is named; error 35 for an unknown type."""
-    types = [_CLIENT_METRICS] if context.api_version == 0 else list(request.resource_types) or list(_NAMES)
+    types = [CLIENT_METRICS] if context.api_version == 0 else list(request.resource_types) or list(_NAMES)
     if any(resource_type not in _NAMES for resource_type in types):
         return {"throttle_time_ms": 0, "error_code": ErrorCode.UNSUPPORTED_VERSION, "config_resources": []}
     resources = [
@@ -36,6 +36,10 @@ def _broker(context: RequestContext) -> Iterable[str]:
     return [str(context.broker.config.node_id)]
 
 
+def _client_metrics(context: RequestContext) -> Iterable[str]:
+    return sorted(context.broker.metadata.client_metrics_configs)
+
+
 def _groups(context: RequestContext) -> Iterable[str]:
     return context.broker.metadata.configured_groups()
 
@@ -49,6 +53,6 @@ _NAMES: Mapping[int, Callable[[RequestContext], Iterable[str]]] = {
     TOPIC: _topics,
     BROKER: _broker,
     _BROKER_LOGGER: _none,
-    _CLIENT_METRICS: _none,
+    CLIENT_METRICS: _client_metrics,
     GROUP: _groups,
 }

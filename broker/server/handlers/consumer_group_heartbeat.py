@@ -7,6 +7,7 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from broker.coordinator.consumer_group_heartbeat import MEMBER_ID_FROM_CLIENT, Client
+from broker.coordinator.consumer_group_member import JOIN_EPOCH
 from broker.errors import ApiError
 from broker.features import GROUP_VERSION
 from broker.protocol.error_codes import ErrorCode, text_of
@@ -34,7 +35,8 @@ def handle_consumer_group_heartbeat(
         response = groups.consumers.try_steady_heartbeat(shard, request, client)
         if response is not None:
             return response
-        if not request.member_id and context.api_version < MEMBER_ID_FROM_CLIENT:
+        joins = request.member_epoch == JOIN_EPOCH
+        if joins and not request.member_id and context.api_version < MEMBER_ID_FROM_CLIENT:
             request = request._replace(member_id=_member_id(context))
         deferred = Deferred()
         groups.consumers.consumer_heartbeat(shard, request, context.api_version, client, deferred.complete)
@@ -51,8 +53,8 @@ def require_consumer_protocol(state: BrokerState) -> None:
 
 
 def client_host(context: RequestContext) -> str:
-    """Return what groups say of where a member is: that it came through this listener, as addresses are not known."""
-    return context.listener.advertised_host
+    """Return what groups say of where a member is: the address of its connection, as "/127.0.0.1"."""
+    return context.broker.client_hosts.of(context.connection_id)
 
 
 def _member_id(context: RequestContext) -> str:

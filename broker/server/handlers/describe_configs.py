@@ -1,14 +1,15 @@
-"""DescribeConfigs: every setting of topics, groups and the broker, with value, source, synonyms, type and text."""
+"""DescribeConfigs: every setting of topics, groups, client metrics and the broker, with source, synonyms and text."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from broker.config_alteration import BROKER, GROUP, TOPIC
+from broker.config_alteration import BROKER, CLIENT_METRICS, GROUP, HAVE_SETTINGS, TOPIC
 from broker.config_metadata import (
     ConfigEntry,
     describe_broker,
+    describe_client_metrics,
     describe_cluster_default,
     describe_group,
     describe_topic,
@@ -51,8 +52,7 @@ def _entries(context: RequestContext, resource_type: int, name: str) -> Iterable
     if source is None:
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
-            f"Unsupported resource type: {resource_type}; topics ({TOPIC}), brokers ({BROKER}) and groups ({GROUP}) "
-            "have settings",
+            f"Unsupported resource type: {resource_type}; {HAVE_SETTINGS}",
         )
     return source(context, name)
 
@@ -89,8 +89,15 @@ def _of_group(context: RequestContext, name: str) -> Iterable[ConfigEntry]:
     return describe_group(metadata.group_configs(name), metadata.broker_config)
 
 
+def _of_client_metrics(context: RequestContext, name: str) -> Iterable[ConfigEntry]:
+    if not name:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
+    return describe_client_metrics(context.broker.metadata.client_metrics_configs.get(name, {}))
+
+
 _SOURCES: Mapping[int, Callable[[RequestContext, str], Iterable[ConfigEntry]]] = {
     TOPIC: _of_topic,
     BROKER: _of_broker,
+    CLIENT_METRICS: _of_client_metrics,
     GROUP: _of_group,
 }

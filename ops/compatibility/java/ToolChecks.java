@@ -405,12 +405,22 @@ final class ToolChecks {
         contains(
                 Tool.run(main, at(cluster, "describe")),
                 "transaction.version.*FinalizedVersionLevel: 2",
-                "group.version.*FinalizedVersionLevel: 1");
+                "group.version.*FinalizedVersionLevel: 1",
+                "metadata.version.*FinalizedVersionLevel: 4.3-IV0");
         contains(
                 Tool.run(
                         main,
                         at(cluster, "upgrade", "--feature", "transaction.version=2", "--dry-run")),
                 "transaction.version can be upgraded to 2|No features");
+        contains(
+                Tool.run(main, at(cluster, "upgrade", "--metadata", "4.3")),
+                "metadata.version was upgraded to 30");
+        contains(
+                Tool.tryWith("", main, at(cluster, "upgrade", "--release-version", "4.3")).output(),
+                "metadata.version was upgraded to 30|only supports version 0 of it");
+        contains(
+                Tool.tryWith("", main, at(cluster, "downgrade", "--release-version", "4.2")).output(),
+                "Refusing to perform the requested downgrade|only supports version 0 of it");
     }
 
     private static void quorum(Cluster cluster) throws Exception {
@@ -436,10 +446,13 @@ final class ToolChecks {
                         "--metrics",
                         "org.apache.kafka.producer.",
                         "--interval",
-                        "60000"));
+                        "60000",
+                        "--match",
+                        "client_software_name=apache.*,client_id=a"));
         contains(
                 Tool.run(main, at(cluster, "--describe", "--name", name)),
                 "interval.ms=60000",
+                "match=client_software_name=apache.*,client_id=a",
                 "metrics=org.apache.kafka.producer.");
         contains(Tool.run(main, at(cluster, "--list")), name);
         Tool.run(main, at(cluster, "--delete", "--name", name));

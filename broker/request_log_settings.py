@@ -1,0 +1,25 @@
+"""What the settings of the request log ask of the processes that tell the recorder something.
+
+Called by the supervisor before it starts any of them, and by the recorder when a setting has changed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from broker.config import BrokerConfig
+    from shm.recorder_rings import RecorderRings
+
+_NS_PER_MS = 1_000_000
+
+
+def ask_sources(rings: RecorderRings, config: BrokerConfig) -> None:
+    """Have requests recorded from now on as the settings say."""
+    rows_per_second = config.request_log_rows_per_second
+    rings.settings().store(
+        enabled=config.request_log_enable,
+        sample_interval=config.request_log_sample_interval,
+        slow_ns=config.request_log_slow_threshold_ms * _NS_PER_MS,
+        rows_per_second=max(1, rows_per_second // rings.processors) if rows_per_second else 0,
+    )

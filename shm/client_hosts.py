@@ -1,0 +1,120 @@
+"""Where clients are: the address behind each connection, for handlers that describe the members of groups by it.
+
+A processor fills a row when a connection opens (layout.CLIENT_HOST). Which row follows from the connection's id, so a
+handler that has a request finds the row without a search, and nothing of it is on a request's way. A row outlives its
+connection until another one gets it, so what a client sent last still finds where it came from.
+"""
+
+from __future__ import annotations
+
+import socket
+
+from shm.layout import CLIENT_HOST
+from shm.words import words_of
+
+#: Rows of each processor, a power of two. More connections than that at a time are served, and not described.
+ROWS = 8192
+
+#: What is said of a connection that has no row.
+UNKNOWN = ""
+
+_V4_MAPPED = bytes(10) + b"\xff\xff"
+_NOWHERE = bytes(16)
+_NOBODY = -1
+_PROCESSOR_SHIFT = 48  # of a connection id, as layout.REQUEST_ENVELOPE has it
+_MOST_KNOWN = 4096
+_WORDS = CLIENT_HOST.size // 8
+_ADDRESS = CLIENT_HOST.offset("address")
+
+
+def packed_host(host: str) -> bytes:
+    """Return an IP address as 16 bytes; an IPv4 address in its mapped form."""
+    if ":" in host:
+        return socket.inet_pton(socket.AF_INET6, host.partition("%")[0])
+    return _V4_MAPPED + socket.inet_aton(host)
+
+
+def host_text(packed: bytes) -> str:
+    """Return the address that `packed_host` has packed."""
+    if packed.startswith(_V4_MAPPED):
+        return socket.inet_ntoa(packed[12:])
+    return socket.inet_ntop(socket.AF_INET6, packed)
+
+
+def bytes_needed(processors: int) -> int:
+    """Return the size of all rows."""
+    return processors * ROWS * CLIENT_HOST.size
+
+
+class ClientHostWriter:
+    """One processor's rows. It may replace a writer that died at any point: connections do not outlive processors."""
+
+    __slots__ = ("_taken", "_view", "_words")
+
+    def __init__(self, view: memoryview, processor: int) -> None:
+        size_bytes = bytes_needed(1)
+        start = processor * size_bytes
+        self._view = view[start : start + size_bytes]
+        self._words = words_of(view, start, size_bytes)
+        self._taken = bytearray(ROWS)
+
+    def is_taken(self, connection_id: int) -> bool:
+        """Return whether the row of a connection to be belongs to one that is open."""
+        return bool(self._taken[connection_id % ROWS])
+
+    def put(self, connection_id: int, host: str) -> None:
+        """Note where a connection comes from, unless its row is taken."""
+        row = connection_id % ROWS
+        if self._taken[row]:
+            return
+        self._taken[row] = 1
+        at = row * CLIENT_HOST.size + _ADDRESS
+        # SYNC: nobody's id, the address, then the id; pairs with the loads in ClientHosts.of.
+        self._words[row * _WORDS] = _NOBODY
+        self._view[at : at + len(_NOWHERE)] = packed_host(host)
+        self._words[row * _WORDS] = connection_id
+
+    def end(self, connection_id: int) -> None:
+        """Let another connection have the row; it stays as it is until then."""
+        row = connection_id % ROWS
+        if self._words[row * _WORDS] == connection_id:
+            self._taken[row] = 0
+
+
+class ClientHosts:
+    """Reads all processors' rows. Zeroed memory is valid, and tells nothing."""
+
+    __slots__ = ("_known", "_processors", "_view", "_words")
+
+    def __init__(self, view: memoryview, processors: int) -> None:
+        self._view = view
+        self._words = words_of(view, 0, bytes_needed(processors))
+        self._processors = processors
+        # Ids do not come again, so what is found once stays true.
+        self._known: dict[int, str] = {}
+
+    def of(self, connection_id: int) -> str:
+        """Return where a connection comes from as Kafka writes it, "/127.0.0.1", or UNKNOWN."""
+        known = self._known.get(connection_id)
+        if known is not None:
+            return known
+        host = self._look_up(connection_id)
+        if host:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[connection_id] = host
+        return host
+
+    def _look_up(self, connection_id: int) -> str:
+        processor = connection_id >> _PROCESSOR_SHIFT
+        if not 0 <= processor < self._processors:
+            return UNKNOWN
+        word = (processor * ROWS + connection_id % ROWS) * _WORDS
+        at = word * 8 + _ADDRESS
+        # SYNC: the id, the address, then the id again; pairs with ClientHostWriter.put.
+        if self._words[word] != connection_id:
+            return UNKNOWN
+        packed = bytes(self._view[at : at + len(_NOWHERE)])
+        if self._words[word] != connection_id or packed == _NOWHERE:
+            return UNKNOWN
+        return f"/{host_text(packed)}"
