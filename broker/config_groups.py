@@ -43,8 +43,8 @@ class GroupSettings:
             unit="ms",
             least=0,
             most=1000,
-            doc="How long commits of offsets wait for others to be written with when many come in. A commit that comes "
-            "while there are few is written at once, unlike Kafka's. 0: none ever waits.",
+            doc="How long commits of offsets wait for others to be written with while many clients commit. As long as "
+            "few do, each commit is written at once, unlike Kafka's. 0: none ever waits.",
         )
     )
     group_initial_rebalance_delay_ms: int = setting(

@@ -1,7 +1,8 @@
 """Whether commits of offsets may wait a moment for others, so that many share a batch, a write and a wake-up.
 
-Pure. What Kafka's `group.coordinator.append.linger.ms` does, but for whom it serves: while commits are few each is
-written with the turn that took it, and only when many come in do they wait for the end of a window of that length.
+Pure. What Kafka's `group.coordinator.append.linger.ms` does, but for whom it serves: a commit is written with the turn
+that took it as long as few clients commit, however often, and only when many do do they wait for the end of a window of
+that length.
 """
 
 from __future__ import annotations
@@ -9,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-#: From this many appends in a window on, those of the next one wait for its end. One client that waits for each answer
-#: does not get there with the default length.
-MANY_APPENDS: Final = 32
+#: When so many connections have committed in a window, commits in the next one wait for its end.
+MANY_CONNECTIONS: Final = 8
 
 _NS_PER_MS: Final = 1_000_000
 
@@ -21,7 +21,7 @@ class AppendLinger:
 
     def __init__(self, linger_ms: Callable[[], int]) -> None:
         self._linger_ms = linger_ms
-        self._appends = 0
+        self._connections: set[int] = set()
         self._are_many = False
         #: When the window ends.
         self.end_ns = 0
@@ -33,11 +33,11 @@ class AppendLinger:
         if now_ns < self.end_ns:
             self.is_over = not self._are_many
             return
-        self._are_many = self._appends >= MANY_APPENDS
-        self._appends = 0
+        self._are_many = len(self._connections) >= MANY_CONNECTIONS
+        self._connections.clear()
         self.end_ns = now_ns + self._linger_ms() * _NS_PER_MS
         self.is_over = True
 
-    def written(self, appends: int) -> None:
-        """Take note of how many appends have been written."""
-        self._appends += appends
+    def committed(self, connection: int) -> None:
+        """Take note that somebody commits. HOT."""
+        self._connections.add(connection)

@@ -91,13 +91,11 @@ class CoordinatorLog:
             self._newest.done.append(done)
             self.is_urgent = True
 
-    def flush(self) -> int:
-        """Stage what has been appended; return how many wait for it to be committed."""
+    def flush(self) -> bool:
+        """Stage what has been appended; False if nothing was."""
         runs, self._runs = self._runs, []
         self.is_urgent = False
-        appends = 0
         for run in runs:
-            appends += len(run.done)
             producer_id, epoch = run.producer
             batch = build_batch(
                 run.records,
@@ -107,7 +105,7 @@ class CoordinatorLog:
                 transactional=producer_id >= 0,
             )
             self._append(memoryview(batch), self._tell(run))
-        return appends
+        return bool(runs)
 
     def _tell(self, run: _Run) -> Callable[[int, int, int], None]:
         def answer(error: int, base_offset: int, time_ms: int) -> None:

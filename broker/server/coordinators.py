@@ -57,7 +57,7 @@ class Coordinators:
         self._append_own: AppendOwn = _cannot_append
         self._logs: dict[tuple[str, int], CoordinatorLog] = {}
         self._dirty: list[CoordinatorLog] = []
-        self._linger = AppendLinger(lambda: state.metadata.broker_config.group_coordinator_append_linger_ms)
+        self.linger = AppendLinger(lambda: state.metadata.broker_config.group_coordinator_append_linger_ms)
         self._failed: set[tuple[str, int]] = set()
         self.timers = Timers(state.clock.monotonic_ns)
         self.groups = GroupCoordinator(state, self.timers, GroupEventFeed(state.heritage, state.index))
@@ -120,25 +120,25 @@ class Coordinators:
         if self._failed:
             self._reload_failed()
         self.timers.run_due(now_ns)
-        self._linger.turn(now_ns)
+        self.linger.turn(now_ns)
         self.flush()
 
     def flush(self) -> bool:
         """Stage what coordinators have written since and what must not wait longer; False if there is nothing."""
         if not self._dirty:
             return False
-        if self._linger.is_over:
+        if self.linger.is_over:
             due, self._dirty = self._dirty, []
         else:
             due = [log for log in self._dirty if log.is_urgent]
             self._dirty = [log for log in self._dirty if not log.is_urgent]
         for log in due:
-            self._linger.written(log.flush())
+            log.flush()
         return bool(due)
 
     def stop_waiting(self) -> None:
         """Let the next `flush` stage everything."""
-        self._linger.is_over = True
+        self.linger.is_over = True
 
     def next_deadline_ns(self) -> int | None:
         """Return when `turn` is needed next, or None."""
@@ -147,7 +147,7 @@ class Coordinators:
         deadline_ns = self.timers.next_deadline_ns()
         if not self._dirty:
             return deadline_ns
-        return self._linger.end_ns if deadline_ns is None else min(deadline_ns, self._linger.end_ns)
+        return self.linger.end_ns if deadline_ns is None else min(deadline_ns, self.linger.end_ns)
 
     def _note_dirty(self, log: CoordinatorLog) -> None:
         self._dirty.append(log)

@@ -130,6 +130,7 @@ class GroupPath:
                 now_ns = self._now_ns()
                 self._responses.send(to, now_ns, now_ns, payload, Told(judged.error, about=facts[0]))
 
+        self._state.coordinators.linger.committed(to[1])
         judged.shard.append(judged.records, done, patient=True)
         return True
 
@@ -154,6 +155,7 @@ class GroupPath:
             else:
                 self._send(to, remembered.answer(to[7]), remembered.facts)
 
+        state.coordinators.linger.committed(to[1])
         shard.append(records, done, patient=True)
         return True
 

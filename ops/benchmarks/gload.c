@@ -3,11 +3,12 @@
  * One thread, epoll, no client library, like kload beside it.
  *
  *   gcc -O2 -o gload gload.c
- *   gload PORT TOPIC GROUPS CONNS HEARTBEAT_MS COMMITS_PER_SECOND SECONDS
+ *   gload PORT TOPIC GROUPS CONNS HEARTBEAT_MS OFFSETS_PER_SECOND OFFSETS_PER_COMMIT SECONDS
  *
  * Each group gets two members by JoinGroup and SyncGroup. It prints "ready" once all of them are stable; then every
- * member sends a Heartbeat every HEARTBEAT_MS, and OffsetCommits of one partition go round the groups at the rate
- * asked for. Answers must come back in order and without an error: anything else ends the run with exit status 1.
+ * member sends a Heartbeat every HEARTBEAT_MS, and OffsetCommits of the topic's first OFFSETS_PER_COMMIT partitions go
+ * round the members, as many as make OFFSETS_PER_SECOND. Answers must come back in order and without an error: anything
+ * else ends the run with exit status 1.
  * The last line of output is  key=value  pairs: heartbeats, commits, unanswered.
  * Versions used: FindCoordinator 1, JoinGroup 2, SyncGroup 1, Heartbeat 1, OffsetCommit 7. */
 #define _GNU_SOURCE
@@ -26,6 +27,7 @@
 #include <unistd.h>
 
 enum { OFFSET_COMMIT = 8, FIND_COORDINATOR = 10, JOIN_GROUP = 11, HEARTBEAT = 12, SYNC_GROUP = 14 };
+enum { MAX_PARTITIONS = 32 };
 enum { MEMBERS = 2, MAX_ID = 128, BUFFER_BYTES = 1 << 16, TICK_MS = 1, SESSION_MS = 30000 };
 
 typedef struct {
@@ -170,19 +172,22 @@ static void send_heartbeat(connection_t *c, const group_t *g, int member) {
   end_request(c, p);
 }
 
-static void send_commit(connection_t *c, group_t *g, const char *topic, int partition) {
+static void send_commit(connection_t *c, group_t *g, int member, const char *topic, int partitions) {
   uint8_t *p = begin_request(c, OFFSET_COMMIT, 7);
   p = put_string(p, g->name);
   p = put32(p, g->generation);
-  p = put_string(p, g->members[0].id);
+  p = put_string(p, g->members[member].id);
   p = put16(p, -1);
   p = put32(p, 1);
   p = put_string(p, topic);
-  p = put32(p, 1);
-  p = put32(p, partition);
-  p = put64(p, ++g->offset);
-  p = put32(p, -1);
-  p = put_string(p, "");
+  p = put32(p, partitions);
+  g->offset++;
+  for (int partition = 0; partition < partitions; partition++) {
+    p = put32(p, partition);
+    p = put64(p, g->offset);
+    p = put32(p, -1);
+    p = put_string(p, "");
+  }
   end_request(c, p);
 }
 
@@ -261,9 +266,11 @@ static int connect_to(int port) {
 
 static int error_of(int api_key, const uint8_t *body) {
   if (api_key == HEARTBEAT) return get16(body + 4);
-  /* OffsetCommit: throttle time, one topic by name, one partition. */
+  /* OffsetCommit: throttle time, one topic by name, its partitions. */
   const uint8_t *p = skip_string(body + 8);
-  return get16(p + 8);
+  for (int left = get32(p); left > 0; left--, p += 6)
+    if (get16(p + 8)) return get16(p + 8);
+  return 0;
 }
 
 static void take_answers(connection_t *c) {
@@ -288,10 +295,12 @@ static void take_answers(connection_t *c) {
 }
 
 int main(int argc, char **argv) {
-  if (argc != 8) die("usage: gload PORT TOPIC GROUPS CONNS HEARTBEAT_MS COMMITS_PER_SECOND SECONDS");
+  if (argc != 9) die("usage: gload PORT TOPIC GROUPS CONNS HEARTBEAT_MS OFFSETS_PER_SECOND OFFSETS_PER_COMMIT SECONDS");
   int port = atoi(argv[1]), groups = atoi(argv[3]), connections = atoi(argv[4]);
   const char *topic = argv[2];
-  double heartbeat_s = atof(argv[5]) / 1000, commits_s = atof(argv[6]), seconds = atof(argv[7]);
+  int partitions = atoi(argv[7]);
+  if (partitions < 1 || partitions > MAX_PARTITIONS) die("1 to 32 offsets per commit");
+  double heartbeat_s = atof(argv[5]) / 1000, commits_s = atof(argv[6]) / partitions, seconds = atof(argv[8]);
   connection_t *cs = calloc(connections, sizeof *cs);
   group_t *gs = calloc(groups, sizeof *gs);
   int epoll = epoll_create1(0);
@@ -323,7 +332,7 @@ int main(int argc, char **argv) {
     }
     for (; commits < passed * commits_s; commits++) {
       group_t *g = &gs[commits % groups];
-      send_commit(&cs[g->connection], g, topic, 0);
+      send_commit(&cs[g->connection], g, commits / groups % MEMBERS, topic, partitions);
     }
     for (int i = 0; i < connections; i++)
       if (cs[i].out_size) write_out(&cs[i]);

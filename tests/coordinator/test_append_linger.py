@@ -1,27 +1,33 @@
-"""AppendLinger: few commits are written at once, many wait for the end of their window."""
+"""AppendLinger: the commits of few clients are written at once, those of many wait for the end of their window."""
 
-from broker.coordinator.append_linger import MANY_APPENDS, AppendLinger
+from broker.coordinator.append_linger import MANY_CONNECTIONS, AppendLinger
 
 MS = 1_000_000
 
 
-def test_few_never_wait() -> None:
+def commit(linger: AppendLinger, connections: int) -> None:
+    for connection in range(connections):
+        linger.committed(connection)
+
+
+def test_few_never_wait_however_often_they_commit() -> None:
     linger = AppendLinger(lambda: 5)
     for now_ms in range(100):
         linger.turn(now_ms * MS)
         assert linger.is_over
-        linger.written(MANY_APPENDS // 5 - 1)
+        for _ in range(1000):
+            commit(linger, MANY_CONNECTIONS - 1)
 
 
 def test_after_many_the_next_window_collects_until_few_come() -> None:
     linger = AppendLinger(lambda: 5)
     linger.turn(100 * MS)
-    linger.written(MANY_APPENDS)
+    commit(linger, MANY_CONNECTIONS)
     linger.turn(104 * MS)
     assert linger.is_over, "nobody waits before it is known that many come"
     linger.turn(105 * MS)
     assert linger.is_over, "a window's end"
-    linger.written(MANY_APPENDS - 1)
+    commit(linger, MANY_CONNECTIONS - 1)
     for now_ms in (106, 109):
         linger.turn(now_ms * MS)
         assert not linger.is_over
@@ -36,5 +42,5 @@ def test_without_a_length_nothing_waits() -> None:
     linger = AppendLinger(lambda: 0)
     for now_ms in range(10):
         linger.turn(now_ms * MS)
-        linger.written(1000)
+        commit(linger, 1000)
         assert linger.is_over

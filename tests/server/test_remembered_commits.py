@@ -11,7 +11,7 @@ from unittest import mock
 
 import pytest
 
-from broker.coordinator.append_linger import MANY_APPENDS
+from broker.coordinator.append_linger import MANY_CONNECTIONS
 from broker.protocol import kio_adapter
 from broker.protocol.messages import offset_commit
 from broker.server.group_path import GroupPath
@@ -201,7 +201,7 @@ def test_commits_keep_the_member_in_its_group(broker: SteppedBroker, member: Mem
 
 def busy_members(broker: SteppedBroker) -> list[Member]:
     """Return members that have committed so much that what they commit in the next window waits."""
-    members = [Member(broker, group_id) for group_id in groups_of(broker, 0, MANY_APPENDS)]
+    members = [Member(broker, group_id) for group_id in groups_of(broker, 0, MANY_CONNECTIONS)]
     for each in members:
         each.join()
     for offset in (1, 2):
@@ -215,8 +215,6 @@ def busy_members(broker: SteppedBroker) -> list[Member]:
 def test_many_commits_wait_for_each_other_and_a_dead_handler_has_told_nobody(slow_broker: SteppedBroker) -> None:
     """What waits has been answered to nobody, so it is sent again, to the replacement, and stands once."""
     members = busy_members(slow_broker)
-    slow_broker.clock.advance_ms(LINGER_MS)
-    slow_broker.settle()
     sent = [each.commit_request({("topic", 0): 3}) for each in members]
     slow_broker.settle()
     assert not any(each.answers for each in sent)
@@ -232,8 +230,6 @@ def test_many_commits_wait_for_each_other_and_a_dead_handler_has_told_nobody(slo
 
 def test_what_must_not_wait_takes_what_waits_along(slow_broker: SteppedBroker) -> None:
     members = busy_members(slow_broker)
-    slow_broker.clock.advance_ms(LINGER_MS)
-    slow_broker.settle()
     waiting = members[0].commit_request({("topic", 0): 3})
     slow_broker.settle()
     assert not waiting.answers
