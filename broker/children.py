@@ -10,14 +10,17 @@ from __future__ import annotations
 import os
 import signal
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-import multiprocess
-
+from broker.imports import without
 from broker.process import HELD_SIGNALS, ExitCode, Role, RoleFunction, run_child
 from shm import process_slots
+
+# It pickles with dill what it sends to a process that it starts anew. Children are forked, and nothing is sent.
+with without("dill"):
+    import multiprocess
 
 if TYPE_CHECKING:
     from broker.heritage import Heritage
@@ -28,14 +31,14 @@ _FORK = multiprocess.get_context("fork")
 class Child:
     """A role's process, and its successors. `label` is what log lines and errors call it."""
 
-    def __init__(self, role: Role, index: int, function: RoleFunction, heritage: Heritage) -> None:
+    def __init__(self, role: Role, index: int, functions: Mapping[Role, RoleFunction], heritage: Heritage) -> None:
         self.role = role
         self.index = index
         self.label = f"{role.label} {index}" if role in {Role.PROCESSOR, Role.HANDLER} else role.label
         self.generation = 0
         self.restarts = 0
         self.ready = False
-        self._function = function
+        self._functions = functions
         self._heritage = heritage
         self._process: Any = None
         self._restarted_ns: deque[int] = deque()
@@ -75,7 +78,7 @@ class Child:
                 self.target_index,
                 self.generation,
                 self._heritage,
-                self._function,
+                self._functions[self.role],
                 tuple(foreign_fds),
             ),
             name=f"rotunda-{self.role.label}-{self.index}",
@@ -134,7 +137,7 @@ class Child:
             os.kill(self._process.pid, signum)
 
 
-def make_children(heritage: Heritage, functions: dict[Role, RoleFunction]) -> tuple[Child, ...]:
+def make_children(heritage: Heritage, functions: Mapping[Role, RoleFunction]) -> tuple[Child, ...]:
     """Return the children in slot order: acceptor, processors, handlers, controller, cleaner, recorder, web."""
     counts = {
         Role.ACCEPTOR: 1,
@@ -145,9 +148,7 @@ def make_children(heritage: Heritage, functions: dict[Role, RoleFunction]) -> tu
         Role.RECORDER: 1,
         Role.WEB: 1 if heritage.status_socket is not None else 0,
     }
-    return tuple(
-        Child(role, index, functions[role], heritage) for role, count in counts.items() for index in range(count)
-    )
+    return tuple(Child(role, index, functions, heritage) for role, count in counts.items() for index in range(count))
 
 
 def describe_exit(status: int) -> str:

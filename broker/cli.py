@@ -38,7 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Names may hold what this terminal's encoding has no place for; better escaped than not printed.
         sys.stdout.reconfigure(errors="backslashreplace")
-    parsed = _parser().parse_args(arguments)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    parsed = _parser(arguments).parse_args(arguments)
     module, function = parsed.run
     try:
         code: int = getattr(importlib.import_module(module), function)(parsed, os.environ)
@@ -63,14 +64,16 @@ def _complain(failure: Exception, code: int) -> int:
     return code
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
+    """Return the parser of a command line. Only commands that are named there get their options, which take time."""
     parser = argparse.ArgumentParser(prog="rotunda", description="A Kafka-compatible broker.", epilog=_EPILOG)
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name, (module, function, text, add) in _COMMANDS.items():
         command = commands.add_parser(name, help=text, description=text)
         command.set_defaults(run=(module, function))
-        add(command)
+        if name in arguments:
+            add(command)
     return parser
 
 

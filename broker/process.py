@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import logging
 import os
 import signal
 import sys
@@ -122,6 +123,35 @@ class StopFlag:
         self._is_set = True
 
 
+class FaultLimit:
+    """Lets the loop of a role go on after a fault of ours, but not for ever: ``with faults: turn()``.
+
+    A fault is logged and the next turn taken. The last of MOST_FAULTS in a row is raised.
+    """
+
+    __slots__ = ("_in_a_row", "_logger", "_passing", "_where")
+
+    def __init__(self, logger: logging.Logger, where: str, passing: tuple[type[Exception], ...] = ()) -> None:
+        """``where`` is what the log calls the loop. Exceptions that are ``passing`` are no faults and go through."""
+        self._logger = logger
+        self._where = where
+        self._passing = passing
+        self._in_a_row = 0
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, fault: BaseException | None, trace: object) -> bool:
+        if fault is None:
+            self._in_a_row = 0
+            return False
+        if not isinstance(fault, Exception) or isinstance(fault, self._passing):
+            return False
+        self._logger.error("fault in %s", self._where, exc_info=fault)
+        self._in_a_row += 1
+        return self._in_a_row < MOST_FAULTS
+
+
 RoleFunction = Callable[["Heritage", int, int, StopFlag], None]
 
 
@@ -155,7 +185,9 @@ def run_child(
 
 def _become(role: Role, index: int, stop: StopFlag) -> None:
     """Take on the child's name and signals; what reaches the whole group is not for children."""
+    # What was inherited is shared with the others for as long as no collection goes through it.
     gc.freeze()
+    gc.enable()
     name_process(f"rot-{role.label}-{index}" if role in {Role.PROCESSOR, Role.HANDLER} else f"rot-{role.label}")
     signal.set_wakeup_fd(-1)
     for signum in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):

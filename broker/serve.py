@@ -7,11 +7,12 @@ port can be told; shared memory last, because it must not outlive a failure of t
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from broker import estate, log_setup, run_dir
 from broker.clock import SystemClock
@@ -45,7 +46,7 @@ def serve(
     run_path: Path,
     log_format: str,
     on_ready: Callable[[RunRecord], None],
-    functions: dict[Role, RoleFunction] | None = None,
+    functions: Mapping[Role, RoleFunction] | None = None,
 ) -> None:
     """Run a broker until it is asked to stop; `on_ready` is called once when it serves.
 
@@ -66,7 +67,7 @@ def serve(
         record = _record(heritage)
         run_dir.write(run_path, record)
         try:
-            if _supervise(heritage, functions or role_functions(), record, on_ready):
+            if _supervise(heritage, functions or RoleFunctions(), record, on_ready):
                 write_clean_shutdown_mark(config.data_dir)
         except BootFailed as failure:
             _log.critical("the broker stops: %s", failure.reason)
@@ -82,23 +83,32 @@ def _make_data_dir(path: Path) -> None:
         raise BootFailed(f"data directory {path} cannot be used: {failure.strerror}") from failure
 
 
-def role_functions() -> dict[Role, RoleFunction]:
-    """Return what each role runs. Imported before the fork, so that children share the modules' memory."""
-    from broker import status_page  # noqa: PLC0415
-    from broker.cleaner import cleaner_process  # noqa: PLC0415
-    from broker.network import acceptor, processor_process  # noqa: PLC0415
-    from broker.recorder import recorder_process  # noqa: PLC0415
-    from broker.server import handler_process  # noqa: PLC0415
+class RoleFunctions(Mapping[Role, "RoleFunction"]):
+    """What each role runs, imported when it is looked up.
 
-    return {
-        Role.ACCEPTOR: acceptor.run,
-        Role.PROCESSOR: processor_process.run,
-        Role.HANDLER: handler_process.run,
-        Role.CONTROLLER: handler_process.run,
-        Role.CLEANER: cleaner_process.run,
-        Role.RECORDER: recorder_process.run,
-        Role.WEB: status_page.run,
+    The supervisor does that before it forks, so that children share the modules' memory, and for the roles that
+    start late when the broker serves already.
+    """
+
+    _MODULES: Final = {
+        Role.ACCEPTOR: "broker.network.acceptor",
+        Role.PROCESSOR: "broker.network.processor_process",
+        Role.HANDLER: "broker.server.handler_process",
+        Role.CONTROLLER: "broker.server.handler_process",
+        Role.CLEANER: "broker.cleaner.cleaner_process",
+        Role.RECORDER: "broker.recorder.recorder_process",
+        Role.WEB: "broker.status_page",
     }
+
+    def __getitem__(self, role: Role) -> RoleFunction:
+        function: RoleFunction = importlib.import_module(self._MODULES[role]).run
+        return function
+
+    def __iter__(self) -> Iterator[Role]:
+        return iter(self._MODULES)
+
+    def __len__(self) -> int:
+        return len(self._MODULES)
 
 
 def bootstrap(listeners: tuple[BoundListener, ...]) -> str:
@@ -112,7 +122,7 @@ def _address(host: str, port: int) -> str:
 
 def _supervise(
     heritage: Heritage,
-    functions: dict[Role, RoleFunction],
+    functions: Mapping[Role, RoleFunction],
     record: RunRecord,
     on_ready: Callable[[RunRecord], None],
 ) -> bool:

@@ -16,7 +16,7 @@ import logging
 import os
 import select
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -41,6 +41,9 @@ _QUICK_STOP_MS = 2000
 #: Share of shutdown.timeout.ms that acceptor and processors may use; the rest is for handlers to close
 #: their logs.
 _CLIENT_SHARE = 0.6
+
+#: The broker serves without them, so they start when it does: they take nothing from its start.
+_LATE_ROLES = frozenset({Role.CLEANER, Role.RECORDER, Role.WEB})
 
 #: The cleaner asks handlers, so it stops before them; the recorder writes down what all the others did to the last.
 _STAGES = (
@@ -94,7 +97,7 @@ class StopRequests:
 class Supervisor:
     """The children of one broker. `start`, then `run` until it returns, then `stop`."""
 
-    def __init__(self, heritage: Heritage, functions: dict[Role, RoleFunction], clock: Clock) -> None:
+    def __init__(self, heritage: Heritage, functions: Mapping[Role, RoleFunction], clock: Clock) -> None:
         self._heritage = heritage
         self._config = heritage.config
         self._children = make_children(heritage, functions)
@@ -103,7 +106,7 @@ class Supervisor:
         self._give_up: BootFailed | None = None
 
     def start(self) -> None:
-        """Start every child at once but the acceptor; open the ports when they are ready, then start it.
+        """Start who answers requests, all at once; open the ports when they are ready, then start the acceptor.
 
         Returns when the broker serves, or when it was asked to stop meanwhile. Raises BootFailed when a
         child cannot boot or a port is taken; the caller then calls `stop`.
@@ -115,9 +118,7 @@ class Supervisor:
         slots.set_generation(Role.SUPERVISOR, 0, 1)
         slots.mark_ready(Role.SUPERVISOR, 0, 1)
         slots.set_state(Role.SUPERVISOR, 0, process_slots.RUNNING)
-        gc.collect()
-        gc.freeze()
-        others = [child for child in self._children if child.role not in {Role.ACCEPTOR, Role.WEB}]
+        others = [child for child in self._children if child.role not in {Role.ACCEPTOR, *_LATE_ROLES}]
         for child in others:
             child.start(self._foreign_fds())
         self._await_ready(others)
@@ -131,13 +132,16 @@ class Supervisor:
         self._await_ready(acceptors)
 
     def run(self) -> None:
-        """Replace what dies until a signal asks to stop. Raises BootFailed when the broker cannot go on.
+        """Start the others, and replace what dies until a signal asks to stop.
 
-        The status page is started here: the broker is ready without it.
+        Raises BootFailed when the broker cannot go on.
         """
         for child in self._children:
-            if child.role is Role.WEB and not self._requests.asked:
+            if child.role in _LATE_ROLES and not self._requests.asked:
                 child.start(self._foreign_fds())
+        # What is here by now stays. A collection that went through it would make it this process's own, page by page.
+        gc.freeze()
+        gc.enable()
         while not self._requests.asked:
             self._step()
             if self._give_up is not None:
@@ -159,7 +163,7 @@ class Supervisor:
             listener.socket.close()
         begin_ns = self._clock.monotonic_ns()
         total_ns = (_QUICK_STOP_MS if quick else self._config.shutdown_timeout_ms) * 1_000_000
-        clean = all(child.is_alive for child in self._children if child.role is not Role.WEB)
+        clean = all(child.is_alive for child in self._children if child.role is not Role.WEB and child.generation)
         for roles in _STAGES:
             share = _CLIENT_SHARE if roles[0] in {Role.ACCEPTOR, Role.PROCESSOR} else 1.0
             stage = [child for child in self._children if child.role in roles and child.is_alive]

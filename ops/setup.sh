@@ -8,6 +8,9 @@
 
 venv="$root/.venv"
 
+# Where this is set, every start would compile the whole checkout anew, which takes longer than all else in it.
+unset PYTHONDONTWRITEBYTECODE
+
 fail() {
     echo "$(basename "$0"): $*" >&2
     exit 1
@@ -96,6 +99,8 @@ prepare() {
     pip_install "$@"
     # The lock has the build tool, so nothing is fetched to build; what runs is the checkout itself.
     pip_install --no-deps --no-build-isolation --editable "$root"
+    # What pip installs it compiles as well, except a checkout. One that cannot be written to does without.
+    "$venv/bin/python" -m compileall -q "$root/broker" "$root/shm" "$root/web" || true
     stamp_of runtime >"$venv/stamp-runtime"
     if [ "$wanted" = test ]; then
         stamp_of test >"$venv/stamp-test"

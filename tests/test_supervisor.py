@@ -20,7 +20,7 @@ ROLES = ("acceptor", "processor", "handler", "controller", "cleaner")
 
 def test_starts_every_role_and_stops_without_a_trace(tmp_path: Path) -> None:
     with Supervised(tmp_path, num_network_threads=2, num_io_threads=2) as broker:
-        broker.ready()
+        broker.complete()
         status = broker.status()
         seen = [(each["role"], each["index"], each["state"], each["restarts"]) for each in status["processes"]]
         assert seen == [
@@ -66,7 +66,7 @@ def test_no_semaphore_has_a_name_while_the_broker_runs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("role", ROLES)
 def test_a_killed_child_is_replaced_within_two_seconds(tmp_path: Path, role: str) -> None:
     with Supervised(tmp_path) as broker:
-        broker.ready()
+        broker.complete()
         first = broker.slot(role)
         os.kill(first["pid"], signal.SIGKILL)
         second = wait_until(
@@ -85,7 +85,7 @@ def test_a_killed_child_is_replaced_within_two_seconds(tmp_path: Path, role: str
 
 def test_connections_outlive_every_process_but_their_processor(tmp_path: Path) -> None:
     with Supervised(tmp_path, num_network_threads=2) as broker:
-        broker.ready()
+        broker.complete()
         clients = [broker.connect() for _ in range(4)]
         homes = [ask(client) for client in clients]
         assert sorted(homes) == ["0.1", "0.1", "1.1", "1.1"]
@@ -239,7 +239,7 @@ def test_an_open_port_means_ready(tmp_path: Path) -> None:
         record = wait_until(lambda: run_dir.read(broker.run_dir), "the port is known")
         assert record.state == run_dir.STARTING
         port = int(record.bootstrap.rpartition(":")[2])
-        wait_until(lambda: len(broker.children()) == 5, "all but the acceptor run")
+        wait_until(lambda: len(broker.children()) == 3, "all that answer requests run")
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", port))
         (broker.run_dir / "go").touch()
@@ -259,6 +259,26 @@ def test_a03_the_acceptor_starts_last_when_all_others_can_serve(tmp_path: Path, 
         (broker.run_dir / "go").touch()
         broker.ready()
         assert broker.slot("acceptor")["state"] == "running"
+
+
+@pytest.mark.parametrize("role", ["cleaner", "recorder"])
+def test_the_broker_is_ready_without_those_who_answer_nobody(tmp_path: Path, role: str) -> None:
+    """They start late, and run at low priority: a start that waited for them would wait for everything else."""
+    with Supervised(tmp_path, fault=f"hold:{role}") as broker:
+        broker.ready()
+        with broker.connect() as client:
+            assert ask(client) == "0.1"
+        assert broker.slot(role)["state"] != "running"
+        (broker.run_dir / "go").touch()
+        broker.complete()
+        assert broker.terminate() == 0
+
+
+def test_one_that_starts_late_and_cannot_boot_stops_the_broker_with_its_reason(tmp_path: Path) -> None:
+    with Supervised(tmp_path, fault="boot:recorder") as broker:
+        assert broker.wait() == 1
+        assert "recorder" in broker.log.read_text()
+        assert "could not start: the disk is made of cheese" in broker.log.read_text()
 
 
 def test_a03_one_port_that_cannot_be_bound_fails_the_start(tmp_path: Path) -> None:

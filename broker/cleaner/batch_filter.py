@@ -17,13 +17,12 @@ import struct
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from broker.cleaner.key_map import KeyMap
 from broker.cleaner.raw_records import RawRecord, joined, joined_shifted, raw_records
 from broker.cleaner.transactions import CleanedTransactions
 from broker.errors import ApiError
 from broker.protocol.compression import compress
+from broker.protocol.crc import crc32c
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.record_reader import uncompressed_records
 from broker.protocol.records import CODEC_MASK, CRC_START, LOG_OVERHEAD_BYTES, BatchHeader, crc_ok

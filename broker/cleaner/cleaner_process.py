@@ -15,7 +15,7 @@ from broker.cleaner.pace import Pace
 from broker.cleaner.upkeep import Upkeep
 from broker.clock import SystemClock
 from broker.metadata_store import metadata_path
-from broker.process import MOST_FAULTS, Role
+from broker.process import FaultLimit, Role
 from broker.server.metadata_cache import MetadataCache
 from shm.metrics import MetricsSegment, MetricsWriter
 
@@ -27,6 +27,9 @@ logger = logging.getLogger(__name__)
 
 #: What the others have first.
 NICENESS = 10
+
+#: After a fault the cleaner rests for this long.
+FAULT_PAUSE_S = 1.0
 
 #: The first look at what has expired waits until the broker has started and clients are back.
 FIRST_RETENTION_MS = 30_000
@@ -54,20 +57,12 @@ def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None
 
 
 def _serve(cleaner: Cleaner, heritage: Heritage, owners: Owners) -> None:
-    faults = 0
+    # What goes wrong with one partition is contained where it arises.
+    faults = FaultLimit(logger, "the cleaner's loop", passing=(Stopped,))
     while True:
-        try:
+        wait_s = FAULT_PAUSE_S
+        with faults:
             wait_s = cleaner.turn()
-            faults = 0
-        except Stopped:
-            raise
-        except Exception:
-            # What goes wrong with one partition is contained where it arises.
-            logger.exception("fault in the cleaner's loop")
-            faults += 1
-            if faults >= MOST_FAULTS:
-                raise
-            wait_s = 1.0
         heritage.slots.beat(Role.CLEANER, 0, SystemClock.monotonic_ns())
         owners.wait(wait_s)
 

@@ -20,10 +20,9 @@ import struct
 from collections.abc import Iterable
 from pathlib import Path
 
-from crc32c import crc32c
-
 from broker.log.producer_state import NO_SEQUENCE, CachedBatch, ProducerEntry, ProducerState
 from broker.log.segment_files import SNAPSHOT_SUFFIX, offsets_of, remove_if_there, segment_file
+from broker.protocol.crc import crc32c
 
 VERSION = 1
 PREFIX = struct.Struct(

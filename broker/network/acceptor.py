@@ -22,7 +22,7 @@ from broker.clock import Clock, SystemClock
 from broker.network.acceptor_meters import AcceptorMeters
 from broker.network.connection_quotas import ConnectionQuotas
 from broker.network.handoff import QUEUE_SOCKETS, Census, Closed, HandoffSender, Hello, Taken
-from broker.process import MOST_FAULTS, Role
+from broker.process import FaultLimit, Role
 from shm.metrics import MetricsSegment, MetricsWriter
 from shm.process_slots import ACCEPTOR
 
@@ -327,17 +327,11 @@ def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None
     )
     acceptor.start(stop.fileno(), take_stock=generation > 1)
     heritage.mark_ready(Role.ACCEPTOR, index, generation)
-    faults = 0
+    faults = FaultLimit(_log, "the acceptor loop")
     try:
         while not stop.is_set():
-            try:
+            with faults:
                 acceptor.step()
-                faults = 0
-            except Exception:
-                _log.exception("fault in the acceptor loop")
-                faults += 1
-                if faults >= MOST_FAULTS:
-                    raise
             heritage.slots.beat(Role.ACCEPTOR, index, clock.monotonic_ns())
     finally:
         acceptor.close()

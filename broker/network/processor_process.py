@@ -24,7 +24,7 @@ from broker.network.request_reader import RequestReader
 from broker.network.request_sender import MemoryPool, RequestSender, spill_area
 from broker.network.response_reader import ResponseReader
 from broker.network.row_sender import RowSender
-from broker.process import MOST_FAULTS, Role
+from broker.process import FaultLimit, Role
 from shm.arena import BLOCK_BYTES
 from shm.board import BoardWriter
 from shm.metrics import MetricsSegment, MetricsWriter
@@ -60,17 +60,11 @@ def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None
     loader.daemon = True
     loader.start()
     slots = heritage.slots
-    faults = 0
+    # Faults of one connection are contained where they arise; these have no connection to blame.
+    faults = FaultLimit(logger, "the processor loop")
     while not stop.is_set():
-        try:
+        with faults:
             processor.step()
-            faults = 0
-        except Exception:
-            # Faults of one connection are contained where they arise; this one has no connection to blame.
-            logger.exception("fault in the processor loop")
-            faults += 1
-            if faults >= MOST_FAULTS:
-                raise
         for target in targets.replaced():
             processor.target_replaced(target)
         slots.beat(Role.PROCESSOR, index, clock.monotonic_ns())

@@ -4,19 +4,18 @@ Run by handlers, on behalf of `kio_adapter`. kio has a reader of its own, made f
 broker: it sets memory aside for whatever count a message claims, which ends the process, and refuses tagged
 fields that it does not know, which newer clients may send. Here every count and length is first compared
 with the bytes that are there, and unknown tagged fields are skipped. One reader per message class is put
-together from the schema and kept. kio is imported inside functions only: it costs 190 ms, which the start
-of the broker cannot spare.
+together from the schema and kept.
 """
 
 import struct
 import uuid
 from collections.abc import Callable
-from dataclasses import fields
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import cache
 from typing import Any, Final, TypeAlias
 
 from broker.errors import InvalidReceive
+from broker.protocol.kio_schema import EPOCH, KioErrorCode, SchemaField, fields_of
 from broker.protocol.primitives import (
     MALFORMED,
     Buffer,
@@ -34,8 +33,7 @@ from broker.protocol.primitives import (
 Reader: TypeAlias = Callable[[Buffer, int, int], tuple[Any, int]]
 """(buffer, offset, end) -> (value, offset after it); raises InvalidReceive or one of MALFORMED."""
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_FIXED: Final = {
+FIXED: Final = {
     "int8": ">b",
     "int16": ">h",
     "int32": ">i",
@@ -66,20 +64,16 @@ def read_message(message_class: Any, buffer: Buffer, offset: int, end: int) -> A
 
 @cache
 def _structure_reader(message_class: Any) -> Reader:
-    from kio.serial._implicit_defaults import get_tagged_field_default  # noqa: PLC0415 - lazy, see above
-    from kio.serial._introspect import get_field_tag  # noqa: PLC0415 - lazy, see above
-
     flexible: bool = message_class.__flexible__
     readers: list[tuple[str, Reader]] = []
     tagged: dict[int, tuple[str, Reader]] = {}
     defaults: dict[str, Any] = {}
-    for field in fields(message_class):
-        tag = get_field_tag(field)
-        if tag is None:
-            readers.append((field.name, _field_reader(field, flexible, nullable=True)))
+    for field in fields_of(message_class):
+        if field.tag is None:
+            readers.append((field.name, _field_reader(field, flexible, nullable=field.is_nullable)))
         else:
-            tagged[tag] = field.name, _field_reader(field, flexible, nullable=False)
-            defaults[field.name] = get_tagged_field_default(field)
+            tagged[field.tag] = field.name, _field_reader(field, flexible, nullable=False)
+            defaults[field.name] = field.default
 
     def read(buffer: Buffer, offset: int, end: int) -> tuple[Any, int]:
         values = dict(defaults)
@@ -96,26 +90,15 @@ def _structure_reader(message_class: Any) -> Reader:
     return read
 
 
-def _field_reader(field: Any, flexible: bool, *, nullable: bool) -> Reader:
+def _field_reader(field: SchemaField, flexible: bool, *, nullable: bool) -> Reader:
     """Return the reader of one field. A tagged field is never null: it is left out instead."""
-    from kio.serial._introspect import (  # noqa: PLC0415 - lazy, see the module's docstring
-        EntityField,
-        EntityTupleField,
-        classify_field,
-        get_schema_field_type,
-        is_optional,
-    )
-
-    kind = classify_field(field)
-    nullable = nullable and is_optional(field)
-    if isinstance(kind, EntityField):
-        element = _structure_reader(kind.type_)
-        return _nullable_structure(element) if nullable else element
-    if isinstance(kind, EntityTupleField):
-        element = _structure_reader(kind.type_)
+    if field.structure is not None:
+        element = _structure_reader(field.structure)
+        if nullable and not field.is_array:
+            return _nullable_structure(element)
     else:
-        element = _primitive_reader(get_schema_field_type(field), flexible, nullable=nullable and not kind.is_array)
-    return _array_reader(element, flexible, nullable=nullable) if kind.is_array else element
+        element = _primitive_reader(field.kafka_type, flexible, nullable=nullable and not field.is_array)
+    return _array_reader(element, flexible, nullable=nullable) if field.is_array else element
 
 
 def _nullable_structure(element: Reader) -> Reader:
@@ -147,8 +130,8 @@ def _array_reader(element: Reader, flexible: bool, *, nullable: bool) -> Reader:
 
 
 def _primitive_reader(kafka_type: str, flexible: bool, *, nullable: bool) -> Reader:
-    if kafka_type in _FIXED:
-        return _fixed_reader(struct.Struct(_FIXED[kafka_type]), _conversion(kafka_type, nullable))
+    if kafka_type in FIXED:
+        return _fixed_reader(struct.Struct(FIXED[kafka_type]), _conversion(kafka_type, nullable))
     if kafka_type == "string":
         if flexible:
             return read_compact_nullable_string if nullable else read_compact_string
@@ -167,15 +150,13 @@ def _fixed_reader(layout: struct.Struct, convert: Callable[[Any], Any] | None) -
 def _conversion(kafka_type: str, nullable: bool) -> Callable[[Any], Any] | None:
     """Return what makes kio's value of a number on the wire, if it is not the number itself."""
     if kafka_type == "error_code":
-        from kio.schema.errors import ErrorCode  # noqa: PLC0415 - lazy, see the module's docstring
-
-        return ErrorCode
+        return KioErrorCode
     if kafka_type == "uuid":
         return lambda raw: uuid.UUID(bytes=raw) if any(raw) else None
     if kafka_type.startswith("timedelta"):
         return lambda ms: timedelta(milliseconds=ms)
     if kafka_type.startswith("datetime"):
-        return lambda ms: None if ms == -1 and nullable else _EPOCH + timedelta(milliseconds=ms)
+        return lambda ms: None if ms == -1 and nullable else EPOCH + timedelta(milliseconds=ms)
     return None
 
 

@@ -8,8 +8,7 @@ import struct
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
+from broker.protocol.crc import crc32c
 from broker.protocol.primitives import Buffer
 from broker.protocol.records import BATCH_HEADER_BYTES, CONTROL_BIT, LOG_OVERHEAD_BYTES, MAGIC, TRANSACTIONAL_BIT
 

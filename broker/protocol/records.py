@@ -20,8 +20,7 @@ import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple, TypeAlias
 
-from crc32c import crc32c
-
+from broker.protocol.crc import crc32c
 from broker.protocol.primitives import Buffer
 
 BATCH_HEADER_BYTES: Final = 61

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from broker.clock import SystemClock
-from broker.process import MOST_FAULTS, Retired, Role
+from broker.process import FaultLimit, Retired, Role
 from broker.recorder.ledger import Ledger
 from broker.recorder.part_files import DIRECTORY, RUNNING, apply_retention, remove_unfinished
 from shm.metrics import MetricsSegment, MetricsWriter
@@ -120,7 +120,7 @@ def build(heritage: Heritage, generation: int, root: Path) -> Recorder:
 
 
 def _serve(recorder: Recorder, heritage: Heritage, page: MetricsWriter, stop: StopFlag) -> None:
-    faults = 0
+    faults = FaultLimit(logger, "the recorder's loop")
     stored = recorder.counts()
     idle_since_ns = SystemClock.monotonic_ns()
     while not stop.is_set():
@@ -129,15 +129,9 @@ def _serve(recorder: Recorder, heritage: Heritage, page: MetricsWriter, stop: St
             idle_since_ns = now_ns
         elif now_ns - idle_since_ns >= RETIRE_AFTER_NS:
             return
-        try:
+        wait_s = FAULT_PAUSE_S
+        with faults:
             wait_s = recorder.turn(heritage.cluster.metadata_version)
-            faults = 0
-        except Exception:
-            logger.exception("fault in the recorder's loop")
-            faults += 1
-            if faults >= MOST_FAULTS:
-                raise
-            wait_s = FAULT_PAUSE_S
         counts = recorder.counts()
         for name, value, before in zip(counts._fields, counts, stored, strict=True):
             page.add(page.index(name), value - before)

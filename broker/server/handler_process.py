@@ -7,17 +7,14 @@ loop with the one writer of the metadata in its state.
 from __future__ import annotations
 
 import logging
-import threading
 from typing import TYPE_CHECKING
 
 from broker.clock import SystemClock
 from broker.controller import Controller
 from broker.log.log_manager import orphan_directories
 from broker.metadata_store import metadata_path
-from broker.process import MOST_FAULTS, Role
-from broker.protocol import kio_adapter
-from broker.protocol.api_keys import ApiKey
-from broker.server.apis import API_TABLE, advertised
+from broker.process import FaultLimit, Role
+from broker.server.apis import advertised
 from broker.server.broker_state import BrokerState
 from broker.server.group_board import GroupBoard
 from broker.server.handler_metrics import HandlerMetrics
@@ -36,10 +33,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-#: When a handler loads the codecs of the admin APIs, unless a request needs them earlier.
-LOAD_CODECS_AFTER_S = 1.0
-
-
 def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None:
     """Answer requests until told to stop; then commit, flush and close every log."""
     role, place = (Role.HANDLER, index) if index < heritage.handlers else (Role.CONTROLLER, 0)
@@ -55,11 +48,8 @@ def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None
     page.start(generation, clock.monotonic_ns())
     metrics = HandlerMetrics(page, handler, clock.monotonic_ns(), _board(heritage, index, state))
     heritage.mark_ready(role, place, generation)
-    # The controller is asked first: clients create topics before they need anything else of the admin APIs.
-    loader = threading.Timer(0.0 if state.controller is not None else LOAD_CODECS_AFTER_S, _load_codecs)
-    loader.daemon = True
-    loader.start()
     _serve(handler, heritage, (role, place), metrics, stop)
+    handler.finish()
     state.log_manager.close(clean=True)
     if state.controller is not None:
         state.controller.close()
@@ -73,14 +63,6 @@ def _board(heritage: Heritage, index: int, state: BrokerState) -> GroupBoard | N
     times = UnreadTimes(heritage.config.data_dir, heritage.partitions, state.clock.wall_ms)
     writer = BoardWriter(boards.of_handler(index))
     return GroupBoard(state, writer, boards.wants, times, state.clock.monotonic_ns)
-
-
-def _load_codecs() -> None:
-    """Import the codecs of the admin APIs now, so that their first request need not wait for it."""
-    for api in sorted(API_TABLE, key=lambda api: api.key != ApiKey.CREATE_TOPICS):
-        if api.loads_codec:
-            kio_adapter.request_class(api.key, api.max_version)
-            kio_adapter.response_class(api.key, api.max_version)
 
 
 def _boot(heritage: Heritage, index: int, clock: SystemClock) -> BrokerState:
@@ -111,18 +93,12 @@ def _serve(
     clock_ns = SystemClock().monotonic_ns
     bell = heritage.target_bells[place[1] if place[0] is Role.HANDLER else heritage.handlers]
     slots = heritage.slots
-    faults = 0
+    # Faults of one request are contained where they arise; these have no request to blame.
+    faults = FaultLimit(logger, "the request loop")
     while not stop.is_set():
-        try:
+        worked = False
+        with faults:
             worked = handler.turn()
-            faults = 0
-        except Exception:
-            # Faults of one request are contained where they arise; this one has no request to blame.
-            logger.exception("fault in the request loop")
-            faults += 1
-            if faults >= MOST_FAULTS:
-                raise
-            worked = False
         now_ns = clock_ns()
         if not worked:
             bell.wait(handler.wait_ms() / 1000)

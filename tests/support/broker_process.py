@@ -42,7 +42,7 @@ class BrokerProcess:
         return f"127.0.0.1:{self.port}"
 
     def start(self) -> "BrokerProcess":
-        """Start and return once the ready line stands on standard output."""
+        """Start and return once the ready line stands on standard output, and who starts later runs too."""
         for directory in (self.run_dir, self.data_dir):
             directory.mkdir(parents=True, exist_ok=True)
         where = ["--ephemeral"] if self.ephemeral else ["--data-dir", str(self.data_dir)]
@@ -55,7 +55,8 @@ class BrokerProcess:
             )
         try:
             wait_until(self._is_ready, "the ready line", deadline_s=30)
-            self.port = int(self.status()["bootstrap"].split(",")[0].rsplit(":", 1)[1])
+            status = wait_until(self._status_of_all, "every process")
+            self.port = int(status["bootstrap"].split(",")[0].rsplit(":", 1)[1])
             self._remember()
         except AssertionError as failure:
             self._process.kill()
@@ -67,6 +68,10 @@ class BrokerProcess:
         assert self._process is not None
         assert self._process.poll() is None, f"ended with exit status {self._process.returncode}"
         return b"\n" in self._ready.read_bytes()
+
+    def _status_of_all(self) -> dict[str, Any] | None:
+        status = self.status()
+        return status if all(row["state"] == "running" or row["role"] == "web" for row in status["processes"]) else None
 
     def status(self) -> dict[str, Any]:
         """Return what `rotunda status --json` prints."""

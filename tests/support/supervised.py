@@ -45,6 +45,13 @@ class Supervised:
         assert self.process.poll() is None, self.log.read_text()
         return self
 
+    def complete(self) -> Self:
+        """Wait until those run too that the broker is ready without."""
+        self.ready()
+        for role in ("cleaner", "recorder"):
+            wait_until(lambda role=role: self.slot(role)["state"] == "running", f"the {role} runs")
+        return self
+
     @property
     def port(self) -> int:
         return self.ports[0]

@@ -1,0 +1,18 @@
+"""Keeps out of this process what a package imports for the sake of others. Pure; used where that is imported."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def without(package: str) -> Iterator[None]:
+    """Let what is imported inside find that `package` is not installed, unless it is loaded already."""
+    if package in sys.modules:
+        yield
+        return
+    sys.modules[package] = None  # type: ignore[assignment]  # which is how Python notes that there is none
+    try:
+        yield
+    finally:
+        del sys.modules[package]
