@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from broker.coordinator.consumer_embedded import decode_subscription, encode_assignment
 from broker.coordinator.consumer_group import ConsumerGroup
+from broker.coordinator.consumer_group_heartbeat import dynamic_member
 from broker.coordinator.consumer_group_member import ClassicMetadata, ConsumerGroupMember, MemberState, Report
 from broker.coordinator.consumer_group_update import GroupUpdate
 from broker.coordinator.consumer_migration import to_ids, to_names
@@ -132,20 +133,16 @@ class ClassicMembers:
     def leave(
         self, shard: GroupShard, group: ConsumerGroup, members: Sequence[LeavingMember], answer: LeaveAnswer
     ) -> None:
-        """Remove members of the classic protocol; an administrator names static ones by their instance alone."""
+        """Remove members, which an administrator may do to those of either protocol."""
         update = GroupUpdate(group, self._cluster.environment())
         errors = []
         for leaving in members:
-            member_id = leaving.member_id
-            if leaving.instance_id is not None and not member_id:
-                member_id = group.static_members.get(leaving.instance_id, "")
             try:
-                member, _ = _classic_member(group, member_id, leaving.instance_id, None)
+                update.remove(_leaving_member(group, leaving))
             except ApiError as error:
                 errors.append(error.code)
-                continue
-            update.remove(member)
-            errors.append(0)
+            else:
+                errors.append(0)
         self._sessions.drop_orphans(group)
         update.commit(shard, (), lambda error: answer([error or each for each in errors]))
 
@@ -179,6 +176,18 @@ def _member_for(group: ConsumerGroup, request: JoinRequest, member_id: str, upda
     if known is None:
         return ConsumerGroupMember(member_id)
     return update.replace_static_member(known, member_id)
+
+
+def _leaving_member(group: ConsumerGroup, leaving: LeavingMember) -> ConsumerGroupMember:
+    """Return the member that is to go; a static one may be named by its instance alone. Raises ApiError."""
+    if leaving.instance_id is None:
+        return dynamic_member(group, leaving.member_id)
+    member = group.members.get(group.static_members.get(leaving.instance_id, ""))
+    if member is None:
+        raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
+    if leaving.member_id not in ("", member.member_id):
+        raise ApiError(ErrorCode.FENCED_INSTANCE_ID)
+    return member
 
 
 def _classic_member(

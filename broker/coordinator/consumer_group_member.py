@@ -112,8 +112,8 @@ def reconcile(member: ConsumerGroupMember, target: Target, report: Report, is_fr
     if member.state is MemberState.UNREVOKED_PARTITIONS:
         if report.still_owns(member.pending_revocation):
             return _give_up_unsubscribed(member, target) if report.subscription_changed else member
-        # It has given up everything that it had to: on to the next epoch, and no further than there is a target.
-        return _next(member, min(member.epoch + 1, target.epoch), target, report, is_free)
+        # It has given up everything that it had to. Only with nothing more to give up it comes into the target's epoch.
+        return _next(member, member.epoch, target, report, is_free)
     if member.state is MemberState.STABLE and member.epoch == target.epoch:
         return _give_up_unsubscribed(member, target) if report.subscription_changed else member
     return _next(member, member.epoch, target, report, is_free)

@@ -91,7 +91,8 @@ class GroupUpdate:
         elif request.instance_id in group.static_members:
             return self._rejoining(group.members[group.static_members[request.instance_id]], request)
         else:
-            member = group.members.get(request.member_id) or ConsumerGroupMember(request.member_id)
+            # One that is a member already has given up what it had, after an error for instance, and begins anew.
+            return group.members.get(request.member_id) or ConsumerGroupMember(request.member_id)
         check_epoch(member, request.member_epoch, request.topic_partitions)
         return member
 
@@ -100,8 +101,9 @@ class GroupUpdate:
     ) -> ConsumerGroupMember:
         """Do what a heartbeat does and return the member after it. ``owned``: what it is known to own, None if not."""
         updated = updated_member(member, request, client)
-        settled = member.epoch == JOIN_EPOCH
-        return self.take(member, updated, Report(owned, is_settled=settled), moves=request.member_epoch == member.epoch)
+        joins = request.member_epoch == JOIN_EPOCH
+        moves = joins or request.member_epoch == member.epoch
+        return self.take(member, updated, Report(owned, is_settled=joins), moves=moves)
 
     def take(
         self, member: ConsumerGroupMember, updated: ConsumerGroupMember, report: Report, *, moves: bool = True

@@ -166,7 +166,8 @@ def judge_init(
     if metadata.state in ENDING:
         return Outcome(Step.AWAIT_END)
     if metadata.state is ONGOING:
-        return Outcome(Step.ABORT_FIRST, 0, _fenced(metadata, request.now_ms, request.server_version))
+        end = End(commit=False, client_version=request.server_version, now_ms=request.now_ms)
+        return _fenced(metadata, end, new_producer_id, Step.ABORT_FIRST)
     return _judge_init_at_rest(metadata, request, new_producer_id)
 
 
@@ -334,10 +335,7 @@ def judge_end(
     reaction = reactions[end.commit]
     if reaction is not _END:
         return _OUTCOMES[reaction]
-    rotates = bumps and metadata.epoch_exhausted
-    if rotates and new_producer_id == NO_PRODUCER_ID:
-        return Outcome(Step.NEW_PRODUCER_ID)
-    return _written(_prepared(metadata, end, new_producer_id if rotates else NO_PRODUCER_ID))
+    return _prepared(metadata, end, new_producer_id, Step.WRITE)
 
 
 def _ended_already(metadata: TransactionMetadata, producer: Producer) -> bool:
@@ -353,9 +351,11 @@ def timed_out(metadata: TransactionMetadata, now_ms: int) -> bool:
     return metadata.state is ONGOING and metadata.start_ms + metadata.timeout_ms < now_ms
 
 
-def aborted_by_timeout(metadata: TransactionMetadata, now_ms: int, server_version: int) -> TransactionMetadata:
-    """Return an ongoing transaction as it is aborted over its producer's head: the producer is fenced by it."""
-    return _fenced(metadata, now_ms, server_version)
+def judge_timeout(metadata: TransactionMetadata | None, end: End, new_producer_id: int = NO_PRODUCER_ID) -> Outcome:
+    """Return what aborts a transaction that has been open for too long, over its producer's head."""
+    if metadata is None or not timed_out(metadata, end.now_ms):
+        return Outcome(Step.ANSWER)
+    return _fenced(metadata, end, new_producer_id, Step.WRITE)
 
 
 def completed(metadata: TransactionMetadata, now_ms: int) -> TransactionMetadata:
@@ -372,25 +372,29 @@ def completed(metadata: TransactionMetadata, now_ms: int) -> TransactionMetadata
     )
 
 
-def _fenced(metadata: TransactionMetadata, now_ms: int, server_version: int) -> TransactionMetadata:
-    """Raise the epoch, so that the producer can do nothing any more, and abort its transaction."""
-    epoch = min(metadata.epoch + 1, MAX_EPOCH)
-    fenced = metadata.moved(PREPARE_EPOCH_FENCE, epoch=epoch, last_epoch=NO_EPOCH)
-    return _prepared(fenced, End(commit=False, client_version=server_version, now_ms=now_ms), NO_PRODUCER_ID)
+def _fenced(metadata: TransactionMetadata, end: End, new_producer_id: int, step: Step) -> Outcome:
+    """Return what aborts an ongoing transaction over its producer's head, in an epoch that it does not have."""
+    fenced = metadata.moved(PREPARE_EPOCH_FENCE)
+    if end.client_version < EPOCH_BUMP_FROM:
+        fenced = fenced._replace(epoch=min(metadata.epoch + 1, MAX_EPOCH), last_epoch=NO_EPOCH)
+    return _prepared(fenced, end, new_producer_id, step)
 
 
-def _prepared(metadata: TransactionMetadata, end: End, next_producer_id: int) -> TransactionMetadata:
-    epoch, last_epoch, client_version = metadata.epoch, metadata.last_epoch, 0
+def _prepared(metadata: TransactionMetadata, end: End, new_producer_id: int, step: Step) -> Outcome:
+    """Return the decision; with the last epoch, from version 2 on, it is also one for another producer id."""
+    epoch, last_epoch, client_version, next_producer_id = metadata.epoch, metadata.last_epoch, 0, NO_PRODUCER_ID
     if end.client_version >= EPOCH_BUMP_FROM:
-        client_version = end.client_version
-        epoch, last_epoch = min(epoch + 1, MAX_EPOCH), epoch
-    nothing_added = metadata.state in AT_REST
-    return metadata.moved(
+        if metadata.epoch_exhausted and new_producer_id == NO_PRODUCER_ID:
+            return Outcome(Step.NEW_PRODUCER_ID)
+        next_producer_id = new_producer_id if metadata.epoch_exhausted else NO_PRODUCER_ID
+        epoch, last_epoch, client_version = min(epoch + 1, MAX_EPOCH), epoch, end.client_version
+    prepared = metadata.moved(
         PREPARE_COMMIT if end.commit else PREPARE_ABORT,
         epoch=epoch,
         last_epoch=last_epoch,
         next_producer_id=next_producer_id,
-        start_ms=end.now_ms if nothing_added else metadata.start_ms,
+        start_ms=end.now_ms if metadata.state in AT_REST else metadata.start_ms,
         updated_ms=end.now_ms,
         client_version=client_version,
     )
+    return Outcome(step, 0, prepared)

@@ -23,11 +23,11 @@ from broker.coordinator.transaction import (
     Producer,
     TopicPartition,
     TransactionMetadata,
-    aborted_by_timeout,
     completed,
     judge_add,
     judge_end,
     judge_init,
+    judge_timeout,
     judge_verify,
     timed_out,
 )
@@ -120,8 +120,7 @@ class TransactionCoordinator:
 
         def judge(metadata: TransactionMetadata | None, new_producer_id: int) -> Outcome:
             del new_producer_id
-            version = min(client_version, self.version)
-            return judge_add(metadata, producer, partitions, self._now_ms(), version)
+            return judge_add(metadata, producer, partitions, self._now_ms(), client_version)
 
         if not transactional_id:
             done(int(ErrorCode.INVALID_REQUEST))
@@ -145,13 +144,13 @@ class TransactionCoordinator:
     def end(self, transactional_id: str, producer: Producer, end: tuple[bool, int], answer: Answered) -> None:
         """Commit or abort the producer's transaction: ``end`` is (commit, the client's transaction version).
 
+        That version counts, not the finalized one: a client goes by the level that it saw when it connected.
         Answered when the markers stand everywhere, or after a while once the decision does.
         """
         commit, client_version = end
 
         def judge(metadata: TransactionMetadata | None, new_producer_id: int) -> Outcome:
-            wanted = End(commit, min(client_version, self.version), self._now_ms())
-            return judge_end(metadata, producer, wanted, new_producer_id)
+            return judge_end(metadata, producer, End(commit, client_version, self._now_ms()), new_producer_id)
 
         if not transactional_id:
             answer(int(ErrorCode.INVALID_REQUEST), None)
@@ -164,11 +163,16 @@ class TransactionCoordinator:
         """Abort every transaction that has been open for too long, and fence its producer."""
         self._abort_timer = None
         now_ms = self._now_ms()
+
+        def judge(metadata: TransactionMetadata | None, new_producer_id: int) -> Outcome:
+            return judge_timeout(
+                metadata, End(commit=False, client_version=self.version, now_ms=now_ms), new_producer_id
+            )
+
         for shard in self._shards.values():
             for transaction in [t for t in shard.transactions.values() if timed_out(t.metadata, now_ms)]:
                 logger.info("aborting the transaction of %s: it has timed out", transaction.transactional_id)
-                aborting = aborted_by_timeout(transaction.metadata, now_ms, self.version)
-                self.write(shard, transaction.transactional_id, aborting, _ignore)
+                TransactionCall(self, transaction.transactional_id, judge, _nobody_asked).take()
         if any(transaction.metadata.state is ONGOING for transaction in self.transactions()):
             self._look_again_later()
 
@@ -283,3 +287,7 @@ class TransactionCoordinator:
 
 def _ignore(error: int) -> None:
     """Let nobody wait: a failure shows when the partition is read back."""
+
+
+def _nobody_asked(error: int, metadata: TransactionMetadata | None) -> None:
+    """Let nobody be answered: who looks for timeouts looks again."""

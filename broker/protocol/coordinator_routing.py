@@ -22,6 +22,9 @@ _CLIENT_ID_OFFSET: Final = 8
 _MOST_REMEMBERED: Final = 8192
 _NEVER: Final = 1 << 15
 
+#: The one number whose magnitude Java's `int` cannot hold: it counts as 0.
+_NO_MAGNITUDE: Final = -(2**31)
+
 _unpack_int16 = struct.Struct(">h").unpack_from
 _unpack_int32 = struct.Struct(">i").unpack_from
 
@@ -81,7 +84,8 @@ def java_hash(text: str) -> int:
 
 def coordinator_partition(name: str, partitions: int) -> int:
     """Return the partition that keeps a group or transactional id (Kafka's `partitionFor`)."""
-    return (java_hash(name) & 0x7FFFFFFF) % partitions
+    value = java_hash(name)
+    return 0 if value == _NO_MAGNITUDE else abs(value) % partitions
 
 
 @lru_cache(_MOST_REMEMBERED)

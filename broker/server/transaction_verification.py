@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from broker.coordinator.transaction import EPOCH_BUMP_FROM, Producer
-from broker.features import TRANSACTION_VERSION
+from broker.coordinator.transaction import Producer
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.records import TRANSACTIONAL_BIT
 from broker.server.transaction_desk import Membership
@@ -65,24 +64,25 @@ class VerificationGuards:
 
     def __init__(self, numbers: Iterator[int]) -> None:
         self._numbers = numbers
-        #: By (row, producer id): the guard, and the lowest sequence number that was refused for want of it.
-        self._guards: dict[tuple[int, int], tuple[int, int]] = {}
+        #: By (row, producer id): the guard, and of the latest epoch the lowest sequence number refused for want of it.
+        self._guards: dict[tuple[int, int], tuple[int, int, int]] = {}
 
     def judge(self, row: int, log: PartitionLog, header: BatchHeader, guard: int) -> tuple[int, int]:
         """Return (0, -1) if a transactional batch may be staged, else (error, -1) or (NEEDS_VERIFICATION, guard)."""
-        producer_id, sequence = header.producer_id, header.base_sequence
-        if log.ongoing_transaction(producer_id, header.producer_epoch):
+        producer_id, epoch, sequence = header.producer_id, header.producer_epoch, header.base_sequence
+        if log.ongoing_transaction(producer_id, epoch):
             return 0, -1
         key = row, producer_id
         known = self._guards.get(key)
         if known is None or known[0] != guard:
             number = next(self._numbers) if known is None else known[0]
-            lowest = sequence if known is None or _is_before(sequence, known[1]) else known[1]
+            if known is None or epoch > known[1] or (epoch == known[1] and _is_before(sequence, known[2])):
+                known = number, epoch, sequence
             while len(self._guards) >= MOST_GUARDS:
                 del self._guards[next(iter(self._guards))]
-            self._guards[key] = number, lowest
+            self._guards[key] = known
             return NEEDS_VERIFICATION, number
-        if _is_before(known[1], sequence):
+        if epoch == known[1] and _is_before(known[2], sequence):
             # The records before these are on their way, and a log that does not know the producer would not miss them.
             return int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER), -1
         return 0, -1
@@ -215,8 +215,8 @@ class TransactionalParts:
             del self._queues[key]
 
     def _is_verify_only(self, part: TransactionalPart) -> bool:
-        version = self._state.metadata.finalized_features[TRANSACTION_VERSION]
-        return part.frame.api_version < IMPLICIT_FROM or version < EPOCH_BUMP_FROM
+        # Whatever `transaction.version` is by now: the client goes by the level that it saw when it connected.
+        return part.frame.api_version < IMPLICIT_FROM
 
     def _needs_no_word(self, part: TransactionalPart) -> bool:
         return self._is_verify_only(part) and not (

@@ -1,5 +1,7 @@
 """Members of the classic protocol in consumer groups: they come along when a group changes over, and go on together."""
 
+from functools import partial
+
 import pytest
 
 from broker.coordinator.assignment import overlaps
@@ -10,6 +12,7 @@ from broker.coordinator.consumer_embedded import (
     decode_subscription,
     encode_assignment,
 )
+from broker.coordinator.group import LeavingMember
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode
 from tests.support.classic_clients import ClassicClient, subscription_bytes
@@ -216,8 +219,27 @@ def test_what_a_classic_member_may_not() -> None:
     assert client.joined(protocol_type="connect").error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert client.joined(protocols=(("range", b"\xff"),)).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     stranger = ClassicClient(coordinator, "c8")
-    stranger.member_id = "new"
+    stranger.member_id = "stranger"
     assert stranger.leave() == [ErrorCode.UNKNOWN_MEMBER_ID]
+
+
+def test_an_administrator_removes_members_of_either_protocol() -> None:
+    """`Admin.removeMembersFromConsumerGroup` sends LeaveGroup, whatever the members speak."""
+    coordinator = coordinator_with()
+    client = mixed_group(coordinator)
+    coordinator.join("static", "a", instance_id="one")
+    leave = partial(client.protocol.leave, coordinator.shard, coordinator.group())
+    answers: list[list[int]] = []
+    leave([LeavingMember("new", None, ""), LeavingMember("other", "one", "")], answers.append)
+    leave([LeavingMember("", "one", ""), LeavingMember("", "two", ""), LeavingMember("new", None, "")], answers.append)
+    coordinator.commit()
+    fenced, unknown = int(ErrorCode.FENCED_INSTANCE_ID), int(ErrorCode.UNKNOWN_MEMBER_ID)
+    assert answers == [[0, fenced], [0, unknown, unknown]]
+    assert set(coordinator.group().members) == {client.member_id}
+    for _ in range(3):
+        client.follow()
+    assert client.owned == {"a": ALL}
+    assert described(coordinator.shard) == coordinator.replayed()
 
 
 def test_subscriptions_and_assignments_are_read_in_every_version() -> None:

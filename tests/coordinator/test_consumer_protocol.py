@@ -193,6 +193,16 @@ def test_the_epoch_before_is_answered_with_what_the_member_missed(coordinator: F
     assert len(coordinator.committed) == written
 
 
+def test_a_fenced_member_joins_again_under_its_id(coordinator: FakeCoordinator) -> None:
+    """It has given up what it had: nobody else waits for it to say so."""
+    two_members(coordinator)
+    assert coordinator.ask(member_id="m1", member_epoch=7).error_code == ErrorCode.FENCED_MEMBER_EPOCH
+    again = coordinator.join("m1", "b")
+    assert (again.error_code, again.member_epoch) == (0, 3)
+    assert again.assignment == {B: frozenset({0, 1})}
+    assert coordinator.ask(member_id="m2", member_epoch=2).assignment == {A: ALL}
+
+
 def test_a_full_group_takes_nobody() -> None:
     coordinator = FakeCoordinator(FakeTopics({"a": 4}), {"group.consumer.max.size": "1"})
     coordinator.join("m1", "a")

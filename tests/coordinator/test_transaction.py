@@ -23,11 +23,11 @@ from broker.coordinator.transaction import (
     Step,
     TransactionMetadata,
     TransactionState,
-    aborted_by_timeout,
     completed,
     judge_add,
     judge_end,
     judge_init,
+    judge_timeout,
     judge_verify,
     timed_out,
 )
@@ -86,7 +86,7 @@ def test_an_ending_is_waited_for(state: TransactionState) -> None:
     assert judge_init(known(state), init()).step is Step.AWAIT_END
 
 
-@pytest.mark.parametrize(("version", "epoch"), [(PLAIN, 6), (NEWEST, 7)])
+@pytest.mark.parametrize(("version", "epoch"), [(PLAIN, 6), (NEWEST, 6)])
 def test_an_open_transaction_is_aborted_first_in_an_epoch_that_nobody_has(version: int, epoch: int) -> None:
     outcome = judge_init(known(ONGOING), init(version=version))
     assert outcome.step is Step.ABORT_FIRST
@@ -226,13 +226,38 @@ def test_a_timeout_fences_the_producer() -> None:
     assert not timed_out(open_one, 1050)
     assert timed_out(open_one, 1051)
     assert not timed_out(known(PREPARE_COMMIT), 10_000)
-    for version, epoch in ((PLAIN, 6), (NEWEST, 7)):
-        aborting = aborted_by_timeout(open_one, 2000, version)
-        assert (aborting.state, aborting.epoch) == (PREPARE_ABORT, epoch)
-        assert judge_end(completed(aborting, 2000), Producer(7, 5), end(False, version)).error == FENCED
+    assert judge_timeout(open_one, End(False, NEWEST, 1050)) == (Step.ANSWER, 0, None)
+    for version in (PLAIN, NEWEST):
+        aborting = judge_timeout(open_one, End(False, version, 2000)).metadata
+        assert aborting is not None
+        assert (aborting.state, aborting.epoch) == (PREPARE_ABORT, 6)
+        assert judge_add(aborting, Producer(7, 5), frozenset({PLACE}), 2000, version).error == FENCED
+    assert judge_end(completed(aborting, 2000), Producer(7, 5), end(False, PLAIN)).error == FENCED
+
+
+def test_from_version_2_on_a_producer_gets_over_a_timeout_by_aborting() -> None:
+    """The abort that it did not ask for raised the epoch, as its own would have: it is told of the next one."""
+    aborting = judge_timeout(known(ONGOING), End(False, NEWEST, 2000)).metadata
+    assert aborting is not None
+    assert judge_end(aborting, Producer(7, 5), end(False, NEWEST)).step is Step.ANSWER_AT_END
+    done = completed(aborting, 2000)
+    assert judge_end(done, Producer(7, 5), end(False, NEWEST)) == (Step.ANSWER, 0, None)
+    assert judge_end(done, Producer(7, 5), end(True, NEWEST)).error == INVALID_STATE
+    again = judge_init(done, init(Producer(7, 5))).metadata
+    assert again is not None
+    assert (again.producer_id, again.epoch) == (7, 6)
 
 
 def test_a_producer_with_the_last_epoch_can_be_fenced() -> None:
-    aborting = aborted_by_timeout(known(ONGOING, epoch=MAX_EPOCH - 1), 2000, NEWEST)
+    """Below version 2 nobody has the epoch that is kept for that; from then on the next epoch is another id's."""
+    worn = known(ONGOING, epoch=MAX_EPOCH - 1)
+    aborting = judge_timeout(worn, End(False, PLAIN, 2000)).metadata
+    assert aborting is not None
     assert aborting.epoch == MAX_EPOCH
     assert judge_init(completed(aborting, 2000), init()).step is Step.NEW_PRODUCER_ID
+    assert judge_timeout(worn, End(False, NEWEST, 2000)).step is judge_init(worn, init()).step is Step.NEW_PRODUCER_ID
+    aborting = judge_timeout(worn, End(False, NEWEST, 2000), 9).metadata
+    assert aborting is not None
+    assert (aborting.producer_id, aborting.epoch) == (7, MAX_EPOCH)
+    done = completed(aborting, 2000)
+    assert (done.producer_id, done.epoch) == (9, 0)

@@ -95,6 +95,8 @@ def test_kafka_puts_these_groups_into_these_partitions() -> None:
     """Kafka's own choice for 50 partitions: abs(hash) % 50, where the smallest number counts as 0."""
     assert coordinator_partition("hello", 50) == 99162322 % 50
     assert coordinator_partition("polygenelubricants", 50) == 0
+    assert java_hash("tg29-28754") < 0
+    assert coordinator_partition("tg29-28754", 4) == 3
 
 
 def test_an_empty_list_names_nobody() -> None:

@@ -240,7 +240,9 @@ def test_leader_epochs_end_where_the_next_begins(cluster: AdminCluster, version:
     assert ends(5, current=6)[0] == ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
-def delete_records(cluster: AdminCluster, version: int, *topics: tuple[str, list[tuple[int, int]]]) -> Any:
+def delete_records(
+    cluster: AdminCluster, version: int, *topics: tuple[str, list[tuple[int, int]]], timeout_ms: int = 12_345
+) -> Any:
     fields = {
         "topics": [
             {
@@ -249,7 +251,7 @@ def delete_records(cluster: AdminCluster, version: int, *topics: tuple[str, list
             }
             for name, parts in topics
         ],
-        "timeout_ms": 1234,
+        "timeout_ms": timeout_ms,
     }
     request = cluster.request(ApiKey.DELETE_RECORDS, version, fields)
     return handle_delete_records(cluster.context(ApiKey.DELETE_RECORDS, version), request)
@@ -270,7 +272,7 @@ def test_records_are_deleted_by_the_owners_and_the_answer_waits(cluster: AdminCl
     cluster.owner_answers[first] = PendingAnswer(done=True, error_code=0, value=6)
     answer = delete_records(cluster, version, ("orders", [(0, 6), (1, -1)]), ("nowhere", [(0, 0)]))
     assert isinstance(answer, Parked)
-    assert answer.timeout_ms == 1234
+    assert answer.timeout_ms == 12_345
     assert cluster.asked_owners == [(first, "delete_records", 6), (second, "delete_records", -1)]
     assert answer.retry(False) is None
     late = answer.retry(True)
@@ -282,6 +284,13 @@ def test_records_are_deleted_by_the_owners_and_the_answer_waits(cluster: AdminCl
         ("orders", 1, ErrorCode.OFFSET_OUT_OF_RANGE, -1),
         ("nowhere", 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1),
     ]
+
+
+def test_a_timeout_of_0_gives_up_no_owner(cluster: AdminCluster) -> None:
+    """It is for followers: Kafka's answer to librdkafka's test 0081, which allows 0 ms, has no error in it."""
+    answer = delete_records(cluster, 2, ("orders", [(0, 4)]), timeout_ms=0)
+    assert answer.retry(False) is None
+    assert answer.timeout_ms == 5_000
 
 
 def test_an_answer_that_is_complete_does_not_wait(cluster: AdminCluster) -> None:

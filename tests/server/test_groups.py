@@ -241,10 +241,13 @@ def test_offsets_are_deleted_unless_a_member_reads_their_topic(broker: SteppedBr
     member.commit({PLACES[0]: 4, ("other", 0): 5})
     values = {
         "group_id": "group",
-        "topics": [{"name": name, "partitions": [{"partition_index": 0}]} for name in ("topic", "other", "nowhere")],
+        "topics": [
+            {"name": name, "partitions": [{"partition_index": 0}, {"partition_index": 99}]}
+            for name in ("topic", "other", "nowhere")
+        ],
     }
     answer = call(broker, broker.client(), OFFSET_DELETE, 0, values)
-    assert [int(topic.partitions[0].error_code) for topic in answer.topics] == [86, 0, 3]
+    assert [[int(part.error_code) for part in topic.partitions] for topic in answer.topics] == [[86, 3], [0, 3], [3, 3]]
     assert committed(broker, "group", [PLACES[0], ("other", 0)]) == [(4, 0), (-1, 0)]
     for group, code in (("", 24), ("nobody", 69)):
         assert int(call(broker, broker.client(), OFFSET_DELETE, 0, values | {"group_id": group}).error_code) == code
@@ -435,6 +438,23 @@ def test_a_transaction_commits_only_what_its_member_may(broker: SteppedBroker, p
     assert txn_commit(broker, producer, "group", 5, **who) == [0]
     end(broker, producer, commit=True)
     assert committed(broker, "group", PLACES[:1]) == [(5, 0)]
+
+
+def test_a_transaction_commits_nothing_for_partitions_that_are_not_there(
+    broker: SteppedBroker, producer: TransactionalProducer
+) -> None:
+    """They are refused whatever else is wrong, and alone they do not make the group part of the transaction."""
+
+    def topics(*indexes: int) -> list[dict[str, Any]]:
+        partitions = [{"partition_index": index, "committed_offset": 1} for index in indexes]
+        return [{"name": "topic", "partitions": partitions}, {"name": "other", "partitions": []}]
+
+    assert txn_commit(broker, producer, "group", 5, version=5, topics=topics(99)) == [3]
+    assert txn_commit(broker, producer, "group", 5, version=3, topics=topics(0, 99)) == [48, 3]
+    assert txn_commit(broker, producer, "", 5, version=3, topics=topics(0, 99)) == [24, 3]
+    assert txn_commit(broker, producer, "group", 5, version=5, topics=topics(0, 99)) == [0, 3]
+    end(broker, producer, commit=True)
+    assert committed(broker, "group", PLACES[:1]) == [(1, 0)]
 
 
 def test_a_fenced_producer_commits_nothing(broker: SteppedBroker, producer: TransactionalProducer) -> None:

@@ -109,22 +109,20 @@ def test_without_verification_old_producers_are_believed(broker: SteppedBroker) 
     assert produce_errors(settled(broker, producer.produce([("topic", p, b"a") for p in range(4)]))) == [0] * 4
 
 
-def test_a_feature_level_below_2_leaves_adding_to_the_producer(broker: SteppedBroker) -> None:
-    """KIP-890: the finalized transaction.version bounds what newer requests mean."""
+def test_a_producer_goes_on_as_it_began_when_the_feature_level_sinks(broker: SteppedBroker) -> None:
+    """KIP-890: it has read transaction.version once, and counts on what its requests mean by their version."""
+    producer = started(broker)
     controller = broker.state(2).controller
     assert controller is not None
     update = FeatureUpdate(TRANSACTION_VERSION, 1, UpgradeType.UNSAFE_DOWNGRADE)
     controller.update_features([update], validate_only=False)
     broker.announce()
-    producer = started(broker)
-    assert produce_errors(settled(broker, producer.produce([("topic", 0, b"a")]))) == [120]
-    assert add_errors(settled(broker, producer.add(ALL[:1]))) == [0]
-    producer.sequences.clear()
-    assert produce_errors(settled(broker, producer.produce([("topic", 0, b"a")]))) == [0]
-    before = producer.epoch
-    assert producer.take(settled(broker, producer.end(commit=True))) == 0
-    assert producer.epoch == before
-    assert committed_values(broker, "topic", 0) == [b"a"]
+    for value in (b"a", b"b"):
+        before = producer.epoch
+        assert produce_errors(settled(broker, producer.produce([("topic", 0, value)]))) == [0]
+        assert producer.take(settled(broker, producer.end(commit=True))) == 0
+        assert producer.epoch == before + 1
+    assert committed_values(broker, "topic", 0) == [b"a", b"b"]
 
 
 def test_requests_in_flight_keep_their_order_while_the_first_is_verified(broker: SteppedBroker) -> None:
@@ -160,6 +158,30 @@ def test_a_guard_lets_nothing_in_before_what_was_refused_first() -> None:
     assert guards.judge(1, log, header(sequence=5), 100) == (0, -1)
 
 
+def test_what_a_fenced_producer_was_refused_does_not_hold_up_its_successor() -> None:
+    """Sequence numbers of another epoch say nothing of what is on its way in this one."""
+    guards = VerificationGuards(iter(range(100, 200)))
+    log = NeverOngoing()
+    assert guards.judge(1, log, header(sequence=0), 1) == (NEEDS_VERIFICATION, 100)
+    assert guards.judge(1, log, header(sequence=3, epoch=1), 1) == (NEEDS_VERIFICATION, 100)
+    assert guards.judge(1, log, header(sequence=3, epoch=1), 100) == (0, -1)
+    assert guards.judge(1, log, header(sequence=4, epoch=1), 100) == (45, -1)
+    assert guards.judge(1, log, header(sequence=0), 1) == (NEEDS_VERIFICATION, 100)
+    assert guards.judge(1, log, header(sequence=3, epoch=1), 100) == (0, -1)
+
+
+def test_a_fenced_producer_that_tries_again_does_not_disturb_its_successor(broker: SteppedBroker) -> None:
+    """The successor goes on with its sequence numbers in the next transaction; version 3 keeps its epoch."""
+    zombie, producer = started(broker, newest=False), started(broker, newest=False)
+    for value in (b"a", b"b"):
+        assert add_errors(settled(broker, producer.add([("topic", 0)]))) == [0]
+        assert produce_errors(settled(broker, producer.produce([("topic", 0, value)]))) == [0]
+        assert producer.take(settled(broker, producer.end(commit=True))) == 0
+        zombie.sequences.clear()
+        assert produce_errors(settled(broker, zombie.produce([("topic", 0, b"z")]))) == [47]
+    assert committed_values(broker, "topic", 0) == [b"a", b"b"]
+
+
 class NeverOngoing:
     """A log in which no transaction is open."""
 
@@ -168,10 +190,10 @@ class NeverOngoing:
         return False
 
 
-def header(sequence: int) -> object:
+def header(sequence: int, epoch: int = 0) -> object:
     from broker.protocol.records import read_header  # noqa: PLC0415 - a name of this module otherwise
 
-    batch = record_batch([b"a"], producer_id=7, producer_epoch=0, base_sequence=sequence, attributes=TRANSACTIONAL)
+    batch = record_batch([b"a"], producer_id=7, producer_epoch=epoch, base_sequence=sequence, attributes=TRANSACTIONAL)
     return read_header(batch)
 
 
@@ -185,7 +207,8 @@ def test_the_producer_goes_on_with_the_epoch_it_is_told(broker: SteppedBroker) -
     assert producer.epoch == 1
     assert producer.take(settled(broker, producer.init(timeout_ms=0))) == 50
     values = {"transactional_id": "id", "transaction_timeout_ms": 1, "producer_id": 5, "producer_epoch": -1}
-    assert int(answer_of(settled(broker, send(producer.client, 22, 4, values))).error_code) == 42
+    for who in ({}, {"transactional_id": None}, {"transactional_id": None, "producer_id": -1, "producer_epoch": 1}):
+        assert int(answer_of(settled(broker, send(producer.client, 22, 4, values | who))).error_code) == 42
     values = {"transactional_id": "", "transaction_timeout_ms": 1}
     assert int(answer_of(settled(broker, send(broker.client(), 22, 4, values))).error_code) == 42
 
@@ -271,7 +294,7 @@ def test_a_timed_out_transaction_is_aborted_though_nobody_asks(broker: SteppedBr
     assert producer.take(settled(broker, producer.init(timeout_ms=500))) == 0
     assert produce_errors(settled(broker, producer.produce([("topic", 0, b"a")]))) == [0]
     wait(broker, 3000)
-    assert int(answer_of(settled(broker, producer.end(commit=True))).error_code) == 90
+    assert int(answer_of(settled(broker, producer.end(commit=True))).error_code) == 48
     row = broker.partition("topic", 0).row
     assert broker.heritage.partitions.read_stable(row) == broker.end("topic", 0) == 2
     assert committed_values(broker, "topic", 0) == []

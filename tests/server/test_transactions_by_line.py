@@ -34,7 +34,7 @@ PARTITIONS = 4
 PLACES = [("topic", partition) for partition in range(PARTITIONS)]
 CONTROLLER = 2
 GROUP = "group"
-INVALID_PRODUCER_EPOCH, PRODUCER_FENCED = 47, 90
+INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, PRODUCER_FENCED = 47, 48, 90
 
 
 @pytest.fixture
@@ -117,15 +117,28 @@ def fence(producer: TransactionalProducer, trial: Trial) -> list[tuple[Sent, Cal
 
 def fenced(producer: TransactionalProducer, trial: Trial) -> list[tuple[Sent, Callable[[Sent], list[int]]]]:
     """Try in vain to go on: the answer is INVALID_PRODUCER_EPOCH, or PRODUCER_FENCED to who knows that error."""
-
-    def refused(codes: list[int]) -> list[int]:
-        return [code - INVALID_PRODUCER_EPOCH if code != PRODUCER_FENCED else 0 for code in codes]
-
-    zombie = [("topic", p, b"zombie") for p in range(PARTITIONS)]
     return [
-        (producer.produce(zombie), lambda sent: refused(produce_errors(sent))),
-        (producer.end(commit=trial.commit), lambda sent: refused(_one_code(sent))),
+        produce_in_vain(producer),
+        (producer.end(commit=trial.commit), lambda sent: _refused(_one_code(sent))),
     ]
+
+
+def too_late(producer: TransactionalProducer, trial: Trial) -> list[tuple[Sent, Callable[[Sent], list[int]]]]:
+    """Go on after a timeout in transaction version 2: to abort finds it done, to commit is INVALID_TXN_STATE."""
+    expected = INVALID_TXN_STATE if trial.commit else 0
+    return [
+        produce_in_vain(producer),
+        (producer.end(commit=trial.commit), lambda sent: [code - expected for code in _one_code(sent)]),
+    ]
+
+
+def produce_in_vain(producer: TransactionalProducer) -> tuple[Sent, Callable[[Sent], list[int]]]:
+    zombie = [("topic", p, b"zombie") for p in range(PARTITIONS)]
+    return producer.produce(zombie), lambda sent: _refused(produce_errors(sent))
+
+
+def _refused(codes: list[int]) -> list[int]:
+    return [code - INVALID_PRODUCER_EPOCH if code != PRODUCER_FENCED else 0 for code in codes]
 
 
 PLAIN: tuple[Step, ...] = (add, produce, end)
@@ -163,7 +176,7 @@ CASES = {
     "newest, offsets": Case(NEWEST_OFFSETS, commit_offset, newest=True, every=61),
     "newest, offsets, end": Case(NEWEST_OFFSETS, end, newest=True, every=97),
     "plain, time out": Case((add, produce, time_out, fenced, init), time_out, newest=False, every=97),
-    "newest, time out": Case((produce, time_out, fenced, init), time_out, newest=True, every=97),
+    "newest, time out": Case((produce, time_out, too_late, init), time_out, newest=True, every=97),
     "plain, fence": Case((add, produce, fence, fenced, init), fence, newest=False, every=131),
     "newest, fence": Case((produce, fence, fenced, init), fence, newest=True, every=131),
 }

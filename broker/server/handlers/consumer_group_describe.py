@@ -82,8 +82,8 @@ def _member_fields(metadata: MetadataCache, member: ConsumerGroupMember, target:
         "client_id": member.client_id,
         "client_host": member.client_host,
         "subscribed_topic_names": sorted(member.topic_names),
-        "subscribed_topic_regex": member.topic_regex or None,
-        "assignment": _assignment_fields(metadata, member.assigned),
+        "subscribed_topic_regex": member.topic_regex,
+        "assignment": _assignment_fields(metadata, member.held),
         "target_assignment": _assignment_fields(metadata, target),
         "member_type": _CONSUMER_MEMBER if member.classic is None else _CLASSIC_MEMBER,
     }

@@ -9,6 +9,9 @@ from broker.protocol.kio_adapter import milliseconds
 from broker.server.request_context import Parked, PendingAnswer, RequestContext
 
 _NO_OFFSET = -1
+#: A client's timeout is meant for followers. There are none, so that even a timeout of 0 gets an answer without errors;
+#: the owners, which are processes of this broker, are given the time that it takes to replace one.
+_OWNERS_MS = 5_000
 
 
 def handle_delete_records(context: RequestContext, request: Any) -> dict[str, Any] | Parked:
@@ -27,7 +30,7 @@ def handle_delete_records(context: RequestContext, request: Any) -> dict[str, An
         ]
         return {"throttle_time_ms": 0, "topics": topics}
 
-    return retry(False) or Parked(milliseconds(request.timeout), retry)
+    return retry(False) or Parked(max(milliseconds(request.timeout), _OWNERS_MS), retry)
 
 
 def _ask(context: RequestContext, topic_name: str, part: Any) -> PendingAnswer:

@@ -25,15 +25,15 @@ def handle_init_producer_id(
     An idempotent producer gets a new id with epoch 0, whatever it had before. A transactional one fences all others of
     its id, and an open transaction is aborted first; what it had before, if it says so, is only raised (KIP-360).
     """
+    has_id, has_epoch = request.producer_id != NO_PRODUCER_ID, request.producer_epoch != NO_EPOCH
+    if has_id != has_epoch:
+        return InitProducerIdResponse(0, ErrorCode.INVALID_REQUEST)
     if request.transactional_id is None:
         try:
             producer_id = controller_of(context).next_producer_id()
         except ApiError as error:
             return InitProducerIdResponse(0, error.code)
         return InitProducerIdResponse(0, 0, producer_id, 0)
-    has_id, has_epoch = request.producer_id != NO_PRODUCER_ID, request.producer_epoch != NO_EPOCH
-    if has_id != has_epoch:
-        return InitProducerIdResponse(0, ErrorCode.INVALID_REQUEST)
     deferred = Deferred()
 
     def answer(error: int, metadata: TransactionMetadata | None) -> None:

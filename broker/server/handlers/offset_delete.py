@@ -40,18 +40,18 @@ def handle_offset_delete(context: RequestContext, request: Any) -> dict[str, Any
 def _delete(
     context: RequestContext, shard: GroupShard, group: Group, topic: Any, records: list[Record]
 ) -> dict[str, Any]:
-    error = 0
-    if context.broker.metadata.topic(topic.name) is None:
-        error = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    elif group.is_subscribed(topic.name):
-        error = int(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
-    indexes = [each.partition_index for each in topic.partitions]
-    if not error:
-        known = shard.offsets.keys_of(group.group_id)
-        records += [
-            delete_offset(shard, group.group_id, topic.name, index) for index in indexes if (topic.name, index) in known
-        ]
-    return {"name": topic.name, "partitions": [{"partition_index": index, "error_code": error} for index in indexes]}
+    found = context.broker.metadata.topic(topic.name)
+    partitions = 0 if found is None else len(found.partitions)
+    error = int(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC) if group.is_subscribed(topic.name) else 0
+    known = set() if error else shard.offsets.keys_of(group.group_id)
+    answers = []
+    for index in [each.partition_index for each in topic.partitions]:
+        is_there = 0 <= index < partitions
+        if is_there and (topic.name, index) in known:
+            records.append(delete_offset(shard, group.group_id, topic.name, index))
+        code = error if is_there else int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        answers.append({"partition_index": index, "error_code": code})
+    return {"name": topic.name, "partitions": answers}
 
 
 def _response(error: int, topics: list[dict[str, Any]] | None = None) -> dict[str, Any]:

@@ -15,10 +15,10 @@ _PROTOCOL_FROM = 5
 def handle_sync_group(context: RequestContext, request: Any) -> dict[str, Any] | Deferred:
     """Return the member's assignment, once the leader's is committed."""
     protocol = getattr(request, "protocol_type", None), getattr(request, "protocol_name", None)
-    if not request.group_id:
-        return _response(SyncResult(int(ErrorCode.INVALID_GROUP_ID)))
     if context.api_version >= _PROTOCOL_FROM and None in protocol:
         return _response(SyncResult(int(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)))
+    if not request.group_id:
+        return _response(SyncResult(int(ErrorCode.INVALID_GROUP_ID)))
     deferred = Deferred()
     instance_id = getattr(request, "group_instance_id", None)
     assignments = {each.member_id: each.assignment for each in request.assignments}

@@ -22,23 +22,26 @@ _ADDED_FROM = 5
 
 _STALE_MEMBER_EPOCH = int(ErrorCode.STALE_MEMBER_EPOCH)
 _ILLEGAL_GENERATION = int(ErrorCode.ILLEGAL_GENERATION)
+_UNKNOWN_TOPIC_OR_PARTITION = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 def handle_txn_offset_commit(context: RequestContext, request: Any) -> dict[str, Any] | Deferred:
     """Return an error for each partition, once what was taken is committed as part of the transaction."""
-    if not request.group_id:
-        return _refused(request, ErrorCode.INVALID_GROUP_ID)
     broker = context.broker
+    if not any(_is_there(context, topic.name, each) for topic in request.topics for each in topic.partitions):
+        return _refused(context, request, 0)
+    if not request.group_id:
+        return _refused(context, request, ErrorCode.INVALID_GROUP_ID)
     try:
         shard = broker.coordinators.groups.shard_of(request.group_id)
     except ApiError as failure:
-        return _refused(request, failure.code)
+        return _refused(context, request, failure.code)
     deferred = Deferred()
 
     def verified(errors: Sequence[int]) -> None:
         error = next((error for error in errors if error), 0)
         if error:
-            deferred.complete(_refused(request, for_offsets(error, context)))
+            deferred.complete(_refused(context, request, for_offsets(error, context)))
         else:
             _commit(context, request, deferred)
 
@@ -73,7 +76,7 @@ def _commit(context: RequestContext, request: Any, deferred: Deferred) -> None:
     except ApiError as failure:
         error = failure.code
     if error:
-        deferred.complete(_refused(request, _ILLEGAL_GENERATION if error == _STALE_MEMBER_EPOCH else error))
+        deferred.complete(_refused(context, request, _ILLEGAL_GENERATION if error == _STALE_MEMBER_EPOCH else error))
         return
     time = CommitTime(
         broker.clock.wall_ms(), most_metadata_bytes=broker.metadata.broker_config.offset_metadata_max_bytes
@@ -92,7 +95,9 @@ def _commit(context: RequestContext, request: Any, deferred: Deferred) -> None:
         return
     producer = (request.producer_id, request.producer_epoch)
     shard.append(
-        records, lambda error: deferred.complete(_refused(request, error) if error else _response(topics)), producer
+        records,
+        lambda error: deferred.complete(_refused(context, request, error) if error else _response(topics)),
+        producer,
     )
 
 
@@ -101,10 +106,20 @@ def _part(each: Any) -> tuple[int, int, int, str | None]:
     return each.partition_index, each.committed_offset, leader_epoch, each.committed_metadata
 
 
-def _refused(request: Any, error: int) -> dict[str, Any]:
-    return _response(
-        [(topic.name, [(each.partition_index, int(error)) for each in topic.partitions]) for topic in request.topics]
-    )
+def _is_there(context: RequestContext, topic: str, each: Any) -> bool:
+    return context.broker.metadata.partition(topic, each.partition_index) is not None
+
+
+def _refused(context: RequestContext, request: Any, error: int) -> dict[str, Any]:
+    """Answer with the error, but for partitions that do not exist: that comes first."""
+    topics = []
+    for topic in request.topics:
+        parts = [
+            (each.partition_index, int(error if _is_there(context, topic.name, each) else _UNKNOWN_TOPIC_OR_PARTITION))
+            for each in topic.partitions
+        ]
+        topics.append((topic.name, parts))
+    return _response(topics)
 
 
 def _response(topics: Sequence[tuple[str, Sequence[tuple[int, int]]]]) -> dict[str, Any]:
@@ -113,5 +128,6 @@ def _response(topics: Sequence[tuple[str, Sequence[tuple[int, int]]]]) -> dict[s
         "topics": [
             {"name": name, "partitions": [{"partition_index": index, "error_code": error} for index, error in parts]}
             for name, parts in topics
+            if parts
         ],
     }
