@@ -21,7 +21,7 @@ import pyarrow.dataset as ds
 from broker import run_dir
 from broker.cli_table import aligned, quoted
 from broker.clock import SystemClock
-from broker.errors import RotundaError, UsageError
+from broker.errors import BootFailed, RotundaError, UsageError
 from broker.recorder.log_reader import files_since, read, read_files
 from broker.recorder.part_files import DIRECTORY, FOLLOWED
 
@@ -36,6 +36,8 @@ _COLUMNS = (
 )  # fmt: skip
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _LOOK_AGAIN_S = 0.5
+_NOTHING = "no such request in finished files; the newest come with request.log.roll.ms, or at once with --follow"
+_NOT_RUNNING_EXIT_CODE = 3
 
 
 def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
@@ -52,6 +54,8 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     if complaint:
         print(f"rotunda: {complaint}", file=sys.stderr)
     rows = table.to_pylist()
+    if not rows:
+        print(f"rotunda: {_NOTHING}", file=sys.stderr)
     _print(rows if parsed.slow else rows[::-1], parsed)
     return 0
 
@@ -74,7 +78,8 @@ def _root(parsed: argparse.Namespace, environment: Mapping[str, str]) -> Path:
         path = parsed.run_dir or run_dir.default_path(environment)
         record = run_dir.read(path)
         if record is None:
-            raise RotundaError(f"no broker runs in {path}; name its data directory with --data-dir")
+            message = f"no broker runs with run directory {path}; name a data directory with --data-dir"
+            raise BootFailed(message, _NOT_RUNNING_EXIT_CODE)
         root = Path(record.data_dir) / DIRECTORY
     if not root.is_dir():
         raise RotundaError(f"there is no request log in {root}")

@@ -134,8 +134,8 @@ def _screen(now: Snapshot) -> RenderableType:
         Text(printable(now.verdict.text), _LEVELS[now.verdict.level]),
         Text(line),
         _processes(now),
-        _apis(now),
     ]
+    parts += [_apis(now)] if now.apis else []
     parts += [_topics(now)] if now.topics else []
     parts += [_groups(now)] if now.groups else []
     return Group(*parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shm.derived_metrics import DERIVED
+from shm.kafka_metrics import KAFKA_METRICS
 from shm.metrics_catalogue import CATALOGUE, HISTOGRAM, MAX_LISTENERS, Metric
 from shm.prometheus import PREFIX, exposed_name
 
@@ -38,7 +39,13 @@ def describe_markdown() -> str:
         parts += [f"| `{PREFIX}{m.name}` | {m.kind} | {m.unit} | {', '.join(m.keys)} | {m.line} |" for m in metrics]
         parts.append("")
         parts += [f"**{PREFIX}{m.name}**: {m.line} {m.text}\n" for m in metrics]
+    parts += ["## Kafka's names\n", "| Kafka | here | |", "|---|---|---|"]
+    parts += [f"| {m.names} | {_code(m.query)} | {m.text} |" for m in KAFKA_METRICS]
     return "\n".join(parts)
+
+
+def _code(query: str) -> str:
+    return f"`{query}`".replace("|", "\\|") if query else ""
 
 
 def _label_text(metric: Metric) -> str:

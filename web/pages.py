@@ -8,6 +8,9 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING
 
+from shm.derived_metrics import DERIVED
+from shm.metrics_catalogue import CATALOGUE
+from shm.prometheus import PREFIX, exposed_name
 from web.screens import SCREENS, Screen
 
 if TYPE_CHECKING:
@@ -36,15 +39,22 @@ def _link(screen: Screen, current: Screen) -> str:
 
 
 def _equivalents(screen: Screen, facts: BrokerFacts) -> str:
-    rows = [("Command", screen.command + f" --run-dir {facts.run_dir}" if screen.command else "")]
-    rows.append(("Metrics", ", ".join(screen.metrics)))
-    rows.append(("SQL", screen.sql.replace("{log}", facts.request_log)))
+    rows = [("Command", screen.command + f" --run-dir {facts.run_dir}" if screen.command else "", "")]
+    rows += [("Metric", name, metric_lines()[name]) for name in screen.metrics]
+    rows.append(("SQL", screen.sql.replace("{log}", facts.request_log), ""))
     return "".join(
-        f"<dt>{escape(label)}</dt><dd><code>{escape(text)}</code>"
+        f"<dt>{escape(label)}</dt><dd><code>{escape(text)}</code><span>{escape(meaning)}</span>"
         f'<button type="button" class="copy" aria-label="Copy {escape(label)}">Copy</button></dd>'
-        for label, text in rows
+        for label, text, meaning in rows
         if text
     )
+
+
+@cache
+def metric_lines() -> dict[str, str]:
+    """Return what each metric means in a line, by its name in /metrics."""
+    lines = {exposed_name(role, each): each.line for role, metrics in CATALOGUE.items() for each in metrics}
+    return lines | {PREFIX + each.name: each.line for metrics in DERIVED.values() for each in metrics}
 
 
 @cache

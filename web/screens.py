@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Screen(NamedTuple):
-    """One screen. `command`, `metrics` and `sql` are its equivalents; the SQL is for the request log."""
+    """One screen. `command`, `metrics` and `sql` are its equivalents, as /metrics and the request log have them."""
 
     name: str
     title: str
@@ -26,7 +26,12 @@ SCREENS = (
         "./",
         "The broker's processes as a request passes through them. Bars are live.",
         "rotunda top",
-        ("processor io_wait_ns", "handler idle_ns", "phase_ns"),
+        (
+            "rotunda_ring_used_bytes",
+            "rotunda_processor_io_wait_seconds_total",
+            "rotunda_handler_idle_seconds_total",
+            "rotunda_request_duration_seconds",
+        ),
         "SELECT requestApiKeyName, sum(sampleWeight) AS requests, avg(totalTimeUs) AS mean_us\n"
         f"FROM {_REQUESTS}\nWHERE time > now() - INTERVAL 5 MINUTE GROUP BY ALL ORDER BY requests DESC;",
     ),
@@ -36,7 +41,7 @@ SCREENS = (
         "clients",
         "Who is connected, with what software, and what each of them does.",
         "rotunda requests --follow",
-        ("connections", "connections_opened", "connections_closed"),
+        ("rotunda_client_connections", "rotunda_deprecated_requests_total"),
         "SELECT clientId, softwareName, softwareVersion, address, requestApiKeyName, requestApiVersion,\n"
         f"       sum(sampleWeight) AS requests\nFROM {_REQUESTS}\nGROUP BY ALL ORDER BY requests DESC;",
     ),
@@ -46,7 +51,7 @@ SCREENS = (
         "topics",
         "What is stored, how fast it grows, and which handler owns it.",
         "rotunda topic list",
-        ("records_appended", "bytes_appended"),
+        ("rotunda_topic_records_in_total", "rotunda_topic_bytes_in_total", "rotunda_topic_log_bytes"),
         "SELECT topic, clientId, sum(records * sampleWeight) AS records, sum(requestBytes * sampleWeight) AS bytes\n"
         f"FROM {_REQUESTS}\nWHERE requestApiKeyName = 'PRODUCE' GROUP BY ALL ORDER BY bytes DESC;",
     ),
@@ -56,7 +61,7 @@ SCREENS = (
         "groups",
         "Consumer groups: members, what they have not read yet, and why they rebalanced.",
         "rotunda group list",
-        ("group lag",),
+        ("rotunda_group_lag_records", "rotunda_group_lag_seconds", "rotunda_groups"),
         "SELECT time, \"group\", member, event, reason\nFROM read_parquet('{log}/groups/**/*.parquet')\n"
         "ORDER BY time DESC LIMIT 100;",
     ),
@@ -66,7 +71,7 @@ SCREENS = (
         "requests",
         "What was requested last, and the slowest of the last ten minutes with where the time went.",
         "rotunda requests --slow",
-        ("phase_ns", "errors"),
+        ("rotunda_request_duration_seconds", "rotunda_request_errors_total"),
         "SELECT time, requestApiKeyName, clientId, topic, totalTimeUs, requestQueueTimeUs, localTimeUs,\n"
         f"       remoteTimeUs, responseQueueTimeUs, sendTimeUs\nFROM {_REQUESTS}\nORDER BY totalTimeUs DESC LIMIT 100;",
     ),
@@ -76,7 +81,7 @@ SCREENS = (
         "processes",
         "Every process of the broker: what it uses, how often it was replaced, and what the last one said.",
         "rotunda status",
-        ("restarts",),
+        ("rotunda_process_restarts_total", "rotunda_process_ready"),
         "SELECT time, source, \"index\", cause, rows\nFROM read_parquet('{log}/gaps/**/*.parquet')\n"
         "ORDER BY time DESC;",
     ),

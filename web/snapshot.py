@@ -8,7 +8,7 @@ from web.clients import clients_of, left_out
 from web.groups import groups_of, transactions_of
 from web.growth import Growth, total
 from web.status import Acceptor, Api, Broker, Partition, Process, Processor, Ring, Snapshot, Target, Topic, Totals
-from web.verdict import RECORDER_RING, REQUEST_RING, RESPONSE_RING, label, verdict
+from web.verdict import RECORDER_RING, REQUEST_RING, RESPONSE_RING, SILENT_S, label, verdict
 
 if TYPE_CHECKING:
     from shm.broker_reading import Names
@@ -28,12 +28,13 @@ def snapshot(earlier: Reading | None, now: Reading, sources: Sources) -> Snapsho
     """Return what the readings say; rates are means of the time between them."""
     facts = sources.facts
     growth = Growth(earlier, now)
-    processors = [_processor(growth, now, index) for index in range(facts.processors)]
-    handlers = [_target(growth, "handler", index) for index in range(facts.handlers)]
-    controller = _target(growth, "controller", 0)
+    processes = _processes(growth, earlier, now)
+    turns = {(each.role, each.index) for each in processes if each.silent_s is None or each.silent_s < SILENT_S}
+    processors = [_processor(growth, now, index, turns) for index in range(facts.processors)]
+    handlers = [_target(growth, "handler", index, turns) for index in range(facts.handlers)]
+    controller = _target(growth, "controller", 0, turns)
     rings = [_ring(each, facts.handlers) for each in now.broker.rings if each.kind in RING_KINDS]
     topics = [_topic(growth, earlier, now, topic) for topic in now.topics if topic.name in now.broker.topics]
-    processes = _processes(growth, earlier, now)
     reasons = _not_ready(processes, now)
     return Snapshot(
         time_ms=now.broker.wall_ms,
@@ -113,9 +114,10 @@ def _acceptor(growth: Growth, now: Reading, facts: BrokerFacts) -> Acceptor:
     )
 
 
-def _processor(growth: Growth, now: Reading, index: int) -> Processor:
+def _processor(growth: Growth, now: Reading, index: int, turns: set[tuple[str, int]]) -> Processor:
+    """Return a processor's figures; how idle one is whose loop does not turn, nobody knows."""
     page = now.pages.get(("processor", index))
-    idle = growth.share("processor", index, "io_wait_ns", "io_ns")
+    idle = growth.share("processor", index, "io_wait_ns", "io_ns") if ("processor", index) in turns else None
     causes = [label for name, label in page.values if name == "mutes"] if page is not None else []
     mutes = {cause: growth.per_s("processor", index, "mutes", cause) for cause in causes}
     used = _value(page, "arena_used_bytes")
@@ -132,8 +134,9 @@ def _processor(growth: Growth, now: Reading, index: int) -> Processor:
     )
 
 
-def _target(growth: Growth, role: str, index: int) -> Target:
-    idle = growth.share(role, index, "idle_ns", "busy_ns")
+def _target(growth: Growth, role: str, index: int, turns: set[tuple[str, int]]) -> Target:
+    """Return the figures of a handler or the controller, as `_processor` does."""
+    idle = growth.share(role, index, "idle_ns", "busy_ns") if (role, index) in turns else None
     return Target(
         index=index,
         idle=idle,

@@ -49,15 +49,15 @@ def _silent(processes: list[Process], rings: list[Ring], controller: int) -> Ver
     for each in processes:
         if each.silent_s is None or each.silent_s < SILENT_S:
             continue
+        what, waiting = "requests", 0
         if each.role == "processor":
+            what = "answers"
             waiting = sum(ring.frames for ring in rings if ring.kind == RESPONSE_RING and ring.processor == each.index)
         elif each.role in {"handler", "controller"}:
             target = each.index if each.role == "handler" else controller
             waiting = sum(ring.frames for ring in rings if ring.kind == REQUEST_RING and ring.target == target)
-        else:
-            waiting = 0
         if waiting:
-            text = f"{label(each).capitalize()} has not moved for {each.silent_s:.0f} s while {waiting} wait for it."
+            text = f"{label(each).capitalize()} has not moved for {each.silent_s:.0f} s while {waiting} {what} wait."
             return Verdict(level="stuck", text=text, where=[f"{each.role}-{each.index}"])
     return None
 

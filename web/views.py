@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from shm.metrics_catalogue import HANDLER_METRICS, PROCESSOR_METRICS
 from web.requests import slowest, tail
 
 if TYPE_CHECKING:
@@ -12,6 +13,14 @@ if TYPE_CHECKING:
     from web.sources import Sources
     from web.status import Snapshot
     from web.watch import View
+
+
+#: What the picture of the broker says more about on demand, as the catalogue has it.
+_TEXTS = {
+    each.name: f"{each.line} {each.text}"
+    for each in (*PROCESSOR_METRICS, *HANDLER_METRICS)
+    if each.name in {"mutes", "arena_used_bytes", "fetches_parked", "commits"}
+}
 
 
 class Views:
@@ -44,6 +53,7 @@ class Views:
             "processes": [asdict(each) for each in now.processes],
             "listeners": self._sources.facts.listeners,
             "metadata_topics": len(reading.topics),
+            "texts": _TEXTS,
         }
 
     def _clients(self, now: Snapshot, reading: Reading) -> dict[str, Any]:

@@ -178,6 +178,9 @@ FROM read_parquet('request-log/requests/**/*.parquet', hive_partitioning = true)
 WHERE requestApiKeyName = 'PRODUCE' GROUP BY ALL ORDER BY requests DESC;
 ```
 
+Columns are only ever added. To read files of several versions together, say `union_by_name = true` to DuckDB and
+`mergeSchema` to Spark; pandas, and Polars with `extra_columns="ignore"`, have the columns of the oldest file.
+
 **Nothing is lost silently.** Processors never wait for the recorder. When requests come faster than
 `request.log.rows.per.second` for more than a second, or than the recorder keeps up with, fewer of the ordinary ones
 are recorded and `sampleWeight` says how many each row stands for; requests that failed or were slow are always

@@ -5,6 +5,7 @@ Runs in the recorder process; knows nothing of how it is started and woken.
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,7 +18,7 @@ from broker.recorder.names import Clients, Subjects
 from broker.recorder.part_files import HOUR_US, apply_retention, finished, is_followed
 from broker.recorder.recent import RecentRequests
 from broker.recorder.row_values import connection_values, plain_values, request_values, times_us
-from broker.recorder.sheaves import Sheaf, Sheaves
+from broker.recorder.sheaves import Settlement, Sheaf, Sheaves
 from broker.request_log_settings import ask_sources
 
 if TYPE_CHECKING:
@@ -38,6 +39,9 @@ FOLLOWED_ROLL_MS = 1000
 
 #: How often old files are looked for, besides when a file was finished.
 RETENTION_MS = 600_000
+
+#: From this on, rows that wait are written by the clock as it was, so that each lies in the hour of its time.
+CLOCK_SET_NS = 1_000 * _NS_PER_MS
 
 #: The wall clock is taken to have been set when it is this far from where the monotonic clock says it should be.
 CLOCK_STEP_NS = 5 * _NS_PER_MS
@@ -138,7 +142,10 @@ class Recorder:
 
     def _follow_clock(self) -> None:
         epoch_ns = self._clock.monotonic_ns() - self._clock.wall_ms() * _NS_PER_MS
-        if abs(epoch_ns - self._epoch_ns) > CLOCK_STEP_NS:
+        step_ns = abs(epoch_ns - self._epoch_ns)
+        if step_ns > CLOCK_SET_NS and self.is_prepared:
+            self._roll(everything=True)
+        if step_ns > CLOCK_STEP_NS:
             self._epoch_ns = epoch_ns
 
     def _sort_in(self, taken: Taken) -> None:
@@ -183,14 +190,13 @@ class Recorder:
     def _tell(self, gaps: list[Gap], since_us: int | None) -> None:
         for gap in gaps:
             self._rows_lost += gap.row["rows"]
-            self._add_gap(gap.row, since_us, gap)
+            self._add_gap(gap.row, since_us, gap.settlement)
 
-    def _add_gap(self, row: dict[str, Any], since_us: int | None, gap: Gap | None = None) -> None:
+    def _add_gap(self, row: dict[str, Any], since_us: int | None, settled: Settlement | None = None) -> None:
         now_us = self._now_us()
         told = {"time": now_us, "since": since_us, **row}
         settlement = self._sheaves.add("gaps", now_us // HOUR_US, told, 1, self._clock.monotonic_ns())
-        if gap is not None:
-            settlement.update(gap.settlement)
+        settlement.update(settled or {})
 
     def _roll(self, *, everything: bool = False) -> None:
         """Finish the files that are due."""
@@ -210,12 +216,11 @@ class Recorder:
     def _give_up(self, sheaves: list[Sheaf]) -> None:
         for sheaf in sheaves:
             if sheaf.dataset == "gaps":
-                # What was lost is told as soon as it can be.
+                # What was lost is told as soon as it can be, and settled with the first of these rows.
+                settled = sheaf.settlement
                 for row in sheaf.chunks:
-                    self._add_gap({name: row[name] for name in row if name != "time"}, row["since"])
-                hour = self._now_us() // HOUR_US
-                settlement = self._sheaves.add("gaps", hour, [], 0, self._clock.monotonic_ns())
-                settlement.update(sheaf.settlement)
+                    self._add_gap({name: row[name] for name in row if name != "time"}, row["since"], settled)
+                    settled = Counter()
             else:
                 self._tell(self._ledger.given_up(sheaf), self._looked_us)
 

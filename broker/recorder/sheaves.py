@@ -100,7 +100,7 @@ class Sheaves:
         try:
             step(sheaf)
         except OSError as error:
-            logger.error("rows of %s are lost: %s", sheaf.dataset, error)
+            logger.error("cannot write rows of %s: %s", sheaf.dataset, error)
             if sheaf.part is not None:
                 sheaf.part.discard()
             del self._sheaves[sheaf.dataset, sheaf.hour]

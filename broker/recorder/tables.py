@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,9 @@ class OpenPart:
         self._hidden.rename(self._path)
 
     def discard(self) -> None:
-        """Remove what was written."""
-        self._file.close()
-        self._hidden.unlink(missing_ok=True)
+        """Remove what was written, whatever state it is in."""
+        with suppress(OSError):
+            # Writes what is left, for which there may be no room.
+            self._file.close()
+        with suppress(OSError):
+            self._hidden.unlink(missing_ok=True)

@@ -58,6 +58,8 @@ class Answer(NamedTuple):
 
     outcomes: list[Outcome]
     records_bytes: int
+    #: Offsets from those that were asked for to where the records end.
+    record_count: int
     has_error: bool
     rows: list[int]
     #: (row, bytes of records) of the partitions that have some.
@@ -129,7 +131,7 @@ class FetchPath:
         rows: list[int] = []
         sizes: list[tuple[int, int]] = []
         left_bytes = min(request.max_bytes, self._state.metadata.broker_config.fetch_max_bytes)
-        total_bytes = ranges = 0
+        total_bytes = record_count = ranges = 0
         has_error = False
         for part in request.parts:
             row = self._state.row_of(part.topic_name, part.topic_id, part.partition)
@@ -140,12 +142,13 @@ class FetchPath:
             if row >= 0:
                 rows.append(row)
             size = outcome.response.records_size
-            if size:
+            if size and outcome.found is not None:
+                record_count += outcome.found.next_offset - part.fetch_offset
                 total_bytes += size
                 left_bytes -= size
                 ranges += 1
                 sizes.append((row, size))
-        return Answer(outcomes, total_bytes, has_error, rows, sizes)
+        return Answer(outcomes, total_bytes, record_count, has_error, rows, sizes)
 
     def _fetch_part(self, request: FetchRequest, part: FetchPart, row: int, budget: tuple[int, bool]) -> Outcome:
         """Find the records of one partition. ``budget`` is (bytes allowed, whether the first batch may exceed them)."""
@@ -206,7 +209,7 @@ class FetchPath:
     def _send(self, to: ReplyTo, about: tuple[int, int, int], answer: Answer, topic: bytes) -> None:
         version, correlation_id, local_ns = about
         errors = (outcome.response.error_code for outcome in answer.outcomes if outcome.response.error_code)
-        told = Told(next(errors, 0), about=topic)
+        told = Told(next(errors, 0), answer.record_count, topic)
         response = FetchResponse(0, 0, 0, [outcome.response for outcome in answer.outcomes])
         chunks = encode_fetch_response(version, correlation_id, response)
         for row, size in answer.sizes:

@@ -57,7 +57,9 @@ BESIDE_GROUPS = small_produce(64, 1, 0.9)
 GROUPS = 1000
 GROUP_CONNECTIONS = 32
 HEARTBEAT_MS = 3000
+#: Offsets, as Kafka counts commits (`offset-commit-rate`), and how many of them a member commits at once.
 COMMITS_PER_SECOND = 10_000
+OFFSETS_PER_COMMIT = (4, 1)
 
 #: With the request log against without it, in requests or megabytes a second.
 REQUEST_LOG = (
@@ -65,6 +67,11 @@ REQUEST_LOG = (
     small_produce(64, 16, 0.97),
     Case("1 MB Produce, 4 connections", "produce", 4, 1, MEGABYTE_RECORDS, "append", "mb_s", 0.99),
 )
+
+#: What so many browsers on the status page add to the broker's processor time, at 500 requests/s of 64 connections.
+WATCHED = Case("", "produce", 64, 1, ("1", "100", "1", "500"), "echo", "req_s", None)
+BROWSERS = 20
+WATCHED_CPU_PERCENT = 1.0
 
 PRODUCE_TO_FETCH_P50_US = 400.0
 READY_SECONDS = 0.5

@@ -6,12 +6,13 @@
  *   gcc -O2 -o kload kload.c
  *   kload create  PORT TOPIC PARTITIONS
  *   kload first   PORT TOPIC                            (create, then one record: ends when it is acknowledged)
- *   kload produce PORT TOPIC PARTITIONS CONNS DEPTH SECONDS RECORDS RECORD_BYTES [ACKS]
+ *   kload produce PORT TOPIC PARTITIONS CONNS DEPTH SECONDS RECORDS RECORD_BYTES [ACKS [RATE]]
  *   kload fetch   PORT TOPIC PARTITIONS CONNS DEPTH SECONDS MAX_BYTES
  *   kload api     PORT x 1 CONNS DEPTH SECONDS          (ApiVersions v0 only: the request path without a log)
  *   kload e2e     PORT TOPIC 1 SECONDS RECORD_BYTES     (produce, then wait until a long-polling fetch sees it)
  *
- * DEPTH is the number of requests that each connection keeps in flight. Correlation ids must come back in
+ * DEPTH is the number of requests that each connection keeps in flight; with RATE, no more than so many requests a
+ * second are sent in all. Correlation ids must come back in
  * order and every Produce/Fetch partition must carry error 0: anything else ends the run with exit status 1.
  * The last line of output is  key=value  pairs: req_s, mb_s, p50_us, p99_us, p999_us, max_us.
  * Versions used: CreateTopics 2, Produce 7, Fetch 11, ApiVersions 0 (all served by Kafka 2.3 to 4.x). */
@@ -321,7 +322,7 @@ typedef struct {
 
 typedef struct {
   int api_key, conns, depth;
-  double seconds, requests_done, bytes_done;
+  double seconds, rate, requests_done, bytes_done;
   size_t bytes_per_request, error_at;
 } load_t;
 
@@ -368,12 +369,19 @@ static int walk_answers(load_t *load, conn_t *conn, const uint8_t *bytes, ssize_
   return finished;
 }
 
+/* Waits until the next request is due. */
+static void pace(load_t *load, double start) {
+  double early = load->rate > 0 ? start + load->requests_done / load->rate - now() : 0;
+  if (early > 0) usleep(early * 1e6);
+}
+
 static void pump(load_t *load, conn_t *conns, int epoll) {
   static uint8_t in[READ_BYTES];
   double start = now();
   for (int i = 0; i < load->conns; i++)
     for (int k = 0; k < load->depth; k++) fire(&conns[i]);
   while (now() - start < load->seconds) {
+    pace(load, start);
     struct epoll_event events[256];
     int ready = epoll_wait(epoll, events, 256, 1000);
     for (int j = 0; j < ready; j++) {
@@ -399,6 +407,7 @@ static void run(int argc, char **argv, int api_key) {
   if (api_key == PRODUCE) batch = record_batch(atoi(argv[8]), atoi(argv[9]));
   load.bytes_per_request = batch.size;
   int acks = api_key == PRODUCE && argc > 10 ? atoi(argv[10]) : 1;
+  load.rate = api_key == PRODUCE && argc > 11 ? atof(argv[11]) : 0;
   int epoll = epoll_create1(0);
   conn_t *conns = calloc(load.conns, sizeof *conns);
   for (int i = 0; i < load.conns; i++) {

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 SOURCES = Path(__file__).parent
 REPOSITORY = SOURCES.parent.parent
@@ -90,11 +91,16 @@ class RunningBroker:
     run_dir: Path
     ready_seconds: float
 
-    def pids(self) -> tuple[int, ...]:
-        """Return the process ids of the supervisor and all its children."""
+    def status(self) -> dict[str, Any]:
+        """Return what `rotunda status --json` tells."""
         command = rotunda("status", "--json", "--run-dir", str(self.run_dir))
         done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=REPOSITORY)
-        status = json.loads(done.stdout)
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
+    def pids(self) -> tuple[int, ...]:
+        """Return the process ids of the supervisor and all its children."""
+        status = self.status()
         return tuple({int(status["pid"]), *(int(entry["pid"]) for entry in status["processes"])})
 
 

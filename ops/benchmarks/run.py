@@ -17,6 +17,7 @@ import cases
 import idle
 import programs
 import report
+import watched
 from report import Row
 
 PAGE = programs.REPOSITORY / "docs" / "performance.md"
@@ -33,7 +34,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="rotunda-bench-", dir=options.dir) as name:
             directory = Path(name)
             programs.build(directory)
-            for measure in (measure_start, measure_load, measure_request_log):
+            for measure in (measure_start, measure_load, measure_request_log, measure_watched):
                 measure(directory, options, rows.append)
     except programs.MeasurementError as failure:
         print(f"ops/bench: {failure}", file=sys.stderr)
@@ -91,7 +92,8 @@ def measure_load(directory: Path, options: argparse.Namespace, add: Callable[[Ro
             if options.only in case.title:
                 add(measure_case(directory, options, running.port, number))
         if options.only in "beside groups":
-            measure_beside_groups(directory, options, running.port, add)
+            for offsets in cases.OFFSETS_PER_COMMIT:
+                measure_beside_groups(directory, options, running.port, offsets, add)
         if options.only in "produce to fetch":
             measure_latency(directory, options, running.port, add)
 
@@ -122,14 +124,16 @@ def measure_case(directory: Path, options: argparse.Namespace, port: int, number
     )
 
 
-def measure_beside_groups(directory: Path, options: argparse.Namespace, port: int, add: Callable[[Row], None]) -> None:
-    """Small Produce with and without the heartbeats and commits of many groups."""
-    case = cases.BESIDE_GROUPS
-    programs.kload(directory, "create", port, ["beside-groups", str(PARTITIONS)])
-    arguments = case.kload_arguments("beside-groups", PARTITIONS, options.seconds)
+def measure_beside_groups(
+    directory: Path, options: argparse.Namespace, port: int, offsets: int, add: Callable[[Row], None]
+) -> None:
+    """Small Produce with and without the heartbeats and commits of many groups; ``offsets``: in each commit."""
+    case, topic = cases.BESIDE_GROUPS, f"beside-groups-{offsets}"
+    programs.kload(directory, "create", port, [topic, str(PARTITIONS)])
+    arguments = case.kload_arguments(topic, PARTITIONS, options.seconds)
     # The groups' own load lasts a little longer than what is measured beside it.
-    load = ["beside-groups", str(cases.GROUPS), str(cases.GROUP_CONNECTIONS), str(cases.HEARTBEAT_MS)]
-    load += [str(cases.COMMITS_PER_SECOND), str(options.seconds + 1)]
+    load = [topic, str(cases.GROUPS), str(cases.GROUP_CONNECTIONS), str(cases.HEARTBEAT_MS)]
+    load += [str(cases.COMMITS_PER_SECOND), str(offsets), str(options.seconds + 1)]
     alone, beside = [], []
     for _ in range(options.rounds):
         alone.append(programs.kload(directory, case.command, port, arguments)[case.unit])
@@ -137,7 +141,9 @@ def measure_beside_groups(directory: Path, options: argparse.Namespace, port: in
             beside.append(programs.kload(directory, case.command, port, arguments)[case.unit])
         print(f"beside groups: {beside[-1]:,.0f} against {alone[-1]:,.0f} {case.unit} without", flush=True)
     ratio = median(with_groups / without for with_groups, without in zip(beside, alone, strict=True))
-    title = f"{case.title}, beside {cases.GROUPS:,} groups with {cases.COMMITS_PER_SECOND:,} commits/s"
+    requests = f"{offsets} to a request" if offsets > 1 else "a request each"
+    commits = f"{cases.COMMITS_PER_SECOND:,} offsets committed a second, {requests}"
+    title = f"{case.title}, beside {cases.GROUPS:,} groups with {commits}"
     reached = verdict(f"≥ {case.expected_ratio}", ratio >= (case.expected_ratio or 0))
     add(Row(title, f"{median(beside):,.0f} requests/s", f"without {median(alone):,.0f}", f"{ratio:.2f}", reached))
 
@@ -183,6 +189,33 @@ def measure_against(
     reached = verdict(f"≥ {case.expected_ratio}", rate >= (case.expected_ratio or 0))
     title = f"{case.title}, request log on against off (processor time {cost:.2f})"
     add(Row(title, f"{median(rates[0]):,.0f} {unit}", f"off {median(rates[1]):,.0f}", f"{rate:.2f}", reached))
+
+
+def measure_watched(directory: Path, options: argparse.Namespace, add: Callable[[Row], None]) -> None:
+    """Measure what the status page costs the broker while browsers look at it; its own process is not counted."""
+    title = f"status page, {cases.BROWSERS} browsers"
+    if options.only not in title:
+        return
+    case, arguments = cases.WATCHED, cases.WATCHED.kload_arguments("watched", PARTITIONS, options.seconds)
+    with programs.broker(directory / "watched", [*options.set, "status.port=0"]) as running:
+        programs.kload(directory, "create", running.port, ["watched", str(PARTITIONS)])
+        found = watched.measure(
+            running,
+            cases.BROWSERS,
+            2 * options.rounds,
+            lambda: programs.kload(directory, case.command, running.port, arguments),
+        )
+    limit = cases.WATCHED_CPU_PERCENT
+    print(f"{title}: {found.added:.2f} % of a core added, the page itself {found.page:.1f} %", flush=True)
+    add(
+        Row(
+            f"{title}: processor time added to the broker (the page's own process: {found.page:.1f} %)",
+            f"{found.added:.2f} % of a core",
+            f"without {found.alone:.1f}",
+            "",
+            verdict(f"≤ {limit:g} % of a core", found.added <= limit),
+        )
+    )
 
 
 def measure_latency(directory: Path, options: argparse.Namespace, port: int, add: Callable[[Row], None]) -> None:

@@ -1,13 +1,15 @@
 """Takes a picture of every screen: ``ops/screenshots [--all] [--to DIR]``.
 
-Without options: each screen once in the light theme and the overview in the dark one too, as docs/ has them. With
---all: both themes at both widths, to be looked at.
+Without options: each screen once in the light theme, the overview in the dark one too, and with a handler that has
+stopped, as docs/ has them. With --all: both themes at all widths, to be looked at.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -22,12 +24,15 @@ from web.screens import SCREENS
 
 ROOT = Path(__file__).resolve().parents[2]
 CHROMIUM = "/usr/bin/chromium"
-WIDE, NARROW = 1440, 900
+WIDE, NARROW, TELEPHONE = 1440, 900, 390
 HEIGHT = 900
 
 #: Until the sparklines show something.
 WARM_UP_S = 40
 SETTLE_MS = 2500
+
+#: How long a handler is stopped until its queue is looked at.
+STOPPED_MS = 6000
 
 
 class Picture(NamedTuple):
@@ -47,7 +52,7 @@ class Picture(NamedTuple):
 def main() -> int:
     """Start a broker and its clients, take the pictures, stop."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--all", action="store_true", help="both themes at both widths")
+    parser.add_argument("--all", action="store_true", help="both themes at all widths")
     parser.add_argument("--to", type=Path, default=ROOT / "docs" / "images", metavar="DIR", help="default: docs/images")
     arguments = parser.parse_args()
     arguments.to.mkdir(parents=True, exist_ok=True)
@@ -57,6 +62,7 @@ def main() -> int:
         try:
             warm_up(load)
             take(facts["status_url"], pictures(every=arguments.all), arguments.to)
+            take_queue(facts["status_url"], handler_of(directory), arguments.to)
         finally:
             load.stop()
             rotunda("stop", "--run-dir", directory)
@@ -85,7 +91,7 @@ def pictures(*, every: bool) -> list[Picture]:
         return [
             Picture(screen.name, theme, width)
             for theme in ("light", "dark")
-            for width in (WIDE, NARROW)
+            for width in (WIDE, NARROW, TELEPHONE)
             for screen in SCREENS
         ]
     return [*(Picture(screen.name, "light", WIDE) for screen in SCREENS), Picture("overview", "dark", WIDE)]
@@ -110,13 +116,39 @@ def take(url: str, wanted: list[Picture], directory: Path) -> None:
             if picture.screen == "topics":
                 page.locator("#topics tbody button").first.click()
                 page.wait_for_timeout(200)
-            path = directory / picture.file
             # The configuration is long; its beginning shows what it is like.
-            page.screenshot(path=path, full_page=picture.screen != "configuration")
-            # 256 colours are plenty, and half the size.
-            subprocess.run(["pngquant", "--force", "--ext", ".png", "--skip-if-larger", "256", str(path)], check=False)
-            print(f"{path} {path.stat().st_size / 1000:.0f} kB")
+            save(page, directory / picture.file, full_page=picture.screen != "configuration")
         browser.close()
+
+
+def take_queue(url: str, handler_pid: int, directory: Path) -> None:
+    """Take the picture of requests that queue for a handler; it goes on afterwards."""
+    picture = Picture("overview", "light", WIDE)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        page = looked_at(browser, url, picture)
+        page.goto(url)
+        os.kill(handler_pid, signal.SIGSTOP)
+        try:
+            page.wait_for_timeout(STOPPED_MS)
+            save(page, directory / "status-overview-queue.png")
+        finally:
+            os.kill(handler_pid, signal.SIGCONT)
+        browser.close()
+
+
+def handler_of(run_dir: str) -> int:
+    """Return the process id of the first handler."""
+    processes = json.loads(rotunda("status", "--json", "--run-dir", run_dir))["processes"]
+    return next(int(each["pid"]) for each in processes if each["role"] == "handler")
+
+
+def save(page: Page, path: Path, *, full_page: bool = True) -> None:
+    """Write a picture of a page."""
+    page.screenshot(path=path, full_page=full_page)
+    # 256 colours are plenty, and half the size.
+    subprocess.run(["pngquant", "--force", "--ext", ".png", "--skip-if-larger", "256", str(path)], check=False)
+    print(f"{path} {path.stat().st_size / 1000:.0f} kB", flush=True)
 
 
 def looked_at(browser: Browser, url: str, picture: Picture) -> Page:

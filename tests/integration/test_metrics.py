@@ -20,6 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from broker.protocol import kio_adapter
 from broker.protocol.api_keys import ApiKey
 from shm.derived_metrics import DERIVED
+from shm.kafka_metrics import KAFKA_METRICS
 from shm.metrics_catalogue import CATALOGUE
 from shm.prometheus import exposed_name
 from tests.support.broker_process import BrokerProcess
@@ -35,6 +36,7 @@ DASHBOARD = json.loads((OPS / "grafana" / "rotunda.json").read_text(encoding="ut
 ALERTS = yaml.safe_load((OPS / "alerts.yml").read_text(encoding="utf-8"))
 QUERIES = [target["expr"] for panel in DASHBOARD["panels"] for target in panel.get("targets", ())]
 QUERIES += [rule["expr"] for group in ALERTS["groups"] for rule in group["rules"]]
+QUERIES += [metric.query for metric in KAFKA_METRICS if metric.query]
 RECORDS = 300
 
 

@@ -1,10 +1,13 @@
 """From rings to files: what stands in them, when they can be seen, and what is said of what was lost."""
 
 import os
+import resource
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from broker.recorder import part_files
@@ -178,6 +181,62 @@ def test_a_file_that_cannot_be_written_becomes_a_gap(bench: RecorderBench) -> No
     assert len(bench.read("requests")) == 4
     account = bench.rings.account(0)
     assert account.get("rows_settled") == account.get("rows_pushed") == 14
+
+
+def test_a_full_disk_loses_rows_and_never_the_account_of_them(bench: RecorderBench) -> None:
+    """users.md row 28. Neither rows nor gaps can be written for a while; half-written files are taken away."""
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, most))
+    try:
+        for count in (10, 20, 30):
+            bench.push(rows_of(bench.clock, count))
+            bench.turn()
+            bench.turn(ROLL_MS)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    assert [path for path in bench.root.rglob("*") if path.is_file()] == []
+    bench.push(rows_of(bench.clock, 4))
+    bench.turn()
+    bench.recorder.finish()
+    assert len(bench.read("requests")) == 4
+    gaps = bench.read("gaps")
+    assert {gap["cause"] for gap in gaps} == {"write_failed"}
+    assert sum(gap["rows"] for gap in gaps) == 60
+    account = bench.rings.account(0)
+    assert account.get("rows_settled") == account.get("rows_pushed") == 64
+    # It is told once.
+    bench.recorder.finish()
+    assert len(bench.read("gaps")) == len(gaps)
+
+
+def test_losses_whose_row_could_not_be_written_are_told_once(bench: RecorderBench) -> None:
+    (bench.root / "gaps").write_bytes(b"in the way")
+    bench.rings.account(0).add("rows_dropped", 7)
+    bench.turn()
+    for _ in range(3):
+        bench.turn(ROLL_MS)
+    (bench.root / "gaps").unlink()
+    for _ in range(3):
+        bench.turn(ROLL_MS)
+    assert [(gap["cause"], gap["rows"]) for gap in bench.read("gaps")] == [("ring_full", 7)]
+    assert bench.rings.account(0).get("rows_dropped_told") == 7
+
+
+@pytest.mark.parametrize("step_ms", [-7_200_000, 7_200_000], ids=["back", "ahead"])
+def test_rows_lie_in_the_hour_of_their_time_when_the_clock_is_set(bench: RecorderBench, step_ms: int) -> None:
+    """What waits to be written was sorted by the clock as it was, and is written by it."""
+    bench.push(rows_of(bench.clock, 3))
+    bench.turn()
+    bench.clock.set_wall(step_ms)
+    bench.push(rows_of(bench.clock, 4))
+    bench.turn()
+    bench.recorder.finish()
+    places: Counter[int] = Counter()
+    for part in finished(bench.root / "requests"):
+        for row in pq.read_table(part.path, partitioning=None, columns=["time"]).to_pylist():
+            assert part.path.parent.name == f"hour={row['time']:%H}"
+            places[row["time"].hour] += 1
+    assert sorted(places.values()) == [3, 4]
 
 
 def test_sampling_keeps_what_failed_and_what_was_slow(tmp_path: Path) -> None:

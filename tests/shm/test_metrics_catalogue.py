@@ -1,8 +1,11 @@
 """The catalogue: every metric is declared once, in full, and stands on the page."""
 
+import re
+
 import pytest
 
 from shm.derived_metrics import DERIVED
+from shm.kafka_metrics import KAFKA_METRICS, KafkaMetric
 from shm.metrics_catalogue import CATALOGUE, COUNTER, GAUGE, HISTOGRAM, Metric
 from shm.metrics_page import describe_markdown
 from shm.process_slots import ROLES
@@ -33,6 +36,17 @@ def test_every_metric_is_declared_in_full(metric: Metric) -> None:
     assert bool(metric.label) == (metric.values != ("",))
     if metric.unit in {"ns", "bytes"}:
         assert metric.unit in metric.name.split("_")
+
+
+@pytest.mark.parametrize("metric", KAFKA_METRICS, ids=lambda metric: metric.names)
+def test_where_kafkas_metrics_are_found(metric: KafkaMetric) -> None:
+    """Section F: each has a query over metrics that there are, or a reason."""
+    known = {exposed_name(role, each) for role, metrics in CATALOGUE.items() for each in metrics}
+    known |= {f"rotunda_{each.name}" for metrics in DERIVED.values() for each in metrics}
+    named = {name.removesuffix("_bucket") for name in re.findall(r"rotunda_\w+", metric.query)}
+    assert named <= known
+    assert named or metric.text
+    assert metric.names in describe_markdown()
 
 
 @METRICS

@@ -21,6 +21,10 @@ class FakeClock:
         self._monotonic_ns += nanoseconds
         self._wall_ns += nanoseconds
 
+    def set_wall(self, step_ms: int) -> None:
+        """Set the wall clock ahead, or back."""
+        self._wall_ns += step_ms * 1_000_000
+
     def advance_ms(self, milliseconds: int) -> None:
         """Let time pass on both readings."""
         self.advance_ns(milliseconds * 1_000_000)

@@ -1,12 +1,13 @@
 """The skeletons of the screens: names escaped, nothing from elsewhere, nothing that the policy forbids."""
 
 import re
+from html import escape
 from pathlib import Path
 
 import pytest
 
 from web.app import STATIC
-from web.pages import page
+from web.pages import metric_lines, page
 from web.screens import SCREENS, Screen
 from web.sources import BrokerFacts
 
@@ -40,6 +41,14 @@ def test_nothing_that_the_policy_forbids(screen: Screen):
             assert (STATIC.parent / address).is_file(), address
 
 
+@pytest.mark.parametrize("screen", SCREENS, ids=lambda screen: screen.name)
+def test_metrics_are_named_and_explained_as_elsewhere(screen: Screen):
+    """Names of /metrics, with the line that the catalogue has for them."""
+    html = page(screen, facts("x"))
+    for name in screen.metrics:
+        assert f"<code>{name}</code><span>{escape(metric_lines()[name])}</span>" in html
+
+
 def test_every_screen_says_how_to_get_the_same_elsewhere():
     """Users.md section 3: command, metric names and SQL."""
     for screen in SCREENS:
@@ -47,7 +56,7 @@ def test_every_screen_says_how_to_get_the_same_elsewhere():
         assert screen.command in html
         if screen.name != "configuration":
             assert "<dt>SQL</dt>" in html
-            assert "<dt>Metrics</dt>" in html
+            assert "<dt>Metric</dt>" in html
 
 
 def test_scripts_set_text_and_never_markup():

@@ -18,7 +18,9 @@ pytestmark = pytest.mark.slow
 
 BROKER_SETTINGS = {"request.log.slow.threshold.ms": 20}
 CHROMIUM = "/usr/bin/chromium"
-HOSTILE = '"><img src=x onerror=alert(1)>'
+#: Ends with what would turn the text behind it around.
+HOSTILE = '"><img src=x onerror=alert(1)>\u202e'
+SHOWN = HOSTILE.replace("\u202e", "\\u{202e}")
 
 #: What must be there before a screen is drawn.
 DRAWN = {
@@ -53,9 +55,9 @@ def browser() -> Iterator[Browser]:
 class Watched:
     """A page that notes what it should not do."""
 
-    def __init__(self, browser: Browser, url: str, **options: Any) -> None:
+    def __init__(self, browser: Browser, url: str, width: int = 1440, **options: Any) -> None:
         self.url = url
-        self.page: Page = browser.new_page(viewport={"width": 1440, "height": 900}, **options)
+        self.page: Page = browser.new_page(viewport={"width": width, "height": 900}, **options)
         self.complaints: list[str] = []
         self.page.on("console", lambda message: self._console(message.type, message.text))
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
@@ -99,6 +101,25 @@ def test_every_screen_draws_itself_in_both_themes(browser: Browser, broker: Brok
         dark = page.evaluate("getComputedStyle(document.documentElement).colorScheme")
         assert dark == theme
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{screen.name} is too wide"
+    found.page.close()
+    assert not found.complaints
+
+
+@pytest.mark.parametrize("width", [390, 900])
+def test_every_screen_fits_small_screens(browser: Browser, broker: BrokerProcess, load: PageLoad, width: int):
+    """What is too wide scrolls within its own frame; the picture of the broker stands upright and can be read."""
+    assert load.consumed
+    found = Watched(browser, broker.status()["status_url"], width)
+    for screen in SCREENS:
+        page = found.open(screen.name)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{screen.name} is too wide"
+    page = found.open("overview")
+    # In one go: it is drawn again every second.
+    shrunk = "s => [s.getBoundingClientRect().width, Number(s.getAttribute('width'))]"
+    drawn, wanted = page.locator("#pipeline svg").evaluate(shrunk)
+    assert drawn == pytest.approx(wanted, abs=0.5)
+    for name in ("Acceptor", "Processor 0", "Handler 0", "Controller", "Log"):
+        expect(page.locator("#pipeline text.name", has_text=name)).to_be_visible()
     found.page.close()
     assert not found.complaints
 
@@ -160,9 +181,11 @@ def test_old_facts_are_grey_and_say_their_age(watched: Watched, broker: BrokerPr
     try:
         page.wait_for_selector("body.stale", timeout=10_000)
         assert "s old" in page.locator("#age").inner_text()
+        expect(page.locator("#state")).to_have_text("No answer")
     finally:
         os.kill(web["pid"], signal.SIGCONT)
     page.wait_for_selector("body:not(.stale)", timeout=10_000)
+    expect(page.locator("#state")).to_have_text("Ready")
 
 
 def test_a_killed_handler_is_shown_as_restarted_within_two_seconds(watched: Watched, broker: BrokerProcess):
@@ -180,7 +203,29 @@ def test_hostile_names_are_text(watched: Watched, broker: BrokerProcess):
     producer.produce("orders", b"x")
     producer.flush(10)
     page = watched.open("clients")
-    expect(page.locator("#clients tbody")).to_contain_text(HOSTILE, timeout=10_000)
+    expect(page.locator("#clients tbody")).to_contain_text(SHOWN, timeout=10_000)
     page = watched.open("requests")
     assert page.locator("#screen img").count() == 0
     producer.flush(1)
+
+
+def test_who_produces_to_a_topic_can_be_asked(watched: Watched):
+    """Row 5: connections are found by client, topic, API and address."""
+    page = watched.open("clients")
+    page.fill("#filter", "CLICKSTREAM")
+    rows = page.locator("#clients tbody tr")
+    expect(rows.filter(has_not_text="clickstream")).to_have_count(0)
+    names = {text.split("\t")[0] for text in rows.all_inner_texts()}
+    assert names == {"web-frontend", "analytics"}
+    page.fill("#filter", "nobody like that")
+    expect(page.locator("#clients")).to_contain_text("Nobody like that is connected.")
+
+
+def test_the_timeline_of_groups_says_what_its_signs_mean(watched: Watched):
+    """Row 21; users.md section 3: no signals by colour alone."""
+    page = watched.open("groups")
+    kinds = page.locator("#timeline-legend span").all_inner_texts()
+    assert kinds == ["join", "expire", "leave", "rebalance", "other"]
+    join, rebalance = (page.locator(f"#timeline path.{kind}").first for kind in ("join", "rebalance"))
+    assert join.get_attribute("d") != rebalance.get_attribute("d")
+    assert "join" in (join.locator("title").text_content() or "")

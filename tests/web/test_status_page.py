@@ -154,6 +154,19 @@ def test_a_killed_handler_is_shown_as_restarted(broker: BrokerProcess):
     wait_until(shown, "the restart on the page", deadline_s=2)
 
 
+def test_nobody_knows_how_idle_a_process_is_that_hangs(broker: BrokerProcess):
+    """B30, E01: a loop that does not turn tells nothing, which is no idleness."""
+    handler = broker.processes("handler")[0]
+    wait_until(lambda: status(broker)["handlers"][0]["idle"] is not None, "an idle share", deadline_s=10)
+    os.kill(handler["pid"], signal.SIGSTOP)
+    try:
+        wait_until(lambda: status(broker)["handlers"][0]["idle"] is None, "no idle share", deadline_s=10)
+        assert status(broker)["handlers"][1]["idle"] is not None
+    finally:
+        os.kill(handler["pid"], signal.SIGCONT)
+    wait_until(lambda: status(broker)["handlers"][0]["idle"] is not None, "an idle share again", deadline_s=10)
+
+
 def test_top_prints_the_same_once(broker: BrokerProcess):
     done = broker.command("top", "--once", "--interval", "0.2")
     assert done.returncode == 0, done.stderr

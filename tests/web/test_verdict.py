@@ -50,7 +50,7 @@ def test_what_is_down_comes_first():
 def test_a_process_that_hangs_while_something_waits():
     found = verdict([processor()], TARGETS, [ring("request", 0.0, at=1)], [process("handler", 1, silent_s=5.2)])
     assert (found.level, found.where) == ("stuck", ["handler-1"])
-    assert "Handler 1 has not moved for 5 s while 7 wait" in found.text
+    assert "Handler 1 has not moved for 5 s while 7 requests wait" in found.text
     elsewhere = [ring("request", 0.0, at=0), ring("response", 0.0, at=1)]
     assert verdict([processor()], TARGETS, elsewhere, [process("handler", 1, silent_s=60)]).level == "calm"
     assert verdict([processor()], TARGETS, elsewhere, [process("processor", silent_s=60)]).level == "stuck"

@@ -1,14 +1,21 @@
-// Elements from plain calls. Text is always set as text, so a name can never become markup.
+// Elements from plain calls. Text is always set as text, so a name can never become markup; what cannot be seen in it,
+// such as a change of the writing direction, is shown by its number, so that a name cannot garble its surroundings.
+const UNSEEN = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Co}\p{Cs}]/gu;
+
+export function plain(text) {
+  return text.replace(UNSEEN, (each) => `\\u{${each.codePointAt(0).toString(16)}}`);
+}
+
 const SVG = "http://www.w3.org/2000/svg";
 
 function fill(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes ?? {})) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else element.setAttribute(name, value === true ? "" : value);
+    else element.setAttribute(name, value === true ? "" : plain(String(value)));
   }
   for (const child of children.flat()) {
-    if (child !== null && child !== undefined) element.append(child);
+    if (child !== null && child !== undefined) element.append(typeof child === "string" ? plain(child) : child);
   }
   return element;
 }

@@ -1,4 +1,5 @@
 // The stream of one screen: paused by its button, ended while the tab is hidden, and grey when nothing comes.
+import { plain } from "./dom.js";
 import { clock } from "./format.js";
 import { remember } from "./history.js";
 
@@ -44,7 +45,6 @@ function open() {
     state.arrived = Date.now();
     state.lost = false;
     for (const [name, key] of SERIES) remember(name, state.latest.time_ms, state.latest.totals[key]);
-    showState(state.latest);
     state.draw(state.latest);
     showAge();
   });
@@ -64,17 +64,24 @@ function close() {
   state.source = null;
 }
 
-function showState(facts) {
+function showState(text, level) {
   const pill = document.getElementById("state");
-  const text = facts.ready ? "Ready" : `Not ready: ${facts.reasons.join("; ")}`;
   if (pill.textContent !== text) pill.textContent = text;
-  pill.dataset.level = facts.ready ? "good" : "bad";
+  pill.dataset.level = level;
+}
+
+function readiness(facts) {
+  return facts.ready ? "Ready" : `Not ready: ${facts.reasons.join("; ")}`;
 }
 
 function showAge() {
   const age = Date.now() - state.arrived;
   const stale = state.arrived > 0 && age > STALE_MS;
   document.body.classList.toggle("stale", stale);
+  // Whether it was ready says nothing of the present.
+  if (stale) showState(state.paused ? "Paused" : "No answer", state.paused ? "none" : "bad");
+  else if (state.latest) showState(plain(readiness(state.latest)), state.latest.ready ? "good" : "bad");
+  else if (state.lost) showState("No answer", "bad");
   const text = document.getElementById("age");
   if (!state.arrived) text.textContent = state.lost ? "no connection" : "";
   else if (state.paused) text.textContent = `as of ${clock(state.latest.time_ms * 1000)}`;
@@ -92,7 +99,7 @@ function switchTheme() {
 function copy(event) {
   if (!event.target.matches?.(".copy")) return;
   const button = event.target;
-  navigator.clipboard?.writeText(button.previousSibling.textContent).then(() => {
+  navigator.clipboard?.writeText(button.parentElement.querySelector("code").textContent).then(() => {
     button.textContent = "Copied";
     setTimeout(() => { button.textContent = "Copy"; }, 1500);
   });

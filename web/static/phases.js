@@ -4,6 +4,9 @@ import { micros } from "./format.js";
 
 export const PHASES = ["queue", "handler", "waiting", "response queue", "send"];
 
+// What metrics and the request log call them.
+export const ORDER = ["queue", "local", "remote", "response_queue", "send"];
+
 export function bar(phases, longest) {
   const total = phases.reduce((sum, each) => sum + each, 0);
   const width = longest > 0 ? Math.min(1, Math.max(total / longest, 0.004)) : 0;

@@ -1,70 +1,26 @@
 // The picture of the broker: a request goes from left to right, its answer back through the same rings.
 import { svg } from "./dom.js";
 import { bytes, number, percent, short } from "./format.js";
+import { LANE, layout } from "./layout.js";
 
-const GAP = 12, LANE = 36, TOP = 24;
-const MOST = 8;
+const PADDING = 28;
+const LABEL = 58, FIGURES = 96;
+
+// What is there at all is seen.
+const LEAST_FILL = 3;
 
 export function draw(holder, facts) {
-  const width = Math.max(holder.clientWidth - 28, 760);
-  const places = layout(facts, width);
-  const picture = svg("svg", { viewBox: `0 0 ${width} ${places.height}`, height: places.height, role: "img", "aria-label": summary(facts) });
-  titles(picture, places);
-  wires(picture, places, facts);
+  const places = layout(facts, holder.clientWidth - PADDING);
+  const picture = svg("svg", { viewBox: `0 0 ${places.width} ${places.height}`, width: places.width, height: places.height, role: "img", "aria-label": summary(facts) });
+  for (const { x, y, text } of places.titles) picture.append(svg("text", { class: "column", x, y }, text));
+  if (!places.isStacked) wires(picture, places, facts);
   acceptor(picture, places.acceptor, facts);
   places.processors.forEach((place, index) => processor(picture, place, facts.processors[index], facts));
   places.targets.forEach((place) => target(picture, place, facts));
   places.lanes.forEach((place) => lane(picture, place, facts));
   log(picture, places.log, facts);
-  background(picture, places, facts);
+  background(picture, places.background, facts);
   holder.replaceChildren(picture);
-}
-
-function layout(facts, width) {
-  const processors = facts.processors.slice(0, MOST);
-  const handlers = facts.handlers.slice(0, MOST);
-  const wide = width > 1050;
-  const columns = wide ? [150, 196, 0, 212, 168] : [112, 152, 0, 172, 128];
-  const between = wide ? 44 : 22;
-  columns[2] = width - columns[0] - columns[1] - columns[3] - columns[4] - 3 * between - 8;
-  const x = [0];
-  for (const [index, size] of columns.slice(0, 4).entries()) x.push(x.at(-1) + size + (index === 2 ? 8 : between));
-  const room = Math.max(96, processors.length * LANE + 16);
-  const targets = [];
-  const lanes = [];
-  let y = TOP;
-  for (const [index, facts_] of [...handlers, facts.controller].entries()) {
-    const isController = index === handlers.length;
-    const number_ = isController ? facts.handlers.length : index;
-    const height = isController ? Math.max(60, processors.length * LANE + 4) : room;
-    const place = { x: x[3], y, width: columns[3], height, facts: facts_, isController };
-    targets.push(place);
-    const inset = (height - processors.length * LANE) / 2;
-    for (const each of processors) {
-      lanes.push({ x: x[2], y: y + inset + each.index * LANE, width: columns[2], processor: each.index, target: number_, place });
-    }
-    y += height + GAP;
-  }
-  const main = y - GAP - TOP;
-  const each = (main - GAP * (processors.length - 1)) / processors.length;
-  const boxes = processors.map((_, index) => ({ x: x[1], y: TOP + index * (each + GAP), width: columns[1], height: Math.min(each, 136), }));
-  const used = boxes.length ? boxes.at(-1).y + boxes.at(-1).height - TOP : 0;
-  boxes.forEach((box) => { box.y += (main - used) / 2; });
-  const handlersEnd = targets.length > 1 ? targets.at(-2).y + targets.at(-2).height : TOP + main;
-  return {
-    x, columns, width, lanes, targets, processors: boxes,
-    acceptor: { x: 0, y: TOP + main / 2 - 48, width: columns[0], height: 96 },
-    log: { x: x[4], y: TOP, width: columns[4], height: handlersEnd - TOP },
-    lower: TOP + main + 34,
-    height: TOP + main + 34 + 48,
-  };
-}
-
-function titles(picture, { x, columns, lower }) {
-  ["accepts", "read and write", columns[2] > 330 ? "request channel: requests → and answers ←, waiting and fill" : "request channel", "answer", "keeps"].forEach((text, index) => {
-    picture.append(svg("text", { class: "column", x: x[index], y: 12 }, text));
-  });
-  picture.append(svg("text", { class: "column", x: 0, y: lower - 10 }, "beside the path of a request"));
 }
 
 function wires(picture, places, facts) {
@@ -115,7 +71,7 @@ function box(picture, place, facts, role, index, title, lines, idle) {
   }
   for (const line of lines) {
     y += place.height < 70 ? 15 : 17;
-    picture.append(svg("text", { class: line.class ?? "soft", x: left, y }, line.text ?? line));
+    picture.append(svg("text", { class: line.class ?? "soft", x: left, y }, line.text ?? line, line.help ? svg("title", null, line.help) : null));
   }
 }
 
@@ -128,7 +84,7 @@ function acceptor(picture, place, facts) {
   const lines = [`${short(a.accepted_per_s)} new/s`, `${number(facts.totals.connections)} open`];
   if (a.blocked > 0.01) lines.push(`blocked ${percent(a.blocked)}`);
   else lines.push(facts.listeners.join(", "));
-  box(picture, place, facts, "acceptor", 0, "Acceptor", lines);
+  box(picture, place, facts, "acceptor", 0, "Acceptor", place.brief ? [lines.join(" · ")] : lines);
 }
 
 function processor(picture, place, p, facts) {
@@ -137,9 +93,9 @@ function processor(picture, place, p, facts) {
     { text: `${short(p.requests_per_s)} requests/s`, class: "" },
     `in ${bytes(p.bytes_in_per_s)}/s · out ${bytes(p.bytes_out_per_s)}/s`,
     `${number(p.connections)} connections · idle ${percent(p.idle)}`,
-    `arena ${percent(p.arena_bytes ? p.arena_used_bytes / p.arena_bytes : null)} of ${bytes(p.arena_bytes)}`,
+    { text: `arena ${percent(p.arena_bytes ? p.arena_used_bytes / p.arena_bytes : null)} of ${bytes(p.arena_bytes)}`, help: facts.texts.arena_used_bytes },
   ];
-  if (muted) lines.push(`muted by ${muted[0].replace("_", " ")}: ${short(muted[1])}/s`);
+  if (muted) lines.push({ text: `muted by ${muted[0].replace("_", " ")}: ${short(muted[1])}/s`, help: facts.texts.mutes });
   if (place.width < 170) {
     lines.splice(1, 2, `in ${bytes(p.bytes_in_per_s)}/s`, `out ${bytes(p.bytes_out_per_s)}/s`, `idle ${percent(p.idle)}`);
   }
@@ -150,32 +106,35 @@ function processor(picture, place, p, facts) {
 function target(picture, place, facts) {
   const t = place.facts;
   if (place.isController) {
-    box(picture, place, facts, "controller", 0, "Controller", [`${short(t.requests_per_s)} requests/s · idle ${percent(t.idle)}`].slice(0, 1), t.idle);
+    const lines = [`${short(t.requests_per_s)} requests/s`, `idle ${percent(t.idle)}`];
+    box(picture, place, facts, "controller", 0, "Controller", place.width < 190 ? lines : [lines.join(" · ")], t.idle);
     return;
   }
   const lines = [
     { text: `${short(t.requests_per_s)} requests/s · idle ${percent(t.idle)}`, class: "" },
     `${short(t.records_per_s)} records/s · ${bytes(t.bytes_per_s)}/s`,
-    `${short(t.commits_per_s)} writes/s · ${short(t.parked_per_s)} parked/s`,
+    { text: `${short(t.commits_per_s)} writes/s · ${short(t.parked_per_s)} parked/s`, help: `${facts.texts.commits} ${facts.texts.fetches_parked}` },
   ];
   if (place.width < 190) lines.splice(0, 3, { text: `${short(t.requests_per_s)} requests/s`, class: "" }, `${short(t.records_per_s)} records/s`, `idle ${percent(t.idle)}`);
   box(picture, place, facts, "handler", t.index, `Handler ${t.index}`, lines, t.idle);
 }
 
 function lane(picture, place, facts) {
-  const of = (kind) => facts.rings.find((ring) => ring.kind === kind && ring.processor === place.processor && ring.target === place.target);
+  const of = (kind) => facts.rings.find((ring) => ring.kind === kind && ring.processor === place.processor && ring.target === place.place.number);
   const request = of("request"), response = of("response");
-  const label = `p${place.processor} ⇄ ${place.place.isController ? "c" : `h${place.target}`}`;
-  const x = place.x + 58, room = place.width - 58 - 78;
+  const label = `p${place.processor} ⇄ ${place.place.isController ? "c" : `h${place.place.number}`}`;
+  const x = place.x + LABEL, room = Math.max(20, place.width - LABEL - FIGURES);
   picture.append(svg("text", { class: "soft", x: place.x + 4, y: place.y + 21, "font-size": 11 }, label));
+  const held = facts.verdict.level === "stuck" && facts.verdict.where.includes(place.place.isController ? "controller-0" : `handler-${place.place.number}`);
   [[request, place.y + 6], [response, place.y + 19]].forEach(([ring, y], index) => {
     if (!ring) return;
-    const size = room * ring.fill;
+    const size = ring.fill > 0 ? Math.max(room * ring.fill, LEAST_FILL) : 0;
+    const stuck = held && ring === request && ring.frames > 0;
     picture.append(svg("rect", { class: "track", x, y, width: room, height: 9, rx: 2 },
       svg("title", null, `${index ? "answers" : "requests"}: ${bytes(ring.used_bytes)} of ${bytes(ring.capacity_bytes)}`)));
     // A request ring fills from its reader's end, and so does a response ring.
-    picture.append(svg("rect", { class: level(ring.fill, 0.1, 0.5), x: index ? x : x + room - size, y, width: size, height: 9, rx: 2 }));
-    picture.append(svg("text", { class: ring.fill >= 0.1 ? "alert" : "soft", x: x + room + 8, y: y + 8.5, "font-size": 11 }, `${index ? "←" : "→"} ${number(ring.frames)} · ${percent(ring.fill)}`));
+    picture.append(svg("rect", { class: stuck ? "fill bad" : level(ring.fill, 0.1, 0.5), x: index ? x : x + room - size, y, width: size, height: 9, rx: 2 }));
+    picture.append(svg("text", { class: stuck || ring.fill >= 0.1 ? "alert" : "soft", x: x + room + 8, y: y + 8.5, "font-size": 11 }, `${index ? "←" : "→"} ${number(ring.frames)} · ${percent(ring.fill)}`));
   });
 }
 
@@ -186,21 +145,26 @@ function log(picture, place, facts) {
   picture.append(svg("rect", { class: "box", x: place.x + 0.5, y: place.y + 0.5, width: place.width - 1, height: place.height - 1, rx: 5 }));
   const lines = [["name", "Log"], ["", bytes(t.log_bytes)], ["soft", `${number(t.topics)} topics`], ["soft", `${number(t.partitions)} partitions`],
     [free !== null && free < 0.1 ? "alert" : "soft", `disk ${percent(free)} free`]];
+  if (place.brief) {
+    picture.append(svg("text", { class: "name", x: 12, y: place.y + 18 }, "Log"));
+    picture.append(svg("text", { class: "soft", x: 12, y: place.y + 33 }, lines.slice(1).map(([, text]) => text).join(" · ")));
+    return;
+  }
   lines.forEach(([kind, text], index) => picture.append(svg("text", { class: kind, x: place.x + 12, y: place.y + 21 + index * 17 }, text)));
 }
 
 function background(picture, places, facts) {
+  const restarts = facts.processes.reduce((sum, each) => sum + each.restarts, 0);
   const ring = Math.max(0, ...facts.rings.filter((each) => each.kind === "recorder").map((each) => each.fill));
   const cleaner = facts.background.cleaner ?? {}, recorder = facts.background.recorder ?? {};
   const found = [
-    ["recorder", "Recorder", `${short(recorder.rows_written)} rows filed`, `ring ${percent(ring)}`],
-    ["cleaner", "Cleaner", `${short(cleaner.bytes_read_per_s ? cleaner.bytes_read_per_s : 0)} B/s read`, `dirtiest ${number(cleaner.max_dirty_percent)} %`],
-    ["supervisor", "Supervisor", `${number(facts.processes.reduce((sum, each) => sum + each.restarts, 0))} restarts`, `pid ${facts.broker.pid}`],
+    ["recorder", "Recorder", `${short(recorder.rows_written)} rows in files`, `ring ${percent(ring)}`],
+    ["cleaner", "Cleaner", `reads ${bytes(cleaner.bytes_read_per_s ?? 0)}/s`, `to compact ${number(cleaner.max_dirty_percent)} %`],
+    ["supervisor", "Supervisor", `${number(restarts)} ${restarts === 1 ? "restart" : "restarts"}`, `pid ${facts.broker.pid}`],
     ["web", "This page", `${number(process(facts, "web")?.pss_bytes / 1e6)} MB`, `cpu ${percent(process(facts, "web")?.cpu)}`],
   ];
-  const width = (places.width - 3 * GAP) / 4;
   found.forEach(([role, title, ...lines], index) => {
-    box(picture, { x: index * (width + GAP), y: places.lower, width, height: 44 }, facts, role, 0, title, [lines.join(" · ")]);
+    box(picture, places[index], facts, role, 0, title, [places[index].width < 180 ? lines[0] : lines.join(" · ")]);
   });
 }
 

@@ -1,10 +1,11 @@
 // A real table: sorted by the buttons in its headers, rows kept by key so that focus and selection outlive an update.
-import { h } from "./dom.js";
+import { h, plain } from "./dom.js";
 
 const MOST_ROWS = 500;
 
 export class Table {
-  // columns: {name, title, value(row) to sort by, show(row) -> text or element, number, class, help, wide: only if there is room}
+  // columns: {name, title, value(row) to sort by, show(row) -> text or element, number, class, help,
+  // wide, medium: not on small screens, not on those of telephones}
   constructor(holder, { caption, columns, sort, descending = false, key, empty, select }) {
     this.columns = columns;
     this.key = key;
@@ -16,7 +17,7 @@ export class Table {
     this.shown = new Map();
     this.selected = null;
     this.count = h("span", { class: "count" });
-    this.headers = columns.map((column) => h("th", { scope: "col", class: [column.number ? "number" : "", column.wide ? "wide" : ""].join(" ").trim() || null, title: column.help },
+    this.headers = columns.map((column) => h("th", { scope: "col", class: width(column).join(" ") || null, title: column.help },
       h("button", { type: "button", onclick: () => this.sortBy(column) }, column.title)));
     this.body = h("tbody");
     this.note = h("div", { class: "empty" });
@@ -70,7 +71,8 @@ export class Table {
       const shown = column.show(row);
       const old = element.children[index];
       if (old && typeof shown === "string" && old.childNodes.length <= 1 && !old.firstElementChild) {
-        if (old.textContent !== shown) old.textContent = shown;
+        const text = plain(shown);
+        if (old.textContent !== text) old.textContent = text;
         old.className = classes(column, row);
         return;
       }
@@ -97,5 +99,9 @@ export class Table {
 
 function classes(column, row) {
   const more = typeof column.class === "function" ? column.class(row) : column.class;
-  return [column.number ? "number" : "", column.wide ? "wide" : "", more ?? ""].filter(Boolean).join(" ");
+  return [...width(column), more ?? ""].filter(Boolean).join(" ");
+}
+
+function width(column) {
+  return ["number", "wide", "medium"].filter((name) => column[name]);
 }

@@ -1,11 +1,14 @@
 import { h } from "../dom.js";
 import { bytes, number, short, span } from "../format.js";
-import { follow } from "../live.js";
+import { follow, redraw } from "../live.js";
 import { Table } from "../table.js";
 import { tiles } from "../tiles.js";
 
 let now = 0;
 const UNNAMED = "(not named)";
+const MOST_TOPICS = 3;
+const filter = document.getElementById("filter");
+filter.addEventListener("input", redraw);
 
 const software = new Table("software", {
   caption: "Software",
@@ -24,19 +27,19 @@ const clients = new Table("clients", {
   caption: "Connections",
   key: (row) => row.connection,
   sort: "rate", descending: true,
-  empty: "Nobody is connected.",
+  empty: "Nobody like that is connected.",
   columns: [
-    { name: "client", title: "Client id", class: "tight", value: (row) => row.client_id, show: (row) => row.client_id || UNNAMED },
-    { name: "software", title: "Software", value: name, show: name },
-    { name: "address", title: "Address", class: "mono tight", value: (row) => row.address, show: (row) => row.address },
+    { name: "client", title: "Client id", class: "name", value: (row) => row.client_id, show: (row) => row.client_id || UNNAMED },
+    { name: "software", title: "Software", medium: true, value: name, show: name },
+    { name: "address", title: "Address", class: "mono tight", medium: true, value: (row) => row.address, show: (row) => row.address },
     { name: "listener", title: "Listener", wide: true, class: "tight", value: (row) => row.listener, show: (row) => row.listener },
     { name: "rate", title: "requests/s", number: true, value: (row) => row.requests_per_s, show: (row) => short(row.requests_per_s) },
-    { name: "in", title: "in /s", number: true, value: (row) => row.bytes_in_per_s, show: (row) => bytes(row.bytes_in_per_s) },
-    { name: "out", title: "out /s", number: true, value: (row) => row.bytes_out_per_s, show: (row) => bytes(row.bytes_out_per_s) },
+    { name: "in", title: "in /s", number: true, medium: true, value: (row) => row.bytes_in_per_s, show: (row) => bytes(row.bytes_in_per_s) },
+    { name: "out", title: "out /s", number: true, medium: true, value: (row) => row.bytes_out_per_s, show: (row) => bytes(row.bytes_out_per_s) },
     { name: "errors", title: "errors", number: true, wide: true, class: (row) => (row.errors ? "warn" : ""), value: (row) => row.errors, show: (row) => number(row.errors) },
     { name: "state", title: "Now", class: "tight", value: (row) => row.in_flight, show: state },
     { name: "does", title: "What it does", help: "API and version; amber: a deprecated version", value: (row) => row.calls[0]?.api ?? "", show: (row) => row.calls.slice(0, 6).map(tag) },
-    { name: "topics", title: "Topics", value: (row) => row.topics.join(), show: (row) => row.topics.join(", ") },
+    { name: "topics", title: "Topics", value: (row) => row.topics.join(), show: topics },
     { name: "since", title: "for", number: true, wide: true, value: (row) => -row.opened_ms, show: (row) => span((now - row.opened_ms) / 1000) },
   ],
 });
@@ -48,6 +51,16 @@ function name(row) {
 function tag(call) {
   const old = call.deprecated;
   return h("span", { class: old ? "tag old" : "tag", title: old ? "deprecated: later brokers do not serve this version" : null }, h("b", null, call.api), ` v${call.version}`, old ? " deprecated" : "");
+}
+
+function topics(row) {
+  const more = row.topics.length - MOST_TOPICS;
+  const named = row.topics.slice(0, MOST_TOPICS).join(", ");
+  return more > 0 ? h("span", { title: row.topics.join(", ") }, named, h("span", { class: "faint" }, ` +${more}`)) : named;
+}
+
+function said(row) {
+  return [row.client_id || UNNAMED, name(row), row.address, row.listener, row.connection, ...row.topics, ...row.calls.map((call) => call.api)].join("\n").toLowerCase();
 }
 
 function state(row) {
@@ -70,13 +83,14 @@ follow((facts) => {
     found.set(row.name, row);
   }
   software.update([...found.values()]);
-  clients.update(facts.clients);
+  const wanted = filter.value.trim().toLowerCase();
+  clients.update(facts.clients.filter((client) => said(client).includes(wanted)));
   const old = facts.clients.filter((client) => client.calls.some((call) => call.deprecated)).length;
   tiles(facts.time_ms, [
     { label: "Connections", value: number(facts.connections), unit: facts.left_out ? `${facts.left_out} not listed` : "", of: facts.connections, series: "connections" },
     { label: "Addresses", value: number(new Set(facts.clients.map((client) => client.address)).size), unit: "" },
     { label: "Client ids", value: number(new Set(facts.clients.map((client) => client.client_id)).size), unit: "" },
     { label: "Held back now", value: number(facts.clients.filter((client) => client.muted.length).length), unit: "" },
-    { label: "Use deprecated versions", value: number(old), unit: "" },
+    { label: "Deprecated versions", value: number(old), unit: "" },
   ]);
 });

@@ -1,4 +1,4 @@
-import { h, put, svg } from "../dom.js";
+import { h, plain, put, svg } from "../dom.js";
 import { clock, number, span } from "../format.js";
 import { follow, redraw } from "../live.js";
 import { Table } from "../table.js";
@@ -78,8 +78,20 @@ function choose(id) {
   redraw();
 }
 
-const KINDS = [["join", /join/], ["expire", /expire|fence|time/], ["leave", /leave|left|remove/], ["rebalance", /rebalanc|stabil|assign|state|epoch/]];
-const kind = (event) => KINDS.find(([, pattern]) => pattern.test(event))?.[0] ?? "other";
+// A colour and a shape for each kind of event; those of one moment stand above one another.
+const KINDS = {
+  join: { pattern: /join/, y: -5, path: "M-5 4L0 -5L5 4Z" },
+  expire: { pattern: /expire|fence/, y: 5, path: "M-5 -3L-3 -5L0 -2L3 -5L5 -3L2 0L5 3L3 5L0 2L-3 5L-5 3L-2 0Z" },
+  leave: { pattern: /leave/, y: 5, path: "M-5 -4L0 5L5 -4Z" },
+  rebalance: { pattern: /rebalance/, y: 0, path: "M0 -5L5 0L0 5L-5 0Z" },
+  other: { pattern: /./, y: 0, path: "M-3 -3H3V3H-3Z" },
+};
+const kind = (event) => Object.keys(KINDS).find((name) => KINDS[name].pattern.test(event)) ?? "other";
+const mark = (name, x, y, ...children) => svg("path", { class: name, d: KINDS[name].path, transform: `translate(${x} ${y})` }, ...children);
+
+put("timeline-legend", Object.keys(KINDS).map((name) => h("span", null, svg("svg", { viewBox: "-6 -6 12 12", "aria-hidden": "true" }, mark(name, 0, 0)), name)));
+
+const ROW = 28;
 
 // The last ten minutes on one line for each group, oldest left.
 function timeline(found) {
@@ -87,15 +99,16 @@ function timeline(found) {
   const names = [...new Set(all.map((event) => event.group))].slice(0, 8);
   const holder = document.getElementById("timeline");
   if (!names.length) return put("timeline");
-  const width = holder.clientWidth, left = 150, height = names.length * 22 + 20;
+  const width = holder.clientWidth, left = 150, height = names.length * ROW + 20;
   const x = (time) => left + (1 - (now * 1000 - time) / 600e6) * (width - left - 10);
   const picture = svg("svg", { class: "timeline", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Events of groups in the last ten minutes; the table below has the same" });
   picture.style.height = `${height}px`;
   names.forEach((name, index) => {
-    const y = index * 22 + 12;
+    const y = index * ROW + 14;
     picture.append(svg("text", { x: 0, y: y + 4 }, name.length > 22 ? `${name.slice(0, 21)}…` : name), svg("line", { x1: left, x2: width - 10, y1: y, y2: y }));
     for (const event of all.filter((each) => each.group === name)) {
-      picture.append(svg("circle", { class: kind(event.event), cx: x(event.time), cy: y, r: 4.5 }, svg("title", null, `${clock(event.time)} ${event.event}${event.reason ? `: ${event.reason}` : ""}`)));
+      const name = kind(event.event);
+      picture.append(mark(name, x(event.time), y + KINDS[name].y, svg("title", null, `${clock(event.time)} ${event.event}${event.reason ? `: ${event.reason}` : ""}`)));
     }
   });
   for (const minutes of [10, 8, 6, 4, 2, 0]) {
@@ -111,7 +124,7 @@ follow((facts) => {
   const shown = facts.groups.find((group) => group.id === selected);
   panel.hidden = !shown;
   if (shown) {
-    members.table.caption.firstChild.textContent = `Members of ${shown.id}`;
+    members.table.caption.firstChild.textContent = plain(`Members of ${shown.id}`);
     members.update(shown.members);
     offsets.update(shown.offsets);
   }

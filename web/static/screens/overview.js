@@ -1,12 +1,14 @@
+import { put } from "../dom.js";
 import { bytes, micros, number, short } from "../format.js";
 import { follow } from "../live.js";
-import { bar } from "../phases.js";
+import { ORDER, bar, legend } from "../phases.js";
 import { draw as drawPipeline } from "../pipeline.js";
 import { Table } from "../table.js";
 import { tiles } from "../tiles.js";
 
-const ORDER = ["queue", "local", "remote", "response_queue", "send"];
-export const means = (api) => ORDER.map((phase) => api.mean_us[phase] ?? 0);
+put("legend", legend());
+
+const means = (api) => ORDER.map((phase) => api.mean_us[phase] ?? 0);
 
 let longest = 0;
 const apis = new Table("apis", {
@@ -15,7 +17,7 @@ const apis = new Table("apis", {
   sort: "rate", descending: true,
   empty: "No request was finished in the last seconds.",
   columns: [
-    { name: "api", title: "API", value: (row) => row.name, show: (row) => row.name },
+    { name: "api", title: "API", class: "tight", value: (row) => row.name, show: (row) => row.name },
     { name: "rate", title: "per second", number: true, value: (row) => row.requests_per_s, show: (row) => short(row.requests_per_s) },
     { name: "p50", title: "median", number: true, value: (row) => row.p50_us.total, show: (row) => micros(row.p50_us.total) },
     { name: "p99", title: "99 %", number: true, value: (row) => row.p99_us.total, show: (row) => micros(row.p99_us.total) },

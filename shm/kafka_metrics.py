@@ -1,0 +1,95 @@
+"""Where Kafka's broker metrics are found here, for whoever brings dashboards. Printed in docs/metrics.md; pure."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class KafkaMetric(NamedTuple):
+    """Names of Kafka's, and the query that tells the same; where there is none, `text` says why."""
+
+    names: str
+    query: str
+    text: str = ""
+
+
+_AS_REQUESTS = "Counts requests, where Kafka counts what they held."
+_NOT_MEASURED = "Not measured apart; part of the stage local."
+
+KAFKA_METRICS: Final = (
+    KafkaMetric(
+        "NetworkProcessorAvgIdlePercent, IdlePercent{networkProcessor}",
+        "rate(rotunda_processor_io_wait_seconds_total[5m]) / (rate(rotunda_processor_io_wait_seconds_total[5m]) + "
+        "rate(rotunda_processor_io_seconds_total[5m]))",
+    ),
+    KafkaMetric(
+        "RequestHandlerAvgIdlePercent",
+        'rate(rotunda_handler_idle_seconds_total{handler!="controller"}[5m]) / '
+        '(rate(rotunda_handler_idle_seconds_total{handler!="controller"}[5m]) + '
+        'rate(rotunda_handler_busy_seconds_total{handler!="controller"}[5m]))',
+        "The mean over handlers; the controller is none.",
+    ),
+    KafkaMetric("AcceptorBlockedPercent{listener}", "rate(rotunda_acceptor_blocked_seconds_total[5m])"),
+    KafkaMetric("MemoryPoolAvailable", "sum(rotunda_processor_arena_free_bytes)"),
+    KafkaMetric("MemoryPoolUsed", "sum(rotunda_processor_arena_used_bytes)"),
+    KafkaMetric("MemoryPoolAvgDepletedPercent", "rate(rotunda_processor_arena_depleted_seconds_total[5m])"),
+    KafkaMetric("RequestQueueSize", "sum(rotunda_request_queue_size)", "Includes what is being worked on."),
+    KafkaMetric("ResponseQueueSize{processor}", "sum by (processor) (rotunda_response_queue_size)"),
+    KafkaMetric("RequestsPerSec{request, version}", "rate(rotunda_requests_total[5m])"),
+    KafkaMetric("DeprecatedRequestsPerSec", "rate(rotunda_deprecated_requests_total[5m])"),
+    KafkaMetric("ErrorsPerSec{request, error}", "rate(rotunda_request_errors_total[5m])"),
+    KafkaMetric(
+        "RequestQueueTimeMs, LocalTimeMs, RemoteTimeMs, ResponseQueueTimeMs, ResponseSendTimeMs, TotalTimeMs",
+        "histogram_quantile(0.99, sum by (le, stage) (rate(rotunda_request_duration_seconds_bucket[5m])))",
+        "In seconds, by stage.",
+    ),
+    KafkaMetric("ThrottleTimeMs", "histogram_quantile(0.99, rate(rotunda_request_throttle_seconds_bucket[5m]))"),
+    KafkaMetric(
+        "RequestBytes, request-size-avg", "histogram_quantile(0.5, rate(rotunda_request_size_bytes_bucket[5m]))"
+    ),
+    KafkaMetric("MessageConversionsTimeMs, TemporaryMemoryBytes, ProduceMessageConversionsPerSec", "", _NOT_MEASURED),
+    KafkaMetric("FetchMessageConversionsPerSec", "", "Answers are never converted."),
+    KafkaMetric("connection-count", "sum(rotunda_processor_connections)"),
+    KafkaMetric("connections{client}", "rotunda_client_connections"),
+    KafkaMetric("connection-creation-rate", "rate(rotunda_processor_connections_opened_total[5m])"),
+    KafkaMetric("connection-close-rate", "rate(rotunda_processor_connections_closed_total[5m])", "By cause."),
+    KafkaMetric("connection-accept-rate{listener}", "rate(rotunda_acceptor_connections_accepted_total[5m])"),
+    KafkaMetric("incoming-byte-rate", "rate(rotunda_processor_bytes_received_total[5m])"),
+    KafkaMetric("outgoing-byte-rate", "rate(rotunda_processor_bytes_sent_total[5m])"),
+    KafkaMetric("request-rate", "rate(rotunda_processor_requests_received_total[5m])"),
+    KafkaMetric("response-rate", "rate(rotunda_processor_responses_sent_total[5m])"),
+    KafkaMetric("select-rate", "rate(rotunda_processor_polls_total[5m])"),
+    KafkaMetric("MessagesInPerSec{topic}", "rate(rotunda_topic_records_in_total[5m])"),
+    KafkaMetric("BytesInPerSec{topic}", "rate(rotunda_topic_bytes_in_total[5m])"),
+    KafkaMetric("BytesOutPerSec{topic}", "rate(rotunda_topic_bytes_out_total[5m])"),
+    KafkaMetric(
+        "TotalProduceRequestsPerSec",
+        'rate(rotunda_requests_total{api="Produce"}[5m])',
+        "TotalFetchRequestsPerSec likewise. By topic: the request log.",
+    ),
+    KafkaMetric(
+        "FailedProduceRequestsPerSec",
+        'rate(rotunda_request_errors_total{api="Produce",error!="NONE"}[5m])',
+        "FailedFetchRequestsPerSec likewise. By topic: the request log.",
+    ),
+    KafkaMetric(
+        "BytesRejectedPerSec",
+        'rate(rotunda_request_errors_total{error=~"MESSAGE_TOO_LARGE|RECORD_LIST_TOO_LARGE"}[5m])',
+        _AS_REQUESTS,
+    ),
+    KafkaMetric(
+        "InvalidMessageCrcRecordsPerSec, InvalidMagicNumberRecordsPerSec",
+        'rate(rotunda_request_errors_total{error=~"CORRUPT_MESSAGE|UNSUPPORTED_FOR_MESSAGE_FORMAT"}[5m])',
+        _AS_REQUESTS,
+    ),
+    KafkaMetric(
+        "InvalidOffsetOrSequenceRecordsPerSec, NoKeyCompactedTopicRecordsPerSec",
+        'rate(rotunda_request_errors_total{error=~"OUT_OF_ORDER_SEQUENCE_NUMBER|INVALID_RECORD"}[5m])',
+        _AS_REQUESTS,
+    ),
+    KafkaMetric("max-dirty-percent", "rotunda_cleaner_max_dirty_ratio"),
+    KafkaMetric("uncleanable-partitions-count", "rotunda_cleaner_uncleanable_partitions"),
+    KafkaMetric("ControlPlane…", "", "There is one plane."),
+    KafkaMetric("ExpiredConnectionsKilledCount, …-authentication-…", "", "Nobody has to authenticate."),
+    KafkaMetric("Produce, Fetch, Request: byte-rate, throttle-time{user, client-id}", "", "No quota is enforced."),
+)
