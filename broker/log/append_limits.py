@@ -5,7 +5,7 @@ from typing import Final, TypeAlias
 from broker.errors import ApiError
 from broker.protocol.compression import compress, decompress
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.record_reader import has_record_without_key
+from broker.protocol.record_reader import records_without_key
 from broker.protocol.records import (
     BATCH_HEADER_BYTES,
     CODEC_MASK,
@@ -109,7 +109,7 @@ class AppendLimits:
 def _keyless_refusal(batch: memoryview, header: BatchHeader) -> StageResult | None:
     """Refuse a record without a key: compaction could not tell what it replaces."""
     try:
-        return _INVALID_RECORD if has_record_without_key(batch, header) else None
+        return None if next(records_without_key(batch, header), None) is None else _INVALID_RECORD
     except ApiError as error:
         return error.code, NO_OFFSET, -1
 

@@ -131,6 +131,10 @@ class PartitionLog(CommittedLog):
         """Whether the producer has a transaction open in this partition, in this epoch. HOT (KIP-890)."""
         return self._producers.ongoing_transaction(producer_id, producer_epoch)
 
+    def knows_producer(self, producer_id: int) -> bool:
+        """Whether the state of a producer is known here: it has written something that has not been forgotten."""
+        return producer_id in self._producers.entries
+
     def _verdict(self, verdict: int, producer_id: int, sequence: int, delta: int) -> StageResult:
         """Return the answer to a batch that its producer's state does not admit."""
         if verdict != _DUPLICATE:

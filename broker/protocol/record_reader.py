@@ -54,15 +54,15 @@ def iterate_records(batch: Buffer) -> Iterator[Record]:
         raise ApiError(_CORRUPT_MESSAGE, f"malformed record: {error}") from error
 
 
-def has_record_without_key(batch: Buffer, header: BatchHeader) -> bool:
-    """Whether a record of one whole batch has no key. ApiError 2 when that cannot be read.
+def records_without_key(batch: Buffer, header: BatchHeader) -> Iterator[int]:
+    """Yield the batch index of each record of one whole batch that has no key. ApiError 2 when they cannot be read.
 
     Every batch of a compacted topic is asked this, offset commits among them: nothing but the keys' lengths is read.
     """
     try:
         data = uncompressed_records(batch, header)
         offset = 0
-        for _ in range(header.record_count):
+        for index in range(header.record_count):
             length, offset = _read_varlong(data, offset)
             stop = offset + length
             if length < 0 or stop > len(data):
@@ -74,11 +74,10 @@ def has_record_without_key(batch: Buffer, header: BatchHeader) -> bool:
             while data[offset] >= 0x80:  # offset delta
                 offset += 1
             if data[offset + 1] == _NULL_LENGTH:
-                return True
+                yield index
             offset = stop
     except (struct.error, IndexError) as error:
         raise ApiError(_CORRUPT_MESSAGE, f"malformed record: {error}") from error
-    return False
 
 
 def _read_record(header: BatchHeader, data: bytes, offset: int) -> Record:

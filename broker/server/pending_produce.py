@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from broker.protocol.error_codes import ErrorCode
 from broker.protocol.messages.produce import Part, PartResponse, encode_produce_response
 from broker.server.frame import Frame
+from broker.server.record_errors import NOBODY, Blame
 from broker.server.request_ring import Hold
 from broker.server.response_writer import NOTHING_TOLD, ResponseWriter
+
+INVALID_RECORD = int(ErrorCode.INVALID_RECORD)
 
 
 class PendingProduce:
@@ -20,6 +24,7 @@ class PendingProduce:
 
     __slots__ = (
         "_acks",
+        "_blame",
         "_frame",
         "_local_ns",
         "_missing",
@@ -35,7 +40,13 @@ class PendingProduce:
     )
 
     def __init__(
-        self, frame: Frame, acks: int, count: int, responses: ResponseWriter, now_ns: Callable[[], int]
+        self,
+        frame: Frame,
+        acks: int,
+        count: int,
+        responses: ResponseWriter,
+        now_ns: Callable[[], int],
+        blame: Callable[[Frame, Part], Blame],
     ) -> None:
         self.token = -1
         #: What the request log is told, but for the error.
@@ -43,6 +54,7 @@ class PendingProduce:
         self.complete = False
         self.hold: Hold = frame.ring.hold(frame.ring_start)
         self._frame = frame
+        self._blame = blame
         self._acks = acks
         self._responses = responses
         self._now_ns = now_ns
@@ -59,8 +71,9 @@ class PendingProduce:
         if self._results[index] is not None:
             return
         start = -1 if error else log_start_offset
+        message, records = self._blame(self._frame, part) if error == INVALID_RECORD else NOBODY
         self._results[index] = PartResponse(
-            part.topic_name, part.topic_id, part.partition, error, base_offset, time_ms, start
+            part.topic_name, part.topic_id, part.partition, error, base_offset, time_ms, start, message, records
         )
         self._missing -= 1
         if self._taken and self._missing == 0:

@@ -24,7 +24,8 @@ from broker.server.append_notes import NOT_APPENDED, REFUSED, note_refusal, note
 from broker.server.frame import NOTED, STATE_OFFSET, Frame
 from broker.server.partition_appends import Answer
 from broker.server.peers import PRODUCE_PART, PeerMessage, Peers
-from broker.server.pending_produce import PendingProduce
+from broker.server.pending_produce import INVALID_RECORD, PendingProduce
+from broker.server.record_errors import NOBODY, Blame, keyless
 from broker.server.remembered_request import RememberedRequest
 from broker.server.request_facts import subject
 from broker.server.response_writer import ReplyTo, ResponseWriter, Told
@@ -92,6 +93,9 @@ class ProducePath:
                 owned.fast_answers.append((to, remembered, header[12], base_offset, batch))
                 self._dirty[owned.row] = owned
                 return True
+        if error == INVALID_RECORD:
+            # Nothing has been staged or noted. The general path finds the same again, and which records are to blame.
+            return False
         write_note(batch, 0, REFUSED - error)
         self._words[(place[2] + STATE_OFFSET) >> 3] = NOTED
         self.appends.refuse_fast(to, remembered, header[12], error)
@@ -107,7 +111,7 @@ class ProducePath:
                 if part.records_size >= BATCH_HEADER_BYTES:
                     write_note(view, part.records_offset, NOT_APPENDED)
             self._words[(frame.envelope_at + STATE_OFFSET) >> 3] = NOTED
-        pending = PendingProduce(frame, request.acks, len(request.parts), self._responses, self._now_ns)
+        pending = PendingProduce(frame, request.acks, len(request.parts), self._responses, self._now_ns, self._blame)
         pending.told = self._told(view, request.parts, request.acks)
         try:
             for index, part in enumerate(request.parts):
@@ -179,6 +183,14 @@ class ProducePath:
         if acks == -1 and self._state.metadata.log_config(topic).min_insync_replicas > 1:
             return int(ErrorCode.NOT_ENOUGH_REPLICAS)
         return 0
+
+    def _blame(self, frame: Frame, part: Part) -> Blame:
+        """Return which records of a part are the reason for INVALID_RECORD."""
+        topic = self._topic(part)
+        if topic is None or not self._state.metadata.log_config(topic).compacts:
+            return NOBODY
+        batch = frame.view[part.records_offset : part.records_offset + max(part.records_size, 0)]
+        return keyless(batch, frame.api_version, f"{topic.name}-{part.partition}")
 
     def _told(self, view: memoryview, parts: Sequence[Part], acks: int) -> Told:
         """Return what the request log is told of a request."""
@@ -268,7 +280,7 @@ class ProducePath:
         """Ask the owner of a part to append it from where it lies."""
         part, row, owner = where
         if part.records_size < BATCH_HEADER_BYTES:
-            pending.part_done(index, part, int(ErrorCode.INVALID_RECORD), -1, -1, -1)
+            pending.part_done(index, part, INVALID_RECORD, -1, -1, -1)
             return
         if pending.token < 0:
             pending.token = next(self._tokens)

@@ -59,7 +59,7 @@ class StagedAppends:
         error = validate(batch, None if header is None else _as_sent(header, guard), version)
         base_offset = time_ms = -1
         if error == 0 and header is not None and guard:
-            error, number = self._guards.judge(owned.row, owned.log, header, guard)
+            error, number = self._guards.judge(owned.row, owned.log, header, version, guard)
             if error == NEEDS_VERIFICATION:
                 return number
         if error == 0 and header is not None:

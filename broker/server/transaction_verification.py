@@ -44,6 +44,7 @@ _ABORTABLE_FROM: Final = 11
 MOST_GUARDS: Final = 10_000
 
 _SEQUENCE_MASK: Final = 2**31 - 1
+_OUT_OF_ORDER: Final = int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
 
 _ATTRIBUTES_AND_PRODUCER: Final = Struct(
     ">21x"  # up to the attributes
@@ -67,8 +68,11 @@ class VerificationGuards:
         #: By (row, producer id): the guard, and of the latest epoch the lowest sequence number refused for want of it.
         self._guards: dict[tuple[int, int], tuple[int, int, int]] = {}
 
-    def judge(self, row: int, log: PartitionLog, header: BatchHeader, guard: int) -> tuple[int, int]:
-        """Return (0, -1) if a transactional batch may be staged, else (error, -1) or (NEEDS_VERIFICATION, guard)."""
+    def judge(self, row: int, log: PartitionLog, header: BatchHeader, version: int, guard: int) -> tuple[int, int]:
+        """Return (0, -1) if a transactional batch may be staged, else (error, -1) or (NEEDS_VERIFICATION, guard).
+
+        ``version`` is that of the Produce that brought it.
+        """
         producer_id, epoch, sequence = header.producer_id, header.producer_epoch, header.base_sequence
         if log.ongoing_transaction(producer_id, epoch):
             return 0, -1
@@ -84,7 +88,10 @@ class VerificationGuards:
             return NEEDS_VERIFICATION, number
         if epoch == known[1] and _is_before(known[2], sequence):
             # The records before these are on their way, and a log that does not know the producer would not miss them.
-            return int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER), -1
+            return _OUT_OF_ORDER, -1
+        if version >= IMPLICIT_FROM and sequence > 0 and not log.knows_producer(producer_id):
+            # A new epoch for each transaction makes every producer begin at 0 (KIP-890).
+            return _OUT_OF_ORDER, -1
         return 0, -1
 
     def forget(self, row: int, producer_id: int) -> None:

@@ -84,7 +84,7 @@ def broker_for(client: Client, options: argparse.Namespace, directory: Path) -> 
     if options.against:
         yield Broker(options.against)
         return
-    with brokers.started(directory) as broker:
+    with brokers.started(directory, client.settings) as broker:
         if not client.reads_files:
             yield broker
             return

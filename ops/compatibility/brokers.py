@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,13 +60,16 @@ def rotunda(*arguments: str) -> str:
 
 
 @contextmanager
-def started(directory: Path) -> Iterator[Broker]:
-    """Start a broker that keeps its data in `directory`, and stop it at the end; the data stays."""
+def started(directory: Path, settings: Mapping[str, str]) -> Iterator[Broker]:
+    """Start a broker that keeps its data in `directory`, and stop it at the end; the data stays.
+
+    `settings` come after those that every client's broker has.
+    """
     run_dir, data_dir = directory / "run", directory / "data"
     for path in (run_dir, data_dir):
         path.mkdir(parents=True)
     command = [sys.executable, "-m", "broker", "start", "--run-dir", str(run_dir), "--data-dir", str(data_dir)]
-    for key, value in SETTINGS.items():
+    for key, value in {**SETTINGS, **settings}.items():
         command += ["--set", f"{key}={value}"]
     with (directory / "broker.log").open("wb") as log:
         process = subprocess.Popen(

@@ -31,7 +31,7 @@ GO_OTHERS_SKIPPED = "^(TestGroupETL|TestTxnEtl|TestShare.*|TestSCRAM.*)$"
 class Client:
     """One client program. `key` is what --only takes; `part` is what has to be prepared for it.
 
-    While it runs, a handler is killed every `kill_seconds` (0: none is).
+    While it runs, a handler is killed every `kill_seconds` (0: none is). `settings` are what its broker needs.
     """
 
     key: str
@@ -44,6 +44,7 @@ class Client:
     is_go_test: bool = False
     kill_seconds: float = 0.0
     reads_files: bool = False
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, broker: Broker, features: tuple[str, ...] = ()) -> list[Outcome]:
         """Run it to its end, or for its time, and return what came of each feature (none named: all)."""
@@ -117,6 +118,12 @@ def python(program: str) -> Callable[[Broker, tuple[str, ...]], list[str]]:
     ]
 
 
+def librdkafka(suite: str) -> Callable[[Broker, tuple[str, ...]], list[str]]:
+    """Return the command of one suite of librdkafka's tests; features are names of tests."""
+    program = str(SOURCES / "librdkafka_suite.py")
+    return lambda broker, features: [sys.executable, program, broker.bootstrap, suite, *features]
+
+
 def spark(broker: Broker, features: tuple[str, ...]) -> list[str]:
     """Return the command of the Spark program."""
     return [str(preparation.SPARK_PYTHON), str(SOURCES / "spark" / "with_spark.py"), broker.bootstrap, *features]
@@ -149,6 +156,12 @@ def version_of_npm(package: str) -> Callable[[], str]:
     return lambda: str(json.loads((SOURCES / "node" / "package.json").read_text())["dependencies"][package])
 
 
+def version_of_librdkafka() -> str:
+    """Return the version of the sources that were built."""
+    package = preparation.LIBRDKAFKA_PACKAGE / "package.json"
+    return str(json.loads(package.read_text())["librdkafka"]) if package.exists() else "?"
+
+
 def version_of_go() -> str:
     """Return the version of franz-go that go.mod requires."""
     found = re.search(r"franz-go v(\S+)", (SOURCES / "go" / "go.mod").read_text())
@@ -162,6 +175,12 @@ def version_of_pip(package: str) -> Callable[[], str]:
 
 KAFKA = version_of_pom("java", "kafka.version")
 GO_ENVIRONMENT = {"KGO_TEST_RF": "1", "KGO_LOG_LEVEL": "none", "KGO_TEST_RECORDS": str(GO_RECORDS)}
+LIBRDKAFKA_ENVIRONMENT = {
+    "ROTUNDA_LIBRDKAFKA": str(preparation.LIBRDKAFKA_SOURCES),
+    "ROTUNDA_KAFKA_JARS": str(preparation.JARS),
+}
+# As librdkafka's own test clusters have it; members of a group start one after the other.
+LIBRDKAFKA_SETTINGS = {"num.partitions": "4", "group.initial.rebalance.delay.ms": "3000"}
 SPARK_ENVIRONMENT = {"ROTUNDA_SPARK_JARS": str(preparation.SPARK_JARS), "PYTHONPATH": str(SOURCES / "python")}
 
 CLIENTS: tuple[Client, ...] = (
@@ -179,6 +198,31 @@ CLIENTS: tuple[Client, ...] = (
         *("franz-go-killed", "franz-go's test-suite, handlers killed", "go", version_of_go, go_gates, GO_ENVIRONMENT),
         is_go_test=True,
         kill_seconds=GO_KILL_SECONDS,
+    ),
+    Client(
+        *("librdkafka", "librdkafka's test-suite", "librdkafka", version_of_librdkafka, librdkafka("classic")),
+        LIBRDKAFKA_ENVIRONMENT,
+        settings=LIBRDKAFKA_SETTINGS,
+    ),
+    Client(
+        *("librdkafka-killed", "librdkafka's test-suite, handlers killed", "librdkafka", version_of_librdkafka),
+        librdkafka("killed"),
+        LIBRDKAFKA_ENVIRONMENT,
+        kill_seconds=6,
+        settings=LIBRDKAFKA_SETTINGS,
+    ),
+    Client(
+        *("librdkafka-848", "librdkafka's test-suite, KIP-848 groups", "librdkafka", version_of_librdkafka),
+        librdkafka("consumer"),
+        LIBRDKAFKA_ENVIRONMENT,
+        settings=LIBRDKAFKA_SETTINGS,
+    ),
+    Client(
+        *("librdkafka-topics", "librdkafka's test-suite, no topic is created by itself", "librdkafka"),
+        version_of_librdkafka,
+        librdkafka("noautocreate"),
+        LIBRDKAFKA_ENVIRONMENT,
+        settings={**LIBRDKAFKA_SETTINGS, "auto.create.topics.enable": "false"},
     ),
     Client("kafkajs", "KafkaJS", "node", version_of_npm("kafkajs"), node("kafkajs.mjs")),
     Client(

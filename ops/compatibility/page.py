@@ -13,7 +13,7 @@ HEAD = """# Compatibility
 Printed by `ops/compat --record`: unmodified clients against a real broker, feature by feature. "not run" means that
 the machine lacked what the client needs, and shows nothing either way. Each check was itself held against Apache
 Kafka {kafka} with `ops/compat --against HOST:PORT`, but for those that read this broker's own files, kill its processes
-or were not run.
+or were not run. librdkafka's tests get topics of one replica where they ask for three.
 
 {summary}
 

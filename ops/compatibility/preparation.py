@@ -1,4 +1,4 @@
-"""Brings what the client programs need below `.venv/compatibility`: jars, classes, Go's test binary, node modules.
+"""Brings what the client programs need below `.venv/compatibility`: jars, classes, test binaries, node modules.
 
 Each part has a stamp of the files that name its versions, so that a second call does nothing. Packages come from
 wherever this machine's mvn, go, npm and pip are configured to take them.
@@ -23,6 +23,9 @@ CLASSES = HOME / "classes"
 GO_TEST = HOME / "kgo.test"
 GO_SOURCES = HOME / "kgo"
 NODE = HOME / "node"
+LIBRDKAFKA = HOME / "librdkafka"
+LIBRDKAFKA_PACKAGE = LIBRDKAFKA / "node_modules" / "@confluentinc" / "kafka-javascript"
+LIBRDKAFKA_SOURCES = LIBRDKAFKA_PACKAGE / "deps" / "librdkafka"
 SPARK_PYTHON = HOME / "spark" / "bin" / "python"
 SPARK_JARS = HOME / "spark-jars"
 NOISE = re.compile(r"\x1b\[[0-9;]*m|\S*://\S+")
@@ -82,6 +85,23 @@ def prepare_node() -> None:
     run("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", cwd=NODE)
 
 
+def prepare_librdkafka() -> None:
+    """Build librdkafka with its test-runner from the sources that come with its JavaScript binding.
+
+    Without optimisation, which is twice as quick to build. Some of its tests call one of Kafka's commands.
+    """
+    prepare("java")
+    shutil.rmtree(LIBRDKAFKA, ignore_errors=True)
+    shutil.copytree(SOURCES / "librdkafka", LIBRDKAFKA)
+    run("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", cwd=LIBRDKAFKA)
+    options = ("--no-download", "--disable-curl", "--disable-gssapi", "--disable-optimization")
+    run("bash", "configure", *options, cwd=LIBRDKAFKA_SOURCES)
+    run("make", "libs", cwd=LIBRDKAFKA_SOURCES)
+    run("make", "-C", "tests", "build", cwd=LIBRDKAFKA_SOURCES)
+    preload = LIBRDKAFKA_SOURCES / "one_replica.so"
+    run("gcc", "-shared", "-fPIC", "-o", str(preload), str(LIBRDKAFKA / "one_replica.c"), "-ldl")
+
+
 def prepare_spark() -> None:
     """Make an environment of its own for PySpark, with the jars of its Kafka connector."""
     if not SPARK_PYTHON.exists():
@@ -98,6 +118,7 @@ PREPARE: dict[str, Callable[[], None]] = {
     "java": prepare_java,
     "go": prepare_go,
     "node": prepare_node,
+    "librdkafka": prepare_librdkafka,
     "spark": prepare_spark,
     "python": prepare_python,
 }

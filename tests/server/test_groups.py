@@ -194,6 +194,23 @@ def test_commit_in_every_version(broker: SteppedBroker, version: int) -> None:
     assert committed(broker, "group", PLACES[:2]) == [(7, 0), (-1, 0)]
 
 
+@pytest.mark.parametrize("version", [2, 9, 10])
+def test_what_does_not_exist_is_said_to_be_unknown_whatever_the_group_says(broker: SteppedBroker, version: int) -> None:
+    """As in Kafka: 3 or 100 before the group is asked; topics without partitions are not answered."""
+    info = broker.state(0).metadata.topic("topic")
+    assert info is not None
+    known = {"name": "topic", "topic_id": info.topic_id}
+    unknown = {"name": "nowhere", "topic_id": b"x" * 16}
+    parts = [{"partition_index": index, "committed_offset": 7, "committed_metadata": "m"} for index in (0, 9)]
+    topics = [{**known, "partitions": parts}, {**unknown, "partitions": parts[:1]}, {**known, "partitions": []}]
+    values = {"group_id": "group", "generation_id_or_member_epoch": 5, "member_id": "who", "topics": topics}
+    answer = call(broker, broker.client(), OFFSET_COMMIT, version, values)
+    refusal = 69 if version >= 9 else 22
+    unknown_topic = 100 if version >= 10 else 3
+    errors = [[int(part.error_code) for part in topic.partitions] for topic in answer.topics]
+    assert errors == [[refusal, 3], [unknown_topic]]
+
+
 @pytest.mark.parametrize("version", range(1, 11))
 def test_fetch_in_every_version(broker: SteppedBroker, version: int) -> None:
     info = broker.state(0).metadata.topic("topic")

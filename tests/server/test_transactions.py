@@ -141,33 +141,44 @@ def test_a_guard_ends_with_the_transaction() -> None:
     guards = VerificationGuards(iter(range(100, 200)))
     log = NeverOngoing()
     first = header(sequence=5)
-    assert guards.judge(1, log, first, 1) == (NEEDS_VERIFICATION, 100)
-    assert guards.judge(1, log, first, 100) == (0, -1)
+    assert guards.judge(1, log, first, 11, 1) == (NEEDS_VERIFICATION, 100)
+    assert guards.judge(1, log, first, 11, 100) == (0, -1)
     guards.forget(1, 7)
-    assert guards.judge(1, log, first, 100) == (NEEDS_VERIFICATION, 101)
-    assert guards.judge(2, log, first, 101) == (NEEDS_VERIFICATION, 102)
+    assert guards.judge(1, log, first, 11, 100) == (NEEDS_VERIFICATION, 101)
+    assert guards.judge(2, log, first, 11, 101) == (NEEDS_VERIFICATION, 102)
+
+
+def test_a_producer_that_a_log_does_not_know_begins_at_0() -> None:
+    """KIP-890: every transaction has an epoch of its own by Produce 12, so what comes first has number 0."""
+    guards = VerificationGuards(iter(range(100, 200)))
+    log = NeverOngoing()
+    guards.judge(1, log, header(sequence=5), 12, 1)
+    assert guards.judge(1, log, header(sequence=5), 12, 100) == (45, -1)
+    assert guards.judge(1, log, header(sequence=5), 11, 100) == (0, -1)
+    log.known.add(7)
+    assert guards.judge(1, log, header(sequence=5), 12, 100) == (0, -1)
 
 
 def test_a_guard_lets_nothing_in_before_what_was_refused_first() -> None:
     """A log that does not know the producer would take any sequence number for its first: error 45."""
     guards = VerificationGuards(iter(range(100, 200)))
     log = NeverOngoing()
-    guards.judge(1, log, header(sequence=5), 1)
-    guards.judge(1, log, header(sequence=6), 1)
-    assert guards.judge(1, log, header(sequence=6), 100) == (45, -1)
-    assert guards.judge(1, log, header(sequence=5), 100) == (0, -1)
+    guards.judge(1, log, header(sequence=5), 11, 1)
+    guards.judge(1, log, header(sequence=6), 11, 1)
+    assert guards.judge(1, log, header(sequence=6), 11, 100) == (45, -1)
+    assert guards.judge(1, log, header(sequence=5), 11, 100) == (0, -1)
 
 
 def test_what_a_fenced_producer_was_refused_does_not_hold_up_its_successor() -> None:
     """Sequence numbers of another epoch say nothing of what is on its way in this one."""
     guards = VerificationGuards(iter(range(100, 200)))
     log = NeverOngoing()
-    assert guards.judge(1, log, header(sequence=0), 1) == (NEEDS_VERIFICATION, 100)
-    assert guards.judge(1, log, header(sequence=3, epoch=1), 1) == (NEEDS_VERIFICATION, 100)
-    assert guards.judge(1, log, header(sequence=3, epoch=1), 100) == (0, -1)
-    assert guards.judge(1, log, header(sequence=4, epoch=1), 100) == (45, -1)
-    assert guards.judge(1, log, header(sequence=0), 1) == (NEEDS_VERIFICATION, 100)
-    assert guards.judge(1, log, header(sequence=3, epoch=1), 100) == (0, -1)
+    assert guards.judge(1, log, header(sequence=0), 11, 1) == (NEEDS_VERIFICATION, 100)
+    assert guards.judge(1, log, header(sequence=3, epoch=1), 11, 1) == (NEEDS_VERIFICATION, 100)
+    assert guards.judge(1, log, header(sequence=3, epoch=1), 11, 100) == (0, -1)
+    assert guards.judge(1, log, header(sequence=4, epoch=1), 11, 100) == (45, -1)
+    assert guards.judge(1, log, header(sequence=0), 11, 1) == (NEEDS_VERIFICATION, 100)
+    assert guards.judge(1, log, header(sequence=3, epoch=1), 11, 100) == (0, -1)
 
 
 def test_a_fenced_producer_that_tries_again_does_not_disturb_its_successor(broker: SteppedBroker) -> None:
@@ -184,6 +195,12 @@ def test_a_fenced_producer_that_tries_again_does_not_disturb_its_successor(broke
 
 class NeverOngoing:
     """A log in which no transaction is open."""
+
+    def __init__(self) -> None:
+        self.known: set[int] = set()
+
+    def knows_producer(self, producer_id: int) -> bool:
+        return producer_id in self.known
 
     def ongoing_transaction(self, producer_id: int, producer_epoch: int) -> bool:
         del producer_id, producer_epoch

@@ -12,6 +12,7 @@ from broker.protocol.error_codes import ErrorCode
 from broker.protocol.messages.offset_commit import (
     NO_RETENTION,
     TOPIC_ID_FROM,
+    OffsetCommitPartResponse,
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetCommitTopic,
@@ -69,10 +70,10 @@ def judge_commit(broker: BrokerState, version: int, request: OffsetCommitRequest
     try:
         shard = groups.shard_of(group_id)
     except ApiError as failure:
-        return _refused(broker, topics, failure.code)
+        return _refused(broker, version, topics, failure.code)
     error = validate_commit(shard, Committer(group_id, member_id, instance_id, generation, version))
     if error:
-        return _refused(broker, topics, error)
+        return _refused(broker, version, topics, error)
     group = shard.groups[group_id]
     groups.protocols[group.kind].committed(shard, group, member_id)
     metadata = broker.metadata
@@ -85,12 +86,14 @@ def judge_commit(broker: BrokerState, version: int, request: OffsetCommitRequest
     row, first_error, partitions = -1, 0, 0
     for name, topic_id, parts in topics:
         topic = metadata.topic_by_id(topic_id) if by_id else metadata.topic(name)
+        if not parts:
+            continue
         if topic is None:
             error = _UNKNOWN_TOPIC_ID if by_id else _UNKNOWN_TOPIC_OR_PARTITION
             answered.append(refused_topic(name, topic_id, parts, error))
         else:
             known = (topic.name, topic.topic_id, len(topic.partitions))
-            if parts and not partitions and 0 <= parts[0][0] < known[2]:
+            if not partitions and 0 <= parts[0][0] < known[2]:
                 row = topic.partitions[parts[0][0]].row
             answers, error = take_commit(shard, group_id, known, parts, time, records)
             answered.append(OffsetCommitTopicResponse(name, topic_id, answers))
@@ -101,9 +104,20 @@ def judge_commit(broker: BrokerState, version: int, request: OffsetCommitRequest
     return JudgedCommit(OffsetCommitResponse(answered), first_error, shard, records, row, partitions)
 
 
-def _refused(broker: BrokerState, topics: Sequence[OffsetCommitTopic], error: int) -> JudgedCommit:
-    """Return the same error for everything."""
-    first = topics[0] if topics and topics[0].partitions else None
-    row = -1 if first is None or not first.name else broker.row_of(first.name, None, first.partitions[0].partition)
-    count = sum(len(topic.partitions) for topic in topics)
-    return JudgedCommit(refused(topics, error), error if count else 0, row=row, partitions=count)
+def _refused(broker: BrokerState, version: int, topics: Sequence[OffsetCommitTopic], error: int) -> JudgedCommit:
+    """Return an error of the group for every partition that there is; what there is not is said to be unknown."""
+    metadata, by_id = broker.metadata, version >= TOPIC_ID_FROM
+    answered = []
+    row, partitions = -1, 0
+    for name, topic_id, parts in topics:
+        topic = metadata.topic_by_id(topic_id) if by_id else metadata.topic(name)
+        count = 0 if topic is None else len(topic.partitions)
+        unknown = _UNKNOWN_TOPIC_ID if by_id and topic is None else _UNKNOWN_TOPIC_OR_PARTITION
+        answers = [OffsetCommitPartResponse(part[0], error if 0 <= part[0] < count else unknown) for part in parts]
+        if topic is not None and parts and not partitions and 0 <= parts[0][0] < count:
+            row = topic.partitions[parts[0][0]].row
+        partitions += len(parts)
+        if parts:
+            answered.append(OffsetCommitTopicResponse(name, topic_id, answers))
+    first_error = answered[0].partitions[0].error_code if answered else 0
+    return JudgedCommit(OffsetCommitResponse(answered), first_error, row=row, partitions=partitions)

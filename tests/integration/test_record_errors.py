@@ -1,0 +1,77 @@
+"""Which records a Produce answer blames for the refusal of their batch (KIP-467, users.md row 12).
+
+librdkafka's test 0011 found that none was: every record of the batch failed as invalid, the good ones among them.
+"""
+
+import struct
+from typing import NamedTuple
+
+import pytest
+
+from tests.support.record_batches import record_batch
+from tests.support.wire_client import WireClient
+from tests.support.wire_messages import PRODUCE, Reader, create_topic, string
+
+VERSION = 8  # the first that has record errors
+INVALID_RECORD = 87
+PARTITIONS = 4  # of both handlers
+
+
+class Refusal(NamedTuple):
+    """What an answer says of one partition; `message` is empty where the answer has none."""
+
+    error_code: int
+    message: str
+    records: list[tuple[int, str]]
+
+
+def produce(wire: WireClient, topic: str, partition: int, batch: bytes) -> Refusal:
+    """Produce one batch with acks=all and return what went wrong."""
+    body = struct.pack(">hhii", -1, -1, 1000, 1) + string(topic) + struct.pack(">iii", 1, partition, len(batch)) + batch
+    reader = Reader(wire.call(PRODUCE, VERSION, body))
+    reader.number("i")
+    reader.string()
+    reader.number("i")
+    _, error_code = reader.take("ih")
+    reader.take("qqq")
+    records = [(reader.number("i"), reader.string()) for _ in range(reader.number("i"))]
+    return Refusal(error_code, reader.string(), records)
+
+
+def text_of(topic: str, partition: int) -> str:
+    return f"Compacted topic cannot accept message without key in topic partition {topic}-{partition}"
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+def test_records_without_a_key_are_named_and_no_others(wire, topic, codec) -> None:
+    """By their own partition's handler or another, on a connection's first request or a later one like it."""
+    create_topic(wire, topic, PARTITIONS, configs={"cleanup.policy": "compact"})
+    keys = [b"k", None, b"k", None, None, None]
+    good = record_batch([b"x"] * 6, keys=[b"k"] * 6, codec=codec)
+    bad = record_batch([b"x"] * 6, keys=keys, codec=codec)
+    for partition in range(PARTITIONS):
+        text = text_of(topic, partition)
+        shown = ", ".join(f"RecordError(batchIndex={index}, message='{text}')" for index in (1, 3, 4))
+        message = (
+            "One or more records have been rejected due to 4 record errors in total, "
+            f"and only showing the first three errors at most: [{shown}]"
+        )
+        wanted = Refusal(INVALID_RECORD, message, [(index, text) for index in (1, 3, 4, 5)])
+        none = Refusal(0, "", [])
+        answers = [produce(wire, topic, partition, batch) for batch in (bad, good, good, bad, good)]
+        assert answers == [wanted, none, none, wanted, none]
+
+
+def test_no_record_is_blamed_for_what_is_wrong_with_its_batch(wire, topic) -> None:
+    create_topic(wire, topic, configs={"cleanup.policy": "compact"})
+    keyless = record_batch([b"x"])
+    for batch in (keyless + keyless, keyless[:16] + b"\1" + keyless[17:], b""):
+        assert produce(wire, topic, 0, batch) == Refusal(INVALID_RECORD, "", [])
+
+
+def test_the_answer_to_very_many_keyless_records_is_bounded(wire, topic) -> None:
+    create_topic(wire, topic, configs={"cleanup.policy": "compact"})
+    count = 30_000
+    refusal = produce(wire, topic, 0, record_batch([b"x"] * count, codec=1))
+    assert refusal.error_code == INVALID_RECORD
+    assert [index for index, _ in refusal.records] == list(range(10_000))
