@@ -149,9 +149,10 @@ class Simulation:
         for member in again:
             if member.request is not None:
                 self._deliver(member, member.request)
-        # Answered already, and handled once more all the same: the second answer is ignored.
+        # Answered already, and handled once more all the same: the second answer is ignored. Not so one that joins,
+        # which says that its member owns nothing: Kafka takes its word at any time.
         for member, _ in taken:
-            if member.request is not None and self.random.random() < 0.7:
+            if member.request is not None and member.request["member_epoch"] and self.random.random() < 0.7:
                 self.coordinator.heartbeat(lambda _: None, **member.request)
 
     def check(self) -> None:

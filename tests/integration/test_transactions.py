@@ -122,6 +122,12 @@ def test_an_open_transaction_is_not_visible_and_holds_back_what_follows(broker, 
 def test_transaction_timeout_is_validated(broker) -> None:
     """users.md row 11: INVALID_TRANSACTION_TIMEOUT (50) above transaction.max.timeout.ms and below 1."""
     with WireClient(broker.port) as client:
+
+        def coordinator_is_there() -> bool:
+            found = call(client, ApiKey.FIND_COORDINATOR, 4, {"key_type": 1, "coordinator_keys": ["timeouts"]})
+            return int(found.coordinators[0].error_code) == 0
+
+        wait_until(coordinator_is_there, "a coordinator")
         for timeout_ms, error in ((100_001, 50), (0, 50), (-1, 50), (100_000, 0)):
             values = {"transactional_id": "timeouts", "transaction_timeout_ms": timeout_ms}
             answers = [call(client, ApiKey.INIT_PRODUCER_ID, version, values).error_code for version in (0, 1, 4)]
