@@ -108,7 +108,7 @@ def run_kafka_python(orders: Orders) -> None:
     )
     try:
         while not orders.stop.is_set():
-            found = consumer.poll(timeout_ms=100, max_records=50)
+            found = consumer.poll(timeout_ms=250, max_records=50)
             orders.report.note_read([record.value for records in found.values() for record in records])
             if found:
                 positions = {place.partition: records[-1].offset + 1 for place, records in found.items()}
