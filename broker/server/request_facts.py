@@ -17,6 +17,9 @@ from shm.recorder_layout import NOT_TOLD
 _SUBJECT = RESPONSE_ENVELOPE.struct_from("partition_row")
 _TAIL = RESPONSE_ENVELOPE.struct_from("api_key")
 
+#: So many elements of a tuple are looked at to find out what it holds.
+_MOST_FIELDS = 8
+
 #: The number of records where it is not known.
 UNKNOWN_COUNT = -1
 
@@ -73,8 +76,20 @@ def first_error(response: Any) -> int:
         code = fields.get("error_code")
         if code:
             return int(code)
-        waiting.extend(each for each in fields.values() if isinstance(each, (list, tuple, Mapping)))
+        waiting.extend(each for each in fields.values() if _may_hold_error(each))
     return 0
+
+
+def _may_hold_error(value: Any) -> bool:
+    """Return whether there are structures in a field: of a list, all elements are as the first one is."""
+    if isinstance(value, dict) or hasattr(value, "_fields"):
+        return True
+    if isinstance(value, list):
+        return bool(value) and _may_hold_error(value[0])
+    if isinstance(value, tuple):
+        # A sequence like a list, or a few fields of different kinds.
+        return any(_may_hold_error(each) for each in value[:_MOST_FIELDS])
+    return hasattr(value, "__dataclass_fields__") or isinstance(value, Mapping)
 
 
 def throttle_of(response: Any) -> int:
