@@ -105,8 +105,12 @@ def test_requests_are_there_before_their_file_is(broker: BrokerProcess, topic: s
     assert row["records"] == 1
     assert row["error"] is None
     assert sum(row["phases_us"]) == pytest.approx(row["total_us"], abs=1)
-    client = json.loads(ask(broker, "/view/clients")[2])["clients"]
-    assert any({"Produce"} <= {call["api"] for call in each["calls"]} for each in client)
+
+    def is_among_clients() -> bool:
+        clients = json.loads(ask(broker, "/view/clients")[2])["clients"]
+        return any("Produce" in {call["api"] for call in each["calls"]} for each in clients)
+
+    wait_until(is_among_clients, "a client that produces", deadline_s=10)
 
 
 def test_events_come_at_once_and_then_every_second(broker: BrokerProcess):
