@@ -34,12 +34,13 @@ def test_the_last_of_too_many_in_a_row_is_raised() -> None:
         fail(faults, 1)
 
 
-def test_one_good_turn_and_they_are_forgotten() -> None:
+def test_one_good_turn_and_they_are_forgotten(caplog: pytest.LogCaptureFixture) -> None:
     faults = limit()
     for _ in range(3):
         fail(faults, MOST_FAULTS - 1)
         with faults:
             pass
+    assert len(caplog.records) == 3 * (MOST_FAULTS - 1)
 
 
 @pytest.mark.parametrize("kind", [Passing, SystemExit, KeyboardInterrupt])

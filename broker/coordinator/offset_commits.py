@@ -35,6 +35,7 @@ _MOST_REMEMBERED: Final = 8192
 
 _key_prefix = lru_cache(_MOST_REMEMBERED)(offset_key_prefix)
 _taken = lru_cache(_MOST_REMEMBERED)(OffsetCommitPartResponse)
+_value_packer = lru_cache(_MOST_REMEMBERED)(offset_value_packer)
 _pack_int32 = INT32.pack
 
 
@@ -141,7 +142,7 @@ def commit_target(group_id: str, topic: str, topic_id: bytes, part: Part) -> Com
     partition, _, leader_epoch, metadata = part
     key = _key_prefix(group_id, topic) + _pack_int32(partition)
     text = metadata or ""
-    value = offset_value_packer(leader_epoch, text, topic_id)
+    value = _value_packer(leader_epoch, text, topic_id)
     return CommitTarget(topic, partition, leader_epoch, text, topic_id, key, value)
 
 

@@ -40,11 +40,12 @@ _SHORTEST: Final = 16
 _LONGEST_HEARTBEAT: Final = 512
 _LONGEST_ANSWER: Final = 4096
 
-#: How many heartbeats and commits are remembered by the bytes that a member always sends.
+#: How many heartbeats are remembered by their bytes: those of a member are all the same.
 _MOST_REMEMBERED: Final = 8192
 
-#: Commits of more partitions are parsed each time; the answer to one of this many is a short one.
+#: Commits of more partitions are parsed each time; and of how many partitions commits are remembered, for all members.
 _MOST_PARTITIONS: Final = 256
+_MOST_TARGETS: Final = 65_536
 
 _unpack_int16 = Struct(">h").unpack_from
 
@@ -64,6 +65,7 @@ class GroupPath:
             tail(_HEARTBEAT, version, state.index, NO_SUBJECT) for version in range(_NEWEST_HEARTBEAT + 1)
         ]
         self._commits: dict[tuple[int, bytes] | None, RememberedCommit] = {}
+        self._targets = 0
         self._commit_facts = lru_cache(_MOST_REMEMBERED)(self._facts_of_a_commit)
         #: By api key.
         self.ways: Mapping[int, Short] = MappingProxyType(
@@ -137,6 +139,7 @@ class GroupPath:
     def forget_metadata(self) -> None:
         """Parse the next commit of every member anew: topics or settings have changed."""
         self._commits.clear()
+        self._targets = 0
 
     def _commit_again(self, to: ReplyTo, remembered: RememberedCommit, offsets: Sequence[int]) -> bool:
         """Take a commit that differs from one before in its offsets alone; False if it may not be taken."""
@@ -172,8 +175,9 @@ class GroupPath:
             targets += [commit_target(request.group_id, topic.name, topic.topic_id, part) for part in parts]
         if judged.shard is None or len(targets) > _MOST_PARTITIONS:
             return
-        if len(self._commits) >= _MOST_REMEMBERED:
-            self._commits.clear()
+        self._targets += len(targets)
+        if self._targets > _MOST_TARGETS:
+            self.forget_metadata()
         facts = self._commit_facts(version, judged.row, judged.partitions)
         group_id, generation, member_id, instance_id, _, _ = request
         committer = Committer(group_id, member_id, instance_id, generation, version)

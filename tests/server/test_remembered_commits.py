@@ -14,6 +14,7 @@ import pytest
 from broker.coordinator.append_linger import MANY_CONNECTIONS
 from broker.protocol import kio_adapter
 from broker.protocol.messages import offset_commit
+from broker.server import group_path
 from broker.server.group_path import GroupPath
 from tests.support.group_requests import (
     DESCRIBE_GROUPS,
@@ -248,3 +249,19 @@ def test_a_frame_that_ends_anywhere_is_refused_and_not_misread(broker: SteppedBr
             broker.settle()
             assert sent.answers
     assert committed(broker, member.group_id, [("topic", 0)]) == [(1, 0)]
+
+
+def test_what_is_remembered_of_all_members_together_is_bounded(
+    broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_path, "_MOST_TARGETS", 6)
+    members = [Member(broker, group_id) for group_id in groups_of(broker, 0, 8)]
+    for each in members:
+        each.join()
+    path: GroupPath = broker.handler(0)._groups
+    for offset in (1, 2, 3):
+        for each in members:
+            assert each.commit({("topic", 0): offset, ("topic", 1): offset}) == [0, 0]
+            assert sum(len(remembered.targets) for remembered in path._commits.values()) <= 8
+    for each in members:
+        assert committed(broker, each.group_id, [("topic", 0), ("topic", 1)]) == [(3, 0), (3, 0)]
