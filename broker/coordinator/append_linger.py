@@ -21,7 +21,8 @@ class AppendLinger:
 
     def __init__(self, linger_ms: Callable[[], int]) -> None:
         self._linger_ms = linger_ms
-        self._connections: set[int] = set()
+        #: Those that have committed in this window: who takes a commit adds to them.
+        self.connections: set[int] = set()
         self._are_many = False
         #: When the window ends.
         self.end_ns = 0
@@ -33,11 +34,7 @@ class AppendLinger:
         if now_ns < self.end_ns:
             self.is_over = not self._are_many
             return
-        self._are_many = len(self._connections) >= MANY_CONNECTIONS
-        self._connections.clear()
+        self._are_many = len(self.connections) >= MANY_CONNECTIONS
+        self.connections.clear()
         self.end_ns = now_ns + self._linger_ms() * _NS_PER_MS
         self.is_over = True
-
-    def committed(self, connection: int) -> None:
-        """Take note that somebody commits. HOT."""
-        self._connections.add(connection)

@@ -43,6 +43,7 @@ from broker.protocol.error_codes import ErrorCode
 if TYPE_CHECKING:
     from broker.config import BrokerConfig
     from broker.coordinator.coordinator_log import Record
+    from broker.coordinator.offset_commits import Committer
     from broker.coordinator.timers import Timers
 
 _UNKNOWN_MEMBER_ID: Final = int(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -170,6 +171,19 @@ class ClassicProtocol:
             member = group.members.get(member_id)
             if member is not None:
                 self._sessions.touch(shard, group, member)
+
+    def may_commit_again(self, shard: GroupShard, group: Group, committer: Committer) -> bool:
+        """Do the same for a member that commits as it did before; False if it may not. HOT."""
+        group = _classic(group)
+        _, member_id, instance_id, generation, api_version, _ = committer
+        member = group.members.get(member_id)
+        if group.state is STABLE and member is not None and instance_id is None and generation == group.generation:
+            self._sessions.touch(shard, group, member)
+            return True
+        if group.validate_offset_commit(member_id, instance_id, generation, api_version, transactional=False):
+            return False
+        self.committed(shard, group, member_id)
+        return True
 
     def leave(self, shard: GroupShard, group: Group, members: Sequence[LeavingMember], answer: LeaveAnswer) -> None:
         """Remove members; answered with an error for each, once what follows from it is committed."""

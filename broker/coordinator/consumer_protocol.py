@@ -63,6 +63,7 @@ from broker.protocol.messages.consumer_group_heartbeat import (
 
 if TYPE_CHECKING:
     from broker.coordinator.coordinator_log import Record
+    from broker.coordinator.offset_commits import Committer
     from broker.coordinator.timers import Timers
 
 logger = logging.getLogger(__name__)
@@ -324,6 +325,12 @@ class ConsumerProtocol:
 
     def committed(self, shard: GroupShard, group: Group, member_id: str) -> None:
         """Let a commit be: only heartbeats prolong a session."""
+
+    def may_commit_again(self, shard: GroupShard, group: Group, committer: Committer) -> bool:
+        """Return whether a member may commit as it did before. HOT."""
+        del shard
+        _, member_id, instance_id, epoch, api_version, _ = committer
+        return not group.validate_offset_commit(member_id, instance_id, epoch, api_version, transactional=False)
 
 
 def _consumer_group(group: Group) -> ConsumerGroup:

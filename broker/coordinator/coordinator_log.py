@@ -9,31 +9,38 @@ what the records mean.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
-from broker.protocol.record_writer import build_batch
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.record_writer import BatchBuilder
+
+if TYPE_CHECKING:
+    from broker.protocol.repeated_records import RepeatedRecords
 
 #: (key, value); no value deletes the key when the topic is compacted.
 Record = tuple[bytes, bytes | None]
 
-#: Called with the Kafka error code, 0 once the records are committed.
+#: Called once: with 0 when the records are committed, or with the Kafka error code that their writer is to answer.
 Done = Callable[[int], None]
 
 #: Several calls share a batch up to this size of their records.
-BATCH_BYTES = 256 * 1024
+BATCH_BYTES: Final = 256 * 1024
 
-_NO_PRODUCER = (-1, -1)
+_NO_PRODUCER: Final = (-1, -1)
+_COORDINATOR_NOT_AVAILABLE: Final = int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
 class _Run:
     """Records that go into one batch, and whom to tell."""
 
-    __slots__ = ("bytes", "done", "producer", "records")
+    __slots__ = ("batch", "committers", "done", "producer")
 
     def __init__(self, producer: tuple[int, int]) -> None:
         self.producer = producer
-        self.records: list[Record] = []
+        self.batch = BatchBuilder()
         self.done: list[Done] = []
-        self.bytes = 0
+        #: Those whose records are repeated ones.
+        self.committers: list[Any] = []
 
 
 class CoordinatorLog:
@@ -51,45 +58,52 @@ class CoordinatorLog:
         self.partition = partition
         #: Called when records could not be written: what the coordinator holds in memory is then ahead of its log.
         self.on_failure: Callable[[], None] = _nobody
+        #: Called, all at once, with those who wait for repeated records, and what `Done` is called with.
+        self.answer_commits: Callable[[list[Any], int], None] = _nobody
         #: Called when there is something to be flushed.
         self.on_dirty: Callable[[CoordinatorLog], None] = _nobody
-        #: Whether some of it must not wait.
+        #: Records could not be written: nothing is to be built on what memory holds until the log has been read back.
+        self.has_failed = False
+        #: Whether some of what waits must not wait longer.
         self.is_urgent = False
         self._append = append
         self._wall_ms = wall_ms
         self._runs: list[_Run] = []
-        #: The newest records, until they are committed.
-        self._newest: _Run | None = None
+        #: Staged, and not answered yet.
+        self._staged: dict[_Run, None] = {}
 
     def append(
         self, records: Sequence[Record], done: Done, producer: tuple[int, int] = _NO_PRODUCER, *, patient: bool = False
     ) -> None:
-        """Write records with this turn's commit, or with a later one if they are ``patient``. HOT.
+        """Write records with this turn's commit, or with a later one if they are ``patient``.
 
         ``producer`` (id, epoch): as part of its transaction.
         """
-        size = 0
+        size_bytes = sum(len(key) + (0 if value is None else len(value)) for key, value in records)
+        run = self._run_for(size_bytes, producer, patient=patient)
         for key, value in records:
-            size += len(key) + (0 if value is None else len(value))
-        runs = self._runs
-        if not patient:
-            self.is_urgent = True
-        if not runs:
-            self.on_dirty(self)
-        if not runs or runs[-1].producer != producer or runs[-1].bytes + size > BATCH_BYTES:
-            runs.append(_Run(producer))
-        run = self._newest = runs[-1]
-        run.records.extend(records)
-        run.bytes += size
+            run.batch.add(key, value)
         run.done.append(done)
+
+    def append_repeated(self, records: RepeatedRecords, firsts: Sequence[int], second: int, committer: object) -> None:
+        """Write records that may wait for others, of which only these numbers differ from earlier ones. HOT.
+
+        ``committer`` is whom `answer_commits` is to answer.
+        """
+        run = self._run_for(records.size_bytes, _NO_PRODUCER, patient=True)
+        batch = run.batch
+        batch.add_encoded(records.encode(batch.count, firsts, second), records.count)
+        run.committers.append(committer)
 
     def when_committed(self, done: Done) -> None:
         """Tell ``done`` when everything that was appended before is committed or has failed: now if nothing waits."""
-        if self._newest is None:
-            done(0)
-        else:
-            self._newest.done.append(done)
+        if self._runs:
+            self._runs[-1].done.append(done)
             self.is_urgent = True
+        elif self._staged:
+            next(reversed(self._staged)).done.append(done)
+        else:
+            done(0)
 
     def flush(self) -> bool:
         """Stage what has been appended; False if nothing was."""
@@ -97,27 +111,55 @@ class CoordinatorLog:
         self.is_urgent = False
         for run in runs:
             producer_id, epoch = run.producer
-            batch = build_batch(
-                run.records,
+            batch = run.batch.build(
                 self._wall_ms(),
                 producer_id=producer_id,
                 producer_epoch=epoch,
                 transactional=producer_id >= 0,
             )
+            self._staged[run] = None
             self._append(memoryview(batch), self._tell(run))
         return bool(runs)
+
+    def give_up(self, error: int) -> None:
+        """Tell everybody who waits an error: this process does not write to the partition any more."""
+        runs = [*self._staged, *self._runs]
+        self._staged, self._runs = {}, []
+        for run in runs:
+            self._tell_all(run, error)
+
+    def _run_for(self, size_bytes: int, producer: tuple[int, int], *, patient: bool) -> _Run:
+        """Return the batch that so many bytes of records go to."""
+        runs = self._runs
+        if not patient:
+            self.is_urgent = True
+        if not runs:
+            self.on_dirty(self)
+        elif runs[-1].producer == producer and runs[-1].batch.size_bytes + size_bytes <= BATCH_BYTES:
+            return runs[-1]
+        run = _Run(producer)
+        runs.append(run)
+        return run
 
     def _tell(self, run: _Run) -> Callable[[int, int, int], None]:
         def answer(error: int, base_offset: int, time_ms: int) -> None:
             del base_offset, time_ms
-            if self._newest is run:
-                self._newest = None
-            for done in run.done:
-                done(error)
+            self._staged.pop(run, None)
+            if error:
+                self.has_failed = True
+            self._tell_all(run, _COORDINATOR_NOT_AVAILABLE if error else 0)
             if error:
                 self.on_failure()
 
         return answer
+
+    def _tell_all(self, run: _Run, error: int) -> None:
+        committers, run.committers = run.committers, []
+        if committers:
+            self.answer_commits(committers, error)
+        told, run.done = run.done, []
+        for done in told:
+            done(error)
 
 
 def _nobody(*_: object) -> None:

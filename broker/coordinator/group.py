@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 if TYPE_CHECKING:
     from broker.coordinator.coordinator_log import Record
     from broker.coordinator.group_shard import GroupShard
+    from broker.coordinator.offset_commits import Committer
 
 CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"
@@ -169,3 +170,6 @@ class GroupProtocol(Protocol):
 
     def committed(self, shard: GroupShard, group: Group, member_id: str) -> None:
         """Take note that a member has committed offsets, which may stand for a heartbeat."""
+
+    def may_commit_again(self, shard: GroupShard, group: Group, committer: Committer) -> bool:
+        """Take note that a member commits as it did before, which may stand for a heartbeat; False if it may not."""

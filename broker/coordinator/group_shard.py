@@ -17,6 +17,7 @@ from broker.protocol.error_codes import ErrorCode
 if TYPE_CHECKING:
     from broker.coordinator.coordinator_log import CoordinatorLog, Done, Record
     from broker.coordinator.group import Group
+    from broker.coordinator.offset_commits import RepeatedCommit
 
 #: Takes one record: the partition, key, value (None: deleted), and the producer id if it is part of a transaction, or
 #: -1. Raises ApiError when it is malformed.
@@ -24,7 +25,6 @@ Replay = Callable[["GroupShard", bytes, bytes | None, int], None]
 
 _NO_PRODUCER = (-1, -1)
 _NOT_COORDINATOR = int(ErrorCode.NOT_COORDINATOR)
-_COORDINATOR_NOT_AVAILABLE = int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 _unpack_version = struct.Struct(">h").unpack_from
 
 
@@ -38,9 +38,6 @@ class GroupShard:
         self.groups: dict[str, Group] = {}
         self.offsets = OffsetStore()
         self.is_open = True
-        #: Records could not be written: memory is ahead of the log until the partition has been read back.
-        self.has_failed = False
-        self._waiting: set[Done] = set()
         self._log = log
         self._replays = replays
         self._loaded = loaded
@@ -64,6 +61,11 @@ class GroupShard:
 
     # ---- changes -------------------------------------------------------------------------------------------------
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether memory is ahead of the log, because records could not be written, until that has been read back."""
+        return self._log.has_failed
+
     def append(
         self, records: Sequence[Record], done: Done, producer: tuple[int, int] = _NO_PRODUCER, *, patient: bool = False
     ) -> None:
@@ -71,21 +73,19 @@ class GroupShard:
 
         Those that are ``patient`` may wait for others to be written with.
         """
-        waiting = self._waiting
-        waiting.add(done)
+        self._log.append(records, done, producer, patient=patient)
 
-        def written(error: int) -> None:
-            if error:
-                self.has_failed = True
-            if done in waiting:
-                waiting.discard(done)
-                done(_COORDINATOR_NOT_AVAILABLE if error else 0)
+    def commit_again(self, commit: RepeatedCommit, offsets: Sequence[int], now_ms: int, committer: object) -> None:
+        """Take and write an offset for each partition of a commit that was taken before. HOT.
 
-        self._log.append(records, written, producer, patient=patient)
+        ``committer`` is answered with others, by what answers the commits of the log.
+        """
+        self.offsets.put_again(commit.targets, offsets, now_ms)
+        self._log.append_repeated(commit.records, offsets, now_ms, committer)
 
     def when_committed(self, done: Done) -> None:
         """Tell ``done`` when what is known now is committed: at once if nothing was written in this turn."""
-        self._log.when_committed(lambda error: done(_COORDINATOR_NOT_AVAILABLE if error else 0))
+        self._log.when_committed(done)
 
     def transaction_ended(self, producer_id: int, *, commit: bool) -> None:
         """Let the offsets of a transaction count, or forget them, now that its marker stands."""
@@ -94,10 +94,7 @@ class GroupShard:
     def close(self) -> None:
         """Take note that this process does not coordinate these groups any more, and tell whoever waits."""
         self.is_open = False
-        waiting = list(self._waiting)
-        self._waiting.clear()
-        for done in waiting:
-            done(_NOT_COORDINATOR)
+        self._log.give_up(_NOT_COORDINATOR)
 
 
 def nobody_waits(error: int) -> None:

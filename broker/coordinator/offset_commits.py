@@ -6,16 +6,17 @@ answered when they are committed. One that is part of a transaction stays pendin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from broker.coordinator.classic_group import ClassicGroup
-from broker.coordinator.group_records import encode_offset_value, offset_key_prefix, offset_value_packer
-from broker.coordinator.offsets import NO_EXPIRY, CommittedOffset
+from broker.coordinator.group_records import encode_offset_value, numbered_offset_value, offset_key_prefix
+from broker.coordinator.offsets import NO_EXPIRY, CommitTarget, CommitTargets, CommittedOffset
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.messages.offset_commit import OffsetCommitPartResponse
 from broker.protocol.primitives import INT32
+from broker.protocol.repeated_records import RepeatedRecords
 
 if TYPE_CHECKING:
     from broker.coordinator.coordinator_log import Record
@@ -35,7 +36,6 @@ _MOST_REMEMBERED: Final = 8192
 
 _key_prefix = lru_cache(_MOST_REMEMBERED)(offset_key_prefix)
 _taken = lru_cache(_MOST_REMEMBERED)(OffsetCommitPartResponse)
-_value_packer = lru_cache(_MOST_REMEMBERED)(offset_value_packer)
 _pack_int32 = INT32.pack
 
 
@@ -65,18 +65,22 @@ Part = tuple[int, int, int, str | None]
 Topic = tuple[str, bytes, int]
 
 
-class CommitTarget(NamedTuple):
-    """A partition that a member commits again and again, with all that its commits have in common."""
+class RepeatedCommit:
+    """A commit that was taken, as far as the member's next ones for the same partitions are like it."""
 
-    topic: str
-    partition: int
-    leader_epoch: int
-    metadata: str
-    topic_id: bytes
-    key: bytes
-    """That of the records."""
-    value: Callable[[int, int], bytes]
-    """The value of a record by offset and time."""
+    __slots__ = ("records", "targets")
+
+    def __init__(self, group_id: str, targets: Sequence[CommitTarget]) -> None:
+        self.targets = CommitTargets(group_id, targets)
+        self.records = RepeatedRecords(
+            [
+                (
+                    _key_prefix(group_id, topic) + _pack_int32(partition),
+                    numbered_offset_value(leader_epoch, metadata, topic_id),
+                )
+                for topic, partition, leader_epoch, metadata, topic_id in targets
+            ]
+        )
 
 
 def validate_commit(shard: GroupShard, committer: Committer) -> int:
@@ -135,24 +139,3 @@ def take_commit(
             records.append((prefix + _pack_int32(partition), encode_offset_value(committed)))
             answers.append(_taken(partition, 0))
     return answers, first_error
-
-
-def commit_target(group_id: str, topic: str, topic_id: bytes, part: Part) -> CommitTarget:
-    """Return what commits of a member for a partition have in common with this one, which has been taken."""
-    partition, _, leader_epoch, metadata = part
-    key = _key_prefix(group_id, topic) + _pack_int32(partition)
-    text = metadata or ""
-    value = _value_packer(leader_epoch, text, topic_id)
-    return CommitTarget(topic, partition, leader_epoch, text, topic_id, key, value)
-
-
-def take_again(
-    shard: GroupShard, group_id: str, targets: Sequence[CommitTarget], offsets: Sequence[int], now_ms: int
-) -> list[Record]:
-    """Take an offset for each partition, all of which may be taken, and return the records. HOT."""
-    put = shard.offsets.put
-    records: list[Record] = []
-    for (topic, partition, leader_epoch, metadata, topic_id, key, value), offset in zip(targets, offsets, strict=True):
-        put(group_id, topic, partition, CommittedOffset(offset, leader_epoch, metadata, now_ms, NO_EXPIRY, topic_id))
-        records.append((key, value(offset, now_ms)))
-    return records

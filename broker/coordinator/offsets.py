@@ -2,11 +2,13 @@
 
 Pure: what is put here stands in the log already, or will with this turn's commit. An offset that is part of a
 transaction is pending until the transaction ends; then it counts, unless a newer one has been committed meanwhile.
+Members commit the same partitions far more often than anybody asks for their offsets, so what is committed again is
+only noted, and put in its place before the group is next looked at.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -27,6 +29,26 @@ class CommittedOffset(NamedTuple):
     topic_id: bytes = ZERO_TOPIC_ID
 
 
+class CommitTarget(NamedTuple):
+    """A partition that a member commits again and again, with what its commits have in common."""
+
+    topic: str
+    partition: int
+    leader_epoch: int
+    metadata: str
+    topic_id: bytes
+
+
+class CommitTargets:
+    """The partitions of one commit of a member, in the order in which it names them. Compared by identity."""
+
+    __slots__ = ("group_id", "parts")
+
+    def __init__(self, group_id: str, parts: Sequence[CommitTarget]) -> None:
+        self.group_id = group_id
+        self.parts = parts
+
+
 #: By topic and partition.
 GroupOffsets = dict[str, dict[int, CommittedOffset]]
 
@@ -41,6 +63,8 @@ class OffsetStore:
 
     def __init__(self) -> None:
         self._groups: dict[str, GroupOffsets] = {}
+        # By group: what it has committed again since it was last looked at, the newest last, with offsets and time.
+        self._noted: dict[str, dict[CommitTargets, tuple[Sequence[int], int]]] = {}
         #: Which groups have offsets of a topic, pending ones included.
         self._readers: dict[str, set[str]] = {}
         #: The id that a topic had when its offsets were last looked through for those of its predecessors.
@@ -52,10 +76,41 @@ class OffsetStore:
 
     def of_group(self, group_id: str) -> Mapping[str, dict[int, CommittedOffset]]:
         """Return a group's committed offsets by topic and partition."""
+        self._settle(group_id)
         return self._groups.get(group_id, _NO_OFFSETS)
 
     def put(self, group_id: str, topic: str, partition: int, committed: CommittedOffset) -> None:
         """Take a commit outside of transactions."""
+        if self._noted:
+            self._settle(group_id)
+        self._put(group_id, topic, partition, committed)
+
+    def put_again(self, targets: CommitTargets, offsets: Sequence[int], now_ms: int) -> None:
+        """Take a commit outside of transactions, of an offset for each of these partitions. HOT."""
+        noted = self._noted.setdefault(targets.group_id, {})
+        noted.pop(targets, None)
+        noted[targets] = offsets, now_ms
+        if self._pending:
+            # Numbers say which is newer, so it has to get its number now.
+            self._settle(targets.group_id)
+
+    def _settle(self, group_id: str) -> None:
+        """Put what was noted of a group in its place."""
+        noted = self._noted.pop(group_id, None)
+        if noted is None:
+            return
+        for targets, (offsets, now_ms) in noted.items():
+            for (topic, partition, leader_epoch, metadata, topic_id), offset in zip(
+                targets.parts, offsets, strict=True
+            ):
+                committed = CommittedOffset(offset, leader_epoch, metadata, now_ms, NO_EXPIRY, topic_id)
+                self._put(group_id, topic, partition, committed)
+
+    def _settle_all(self) -> None:
+        for group_id in list(self._noted):
+            self._settle(group_id)
+
+    def _put(self, group_id: str, topic: str, partition: int, committed: CommittedOffset) -> None:
         offsets = self._groups.get(group_id)
         if offsets is None:
             offsets = self._groups[group_id] = {}
@@ -70,6 +125,7 @@ class OffsetStore:
 
     def put_pending(self, producer_id: int, group_id: str, topic: str, partition: int, value: CommittedOffset) -> None:
         """Take a commit that counts when the producer's transaction is committed."""
+        self._settle(group_id)
         key = (group_id, topic, partition)
         self._pending.setdefault(producer_id, {})[key] = next(self._numbers), value
         self._producers.setdefault(group_id, set()).add(producer_id)
@@ -77,6 +133,7 @@ class OffsetStore:
 
     def remove(self, group_id: str, topic: str, partition: int) -> None:
         """Forget an offset, pending ones included."""
+        self._settle(group_id)
         offsets = self._groups.get(group_id)
         partitions = None if offsets is None else offsets.get(topic)
         if offsets is not None and partitions is not None:
@@ -109,6 +166,7 @@ class OffsetStore:
 
     def _part_with(self, producer_id: int) -> None:
         """Take note that a producer has nothing pending any more."""
+        self._settle_all()
         groups = [group_id for group_id, producers in self._producers.items() if producer_id in producers]
         for group_id in groups:
             producers = self._producers[group_id]
@@ -130,7 +188,7 @@ class OffsetStore:
 
     def has_any(self, group_id: str) -> bool:
         """Return whether a group has offsets, or an open transaction may bring some."""
-        return group_id in self._groups or group_id in self._producers
+        return group_id in self._groups or group_id in self._noted or group_id in self._producers
 
     def keys_of(self, group_id: str) -> set[tuple[str, int]]:
         """Return (topic, partition) of every offset of a group, pending ones included."""
@@ -141,10 +199,12 @@ class OffsetStore:
 
     def topics(self) -> list[str]:
         """Return every topic that may have an offset here."""
+        self._settle_all()
         return list(self._readers)
 
     def readers_of(self, topic: str) -> Iterator[str]:
         """Yield the groups that may have offsets of a topic."""
+        self._settle_all()
         yield from list(self._readers.get(topic, ()))
 
     def _forget_reader(self, topic: str, group_id: str) -> None:

@@ -16,7 +16,7 @@ from broker.network.foreign_protocols import describe_foreign
 from broker.network.mute_state import MuteCause
 from broker.network.request_sender import RequestSender
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.routing import route_produce
+from broker.protocol.routing import MAYBE_CONTROLLER_KEYS, route_produce
 from broker.request_channel import INLINE_REQUEST_BYTES
 
 if TYPE_CHECKING:
@@ -35,8 +35,6 @@ _CLIENT_ID_AT = 8
 
 _PRODUCE = int(ApiKey.PRODUCE)
 _API_VERSIONS = int(ApiKey.API_VERSIONS)
-#: The APIs that no controller answers: with one handler they need no look at their routing key.
-_ANSWERED_BY_HANDLERS = (_PRODUCE, int(ApiKey.FETCH))
 
 _unpack_start = _FRAME_START.unpack_from
 
@@ -54,7 +52,7 @@ class RequestReader:
         self._now_ns = now_ns
         self._max_request_bytes = config.socket_request_max_bytes
         self._pipeline_max = config.pipeline_max
-        # With one handler every partition and every connection has the same owner: nothing to peek for.
+        # With one handler every partition, every group and every connection has the same owner: nothing to peek for.
         self._one_handler = sender.handlers == 1
 
     def read(self, channel: Channel) -> bool:
@@ -133,7 +131,7 @@ class RequestReader:
         """Send one small frame to its target. False when the ring is full; the channel then waits for room."""
         size, api_key, api_version, correlation_id = head
         target = 0
-        if not self._one_handler or api_key not in _ANSWERED_BY_HANDLERS:
+        if not self._one_handler or api_key in MAYBE_CONTROLLER_KEYS:
             target = self._target_of(channel, frame, api_key, api_version)
             if target < 0:
                 return False

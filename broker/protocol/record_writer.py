@@ -43,6 +43,10 @@ _MARKER_VERSION: Final = 0
 _ABORT: Final = 0
 _COMMIT: Final = 1
 
+#: What follows a record's length: no attributes, no difference to the batch's time. And what ends it.
+RECORD_START: Final = b"\x00\x00"
+NO_HEADERS: Final = b"\x00"
+
 #: In a marker's batch: record length, attributes, timestamp delta, offset delta, key length and value length take a
 #: byte each at least.
 _SMALLEST_MARKER_BYTES: Final = BATCH_HEADER_BYTES + 6 + _MARKER_KEY.size + _MARKER_VALUE.size
@@ -53,6 +57,48 @@ class EndTransactionMarker(NamedTuple):
 
     commit: bool
     coordinator_epoch: int
+
+
+class BatchBuilder:
+    """One batch that grows: records are encoded as they come, and all of them get the same time."""
+
+    __slots__ = ("_pieces", "count", "size_bytes")
+
+    def __init__(self) -> None:
+        self._pieces = [bytes(BATCH_HEADER_BYTES)]
+        self.count = 0
+        #: Of the records.
+        self.size_bytes = 0
+
+    def add(self, key: bytes | None, value: bytes | None) -> None:
+        """Add a record."""
+        self.add_encoded(encode_record(self.count, key, value), 1)
+
+    def add_encoded(self, records: bytes, count: int) -> None:
+        """Add records as they stand in a batch: the first has the offset delta ``self.count``."""
+        self._pieces.append(records)
+        self.count += count
+        self.size_bytes += len(records)
+
+    def build(
+        self,
+        timestamp_ms: int,
+        *,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        base_sequence: int = -1,
+        transactional: bool = False,
+        control: bool = False,
+    ) -> bytearray:
+        """Return the batch. There must be at least one record."""
+        batch = bytearray(b"".join(self._pieces))
+        attributes = (TRANSACTIONAL_BIT if transactional else 0) | (CONTROL_BIT if control else 0)
+        _TAIL.pack_into(
+            batch, _HEAD.size, attributes, self.count - 1, timestamp_ms, timestamp_ms, producer_id, producer_epoch,
+            base_sequence, self.count,
+        )  # fmt: skip
+        seal_batch(batch)
+        return batch
 
 
 def build_batch(
@@ -66,22 +112,27 @@ def build_batch(
     control: bool = False,
 ) -> bytearray:
     """Return one batch of (key, value) records, all of the same time. There must be at least one record."""
-    pieces = [bytes(BATCH_HEADER_BYTES)]
-    for offset_delta, (key, value) in enumerate(records):
-        delta = varint_bytes(offset_delta)
-        key_head = varint_bytes(-1 if key is None else len(key))
-        value_head = varint_bytes(-1 if value is None else len(value))
-        key, value = key or b"", value or b""  # noqa: PLW2901 - what stands there of a null field: nothing
-        size = 3 + len(delta) + len(key_head) + len(key) + len(value_head) + len(value)
-        pieces += (varint_bytes(size), b"\x00\x00", delta, key_head, key, value_head, value, b"\x00")
-    batch = bytearray(b"".join(pieces))
-    attributes = (TRANSACTIONAL_BIT if transactional else 0) | (CONTROL_BIT if control else 0)
-    _TAIL.pack_into(
-        batch, _HEAD.size, attributes, len(records) - 1, timestamp_ms, timestamp_ms, producer_id, producer_epoch,
-        base_sequence, len(records),
-    )  # fmt: skip
-    seal_batch(batch)
-    return batch
+    builder = BatchBuilder()
+    for key, value in records:
+        builder.add(key, value)
+    return builder.build(
+        timestamp_ms,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        transactional=transactional,
+        control=control,
+    )
+
+
+def encode_record(offset_delta: int, key: bytes | None, value: bytes | None) -> bytes:
+    """Return a record without headers, of the same time as its batch."""
+    delta = varint_bytes(offset_delta)
+    key_head = varint_bytes(-1 if key is None else len(key))
+    value_head = varint_bytes(-1 if value is None else len(value))
+    # What stands there of a null field: nothing.
+    rest = b"".join((RECORD_START, delta, key_head, key or b"", value_head, value or b"", NO_HEADERS))
+    return varint_bytes(len(rest)) + rest
 
 
 def end_transaction_marker(

@@ -36,9 +36,13 @@ CONTROLLER_KEYS: Final = frozenset(
 )
 """APIs that change metadata: the controller is the only writer of it."""
 
-_TOPIC_ID_ENTROPY_BYTES: Final = 12
 _PRODUCE: Final = int(ApiKey.PRODUCE)
 _INIT_PRODUCER_ID: Final = int(ApiKey.INIT_PRODUCER_ID)
+
+MAYBE_CONTROLLER_KEYS: Final = CONTROLLER_KEYS | {_INIT_PRODUCER_ID}
+"""APIs of which some requests go to the controller: where there is but one handler, it gets all others."""
+
+_TOPIC_ID_ENTROPY_BYTES: Final = 12
 _CLIENT_ID_OFFSET: Final = 8
 _ACKS_AND_TIMEOUT_BYTES: Final = 6
 

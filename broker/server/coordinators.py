@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from broker.coordinator.append_linger import AppendLinger
 from broker.coordinator.coordinator_log import CoordinatorLog
@@ -55,6 +55,7 @@ class Coordinators:
         self._state = state
         self._counts = state.heritage.coordinators
         self._append_own: AppendOwn = _cannot_append
+        self._answer_commits: Callable[[list[Any], int], None] = _cannot_answer
         self._logs: dict[tuple[str, int], CoordinatorLog] = {}
         self._dirty: list[CoordinatorLog] = []
         self.linger = AppendLinger(lambda: state.metadata.broker_config.group_coordinator_append_linger_ms)
@@ -67,9 +68,15 @@ class Coordinators:
         self.transactions = TransactionCoordinator(state, self.timers, self.transaction_desk)
         self._by_topic: dict[str, Coordinator] = {GROUP_TOPIC: self.groups, TRANSACTION_TOPIC: self.transactions}
 
-    def connect(self, append_own: AppendOwn, append_marker: AppendMarker) -> None:
-        """Say what stages the batches that coordinators write, and the markers that end transactions."""
+    def connect(
+        self, append_own: AppendOwn, append_marker: AppendMarker, answer_commits: Callable[[list[Any], int], None]
+    ) -> None:
+        """Say what stages the batches that coordinators write, and the markers that end transactions.
+
+        ``answer_commits`` answers commits of offsets that were written as repeated ones, all with one error code.
+        """
         self._append_own = append_own
+        self._answer_commits = answer_commits
         self.transaction_desk.connect(append_marker)
 
     def owner_of(self, topic: str, name: str) -> int:
@@ -90,6 +97,7 @@ class Coordinators:
         log = CoordinatorLog(topic, partition, append, self._state.clock.wall_ms)
         log.on_failure = lambda: self._failed.add(place)
         log.on_dirty = self._note_dirty
+        log.answer_commits = self._answer_commits
         replayer = coordinator.open_partition(log)
         end = (owned.log.log_end_offset, owned.log.segment_base, owned.log.position)
         try:
@@ -165,3 +173,7 @@ class Coordinators:
 
 def _cannot_append(owned: OwnedPartition, batch: memoryview, answer: Answer) -> None:
     raise RuntimeError(f"nothing can be appended to row {owned.row} before the request loop stands: {batch} {answer}")
+
+
+def _cannot_answer(committers: list[Any], error: int) -> None:
+    raise RuntimeError(f"nobody can be answered before the request loop stands: {committers} {error}")

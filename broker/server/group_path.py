@@ -13,7 +13,8 @@ from struct import Struct
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from broker.coordinator.offset_commits import Committer, commit_target, take_again, validate_commit
+from broker.coordinator.offset_commits import Committer, RepeatedCommit
+from broker.coordinator.offsets import CommitTarget
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.messages import heartbeat, offset_commit
 from broker.server.handlers.heartbeat import judge_heartbeat
@@ -45,7 +46,7 @@ _MOST_REMEMBERED: Final = 8192
 
 #: Commits of more partitions are parsed each time; and of how many partitions commits are remembered, for all members.
 _MOST_PARTITIONS: Final = 256
-_MOST_TARGETS: Final = 65_536
+_MOST_TARGETS: Final = 32_768
 
 _unpack_int16 = Struct(">h").unpack_from
 
@@ -65,6 +66,8 @@ class GroupPath:
             tail(_HEARTBEAT, version, state.index, NO_SUBJECT) for version in range(_NEWEST_HEARTBEAT + 1)
         ]
         self._commits: dict[tuple[int, bytes] | None, RememberedCommit] = {}
+        #: Where requests have their topics, by their length.
+        self._topics_at: dict[int, int] = {}
         self._targets = 0
         self._commit_facts = lru_cache(_MOST_REMEMBERED)(self._facts_of_a_commit)
         #: By api key.
@@ -100,8 +103,7 @@ class GroupPath:
         """Take a commit of offsets; False if it is to go the long way."""
         if not _OLDEST_COMMIT <= version <= _NEWEST_COMMIT or end - start < _SHORTEST:
             return False
-        rest_at = topics_at(version, view, start, end)
-        key = None if rest_at < 0 else (version, bytes(view[start + _CLIENT_ID_LENGTH : rest_at]))
+        key, rest_at = self._committer(version, view, start, end)
         remembered = self._commits.get(key)
         if remembered is not None:
             offsets = remembered.offsets(view, rest_at, end)
@@ -132,34 +134,59 @@ class GroupPath:
                 now_ns = self._now_ns()
                 self._responses.send(to, now_ns, now_ns, payload, Told(judged.error, about=facts[0]))
 
-        self._state.coordinators.linger.committed(to[1])
+        self._state.coordinators.linger.connections.add(to[1])
         judged.shard.append(judged.records, done, patient=True)
         return True
+
+    def answer_commits(self, committers: list[tuple[ReplyTo, RememberedCommit]], error: int) -> None:
+        """Answer commits that were like others before them. HOT."""
+        if error:
+            for to, remembered in committers:
+                refused = offset_commit.refused(remembered.topics, error)
+                self._answer_commit(to, remembered.committer.api_version, refused, error, remembered.facts)
+            return
+        responses, now_ns = self._responses, self._now_ns()
+        view, try_begin = responses.view, responses.try_begin
+        for to, remembered in committers:
+            about, end = remembered.facts
+            at = try_begin(to, now_ns, remembered.answer_bytes, UNKNOWN_COUNT, end)
+            if at >= 0:
+                remembered.answer_into(view, at, to[7])
+            else:
+                responses.send(to, now_ns, now_ns, remembered.answer(to[7]), Told(about=about))
 
     def forget_metadata(self) -> None:
         """Parse the next commit of every member anew: topics or settings have changed."""
         self._commits.clear()
         self._targets = 0
 
+    def _committer(self, version: int, view: memoryview, start: int, end: int) -> tuple[tuple[int, bytes] | None, int]:
+        """Return what a request says in front of its topics, None where that takes a closer look, and where they begin.
+
+        They begin at the same place as in the last request of that length, nearly always, and bytes that have been
+        looked through once say the same wherever they are met.
+        """
+        rest_at = start + self._topics_at.get(end - start, 0)
+        key = version, bytes(view[start + _CLIENT_ID_LENGTH : rest_at])
+        if key not in self._commits:
+            rest_at = topics_at(version, view, start, end)
+            if rest_at < 0:
+                return None, rest_at
+            self._topics_at[end - start] = rest_at - start
+            key = version, bytes(view[start + _CLIENT_ID_LENGTH : rest_at])
+        return key, rest_at
+
     def _commit_again(self, to: ReplyTo, remembered: RememberedCommit, offsets: Sequence[int]) -> bool:
         """Take a commit that differs from one before in its offsets alone; False if it may not be taken."""
-        shard, committer = remembered.shard, remembered.committer
-        if not shard.is_open or shard.has_failed or validate_commit(shard, committer):
+        shard, state = remembered.shard, self._state
+        committer, coordinators = remembered.committer, state.coordinators
+        group = shard.groups.get(committer.group_id)
+        if group is None or not shard.is_open or shard.has_failed:
             return False
-        state, group_id = self._state, committer.group_id
-        group = shard.groups[group_id]
-        state.coordinators.groups.protocols[group.kind].committed(shard, group, committer.member_id)
-        records = take_again(shard, group_id, remembered.targets, offsets, state.clock.wall_ms())
-
-        def done(error: int) -> None:
-            if error:
-                refused = offset_commit.refused(remembered.topics, error)
-                self._answer_commit(to, committer.api_version, refused, error, remembered.facts)
-            else:
-                self._send(to, remembered.answer(to[7]), remembered.facts)
-
-        state.coordinators.linger.committed(to[1])
-        shard.append(records, done, patient=True)
+        if not coordinators.groups.protocols[group.kind].may_commit_again(shard, group, committer):
+            return False
+        coordinators.linger.connections.add(to[1])
+        shard.commit_again(remembered.commit, offsets, state.clock.wall_ms(), (to, remembered))
         return True
 
     def _remember(
@@ -172,7 +199,10 @@ class GroupPath:
             topic = metadata.topic_by_id(topic_id) if version >= offset_commit.TOPIC_ID_FROM else metadata.topic(name)
             if topic is None:
                 return
-            targets += [commit_target(request.group_id, topic.name, topic.topic_id, part) for part in parts]
+            targets += [
+                CommitTarget(topic.name, partition, leader_epoch, text or "", topic.topic_id)
+                for partition, _, leader_epoch, text in parts
+            ]
         if judged.shard is None or len(targets) > _MOST_PARTITIONS:
             return
         self._targets += len(targets)
@@ -182,7 +212,8 @@ class GroupPath:
         group_id, generation, member_id, instance_id, _, _ = request
         committer = Committer(group_id, member_id, instance_id, generation, version)
         said = request, judged.response
-        self._commits[key] = RememberedCommit(committer, judged.shard, targets, said, at, facts)
+        commit = RepeatedCommit(group_id, targets)
+        self._commits[key] = RememberedCommit(committer, judged.shard, commit, said, at, facts)
 
     def _answer_commit(
         self,

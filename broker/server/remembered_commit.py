@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from broker.coordinator.offset_commits import CommitTarget, Committer
+from broker.coordinator.offset_commits import Committer, RepeatedCommit
 from broker.protocol.messages.offset_commit import (
     FIRST_FLEXIBLE,
     INSTANCE_FROM,
@@ -36,10 +36,9 @@ _OFFSET_BYTES: Final = 8
 #: The length of a compact string has more than one byte from here on.
 _LONG_STRING: Final = 0x80
 
-_ANSWER_HEAD: Final = Struct(
-    ">i"  # size
-    "i"  # correlation id
-)
+#: An answer begins with its size and the correlation id; what follows is the same every time.
+_SIZE_BYTES: Final = 4
+_BODY: Final = 8
 _unpack_int16 = Struct(">h").unpack_from
 
 
@@ -55,24 +54,39 @@ class CommitFrame(NamedTuple):
 class RememberedCommit:
     """A member's commit for certain partitions, all of which were taken by ``shard``."""
 
-    __slots__ = ("_fixed", "_response", "_size_bytes", "_unpack", "committer", "facts", "shard", "targets", "topics")
+    __slots__ = (
+        "_answer",
+        "_fixed",
+        "_response",
+        "_size_bytes",
+        "_unpack",
+        "answer_bytes",
+        "commit",
+        "committer",
+        "facts",
+        "shard",
+        "topics",
+    )
 
     def __init__(
         self,
         committer: Committer,
         shard: GroupShard,
-        targets: Sequence[CommitTarget],
+        commit: RepeatedCommit,
         judged: tuple[OffsetCommitRequest, OffsetCommitResponse],
         frame: CommitFrame,
         facts: tuple[bytes, bytes],
     ) -> None:
         self.committer = committer
         self.shard = shard
-        self.targets = targets
+        self.commit = commit
         self.topics = judged[0].topics
         #: What the request log is told of every request like this one.
         self.facts = facts
-        self._response = encode_offset_commit_response(committer.api_version, 0, judged[1])[_ANSWER_HEAD.size :]
+        self._response = response = encode_offset_commit_response(committer.api_version, 0, judged[1])[_BODY:]
+        self._answer = Struct(f">ii{len(response)}s")
+        #: Of an answer, size and header included.
+        self.answer_bytes = self._answer.size
         view, start, end, places = frame
         edges = [start, *(edge for place in places for edge in (place, place + _OFFSET_BYTES)), end]
         gaps = [f"{after - before}s" for before, after in zip(edges[::2], edges[1::2], strict=True)]
@@ -89,9 +103,12 @@ class RememberedCommit:
         return fields[1::2] if fields[::2] == self._fixed else None
 
     def answer(self, correlation_id: int) -> bytes:
-        """Return the answer to a request like this one, size and header included. HOT."""
-        response = self._response
-        return _ANSWER_HEAD.pack(len(response) + 4, correlation_id) + response
+        """Return the answer to a request like this one, size and header included."""
+        return self._answer.pack(self.answer_bytes - _SIZE_BYTES, correlation_id, self._response)
+
+    def answer_into(self, view: memoryview, at: int, correlation_id: int) -> None:
+        """Write the answer to a request like this one. HOT."""
+        self._answer.pack_into(view, at, self.answer_bytes - _SIZE_BYTES, correlation_id, self._response)
 
 
 def topics_at(version: int, view: memoryview, start: int, end: int) -> int:

@@ -85,7 +85,7 @@ class RequestHandler:
         self._desk.connect(self._produce, self._delayed)
         self._coordinators = state.coordinators
         appends = self._produce.appends
-        self._coordinators.connect(appends.append_own, appends.append_marker)
+        self._coordinators.connect(appends.append_own, appends.append_marker, self._groups.answer_commits)
         self._inherited = self._desk.peers.unread_before()
         self._bells = heritage.target_bells
         self._watched: dict[int, int] = {}

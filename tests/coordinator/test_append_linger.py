@@ -7,7 +7,7 @@ MS = 1_000_000
 
 def commit(linger: AppendLinger, connections: int) -> None:
     for connection in range(connections):
-        linger.committed(connection)
+        linger.connections.add(connection)
 
 
 def test_few_never_wait_however_often_they_commit() -> None:

@@ -77,7 +77,8 @@ def test_a_failed_write_is_told_to_everybody_and_to_the_owner_of_the_log() -> No
     appends.log.append([(b"b", b"")], told.append)
     appends.log.flush()
     appends.answer(56)
-    assert told == [56, 56]
+    assert told == [15, 15]
+    assert appends.log.has_failed
     assert failures == [True]
 
 

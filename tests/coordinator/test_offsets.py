@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 
 from broker.coordinator.group_upkeep import delete_offsets, expired_offsets
 from broker.coordinator.offset_commits import CommitTime, take_commit
-from broker.coordinator.offsets import CommittedOffset, OffsetStore
+from broker.coordinator.offsets import CommitTarget, CommitTargets, CommittedOffset, OffsetStore
 from tests.support.classic_members import GROUP, Coordinator, leave, stable_group
 
 KEY = (GROUP, "topic", 0)
@@ -75,6 +76,8 @@ def test_any_order_of_commits_leaves_what_was_written_last() -> None:
     for _ in range(300):
         store, written, ended = OffsetStore(), {}, {}
         open_producers: dict[int, list[int]] = {}
+        # Of several members, one after the other.
+        targets = [CommitTargets(GROUP, [CommitTarget("topic", 0, -1, "", bytes(16))]) for _ in range(3)]
         for number in range(12):
             producer = choice.choice([None, None, 1, 2])
             if choice.random() < 0.4 and open_producers:
@@ -85,12 +88,60 @@ def test_any_order_of_commits_leaves_what_was_written_last() -> None:
                 if commit:
                     ended[last] = True
             elif producer is None:
-                store.put(*KEY, committed(number))
+                if choice.random() < 0.5:
+                    store.put(*KEY, committed(number))
+                else:
+                    store.put_again(choice.choice(targets), [number], 0)
                 written[number] = True
             else:
                 store.put_pending(producer, *KEY, committed(number))
                 open_producers.setdefault(producer, []).append(number)
         assert offset_of(store) == max([*written, *ended], default=-1)
+
+
+def test_what_is_committed_again_is_there_for_whoever_looks() -> None:
+    """Whatever is asked first: nobody sees the offset before the last."""
+    parts = [CommitTarget(topic, partition, 3, "text", bytes(16)) for topic in ("a", "b") for partition in (0, 1)]
+    looks: list[Callable[[OffsetStore], object]] = [
+        lambda store: store.of_group(GROUP),
+        lambda store: store.keys_of(GROUP),
+        lambda store: store.topics(),
+        lambda store: list(store.readers_of("a")),
+        lambda store: store.put(GROUP, "c", 0, committed(1)),
+        lambda store: store.put_pending(5, GROUP, "c", 0, committed(1)),
+    ]
+    for look in looks:
+        store = OffsetStore()
+        targets = CommitTargets(GROUP, parts)
+        for offset in (5, 9):
+            store.put_again(targets, [offset, offset + 1, offset + 2, offset + 3], 77)
+            assert store.has_any(GROUP)
+        look(store)
+        found = store.of_group(GROUP)
+        assert {(topic, index) for topic, parts in found.items() for index in parts} >= {
+            ("a", 0), ("a", 1), ("b", 0), ("b", 1)
+        }  # fmt: skip
+        assert found["a"][1] == CommittedOffset(10, 3, "text", 77)
+        assert found["b"][1] == CommittedOffset(12, 3, "text", 77)
+        assert set(store.topics()) >= {"a", "b"}
+        for topic, index in store.keys_of(GROUP):
+            store.remove(GROUP, topic, index)
+        store.end_transaction(5, commit=False)
+        assert not store.has_any(GROUP)
+        assert not store.topics()
+
+
+def test_a_commit_in_a_transaction_that_is_older_than_one_committed_again_does_not_count() -> None:
+    store = OffsetStore()
+    targets = CommitTargets(GROUP, [CommitTarget("topic", 0, -1, "", bytes(16))])
+    store.put_again(targets, [1], 0)
+    store.put_pending(7, *KEY, committed(5))
+    store.put_again(targets, [2], 0)
+    store.end_transaction(7, commit=True)
+    assert offset_of(store) == 2
+    store.put_pending(7, *KEY, committed(6))
+    store.end_transaction(7, commit=True)
+    assert offset_of(store) == 6
 
 
 # ---- retention -------------------------------------------------------------------------------------------------------

@@ -262,6 +262,6 @@ def test_what_is_remembered_of_all_members_together_is_bounded(
     for offset in (1, 2, 3):
         for each in members:
             assert each.commit({("topic", 0): offset, ("topic", 1): offset}) == [0, 0]
-            assert sum(len(remembered.targets) for remembered in path._commits.values()) <= 8
+            assert sum(len(remembered.commit.targets.parts) for remembered in path._commits.values()) <= 8
     for each in members:
         assert committed(broker, each.group_id, [("topic", 0), ("topic", 1)]) == [(3, 0), (3, 0)]

@@ -58,7 +58,7 @@ def handle_offset_commit(context: RequestContext, request: OffsetCommitRequest) 
     def done(error: int) -> None:
         deferred.complete(refused(request.topics, error) if error else judged.response)
 
-    context.broker.coordinators.linger.committed(context.connection_id)
+    context.broker.coordinators.linger.connections.add(context.connection_id)
     judged.shard.append(judged.records, done, patient=True)
     return deferred
 
