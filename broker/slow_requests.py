@@ -17,12 +17,19 @@ if TYPE_CHECKING:
 WAITING_APIS = (int(ApiKey.FETCH), int(ApiKey.JOIN_GROUP), int(ApiKey.SYNC_GROUP))
 
 
-def is_slow(rows: NDArray[numpy.void], slow_ns: int) -> NDArray[numpy.bool_]:
-    """Return which rows took as long as `slow_ns`, not counting how long a fetch or a rebalance waited for others."""
-    import numpy as np  # noqa: PLC0415
+def durations_ns(rows: NDArray[numpy.void]) -> NDArray[numpy.int64]:
+    """Return how long requests took, not counting how long a fetch or a rebalance waited for others."""
+    taken: NDArray[numpy.int64] = rows["end_ns"] - rows["received_ns"]
+    keys = rows["api_key"]
+    waiting = keys == WAITING_APIS[0]
+    for key in WAITING_APIS[1:]:
+        waiting |= keys == key
+    if waiting.any():
+        taken -= (rows["response_complete_ns"] - rows["local_complete_ns"]) * waiting
+    return taken
 
-    waited = np.where(
-        np.isin(rows["api_key"], WAITING_APIS), rows["response_complete_ns"] - rows["local_complete_ns"], 0
-    )
-    slow: NDArray[numpy.bool_] = rows["end_ns"] - rows["received_ns"] - waited >= slow_ns
+
+def is_slow(rows: NDArray[numpy.void], slow_ns: int) -> NDArray[numpy.bool_]:
+    """Return which rows took as long as `slow_ns`."""
+    slow: NDArray[numpy.bool_] = durations_ns(rows) >= slow_ns
     return slow

@@ -80,17 +80,15 @@ class Intake:
             fields = RECORDER_FRAME.struct.unpack_from(self._view, start)
             _, _, row_count, _, text_count, connection_count = fields
             at = start + RECORDER_FRAME.size
-            rows.append(self._array(at, row_count, REQUEST_ROW.dtype))
+            if row_count:
+                rows.append(np.frombuffer(self._view, REQUEST_ROW.dtype, row_count, at))
             at += row_count * REQUEST_ROW.size
-            connections.append(self._array(at, connection_count, CONNECTION_EVENT.dtype))
+            if connection_count:
+                connections.append(np.frombuffer(self._view, CONNECTION_EVENT.dtype, connection_count, at))
             at += connection_count * CONNECTION_EVENT.size
             self._read_texts(at, text_count, events)
         # Joining copies: what is returned lies in the ring no longer.
-        return Taken(source, _joined(rows), _joined(connections), events)
-
-    def _array(self, at: int, count: int, dtype: np.dtype[np.void]) -> Rows:
-        found: Rows = np.frombuffer(self._view, dtype, count, at) if count else np.empty(0, dtype)
-        return found
+        return Taken(source, joined(rows) if rows else None, joined(connections) if connections else None, events)
 
     def _read_texts(self, at: int, count: int, events: list[dict[str, Any]]) -> None:
         for _ in range(count):
@@ -104,6 +102,8 @@ class Intake:
                 self._clients.learn(number, text)
 
 
-def _joined(parts: list[Rows]) -> Rows | None:
-    joined = np.concatenate(parts)
-    return joined if len(joined) else None
+def joined(parts: list[Rows]) -> Rows:
+    """Return a copy of arrays of one type, one behind the other; at least one."""
+    # As bytes: to join records numpy first compares their fields, one by one.
+    found: Rows = np.frombuffer(bytearray().join([part.data for part in parts]), parts[0].dtype)
+    return found

@@ -85,6 +85,7 @@ class Subjects:
         self._metadata = metadata
         self._known: dict[tuple[str, int], int] = {}
         self._names: list[tuple[str, int]] = []
+        #: By row of the partition table plus 1; the first and the last stand for whatever is outside of it.
         self._by_row = np.full(1024, UNKNOWN_SUBJECT, np.int32)
 
     def name(self, subject: int) -> tuple[str | None, int]:
@@ -101,11 +102,12 @@ class Subjects:
                 if subject is None:
                     subject = self._known[key] = len(self._names)
                     self._names.append(key)
-                if partition.row >= len(self._by_row):
-                    grown = np.full(2 * partition.row, UNKNOWN_SUBJECT, np.int32)
+                place = partition.row + 1
+                if place >= len(self._by_row) - 1:
+                    grown = np.full(2 * place, UNKNOWN_SUBJECT, np.int32)
                     grown[: len(self._by_row)] = self._by_row
                     self._by_row = grown
-                self._by_row[partition.row] = subject
+                self._by_row[place] = subject
 
     def of_rows(self, table_rows: NDArray[np.int32]) -> NDArray[np.int32]:
         """Return the subjects of rows of the partition table; -1 stays -1."""
@@ -116,8 +118,7 @@ class Subjects:
         return found
 
     def _look_up(self, table_rows: NDArray[np.int32]) -> NDArray[np.int32]:
-        usable = (table_rows >= 0) & (table_rows < len(self._by_row))
-        found: NDArray[np.int32] = np.where(usable, self._by_row[np.where(usable, table_rows, 0)], UNKNOWN_SUBJECT)
+        found: NDArray[np.int32] = self._by_row.take(table_rows + 1, mode="clip")
         return found
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from broker.network import connection_id
-from broker.slow_requests import WAITING_APIS
+from broker.slow_requests import durations_ns
 from shm.recent_requests import NAMES_BYTES, NEWEST_ROWS, SLOWEST_ROWS
 from shm.recorder_layout import REQUEST_ROW
 
@@ -140,11 +140,11 @@ class RecentRequests:
         if self._slowest is not None:
             self._slowest = self._slowest[self._slowest["end_ns"] > now_ns - SLOW_AGE_NS]
             if len(self._slowest) == SLOWEST_ROWS:
-                rows = rows[_durations(rows) > int(_durations(self._slowest[-1:])[0])]
+                rows = rows[durations_ns(rows) > int(durations_ns(self._slowest[-1:])[0])]
                 if not len(rows):
                     return
             rows = np.concatenate([self._slowest, rows])
-        order = np.argsort(-_durations(rows), kind="stable")[:SLOWEST_ROWS]
+        order = np.argsort(-durations_ns(rows), kind="stable")[:SLOWEST_ROWS]
         self._slowest = rows[order]
 
     def _count(self, rows: Rows, step: int) -> None:
@@ -203,12 +203,3 @@ class RecentRequests:
             "connection_count": len(self._connections),
             "events": list(self._events)[len(self._events) - min(events, len(self._events)) :],
         }
-
-
-def _durations(rows: Rows) -> NDArray[np.int64]:
-    """Return how long requests took, without what a fetch or a rebalance waited for others."""
-    waited = np.where(
-        np.isin(rows["api_key"], WAITING_APIS), rows["response_complete_ns"] - rows["local_complete_ns"], 0
-    )
-    taken: NDArray[np.int64] = rows["end_ns"] - rows["received_ns"] - waited
-    return taken

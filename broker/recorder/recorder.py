@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from broker.recorder.columns import DATASETS
-from broker.recorder.intake import Intake, Taken
+from broker.recorder.intake import Intake, Taken, joined
 from broker.recorder.ledger import Gap, Ledger
 from broker.recorder.names import Clients, Subjects
 from broker.recorder.part_files import HOUR_US, apply_retention, finished, is_followed
@@ -173,18 +173,19 @@ class Recorder:
 
     def _by_hour(self, rows: Rows, stamp: str) -> list[tuple[int, Rows]]:
         """Return (hour since the epoch, rows), nearly always one."""
-        hours = times_us(rows[stamp], self._epoch_ns) // HOUR_US
-        first = int(hours[0])
-        if bool((hours == first).all()):
-            return [(first, rows)]
+        stamps = rows[stamp]
+        first, last = (times_us(each, self._epoch_ns) // HOUR_US for each in (stamps.min(), stamps.max()))
+        if first == last:
+            return [(int(first), rows)]
+        hours = times_us(stamps, self._epoch_ns) // HOUR_US
         return [(int(hour), rows[hours == hour]) for hour in np.unique(hours)]
 
     def _values(self, dataset: str, chunks: list[Any]) -> dict[str, Values]:
         if dataset == "requests":
-            rows = np.concatenate(chunks)
+            rows = joined(chunks)
             return request_values(rows, self._epoch_ns, self._settings.slow_ns, self._clients, self._subjects)
         if dataset == "connections":
-            return connection_values(np.concatenate(chunks), self._epoch_ns, self._clients)
+            return connection_values(joined(chunks), self._epoch_ns, self._clients)
         return dict(plain_values(chunks, [column.name for column in DATASETS[dataset].columns]))
 
     def _tell(self, gaps: list[Gap], since_us: int | None) -> None:
