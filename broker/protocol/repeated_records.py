@@ -4,10 +4,11 @@ Pure. A member of a group commits the same partitions again and again: key, lead
 time change. What stays is laid out once, for each length that the records' places in their batch can have.
 """
 
-import struct
 from collections.abc import Sequence
+from struct import Struct
 from typing import Final, NamedTuple
 
+from broker.protocol import interned
 from broker.protocol.primitives import INT64
 from broker.protocol.record_writer import NO_HEADERS, RECORD_START, encode_record, varint_bytes
 
@@ -50,7 +51,7 @@ class RepeatedRecords:
         self.count = len(records)
         self._records = records
         #: By bytes of an offset delta; made when it is needed, since few records come to stand at both kinds of place.
-        self._layouts: list[tuple[struct.Struct, list[int | bytes]] | None] = [None] * 3
+        self._layouts: list[tuple[Struct, list[int | bytes]] | None] = [None] * 3
         #: About what they take in a batch.
         self.size_bytes = sum(len(key) + sum(len(text) for text in value) + _OTHER_BYTES for key, value in records)
 
@@ -78,7 +79,7 @@ class RepeatedRecords:
         fields[_SECOND::_FIELDS] = [second] * self.count
         return layout[0].pack(*fields)
 
-    def _layout(self, delta_bytes: int) -> tuple[struct.Struct, list[int | bytes]]:
+    def _layout(self, delta_bytes: int) -> tuple[Struct, list[int | bytes]]:
         """Return how the records are packed when their deltas have so many bytes, and what is packed."""
         delta = "BH"[delta_bytes - 1]
         formats: list[str] = []
@@ -90,7 +91,7 @@ class RepeatedRecords:
             rest_size = len(up_to_first) - len(head) + value_size + len(NO_HEADERS)
             start = end_of_last + varint_bytes(len(RECORD_START) + delta_bytes + rest_size) + RECORD_START
             formats.append(f"{len(start)}s{delta}{len(up_to_first)}sq{len(middle)}sq")
-            fields += (start, 0, up_to_first, 0, middle, 0)
+            fields += (interned.text(start), 0, up_to_first, 0, interned.text(middle), 0)
             end_of_last = tail + NO_HEADERS
-        layout = struct.Struct(f">{''.join(formats)}{len(end_of_last)}s")
-        return layout, [*fields, end_of_last]
+        layout = interned.layout(f">{''.join(formats)}{len(end_of_last)}s")
+        return layout, [*fields, interned.text(end_of_last)]

@@ -12,6 +12,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from broker.coordinator.offset_commits import Committer, RepeatedCommit
+from broker.protocol import interned
 from broker.protocol.messages.offset_commit import (
     FIRST_FLEXIBLE,
     INSTANCE_FROM,
@@ -57,9 +58,9 @@ class RememberedCommit:
     __slots__ = (
         "_answer",
         "_fixed",
+        "_layout",
         "_response",
         "_size_bytes",
-        "_unpack",
         "answer_bytes",
         "commit",
         "committer",
@@ -83,23 +84,24 @@ class RememberedCommit:
         self.topics = judged[0].topics
         #: What the request log is told of every request like this one.
         self.facts = facts
-        self._response = response = encode_offset_commit_response(committer.api_version, 0, judged[1])[_BODY:]
-        self._answer = Struct(f">ii{len(response)}s")
+        response = encode_offset_commit_response(committer.api_version, 0, judged[1])[_BODY:]
+        self._response = interned.text(response)
+        self._answer = interned.layout(f">ii{len(response)}s")
         #: Of an answer, size and header included.
         self.answer_bytes = self._answer.size
         view, start, end, places = frame
         edges = [start, *(edge for place in places for edge in (place, place + _OFFSET_BYTES)), end]
         gaps = [f"{after - before}s" for before, after in zip(edges[::2], edges[1::2], strict=True)]
-        layout = Struct(">" + "q".join(gaps))
+        layout = interned.layout(">" + "q".join(gaps))
         self._size_bytes = end - start
-        self._unpack = layout.unpack_from
-        self._fixed = layout.unpack_from(view, start)[::2]
+        self._layout = layout
+        self._fixed = tuple(interned.text(text) for text in layout.unpack_from(view, start)[::2])
 
     def offsets(self, view: memoryview, topics_at: int, end: int) -> tuple[int, ...] | None:
         """Return the offsets of a request that is like this one in all else, or None. HOT."""
         if end - topics_at != self._size_bytes:
             return None
-        fields = self._unpack(view, topics_at)
+        fields = self._layout.unpack_from(view, topics_at)
         return fields[1::2] if fields[::2] == self._fixed else None
 
     def answer(self, correlation_id: int) -> bytes:
