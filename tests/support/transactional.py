@@ -15,7 +15,7 @@ from typing import Any
 from broker.log.transaction_index import TransactionIndex
 from broker.protocol import kio_adapter
 from tests.support.record_batches import record_batch
-from tests.support.stepped_broker import _NOT_THERE, _OURS, Client, Killed, Sent, SteppedBroker
+from tests.support.stepped_broker import OURS, Client, Killed, Sent, SteppedBroker, may_die_in
 from tests.support.wire_messages import Reader, read_record
 
 PRODUCE, INIT_PRODUCER_ID, ADD_PARTITIONS, ADD_OFFSETS, END_TXN = 0, 22, 24, 25, 26
@@ -224,6 +224,4 @@ class Fuse:
 
     def _enter(self, frame: FrameType, event: str, arg: Any) -> Any:
         del event, arg
-        path = frame.f_code.co_filename
-        ours = any(part in path for part in _OURS) and not any(part in path for part in _NOT_THERE)
-        return self._line if ours else None
+        return self._line if may_die_in(frame, OURS) else None
