@@ -28,6 +28,7 @@ from broker.config_listeners import Listener, advertised, check_listeners, parse
 from broker.config_log import LogSettings
 from broker.config_metrics import MetricsSettings
 from broker.config_request_log import RequestLogSettings
+from broker.config_security import SecuritySettings
 from broker.config_server import ServerSettings
 from broker.config_status import StatusSettings, check_status_host
 from broker.config_transactions import TransactionSettings
@@ -94,6 +95,7 @@ class BrokerConfig(
     ConsumerGroupSettings,
     GroupSettings,
     LogSettings,
+    SecuritySettings,
     ServerSettings,
     StatusSettings,
 ):
@@ -159,7 +161,7 @@ class BrokerConfig(
             name for name in {*overrides, *cluster_wide} if name in BROKER_KEYS and not BROKER_KEYS[name].dynamic
         )
         if fixed:
-            raise ConfigError(f"Cannot update these configs dynamically: {', '.join(fixed)}")
+            raise ConfigError(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
         defaults = Origin(Source.DYNAMIC_DEFAULT, "set while running, cluster-wide")
         own = Origin(Source.DYNAMIC, "set while running")
         layers = _accept(
@@ -227,14 +229,16 @@ def _accept(assignments: Iterable[Assignment], below: Layers = MappingProxyType(
     layers = dict(below)
     complaints = []
     for name, text, origin in assignments:
+        # Whoever sets one while the broker runs knows where.
+        place = "" if origin.source >= Source.DYNAMIC_DEFAULT else f"{origin}: "
         key = BROKER_KEYS.get(name)
         if key is None:
-            complaints.append(f"{origin}: unknown setting {name}{did_you_mean(name, BROKER_KEYS)}")
+            complaints.append(f"{place}unknown setting {name}{did_you_mean(name, BROKER_KEYS)}")
             continue
         try:
             layers[name] = (Layer(origin, _absolute(name, key.parse(text))), *layers.get(name, ()))
         except ValueError as error:
-            complaints.append(f"{origin}: Invalid value {text} for configuration {name}: {error}")
+            complaints.append(f"{place}Invalid value {text} for configuration {name}: {error}")
     if complaints:
         raise ConfigError("\n".join(complaints))
     for name, other in (("broker.id", "node.id"), ("node.id", "broker.id")):

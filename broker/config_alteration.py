@@ -17,9 +17,13 @@ from broker.errors import ApiError, ConfigError
 from broker.group_config import validate_group_configs
 from broker.protocol.error_codes import ErrorCode
 from broker.topic_config import TOPIC_CONFIGS, LogConfig, validate_topic_configs
+from broker.topic_rules import check_topic_name
 
 #: Resource types of the config APIs.
 TOPIC, BROKER, CLIENT_METRICS, GROUP = 2, 4, 16, 32
+
+#: Kafka's limit for one value, which a list may reach by growing.
+MOST_CHARACTERS = 2**15 - 1
 
 #: What is said of any other type.
 HAVE_SETTINGS = (
@@ -37,10 +41,13 @@ class Operation(enum.IntEnum):
 
 
 class ConfigChange(NamedTuple):
-    """One operation on one setting; ``value`` is None for DELETE only."""
+    """One operation on one setting; ``value`` is None for DELETE only.
+
+    ``operation`` is the number of an `Operation`, or one that there is not.
+    """
 
     name: str
-    operation: Operation
+    operation: int
     value: str | None
 
 
@@ -51,17 +58,24 @@ class Alteration(NamedTuple):
     replaces: bool = False
 
 
-def altered_topic(alteration: Alteration, current: Mapping[str, str], broker: BrokerConfig) -> dict[str, str]:
-    """Return a topic's own settings after the change. Raises ApiError if it may not have them."""
+def altered_topic(
+    alteration: Alteration, current: Mapping[str, str], broker: BrokerConfig, name: str
+) -> dict[str, str]:
+    """Return a topic's own settings after the change. Raises ApiError if it may not have them, or not be named so."""
     configs = _apply(
         alteration, current, TOPIC_CONFIGS, lambda key: getattr(LogConfig.resolve({}, broker), key.attribute)
     )
+    if not name:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+    check_topic_name(name)
     validate_topic_configs(configs, broker)
     return configs
 
 
-def altered_broker(alteration: Alteration, current: Mapping[str, str], broker: BrokerConfig) -> dict[str, str]:
-    """Return a broker's settings made while it runs, after the change.
+def altered_broker(
+    alteration: Alteration, current: Mapping[str, str], broker: BrokerConfig, name: str
+) -> dict[str, str]:
+    """Return the settings made while it runs of a broker or, without a name, of all brokers, after the change.
 
     ``broker``: the configuration as loaded. Raises ApiError: INVALID_CONFIG if an operation does not fit the
     setting, INVALID_REQUEST (Kafka's choice) if the broker may not have the settings.
@@ -71,12 +85,22 @@ def altered_broker(alteration: Alteration, current: Mapping[str, str], broker: B
         broker.with_dynamic(configs)
     except ConfigError as error:
         raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from None
+    of_one = [] if name else sorted(each for each in configs if BROKER_KEYS[each].per_broker)
+    if of_one:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            f"Cannot update these configs at default cluster level, broker id must be specified: [{', '.join(of_one)}]",
+        )
     return configs
 
 
-def altered_group(alteration: Alteration, current: Mapping[str, str], broker: BrokerConfig) -> dict[str, str]:
-    """Return a group's own settings after the change. Raises ApiError if it may not have them."""
+def altered_group(
+    alteration: Alteration, current: Mapping[str, str], broker: BrokerConfig, name: str
+) -> dict[str, str]:
+    """Return a group's own settings after the change. Raises ApiError if it may not have them, or has no name."""
     configs = _apply(alteration, current, {}, str)
+    if not name:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
     validate_group_configs(configs, broker)
     return configs
 
@@ -96,7 +120,8 @@ def _apply(
     inherited: Callable[[Key], object],
 ) -> dict[str, str]:
     configs = {} if alteration.replaces else dict(current)
-    for name, operation, value in alteration.changes:
+    for name, number, value in alteration.changes:
+        operation = _operation(number)
         if operation is Operation.DELETE:
             configs.pop(name, None)
         elif operation is Operation.SET:
@@ -110,16 +135,31 @@ def _apply(
                 )
             # A list without a value of its own grows or shrinks from the one that it inherits.
             before = configs[name] if name in configs else render(inherited(key)) or ""  # type: ignore[arg-type]
-            configs[name] = ",".join(_LIST_OPERATIONS[operation](_items(before), _items(value or "")))
+            configs[name] = ",".join(_LIST_OPERATIONS[operation](_items(before), (value or "").split(",")))
+    for name, _, _ in alteration.changes:
+        if len(configs.get(name, "")) > MOST_CHARACTERS:
+            raise ApiError(
+                ErrorCode.INVALID_CONFIG,
+                "The configuration value cannot be added because it exceeds the maximum value size of "
+                f"{MOST_CHARACTERS} bytes.",
+            )
     return configs
 
 
+def _operation(number: int) -> Operation:
+    try:
+        return Operation(number)
+    except ValueError:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown operation type {number}") from None
+
+
 def _append(items: list[str], more: list[str]) -> list[str]:
-    return items + [item for item in dict.fromkeys(more) if item not in items]
+    return items + [item for item in dict.fromkeys(map(str.strip, more)) if item not in items]
 
 
 def _subtract(items: list[str], fewer: list[str]) -> list[str]:
-    return [item for item in items if item not in fewer]
+    unwanted = set(map(str.strip, fewer))
+    return [item for item in items if item not in unwanted]
 
 
 def _items(text: str) -> list[str]:

@@ -1,7 +1,8 @@
 """The broker settings of consumer groups of KIP-848's protocol: how often members report, and how long they may not.
 
-Declarations only. ``broker.config`` joins them with the others into the one BrokerConfig. Names and defaults are
-Kafka's. ``broker.group_config`` lets one group have values of its own between the least and the greatest.
+Declarations only. ``broker.config`` joins them with the others into the one BrokerConfig. Names are Kafka's; defaults
+are Kafka's but where the text of the key says why not. ``broker.group_config`` lets one group have values of its own
+between the least and the greatest.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from typing import Any
 from broker.config_keys import MAX_INT, Key, Kind, setting
 
 
-def _ms(name: str, default: int, doc: str) -> Any:
-    return setting(Key(name=name, kind=Kind.INT, default=default, unit="ms", least=1, doc=doc))
+def _ms(name: str, default: int, doc: str, *, least: int = 1, dynamic: bool = False) -> Any:
+    return setting(Key(name=name, kind=Kind.INT, default=default, unit="ms", least=least, doc=doc, dynamic=dynamic))
 
 
 def _with_classic(protocols: tuple[str, ...]) -> str | None:
@@ -87,4 +88,21 @@ class ConsumerGroupSettings:
     )
     group_consumer_max_session_timeout_ms: int = _ms(
         "group.consumer.max.session.timeout.ms", 60000, "Greatest consumer.session.timeout.ms of one group."
+    )
+    group_consumer_assignment_interval_ms: int = _ms(
+        "group.consumer.assignment.interval.ms",
+        0,
+        "How long the assignment of a group stays before the next is made, however many members come and go meanwhile. "
+        "Kafka's default of 1000 makes whoever joins a group wait for it.",
+        least=0,
+        dynamic=True,
+    )
+    group_consumer_min_assignment_interval_ms: int = _ms(
+        "group.consumer.min.assignment.interval.ms", 0, "Least consumer.assignment.interval.ms of one group.", least=0
+    )
+    group_consumer_max_assignment_interval_ms: int = _ms(
+        "group.consumer.max.assignment.interval.ms",
+        15000,
+        "Greatest consumer.assignment.interval.ms of one group.",
+        least=0,
     )

@@ -25,6 +25,16 @@ class GroupSettings:
             "was made with. Fewer than Kafka's 50: commits of many groups share a write.",
         )
     )
+    offsets_topic_replication_factor: int = setting(
+        Key(
+            name="offsets.topic.replication.factor",
+            kind=Kind.SHORT,
+            default=1,
+            least=1,
+            most=1,
+            doc="Replicas of __consumer_offsets; one broker holds one.",
+        )
+    )
     offsets_topic_segment_bytes: int = setting(
         Key(
             name="offsets.topic.segment.bytes",

@@ -28,12 +28,14 @@ class Kind(enum.IntEnum):
     BOOLEAN = 1
     STRING = 2
     INT = 3
+    SHORT = 4
     LONG = 5
     DOUBLE = 6
     LIST = 7
 
 
 _BOUNDS: dict[Kind, tuple[int, int]] = {
+    Kind.SHORT: (-(2**15), 2**15 - 1),
     Kind.INT: (-(2**31), MAX_INT),
     Kind.LONG: (-(2**63), MAX_LONG),
 }
@@ -41,7 +43,10 @@ _BOUNDS: dict[Kind, tuple[int, int]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """One configuration key. ``default_text`` stands in for a default that the machine decides."""
+    """One configuration key. ``default_text`` stands in for a default that the machine decides.
+
+    A dynamic key is set for all brokers or for one, with ``per_broker`` only for one.
+    """
 
     name: str
     kind: Kind
@@ -52,6 +57,7 @@ class Key:
     most: float | None = None
     choices: tuple[str, ...] = ()
     dynamic: bool = False
+    per_broker: bool = False
     sensitive: bool = False
     nullable: bool = False
     default_text: str = ""
@@ -167,6 +173,7 @@ def _parse_string(_key: Key, text: str) -> Value:
 _PARSERS: dict[Kind, Callable[[Key, str], Value]] = {
     Kind.BOOLEAN: _parse_boolean,
     Kind.STRING: _parse_string,
+    Kind.SHORT: _parse_whole_number,
     Kind.INT: _parse_whole_number,
     Kind.LONG: _parse_whole_number,
     Kind.DOUBLE: _parse_double,

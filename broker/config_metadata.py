@@ -96,12 +96,12 @@ def describe_cluster_default(broker: BrokerConfig) -> list[ConfigEntry]:
 def describe_group(overrides: Mapping[str, str], broker: BrokerConfig) -> list[ConfigEntry]:
     """Return every setting of a group whose own values are ``overrides``.
 
-    As in Kafka the default of a group is the broker's setting, whoever has set that.
+    A group without a value of its own has that of the broker's setting.
     """
     entries = []
     for name, key in sorted(GROUP_CONFIGS.items()):
         value = render(group_value(key, overrides, broker))
-        synonyms = [Synonym(name, render(group_value(key, {}, broker)), DEFAULT_CONFIG)]
+        synonyms = _synonyms_of(key.broker_name, broker)
         if name in overrides:
             synonyms.insert(0, Synonym(name, value, GROUP_CONFIG))
         entries.append(

@@ -35,7 +35,8 @@ A name that is no setting stops the start, with the closest one that is; only a 
 `KAFKA_` is left alone, since it may be meant for another program. `rotunda check-config` checks without
 starting, `rotunda print-config` shows every value and where it came from.
 
-*Dynamic* settings can be changed while the broker runs, by `kafka-configs` or any other admin client.
+*Dynamic* settings can be changed while the broker runs, by `kafka-configs` or any other admin client: for this
+broker, or for all of them unless the table says *per broker*.
 """
 
 _TOPICS = """\
@@ -94,7 +95,7 @@ def _table(keys: Iterable[Key], *, with_dynamic: bool) -> list[str]:
             f"{kind}, {key.unit}" if key.unit else kind,
             _default(key),
             key.valid_values,
-            *(["yes" if key.dynamic else ""] if with_dynamic else []),
+            *([_dynamic(key)] if with_dynamic else []),
             key.doc,
         ]
         lines.append(_row(cells))
@@ -110,6 +111,12 @@ def _default(key: Key) -> str:
         return key.default_text
     text = render(key.default)
     return f"`{text}`" if text else "none"
+
+
+def _dynamic(key: Key) -> str:
+    if not key.dynamic:
+        return ""
+    return "per broker" if key.per_broker else "yes"
 
 
 def _facts(key: Key) -> str:

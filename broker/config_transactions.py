@@ -77,6 +77,26 @@ class TransactionSettings:
             "keeps the number it was made with. Fewer than Kafka's 50: many transactions share a write.",
         )
     )
+    transaction_state_log_replication_factor: int = setting(
+        Key(
+            name="transaction.state.log.replication.factor",
+            kind=Kind.SHORT,
+            default=1,
+            least=1,
+            most=1,
+            doc="Replicas of __transaction_state; one broker holds one.",
+        )
+    )
+    transaction_state_log_min_isr: int = setting(
+        Key(
+            name="transaction.state.log.min.isr",
+            kind=Kind.INT,
+            default=1,
+            least=1,
+            most=1,
+            doc="How many replicas must hold a record of __transaction_state; there is one.",
+        )
+    )
     transaction_state_log_segment_bytes: int = setting(
         Key(
             name="transaction.state.log.segment.bytes",

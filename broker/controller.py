@@ -44,6 +44,7 @@ from broker.topic_rules import (
     check_added_partitions,
     check_internal_topic,
     check_topic_name,
+    check_total_partitions,
     internal_topic_configs,
     metric_name,
     partition_count,
@@ -117,8 +118,13 @@ class Controller:
     def create_topics(self, wanted: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicOutcome]:
         """Create the topics that can be created, all in one change, and return an outcome for each.
 
-        Names are taken to be distinct. Raises ApiError when the change cannot be written.
+        Names are taken to be distinct. Raises ApiError, for all of them, when they have too many partitions or the
+        change cannot be written.
         """
+        check_total_partitions(
+            (topic for topic in wanted if topic.name != CLUSTER_METADATA_TOPIC),
+            self._metadata.broker_config.num_partitions,
+        )
         outcomes = {}
         accepted: list[tuple[NewTopic, TopicOutcome, list[int]]] = []
         colliding = self._metric_names()
@@ -130,7 +136,6 @@ class Controller:
                 outcomes[topic.name] = TopicOutcome(topic.name, error.code, error.message)
                 continue
             outcomes[topic.name] = outcome
-            colliding[metric_name(topic.name)] = topic.name
             accepted.append((topic, outcome, rows))
         if validate_only:
             self._rows.put_back(row for _, _, rows in accepted for row in rows)
@@ -253,9 +258,9 @@ class Controller:
 
     def _check_new_topic(self, topic: NewTopic, colliding: Mapping[str, str]) -> TopicOutcome:
         name = topic.name
-        check_topic_name(name)
         if name == CLUSTER_METADATA_TOPIC:
-            raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
+        check_topic_name(name)
         if self._metadata.topic(name) is not None:
             raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         other = colliding.get(metric_name(name))
@@ -295,12 +300,9 @@ class Controller:
         return created
 
     def _alter_topic(self, name: str, alteration: Alteration, validate_only: bool) -> None:
-        if not name:
-            raise ApiError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
-        check_topic_name(name)
         topic = self._metadata.topic(name)
         current = topic.configs if topic is not None else {}
-        configs = altered_topic(alteration, current, self._metadata.broker_config)
+        configs = altered_topic(alteration, current, self._metadata.broker_config, name)
         if topic is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
         if validate_only or configs == current:
@@ -313,7 +315,7 @@ class Controller:
     def _alter_broker(self, name: str, alteration: Alteration, validate_only: bool) -> None:
         self._check_broker_name(name)
         current = self._metadata.broker_overrides.get(name, {})
-        configs = altered_broker(alteration, current, self._config)
+        configs = altered_broker(alteration, current, self._config, name)
         if validate_only or configs == current:
             return
         with self._change() as transaction:
@@ -322,10 +324,8 @@ class Controller:
         self._metadata.refresh()
 
     def _alter_group(self, name: str, alteration: Alteration, validate_only: bool) -> None:
-        if not name:
-            raise ApiError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
         current = self._metadata.group_configs(name)
-        configs = altered_group(alteration, current, self._metadata.broker_config)
+        configs = altered_group(alteration, current, self._metadata.broker_config, name)
         if validate_only or configs == current:
             return
         self._replace(EntityKind.GROUP, name, configs)

@@ -45,6 +45,11 @@ GROUP_CONFIGS: Mapping[str, GroupKey] = MappingProxyType(
                 "session.timeout.ms",
                 "How long the group waits for a member's heartbeat before it goes on without the member.",
             ),
+            _key(
+                "consumer.assignment.interval.ms",
+                "assignment.interval.ms",
+                "How long the group's assignment stays before the next is made.",
+            ),
         )
     }
 )
@@ -70,7 +75,7 @@ def validate_group_configs(configs: Mapping[str, str], broker: BrokerConfig) -> 
             raise _invalid(f"{key.name} must be greater than or equal to {key.least_name} ({least}), not {value}")
         if isinstance(greatest, int) and value > greatest:
             raise _invalid(f"{key.name} must be less than or equal to {key.greatest_name} ({greatest}), not {value}")
-    heartbeat, session = values.values()
+    heartbeat, session, _ = values.values()
     if heartbeat >= session:
         raise _invalid(
             f"consumer.heartbeat.interval.ms ({heartbeat}) must be less than consumer.session.timeout.ms ({session})"

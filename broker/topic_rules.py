@@ -7,7 +7,7 @@ writes; nothing here knows of storage, and a cluster is taken to be the one brok
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from broker.config import BrokerConfig
@@ -17,6 +17,9 @@ from broker.protocol.error_codes import ErrorCode
 
 MAX_NAME_LENGTH = 249
 USE_DEFAULT = -1
+
+#: Kafka's limit for one request, all its topics together.
+MOST_PARTITIONS_AT_ONCE = 10_000
 
 #: Kafka's own metadata log; it looks like a topic to tools, and nobody may create it.
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
@@ -49,6 +52,16 @@ def check_topic_name(name: str) -> None:
 def metric_name(topic: str) -> str:
     """Return the name in which two topics may collide: in metric names a period becomes an underscore."""
     return topic.replace(".", "_")
+
+
+def check_total_partitions(topics: Iterable[NewTopic], default_partitions: int) -> None:
+    """Raise ApiError(POLICY_VIOLATION) if topics have too many partitions to be created with one request."""
+    total = 0
+    for topic in topics:
+        wanted = default_partitions if topic.partitions == USE_DEFAULT else max(0, topic.partitions)
+        total += len(topic.assignments) or wanted
+    if total > MOST_PARTITIONS_AT_ONCE:
+        raise ApiError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
 
 
 def partition_count(topic: NewTopic, default_partitions: int, default_replication: int, broker_id: int) -> int:
@@ -129,14 +142,16 @@ def _check_assignment(brokers: Sequence[int], broker_id: int) -> None:
     prefix = "The manual partition assignment includes"
     if not brokers:
         raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{prefix} an empty replica list.")
-    for broker in brokers:
+    previous = None
+    for broker in sorted(brokers):
         if broker != broker_id:
             raise ApiError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"{prefix} broker {broker}, but no such broker is registered.",
             )
-    if len(brokers) > 1:
-        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{prefix} the broker {broker_id} more than once.")
+        if broker == previous:
+            raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{prefix} the broker {broker_id} more than once.")
+        previous = broker
 
 
 def _invalid_name(reason: str) -> None:

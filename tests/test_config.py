@@ -226,10 +226,23 @@ def test_dynamic_values_lie_over_static_ones() -> None:
     ]
 
 
+def test_what_kafka_says_of_one_node_is_accepted_and_more_is_not() -> None:
+    """Row 15 of what users suffer from: the settings that a Kafka of one broker cannot do without."""
+    names = (
+        "offsets.topic.replication.factor",
+        "transaction.state.log.replication.factor",
+        "transaction.state.log.min.isr",
+    )
+    assert [load(None, dict.fromkeys(names, "1"), {}).value(name) for name in names] == [1, 1, 1]
+    with pytest.raises(ConfigError) as refused:
+        load(None, dict.fromkeys(names, "3"), {})
+    assert str(refused.value).count("Value must be no more than 1") == 3
+
+
 @pytest.mark.parametrize(
     ("overrides", "complaint"),
     [
-        ({"num.partitions": "2"}, "Cannot update these configs dynamically: num.partitions"),
+        ({"num.partitions": "2"}, "Cannot update these configs dynamically: \\[num.partitions]"),
         ({"message.max.bytes": "-1"}, "Value must be at least 0"),
         ({"nonsense": "1"}, "unknown setting nonsense"),
     ],

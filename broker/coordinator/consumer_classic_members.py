@@ -90,7 +90,8 @@ class ClassicMembers:
         except ApiError as error:
             answer(SyncResult(error.code))
             return
-        if group.epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
+        wall_ms = self._cluster.environment().wall_ms
+        if group.is_left_behind(member, wall_ms) and member.state is not MemberState.UNREVOKED_PARTITIONS:
             self._sessions.satisfied(group, member.member_id)
             self._demand_join(shard, group, member)
             answer(SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
@@ -121,7 +122,7 @@ class ClassicMembers:
             if update.records:
                 shard.append(update.records, lambda _: None)
         has_to_join = (
-            member.epoch < group.epoch
+            group.is_left_behind(member, self._cluster.environment().wall_ms)
             or member.state is MemberState.UNREVOKED_PARTITIONS
             or (member.state is MemberState.UNRELEASED_PARTITIONS and not group.waits_for_others(member))
         )

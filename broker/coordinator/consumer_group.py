@@ -65,8 +65,11 @@ class ConsumerGroup:
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
-        self.epoch = 0
+        #: As Kafka counts: the first change of a group, which is its first member, makes this 2.
+        self.epoch = 1
         self.assignment_epoch = 0
+        #: When the assignment was made; None if that is not known, as of one that was read back.
+        self.assigned_wall_ms: int | None = None
         #: Of the topics that the epoch goes with.
         self.metadata_hash = 0
         self.members: dict[str, ConsumerGroupMember] = {}
@@ -80,6 +83,7 @@ class ConsumerGroup:
         self.uncommitted = 0
         self.heartbeat_interval_ms = 0
         self.session_timeout_ms = 0
+        self.assignment_interval_ms = 0
         self._holders: dict[tuple[bytes, int], str] = {}
 
     # ---- what every group has ------------------------------------------------------------------------------------
@@ -205,6 +209,18 @@ class ConsumerGroup:
         records.append(target_member_record(self.group_id, member_id, target))
         records.append(current_member_record(self.group_id, member))
         return records
+
+    def is_to_be_assigned(self, wall_ms: int) -> bool:
+        """Return whether another assignment is due: the epoch has risen, and the last has stood for long enough."""
+        if self.epoch <= self.assignment_epoch:
+            return False
+        if self.assigned_wall_ms is None or not self.assignment_interval_ms:
+            return True
+        return wall_ms >= self.assigned_wall_ms + self.assignment_interval_ms
+
+    def is_left_behind(self, member: ConsumerGroupMember, wall_ms: int) -> bool:
+        """Return whether there is, or is to be, an assignment that a member has not been told of."""
+        return member.epoch < self.assignment_epoch or self.is_to_be_assigned(wall_ms)
 
     def is_free(self, topic_id: bytes, partition: int) -> bool:
         """Return whether no member holds a partition."""

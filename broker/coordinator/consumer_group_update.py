@@ -118,7 +118,7 @@ class GroupUpdate:
         regex_changed = self._refresh_regexes(updated.topic_regex != member.topic_regex)
         changed = names_changed or updated.topic_regex != member.topic_regex
         self._refresh_epoch(must_rise=changed or regex_changed or group.epoch == 0)
-        if group.epoch > group.assignment_epoch:
+        if group.is_to_be_assigned(self._environment.wall_ms):
             self._make_target()
         if moves:
             updated = self._reconcile(updated, report._replace(subscription_changed=changed))
@@ -238,6 +238,7 @@ class GroupUpdate:
                 self.records.append(target_member_record(group.group_id, member_id, assignment))
         group.target = target
         group.assignment_epoch = group.epoch
+        group.assigned_wall_ms = self._environment.wall_ms
         self.records.append(target_record(group.group_id, group.epoch))
         logger.debug("group %s: %s assigned for epoch %d", group.group_id, assignor, group.epoch)
 

@@ -26,6 +26,7 @@ Fence = Callable[["GroupShard", ConsumerGroup, str, str], None]
 _NS_PER_MS: Final = 1_000_000
 _HEARTBEAT_INTERVAL: Final = GROUP_CONFIGS["consumer.heartbeat.interval.ms"]
 _SESSION_TIMEOUT: Final = GROUP_CONFIGS["consumer.session.timeout.ms"]
+_ASSIGNMENT_INTERVAL: Final = GROUP_CONFIGS["consumer.assignment.interval.ms"]
 
 
 class Cluster:
@@ -48,10 +49,11 @@ class Cluster:
         return Environment(self.topics, self.config().group_consumer_assignors, self._wall_ms())
 
     def settle(self, group: ConsumerGroup) -> None:
-        """Give a group the timeouts that are in force for it."""
+        """Give a group the intervals and timeouts that are in force for it."""
         configs, config = self._group_configs(group.group_id), self.config()
         group.heartbeat_interval_ms = _milliseconds(group_value(_HEARTBEAT_INTERVAL, configs, config))
         group.session_timeout_ms = _milliseconds(group_value(_SESSION_TIMEOUT, configs, config))
+        group.assignment_interval_ms = _milliseconds(group_value(_ASSIGNMENT_INTERVAL, configs, config))
 
 
 class Sessions:

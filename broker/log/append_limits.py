@@ -10,6 +10,7 @@ from broker.protocol.records import (
     BATCH_HEADER_BYTES,
     CODEC_MASK,
     CODECS,
+    NO_TIMESTAMP,
     BatchHeader,
     patch_log_append_time,
     patch_payload,
@@ -99,11 +100,11 @@ class AppendLimits:
         """
         if header.size_bytes > self.largest_bytes:
             return self._too_large(header.size_bytes)
-        if not self.log_append_time:
-            too_old = header.base_timestamp >= 0 and now_ms - header.base_timestamp > self.before_max_ms
-            if too_old or header.max_timestamp - now_ms > self.after_max_ms:
-                return _INVALID_TIMESTAMP
-        return _keyless_refusal(batch, header) if self.compacts else None
+        keyless = _keyless_refusal(batch, header) if self.compacts else None
+        if keyless is not None or self.log_append_time:
+            return keyless
+        too_old = header.base_timestamp != NO_TIMESTAMP and now_ms - header.base_timestamp > self.before_max_ms
+        return _INVALID_TIMESTAMP if too_old or header.max_timestamp - now_ms > self.after_max_ms else None
 
 
 def _keyless_refusal(batch: memoryview, header: BatchHeader) -> StageResult | None:

@@ -131,6 +131,11 @@ class PartitionLog(CommittedLog):
         """Whether the producer has a transaction open in this partition, in this epoch. HOT (KIP-890)."""
         return self._producers.ongoing_transaction(producer_id, producer_epoch)
 
+    def is_fenced(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether the producer has written here in a later epoch."""
+        entry = self._producers.entries.get(producer_id)
+        return entry is not None and producer_epoch < entry.epoch
+
     def knows_producer(self, producer_id: int) -> bool:
         """Whether the state of a producer is known here: it has written something that has not been forgotten."""
         return producer_id in self._producers.entries

@@ -80,6 +80,23 @@ def records_without_key(batch: Buffer, header: BatchHeader) -> Iterator[int]:
         raise ApiError(_CORRUPT_MESSAGE, f"malformed record: {error}") from error
 
 
+def record_timestamps(batch: Buffer, header: BatchHeader) -> Iterator[int]:
+    """Yield the time (ms) that its producer gave each record of one whole batch. ApiError 2 when it cannot be read."""
+    try:
+        data = uncompressed_records(batch, header)
+        offset = 0
+        for _ in range(header.record_count):
+            length, offset = _read_varlong(data, offset)
+            stop = offset + length
+            if length < 0 or stop > len(data):
+                raise ApiError(_CORRUPT_MESSAGE, f"record of {length} bytes where {len(data) - offset} are left")
+            delta, _ = _read_varlong(data, offset + 1)  # behind the record's attributes
+            yield header.base_timestamp + delta
+            offset = stop
+    except (struct.error, IndexError) as error:
+        raise ApiError(_CORRUPT_MESSAGE, f"malformed record: {error}") from error
+
+
 def _read_record(header: BatchHeader, data: bytes, offset: int) -> Record:
     offset += 1  # the record's attributes, of which none is defined
     timestamp_delta, offset = _read_varlong(data, offset)

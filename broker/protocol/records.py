@@ -29,6 +29,8 @@ LOG_OVERHEAD_BYTES: Final = 12
 CRC_START: Final = 21
 MAGIC: Final = 2
 NO_PRODUCER_ID: Final = -1
+NO_TIMESTAMP: Final = -1
+"""Of a record to which its producer gave no time."""
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 """Compression codecs by their number in the attributes."""
 
@@ -70,6 +72,10 @@ _INVALID_TIMESTAMP: Final = 32
 _TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Final = 53
 _UNSUPPORTED_COMPRESSION_TYPE: Final = 76
 _INVALID_RECORD: Final = 87
+_LZ4: Final = 3
+_LZ4_FRAME: Final = b"\x04\x22\x4d\x18"
+_LZ4_FLAGS_OFFSET: Final = BATCH_HEADER_BYTES + len(_LZ4_FRAME)
+_LZ4_INDEPENDENT_BLOCKS: Final = 0x20
 _ZSTD: Final = 4
 _ZSTD_FROM_PRODUCE: Final = 7
 _SMALLEST_RECORD_BYTES: Final = 14  # what Kafka takes for the least batch length of any magic
@@ -183,7 +189,7 @@ def validate(batch: Buffer, header: RawHeader | None, produce_version: int) -> i
     if crc32c(batch[CRC_START:]) != crc:
         return _CORRUPT_MESSAGE
     if attributes:
-        error = _judge_attributes(attributes, produce_version)
+        error = _judge_attributes(batch, attributes, produce_version)
         if error:
             return error
     if record_count <= 0 or last_offset_delta + 1 != record_count or (producer_id >= 0 and base_sequence < 0):
@@ -208,15 +214,21 @@ def _judge_shape(header: BatchHeader, size_bytes: int) -> int:
     return _INVALID_RECORD
 
 
-def _judge_attributes(attributes: int, produce_version: int) -> int:
+def _judge_attributes(batch: Buffer, attributes: int, produce_version: int) -> int:
     codec = attributes & CODEC_MASK
     if codec >= len(CODECS) or (codec == _ZSTD and produce_version < _ZSTD_FROM_PRODUCE):
         return _UNSUPPORTED_COMPRESSION_TYPE
-    if attributes & CONTROL_BIT:
+    if attributes & CONTROL_BIT or (codec == _LZ4 and _has_dependent_blocks(batch)):
         return _INVALID_RECORD
     if attributes & TRANSACTIONAL_BIT:
         return _TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     return _INVALID_TIMESTAMP if attributes & LOG_APPEND_TIME_BIT else _NONE
+
+
+def _has_dependent_blocks(batch: Buffer) -> bool:
+    """Whether LZ4's blocks need those before them. Kafka's clients do not read such, and Kafka takes none in."""
+    frame = bytes(batch[BATCH_HEADER_BYTES : _LZ4_FLAGS_OFFSET + 1])
+    return frame[:-1] == _LZ4_FRAME and not frame[-1] & _LZ4_INDEPENDENT_BLOCKS
 
 
 def crc_ok(batch: Buffer, header: BatchHeader) -> bool:

@@ -136,7 +136,8 @@ _NO_SCRAM = "no listener asks for credentials: no user has any, and none is take
 _ONE_VOTER = "the one broker as leader and only voter; offsets are numbers of changes of the metadata"
 _FEATURES = (
     "transaction.version 0-2 and group.version 0-1; metadata.version is that of Kafka 4.3 (30), which as in Kafka does "
-    "not go down again; the features of what is not built stay at 0"
+    "not go down again; the features of what is not built stay at 0, and so kafka-features upgrade --release-version, "
+    "which wants them all, is refused"
 )
 _NO_TIERS = "there is no remote storage: local offsets are the log's, offsets of tiers are -1"
 _NO_TWO_PHASES = "version 6 (two-phase commit, KIP-939) is not served; Kafka 4 does not list it either"
@@ -144,8 +145,12 @@ _HAVE_SETTINGS = (
     "of topics, brokers, groups and subscriptions to client metrics, which are kept and told to no client; there are "
     "no broker loggers"
 )
+_CHANGES = (
+    f"{_HAVE_SETTINGS}; only settings that are described are taken: none of share and streams groups, and none of an "
+    "unknown name, which Kafka keeps for a broker's plugins"
+)
 _NOT_REPLICATED = "replication factor 1; replicas can only be assigned to the one broker"
-_NO_ELIGIBLE = "eligible leader replicas (KIP-966) are null: there are none without replication"
+_NO_ELIGIBLE = "eligible leader replicas (KIP-966): there are none without replication"
 _BROKERS_ONLY = "describes brokers; asked for controllers it answers MISMATCHED_ENDPOINT_TYPE"
 _CONSUMER_GROUPS = (
     "uniform and range assignors; patterns of RE2's syntax; groups change between this protocol and the classic one "
@@ -217,7 +222,7 @@ API_TABLE: tuple[Api, ...] = (
     _kio(ApiKey.CREATE_ACLS, (1, 3), handle_create_acls, _NO_AUTHORIZER),
     _kio(ApiKey.DELETE_ACLS, (1, 3), handle_delete_acls, _NO_AUTHORIZER),
     _kio(ApiKey.DESCRIBE_CONFIGS, (1, 4), handle_describe_configs, _HAVE_SETTINGS),
-    _kio(ApiKey.ALTER_CONFIGS, (0, 2), handle_alter_configs, _HAVE_SETTINGS),
+    _kio(ApiKey.ALTER_CONFIGS, (0, 2), handle_alter_configs, _CHANGES),
     _kio(ApiKey.ALTER_REPLICA_LOG_DIRS, (1, 2), handle_alter_replica_log_dirs, _ONE_DIRECTORY),
     _kio(ApiKey.DESCRIBE_LOG_DIRS, (1, 5), handle_describe_log_dirs),
     _kio(ApiKey.SASL_AUTHENTICATE, (0, 2), handle_sasl_authenticate, _NO_SASL),
@@ -227,7 +232,7 @@ API_TABLE: tuple[Api, ...] = (
     _kio(ApiKey.EXPIRE_DELEGATION_TOKEN, (1, 2), handle_alter_delegation_token, _NO_TOKENS),
     _kio(ApiKey.DESCRIBE_DELEGATION_TOKEN, (1, 3), handle_describe_delegation_token, _NO_TOKENS),
     _kio(ApiKey.ELECT_LEADERS, (0, 2), handle_elect_leaders, _ONE_REPLICA),
-    _kio(ApiKey.INCREMENTAL_ALTER_CONFIGS, (0, 1), handle_incremental_alter_configs, _HAVE_SETTINGS),
+    _kio(ApiKey.INCREMENTAL_ALTER_CONFIGS, (0, 1), handle_incremental_alter_configs, _CHANGES),
     _kio(ApiKey.ALTER_PARTITION_REASSIGNMENTS, (0, 1), handle_alter_partition_reassignments, _ONE_BROKER),
     _kio(ApiKey.LIST_PARTITION_REASSIGNMENTS, (0, 0), handle_list_partition_reassignments, "none is ever under way"),
     _kio(ApiKey.DESCRIBE_CLIENT_QUOTAS, (0, 1), handle_describe_client_quotas),

@@ -17,6 +17,10 @@ from broker.server.request_ring import Hold
 from broker.server.response_writer import NOTHING_TOLD, ResponseWriter
 
 INVALID_RECORD = int(ErrorCode.INVALID_RECORD)
+INVALID_TIMESTAMP = int(ErrorCode.INVALID_TIMESTAMP)
+
+#: With these the answer says which records are to blame.
+BLAMED = frozenset({INVALID_RECORD, INVALID_TIMESTAMP})
 
 
 class PendingProduce:
@@ -46,7 +50,7 @@ class PendingProduce:
         count: int,
         responses: ResponseWriter,
         now_ns: Callable[[], int],
-        blame: Callable[[Frame, Part], Blame],
+        blame: Callable[[Frame, Part, int], Blame],
     ) -> None:
         self.token = -1
         #: What the request log is told, but for the error.
@@ -71,7 +75,7 @@ class PendingProduce:
         if self._results[index] is not None:
             return
         start = -1 if error else log_start_offset
-        message, records = self._blame(self._frame, part) if error == INVALID_RECORD else NOBODY
+        message, records = self._blame(self._frame, part, error) if error in BLAMED else NOBODY
         self._results[index] = PartResponse(
             part.topic_name, part.topic_id, part.partition, error, base_offset, time_ms, start, message, records
         )

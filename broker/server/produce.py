@@ -24,8 +24,8 @@ from broker.server.append_notes import NOT_APPENDED, REFUSED, note_refusal, note
 from broker.server.frame import NOTED, STATE_OFFSET, Frame
 from broker.server.partition_appends import Answer
 from broker.server.peers import PRODUCE_PART, PeerMessage, Peers
-from broker.server.pending_produce import INVALID_RECORD, PendingProduce
-from broker.server.record_errors import NOBODY, Blame, keyless
+from broker.server.pending_produce import BLAMED, INVALID_RECORD, INVALID_TIMESTAMP, PendingProduce
+from broker.server.record_errors import NOBODY, Blame, keyless, out_of_range
 from broker.server.remembered_request import RememberedRequest
 from broker.server.request_facts import subject
 from broker.server.response_writer import ReplyTo, ResponseWriter, Told
@@ -93,7 +93,7 @@ class ProducePath:
                 owned.fast_answers.append((to, remembered, header[12], base_offset, batch))
                 self._dirty[owned.row] = owned
                 return True
-        if error == INVALID_RECORD:
+        if error in BLAMED:
             # Nothing has been staged or noted. The general path finds the same again, and which records are to blame.
             return False
         write_note(batch, 0, REFUSED - error)
@@ -184,13 +184,19 @@ class ProducePath:
             return int(ErrorCode.NOT_ENOUGH_REPLICAS)
         return 0
 
-    def _blame(self, frame: Frame, part: Part) -> Blame:
-        """Return which records of a part are the reason for INVALID_RECORD."""
+    def _blame(self, frame: Frame, part: Part, error: int) -> Blame:
+        """Return which records of a part are the reason for its refusal with one of `BLAMED`."""
         topic = self._topic(part)
-        if topic is None or not self._state.metadata.log_config(topic).compacts:
+        if topic is None:
             return NOBODY
+        config = self._state.metadata.log_config(topic)
         batch = frame.view[part.records_offset : part.records_offset + max(part.records_size, 0)]
-        return keyless(batch, frame.api_version, f"{topic.name}-{part.partition}")
+        if error == INVALID_TIMESTAMP:
+            now_ms = self._state.clock.wall_ms()
+            oldest_ms = now_ms - config.message_timestamp_before_max_ms
+            newest_ms = now_ms + config.message_timestamp_after_max_ms
+            return out_of_range(batch, frame.api_version, oldest_ms, newest_ms)
+        return keyless(batch, frame.api_version, f"{topic.name}-{part.partition}") if config.compacts else NOBODY
 
     def _told(self, view: memoryview, parts: Sequence[Part], acks: int) -> Told:
         """Return what the request log is told of a request."""

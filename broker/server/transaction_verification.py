@@ -45,6 +45,7 @@ MOST_GUARDS: Final = 10_000
 
 _SEQUENCE_MASK: Final = 2**31 - 1
 _OUT_OF_ORDER: Final = int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+_INVALID_EPOCH: Final = int(ErrorCode.INVALID_PRODUCER_EPOCH)
 
 _ATTRIBUTES_AND_PRODUCER: Final = Struct(
     ">21x"  # up to the attributes
@@ -76,6 +77,9 @@ class VerificationGuards:
         producer_id, epoch, sequence = header.producer_id, header.producer_epoch, header.base_sequence
         if log.ongoing_transaction(producer_id, epoch):
             return 0, -1
+        if log.is_fenced(producer_id, epoch):
+            # Whatever its coordinator would say, which may not even know it under this transactional id.
+            return _INVALID_EPOCH, -1
         key = row, producer_id
         known = self._guards.get(key)
         if known is None or known[0] != guard:

@@ -105,12 +105,27 @@ def test_classic_members_join_a_consumer_group() -> None:
     assert (result.error_code, result.members, result.protocol_name) == (0, (), "cooperative-sticky")
     assert client.sync().error_code == 0
     assert client.owned == {}
-    kept = coordinator.ask(member_id="new", member_epoch=1, topic_partitions={A: ALL}).assignment
+    kept = coordinator.ask(member_id="new", member_epoch=2, topic_partitions={A: ALL}).assignment
     assert client.heartbeat() == 0, "what it is to have is not free yet"
-    coordinator.ask(member_id="new", member_epoch=1, topic_partitions=kept)
+    coordinator.ask(member_id="new", member_epoch=2, topic_partitions=kept)
     client.follow()
     assert kept is not None
     assert client.owned == {"a": ALL - kept[A]}
+
+
+def test_a_classic_member_does_not_join_again_before_there_is_another_assignment() -> None:
+    coordinator = coordinator_with(group_consumer_assignment_interval_ms="1000")
+    coordinator.join("new", "a")
+    client = ClassicClient(coordinator, "c2")
+    asked = client.joined(needs_member_id=True)
+    assert client.joined(member_id=asked.member_id).error_code == 0
+    assert (client.sync().error_code, client.owned) == (0, {})
+    assert client.heartbeat() == 0
+    coordinator.pass_ms(1000)
+    assert client.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
+    assert coordinator.group().assignment_epoch == 2
+    assert client.joined().error_code == 0
+    assert coordinator.group().assignment_epoch == 3
 
 
 def test_the_group_is_classic_again_when_only_classic_members_are_left() -> None:

@@ -24,10 +24,10 @@ def two_members(coordinator: FakeCoordinator) -> None:
     coordinator.join("m1", "a")
     coordinator.join("m2", "a")
     kept = {A: frozenset({0, 1})}
-    coordinator.ask(member_id="m1", member_epoch=1, topic_partitions={A: ALL})
-    coordinator.ask(member_id="m1", member_epoch=1, topic_partitions=kept)
-    coordinator.ask(member_id="m2", member_epoch=2)
-    coordinator.ask(member_id="m2", member_epoch=2, topic_partitions={A: ALL - kept[A]})
+    coordinator.ask(member_id="m1", member_epoch=2, topic_partitions={A: ALL})
+    coordinator.ask(member_id="m1", member_epoch=2, topic_partitions=kept)
+    coordinator.ask(member_id="m2", member_epoch=3)
+    coordinator.ask(member_id="m2", member_epoch=3, topic_partitions={A: ALL - kept[A]})
     assert coordinator.group().state_name == "Stable"
     assert coordinator.group().members["m2"].assigned == {A: frozenset({2, 3})}
 
@@ -37,26 +37,26 @@ def two_members(coordinator: FakeCoordinator) -> None:
 
 def test_the_first_member_gets_everything_and_hears_no_more_of_it(coordinator: FakeCoordinator) -> None:
     assert coordinator.join("m1", "a", "b") == ConsumerGroupHeartbeatResponse(
-        0, None, "m1", 1, 5000, {A: ALL, B: frozenset({0, 1})}
+        0, None, "m1", 2, 5000, {A: ALL, B: frozenset({0, 1})}
     )
-    assert coordinator.ask(member_id="m1", member_epoch=1) == ConsumerGroupHeartbeatResponse(0, None, "m1", 1, 5000)
+    assert coordinator.ask(member_id="m1", member_epoch=2) == ConsumerGroupHeartbeatResponse(0, None, "m1", 2, 5000)
     written = len(coordinator.committed)
-    coordinator.ask(member_id="m1", member_epoch=1)
+    coordinator.ask(member_id="m1", member_epoch=2)
     assert len(coordinator.committed) == written
 
 
 def test_partitions_change_hands_only_when_they_have_been_given_up(coordinator: FakeCoordinator) -> None:
     coordinator.join("m1", "a")
     assert coordinator.join("m2", "a").assignment == {}
-    told = coordinator.ask(member_id="m1", member_epoch=1, topic_partitions={A: ALL})
-    assert told.member_epoch == 1
+    told = coordinator.ask(member_id="m1", member_epoch=2, topic_partitions={A: ALL})
+    assert told.member_epoch == 2
     kept = told.assignment
     assert kept is not None
     assert len(kept[A]) == 2
-    assert coordinator.ask(member_id="m1", member_epoch=1).member_epoch == 1, "nothing has been said of what it owns"
-    assert coordinator.ask(member_id="m2", member_epoch=2).assignment is None
-    assert coordinator.ask(member_id="m1", member_epoch=1, topic_partitions=kept).member_epoch == 2
-    assert coordinator.ask(member_id="m2", member_epoch=2).assignment == {A: ALL - kept[A]}
+    assert coordinator.ask(member_id="m1", member_epoch=2).member_epoch == 2, "nothing has been said of what it owns"
+    assert coordinator.ask(member_id="m2", member_epoch=3).assignment is None
+    assert coordinator.ask(member_id="m1", member_epoch=2, topic_partitions=kept).member_epoch == 3
+    assert coordinator.ask(member_id="m2", member_epoch=3).assignment == {A: ALL - kept[A]}
     assert coordinator.group().state_name == "Stable"
 
 
@@ -64,19 +64,19 @@ def test_what_a_member_has_not_taken_yet_is_not_given_away(coordinator: FakeCoor
     """It may take it at any time, having been told to: only what it says after it was told otherwise counts."""
     coordinator.join("m1", "a")
     coordinator.join("m2", "a")
-    coordinator.ask(member_id="m1", member_epoch=1, topic_partitions={})
+    coordinator.ask(member_id="m1", member_epoch=2, topic_partitions={})
     assert coordinator.group().members["m1"].state is MemberState.UNREVOKED_PARTITIONS
-    assert coordinator.ask(member_id="m2", member_epoch=2).assignment is None
+    assert coordinator.ask(member_id="m2", member_epoch=3).assignment is None
     # It says no more: it still owns what it owned when it last said so, which is nothing.
-    coordinator.ask(member_id="m1", member_epoch=1)
-    assert coordinator.ask(member_id="m2", member_epoch=2).assignment is not None
+    coordinator.ask(member_id="m1", member_epoch=2)
+    assert coordinator.ask(member_id="m2", member_epoch=3).assignment is not None
 
 
 def test_a_member_that_leaves_frees_what_it_had(coordinator: FakeCoordinator) -> None:
     two_members(coordinator)
     left = coordinator.ask(member_id="m1", member_epoch=-1)
     assert left == ConsumerGroupHeartbeatResponse(0, None, "m1", -1)
-    assert coordinator.ask(member_id="m2", member_epoch=2).assignment == {A: ALL}
+    assert coordinator.ask(member_id="m2", member_epoch=3).assignment == {A: ALL}
     coordinator.ask(member_id="m2", member_epoch=-1)
     assert coordinator.group().state_name == "Empty"
     assert described(coordinator.shard) == coordinator.replayed()
@@ -87,10 +87,10 @@ def test_a_subscription_that_changes_is_given_up_at_once(coordinator: FakeCoordi
     coordinator.join("m1", "a", "b")
     owned = {A: ALL, B: frozenset({0, 1})}
     changed = coordinator.ask(
-        member_id="m1", member_epoch=1, subscribed_topic_names=("b",), topic_partitions=owned, rebalance_timeout_ms=1
+        member_id="m1", member_epoch=2, subscribed_topic_names=("b",), topic_partitions=owned, rebalance_timeout_ms=1
     )
     assert changed.assignment == {B: frozenset({0, 1})}
-    assert coordinator.ask(member_id="m1", member_epoch=1, topic_partitions={B: frozenset({0, 1})}).member_epoch == 2
+    assert coordinator.ask(member_id="m1", member_epoch=2, topic_partitions={B: frozenset({0, 1})}).member_epoch == 3
 
 
 def test_the_assignor_that_most_want_divides(coordinator: FakeCoordinator) -> None:
@@ -107,20 +107,50 @@ def test_the_assignor_that_most_want_divides(coordinator: FakeCoordinator) -> No
 # ---- topics --------------------------------------------------------------------------------------------------------
 
 
+def test_an_assignment_stays_for_as_long_as_is_set() -> None:
+    """Who comes meanwhile is a member without partitions; the first heartbeat afterwards makes the next."""
+    topics = FakeTopics({"a": 4})
+    coordinator = FakeCoordinator(topics, {"group.consumer.assignment.interval.ms": "1000"})
+    assert coordinator.join("m1", "a").assignment == {A: ALL}, "the first is made at once"
+    coordinator.pass_ms(999)
+    joined = coordinator.join("m2", "a")
+    assert (joined.member_epoch, joined.assignment) == (2, {})
+    assert coordinator.ask(member_id="m1", member_epoch=2).assignment is None
+    group = coordinator.group()
+    assert (group.epoch, group.assignment_epoch, group.state_name) == (3, 2, "Assigning")
+    coordinator.pass_ms(1)
+    coordinator.ask(member_id="m2", member_epoch=2)
+    assert (group.epoch, group.assignment_epoch, group.state_name) == (3, 3, "Reconciling")
+    assert coordinator.ask(member_id="m1", member_epoch=2).assignment == {A: group.target["m1"][A]}
+    coordinator.ask(member_id="m1", member_epoch=-1)
+    assert coordinator.ask(member_id="m2", member_epoch=3).assignment == {A: group.target["m2"][A]}
+    assert (group.epoch, group.assignment_epoch) == (4, 3), "what the other had is not given away yet"
+    coordinator.pass_ms(1000)
+    assert coordinator.ask(member_id="m2", member_epoch=3).assignment == {A: ALL}
+
+
+def test_nobody_waits_for_an_assignment_interval_that_another_coordinator_began() -> None:
+    coordinator = FakeCoordinator(FakeTopics({"a": 4}), {"group.consumer.assignment.interval.ms": "1000"})
+    coordinator.join("m1", "a")
+    coordinator.die()
+    coordinator.join("m2", "a")
+    assert coordinator.group().assignment_epoch == 3
+
+
 def test_topics_that_come_grow_and_go_raise_the_epoch(coordinator: FakeCoordinator) -> None:
     coordinator.join("m1", "a", "later")
     later = coordinator.topics.make("later", 2)
     coordinator.topics_changed()
-    assert coordinator.ask(member_id="m1", member_epoch=1).assignment == {A: ALL, later: frozenset({0, 1})}
+    assert coordinator.ask(member_id="m1", member_epoch=2).assignment == {A: ALL, later: frozenset({0, 1})}
     coordinator.topics.make("unread", 2)
     coordinator.topics_changed()
-    assert coordinator.ask(member_id="m1", member_epoch=2).member_epoch == 2
+    assert coordinator.ask(member_id="m1", member_epoch=3).member_epoch == 3
     coordinator.topics.make("later", 3)
     coordinator.topics_changed()
-    assert coordinator.ask(member_id="m1", member_epoch=2).member_epoch == 3
+    assert coordinator.ask(member_id="m1", member_epoch=3).member_epoch == 4
     coordinator.topics.delete("later")
     coordinator.topics_changed()
-    assert coordinator.ask(member_id="m1", member_epoch=3).assignment == {A: ALL}
+    assert coordinator.ask(member_id="m1", member_epoch=4).assignment == {A: ALL}
 
 
 def test_a_pattern_is_resolved_again_when_topics_change(coordinator: FakeCoordinator) -> None:
@@ -128,10 +158,10 @@ def test_a_pattern_is_resolved_again_when_topics_change(coordinator: FakeCoordin
     assert joined.assignment == {A: ALL}
     later = coordinator.topics.make("later-1", 1)
     coordinator.topics_changed()
-    assert coordinator.ask(member_id="m1", member_epoch=1).assignment == {A: ALL, later: frozenset({0})}
+    assert coordinator.ask(member_id="m1", member_epoch=2).assignment == {A: ALL, later: frozenset({0})}
     assert described(coordinator.shard) == coordinator.replayed()
     assert coordinator.group().is_subscribed("later-1")
-    coordinator.ask(member_id="m1", member_epoch=2, subscribed_topic_regex="")
+    coordinator.ask(member_id="m1", member_epoch=3, subscribed_topic_regex="")
     assert not coordinator.group().regexes
     assert described(coordinator.shard) == coordinator.replayed()
 
@@ -170,24 +200,24 @@ def test_a_request_that_is_wrong_makes_no_group(
 
 def test_an_old_client_need_not_bring_an_id(coordinator: FakeCoordinator) -> None:
     """The handler makes one for version 0."""
-    refused = coordinator.join("", "a", version=0, member_epoch=1)
+    refused = coordinator.join("", "a", version=0, member_epoch=2)
     assert refused.error_code == ErrorCode.INVALID_REQUEST
 
 
 def test_epochs_that_do_not_fit_are_fenced(coordinator: FakeCoordinator) -> None:
     two_members(coordinator)
-    assert coordinator.ask(member_id="m1", member_epoch=3).error_code == ErrorCode.FENCED_MEMBER_EPOCH
-    assert coordinator.ask(member_id="m1", member_epoch=1).error_code == 0, "the epoch before is good"
-    foreign = coordinator.ask(member_id="m1", member_epoch=1, topic_partitions={A: ALL})
+    assert coordinator.ask(member_id="m1", member_epoch=4).error_code == ErrorCode.FENCED_MEMBER_EPOCH
+    assert coordinator.ask(member_id="m1", member_epoch=2).error_code == 0, "the epoch before is good"
+    foreign = coordinator.ask(member_id="m1", member_epoch=2, topic_partitions={A: ALL})
     assert foreign.error_code == ErrorCode.FENCED_MEMBER_EPOCH
-    assert coordinator.ask(member_id="m3", member_epoch=1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert coordinator.ask(member_id="m3", member_epoch=2).error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert coordinator.ask(member_id="m3", member_epoch=-1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_the_epoch_before_is_answered_with_what_the_member_missed(coordinator: FakeCoordinator) -> None:
     two_members(coordinator)
-    missed = coordinator.ask(member_id="m1", member_epoch=1)
-    assert (missed.member_epoch, missed.assignment) == (2, {A: frozenset({0, 1})})
+    missed = coordinator.ask(member_id="m1", member_epoch=2)
+    assert (missed.member_epoch, missed.assignment) == (3, {A: frozenset({0, 1})})
     written = len(coordinator.committed)
     assert coordinator.join("m2", "a").assignment == {A: frozenset({2, 3})}, "a join that comes twice"
     assert len(coordinator.committed) == written
@@ -196,18 +226,18 @@ def test_the_epoch_before_is_answered_with_what_the_member_missed(coordinator: F
 def test_a_fenced_member_joins_again_under_its_id(coordinator: FakeCoordinator) -> None:
     """It has given up what it had: nobody else waits for it to say so."""
     two_members(coordinator)
-    assert coordinator.ask(member_id="m1", member_epoch=7).error_code == ErrorCode.FENCED_MEMBER_EPOCH
+    assert coordinator.ask(member_id="m1", member_epoch=8).error_code == ErrorCode.FENCED_MEMBER_EPOCH
     again = coordinator.join("m1", "b")
-    assert (again.error_code, again.member_epoch) == (0, 3)
+    assert (again.error_code, again.member_epoch) == (0, 4)
     assert again.assignment == {B: frozenset({0, 1})}
-    assert coordinator.ask(member_id="m2", member_epoch=2).assignment == {A: ALL}
+    assert coordinator.ask(member_id="m2", member_epoch=3).assignment == {A: ALL}
 
 
 def test_a_full_group_takes_nobody() -> None:
     coordinator = FakeCoordinator(FakeTopics({"a": 4}), {"group.consumer.max.size": "1"})
     coordinator.join("m1", "a")
     assert coordinator.join("m2", "a").error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
-    assert coordinator.ask(member_id="m1", member_epoch=1).error_code == 0
+    assert coordinator.ask(member_id="m1", member_epoch=2).error_code == 0
 
 
 # ---- static members ------------------------------------------------------------------------------------------------
@@ -226,9 +256,9 @@ def test_a_static_member_comes_back_to_what_it_had(coordinator: FakeCoordinator)
     assert back.assignment == had
     assert coordinator.group().epoch == epoch, "nobody else notices"
     assert coordinator.join("m3", "a", instance_id="one").assignment == had, "a join that comes twice"
-    late = coordinator.ask(member_id="m1", member_epoch=1, instance_id="one")
+    late = coordinator.ask(member_id="m1", member_epoch=2, instance_id="one")
     assert late.error_code == ErrorCode.FENCED_INSTANCE_ID
-    assert coordinator.ask(member_id="m9", member_epoch=1, instance_id="x").error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert coordinator.ask(member_id="m9", member_epoch=2, instance_id="x").error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert described(coordinator.shard) == coordinator.replayed()
 
 
@@ -247,7 +277,7 @@ def test_a_session_ends_when_no_heartbeat_comes(coordinator: FakeCoordinator) ->
     two_members(coordinator)
     for _ in range(4):
         coordinator.pass_ms(20_000)
-        coordinator.ask(member_id="m2", member_epoch=2)
+        coordinator.ask(member_id="m2", member_epoch=3)
     assert set(coordinator.group().members) == {"m2"}
     assert coordinator.group().members["m2"].assigned == {A: ALL}
 
@@ -267,10 +297,10 @@ def test_a_group_has_timeouts_of_its_own(coordinator: FakeCoordinator) -> None:
 def test_a_member_that_does_not_give_up_in_time_is_fenced(coordinator: FakeCoordinator) -> None:
     coordinator.join("m1", "a", rebalance_timeout_ms=10_000)
     coordinator.join("m2", "a")
-    coordinator.ask(member_id="m1", member_epoch=1, topic_partitions={A: ALL})
+    coordinator.ask(member_id="m1", member_epoch=2, topic_partitions={A: ALL})
     for _ in range(3):
         coordinator.pass_ms(4_000)
-        coordinator.ask(member_id="m1", member_epoch=1)
+        coordinator.ask(member_id="m1", member_epoch=2)
         coordinator.ask(member_id="m2", member_epoch=coordinator.group().members["m2"].epoch)
     assert set(coordinator.group().members) == {"m2"}
     coordinator.ask(member_id="m2", member_epoch=coordinator.group().members["m2"].epoch)
@@ -284,17 +314,17 @@ def test_nothing_is_told_before_it_is_committed(coordinator: FakeCoordinator) ->
     answers: list[ConsumerGroupHeartbeatResponse] = []
     fields = {"rebalance_timeout_ms": 1, "topic_partitions": {}, "subscribed_topic_names": ("a",)}
     coordinator.heartbeat(answers.append, member_id="m1", member_epoch=0, **fields)
-    coordinator.heartbeat(answers.append, member_id="m1", member_epoch=1)
+    coordinator.heartbeat(answers.append, member_id="m1", member_epoch=2)
     assert not answers
     coordinator.commit()
-    assert [answer.member_epoch for answer in answers] == [1, 1]
+    assert [answer.member_epoch for answer in answers] == [2, 2]
 
 
 def test_a_write_that_fails_is_told_to_everybody_who_waits(coordinator: FakeCoordinator) -> None:
     answers: list[ConsumerGroupHeartbeatResponse] = []
     fields = {"rebalance_timeout_ms": 1, "topic_partitions": {}, "subscribed_topic_names": ("a",)}
     coordinator.heartbeat(answers.append, member_id="m1", member_epoch=0, **fields)
-    coordinator.heartbeat(answers.append, member_id="m1", member_epoch=1)
+    coordinator.heartbeat(answers.append, member_id="m1", member_epoch=2)
     coordinator.fail()
     assert [answer.error_code for answer in answers] == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
 
@@ -314,7 +344,7 @@ def test_a_group_is_read_back_with_new_sessions(coordinator: FakeCoordinator) ->
 def test_a_rebalance_timeout_begins_anew_with_a_new_coordinator(coordinator: FakeCoordinator) -> None:
     coordinator.join("m1", "a", rebalance_timeout_ms=10_000)
     coordinator.join("m2", "a")
-    coordinator.ask(member_id="m1", member_epoch=1, topic_partitions={A: ALL})
+    coordinator.ask(member_id="m1", member_epoch=2, topic_partitions={A: ALL})
     coordinator.die()
     coordinator.pass_ms(10_001)
     assert set(coordinator.group().members) == {"m2"}
@@ -324,13 +354,13 @@ def test_what_a_carried_over_request_says_of_ownership_is_not_trusted(coordinato
     """It may have been answered by the predecessor, with partitions that it does not know of."""
     coordinator.join("m1", "a")
     coordinator.join("m2", "a")
-    coordinator.ask(member_id="m1", member_epoch=1, topic_partitions={A: ALL})
+    coordinator.ask(member_id="m1", member_epoch=2, topic_partitions={A: ALL})
     coordinator.die()
     kept = coordinator.group().members["m1"].assigned
-    assert coordinator.ask(member_id="m1", member_epoch=1, topic_partitions=kept).member_epoch == 1
-    told = coordinator.ask(member_id="m1", member_epoch=1)
-    assert (told.member_epoch, told.assignment) == (2, kept), "the next one counts, and is told everything"
-    assert coordinator.ask(member_id="m1", member_epoch=2).assignment is None
+    assert coordinator.ask(member_id="m1", member_epoch=2, topic_partitions=kept).member_epoch == 2
+    told = coordinator.ask(member_id="m1", member_epoch=2)
+    assert (told.member_epoch, told.assignment) == (3, kept), "the next one counts, and is told everything"
+    assert coordinator.ask(member_id="m1", member_epoch=3).assignment is None
 
 
 def test_tombstones_delete_a_group(coordinator: FakeCoordinator) -> None:
@@ -350,15 +380,15 @@ def test_only_members_of_the_epoch_commit_and_fetch(coordinator: FakeCoordinator
     def commit(member: str, epoch: int, version: int = 9, *, transactional: bool = False) -> int:
         return group.validate_offset_commit(member, None, epoch, version, transactional=transactional)
 
-    assert commit("m1", 2) == 0
-    assert commit("m1", 1) == ErrorCode.STALE_MEMBER_EPOCH
-    assert commit("m1", 2, 8) == ErrorCode.UNSUPPORTED_VERSION
-    assert commit("m1", 2, 3, transactional=True) == 0
+    assert commit("m1", 3) == 0
+    assert commit("m1", 2) == ErrorCode.STALE_MEMBER_EPOCH
+    assert commit("m1", 3, 8) == ErrorCode.UNSUPPORTED_VERSION
+    assert commit("m1", 3, 3, transactional=True) == 0
     assert commit("", -1) == ErrorCode.UNKNOWN_MEMBER_ID
     assert group.validate_offset_fetch(None, -1) == 0
-    assert group.validate_offset_fetch("m1", 2) == 0
-    assert group.validate_offset_fetch("m1", 1) == ErrorCode.STALE_MEMBER_EPOCH
-    assert group.validate_offset_fetch("m9", 2) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert group.validate_offset_fetch("m1", 3) == 0
+    assert group.validate_offset_fetch("m1", 2) == ErrorCode.STALE_MEMBER_EPOCH
+    assert group.validate_offset_fetch("m9", 3) == ErrorCode.UNKNOWN_MEMBER_ID
     assert group.validate_delete() == ErrorCode.NON_EMPTY_GROUP
     coordinator.ask(member_id="m1", member_epoch=-1)
     coordinator.ask(member_id="m2", member_epoch=-1)

@@ -3,7 +3,9 @@
 librdkafka's test 0011 found that none was: every record of the batch failed as invalid, the good ones among them.
 """
 
+import re
 import struct
+import time
 from typing import NamedTuple
 
 import pytest
@@ -13,7 +15,8 @@ from tests.support.wire_client import WireClient
 from tests.support.wire_messages import PRODUCE, Reader, create_topic, string
 
 VERSION = 8  # the first that has record errors
-INVALID_RECORD = 87
+INVALID_RECORD, INVALID_TIMESTAMP = 87, 32
+HOUR_MS = 3_600_000
 PARTITIONS = 4  # of both handlers
 
 
@@ -75,3 +78,41 @@ def test_the_answer_to_very_many_keyless_records_is_bounded(wire, topic) -> None
     refusal = produce(wire, topic, 0, record_batch([b"x"] * count, codec=1))
     assert refusal.error_code == INVALID_RECORD
     assert [index for index, _ in refusal.records] == list(range(10_000))
+
+
+@pytest.mark.parametrize("codec", [0, 1, 3])
+def test_records_whose_time_is_out_of_range_are_named_and_no_others(wire, topic, codec) -> None:
+    """By their own partition's handler or another, on a connection's first request or a later one like it."""
+    limits = {"message.timestamp.before.max.ms": str(HOUR_MS), "message.timestamp.after.max.ms": str(HOUR_MS)}
+    create_topic(wire, topic, PARTITIONS, configs=limits)
+    now_ms = time.time_ns() // 1_000_000
+    good = record_batch([b"x"] * 5, timestamp_ms=now_ms, codec=codec)
+    bad = record_batch([b"x"] * 5, timestamp_ms=now_ms - 4 * HOUR_MS, timestamp_step_ms=2 * HOUR_MS, codec=codec)
+    for partition in range(PARTITIONS):
+        none = Refusal(0, "", [])
+        answers = [produce(wire, topic, partition, batch) for batch in (bad, good, good, bad, good)]
+        assert [answers[index] for index in (1, 2, 4)] == [none] * 3
+        for refusal in (answers[0], answers[3]):
+            assert refusal.error_code == INVALID_TIMESTAMP
+            assert refusal.message == "One or more records have been rejected due to invalid timestamp"
+            assert [index for index, _ in refusal.records] == [0, 1, 3, 4]
+            for index, text in refusal.records:
+                time_ms = now_ms + (index - 2) * 2 * HOUR_MS
+                assert text.startswith(f"Timestamp {time_ms} of message with offset {index} is out of range. ")
+                oldest_ms, newest_ms = map(int, re.findall(r"\d+", text.partition("within")[2]))
+                assert newest_ms - oldest_ms == 2 * HOUR_MS
+                assert 0 <= oldest_ms + HOUR_MS - now_ms < HOUR_MS
+
+
+def test_a_time_before_1970_is_out_of_range_and_no_time_is_not(wire, topic) -> None:
+    create_topic(wire, topic, configs={"message.timestamp.before.max.ms": str(HOUR_MS)})
+    assert produce(wire, topic, 0, record_batch([b"x"], timestamp_ms=-1)).error_code == 0
+    refusal = produce(wire, topic, 0, record_batch([b"x"], timestamp_ms=-2))
+    assert (refusal.error_code, [index for index, _ in refusal.records]) == (INVALID_TIMESTAMP, [0])
+
+
+def test_a_key_that_is_missing_counts_before_a_time_out_of_range(wire, topic) -> None:
+    configs = {"cleanup.policy": "compact", "message.timestamp.before.max.ms": str(HOUR_MS)}
+    create_topic(wire, topic, configs=configs)
+    assert produce(wire, topic, 0, record_batch([b"x"])).error_code == INVALID_RECORD
+    assert produce(wire, topic, 0, record_batch([b"x"], keys=[b"k"])).error_code == INVALID_TIMESTAMP

@@ -95,6 +95,16 @@ def test_c14_zstd_needs_produce_7() -> None:
     assert _verdict(batch, 7) == 0
 
 
+def test_c14_lz4_blocks_must_not_need_those_before_them() -> None:
+    """Kafka refuses them, with UNKNOWN_SERVER_ERROR; its clients would never get past such a batch."""
+    batch = record_batch([b"x" * 100] * 50, codec=3)
+    assert _verdict(batch) == 0
+    independent, linked = batch[65], batch[65] & ~0x20
+    assert independent != linked
+    assert _verdict(_with(65, bytes([linked]), batch)) == 87
+    assert _verdict(_with(61, b"none of LZ4's frames", batch)) == 0, "what cannot be read at all is not looked into"
+
+
 def test_any_damage_behind_the_crc_is_seen() -> None:
     for position in range(21, len(GOOD)):
         damaged = bytearray(GOOD)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.group_requests import broker_with_groups
 from tests.support.stepped_broker import SteppedBroker
 
 
@@ -15,3 +16,10 @@ def stepped(tmp_path: Path) -> Iterator[SteppedBroker]:
     broker.create("topic", 4)
     yield broker
     broker.close()
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[SteppedBroker]:
+    """Yield two handlers and a controller that are turned by hand, with a topic of four partitions and groups."""
+    with broker_with_groups(tmp_path) as running:
+        yield running

@@ -12,12 +12,20 @@ from broker.config_alteration import CLIENT_METRICS
 from broker.config_metadata import CLIENT_METRICS_CONFIG, DEFAULT_CONFIG
 from broker.protocol.api_keys import ApiKey
 from broker.server.apis import API_TABLE
-from broker.server.handlers.alter_configs import handle_alter_configs, handle_incremental_alter_configs
+from broker.server.handlers.alter_configs import handle_alter_configs
 from broker.server.handlers.config_resources import handle_list_config_resources
-from broker.server.handlers.describe_configs import handle_describe_configs
 from tests.support.admin_cluster import AdminCluster
+from tests.support.admin_configs import (
+    APPEND,
+    DELETE,
+    SET,
+    SUBTRACT,
+    Change,
+    alter_configs,
+    describe_configs,
+    told_configs,
+)
 
-SET, DELETE, APPEND, SUBTRACT = range(4)
 INTERVAL, MATCH, METRICS = "interval.ms", "match", "metrics"
 INVALID_REQUEST, INVALID_CONFIG = 42, 40
 DEFAULTS = {INTERVAL: ("300000", DEFAULT_CONFIG), MATCH: ("", DEFAULT_CONFIG), METRICS: ("", DEFAULT_CONFIG)}
@@ -31,25 +39,17 @@ def cluster(tmp_path: Path) -> Iterator[AdminCluster]:
 
 
 def alter(
-    cluster: AdminCluster, *changes: tuple[str, int, str | None], name: str = "s", validate_only: bool = False
+    cluster: AdminCluster, *changes: Change, name: str = "s", validate_only: bool = False
 ) -> tuple[int, str | None]:
-    configs = [{"name": key, "config_operation": how, "value": value} for key, how, value in changes]
-    resource = {"resource_type": CLIENT_METRICS, "resource_name": name, "configs": configs}
-    fields = {"resources": [resource], "validate_only": validate_only}
-    key = ApiKey.INCREMENTAL_ALTER_CONFIGS
-    [outcome] = cluster.call(handle_incremental_alter_configs, key, 1, fields).responses
-    return outcome.error_code, outcome.error_message
+    return alter_configs(cluster, (CLIENT_METRICS, name), changes, validate_only=validate_only)
 
 
 def describe(cluster: AdminCluster, name: str = "s", keys: list[str] | None = None) -> Any:
-    resource = {"resource_type": CLIENT_METRICS, "resource_name": name, "configuration_keys": keys}
-    fields = {"resources": [resource], "include_synonyms": True, "include_documentation": True}
-    [result] = cluster.call(handle_describe_configs, ApiKey.DESCRIBE_CONFIGS, 4, fields).results
-    return result
+    return describe_configs(cluster, (CLIENT_METRICS, name), keys, include_synonyms=True, include_documentation=True)
 
 
 def told(cluster: AdminCluster, name: str = "s") -> dict[str, tuple[str | None, int]]:
-    return {config.name: (config.value, config.config_source) for config in describe(cluster, name).configs}
+    return told_configs(cluster, (CLIENT_METRICS, name))
 
 
 def listed(cluster: AdminCluster, version: int = 1) -> list[str]:

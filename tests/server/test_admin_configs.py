@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.config_alteration import BROKER, TOPIC
+from broker.config_alteration import BROKER, GROUP, TOPIC
 from broker.config_metadata import (
     DEFAULT_CONFIG,
     DYNAMIC_BROKER_CONFIG,
@@ -17,11 +17,10 @@ from broker.config_metadata import (
 )
 from broker.protocol.api_keys import ApiKey
 from broker.server.handlers.alter_configs import handle_alter_configs, handle_incremental_alter_configs
-from broker.server.handlers.describe_configs import handle_describe_configs
 from broker.topic_config import TOPIC_CONFIGS
 from tests.support.admin_cluster import AdminCluster
+from tests.support.admin_configs import APPEND, DELETE, SET, SUBTRACT, Change, alter_configs, describe_configs
 
-SET, DELETE, APPEND, SUBTRACT = range(4)
 DESCRIBE_VERSIONS = range(1, 5)
 
 
@@ -36,27 +35,18 @@ def cluster(tmp_path: Path) -> Iterator[AdminCluster]:
 def describe(
     cluster: AdminCluster, resource_type: int, name: str, keys: Any = None, version: int = 4, **flags: bool
 ) -> Any:
-    resource = {"resource_type": resource_type, "resource_name": name, "configuration_keys": keys}
-    fields = {"resources": [resource], "include_synonyms": False, "include_documentation": False, **flags}
-    response = cluster.call(handle_describe_configs, ApiKey.DESCRIBE_CONFIGS, version, fields)
-    [result] = response.results
-    return result
+    return describe_configs(cluster, (resource_type, name), keys, version, **flags)
 
 
 def alter(
     cluster: AdminCluster,
     resource_type: int,
     name: str,
-    *changes: tuple[str, int, str | None],
+    *changes: Change,
     validate_only: bool = False,
     version: int = 1,
 ) -> tuple[int, str | None]:
-    configs = [{"name": key, "config_operation": op, "value": value} for key, op, value in changes]
-    resource = {"resource_type": resource_type, "resource_name": name, "configs": configs}
-    fields = {"resources": [resource], "validate_only": validate_only}
-    response = cluster.call(handle_incremental_alter_configs, ApiKey.INCREMENTAL_ALTER_CONFIGS, version, fields)
-    [result] = response.responses
-    return result.error_code, result.error_message
+    return alter_configs(cluster, (resource_type, name), changes, validate_only=validate_only, version=version)
 
 
 def replace(
@@ -167,6 +157,57 @@ def test_bad_changes_are_refused_and_change_nothing(
     assert cluster.controller.version == version_before
 
 
+@pytest.mark.parametrize(
+    ("resource", "changes", "error", "message"),
+    [
+        ((TOPIC, "orders"), [("a", 9, None), ("a", SET, "1")], 42, "Error due to duplicate config keys"),
+        ((TOPIC, "orders"), [("a", 9, None), ("b", SET, None)], 42, "Null value not supported for : a, b"),
+        ((TOPIC, "orders"), [("a", 9, "1"), ("no.such", SET, "1")], 42, "Unknown operation type 9"),
+        ((TOPIC, "bad name"), [("retention.ms", APPEND, "1")], 40, "Can't APPEND to key retention.ms"),
+        ((TOPIC, ""), [("retention.ms", APPEND, "1")], 40, "Can't APPEND to key retention.ms"),
+        ((TOPIC, "bad name"), [("no.such", SET, "1")], 17, "Topic name is invalid"),
+        ((TOPIC, "nowhere"), [("no.such", SET, "1")], 40, "Unknown topic config name: no.such"),
+        ((GROUP, ""), [("no.such", APPEND, "1")], 40, "Can't APPEND to key no.such"),
+        ((GROUP, ""), [("no.such", SET, "1")], 42, "Default group resources are not allowed."),
+        ((99, "x"), [("a", SET, "1"), ("a", SET, "1")], 42, "Error due to duplicate config keys"),
+        ((99, "x"), [("a", 9, "1")], 42, "Unknown resource type 99"),
+        ((BROKER, "2"), [("no.such", 9, "1")], 42, "Unexpected broker id"),
+        ((BROKER, "1"), [("node.id", SET, "5"), ("message.max.bytes", SET, "x")], 42, "dynamically: [node.id]"),
+    ],
+)
+def test_of_several_faults_kafkas_first_is_told(
+    cluster: AdminCluster, resource: tuple[int, str], changes: Any, error: int, message: str
+) -> None:
+    """Held against Apache Kafka 4.3.1, which has UNKNOWN_SERVER_ERROR for an unknown operation on a topic."""
+    code, text = alter(cluster, *resource, *changes)
+    assert code == error
+    assert message in (text or "")
+
+
+def test_a_list_does_not_grow_beyond_what_kafka_keeps(cluster: AdminCluster) -> None:
+    key, replicas = "follower.replication.throttled.replicas", ",".join(f"{index}:1" for index in range(6_000))
+    assert len(replicas) > 2**15
+    half = replicas[: 2**14].rpartition(",")[0]
+    assert alter(cluster, TOPIC, "orders", (key, APPEND, half)) == (0, None)
+    rest = replicas.removeprefix(half + ",")[: 2**14 + 100].rpartition(",")[0]
+    code, text = alter(cluster, TOPIC, "orders", (key, APPEND, rest))
+    assert (code, "maximum value size of 32767 bytes" in (text or "")) == (40, True)
+    assert own_configs(cluster) == {key: half}
+
+
+def test_nothing_is_no_item_of_a_list(cluster: AdminCluster) -> None:
+    assert alter(cluster, TOPIC, "orders", ("cleanup.policy", APPEND, ""))[0] == 40
+    assert alter(cluster, TOPIC, "orders", ("cleanup.policy", SUBTRACT, "")) == (0, None)
+
+
+def test_a_setting_may_be_replaced_only_once(cluster: AdminCluster) -> None:
+    listed = [{"name": "retention.ms", "value": value} for value in ("1", None)]
+    resource = {"resource_type": TOPIC, "resource_name": "orders", "configs": listed}
+    request = {"resources": [resource], "validate_only": False}
+    [result] = cluster.call(handle_alter_configs, ApiKey.ALTER_CONFIGS, 2, request).responses
+    assert (result.error_code, result.error_message) == (42, "Error due to duplicate config keys")
+
+
 def test_a_resource_may_appear_only_once(cluster: AdminCluster) -> None:
     resource = {"resource_type": TOPIC, "resource_name": "orders", "configs": []}
     fields = {"resources": [resource, resource], "validate_only": False}
@@ -226,6 +267,52 @@ def test_bad_broker_changes_are_refused(
     code, text = alter(cluster, BROKER, name, change)
     assert code == error
     assert text
+    assert cluster.metadata.broker_overrides == {}
+
+
+def test_settings_of_tls_and_sasl_are_kept_for_one_broker(cluster: AdminCluster) -> None:
+    """Row 8 of what users suffer from: tools that set them get on. Held against Apache Kafka 4.3.1."""
+    relogin = "sasl.kerberos.min.time.before.relogin"
+    [entry] = describe(cluster, BROKER, "1", [relogin]).configs
+    assert (entry.value, entry.config_source, entry.config_type, entry.read_only) == ("60000", DEFAULT_CONFIG, 5, False)
+    assert alter(cluster, BROKER, "1", (relogin, SET, "60001"), ("sasl.enabled.mechanisms", APPEND, "PLAIN")) == (
+        0,
+        None,
+    )
+    entries = {each.name: each for each in describe(cluster, BROKER, "1", include_synonyms=True).configs}
+    assert [(each.value, each.source) for each in entries[relogin].synonyms] == [
+        ("60001", DYNAMIC_BROKER_CONFIG),
+        ("60000", DEFAULT_CONFIG),
+    ]
+    assert entries["sasl.enabled.mechanisms"].value == "GSSAPI,PLAIN"
+    assert (entries["sasl.kerberos.service.name"].value, entries["ssl.cipher.suites"].value) == (None, "")
+    assert entries["sasl.login.refresh.buffer.seconds"].config_type == 4
+    assert alter(cluster, BROKER, "1", (relogin, DELETE, None)) == (0, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value", "message"),
+    [
+        ("1", "sasl.kerberos.min.time.before.relogin", "x", "Invalid value x for configuration sasl.kerberos"),
+        ("1", "sasl.login.refresh.buffer.seconds", "99999", "Not a number of type SHORT"),
+        ("1", "ssl.client.auth", "maybe", "String must be one of: required, requested, none"),
+        ("1", "security.inter.broker.protocol", "SSL", "unknown setting security.inter.broker.protocol"),
+        ("1", "ssl.keystore.location", "/x", "unknown setting ssl.keystore.location"),
+        ("", "sasl.kerberos.min.time.before.relogin", "x", "Invalid value x for configuration sasl.kerberos"),
+        (
+            "",
+            "sasl.kerberos.min.time.before.relogin",
+            "60001",
+            "Cannot update these configs at default cluster level, broker id must be specified: [sasl.kerberos",
+        ),
+    ],
+)
+def test_settings_of_tls_and_sasl_that_are_refused(
+    cluster: AdminCluster, name: str, key: str, value: str, message: str
+) -> None:
+    code, text = alter(cluster, BROKER, name, (key, SET, value))
+    assert code == 42
+    assert message in (text or "")
     assert cluster.metadata.broker_overrides == {}
 
 

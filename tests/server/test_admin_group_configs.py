@@ -8,16 +8,24 @@ from typing import Any
 
 import pytest
 
-from broker.config_alteration import GROUP
-from broker.config_metadata import DEFAULT_CONFIG, GROUP_CONFIG
+from broker.config_alteration import BROKER, GROUP
+from broker.config_metadata import DEFAULT_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG, GROUP_CONFIG
 from broker.protocol.api_keys import ApiKey
-from broker.server.handlers.alter_configs import handle_alter_configs, handle_incremental_alter_configs
+from broker.server.handlers.alter_configs import handle_alter_configs
 from broker.server.handlers.config_resources import handle_list_config_resources
-from broker.server.handlers.describe_configs import handle_describe_configs
 from tests.support.admin_cluster import AdminCluster
+from tests.support.admin_configs import (
+    APPEND,
+    DELETE,
+    SET,
+    Change,
+    alter_configs,
+    describe_configs,
+    told_configs,
+)
 
-SET, DELETE, APPEND = 0, 1, 2
 SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+INTERVAL = "consumer.assignment.interval.ms"
 INVALID_REQUEST, INVALID_CONFIG = 42, 40
 
 
@@ -29,25 +37,17 @@ def cluster(tmp_path: Path) -> Iterator[AdminCluster]:
 
 
 def alter(
-    cluster: AdminCluster, *changes: tuple[str, int, str | None], group: str = "g", validate_only: bool = False
+    cluster: AdminCluster, *changes: Change, group: str = "g", validate_only: bool = False
 ) -> tuple[int, str | None]:
-    configs = [{"name": name, "config_operation": how, "value": value} for name, how, value in changes]
-    resource = {"resource_type": GROUP, "resource_name": group, "configs": configs}
-    fields = {"resources": [resource], "validate_only": validate_only}
-    key = ApiKey.INCREMENTAL_ALTER_CONFIGS
-    [outcome] = cluster.call(handle_incremental_alter_configs, key, 1, fields).responses
-    return outcome.error_code, outcome.error_message
+    return alter_configs(cluster, (GROUP, group), changes, validate_only=validate_only)
 
 
 def describe(cluster: AdminCluster, group: str = "g", keys: list[str] | None = None) -> Any:
-    resource = {"resource_type": GROUP, "resource_name": group, "configuration_keys": keys}
-    fields = {"resources": [resource], "include_synonyms": True, "include_documentation": True}
-    [result] = cluster.call(handle_describe_configs, ApiKey.DESCRIBE_CONFIGS, 4, fields).results
-    return result
+    return describe_configs(cluster, (GROUP, group), keys, include_synonyms=True, include_documentation=True)
 
 
 def told(cluster: AdminCluster, group: str = "g") -> dict[str, tuple[str | None, int]]:
-    return {config.name: (config.value, config.config_source) for config in describe(cluster, group).configs}
+    return told_configs(cluster, (GROUP, group))
 
 
 def test_every_process_knows_the_settings_of_a_group(cluster: AdminCluster) -> None:
@@ -63,15 +63,34 @@ def test_every_process_knows_the_settings_of_a_group(cluster: AdminCluster) -> N
 
 def test_settings_are_described_with_their_source(cluster: AdminCluster) -> None:
     """Row 8 of what users suffer from."""
-    assert told(cluster) == {HEARTBEAT: ("5000", DEFAULT_CONFIG), SESSION: ("45000", DEFAULT_CONFIG)}
+    defaults = {
+        HEARTBEAT: ("5000", DEFAULT_CONFIG),
+        SESSION: ("45000", DEFAULT_CONFIG),
+        INTERVAL: ("0", DEFAULT_CONFIG),
+    }
+    assert told(cluster) == defaults
     assert alter(cluster, (SESSION, SET, "50000")) == (0, None)
-    assert told(cluster) == {HEARTBEAT: ("5000", DEFAULT_CONFIG), SESSION: ("50000", GROUP_CONFIG)}
+    assert told(cluster) == defaults | {SESSION: ("50000", GROUP_CONFIG)}
     [config] = describe(cluster, keys=[SESSION]).configs
-    assert [(each.value, each.source) for each in config.synonyms] == [
-        ("50000", GROUP_CONFIG),
-        ("45000", DEFAULT_CONFIG),
+    assert [(each.name, each.value, each.source) for each in config.synonyms] == [
+        (SESSION, "50000", GROUP_CONFIG),
+        (f"group.{SESSION}", "45000", DEFAULT_CONFIG),
     ]
     assert (config.config_type, config.read_only, bool(config.documentation)) == (3, False, True)
+
+
+def test_a_group_has_the_brokers_setting_from_whoever_has_set_that(cluster: AdminCluster) -> None:
+    """As in Kafka 4.3: its source is the broker's."""
+    setting = f"group.{INTERVAL}"
+    assert alter_configs(cluster, (BROKER, ""), [(setting, SET, "500")]) == (0, None)
+    assert told(cluster)[INTERVAL] == ("500", DYNAMIC_DEFAULT_BROKER_CONFIG)
+    assert alter(cluster, (INTERVAL, SET, "700")) == (0, None)
+    [config] = describe(cluster, keys=[INTERVAL]).configs
+    assert [(each.name, each.value, each.source) for each in config.synonyms] == [
+        (INTERVAL, "700", GROUP_CONFIG),
+        (setting, "500", DYNAMIC_DEFAULT_BROKER_CONFIG),
+        (setting, "0", DEFAULT_CONFIG),
+    ]
 
 
 def test_groups_with_settings_are_listed(cluster: AdminCluster) -> None:
@@ -93,6 +112,8 @@ def test_groups_with_settings_are_listed(cluster: AdminCluster) -> None:
         ((SESSION, SET, "60001"), INVALID_CONFIG, "group.consumer.max.session.timeout.ms (60000), not 60001"),
         ((HEARTBEAT, SET, "4999"), INVALID_CONFIG, "greater than or equal to"),
         ((HEARTBEAT, SET, "15001"), INVALID_CONFIG, "less than or equal to"),
+        ((INTERVAL, SET, "15001"), INVALID_CONFIG, "group.consumer.max.assignment.interval.ms (15000), not 15001"),
+        ((INTERVAL, SET, "-1"), INVALID_CONFIG, "greater than or equal to"),
         ((SESSION, APPEND, "1"), INVALID_CONFIG, "its type is not LIST"),
         ((SESSION, SET, None), INVALID_REQUEST, "Null value not supported"),
     ],
@@ -124,4 +145,5 @@ def test_replacing_all_settings_resets_what_is_not_named(cluster: AdminCluster) 
     resource = {"resource_type": GROUP, "resource_name": "g", "configs": [{"name": HEARTBEAT, "value": "7000"}]}
     [outcome] = cluster.call(handle_alter_configs, ApiKey.ALTER_CONFIGS, 2, {"resources": [resource]}).responses
     assert outcome.error_code == 0
-    assert told(cluster) == {HEARTBEAT: ("7000", GROUP_CONFIG), SESSION: ("45000", DEFAULT_CONFIG)}
+    assert told(cluster)[HEARTBEAT] == ("7000", GROUP_CONFIG)
+    assert told(cluster)[SESSION] == ("45000", DEFAULT_CONFIG)

@@ -301,11 +301,15 @@ def test_an_answer_that_is_complete_does_not_wait(cluster: AdminCluster) -> None
 def test_records_of_compacted_and_internal_topics_stay(cluster: AdminCluster) -> None:
     cluster.create("compacted", configs={"cleanup.policy": "compact"})
     cluster.create("both", configs={"cleanup.policy": "compact,delete"})
+    cluster.create("kept", configs={"cleanup.policy": ""})
     cluster.create("__consumer_offsets", 4)
-    cluster.owner_answers[cluster.partition("both").row] = PendingAnswer(done=True, value=0)
-    answer = delete_records(cluster, 2, ("compacted", [(0, 1)]), ("both", [(0, 0)]), ("__consumer_offsets", [(0, 1)]))
+    for name in ("both", "kept"):
+        cluster.owner_answers[cluster.partition(name).row] = PendingAnswer(done=True, value=0)
+    topics = ("compacted", [(0, 1)]), ("both", [(0, 0)]), ("kept", [(0, 0)]), ("__consumer_offsets", [(0, 1)])
+    answer = delete_records(cluster, 2, *topics)
     assert told(cluster, 2, answer) == [
         ("compacted", 0, ErrorCode.POLICY_VIOLATION, -1),
         ("both", 0, 0, 0),
+        ("kept", 0, 0, 0),
         ("__consumer_offsets", 0, ErrorCode.INVALID_TOPIC_EXCEPTION, -1),
     ]

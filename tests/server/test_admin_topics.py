@@ -115,6 +115,39 @@ def test_refusals_in_kafkas_words(cluster: AdminCluster, fields: dict[str, Any],
     assert cluster.controller.version == version_before
 
 
+UNKNOWN_CONFIG = [{"name": "no.such", "value": "1"}]
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"name": "bad name", "num_partitions": 0, "configs": UNKNOWN_CONFIG}, 17),
+        ({"name": "there", "num_partitions": 0, "configs": UNKNOWN_CONFIG}, 36),
+        ({"name": "a_b", "num_partitions": 0, "configs": UNKNOWN_CONFIG}, 17),
+        ({"name": "__cluster_metadata", "num_partitions": 0, "configs": UNKNOWN_CONFIG}, 42),
+        ({"num_partitions": 0, "replication_factor": 0, "configs": UNKNOWN_CONFIG}, 40),
+        ({"num_partitions": 0, "replication_factor": 0}, 38),
+        ({"num_partitions": 0, "replication_factor": 5}, 37),
+        ({"num_partitions": 10_001, "replication_factor": 0, "configs": UNKNOWN_CONFIG}, 44),
+    ],
+)
+def test_of_several_faults_kafkas_first_is_told(cluster: AdminCluster, fields: dict[str, Any], error: int) -> None:
+    """Held against Apache Kafka 4.3.1."""
+    cluster.create("there")
+    cluster.create("a.b")
+    [topic] = create(cluster, wanted("fresh") | fields).values()
+    assert topic.error_code == error
+
+
+def test_too_many_partitions_at_once_are_refused_for_all_topics(cluster: AdminCluster) -> None:
+    asked = [wanted(name, num_partitions=4_000) for name in ("a", "b", "bad name", "twice", "twice")]
+    topics = create(cluster, *asked)
+    assert {(topic.error_code, topic.error_message) for topic in topics.values()} == {
+        (44, "Excessively large number of partitions per request.")
+    }
+    assert set(topics) == {"a", "b", "bad name", "twice"}
+
+
 @pytest.mark.parametrize(
     ("assignments", "fields", "error", "message"),
     [
@@ -124,6 +157,8 @@ def test_refusals_in_kafkas_words(cluster: AdminCluster, fields: dict[str, Any],
         ([(0, [2])], {}, 39, "broker 2, but no such broker is registered"),
         ([(0, [])], {}, 39, "an empty replica list"),
         ([(0, [1, 1])], {}, 39, "more than once"),
+        ([(0, [7, 1, 1])], {}, 39, "the broker 1 more than once"),
+        ([(0, [1, 1, 0])], {}, 39, "broker 0, but no such broker is registered"),
         ([(0, [1]), (0, [1])], {}, 39, "multiple manual partition assignments for partition 0"),
         ([(0, [1]), (2, [1])], {}, 39, "consecutive 0-based integer sequence"),
     ],
@@ -150,7 +185,10 @@ def test_one_request_makes_one_change_of_the_good_topics_only(cluster: AdminClus
         wanted("x_y"),
     )
     errors = {name: topic.error_code for name, topic in topics.items()}
-    assert errors == {"good": 0, "twice": 42, "bad": 37, "x.y": 0, "x_y": 17}
+    assert errors == {"good": 0, "twice": 42, "bad": 37, "x.y": 0, "x_y": 0}, (
+        "only what is there already is collided with"
+    )
+    assert list(topics)[-1] == "twice", "after the others, as in Kafka"
     assert topics["twice"].error_message == "Duplicate topic name."
     assert cluster.controller.version == 1
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,25 +16,15 @@ from tests.support.group_requests import (
     LIST_GROUPS,
     OFFSET_COMMIT,
     OFFSET_FETCH,
+    broker_with_groups,
     call,
     groups_of,
-    open_group_topic,
 )
 from tests.support.stepped_broker import Client, SteppedBroker
 from tests.support.transactional import answer_of, send
 
 HEARTBEAT, DESCRIBE = 68, 69
 SEED = random.randrange(2**32)
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[SteppedBroker]:
-    """Return a broker with a topic of 4 partitions and one of the groups' own."""
-    running = SteppedBroker(tmp_path)
-    running.create("topic", 4)
-    open_group_topic(running)
-    yield running
-    running.close()
 
 
 def joining(group_id: str, member_id: str, **fields: Any) -> dict[str, Any]:
@@ -74,15 +63,15 @@ def described(broker: SteppedBroker, *group_ids: str, version: int = 1) -> dict[
 def test_a_member_joins_reports_and_leaves(broker: SteppedBroker, version: int) -> None:
     client = broker.client()
     joined = heartbeat(broker, client, version, **joining("group", "m" if version else ""))
-    assert (int(joined.error_code), joined.member_epoch) == (0, 1)
+    assert (int(joined.error_code), joined.member_epoch) == (0, 2)
     assert partitions_of(joined.assignment) == {0, 1, 2, 3}
     assert joined.member_id
     who = {"group_id": "group", "member_id": joined.member_id}
-    steady = heartbeat(broker, client, version, **who, member_epoch=1)
-    assert (int(steady.error_code), steady.member_epoch, steady.assignment) == (0, 1, None)
+    steady = heartbeat(broker, client, version, **who, member_epoch=2)
+    assert (int(steady.error_code), steady.member_epoch, steady.assignment) == (0, 2, None)
     assert int(heartbeat(broker, client, version, **who, member_epoch=9).error_code) == 110
     assert int(heartbeat(broker, client, version, **who, member_epoch=-1).error_code) == 0
-    assert int(heartbeat(broker, client, version, **who, member_epoch=1).error_code) == 25
+    assert int(heartbeat(broker, client, version, **who, member_epoch=2).error_code) == 25
     assert int(heartbeat(broker, client, version, group_id="none", member_id="m", member_epoch=1).error_code) == 69
 
 
@@ -114,9 +103,9 @@ def test_groups_of_all_handlers_are_described(broker: SteppedBroker, version: in
     for group in groups:
         got = found[group]
         assert (int(got.error_code), got.group_state, got.assignor_name) == (0, "Stable", "range")
-        assert (got.group_epoch, got.assignment_epoch) == (1, 1)
+        assert (got.group_epoch, got.assignment_epoch) == (2, 2)
         [member] = got.members
-        assert (member.member_id, member.instance_id, member.rack_id, member.member_epoch) == ("m", "i", "r", 1)
+        assert (member.member_id, member.instance_id, member.rack_id, member.member_epoch) == ("m", "i", "r", 2)
         assert tuple(member.subscribed_topic_names) == ("topic",)
         assert partitions_of(member.assignment) == partitions_of(member.target_assignment) == {0, 1, 2, 3}
         assert {topic.topic_name for topic in member.assignment.topic_partitions} == {"topic"}
@@ -166,16 +155,14 @@ def test_offsets_are_for_members_of_the_epoch(broker: SteppedBroker) -> None:
         [group] = call(broker, broker.client(), OFFSET_FETCH, 9, {"groups": [{**asked, **topics}]}).groups
         return int(group.error_code), group.topics[0].partitions[0].committed_offset if group.topics else -1
 
-    assert [commit(1), commit(0), commit(1, 8)] == [0, 113, 35]
-    assert [fetch(1), fetch(0)[0]] == [(0, 5), 113]
+    assert [commit(2), commit(1), commit(2, 8)] == [0, 113, 35]
+    assert [fetch(2), fetch(1)[0]] == [(0, 5), 113]
 
 
 def test_without_the_protocol_it_is_refused(tmp_path: Path) -> None:
-    broker = SteppedBroker(tmp_path, settings={"group.coordinator.rebalance.protocols": "classic"})
-    open_group_topic(broker)
-    assert int(heartbeat(broker, broker.client(), **joining("group", "m")).error_code) == 35
-    assert int(described(broker, "group")["group"].error_code) == 35
-    broker.close()
+    with broker_with_groups(tmp_path, {"group.coordinator.rebalance.protocols": "classic"}) as broker:
+        assert int(heartbeat(broker, broker.client(), **joining("group", "m")).error_code) == 35
+        assert int(described(broker, "group")["group"].error_code) == 35
 
 
 def test_a_classic_group_changes_over_with_its_members(broker: SteppedBroker) -> None:
@@ -192,19 +179,16 @@ def test_a_classic_group_changes_over_with_its_members(broker: SteppedBroker) ->
 def test_a_step_is_taken_once_whatever_line_its_handler_dies_at(tmp_path: Path) -> None:
     """A heartbeat that hands partitions over is answered as if nothing had happened, and the group stays whole."""
     chance = random.Random(SEED)
-    broker = SteppedBroker(tmp_path, settings={"max.partitions": "64"})
-    broker.create("topic", 4)
-    open_group_topic(broker)
     line, deaths = 1, 0
-    for number in range(10_000):
-        group = f"group-{number}"
-        owner = _take_step(broker, group, line)
-        if owner is None:
-            break
-        deaths += 1
-        line += chance.randrange(1, 60)
-        broker.forget_clients()
-    broker.close()
+    with broker_with_groups(tmp_path, {"max.partitions": "64"}) as broker:
+        for number in range(10_000):
+            group = f"group-{number}"
+            owner = _take_step(broker, group, line)
+            if owner is None:
+                break
+            deaths += 1
+            line += chance.randrange(1, 60)
+            broker.forget_clients()
     assert deaths > 10, SEED
 
 
@@ -218,13 +202,13 @@ def _take_step(broker: SteppedBroker, group: str, line: int) -> int | None:
     def owned(*partitions: int) -> list[dict[str, Any]]:
         return [{"topic_id": topic_id, "partitions": list(partitions)}]
 
-    told = heartbeat(broker, first, group_id=group, member_id="m1", member_epoch=1, topic_partitions=owned(0, 1, 2, 3))
+    told = heartbeat(broker, first, group_id=group, member_id="m1", member_epoch=2, topic_partitions=owned(0, 1, 2, 3))
     kept = partitions_of(told.assignment)
     sent = send(
         first,
         HEARTBEAT,
         1,
-        {"group_id": group, "member_id": "m1", "member_epoch": 1, "topic_partitions": owned(*kept)},
+        {"group_id": group, "member_id": "m1", "member_epoch": 2, "topic_partitions": owned(*kept)},
     )
     died = broker.turn_until_line(sent.target, line)
     if died:
@@ -233,11 +217,11 @@ def _take_step(broker: SteppedBroker, group: str, line: int) -> int | None:
     answer = answer_of(sent)
     assert int(answer.error_code) == 0
     for _ in range(2):
-        if answer.member_epoch < 2:
+        if answer.member_epoch < 3:
             answer = heartbeat(broker, first, group_id=group, member_id="m1", member_epoch=answer.member_epoch)
-    assert answer.member_epoch == 2, (SEED, line)
+    assert answer.member_epoch == 3, (SEED, line)
     for _ in range(2):
-        taken = heartbeat(broker, second, group_id=group, member_id="m2", member_epoch=2)
+        taken = heartbeat(broker, second, group_id=group, member_id="m2", member_epoch=3)
     got = {member.member_id: partitions_of(member.assignment) for member in described(broker, group)[group].members}
     assert got == {"m1": kept, "m2": {0, 1, 2, 3} - kept}, (SEED, line)
     assert int(taken.error_code) == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,24 +23,15 @@ from tests.support.group_requests import (
     SYNC_GROUP,
     TXN_OFFSET_COMMIT,
     Member,
+    broker_with_groups,
     call,
     committed,
     groups_of,
-    open_group_topic,
 )
 from tests.support.stepped_broker import SteppedBroker
 from tests.support.transactional import ADD_OFFSETS, TransactionalProducer, answer_of, open_coordinator_topics
 
 PLACES = [("topic", index) for index in range(4)]
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[SteppedBroker]:
-    running = SteppedBroker(tmp_path)
-    running.create("topic", 4)
-    open_group_topic(running)
-    yield running
-    running.close()
 
 
 def simple(broker: SteppedBroker, group_id: str, offsets: dict[tuple[str, int], int], metadata: str = "") -> list[int]:
@@ -296,20 +286,17 @@ def test_offsets_of_a_topic_that_was_replaced_while_nobody_looked(broker: Steppe
 
 def test_offsets_expire_and_an_empty_group_goes_with_the_last(tmp_path: Path) -> None:
     settings = {"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "1000"}
-    broker = SteppedBroker(tmp_path, settings=settings)
-    broker.create("topic", 4)
-    open_group_topic(broker)
-    member = Member(broker, "group")
-    member.join()
-    member.commit({PLACES[0]: 5})
-    member.leave_request()
-    broker.settle()
-    for seconds, expected in ((58, [(5, 0)]), (4, [(-1, 0)])):
-        broker.clock.advance_ns(seconds * 10**9)
+    with broker_with_groups(tmp_path, settings) as broker:
+        member = Member(broker, "group")
+        member.join()
+        member.commit({PLACES[0]: 5})
+        member.leave_request()
         broker.settle()
-        assert committed(broker, "group", PLACES[:1]) == expected
-    assert listed(broker) == {}
-    broker.close()
+        for seconds, expected in ((58, [(5, 0)]), (4, [(-1, 0)])):
+            broker.clock.advance_ns(seconds * 10**9)
+            broker.settle()
+            assert committed(broker, "group", PLACES[:1]) == expected
+        assert listed(broker) == {}
 
 
 # ---- admin -----------------------------------------------------------------------------------------------------------

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import random
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -29,7 +27,7 @@ from tests.support.coordinator_requests import (
     TXN_COMMIT,
 )
 from tests.support.feeds import mutations, random_seed
-from tests.support.group_requests import Member, committed, groups_of, open_group_topic
+from tests.support.group_requests import Member, committed, groups_of
 from tests.support.stepped_broker import Sent, SteppedBroker
 from tests.support.transactional import answer_of, open_coordinator_topics, send
 
@@ -38,13 +36,9 @@ TOO_LONG = "x" * 2**15
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[SteppedBroker]:
-    running = SteppedBroker(tmp_path)
-    running.create("topic", 4)
-    open_group_topic(running)
-    open_coordinator_topics(running)
-    yield running
-    running.close()
+def broker(broker: SteppedBroker) -> SteppedBroker:
+    open_coordinator_topics(broker)
+    return broker
 
 
 def nothing_of_ours_failed(caplog: pytest.LogCaptureFixture) -> None:

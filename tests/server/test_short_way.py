@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -12,17 +10,8 @@ import pytest
 from broker.protocol import kio_adapter
 from broker.server.group_path import GroupPath
 from tests.support.coordinator_requests import COMMIT, PARTITION
-from tests.support.group_requests import HEARTBEAT, OFFSET_COMMIT, Member, groups_of, open_group_topic
+from tests.support.group_requests import HEARTBEAT, OFFSET_COMMIT, Member, groups_of
 from tests.support.stepped_broker import Sent, SteppedBroker
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[SteppedBroker]:
-    running = SteppedBroker(tmp_path)
-    running.create("topic", 4)
-    open_group_topic(running)
-    yield running
-    running.close()
 
 
 def answered(broker: SteppedBroker, api_key: int, version: int, values: dict[str, Any]) -> Sent:

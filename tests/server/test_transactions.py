@@ -18,6 +18,7 @@ from tests.support.transactional import (
     add_errors,
     answer_of,
     committed_values,
+    offset_errors,
     open_coordinator_topics,
     produce_errors,
     send,
@@ -101,6 +102,29 @@ def test_an_unknown_producer_and_a_fenced_one_are_refused(broker: SteppedBroker,
     assert produce_errors(settled(broker, stranger.produce([("topic", 0, b"a")]))) == [49]
     started(broker, newest=newest)
     assert produce_errors(settled(broker, producer.produce([("topic", 0, b"a")]))) == [47]
+
+
+@pytest.mark.parametrize("newest", [False, True])
+def test_a_log_that_knows_a_later_epoch_refuses_before_a_coordinator_is_asked(
+    broker: SteppedBroker, newest: bool
+) -> None:
+    """INVALID_PRODUCER_EPOCH also under an id that the producer does not have; a log without it leaves that unsaid."""
+    zombie, producer = started(broker, newest=newest), started(broker, newest=newest)
+    if not newest:
+        assert add_errors(settled(broker, producer.add([("topic", 0)]))) == [0]
+    assert produce_errors(settled(broker, producer.produce([("topic", 0, b"a")]))) == [0]
+    assert producer.take(settled(broker, producer.end(commit=True))) == 0
+    zombie.transactional_id = "another"
+    assert produce_errors(settled(broker, zombie.produce([("topic", 0, b"z"), ("topic", 1, b"z")]))) == [47, 49]
+
+
+def test_a_fenced_producer_commits_no_offsets_under_another_id(broker: SteppedBroker) -> None:
+    zombie, producer = started(broker), started(broker)
+    for epoch_is_known in (False, True):
+        zombie.transactional_id = "another"
+        error = 47 if epoch_is_known else 49
+        assert offset_errors(settled(broker, zombie.commit_offset("group", "topic", 1))) == [error]
+        assert offset_errors(settled(broker, producer.commit_offset("group", "topic", 1))) == [0]
 
 
 @pytest.mark.parametrize("broker", [{"transaction.partition.verification.enable": "false"}], indirect=True)
@@ -205,6 +229,8 @@ class NeverOngoing:
     def ongoing_transaction(self, producer_id: int, producer_epoch: int) -> bool:
         del producer_id, producer_epoch
         return False
+
+    is_fenced = ongoing_transaction
 
 
 def header(sequence: int, epoch: int = 0) -> object:

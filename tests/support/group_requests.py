@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from broker.protocol.coordinator_routing import GROUP_TOPIC, coordinator_partition
@@ -20,6 +22,21 @@ def open_group_topic(broker: SteppedBroker) -> None:
     send(broker.client(), 10, 2, {"key": "any", "key_type": 0})
     broker.settle()
     broker.forget_clients()
+
+
+@contextmanager
+def broker_with_groups(
+    directory: Path, settings: Mapping[str, str] | None = None, topics: Sequence[str] = ("topic",)
+) -> Iterator[SteppedBroker]:
+    """Yield a broker with topics of 4 partitions and the groups' own, which is closed afterwards."""
+    broker = SteppedBroker(directory, settings=settings)
+    for topic in topics:
+        broker.create(topic, 4)
+    open_group_topic(broker)
+    try:
+        yield broker
+    finally:
+        broker.close()
 
 
 def call(broker: SteppedBroker, client: Client, api_key: int, version: int, values: Mapping[str, Any]) -> Any:

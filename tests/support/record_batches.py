@@ -77,7 +77,13 @@ def _compress(codec: int, data: bytes) -> bytes:
     compressors = {
         1: cramjam.gzip.compress,
         2: cramjam.snappy.compress_raw,
-        3: cramjam.lz4.compress,
+        3: _compress_lz4,
         4: cramjam.zstd.compress,
     }
     return bytes(compressors[codec](data))
+
+
+def _compress_lz4(data: bytes) -> bytes:
+    compressor = cramjam.lz4.Compressor(level=1, block_linked=False)  # linked blocks are no batch of Kafka's
+    compressor.compress(data)
+    return bytes(compressor.finish())

@@ -51,28 +51,20 @@ def _alter(context: RequestContext, request: Any, alteration_of: Callable[[Any],
 
 def _replacement(resource: Any) -> Alteration:
     changes = tuple(ConfigChange(config.name, Operation.SET, config.value) for config in resource.configs)
-    _check_values(changes)
+    _check(changes)
     return Alteration(changes, replaces=True)
 
 
 def _increment(resource: Any) -> Alteration:
-    changes = tuple(
-        ConfigChange(config.name, _operation(config.config_operation), config.value) for config in resource.configs
-    )
-    if len({change.name for change in changes}) < len(changes):
-        raise ApiError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
-    _check_values(changes)
+    changes = tuple(ConfigChange(config.name, config.config_operation, config.value) for config in resource.configs)
+    _check(changes)
     return Alteration(changes)
 
 
-def _operation(number: int) -> Operation:
-    try:
-        return Operation(number)
-    except ValueError:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown operation type {number}") from None
-
-
-def _check_values(changes: tuple[ConfigChange, ...]) -> None:
-    empty = [change.name for change in changes if change.value is None and change.operation is not Operation.DELETE]
+def _check(changes: tuple[ConfigChange, ...]) -> None:
+    """Raise ApiError for what is wrong whatever the resource is; what its kind makes of the rest comes after that."""
+    if len({change.name for change in changes}) < len(changes):
+        raise ApiError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    empty = [change.name for change in changes if change.value is None and change.operation != Operation.DELETE]
     if empty:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {','.join(empty)}")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(empty)}")

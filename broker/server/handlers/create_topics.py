@@ -18,17 +18,13 @@ def handle_create_topics(context: RequestContext, request: Any) -> dict[str, Any
     """Return an outcome for each topic, with its settings when it was created or only checked."""
     times_asked = Counter(topic.name for topic in request.topics)
     wanted = [_new_topic(topic) for topic in request.topics if times_asked[topic.name] == 1]
-    results = [
-        _failed(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-        for name, times in times_asked.items()
-        if times > 1
-    ]
     try:
         outcomes = controller_of(context).create_topics(wanted, validate_only=request.validate_only)
     except ApiError as error:
-        results += [_failed(topic.name, error.code, error.message) for topic in wanted]
+        results = [_failed(name, error.code, error.message) for name in times_asked]
         return {"throttle_time_ms": 0, "topics": results}
     context.broker.announce_metadata()
+    results = []
     config = context.broker.metadata.broker_config
     for outcome in outcomes:
         if outcome.error_code:
@@ -45,6 +41,11 @@ def handle_create_topics(context: RequestContext, request: Any) -> dict[str, Any
                 "configs": creation_summary(describe_topic(outcome.configs, config)),
             }
         )
+    results += [
+        _failed(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+        for name, times in times_asked.items()
+        if times > 1
+    ]
     return {"throttle_time_ms": 0, "topics": results}
 
 

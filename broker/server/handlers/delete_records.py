@@ -40,7 +40,8 @@ def _ask(context: RequestContext, topic_name: str, part: Any) -> PendingAnswer:
         return _settled(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if topic.internal:
         return _settled(ErrorCode.INVALID_TOPIC_EXCEPTION)
-    if not metadata.log_config(topic).deletes:
+    config = metadata.log_config(topic)
+    if config.compacts and not config.deletes:
         # Records of a compacted topic go away by key, not by age.
         return _settled(ErrorCode.POLICY_VIOLATION)
     return context.broker.ask_owner(partition.row, kind="delete_records", argument=part.offset)

@@ -49,6 +49,8 @@ def handle_txn_offset_commit(context: RequestContext, request: Any) -> dict[str,
     owned = None if info is None else broker.owned.get(info.row)
     if owned is not None and owned.log.ongoing_transaction(request.producer_id, request.producer_epoch):
         verified((0,))
+    elif owned is not None and owned.log.is_fenced(request.producer_id, request.producer_epoch):
+        verified((ErrorCode.INVALID_PRODUCER_EPOCH,))
     else:
         producer = Producer(request.producer_id, request.producer_epoch)
         verify_only = context.api_version < _ADDED_FROM
