@@ -49,12 +49,13 @@ class GroupSettings:
         Key(
             name="group.coordinator.append.linger.ms",
             kind=Kind.INT,
-            default=5,
+            default=-1,
             unit="ms",
-            least=0,
+            least=-1,
             most=1000,
-            doc="How long commits of offsets wait for others to be written with while many clients commit. As long as "
-            "few do, each commit is written at once, unlike Kafka's. 0: none ever waits.",
+            doc="How long commits of offsets wait for others to be written with while many clients commit; -1: as "
+            "long as is good for both, which is 5. As long as few clients do, each commit is written at once, as by "
+            "Kafka with -1. 0: none ever waits.",
         )
     )
     group_initial_rebalance_delay_ms: int = setting(

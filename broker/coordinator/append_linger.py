@@ -13,6 +13,10 @@ from typing import Final
 #: When so many connections have committed in a window, commits in the next one wait for its end.
 MANY_CONNECTIONS: Final = 8
 
+#: The setting that leaves the length of a window to the broker, and that length.
+ADAPTIVE: Final = -1
+ADAPTIVE_LINGER_MS: Final = 5
+
 _NS_PER_MS: Final = 1_000_000
 
 
@@ -36,5 +40,6 @@ class AppendLinger:
             return
         self._are_many = len(self.connections) >= MANY_CONNECTIONS
         self.connections.clear()
-        self.end_ns = now_ns + self._linger_ms() * _NS_PER_MS
+        linger_ms = self._linger_ms()
+        self.end_ns = now_ns + (ADAPTIVE_LINGER_MS if linger_ms == ADAPTIVE else linger_ms) * _NS_PER_MS
         self.is_over = True

@@ -1,6 +1,8 @@
 """AppendLinger: the commits of few clients are written at once, those of many wait for the end of their window."""
 
-from broker.coordinator.append_linger import MANY_CONNECTIONS, AppendLinger
+import pytest
+
+from broker.coordinator.append_linger import ADAPTIVE, MANY_CONNECTIONS, AppendLinger
 
 MS = 1_000_000
 
@@ -19,8 +21,9 @@ def test_few_never_wait_however_often_they_commit() -> None:
             commit(linger, MANY_CONNECTIONS - 1)
 
 
-def test_after_many_the_next_window_collects_until_few_come() -> None:
-    linger = AppendLinger(lambda: 5)
+@pytest.mark.parametrize("linger_ms", [5, ADAPTIVE])
+def test_after_many_the_next_window_collects_until_few_come(linger_ms: int) -> None:
+    linger = AppendLinger(lambda: linger_ms)
     linger.turn(100 * MS)
     commit(linger, MANY_CONNECTIONS)
     linger.turn(104 * MS)
