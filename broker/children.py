@@ -108,7 +108,8 @@ class Child:
         self._process = None
         self.ready = False
         slots = self._heritage.slots
-        slots.set_exit_status(self.role, self.index, status)
+        if status != ExitCode.RETIRED:
+            slots.set_exit_status(self.role, self.index, status)
         slots.set_state(self.role, self.index, process_slots.STOPPED if expected else process_slots.DEAD)
         return status
 

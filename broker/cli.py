@@ -171,6 +171,9 @@ def _add_status(command: argparse.ArgumentParser) -> None:
 
 def _add_print_config(command: argparse.ArgumentParser) -> None:
     _config_options(command)
+    command.add_argument(
+        "--run-dir", type=Path, metavar="DIR", help="print what holds for the broker that runs with this run directory"
+    )
     json_option(command)
 
 
@@ -186,8 +189,8 @@ _COMMANDS: dict[str, tuple[str, str, str, _Add]] = {
     "top": ("broker.cli_top", "run", "show a running broker live in the terminal", add_top),
     "check-config": ("broker.cli_config", "check", "say whether the configuration is valid", _config_options),
     "print-config": (
-        "broker.cli_config",
-        "print_all",
+        "broker.cli_print_config",
+        "run",
         "print every property with its value and where that came from",
         _add_print_config,
     ),

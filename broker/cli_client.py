@@ -31,12 +31,14 @@ def connected(parsed: argparse.Namespace, environment: Mapping[str, str]) -> Ite
 
 
 def _address(parsed: argparse.Namespace, environment: Mapping[str, str]) -> str:
-    if parsed.bootstrap:
+    takes_addresses = "bootstrap" in parsed
+    if takes_addresses and parsed.bootstrap:
         for each in str(parsed.bootstrap).split(","):
             check_address(each, "--bootstrap")
         return str(parsed.bootstrap)
     path = parsed.run_dir or run_dir.default_path(environment)
     record = run_dir.read(path)
     if record is None or not record.is_alive:
-        raise BootFailed(f"no broker runs with run directory {path}; or use --bootstrap", _NOT_RUNNING_EXIT_CODE)
+        instead = "; or use --bootstrap" if takes_addresses else ""
+        raise BootFailed(f"no broker runs with run directory {path}{instead}", _NOT_RUNNING_EXIT_CODE)
     return record.bootstrap

@@ -1,9 +1,8 @@
-"""`rotunda check-config` and `print-config`, and how the command line's flags become a configuration."""
+"""`rotunda check-config`, and how the command line's flags become a configuration."""
 
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,15 +53,4 @@ def check(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     """Load the configuration; what is wrong with it is raised."""
     configuration(parsed, environment)
     print("the configuration is valid")
-    return 0
-
-
-def print_all(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
-    """Print every property: name, value, origin."""
-    rows = list(configuration(parsed, environment).described())
-    if parsed.json:
-        print(json.dumps([{"name": name, "value": value, "origin": origin} for name, value, origin in rows], indent=1))
-        return 0
-    for name, value, origin in rows:
-        print(f"{name}={value}  # {origin}")
     return 0

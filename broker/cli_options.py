@@ -22,6 +22,9 @@ _STATES = (
 )
 _TYPES = ("classic", "consumer", "share", "streams")
 
+_SHORTEST_INTERVAL_S = 0.1
+_LONGEST_INTERVAL_S = 3600.0
+
 _LIST_JSON = """\
 --json prints an array of objects: group, type, state, protocol_type
 """
@@ -82,6 +85,25 @@ def json_option(command: argparse.ArgumentParser) -> None:
     command.add_argument("--json", action="store_true", help="print JSON")
 
 
+def _count(text: str) -> int:
+    """Return a number of things to print; argparse names the option that the complaint is about."""
+    if not (text.isascii() and text.isdecimal() and int(text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
+    return int(text)
+
+
+def _interval_s(text: str) -> float:
+    """Return a time between two looks; counters are brought up to date twice a second, so none is very short."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not _SHORTEST_INTERVAL_S <= seconds <= _LONGEST_INTERVAL_S:
+        message = f"{text!r} is not a number of seconds from {_SHORTEST_INTERVAL_S:g} to {_LONGEST_INTERVAL_S:g}"
+        raise argparse.ArgumentTypeError(message)
+    return seconds
+
+
 def add_topic(command: argparse.ArgumentParser) -> None:
     """Add the actions of `rotunda topic`."""
     _add_actions(command, _TOPIC_ACTIONS)
@@ -98,7 +120,7 @@ def add_requests(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--since", default="1h", metavar="TIME", help="a length of time like 10m, or an ISO time (default: 1h)"
     )
-    command.add_argument("--limit", type=int, default=100, metavar="N", help="print at most N (default: 100)")
+    command.add_argument("--limit", type=_count, default=100, metavar="N", help="print at most N (default: 100)")
     command.add_argument("--api", metavar="NAME", help="only this API, such as FETCH")
     command.add_argument("--client", metavar="ID", help="only this client id")
     command.add_argument("--topic", metavar="NAME", help="only requests whose first partition is one of this topic")
@@ -109,7 +131,7 @@ def add_top(command: argparse.ArgumentParser) -> None:
     run_dir_option(command)
     command.add_argument("--once", action="store_true", help="print what is so now and end, as into a pipe")
     command.add_argument(
-        "--interval", type=float, default=1.0, metavar="SECONDS", help="how often it is drawn again (default: 1)"
+        "--interval", type=_interval_s, default=1.0, metavar="SECONDS", help="how often it is drawn again (default: 1)"
     )
 
 

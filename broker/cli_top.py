@@ -34,6 +34,7 @@ _LEVELS = {"calm": "green", "busy": "yellow", "stuck": "bold red"}
 _BAR_CELLS = 8
 _MOST_ROWS = 8
 _LAST_COLUMN = 9
+_LONGEST_NAME = 30
 
 
 def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
@@ -207,23 +208,25 @@ def _groups(now: Snapshot) -> Table:
 def _table(titles: Iterable[str], rows: Iterable[tuple[str, ...]]) -> Table:
     """Return a table; a title that begins with > is of a column of numbers."""
     from rich.box import SIMPLE_HEAD  # noqa: PLC0415
-    from rich.markup import escape  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    rows = list(rows)
+    # Names come first, and may read like markup.
+    cells = [[Text(first), *map(Text.from_markup, others)] for first, *others in rows]
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     for index, title in enumerate(titles):
-        # Rather the last column is cut than a number.
-        widths = [Text.from_markup(row[index]).cell_len for row in rows] if index < _LAST_COLUMN else []
+        # Rather the last column is cut than a number, and a name that is long rather than either.
+        widths = [row[index].cell_len for row in cells] if index < _LAST_COLUMN else []
+        widest = _LONGEST_NAME if index == 0 else None
         table.add_column(
             title.lstrip(">"),
             justify="right" if title.startswith(">") else "left",
             no_wrap=True,
-            min_width=max([len(title.lstrip(">")), *widths]),
+            min_width=min(max([len(title.lstrip(">")), *widths]), widest or sys.maxsize),
+            max_width=widest,
         )
-    for first, *others in rows:
-        table.add_row(escape(first), *others)
+    for row in cells:
+        table.add_row(*row)
     return table
 
 

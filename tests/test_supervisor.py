@@ -83,6 +83,15 @@ def test_a_killed_child_is_replaced_within_two_seconds(tmp_path: Path, role: str
         assert not broker.shared_memory()
 
 
+def test_one_that_makes_room_for_another_has_not_failed(tmp_path: Path) -> None:
+    """How the last one ended tells of failures only."""
+    with Supervised(tmp_path, fault="retire:recorder") as broker:
+        broker.complete()
+        wait_until(lambda: broker.slot("recorder")["generation"] == 2, "the recorder makes room")
+        slot = broker.slot("recorder")
+        assert (slot["restarts"], slot["exit_status"], slot["last_words"]) == (0, 0, "")
+
+
 def test_connections_outlive_every_process_but_their_processor(tmp_path: Path) -> None:
     with Supervised(tmp_path, num_network_threads=2) as broker:
         broker.complete()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from functools import cache
 from html import escape
 from pathlib import Path
@@ -39,9 +40,10 @@ def _link(screen: Screen, current: Screen) -> str:
 
 
 def _equivalents(screen: Screen, facts: BrokerFacts) -> str:
-    rows = [("Command", screen.command + f" --run-dir {facts.run_dir}" if screen.command else "", "")]
+    # Copied into a shell and into DuckDB, whatever the directories are called.
+    rows = [("Command", f"{screen.command} --run-dir {shlex.quote(facts.run_dir)}", "")]
     rows += [("Metric", name, metric_lines()[name]) for name in screen.metrics]
-    rows.append(("SQL", screen.sql.replace("{log}", facts.request_log), ""))
+    rows.append(("SQL", screen.sql.replace("{log}", facts.request_log.replace("'", "''")), ""))
     return "".join(
         f"<dt>{escape(label)}</dt><dd><code>{escape(text)}</code><span>{escape(meaning)}</span>"
         f'<button type="button" class="copy" aria-label="Copy {escape(label)}">Copy</button></dd>'

@@ -92,11 +92,14 @@ def _add_status(router: APIRouter, watch: Watch) -> None:
         _, reading = watch.latest()
         return Response(render(reading.broker, per_partition=partitions), media_type=CONTENT_TYPE)
 
+    # Some probes ask with HEAD.
+    @router.head("/healthz", include_in_schema=False)
     @router.get("/healthz", responses=_TEXT, response_class=PlainTextResponse)
     async def health() -> Response:
         """Say that this process answers."""
         return PlainTextResponse("ok\n")
 
+    @router.head("/readyz", include_in_schema=False)
     @router.get("/readyz", responses={**_TEXT, **_NOT_READY}, response_class=PlainTextResponse)
     async def readiness() -> Response:
         """Say whether the broker serves clients, and if not, why."""

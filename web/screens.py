@@ -32,7 +32,8 @@ SCREENS = (
             "rotunda_handler_idle_seconds_total",
             "rotunda_request_duration_seconds",
         ),
-        "SELECT requestApiKeyName, sum(sampleWeight) AS requests, avg(totalTimeUs) AS mean_us\n"
+        "SELECT requestApiKeyName, sum(sampleWeight) AS requests,\n"
+        "       sum(totalTimeUs * sampleWeight) / sum(sampleWeight) AS mean_us\n"
         f"FROM {_REQUESTS}\nWHERE time > now() - INTERVAL 5 MINUTE GROUP BY ALL ORDER BY requests DESC;",
     ),
     Screen(
@@ -70,7 +71,7 @@ SCREENS = (
         "Requests",
         "requests",
         "What was requested last, and the slowest of the last ten minutes with where the time went.",
-        "rotunda requests --slow",
+        "rotunda requests --slow --since 10m",
         ("rotunda_request_duration_seconds", "rotunda_request_errors_total"),
         "SELECT time, requestApiKeyName, clientId, topic, totalTimeUs, requestQueueTimeUs, localTimeUs,\n"
         f"       remoteTimeUs, responseQueueTimeUs, sendTimeUs\nFROM {_REQUESTS}\nORDER BY totalTimeUs DESC LIMIT 100;",
@@ -82,8 +83,9 @@ SCREENS = (
         "Every process of the broker: what it uses, how often it was replaced, and what the last one said.",
         "rotunda status",
         ("rotunda_process_restarts_total", "rotunda_process_ready"),
-        "SELECT time, source, \"index\", cause, rows\nFROM read_parquet('{log}/gaps/**/*.parquet')\n"
-        "ORDER BY time DESC;",
+        "SELECT processor, handler, sum(sampleWeight) AS requests, sum(localTimeUs * sampleWeight) / 1e6 AS busy_s,\n"
+        "       count(*) FILTER (WHERE slow) AS slow, max(requestQueueTimeUs) AS longest_queue_us\n"
+        f"FROM {_REQUESTS}\nGROUP BY ALL ORDER BY processor, handler;",
     ),
     Screen(
         "configuration",

@@ -8,7 +8,7 @@ from web.clients import clients_of, left_out
 from web.groups import groups_of, transactions_of
 from web.growth import Growth, total
 from web.status import Acceptor, Api, Broker, Partition, Process, Processor, Ring, Snapshot, Target, Topic, Totals
-from web.verdict import RECORDER_RING, REQUEST_RING, RESPONSE_RING, SILENT_S, label, verdict
+from web.verdict import RECORDER_RING, REQUEST_RING, RESPONSE_RING, SILENT_S, not_ready, verdict
 
 if TYPE_CHECKING:
     from shm.broker_reading import Names
@@ -35,7 +35,7 @@ def snapshot(earlier: Reading | None, now: Reading, sources: Sources) -> Snapsho
     controller = _target(growth, "controller", 0, turns)
     rings = [_ring(each, facts.handlers) for each in now.broker.rings if each.kind in RING_KINDS]
     topics = [_topic(growth, earlier, now, topic) for topic in now.topics if topic.name in now.broker.topics]
-    reasons = _not_ready(processes, now)
+    reasons = not_ready(processes, is_draining=now.broker.is_draining)
     return Snapshot(
         time_ms=now.broker.wall_ms,
         window_s=growth.ns / 1e9 if growth.ns > 0 else None,
@@ -59,15 +59,6 @@ def snapshot(earlier: Reading | None, now: Reading, sources: Sources) -> Snapsho
         transactions=transactions_of(now),
         processes=processes,
     )
-
-
-def _not_ready(processes: list[Process], now: Reading) -> list[str]:
-    reasons = [
-        f"{label(each)} is {each.state}" + (f": {each.last_words}" if each.last_words else "")
-        for each in processes
-        if not each.serves and each.role != "web"
-    ]
-    return [*reasons, "the broker is shutting down"] if now.broker.is_draining else reasons
 
 
 def _broker(facts: BrokerFacts, now: Reading) -> Broker:

@@ -1,4 +1,7 @@
-"""Where requests wait, in a sentence: what is down first, then full queues, then whoever has no time left. Pure."""
+"""Whether clients are served, and where requests wait, in a sentence. Pure.
+
+What is down comes first, then full queues, then whoever has no time left.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,9 @@ SILENT_S = 3.0
 #: A process with less idle time than this is what limits the rest.
 BUSY_IDLE = 0.10
 
+#: Clients are served without these as well as with them.
+_BESIDE = frozenset(("cleaner", "recorder", "web"))
+
 _CALM = Verdict(level="calm", text="Nothing queues: every ring is nearly empty and everyone has time.", where=[])
 
 
@@ -28,6 +34,16 @@ def verdict(processors: list[Processor], targets: list[Target], rings: list[Ring
         or _busy(processors, targets)
         or _CALM
     )
+
+
+def not_ready(processes: list[Process], *, is_draining: bool) -> list[str]:
+    """Return why clients are not served; empty if they are."""
+    reasons = [
+        f"{label(each)} is {each.state}" + (f": {each.last_words}" if each.last_words else "")
+        for each in processes
+        if not each.serves and each.role not in _BESIDE
+    ]
+    return [*reasons, "the broker is shutting down"] if is_draining else reasons
 
 
 def label(process: Process) -> str:

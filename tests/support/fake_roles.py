@@ -4,7 +4,8 @@
 
 The real supervisor and the real acceptor run. A processor takes connections and answers what it reads with its
 own number and generation. What a role is to do wrong stands in the environment: FAULT=boot:handler, or crash,
-deaf, code, or hold: not ready until the run directory holds a file `go`. FAULT=full:processor takes no connections.
+deaf, code, or hold: not ready until the run directory holds a file `go`. FAULT=full:processor takes no connections,
+FAULT=retire:recorder makes room for another one.
 """
 
 import os
@@ -18,7 +19,7 @@ from broker.errors import BootFailed
 from broker.heritage import Heritage
 from broker.network import acceptor
 from broker.network.handoff import HandoffReceiver
-from broker.process import Role, StopFlag
+from broker.process import Retired, Role, StopFlag
 from broker.serve import serve
 from tests.support.deadline import wait_until
 
@@ -86,6 +87,8 @@ def target(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> N
 def recorder(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None:
     misbehave("recorder", heritage, stop)
     heritage.mark_ready(Role.RECORDER, index, generation)
+    if os.environ.get("FAULT") == "retire:recorder" and generation == 1:
+        raise Retired
     while not stop.is_set():
         heritage.recorder_bell.wait(None)
 

@@ -113,6 +113,10 @@ def test_every_screen_fits_small_screens(browser: Browser, broker: BrokerProcess
     for screen in SCREENS:
         page = found.open(screen.name)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{screen.name} is too wide"
+        narrow = (
+            "all => all.filter(e => e.innerText && e.offsetWidth && e.offsetWidth < 50 && e.offsetHeight > 40).length"
+        )
+        assert not page.locator("td").evaluate_all(narrow), f"{screen.name} breaks its words into pieces"
     page = found.open("overview")
     # In one go: it is drawn again every second.
     shrunk = "s => [s.getBoundingClientRect().width, Number(s.getAttribute('width'))]"
@@ -152,6 +156,60 @@ def test_tables_sort_by_keyboard_and_keep_the_focus(watched: Watched):
     expect(page.locator("#partitions caption")).to_contain_text(f"Partitions of {chosen}")
 
 
+TABLE = """async () => {
+    const { Table } = await import('/static/table.js');
+    document.getElementById('screen').append(Object.assign(document.createElement('div'), { id: 'under-test' }));
+    const button = (row) => Object.assign(document.createElement('button'), { textContent: row.name });
+    const table = new Table('under-test', { caption: '', key: (row) => row.key, sort: 'value', empty: '', columns: [
+        { name: 'name', title: 'Name', value: (row) => row.name, show: button },
+        { name: 'value', title: 'Value', value: (row) => row.value, show: (row) => String(row.value) }] });
+    window.update = (...rows) => {
+        table.update(rows.map(([key, name, value]) => ({ key, name, value })));
+        return [...table.body.rows].map((row) => row.innerText.replace(/\\s+/g, ' ').trim());
+    };
+}"""
+
+
+def test_a_row_that_moves_keeps_the_focus(watched: Watched):
+    """Users.md section 3: focus kept over refresh, also where the order has changed."""
+    page = watched.open("configuration")
+    page.evaluate(TABLE)
+    assert page.evaluate("update(['a', 'first', 1], ['b', 'second', 2])") == ["first 1", "second 2"]
+    page.locator("#under-test tbody button", has_text="second").focus()
+    assert page.evaluate("update(['a', 'first', 3], ['b', 'second', 2])") == ["second 2", "first 3"]
+    assert page.evaluate("document.activeElement.textContent") == "second"
+    page.locator("#under-test tbody button", has_text="first").focus()
+    assert page.evaluate("update(['a', 'first', 1], ['b', 'second', 2])") == ["first 1", "second 2"]
+    assert page.evaluate("document.activeElement.textContent") == "first"
+
+
+def test_two_rows_that_look_the_same_are_two_rows(watched: Watched):
+    """Two members of a group may do the same at the same time."""
+    page = watched.open("configuration")
+    page.evaluate(TABLE)
+    for _ in range(3):
+        assert page.evaluate("update(['a', 'same', 1], ['a', 'same', 1], ['b', 'other', 2])") == [
+            "same 1",
+            "same 1",
+            "other 2",
+        ]
+
+
+def test_a_long_wait_does_not_hide_where_the_time_of_others_goes(watched: Watched):
+    """Row 22: what a fetch waits for data is no slowness."""
+    page = watched.open("overview")
+    widths = page.evaluate(
+        """async () => {
+            const { bar, longestWork } = await import('/static/phases.js');
+            const [fetch, produce] = [[100, 100, 500000, 100, 100], [100, 100, 0, 100, 100]];
+            const longest = longestWork([fetch, produce]);
+            return [fetch, produce].map((each) => [...bar(each, longest).querySelectorAll('rect')]
+                .reduce((sum, part) => sum + Number(part.getAttribute('width')), 0));
+        }"""
+    )
+    assert widths == [pytest.approx(1000), pytest.approx(1000)]
+
+
 def test_it_pauses_and_goes_on(watched: Watched):
     page = watched.open("processes")
     page.click("#pause")
@@ -169,7 +227,11 @@ def test_a_hidden_tab_asks_for_nothing(watched: Watched):
     )
     page.wait_for_selector("body.stale", timeout=10_000)
     with page.expect_request(lambda request: "/events/" in request.url):
-        page.evaluate("window.away = false; document.dispatchEvent(new Event('visibilitychange'))")
+        said = page.evaluate(
+            "window.away = false; document.dispatchEvent(new Event('visibilitychange'));"
+            "document.getElementById('state').textContent"
+        )
+    assert said == "Asking", "nobody was asked meanwhile, so nobody failed to answer"
     page.wait_for_selector("body:not(.stale)", timeout=10_000)
 
 

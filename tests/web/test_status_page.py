@@ -87,6 +87,9 @@ def test_status_metrics_and_probes(broker: BrokerProcess, topic: str):
     assert b"rotunda_" in body
     assert ask(broker, "/healthz")[2] == b"ok\n"
     assert ask(broker, "/readyz")[2] == b"ready\n"
+    for probe in ("/healthz", "/readyz"):
+        code, headers, body = ask(broker, probe, "HEAD")
+        assert (code, headers["content-length"], body) == (200, str(len(ask(broker, probe)[2])), b"")
     producer.flush(1)
 
 

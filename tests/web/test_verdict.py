@@ -1,7 +1,7 @@
 """Where requests wait: what is down first, then full queues, then whoever has no time left."""
 
 from web.status import Process, Processor, Ring, Target
-from web.verdict import verdict
+from web.verdict import not_ready, verdict
 
 
 def process(role: str, index: int = 0, *, serves: bool = True, silent_s: float | None = 0.1) -> Process:
@@ -45,6 +45,14 @@ def test_what_is_down_comes_first():
     assert (found.level, found.where) == ("stuck", ["handler-1"])
     assert "handler 1" in found.text
     assert "web" not in found.text, "the page's own process is none of the broker's trouble"
+
+
+def test_clients_are_served_without_what_stands_beside_the_path_of_a_request():
+    """Row 29: a probe must not take away a broker whose recorder has just been replaced."""
+    beside = [process(role, serves=False) for role in ("recorder", "cleaner", "web")]
+    assert not_ready([*beside, process("handler")], is_draining=False) == []
+    assert not_ready([process("handler", 1, serves=False)], is_draining=False) == ["handler 1 is dead"]
+    assert not_ready([process("handler")], is_draining=True) == ["the broker is shutting down"]
 
 
 def test_a_process_that_hangs_while_something_waits():

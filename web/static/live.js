@@ -8,7 +8,7 @@ const SERIES = [["requests", "requests_per_s"], ["records", "records_per_s"], ["
 
 const STALE_MS = 4000;
 
-const state = { source: null, paused: false, latest: null, arrived: 0, draw: null, lost: false };
+const state = { source: null, paused: false, latest: null, opened: 0, arrived: 0, draw: null, lost: false };
 
 export function follow(draw) {
   state.draw = draw;
@@ -39,6 +39,7 @@ function decide() {
 }
 
 function open() {
+  state.opened = Date.now();
   state.source = new EventSource(`events/${document.body.dataset.screen}`);
   state.source.addEventListener("message", (event) => {
     state.latest = JSON.parse(event.data);
@@ -78,8 +79,10 @@ function showAge() {
   const age = Date.now() - state.arrived;
   const stale = state.arrived > 0 && age > STALE_MS;
   document.body.classList.toggle("stale", stale);
-  // Whether it was ready says nothing of the present.
-  if (stale) showState(state.paused ? "Paused" : "No answer", state.paused ? "none" : "bad");
+  // Whether it was ready says nothing of the present. After a pause it has to be given the time to answer.
+  const asked = Date.now() - Math.max(state.arrived, state.opened) <= STALE_MS && !state.lost;
+  if (stale && state.paused) showState("Paused", "none");
+  else if (stale) showState(asked ? "Asking" : "No answer", asked ? "none" : "bad");
   else if (state.latest) showState(plain(readiness(state.latest)), state.latest.ready ? "good" : "bad");
   else if (state.lost) showState("No answer", "bad");
   const text = document.getElementById("age");

@@ -7,6 +7,14 @@ export const PHASES = ["queue", "handler", "waiting", "response queue", "send"];
 // What metrics and the request log call them.
 export const ORDER = ["queue", "local", "remote", "response_queue", "send"];
 
+const WAITING = ORDER.indexOf("remote");
+
+// What a bar as wide as it can be stands for: what a fetch waits for data, or a member for its group, is no slowness, so
+// a few long waits must not flatten the others.
+export function longestWork(all) {
+  return Math.max(...all.map((phases) => phases.reduce((sum, each) => sum + each, 0) - phases[WAITING]), 0);
+}
+
 export function bar(phases, longest) {
   const total = phases.reduce((sum, each) => sum + each, 0);
   const width = longest > 0 ? Math.min(1, Math.max(total / longest, 0.004)) : 0;

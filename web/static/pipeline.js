@@ -5,6 +5,7 @@ import { LANE, layout } from "./layout.js";
 
 const PADDING = 28;
 const LABEL = 58, FIGURES = 96;
+const LONGEST_NAMES = 16;
 
 // What is there at all is seen.
 const LEAST_FILL = 3;
@@ -83,8 +84,13 @@ function acceptor(picture, place, facts) {
   const a = facts.acceptor;
   const lines = [`${short(a.accepted_per_s)} new/s`, `${number(facts.totals.connections)} open`];
   if (a.blocked > 0.01) lines.push(`blocked ${percent(a.blocked)}`);
-  else lines.push(facts.listeners.join(", "));
-  box(picture, place, facts, "acceptor", 0, "Acceptor", place.brief ? [lines.join(" · ")] : lines);
+  else lines.push(named(facts.listeners));
+  box(picture, place, facts, "acceptor", 0, "Acceptor", place.brief ? [lines.map((line) => line.text ?? line).join(" · ")] : lines);
+}
+
+function named(listeners) {
+  const names = listeners.join(", ");
+  return names.length > LONGEST_NAMES ? { text: `${listeners.length} listeners`, help: names } : names;
 }
 
 function processor(picture, place, p, facts) {
@@ -146,8 +152,11 @@ function log(picture, place, facts) {
   const lines = [["name", "Log"], ["", bytes(t.log_bytes)], ["soft", `${number(t.topics)} topics`], ["soft", `${number(t.partitions)} partitions`],
     [free !== null && free < 0.1 ? "alert" : "soft", `disk ${percent(free)} free`]];
   if (place.brief) {
-    picture.append(svg("text", { class: "name", x: 12, y: place.y + 18 }, "Log"));
-    picture.append(svg("text", { class: "soft", x: 12, y: place.y + 33 }, lines.slice(1).map(([, text]) => text).join(" · ")));
+    const [[, title], ...facts_] = lines;
+    const [kind, disk] = facts_.pop();
+    picture.append(svg("text", { class: "name", x: 12, y: place.y + 18 }, title));
+    picture.append(svg("text", { class: kind, x: place.x + place.width - 12, y: place.y + 18, "text-anchor": "end" }, disk));
+    picture.append(svg("text", { class: "soft", x: 12, y: place.y + 33 }, facts_.map(([, text]) => text).join(" · ")));
     return;
   }
   lines.forEach(([kind, text], index) => picture.append(svg("text", { class: kind, x: place.x + 12, y: place.y + 21 + index * 17 }, text)));

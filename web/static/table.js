@@ -49,14 +49,19 @@ export class Table {
     const ordered = this.sorted ? [...this.rows].sort((a, b) => this.compare(a, b)) : this.rows;
     const visible = ordered.slice(0, MOST_ROWS);
     const kept = new Map();
+    const focused = this.body.contains(document.activeElement) ? document.activeElement : null;
     visible.forEach((row, index) => {
-      const key = String(this.key(row));
+      let key = String(this.key(row));
+      // Two things that look the same are two rows.
+      while (kept.has(key)) key += "+";
       const element = this.row(key, row);
       kept.set(key, element);
       if (this.body.children[index] !== element) this.body.insertBefore(element, this.body.children[index] ?? null);
     });
     while (this.body.children.length > visible.length) this.body.lastChild.remove();
     this.shown = kept;
+    // A row that has moved has lost the focus on its way.
+    if (focused?.isConnected && document.activeElement !== focused) focused.focus({ preventScroll: true });
     this.count.textContent = this.rows.length ? this.rows.length.toLocaleString("en-US") : "";
     this.table.tHead.hidden = this.rows.length === 0;
     this.note.textContent = this.rows.length === 0 ? this.empty : ordered.length > MOST_ROWS ? `${ordered.length - MOST_ROWS} more are not shown.` : "";

@@ -14,8 +14,8 @@ const settings = new Table("settings", {
     { name: "name", title: "Setting", class: "mono", value: (row) => row.name, show: (row) => row.name },
     { name: "value", title: "Value", class: "mono", value: (row) => row.value, show: (row) => (row.is_default ? row.value : h("b", null, row.value)) },
     { name: "origin", title: "From", class: (row) => (row.is_default ? "faint" : ""), value: (row) => row.origin, show: (row) => row.origin },
-    { name: "dynamic", title: "While running", value: (row) => String(row.dynamic), show: (row) => (row.dynamic ? "can change" : "") },
-    { name: "doc", title: "What it does", value: (row) => row.doc, show: (row) => h("span", { class: "faint" }, row.doc) },
+    { name: "dynamic", title: "While running", class: "tight", medium: true, value: (row) => String(row.dynamic), show: (row) => (row.dynamic ? "can change" : "") },
+    { name: "doc", title: "What it does", medium: true, value: (row) => row.doc, show: (row) => h("span", { class: "faint" }, row.doc) },
   ],
 });
 

@@ -16,14 +16,14 @@ const groups = new Table("groups", {
   empty: "No group.",
   columns: [
     { name: "id", title: "Group", value: (row) => row.id, show: (row) => h("button", { class: "link", type: "button", "aria-expanded": String(row.id === selected), onclick: () => choose(row.id) }, row.id) },
-    { name: "kind", title: "Type", value: (row) => row.kind, show: (row) => row.kind },
-    { name: "state", title: "State", value: (row) => row.state, show: (row) => h("span", { class: /stable/i.test(row.state) ? null : "warn" }, row.state) },
-    { name: "members", title: "members", number: true, value: (row) => row.members.length, show: (row) => number(row.members.length) },
+    { name: "kind", title: "Type", class: "tight", medium: true, value: (row) => row.kind, show: (row) => row.kind },
+    { name: "state", title: "State", class: "tight", value: (row) => row.state, show: (row) => h("span", { class: /stable/i.test(row.state) ? null : "warn" }, row.state) },
+    { name: "members", title: "members", number: true, medium: true, value: (row) => row.members.length, show: (row) => number(row.members.length) },
     { name: "lag", title: "lag, records", number: true, value: (row) => row.lag, show: (row) => number(row.lag) },
     { name: "age", title: "lag, time", number: true, value: (row) => row.lag_s, show: (row) => seconds(row.lag_s) },
-    { name: "generation", title: "generation", number: true, value: (row) => row.generation, show: (row) => number(row.generation) },
-    { name: "protocol", title: "Assignor", value: (row) => row.protocol, show: (row) => row.protocol ?? "" },
-    { name: "handler", title: "handler", number: true, value: (row) => row.handler, show: (row) => number(row.handler) },
+    { name: "generation", title: "generation", number: true, medium: true, value: (row) => row.generation, show: (row) => number(row.generation) },
+    { name: "protocol", title: "Assignor", class: "tight", medium: true, value: (row) => row.protocol, show: (row) => row.protocol ?? "" },
+    { name: "handler", title: "handler", number: true, medium: true, value: (row) => row.handler, show: (row) => number(row.handler) },
   ],
 });
 
@@ -33,7 +33,7 @@ const members = new Table("members", {
   sort: "client", empty: "No member.",
   columns: [
     { name: "client", title: "Client id", value: (row) => row.client_id, show: (row) => row.client_id },
-    { name: "id", title: "Member", class: "mono", value: (row) => row.id, show: (row) => row.instance_id ?? row.id },
+    { name: "id", title: "Member", class: "mono", medium: true, value: (row) => row.id, show: (row) => row.instance_id ?? row.id },
     { name: "host", title: "Address", class: "mono tight", value: (row) => row.host, show: (row) => row.host },
     { name: "partitions", title: "Partitions", value: assigned, show: assigned },
   ],
@@ -46,11 +46,11 @@ const offsets = new Table("offsets", {
   columns: [
     { name: "topic", title: "Topic", value: (row) => row.topic, show: (row) => row.topic },
     { name: "partition", title: "partition", number: true, value: (row) => row.partition, show: (row) => number(row.partition) },
-    { name: "offset", title: "committed", number: true, value: (row) => row.offset, show: (row) => number(row.offset) },
-    { name: "end", title: "end", number: true, value: (row) => row.end_offset, show: (row) => number(row.end_offset) },
+    { name: "offset", title: "committed", number: true, medium: true, value: (row) => row.offset, show: (row) => number(row.offset) },
+    { name: "end", title: "end", number: true, medium: true, value: (row) => row.end_offset, show: (row) => number(row.end_offset) },
     { name: "lag", title: "lag, records", number: true, value: (row) => row.lag, show: (row) => number(row.lag) },
     { name: "age", title: "lag, time", number: true, value: (row) => row.lag_s, show: (row) => seconds(row.lag_s) },
-    { name: "committed", title: "last commit", number: true, value: (row) => row.committed_ms, show: (row) => (row.committed_ms ? `${span((now - row.committed_ms) / 1000)} ago` : "–") },
+    { name: "committed", title: "last commit", number: true, medium: true, value: (row) => row.committed_ms, show: (row) => (row.committed_ms ? `${span((now - row.committed_ms) / 1000)} ago` : "–") },
   ],
 });
 
@@ -62,7 +62,7 @@ const events = new Table("events", {
     { name: "time", title: "Time", class: "mono tight", value: (row) => row.time, show: (row) => clock(row.time, 3) },
     { name: "group", title: "Group", value: (row) => row.group, show: (row) => row.group },
     { name: "event", title: "Event", class: "tight", value: (row) => row.event, show: (row) => row.event },
-    { name: "member", title: "Member", class: "mono", value: (row) => row.member, show: (row) => row.member ?? "" },
+    { name: "member", title: "Member", class: "mono", medium: true, value: (row) => row.member, show: (row) => row.member ?? "" },
     { name: "reason", title: "Reason", value: (row) => row.reason, show: (row) => row.reason ?? "" },
   ],
 });
@@ -99,19 +99,20 @@ function timeline(found) {
   const names = [...new Set(all.map((event) => event.group))].slice(0, 8);
   const holder = document.getElementById("timeline");
   if (!names.length) return put("timeline");
-  const width = holder.clientWidth, left = 150, height = names.length * ROW + 20;
+  const width = holder.clientWidth, height = names.length * ROW + 20;
+  const narrow = width < 500, left = narrow ? 90 : 150, letters = narrow ? 12 : 22;
   const x = (time) => left + (1 - (now * 1000 - time) / 600e6) * (width - left - 10);
   const picture = svg("svg", { class: "timeline", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Events of groups in the last ten minutes; the table below has the same" });
   picture.style.height = `${height}px`;
   names.forEach((name, index) => {
     const y = index * ROW + 14;
-    picture.append(svg("text", { x: 0, y: y + 4 }, name.length > 22 ? `${name.slice(0, 21)}…` : name), svg("line", { x1: left, x2: width - 10, y1: y, y2: y }));
+    picture.append(svg("text", { x: 0, y: y + 4 }, name.length > letters ? `${name.slice(0, letters - 1)}…` : name), svg("line", { x1: left, x2: width - 10, y1: y, y2: y }));
     for (const event of all.filter((each) => each.group === name)) {
       const name = kind(event.event);
       picture.append(mark(name, x(event.time), y + KINDS[name].y, svg("title", null, `${clock(event.time)} ${event.event}${event.reason ? `: ${event.reason}` : ""}`)));
     }
   });
-  for (const minutes of [10, 8, 6, 4, 2, 0]) {
+  for (const minutes of narrow ? [10, 5, 0] : [10, 8, 6, 4, 2, 0]) {
     const at = x((now - minutes * 60e3) * 1000);
     picture.append(svg("text", { x: at, y: height - 4, "text-anchor": minutes === 0 ? "end" : minutes === 10 ? "start" : "middle" }, minutes ? `−${minutes} min` : "now"));
   }

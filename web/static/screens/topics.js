@@ -16,13 +16,13 @@ const topics = new Table("topics", {
   empty: "No topic. rotunda topic create NAME makes one.",
   columns: [
     { name: "name", title: "Topic", value: (row) => row.name, show: (row) => h("button", { class: "link", type: "button", "aria-expanded": String(row.name === selected), onclick: () => choose(row.name) }, row.name) },
-    { name: "partitions", title: "partitions", number: true, value: (row) => row.partitions.length, show: (row) => number(row.partitions.length) },
+    { name: "partitions", title: "partitions", number: true, medium: true, value: (row) => row.partitions.length, show: (row) => number(row.partitions.length) },
     { name: "records", title: "records", number: true, value: (row) => row.records, show: (row) => number(row.records) },
     { name: "size", title: "on disk", number: true, value: (row) => row.size_bytes, show: (row) => bytes(row.size_bytes) },
-    { name: "rate", title: "records in /s", number: true, value: (row) => row.records_per_s, show: (row) => short(row.records_per_s) },
+    { name: "rate", title: "records in /s", number: true, medium: true, value: (row) => row.records_per_s, show: (row) => short(row.records_per_s) },
     { name: "in", title: "bytes in /s", number: true, value: (row) => row.bytes_in_per_s, show: (row) => bytes(row.bytes_in_per_s) },
-    { name: "out", title: "bytes out /s", number: true, value: (row) => row.bytes_out_per_s, show: (row) => bytes(row.bytes_out_per_s) },
-    { name: "owners", title: "Handlers", value: (row) => row.owners.join(), show: (row) => row.owners.join(", ") },
+    { name: "out", title: "bytes out /s", number: true, medium: true, value: (row) => row.bytes_out_per_s, show: (row) => bytes(row.bytes_out_per_s) },
+    { name: "owners", title: "Handlers", class: "tight", medium: true, value: (row) => row.owners.join(), show: (row) => row.owners.join(", ") },
   ],
 });
 
@@ -33,12 +33,12 @@ const partitions = new Table("partitions", {
   empty: "",
   columns: [
     { name: "number", title: "partition", number: true, value: (row) => row.number, show: (row) => number(row.number) },
-    { name: "owner", title: "handler", number: true, value: (row) => row.owner, show: (row) => number(row.owner) },
+    { name: "owner", title: "handler", number: true, medium: true, value: (row) => row.owner, show: (row) => number(row.owner) },
     { name: "start", title: "start offset", number: true, value: (row) => row.start_offset, show: (row) => number(row.start_offset) },
-    { name: "stable", title: "stable offset", number: true, value: (row) => row.stable_offset, show: (row) => number(row.stable_offset) },
+    { name: "stable", title: "stable offset", number: true, medium: true, value: (row) => row.stable_offset, show: (row) => number(row.stable_offset) },
     { name: "end", title: "end offset", number: true, value: (row) => row.end_offset, show: (row) => number(row.end_offset) },
     { name: "size", title: "on disk", number: true, value: (row) => row.size_bytes, show: (row) => bytes(row.size_bytes) },
-    { name: "state", title: "State", value: (row) => String(row.is_open), show: (row) => (row.is_open ? "open" : h("span", { class: "warn" }, "not open")) },
+    { name: "state", title: "State", class: "tight", value: (row) => String(row.is_open), show: (row) => (row.is_open ? "open" : h("span", { class: "warn" }, "not open")) },
   ],
 });
 

@@ -1,0 +1,79 @@
+"""What each screen says how to get without it: every command and every query is run as it stands there."""
+
+import html
+import http.client
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from urllib.parse import urlsplit
+
+import duckdb
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from tests.support.broker_process import REPOSITORY, BrokerProcess
+from tests.support.deadline import wait_until
+from web.screens import SCREENS, Screen
+
+pytestmark = pytest.mark.slow
+
+EQUIVALENT = re.compile(r"<dt>(\w+)</dt><dd><code>(.*?)</code>", re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """Run a broker in a directory that shell and SQL read otherwise than people do, with something in its log."""
+    directory = tmp_path_factory.mktemp("it's $HOME; a broker")
+    running = BrokerProcess(directory, {"request.log.roll.ms": 200}, ephemeral=False).start()
+    producer = Producer({"bootstrap.servers": running.bootstrap})
+    producer.produce("orders", b"x")
+    assert producer.flush(10) == 0
+    consumer = Consumer(
+        {"bootstrap.servers": running.bootstrap, "group.id": "readers", "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe(["orders"])
+    wait_until(lambda: consumer.poll(0.1), "the record", deadline_s=20)
+    consumer.close()
+    log = running.data_dir / "request-log"
+    for dataset in ("requests", "groups"):
+        wait_until(lambda dataset=dataset: [*log.glob(f"{dataset}/**/*.parquet")], f"a file of {dataset}")
+    yield running
+    running.stop()
+
+
+def equivalents(broker: BrokerProcess, screen: Screen) -> dict[str, str]:
+    """Return command and query of a screen as they are copied from it."""
+    with closing(http.client.HTTPConnection(urlsplit(broker.status()["status_url"]).netloc, timeout=20)) as connection:
+        connection.request("GET", "/" + screen.path.removeprefix("./"))
+        found = EQUIVALENT.findall(connection.getresponse().read().decode())
+    return {label: html.unescape(text) for label, text in found}
+
+
+@pytest.mark.parametrize("screen", SCREENS, ids=lambda screen: screen.name)
+def test_the_command_does_what_the_screen_shows(broker: BrokerProcess, screen: Screen):
+    """Users.md section 3."""
+    name, *arguments = shlex.split(equivalents(broker, screen)["Command"])
+    assert name == "rotunda"
+    # What goes on for ever is only looked at.
+    line = [sys.executable, "-m", "broker", *(each for each in arguments if each != "--follow")]
+    done = subprocess.run(line, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+@pytest.mark.parametrize("screen", [each for each in SCREENS if each.sql], ids=lambda screen: screen.name)
+def test_the_query_finds_something(broker: BrokerProcess, screen: Screen):
+    """Users.md section 3."""
+    assert duckdb.sql(equivalents(broker, screen)["SQL"]).arrow().read_all().num_rows
+
+
+def test_the_configuration_is_that_of_the_running_broker(broker: BrokerProcess):
+    """Users.md section 3: each value and where it came from."""
+    printed = broker.command("print-config").stdout.splitlines()
+    assert "request.log.roll.ms=200  # set when it was started" in printed
+    assert "request.log.enable=true  # default" in printed
+    done = broker.command("print-config", "--set", "num.io.threads=2")
+    assert (done.returncode, done.stdout) == (2, "")
