@@ -296,7 +296,8 @@ class ServerSettings:
             least=1,
             most=MAX_INT,
             doc="How often one process may be replaced within process.restart.window.ms; beyond that the "
-            "broker stops, and the log and `rotunda status` say why.",
+            "broker stops, and the log and `rotunda status` say why. Without its status page or its request log it "
+            "goes on.",
         )
     )
     process_restart_window_ms: int = setting(

@@ -21,7 +21,7 @@ from broker.heritage import BoundListener, Heritage, close_all
 from broker.metadata_store import metadata_path, partition_counts
 from broker.protocol.coordinator_routing import GROUP_TOPIC, TRANSACTION_TOPIC, CoordinatorPartitions
 from broker.request_channel import ChannelShape, RequestChannel
-from broker.request_log_settings import ask_sources
+from broker.request_log_settings import store_settings
 from shm import client_hosts
 from shm.bell import EventBell, SemaphoreBell
 from shm.board import BoardSegment
@@ -130,7 +130,7 @@ def _segments(config: BrokerConfig, instance: str, shape: ChannelShape, undo: Ex
         rings = RecorderRings(view, processors, shape.targets)
         rings.initialise()
         # Here, so that the first request is recorded however late the recorder comes.
-        ask_sources(rings, config)
+        store_settings(rings, config)
 
     wanted = {
         "control": (

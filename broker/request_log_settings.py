@@ -1,6 +1,6 @@
-"""What the settings of the request log ask of the processes that tell the recorder something.
+"""What the settings of the request log ask of the recorder and of the processes that tell it something.
 
-Called by the supervisor before it starts any of them, and by the recorder when a setting has changed.
+Called by the supervisor before it starts any of them, and by the controller whenever it announces a change.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _NS_PER_MS = 1_000_000
 
 
-def ask_sources(rings: RecorderRings, config: BrokerConfig) -> None:
+def store_settings(rings: RecorderRings, config: BrokerConfig) -> None:
     """Have requests recorded from now on as the settings say."""
     rows_per_second = config.request_log_rows_per_second
     rings.settings().store(
@@ -22,4 +22,5 @@ def ask_sources(rings: RecorderRings, config: BrokerConfig) -> None:
         sample_interval=config.request_log_sample_interval,
         slow_ns=config.request_log_slow_threshold_ms * _NS_PER_MS,
         rows_per_second=max(1, rows_per_second // rings.processors) if rows_per_second else 0,
+        retention=(config.request_log_retention_ms, config.request_log_retention_bytes),
     )

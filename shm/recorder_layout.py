@@ -37,13 +37,15 @@ NOT_TOLD = -2
 
 RECORDER_SETTINGS = Record(
     "RECORDER_SETTINGS",
-    "What is asked of the recorder's sources; at the start of its segment, and there before the first of them.",
+    "What is asked of the recorder and its sources; at the start of its segment, and there before the first of them.",
     64,
     (
-        Field("enabled", "q", "0/1", "supervisor", "1: requests are to be recorded"),
-        Field("sample_interval", "q", "count", "supervisor", "of ordinary requests one in so many is recorded"),
-        Field("slow_ns", "q", "ns", "supervisor", "requests that take as long are slow, and always recorded"),
-        Field("rows_per_second", "q", "count", "supervisor", "rows that a processor may send for long; 0: any number"),
+        Field("enabled", "q", "0/1", "controller", "1: requests are to be recorded"),
+        Field("sample_interval", "q", "count", "controller", "of ordinary requests one in so many is recorded"),
+        Field("slow_ns", "q", "ns", "controller", "requests that take as long are slow, and always recorded"),
+        Field("rows_per_second", "q", "count", "controller", "rows that a processor may send for long; 0: any number"),
+        Field("retention_ms", "q", "ms", "controller", "age at which files are removed; -1: never"),
+        Field("retention_bytes", "q", "bytes", "controller", "size of all files beyond which the oldest go; -1: none"),
     ),
 )
 

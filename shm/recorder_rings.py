@@ -22,11 +22,13 @@ _ENABLED = RECORDER_SETTINGS.word("enabled")
 _SAMPLE_INTERVAL = RECORDER_SETTINGS.word("sample_interval")
 _ROWS_PER_SECOND = RECORDER_SETTINGS.word("rows_per_second")
 _SLOW_NS = RECORDER_SETTINGS.word("slow_ns")
+_RETENTION_MS = RECORDER_SETTINGS.word("retention_ms")
+_RETENTION_BYTES = RECORDER_SETTINGS.word("retention_bytes")
 _WORDS = {field.name: RECORDER_SOURCE.word(field.name) for field in RECORDER_SOURCE.fields}
 
 
 class RecorderSettings:
-    """What is asked of the recorder's sources (layout.RECORDER_SETTINGS). Zeroed memory asks for nothing."""
+    """What is asked of the recorder and its sources (layout.RECORDER_SETTINGS). Zeroed memory asks for nothing."""
 
     __slots__ = ("_words",)
 
@@ -55,8 +57,16 @@ class RecorderSettings:
         rows_per_second: int = self._words[_ROWS_PER_SECOND]
         return rows_per_second
 
-    def store(self, *, enabled: bool, sample_interval: int, slow_ns: int, rows_per_second: int = 0) -> None:
-        """Ask for this. By the supervisor before it starts a source, and then by the recorder."""
+    @property
+    def retention(self) -> tuple[int, int]:
+        """From which age in ms on files are removed, and how many bytes all may have; -1 is no limit."""
+        return self._words[_RETENTION_MS], self._words[_RETENTION_BYTES]
+
+    def store(
+        self, *, enabled: bool, sample_interval: int, slow_ns: int, rows_per_second: int, retention: tuple[int, int]
+    ) -> None:
+        """Ask for this. By the supervisor before it starts anybody, and then by the controller."""
+        self._words[_RETENTION_MS], self._words[_RETENTION_BYTES] = retention
         self._words[_SAMPLE_INTERVAL] = sample_interval
         self._words[_ROWS_PER_SECOND] = rows_per_second
         self._words[_SLOW_NS] = slow_ns

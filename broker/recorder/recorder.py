@@ -19,7 +19,6 @@ from broker.recorder.part_files import HOUR_US, apply_retention, finished, is_fo
 from broker.recorder.recent import RecentRequests
 from broker.recorder.row_values import connection_values, plain_values, request_values, times_us
 from broker.recorder.sheaves import Settlement, Sheaf, Sheaves
-from broker.request_log_settings import ask_sources
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -66,7 +65,6 @@ class Recorder:
         self._root = root
         self._clock = clock
         self._metadata = metadata
-        self._rings = rings
         self._settings = rings.settings()
         self._clients = Clients()
         self._subjects = Subjects(metadata)
@@ -138,7 +136,7 @@ class Recorder:
     def _refresh(self) -> None:
         """Take over topics and settings as they are now."""
         self._subjects.refresh()
-        ask_sources(self._rings, self._metadata.broker_config)
+        self._retention_due_ns = self._clock.monotonic_ns()
 
     def _follow_clock(self) -> None:
         epoch_ns = self._clock.monotonic_ns() - self._clock.wall_ms() * _NS_PER_MS
@@ -229,13 +227,8 @@ class Recorder:
         now_ns = self._clock.monotonic_ns()
         if finished_some or now_ns >= self._retention_due_ns:
             self._retention_due_ns = now_ns + RETENTION_MS * _NS_PER_MS
-            config = self._metadata.broker_config
-            self._files_removed += apply_retention(
-                self._root,
-                self._clock.wall_ms() / 1000,
-                config.request_log_retention_ms,
-                config.request_log_retention_bytes,
-            )
+            now_s = self._clock.wall_ms() / 1000
+            self._files_removed += apply_retention(self._root, now_s, *self._settings.retention)
 
     def _roll_ms(self) -> int:
         roll_ms = self._metadata.broker_config.request_log_roll_ms

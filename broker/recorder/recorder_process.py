@@ -90,10 +90,10 @@ def is_anything_told(heritage: Heritage) -> bool:
 
 def _await_first(heritage: Heritage, root: Path, stop: StopFlag) -> None:
     """Sleep until somebody has told something, or it is time to stop; old files go meanwhile."""
-    config, clock = heritage.config, SystemClock()
+    settings, clock = heritage.recorder_rings.settings(), SystemClock()
     while not (stop.is_set() or is_anything_told(heritage)):
         now_s = clock.wall_ms() / 1000
-        apply_retention(root, now_s, config.request_log_retention_ms, config.request_log_retention_bytes)
+        apply_retention(root, now_s, *settings.retention)
         heritage.slots.beat(Role.RECORDER, 0, clock.monotonic_ns())
         heritage.recorder_bell.wait(RETENTION_S)
 

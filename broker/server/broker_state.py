@@ -15,6 +15,7 @@ from broker.log.log_manager import LogManager
 from broker.log.log_reader import LogReader
 from broker.log.partition_log import LogDamaged, PartitionName, PublishedEnd
 from broker.protocol.error_codes import ErrorCode
+from broker.request_log_settings import store_settings
 from broker.server.coordinators import Coordinators
 from broker.server.log_upkeep import LogUpkeep
 from broker.server.metadata_cache import MetadataCache, PartitionInfo, TopicInfo
@@ -141,10 +142,13 @@ class BrokerState:
         """Tell every process that the metadata has changed. Controller only."""
         if self.controller is None:
             raise RuntimeError("only the controller announces metadata")
-        if self.heritage.cluster.metadata_version == self.controller.version:
+        heritage = self.heritage
+        # Also when nothing has changed: a predecessor may have been killed before it came to this.
+        store_settings(heritage.recorder_rings, self.metadata.broker_config)
+        if heritage.cluster.metadata_version == self.controller.version:
             return
-        self.heritage.cluster.set_metadata_version(self.controller.version)
-        for bell in self.heritage.target_bells:
+        heritage.cluster.set_metadata_version(self.controller.version)
+        for bell in (*heritage.target_bells, heritage.recorder_bell):
             bell.ring()
 
     def _open(self, topic: TopicInfo, partition: PartitionInfo) -> None:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Consumer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from broker.recorder.part_files import dataset_path, finished
 from tests.support.broker_process import BrokerProcess
@@ -272,6 +273,46 @@ def test_the_log_can_be_switched_off_and_on(start: Start) -> None:
     with client_of(broker) as client:
         client.call(API_VERSIONS, 0, correlation_id=2)
     wait_until(lambda: [row["correlationId"] for row in rows(broker, "requests")] == [2], "the row")
+
+
+def set_while_running(broker: BrokerProcess, **settings: object) -> None:
+    """Change settings of the broker as an admin client does."""
+    entries = [
+        ConfigEntry(name.replace("_", "."), str(value), incremental_operation=AlterConfigOpType.SET)
+        for name, value in settings.items()
+    ]
+    resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=entries)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    for done in admin.incremental_alter_configs([resource]).values():
+        done.result(timeout=10)
+
+
+def recorded(broker: BrokerProcess) -> set[int]:
+    """Return the correlation ids of a client's requests that are in files."""
+    return {row["correlationId"] for row in rows(broker, "requests") if row["clientId"] == "ours"}
+
+
+def test_settings_change_while_the_broker_runs_whatever_the_recorder_does(start: Start) -> None:
+    """A log that was off begins when it is switched on, and old files go at once when less is to be kept."""
+    broker = start(request_log_enable="false")
+
+    def call(correlation_id: int) -> None:
+        with client_of(broker) as client:
+            client.send(frame_of(API_VERSIONS, 0, correlation_id, b"", "ours"))
+            client.receive_frame()
+
+    set_while_running(broker, request_log_enable="true")
+    call(1)
+    wait_until(lambda: recorded(broker) == {1}, "the row of a log that was switched on")
+    set_while_running(broker, request_log_enable="false")
+    # The recorder makes room for another one when it has had nothing to do for long, or when it dies.
+    kill(broker, "recorder")
+    set_while_running(broker, request_log_enable="true")
+    call(2)
+    wait_until(lambda: recorded(broker) == {1, 2}, "the row of a log that was switched on again")
+    kill(broker, "recorder")
+    set_while_running(broker, request_log_enable="false", request_log_retention_bytes=1)
+    wait_until(lambda: not recorded(broker), "files that are not to be kept any more")
 
 
 def test_a_broker_that_keeps_nothing_keeps_its_log_there_too(tmp_path: Path) -> None:

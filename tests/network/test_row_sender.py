@@ -18,7 +18,9 @@ FIELDS = [field.name for field in REQUEST_ROW.fields]
 @pytest.fixture
 def bench() -> Iterator[ProcessorBench]:
     with ProcessorBench() as made:
-        made.recorder.settings().store(enabled=True, sample_interval=1, slow_ns=10**9)
+        made.recorder.settings().store(
+            enabled=True, sample_interval=1, slow_ns=10**9, rows_per_second=0, retention=(-1, -1)
+        )
         yield made
 
 

@@ -14,7 +14,9 @@ from broker.recorder import part_files
 from broker.recorder.columns import DATASETS
 from broker.recorder.part_files import apply_retention, finished, remove_unfinished
 from broker.recorder.sheaves import GROUP_ROWS
+from broker.slow_requests import durations_ns, is_slow
 from shm.recorder_rings import RecorderFeed, pack_text
+from tests.support.fakes import FakeClock
 from tests.support.recorder_bench import CLIENT, WALL_MS, RecorderBench, client_text, rows_of
 
 ROLL_MS = 60_000
@@ -140,7 +142,7 @@ def test_a_recorder_that_is_killed_before_it_could_say_so_leaves_that_to_the_nex
 
 def test_a_full_ring_drops_and_counts(bench: RecorderBench) -> None:
     """users.md row 28: a loss is counted, shown and written down."""
-    bench.sender._feed.settings.store(enabled=True, sample_interval=1, slow_ns=0)
+    bench.sender._feed.settings.store(enabled=True, sample_interval=1, slow_ns=0, rows_per_second=0, retention=(-1, -1))
     total = 0
     for _ in range(60):
         bench.push(rows_of(bench.clock, 1000))
@@ -295,6 +297,39 @@ def test_a_row_of_the_partition_table_keeps_the_name_that_it_had(bench: Recorder
     bench.recorder.turn(1)
     bench.recorder.finish()
     assert [row["topic"] for row in bench.read("requests")] == ["c", "reborn"]
+
+
+def test_only_rows_of_the_partition_table_that_are_known_have_a_topic(bench: RecorderBench) -> None:
+    """Whether they lie in front of those that are, between them or behind them."""
+    bench.topics = {"first": 0, "edge": 1022, "next": 1023, "far": 5000}
+    told = [-1, 0, 3, 1021, 1022, 1023, 1024, 4999, 5000, 5001, 10_001, 10_002, 2**31 - 1, -(2**31)]
+    rows = rows_of(bench.clock, len(told))
+    rows["partition_row"] = told
+    for each in (rows, rows[:1], rows[-1:]):
+        bench.push(each)
+    bench.turn()
+    bench.recorder.finish()
+    names = {row: name for name, row in bench.topics.items()}
+    expected = [names.get(row) for row in (*told, told[0], told[-1])]
+    assert [row["topic"] for row in bench.read("requests")] == expected
+
+
+def test_what_a_request_waited_for_others_does_not_make_it_slow() -> None:
+    rng = np.random.default_rng(3)
+    rows = rows_of(FakeClock(monotonic_ns=10**12), 300)
+    for name in ("local_complete_ns", "response_complete_ns", "end_ns"):
+        rows[name] += rng.integers(0, 10**9, len(rows))
+    rows["api_key"] = rng.integers(0, 20, len(rows))
+    for part in (rows, rows[rows["api_key"] == 0], rows[rows["api_key"] == 14], rows[:0]):
+        part.flags.writeable = False
+        expected = [
+            row["end_ns"]
+            - row["received_ns"]
+            - (row["response_complete_ns"] - row["local_complete_ns"] if row["api_key"] in (1, 11, 14) else 0)
+            for row in part
+        ]
+        assert durations_ns(part).tolist() == expected
+        assert is_slow(part, 10**9).tolist() == [each >= 10**9 for each in expected]
 
 
 def test_frames_explain_themselves_to_a_recorder_that_was_replaced(bench: RecorderBench) -> None:

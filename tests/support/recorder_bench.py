@@ -16,6 +16,7 @@ from broker.network.clients import Clients
 from broker.network.row_sender import RowSender
 from broker.recorder.part_files import dataset_path, finished
 from broker.recorder.recorder import Recorder
+from broker.request_log_settings import store_settings
 from broker.server.metadata_cache import MetadataCache, PartitionInfo, TopicInfo
 from shm.bell import SemaphoreBell
 from shm.recorder_layout import NOT_TOLD, REQUEST_ROW
@@ -40,6 +41,7 @@ class RecorderBench:
         self.config = load(
             None, {"log.dirs": str(root), **{k.replace("_", "."): str(v) for k, v in settings.items()}}, {}
         )
+        store_settings(self.rings, self.config)
         self.topics = {name: row for row, name in enumerate("abc")}
         self.texts = {CLIENT: client_text(CLIENT, "someone")}
         self._bell = SemaphoreBell(_semaphore())
