@@ -18,12 +18,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from broker.log.log_reader import End, FileSlice
+    from broker.protocol.records import BatchHeader
     from shm.partitions import PartitionTable
 
 #: Batches looked up for one board; what is left is looked up for the next ones.
 MOST_LOOKUPS: Final = 200
 
+#: The ends of so many transactions in a row are passed over; they are no records that anybody reads.
+MOST_MARKERS: Final = 100
+
 _NO_TIME: Final = -1
+_NOTHING_UNREAD: Final = -2
 
 
 class UnreadTimes:
@@ -60,6 +65,9 @@ class UnreadTimes:
                 return None
             self._lookups += 1
             time_ms = self._look_up(place, offset, end)
+        if time_ms == _NOTHING_UNREAD:
+            # Until records come.
+            return 0.0
         self._used[key] = time_ms
         if time_ms <= _NO_TIME:
             return None
@@ -75,22 +83,28 @@ class UnreadTimes:
         if reader.removals_seen != removals:
             reader.forget()
             reader.removals_seen = removals
-        found = reader.locate(offset, end, BATCH_HEADER_BYTES)
-        return _NO_TIME if found is None or not found.length else _first_time_ms(found)
+        for _ in range(MOST_MARKERS):
+            found = reader.locate(offset, end, BATCH_HEADER_BYTES)
+            header = None if found is None or not found.length else _header_at(found)
+            if header is None:
+                return _NO_TIME
+            if not header.is_control:
+                return header.max_timestamp if header.is_log_append_time else header.base_timestamp
+            offset = header.base_offset + header.last_offset_delta + 1
+            if offset >= end[0]:
+                return _NOTHING_UNREAD
+        return _NO_TIME
 
 
-def _first_time_ms(found: FileSlice) -> int:
-    """Return the first timestamp of the batch at the start of a slice, or -1 if it is not there any more."""
+def _header_at(found: FileSlice) -> BatchHeader | None:
+    """Return the header of the batch at the start of a slice, or None if it is not there any more."""
     try:
         fd = os.open(found.path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
-        return _NO_TIME
+        return None
     try:
         if os.fstat(fd).st_ino != found.inode:
-            return _NO_TIME
-        header = read_header(os.pread(fd, BATCH_HEADER_BYTES, found.position))
+            return None
+        return read_header(os.pread(fd, BATCH_HEADER_BYTES, found.position))
     finally:
         os.close(fd)
-    if header is None:
-        return _NO_TIME
-    return header.max_timestamp if header.is_log_append_time else header.base_timestamp

@@ -7,7 +7,8 @@ import pytest
 
 from broker.server.unread_times import MOST_LOOKUPS, UnreadTimes
 from tests.support.record_batches import TIMESTAMP_MS, record_batch
-from tests.support.stepped_broker import SteppedBroker
+from tests.support.stepped_broker import Sent, SteppedBroker
+from tests.support.transactional import TransactionalProducer, open_coordinator_topics
 
 NOW_MS = TIMESTAMP_MS + 10_000
 TOPIC = "topic"
@@ -72,3 +73,27 @@ def test_one_board_looks_up_so_many_and_the_next_one_more(broker: SteppedBroker)
     assert [times.age_s(place, 0, end) for place in many] == [None] * MOST_LOOKUPS
     assert times.age_s((TOPIC, 0, row), 0, end) == 10.0
     assert times.age_s((TOPIC, 0, row), 4, end) is None
+
+
+def test_row_17_the_end_of_a_transaction_is_nothing_unread(tmp_path: Path) -> None:
+    """A group that has read all records is up to date, however long ago the marker behind them was written."""
+    broker = SteppedBroker(tmp_path, handlers=1)
+    broker.create(TOPIC, 1)
+    open_coordinator_topics(broker)
+    producer = TransactionalProducer(broker, "id", newest=True)
+
+    def settled(sent: Sent) -> Sent:
+        broker.settle()
+        return sent
+
+    assert producer.take(settled(producer.init())) == 0
+    for _ in range(2):
+        settled(producer.produce([(TOPIC, 0, b"a")]))
+        assert producer.take(settled(producer.end(commit=True))) == 0
+    times = times_of(broker)
+    assert broker.end(TOPIC, 0) == 4
+    assert ages(broker, times, [0, 1, 2, 3]) == [10.0, 10.0, 10.0, 0.0]
+    broker.client().produce([(TOPIC, 0, record_batch([b"b"], timestamp_ms=TIMESTAMP_MS + 6000))])
+    broker.settle()
+    assert ages(broker, times, [1, 3, 4]) == [10.0, 4.0, 4.0]
+    broker.close()
