@@ -6,7 +6,7 @@ children ring when they are ready; when nothing happens it does not wake at all.
 
 A child that cannot boot stops the start, or the broker, with its reason. One that dies later is replaced at
 once, but no more than process.restart.limit times within process.restart.window.ms: then the broker stops
-and says why.
+and says why. Without those that only look on it goes on: clients are served as before.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import os
 import select
 import signal
 from collections.abc import Iterable, Mapping
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import TYPE_CHECKING
 
 from broker.children import boot_exit_code, describe_exit, make_children
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from broker.process import RoleFunction
 
 _log = logging.getLogger(__name__)
+
+#: What a broker is without when one of these is not replaced any more. No client notices.
+_ONLOOKERS: Mapping[Role, str] = MappingProxyType({Role.WEB: "status page", Role.RECORDER: "request log"})
 
 #: While a child boots its slot is looked at this often, should it not ring.
 _BOOT_POLL_MS = 5
@@ -216,8 +219,8 @@ class Supervisor:
             _log.error("%s; replacing it (restart %d)", what, child.restarts)
             child.start(self._foreign_fds())
             self._heritage.ring_everyone()
-        elif child.role is Role.WEB:
-            _log.error("%s; the broker goes on without its status page", failure.reason)
+        elif child.role is Role.WEB or (child.role is Role.RECORDER and booted and exit_code is None):
+            _log.error("%s; the broker goes on without its %s", failure.reason, _ONLOOKERS[child.role])
         else:
             self._give_up = failure
 

@@ -180,6 +180,24 @@ def test_too_many_restarts_stop_the_broker_with_a_reason_in_log_and_status(tmp_p
         assert "killed by SIGKILL; it died 3 times" in done.stdout
 
 
+def test_without_its_recorder_the_broker_goes_on(tmp_path: Path) -> None:
+    with Supervised(tmp_path, process_restart_limit=2) as broker:
+        broker.complete()
+        for generation in (1, 2, 3):
+            slot = wait_until(
+                lambda generation=generation: next(
+                    (s for s in [broker.slot("recorder")] if s["generation"] == generation and s["ready"]), None
+                ),
+                f"generation {generation} runs",
+            )
+            os.kill(slot["pid"], signal.SIGKILL)
+        wait_until(lambda: "goes on without its request log" in broker.log.read_text(), "the log says so")
+        with broker.connect() as client:
+            assert ask(client) == "0.1"
+        assert broker.slot("recorder")["state"] == "dead"
+        assert broker.terminate() == 0
+
+
 def test_a_child_that_does_not_stop_in_time_is_killed(tmp_path: Path) -> None:
     with Supervised(tmp_path, fault="deaf:handler", shutdown_timeout_ms=300) as broker:
         broker.ready()
