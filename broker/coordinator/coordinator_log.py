@@ -96,19 +96,21 @@ class CoordinatorLog:
         run.committers.append(committer)
 
     def when_committed(self, done: Done) -> None:
-        """Tell ``done`` when everything that was appended before is committed or has failed: now if nothing waits."""
+        """Tell ``done`` when everything that was appended before is committed, or has failed: now if nothing waits."""
         if self._runs:
             self._runs[-1].done.append(done)
             self.is_urgent = True
         elif self._staged:
             next(reversed(self._staged)).done.append(done)
         else:
-            done(0)
+            done(_COORDINATOR_NOT_AVAILABLE if self.has_failed else 0)
 
     def flush(self) -> bool:
         """Stage what has been appended; False if nothing was."""
         runs, self._runs = self._runs, []
         self.is_urgent = False
+        # All of them first: one may be answered, with an error, as it is staged.
+        self._staged.update(dict.fromkeys(runs))
         for run in runs:
             producer_id, epoch = run.producer
             batch = run.batch.build(
@@ -117,7 +119,6 @@ class CoordinatorLog:
                 producer_epoch=epoch,
                 transactional=producer_id >= 0,
             )
-            self._staged[run] = None
             self._append(memoryview(batch), self._tell(run))
         return bool(runs)
 
@@ -147,7 +148,8 @@ class CoordinatorLog:
             self._staged.pop(run, None)
             if error:
                 self.has_failed = True
-            self._tell_all(run, _COORDINATOR_NOT_AVAILABLE if error else 0)
+            # What came after a failure may stand, but rests on what does not.
+            self._tell_all(run, _COORDINATOR_NOT_AVAILABLE if self.has_failed else 0)
             if error:
                 self.on_failure()
 

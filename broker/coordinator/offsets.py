@@ -67,6 +67,8 @@ class OffsetStore:
         self._noted: dict[str, dict[CommitTargets, tuple[Sequence[int], int]]] = {}
         #: Which groups have offsets of a topic, pending ones included.
         self._readers: dict[str, set[str]] = {}
+        #: By group: topics of which it may have no offset any more, to be looked into when nothing of it is pending.
+        self._maybe_unread: dict[str, set[str]] = {}
         #: The id that a topic had when its offsets were last looked through for those of its predecessors.
         self.topic_ids: dict[str, bytes] = {}
         self._numbers = count()
@@ -142,11 +144,11 @@ class OffsetStore:
                 del offsets[topic]
             if not offsets:
                 del self._groups[group_id]
-            if not partitions:
-                self._forget_reader(topic, group_id)
         for producer_id in self._producers.get(group_id, ()):
             self._pending[producer_id].pop((group_id, topic, partition), None)
         self._newest.pop((group_id, topic, partition), None)
+        if not partitions:
+            self._forget_reader(topic, group_id)
 
     def end_transaction(self, producer_id: int, *, commit: bool) -> None:
         """Let the pending offsets of a producer count, or forget them."""
@@ -166,16 +168,13 @@ class OffsetStore:
 
     def _part_with(self, producer_id: int) -> None:
         """Take note that a producer has nothing pending any more."""
-        self._settle_all()
         groups = [group_id for group_id, producers in self._producers.items() if producer_id in producers]
         for group_id in groups:
             producers = self._producers[group_id]
             producers.discard(producer_id)
             if not producers:
                 del self._producers[group_id]
-            if group_id not in self._groups:
-                # Its offsets may have been deleted meanwhile.
-                for topic in self.topics():
+                for topic in self._maybe_unread.pop(group_id, ()):
                     self._forget_reader(topic, group_id)
 
     def is_pending(self, group_id: str, topic: str, partition: int) -> bool:
@@ -209,7 +208,10 @@ class OffsetStore:
 
     def _forget_reader(self, topic: str, group_id: str) -> None:
         """Take note that a group may have no offset of a topic any more."""
-        if group_id in self._producers or topic in self._groups.get(group_id, ()):
+        if group_id in self._producers:
+            self._maybe_unread.setdefault(group_id, set()).add(topic)
+            return
+        if topic in self._groups.get(group_id, ()):
             return
         readers = self._readers.get(topic)
         if readers is not None:

@@ -7,17 +7,24 @@ from functools import lru_cache
 from struct import Struct
 from typing import Final
 
-#: Layouts and texts of which the one object is known, each.
+#: Layouts and texts of which the one object is known, each; longer ones are not shared.
 _MOST_KNOWN: Final = 1024
+_LONGEST: Final = 512
 
 
-@lru_cache(_MOST_KNOWN)
 def layout(form: str) -> Struct:
     """Return the Struct of a format."""
-    return Struct(form)
+    return _layout(form) if len(form) <= _LONGEST else Struct(form)
+
+
+def text(value: bytes) -> bytes:
+    """Return the one object for these bytes."""
+    return _text(value) if len(value) <= _LONGEST else value
+
+
+_layout = lru_cache(_MOST_KNOWN)(Struct)
 
 
 @lru_cache(_MOST_KNOWN)
-def text(value: bytes) -> bytes:
-    """Return the one object for these bytes. At most some hundred bytes each."""
+def _text(value: bytes) -> bytes:
     return value

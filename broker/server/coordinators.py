@@ -94,10 +94,14 @@ class Coordinators:
         def append(batch: memoryview, answer: Answer) -> None:
             self._append_own(owned, batch, answer)
 
+        def answer_commits(committers: list[Any], error: int) -> None:
+            # Partitions are opened before `connect` says who answers.
+            self._answer_commits(committers, error)
+
         log = CoordinatorLog(topic, partition, append, self._state.clock.wall_ms)
         log.on_failure = lambda: self._failed.add(place)
         log.on_dirty = self._note_dirty
-        log.answer_commits = self._answer_commits
+        log.answer_commits = answer_commits
         replayer = coordinator.open_partition(log)
         end = (owned.log.log_end_offset, owned.log.segment_base, owned.log.position)
         try:

@@ -181,7 +181,11 @@ class GroupPath:
         shard, state = remembered.shard, self._state
         committer, coordinators = remembered.committer, state.coordinators
         group = shard.groups.get(committer.group_id)
-        if group is None or not shard.is_open or shard.has_failed:
+        if not shard.is_open:
+            # Its groups and their offsets have been read back into another: nothing is to hold on to these.
+            self.forget_metadata()
+            return False
+        if group is None or shard.has_failed:
             return False
         if not coordinators.groups.protocols[group.kind].may_commit_again(shard, group, committer):
             return False
@@ -205,9 +209,12 @@ class GroupPath:
             ]
         if judged.shard is None or len(targets) > _MOST_PARTITIONS:
             return
-        self._targets += len(targets)
-        if self._targets > _MOST_TARGETS:
+        replaced = self._commits.pop(key, None)
+        if replaced is not None:
+            self._targets -= len(replaced.commit.targets.parts)
+        if self._targets + len(targets) > _MOST_TARGETS:
             self.forget_metadata()
+        self._targets += len(targets)
         facts = self._commit_facts(version, judged.row, judged.partitions)
         group_id, generation, member_id, instance_id, _, _ = request
         committer = Committer(group_id, member_id, instance_id, generation, version)

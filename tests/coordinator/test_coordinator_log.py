@@ -1,10 +1,14 @@
 """CoordinatorLog: records of a turn share batches, those of one call stay together, and everybody is told once."""
 
+import random
+from collections import Counter
 from collections.abc import Callable
 
 from broker.coordinator.coordinator_log import BATCH_BYTES, CoordinatorLog
 from broker.protocol.record_reader import iterate_records
 from broker.protocol.records import read_header
+from broker.protocol.repeated_records import NumberedValue, RepeatedRecords
+from tests.support.feeds import random_seed
 
 Answer = Callable[[int, int, int], None]
 
@@ -14,10 +18,15 @@ class Appends:
 
     def __init__(self) -> None:
         self.staged: list[tuple[memoryview, Answer]] = []
+        #: What the next batches are refused with, at once.
+        self.refusals: list[int] = []
         self.log = CoordinatorLog("__consumer_offsets", 3, self.append, lambda: 1_000)
 
     def append(self, batch: memoryview, answer: Answer) -> None:
-        self.staged.append((batch, answer))
+        if self.refusals:
+            answer(self.refusals.pop(), -1, -1)
+        else:
+            self.staged.append((batch, answer))
 
     def answer(self, error: int = 0) -> None:
         staged, self.staged = self.staged, []
@@ -89,3 +98,130 @@ def test_what_an_answer_appends_waits_for_the_next_flush() -> None:
     appends.answer()
     assert appends.log.flush()
     assert appends.keys() == [[b"b"]]
+
+
+def repeated(key: bytes, rest: int = 0) -> RepeatedRecords:
+    return RepeatedRecords([(key, NumberedValue(b"", bytes(rest), b""))])
+
+
+def test_after_a_failure_nobody_is_told_that_anything_stands() -> None:
+    """What is written after it was decided by what memory held, and so was what others want to tell."""
+    told: list[tuple[str, int]] = []
+    appends = Appends()
+    log = appends.log
+    log.append([(b"a", b"")], lambda _: log.when_committed(lambda error: told.append(("all", error))), (7, 0))
+    log.append([(b"b", b"")], lambda error: told.append(("b", error)))
+    appends.refusals = [10]
+    log.flush()
+    assert not told
+    appends.answer()
+    assert told == [("b", 15), ("all", 15)]
+    log.when_committed(lambda error: told.append(("later", error)))
+    assert told[-1] == ("later", 15)
+
+
+def test_everybody_is_told_once_and_only_when_it_is_so() -> None:
+    """Any course: of patient and urgent calls, of failures, of what answers append, of the partition being closed."""
+    seed = random_seed()
+    print(f"seed {seed}")
+    choice = random.Random(seed)
+    for _ in range(300):
+        Course(choice).run()
+
+
+class Course:
+    """One log, and whom it has told what."""
+
+    def __init__(self, choice: random.Random) -> None:
+        self.choice = choice
+        self.appends = Appends()
+        self.log = self.appends.log
+        self.log.answer_commits = self.answer_commits
+        self.log.on_failure = lambda: self.failures.append(True)
+        self.dirty = 0
+        self.log.on_dirty = self.on_dirty
+        self.failures: list[bool] = []
+        self.told: Counter[int] = Counter()
+        self.waits = 0
+        self.appended: list[int] = []
+        #: Whose records are written.
+        self.standing: set[int] = set()
+        self.is_closed = False
+
+    def on_dirty(self, log: CoordinatorLog) -> None:
+        assert log is self.log
+        self.dirty += 1
+
+    def answer_commits(self, committers: list[int], error: int) -> None:
+        for committer in committers:
+            self.tell(committer, error)
+
+    def tell(self, number: int, error: int) -> None:
+        self.told[number] += 1
+        assert error == (16 if self.is_closed else 15 if self.log.has_failed else 0)
+        assert error or number in self.standing or number not in self.appended
+        if self.choice.random() < 0.1 and not self.is_closed:
+            self.call()
+
+    def call(self) -> None:
+        number = self.waits
+        self.waits += 1
+        what = self.choice.random()
+        key = b"%d" % number
+        if what < 0.3:
+            before = list(self.appended)
+
+            def committed(error: int) -> None:
+                assert error or self.standing.issuperset(before)
+                self.tell(number, error)
+
+            self.log.when_committed(committed)
+            return
+        size = self.choice.choice((1, 1, BATCH_BYTES // 2, 2 * BATCH_BYTES))
+        self.appended.append(number)
+        if what < 0.6:
+            self.log.append_repeated(repeated(key, size), [1], 2, number)
+        else:
+            producer = self.choice.choice(((-1, -1), (-1, -1), (7, 0)))
+            patient = self.choice.random() < 0.5
+            records = [(key, bytes(size))]
+            self.log.append(records, lambda error: self.tell(number, error), producer, patient=patient)
+            assert patient or self.log.is_urgent
+
+    def settle(self, error: int = 0) -> None:
+        staged, self.appends.staged = self.appends.staged, []
+        for batch, answer in staged:
+            keys = [int(record.key or b"") for record in iterate_records(batch)]
+            assert all(self.told[key] == self.is_closed for key in keys)
+            if not error:
+                self.standing.update(keys)
+            answer(error, 0, -1)
+            assert all(self.told[key] == 1 for key in keys)
+
+    def run(self) -> None:
+        for _ in range(self.choice.randrange(1, 25)):
+            what = self.choice.random()
+            if what < 0.6:
+                self.call()
+            elif what < 0.8:
+                if self.choice.random() < 0.1:
+                    self.appends.refusals = [10] * self.choice.randint(1, 2)
+                # Whoever has something to write is known to whoever flushes.
+                assert bool(self.log._runs) == bool(self.dirty)
+                self.dirty = 0
+                self.log.flush()
+                self.appends.refusals = []
+            else:
+                self.settle(self.choice.choice((0, 0, 56)))
+        self.is_closed = self.choice.random() < 0.5
+        if self.is_closed:
+            self.log.give_up(16)
+            self.settle(self.choice.choice((0, 56)))
+        else:
+            self.settle()
+            while self.log.flush():
+                self.settle()
+        assert self.told == Counter(range(self.waits))
+        assert self.log.has_failed == bool(self.failures)
+        assert not self.log._runs
+        assert not self.log._staged

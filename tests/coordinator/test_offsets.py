@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from broker.coordinator.group_upkeep import delete_offsets, expired_offsets
 from broker.coordinator.offset_commits import CommitTime, take_commit
-from broker.coordinator.offsets import CommitTarget, CommitTargets, CommittedOffset, OffsetStore
+from broker.coordinator.offsets import NO_EXPIRY, CommitTarget, CommitTargets, CommittedOffset, OffsetStore
 from tests.support.classic_members import GROUP, Coordinator, leave, stable_group
+from tests.support.feeds import random_seed
 
 KEY = (GROUP, "topic", 0)
 
@@ -142,6 +143,85 @@ def test_a_commit_in_a_transaction_that_is_older_than_one_committed_again_does_n
     store.put_pending(7, *KEY, committed(6))
     store.end_transaction(7, commit=True)
     assert offset_of(store) == 6
+
+
+def all_that_is_told(store: OffsetStore, groups: Sequence[str], topics: Sequence[str]) -> list[object]:
+    return [
+        {group: {topic: dict(parts) for topic, parts in store.of_group(group).items()} for group in groups},
+        {group: store.keys_of(group) for group in groups},
+        {topic: set(store.readers_of(topic)) for topic in topics},
+        set(store.topics()),
+        [store.has_any(group) for group in groups],
+        [store.is_pending(group, topic, index) for group in groups for topic in topics for index in (0, 1)],
+    ]
+
+
+class Twins:
+    """Two stores: one takes repeated commits as they come, the other has each of their offsets put at once."""
+
+    GROUPS, TOPICS, PRODUCERS = ("first", "second", "third"), ("a", "b"), range(3)
+
+    def __init__(self, choice: random.Random) -> None:
+        self.choice = choice
+        self.noting, self.putting = OffsetStore(), OffsetStore()
+        self.targets = [
+            CommitTargets(choice.choice(self.GROUPS), [self.target() for _ in range(choice.randint(1, 3))])
+            for _ in range(5)
+        ]
+
+    def target(self) -> CommitTarget:
+        choice = self.choice
+        return CommitTarget(choice.choice(self.TOPICS), choice.randrange(2), choice.randrange(9), "text", bytes(16))
+
+    def both(self, change: Callable[[OffsetStore], object]) -> None:
+        for store in (self.noting, self.putting):
+            change(store)
+
+    def put_again(self, number: int) -> None:
+        targets = self.choice.choice(self.targets)
+        offsets = [number + index for index in range(len(targets.parts))]
+        self.noting.put_again(targets, offsets, number)
+        for (topic, index, leader_epoch, text, topic_id), offset in zip(targets.parts, offsets, strict=True):
+            value = CommittedOffset(offset, leader_epoch, text, number, NO_EXPIRY, topic_id)
+            self.putting.put(targets.group_id, topic, index, value)
+
+    def step(self, number: int) -> None:
+        choice = self.choice
+        place = choice.choice(self.GROUPS), choice.choice(self.TOPICS), choice.randrange(2)
+        producer, commit = choice.choice(self.PRODUCERS), choice.random() < 0.5
+        steps: dict[Callable[[], None], int] = {
+            lambda: self.put_again(number): 9,
+            lambda: self.both(lambda store: store.put(*place, committed(number))): 2,
+            lambda: self.both(lambda store: store.put_pending(producer, *place, committed(number))): 3,
+            lambda: self.both(lambda store: store.end_transaction(producer, commit=commit)): 2,
+            lambda: self.both(lambda store: store.remove(*place)): 2,
+            lambda: self.compare(place[:1], place[1:2]): 1,
+        }
+        choice.choices(list(steps), list(steps.values()))[0]()
+
+    def compare(self, groups: Sequence[str] = GROUPS, topics: Sequence[str] = TOPICS) -> None:
+        assert all_that_is_told(self.noting, groups, topics) == all_that_is_told(self.putting, groups, topics)
+
+
+def test_what_is_only_noted_is_as_if_it_had_been_put_and_leaves_nothing_behind() -> None:
+    seed = random_seed()
+    print(f"seed {seed}")
+    choice = random.Random(seed)
+    for _ in range(200):
+        twins = Twins(choice)
+        for number in range(choice.randrange(1, 40)):
+            twins.step(number)
+        twins.compare()
+        for producer in twins.PRODUCERS:
+            twins.both(lambda store, producer=producer: store.end_transaction(producer, commit=True))
+        twins.compare()
+        store = twins.noting
+        for group in twins.GROUPS:
+            for topic, index in store.keys_of(group):
+                store.remove(group, topic, index)
+        assert not store.topics()
+        assert not any((store._groups, store._noted, store._pending, store._newest, store._producers))
+        assert not store._maybe_unread
 
 
 # ---- retention -------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -12,13 +12,17 @@ from unittest import mock
 import pytest
 
 from broker.coordinator.append_linger import MANY_CONNECTIONS
+from broker.log.log_segment import LogSegment
 from broker.protocol import kio_adapter
 from broker.protocol.messages import offset_commit
 from broker.server import group_path
 from broker.server.group_path import GroupPath
+from broker.server.unreleased_requests import REPEATS_END_NS
 from tests.support.group_requests import (
     DESCRIBE_GROUPS,
     OFFSET_COMMIT,
+    OFFSET_DELETE,
+    SYNC_GROUP,
     Member,
     call,
     committed,
@@ -28,6 +32,7 @@ from tests.support.group_requests import (
 from tests.support.stepped_broker import Sent, SteppedBroker
 from tests.support.transactional import answer_of, send
 
+CONSUMER_GROUP_HEARTBEAT = 68
 PARTITIONS = 6
 LINGER_MS = 1000
 
@@ -124,39 +129,113 @@ def test_whatever_is_sent_both_ways_answer_and_remember_alike(tmp_path: Path, se
         broker.create("topic", PARTITIONS)
         broker.create("other", PARTITIONS)
         open_group_topic(broker)
-        outcomes.append(_course(broker, random.Random(seed), shortly))
+        outcomes.append(Course(broker, random.Random(seed), shortly).run())
         broker.close()
     assert outcomes[0] == outcomes[1]
 
 
-def _course(broker: SteppedBroker, rng: random.Random, shortly: bool) -> list[Any]:
-    member = Member(broker, groups_of(broker, 0, 1)[0])
-    member.join()
-    places = [(topic, partition) for topic in ("topic", "other") for partition in range(PARTITIONS + 1)]
-    shapes = [rng.sample(places, rng.randrange(1, 4)) for _ in range(3)]
-    seen: list[Any] = []
-    for number in range(60):
-        what = rng.random()
-        if what < 0.05 and member.member_id in _members(broker, member.group_id):
-            member.rejoin()
-        elif what < 0.1:
-            left = member.leave_request()
-            broker.settle()
-            seen.append(int(answer_of(left).error_code))
-            if rng.random() < 0.7:
-                member.member_id = ""
-                member.join()
-        elif what < 0.15:
-            broker.create(f"more-{number}")
-        else:
-            values = commit_of(broker, member, 5 + number % 5, dict.fromkeys(rng.choice(shapes), number))
-            if rng.random() < 0.2:
-                values["generation_id_or_member_epoch"] += rng.choice([-1, 1])
-            if rng.random() < 0.2:
-                values["topics"][0]["partitions"][0]["committed_metadata"] = "m" * rng.randrange(20)
-            seen.append(_answered(broker, member, 5 + number % 5, values, shortly))
-        seen.append(committed(broker, member.group_id, places[:PARTITIONS]))
-    return seen
+class MovableMember(Member):
+    """A member whose assignment says what one says: its group can change over to the other protocol."""
+
+    def join(self) -> None:
+        for error in (79, 0):
+            sent = self.join_request()
+            self.broker.settle()
+            assert self.take(sent) == error
+        synced = self.sync_request()
+        self.broker.settle()
+        assert int(answer_of(synced).error_code) == 0
+
+    def sync_request(self) -> Sent:
+        nothing = b"\x00\x00" + bytes(4) + b"\xff\xff\xff\xff"
+        values = {
+            "group_id": self.group_id,
+            "generation_id": self.generation,
+            "member_id": self.member_id,
+            "assignments": [{"member_id": self.member_id, "assignment": nothing}],
+        }
+        return send(self.client, SYNC_GROUP, 4, values)
+
+
+class Course:
+    """What happens to one group by chance, and what is seen of it."""
+
+    def __init__(self, broker: SteppedBroker, rng: random.Random, shortly: bool) -> None:
+        self.broker = broker
+        self.rng = rng
+        self.shortly = shortly
+        self.seen: list[Any] = []
+        self.member = MovableMember(broker, groups_of(broker, 0, 1)[0])
+        self.has_changed_over = False
+        self.places = [(topic, partition) for topic in ("topic", "other") for partition in range(PARTITIONS + 1)]
+        shapes = [rng.sample(self.places, rng.randrange(1, 4)) for _ in range(3)]
+        # Most are of one kind, of which everything can be taken.
+        self.shapes = shapes + 6 * [[("topic", 1), ("other", 2)]]
+
+    def run(self) -> list[Any]:
+        steps = {
+            self.commit: 82,
+            self.rejoin: 3,
+            self.leave: 2,
+            self.create_a_topic: 2,
+            self.replace_the_handler: 3,
+            self.delete_an_offset: 3,
+            self.change_over: 5,
+        }
+        self.member.join()
+        for number in range(80):
+            self.rng.choices(list(steps), list(steps.values()))[0](number)
+            self.seen.append(committed(self.broker, self.member.group_id, self.places[:PARTITIONS]))
+        return self.seen
+
+    def commit(self, number: int) -> None:
+        rng, member = self.rng, self.member
+        version = 9 if rng.random() < 0.8 else rng.randrange(5, 10)
+        values = commit_of(self.broker, member, version, dict.fromkeys(rng.choice(self.shapes), number))
+        if rng.random() < 0.1:
+            values["generation_id_or_member_epoch"] += rng.choice([-1, 1, 2])
+        if rng.random() < 0.1:
+            values["topics"][0]["partitions"][0]["committed_metadata"] = "m" * rng.randrange(20)
+        self.seen.append(_answered(self.broker, member, version, values, self.shortly))
+
+    def rejoin(self, _: int) -> None:
+        if not self.has_changed_over and self.member.member_id in _members(self.broker, self.member.group_id):
+            self.member.rejoin()
+
+    def leave(self, _: int) -> None:
+        left = self.member.leave_request()
+        self.broker.settle()
+        self.seen.append(int(answer_of(left).error_code))
+        if self.rng.random() < 0.9 and not self.has_changed_over:
+            self.member.member_id = ""
+            self.member.join()
+
+    def create_a_topic(self, number: int) -> None:
+        self.broker.create(f"more-{number}")
+
+    def replace_the_handler(self, _: int) -> None:
+        self.broker.replace(0)
+        for _ in range(2):
+            self.broker.clock.advance_ns(REPEATS_END_NS // 2 + 1)
+            self.seen.append(self.member.heartbeat())
+
+    def delete_an_offset(self, _: int) -> None:
+        part = {"name": "other", "partitions": [{"partition_index": self.rng.randrange(PARTITIONS)}]}
+        self._call(OFFSET_DELETE, 0, {"topics": [part]})
+
+    def change_over(self, _: int) -> None:
+        """Have a member of the other protocol come, which takes the group over, or go, which gives it back."""
+        values: dict[str, Any] = {"member_id": "newer", "member_epoch": -1 if self.has_changed_over else 0}
+        if not self.has_changed_over:
+            values |= {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["topic"], "topic_partitions": []}
+        error = self._call(CONSUMER_GROUP_HEARTBEAT, 1, values)
+        self.has_changed_over = not self.has_changed_over and not error
+
+    def _call(self, api_key: int, version: int, values: dict[str, Any]) -> int:
+        values = {"group_id": self.member.group_id, **values}
+        error = int(call(self.broker, self.broker.client(), api_key, version, values).error_code)
+        self.seen.append(error)
+        return error
 
 
 def _answered(broker: SteppedBroker, member: Member, version: int, values: dict[str, Any], shortly: bool) -> list[int]:
@@ -265,3 +344,87 @@ def test_what_is_remembered_of_all_members_together_is_bounded(
             assert sum(len(remembered.commit.targets.parts) for remembered in path._commits.values()) <= 8
     for each in members:
         assert committed(broker, each.group_id, [("topic", 0), ("topic", 1)]) == [(3, 0), (3, 0)]
+        assert path._targets == sum(len(remembered.commit.targets.parts) for remembered in path._commits.values())
+
+
+def test_commits_of_other_partitions_do_not_count_twice(broker: SteppedBroker, member: Member) -> None:
+    path: GroupPath = broker.handler(0)._groups
+    for offset in range(10):
+        assert member.commit({("topic", offset % 3): offset, ("topic", 5): offset}) == [0, 0]
+        assert path._targets == 2
+
+
+def outlive_a_takeover(broker: SteppedBroker, members: Sequence[Member]) -> None:
+    """Let so much time pass that a replacement takes requests the short way, with members that stay in their groups."""
+    for _ in range(2):
+        broker.clock.advance_ns(REPEATS_END_NS // 2 + 1)
+        assert [each.heartbeat() for each in members] == [0] * len(members)
+
+
+def test_a_handler_that_has_read_its_groups_back_takes_the_short_way(broker: SteppedBroker, member: Member) -> None:
+    """As every handler does once the broker was started again."""
+    broker.replace(0)
+    outlive_a_takeover(broker, [member])
+    for offset in (1, 2, 3):
+        with parsed() as parse:
+            assert member.commit({("topic", 0): offset, ("topic", 1): offset}) == [0, 0]
+        assert parse.call_count == (offset == 1)
+        assert committed(broker, member.group_id, [("topic", 0), ("topic", 1)]) == [(offset, 0)] * 2
+
+
+def test_a_handler_dies_at_any_line_of_a_repeated_commit(broker: SteppedBroker) -> None:
+    """Whatever was answered stands, everything is answered, and nothing is answered twice."""
+    members = [Member(broker, group_id) for group_id in groups_of(broker, 0, 2)]
+    for each in members:
+        each.join()
+    places = [("topic", 0), ("other", 1)]
+    offset, line, died = 0, random.SystemRandom().randrange(1, 8), True
+    print(f"first line {line}")
+    while died:
+        broker.forget_clients()
+        for each in members:
+            each.client = broker.client()
+        outlive_a_takeover(broker, members)
+        for _ in range(2):
+            offset += 1
+            assert [each.commit(dict.fromkeys(places, offset)) for each in members] == [[0, 0]] * 2
+        sent = []
+        for _ in range(2):
+            offset += 1
+            sent += [each.commit_request(dict.fromkeys(places, offset)) for each in members]
+        with parsed() as parse:
+            died = broker.turn_until_line(0, line)
+        assert not parse.called
+        if died:
+            broker.replace(0)
+        broker.settle()
+        assert [error_codes(each) for each in sent] == [[0, 0]] * 4
+        assert [len(each.answers) for each in sent] == [1] * 4
+        for each in members:
+            assert committed(broker, each.group_id, places) == [(offset, 0)] * 2
+        line += 7
+    assert line > 400
+
+
+def test_a_repeated_commit_that_cannot_be_written_is_refused_and_forgotten(
+    broker: SteppedBroker, member: Member
+) -> None:
+    other = Member(broker, groups_of(broker, 0, 2)[1])
+    other.join()
+    members = (member, other)
+    for offset in (1, 2):
+        assert [each.commit({("topic", 0): offset}) for each in members] == [[0], [0]]
+    with mock.patch.object(LogSegment, "write", side_effect=OSError("full")):
+        sent = [each.commit_request({("topic", 0): 3}) for each in members for _ in range(2)]
+        broker.settle()
+        assert [error_codes(each) for each in sent] == [[15]] * 4
+        assert [each.commit({("topic", 0): 4}) for each in members] == [[15], [15]]
+    for each in members:
+        assert committed(broker, each.group_id, [("topic", 0)]) == [(2, 0)]
+    path: GroupPath = broker.handler(0)._groups
+    for offset in (5, 6):
+        assert [each.commit({("topic", 0): offset}) for each in members] == [[0], [0]]
+        # What was read back is not held on to as it was before.
+        assert all(remembered.shard.is_open for remembered in path._commits.values())
+    for each in members:
+        assert committed(broker, each.group_id, [("topic", 0)]) == [(6, 0)]
