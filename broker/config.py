@@ -195,7 +195,10 @@ def load(file: Path | None, sets: Mapping[str, str], environment: Mapping[str, s
         *(Assignment(name, text, Origin(Source.FLAG, f"flag --set {name}")) for name, text in sets.items()),
     ]
     layers = _accept(assignments)
-    config = BrokerConfig(**_derived_defaults() | _values(layers), layers=layers)
+    values = _derived_defaults() | _values(layers)
+    # One for each handler: of one handler's commits all go into the same write.
+    values.setdefault("offsets_topic_num_partitions", values["num_io_threads"])
+    config = BrokerConfig(**values, layers=layers)
     _check(config)
     return config
 

@@ -19,7 +19,8 @@ class GroupSettings:
         Key(
             name="offsets.topic.num.partitions",
             kind=Kind.INT,
-            default=4,
+            default=1,
+            default_text="as many as num.io.threads",
             least=1,
             doc="Partitions of __consumer_offsets, which is made when the first group is; it keeps the number that it "
             "was made with. Fewer than Kafka's 50: commits of many groups share a write.",

@@ -157,12 +157,15 @@ class ClassicProtocol:
     ) -> int:
         """Return the error of a heartbeat; one by a member of the present generation prolongs its session. HOT."""
         group = _classic(group)
-        error = group.validate_member(member_id, instance_id)
-        if error:
-            return error
+        member = group.members.get(member_id)
+        if member is None or instance_id is not None:
+            error = group.validate_member(member_id, instance_id)
+            if error:
+                return error
+            member = group.members[member_id]
         if generation != group.generation:
             return _ILLEGAL_GENERATION
-        self._sessions.touch(shard, group, group.members[member_id])
+        self._sessions.touch(shard, group, member)
         return HEARTBEAT_ERRORS[group.state]
 
     def committed(self, shard: GroupShard, group: Group, member_id: str) -> None:

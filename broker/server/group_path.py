@@ -11,19 +11,20 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from struct import Struct
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from broker.coordinator.offset_commits import Committer, RepeatedCommit
 from broker.coordinator.offsets import CommitTarget
+from broker.errors import ApiError
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.messages import heartbeat, offset_commit
-from broker.server.handlers.heartbeat import judge_heartbeat
 from broker.server.handlers.offset_commit import JudgedCommit, judge_commit
 from broker.server.remembered_commit import CommitFrame, RememberedCommit, topics_at
 from broker.server.request_facts import NO_SUBJECT, UNKNOWN_COUNT, subject, tail
 from broker.server.response_writer import ReplyTo, ResponseWriter, Told
 
 if TYPE_CHECKING:
+    from broker.coordinator.group_shard import GroupShard
     from broker.server.broker_state import BrokerState
 
 _HEARTBEAT: Final = int(ApiKey.HEARTBEAT)
@@ -54,6 +55,13 @@ _unpack_int16 = Struct(">h").unpack_from
 Short = Callable[[ReplyTo, int, memoryview, int, int], bool]
 
 
+class RememberedHeartbeat(NamedTuple):
+    """What a member says, and the shard that keeps its group."""
+
+    shard: GroupShard
+    request: heartbeat.HeartbeatRequest
+
+
 class GroupPath:
     """The short way through one handler."""
 
@@ -61,7 +69,8 @@ class GroupPath:
         self._state = state
         self._responses = responses
         self._now_ns = now_ns
-        self._heartbeats: dict[tuple[int, bytes], heartbeat.HeartbeatRequest] = {}
+        self._protocols = state.coordinators.groups.protocols
+        self._heartbeats: dict[tuple[int, bytes], RememberedHeartbeat] = {}
         self._heartbeat_tails = [
             tail(_HEARTBEAT, version, state.index, NO_SUBJECT) for version in range(_NEWEST_HEARTBEAT + 1)
         ]
@@ -81,23 +90,49 @@ class GroupPath:
             return False
         # From the client's name on, a member's heartbeats are the same bytes for a whole generation.
         key = version, bytes(view[start + _CLIENT_ID_LENGTH : end])
-        request = self._heartbeats.get(key)
-        if request is None:
-            body = _body_of(view, start, is_flexible=version >= heartbeat.FIRST_FLEXIBLE)
-            if body < 0:
+        remembered = self._heartbeats.get(key)
+        if remembered is not None and not remembered.shard.is_open:
+            # Nothing is to keep what was known of a partition that has gone.
+            self._heartbeats.clear()
+            remembered = None
+        if remembered is None:
+            remembered = self._remember_heartbeat(key, view, start, end)
+            if remembered is None:
                 return False
-            request = heartbeat.parse_heartbeat(view, version, body, end)
-            if len(self._heartbeats) >= _MOST_REMEMBERED:
-                self._heartbeats.clear()
-            self._heartbeats[key] = request
-        error = judge_heartbeat(self._state, request)
+        shard, (group_id, generation, member_id, instance_id) = remembered
+        group = shard.groups.get(group_id)
+        if group is None or shard.has_failed:
+            return False
+        error = self._protocols[group.kind].heartbeat(shard, group, member_id, instance_id, generation)
+        responses, now_ns = self._responses, self._now_ns()
+        if not error:
+            at = responses.try_begin(
+                to, now_ns, heartbeat.ANSWER_BYTES[version], UNKNOWN_COUNT, self._heartbeat_tails[version]
+            )
+            if at >= 0:
+                heartbeat.encode_heartbeat_response_into(responses.view, at, version, to[7], 0)
+                return True
         payload = heartbeat.encode_heartbeat_response(version, to[7], heartbeat.HeartbeatResponse(error))
-        if error:
-            now_ns = self._now_ns()
-            self._responses.send(to, now_ns, now_ns, payload, Told(error))
-        else:
-            self._send(to, payload, (NO_SUBJECT, self._heartbeat_tails[version]))
+        responses.send(to, now_ns, now_ns, payload, Told(error))
         return True
+
+    def _remember_heartbeat(
+        self, key: tuple[int, bytes], view: memoryview, start: int, end: int
+    ) -> RememberedHeartbeat | None:
+        """Return what a member says and who keeps its group, from now on by its bytes; None if it is not kept here."""
+        version = key[0]
+        body = _body_of(view, start, is_flexible=version >= heartbeat.FIRST_FLEXIBLE)
+        if body < 0:
+            return None
+        request = heartbeat.parse_heartbeat(view, version, body, end)
+        try:
+            shard = self._state.coordinators.groups.shard_of(request.group_id)
+        except ApiError:
+            return None
+        if len(self._heartbeats) >= _MOST_REMEMBERED:
+            self._heartbeats.clear()
+        self._heartbeats[key] = remembered = RememberedHeartbeat(shard, request)
+        return remembered
 
     def commit(self, to: ReplyTo, version: int, view: memoryview, start: int, end: int) -> bool:
         """Take a commit of offsets; False if it is to go the long way."""
@@ -187,7 +222,7 @@ class GroupPath:
             return False
         if group is None or shard.has_failed:
             return False
-        if not coordinators.groups.protocols[group.kind].may_commit_again(shard, group, committer):
+        if not self._protocols[group.kind].may_commit_again(shard, group, committer):
             return False
         coordinators.linger.connections.add(to[1])
         shard.commit_again(remembered.commit, offsets, state.clock.wall_ms(), (to, remembered))

@@ -5,10 +5,11 @@
  *   gcc -O2 -o gload gload.c
  *   gload PORT TOPIC GROUPS CONNS HEARTBEAT_MS OFFSETS_PER_SECOND OFFSETS_PER_COMMIT SECONDS
  *
- * Each group gets two members by JoinGroup and SyncGroup. It prints "ready" once all of them are stable; then every
- * member sends a Heartbeat every HEARTBEAT_MS, and OffsetCommits of the topic's first OFFSETS_PER_COMMIT partitions go
- * round the members, as many as make OFFSETS_PER_SECOND. Answers must come back in order and without an error: anything
- * else ends the run with exit status 1. At the end all members leave, so that the next run need not wait for them.
+ * Each group gets two members by JoinGroup and SyncGroup. It prints "ready" once all of them are stable and have
+ * committed and sent a heartbeat once; then every member sends a Heartbeat every HEARTBEAT_MS, and OffsetCommits of the
+ * topic's first OFFSETS_PER_COMMIT partitions go round the members, as many as make OFFSETS_PER_SECOND. Answers must
+ * come back in order and without an error: anything else ends the run with exit status 1. At the end all members leave,
+ * so that the next run need not wait for them.
  * The last line of output is  key=value  pairs: heartbeats, commits, unanswered.
  * Versions used: FindCoordinator 1, JoinGroup 2, SyncGroup 1, Heartbeat 1, OffsetCommit 7, LeaveGroup 1. */
 #define _GNU_SOURCE
@@ -226,7 +227,14 @@ static void synced(connection_t *c) {
   if (get16(p)) die_of_error_code(SYNC_GROUP, get16(p));
 }
 
-static void form(connection_t *c, group_t *g) {
+static int error_of(int api_key, const uint8_t *body);
+
+static void told(connection_t *c, int api_key) {
+  int error = error_of(api_key, answer(c));
+  if (error) die_of_error_code(api_key, error);
+}
+
+static void form(connection_t *c, group_t *g, const char *topic, int partitions) {
   send_join(c, g, 0);
   write_out(c);
   joined(c, g, 0);
@@ -241,6 +249,16 @@ static void form(connection_t *c, group_t *g) {
   write_out(c);
   synced(c);
   synced(c);
+  /* What is measured is not how members begin. */
+  for (int m = 0; m < MEMBERS; m++) {
+    send_commit(c, g, m, topic, partitions);
+    send_heartbeat(c, g, m);
+  }
+  write_out(c);
+  for (int m = 0; m < MEMBERS; m++) {
+    told(c, OFFSET_COMMIT);
+    told(c, HEARTBEAT);
+  }
 }
 
 static void leave(connection_t *c, const group_t *g, int member) {
@@ -322,7 +340,7 @@ int main(int argc, char **argv) {
   for (int i = 0; i < groups; i++) {
     snprintf(gs[i].name, sizeof gs[i].name, "gload-%d", i);
     gs[i].connection = i % connections;
-    form(&cs[gs[i].connection], &gs[i]);
+    form(&cs[gs[i].connection], &gs[i], topic, partitions);
   }
   for (int i = 0; i < connections; i++) {
     fcntl(cs[i].fd, F_SETFL, O_NONBLOCK);

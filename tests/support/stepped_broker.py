@@ -135,6 +135,8 @@ class SteppedBroker:
                 "log.dirs": str(directory / "data"),
                 "num.io.threads": str(handlers),
                 "num.network.threads": str(processors),
+                # So that ids of several partitions meet in one handler.
+                "offsets.topic.num.partitions": "4",
                 "queued.max.request.bytes": str(processors * ARENA_BYTES),
                 "request.ring.bytes": str(256 * 1024),
                 "max.partitions": "64",

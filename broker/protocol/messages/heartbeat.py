@@ -36,15 +36,19 @@ class HeartbeatResponse(NamedTuple):
 
 
 _unpack_int32 = struct.Struct(">i").unpack_from
-_pack_v0 = struct.Struct(">iih").pack
-_pack_v1 = struct.Struct(
+_V0 = struct.Struct(">iih")
+_V1 = struct.Struct(
     ">"
     "i"  # size
     "i"  # correlation id
     "i"  # throttle_time_ms
     "h"  # error_code
-).pack
-_pack_v4 = struct.Struct(">iixihx").pack
+)
+_V4 = struct.Struct(">iixihx")
+_SIZE_BYTES: Final = 4
+
+ANSWER_BYTES: Final = (_V0.size, _V1.size, _V1.size, _V1.size, _V4.size)
+"""How long an answer is, size and header included, by version."""
 
 
 def parse_heartbeat(buffer: Buffer, version: int, offset: int, end: int) -> HeartbeatRequest:
@@ -71,9 +75,19 @@ def parse_heartbeat(buffer: Buffer, version: int, offset: int, end: int) -> Hear
 
 def encode_heartbeat_response(version: int, correlation_id: int, response: HeartbeatResponse) -> bytes:
     """Return the answer, size and header included."""
-    error_code = response.error_code
+    answer = bytearray(ANSWER_BYTES[version])
+    encode_heartbeat_response_into(answer, 0, version, correlation_id, response.error_code)
+    return bytes(answer)
+
+
+def encode_heartbeat_response_into(
+    view: memoryview | bytearray, at: int, version: int, correlation_id: int, error_code: int
+) -> None:
+    """Write the answer, of `ANSWER_BYTES`, where it is to stand. HOT."""
+    size = ANSWER_BYTES[version] - _SIZE_BYTES
     if version >= FIRST_FLEXIBLE:
-        return _pack_v4(12, correlation_id, 0, error_code)
-    if version >= _THROTTLE_FROM:
-        return _pack_v1(10, correlation_id, 0, error_code)
-    return _pack_v0(6, correlation_id, error_code)
+        _V4.pack_into(view, at, size, correlation_id, 0, error_code)
+    elif version >= _THROTTLE_FROM:
+        _V1.pack_into(view, at, size, correlation_id, 0, error_code)
+    else:
+        _V0.pack_into(view, at, size, correlation_id, error_code)
