@@ -54,9 +54,9 @@ class GroupSettings:
             unit="ms",
             least=-1,
             most=1000,
-            doc="How long commits of offsets wait for others to be written with while many clients commit; -1: as "
-            "long as is good for both, which is 5. As long as few clients do, each commit is written at once, as by "
-            "Kafka with -1. 0: none ever waits.",
+            doc="How long commits of offsets wait for others to be written with while many clients commit. As long "
+            "as few do, each commit is written at once. -1, which Kafka calls adaptive, and 0: none waits; those that "
+            "come together are written together.",
         )
     )
     group_initial_rebalance_delay_ms: int = setting(

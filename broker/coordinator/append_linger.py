@@ -2,7 +2,7 @@
 
 Pure. What Kafka's `group.coordinator.append.linger.ms` does, but for whom it serves: a commit is written with the turn
 that took it as long as few clients commit, however often, and only when many do do they wait for the end of a window of
-that length.
+that length. Without a length nobody waits: what one turn takes is written together anyway.
 """
 
 from __future__ import annotations
@@ -12,10 +12,6 @@ from typing import Final
 
 #: When so many connections have committed in a window, commits in the next one wait for its end.
 MANY_CONNECTIONS: Final = 8
-
-#: The setting that leaves the length of a window to the broker, and that length.
-ADAPTIVE: Final = -1
-ADAPTIVE_LINGER_MS: Final = 5
 
 _NS_PER_MS: Final = 1_000_000
 
@@ -40,6 +36,5 @@ class AppendLinger:
             return
         self._are_many = len(self.connections) >= MANY_CONNECTIONS
         self.connections.clear()
-        linger_ms = self._linger_ms()
-        self.end_ns = now_ns + (ADAPTIVE_LINGER_MS if linger_ms == ADAPTIVE else linger_ms) * _NS_PER_MS
+        self.end_ns = now_ns + max(0, self._linger_ms()) * _NS_PER_MS
         self.is_over = True

@@ -24,7 +24,6 @@ _DELTAS: Final = tuple(int.from_bytes(varint_bytes(delta), "big") for delta in r
 _FIELDS: Final = 6
 _DELTA, _FIRST, _SECOND = 1, 3, 5
 
-
 #: The numbers, the lengths and what else stands in a record.
 _OTHER_BYTES: Final = 26
 

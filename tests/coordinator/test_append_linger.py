@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.coordinator.append_linger import ADAPTIVE, MANY_CONNECTIONS, AppendLinger
+from broker.coordinator.append_linger import MANY_CONNECTIONS, AppendLinger
 
 MS = 1_000_000
 
@@ -21,9 +21,8 @@ def test_few_never_wait_however_often_they_commit() -> None:
             commit(linger, MANY_CONNECTIONS - 1)
 
 
-@pytest.mark.parametrize("linger_ms", [5, ADAPTIVE])
-def test_after_many_the_next_window_collects_until_few_come(linger_ms: int) -> None:
-    linger = AppendLinger(lambda: linger_ms)
+def test_after_many_the_next_window_collects_until_few_come() -> None:
+    linger = AppendLinger(lambda: 5)
     linger.turn(100 * MS)
     commit(linger, MANY_CONNECTIONS)
     linger.turn(104 * MS)
@@ -41,8 +40,9 @@ def test_after_many_the_next_window_collects_until_few_come(linger_ms: int) -> N
     assert linger.is_over, "they were few in the window before"
 
 
-def test_without_a_length_nothing_waits() -> None:
-    linger = AppendLinger(lambda: 0)
+@pytest.mark.parametrize("linger_ms", [0, -1])
+def test_without_a_length_nothing_waits(linger_ms: int) -> None:
+    linger = AppendLinger(lambda: linger_ms)
     for now_ms in range(10):
         linger.turn(now_ms * MS)
         commit(linger, 1000)
