@@ -312,7 +312,8 @@ def test_settings_change_while_the_broker_runs_whatever_the_recorder_does(start:
     wait_until(lambda: recorded(broker) == {1, 2}, "the row of a log that was switched on again")
     kill(broker, "recorder")
     set_while_running(broker, request_log_enable="false", request_log_retention_bytes=1)
-    wait_until(lambda: not recorded(broker), "files that are not to be kept any more")
+    requests = dataset_path(broker.data_dir / "request-log", "requests")
+    wait_until(lambda: not list(finished(requests)), "files that are not to be kept any more")
 
 
 def test_a_broker_that_keeps_nothing_keeps_its_log_there_too(tmp_path: Path) -> None:
