@@ -1,6 +1,6 @@
 """Which requests count as slow: judged by processors, which always record them, and by the recorder, which says so.
 
-Pure; works on rows of the request log as arrays.
+Pure; works on rows of the request log as arrays, and chooses among them.
 """
 
 from __future__ import annotations
@@ -27,6 +27,12 @@ def durations_ns(rows: NDArray[numpy.void]) -> NDArray[numpy.int64]:
     if waiting.any():
         taken -= (rows["response_complete_ns"] - rows["local_complete_ns"]) * waiting
     return taken
+
+
+def select(rows: NDArray[numpy.void], chosen: NDArray[numpy.bool_] | NDArray[numpy.int64]) -> NDArray[numpy.void]:
+    """Return a copy of some rows, by mask or by place. As plain bytes: field by field it takes ten times as long."""
+    found: NDArray[numpy.void] = rows.view(f"V{rows.itemsize}")[chosen].view(rows.dtype)
+    return found
 
 
 def is_slow(rows: NDArray[numpy.void], slow_ns: int) -> NDArray[numpy.bool_]:

@@ -12,7 +12,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from broker.network.row_allowance import RowAllowance
-from broker.slow_requests import is_slow
+from broker.slow_requests import is_slow, select
 
 if TYPE_CHECKING:
     import numpy
@@ -98,9 +98,9 @@ class RowSender:
             self._rng = np.random.default_rng()
         certain = (rows["error_code"] != 0) | is_slow(rows, settings.slow_ns)
         chosen = certain | (self._rng.integers(0, interval, len(rows)) == 0)
-        rows["weight"] = interval
-        rows["weight"][certain] = 1
-        kept: Rows = rows[chosen]
+        kept = select(rows, chosen)
+        kept["weight"] = interval
+        kept["weight"][certain[chosen]] = 1
         return kept
 
     def _push_rows(self, rows: Rows) -> None:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from broker.network import connection_id
-from broker.slow_requests import durations_ns
+from broker.recorder.intake import joined
+from broker.slow_requests import durations_ns, select
 from shm.recent_requests import NAMES_BYTES, NEWEST_ROWS, SLOWEST_ROWS
 from shm.recorder_layout import REQUEST_ROW
 
@@ -138,14 +139,14 @@ class RecentRequests:
 
     def _keep_slowest(self, rows: Rows, now_ns: int) -> None:
         if self._slowest is not None:
-            self._slowest = self._slowest[self._slowest["end_ns"] > now_ns - SLOW_AGE_NS]
+            self._slowest = select(self._slowest, self._slowest["end_ns"] > now_ns - SLOW_AGE_NS)
             if len(self._slowest) == SLOWEST_ROWS:
-                rows = rows[durations_ns(rows) > int(durations_ns(self._slowest[-1:])[0])]
+                rows = select(rows, durations_ns(rows) > int(durations_ns(self._slowest[-1:])[0]))
                 if not len(rows):
                     return
-            rows = np.concatenate([self._slowest, rows])
+            rows = joined([self._slowest, rows])
         order = np.argsort(-durations_ns(rows), kind="stable")[:SLOWEST_ROWS]
-        self._slowest = rows[order]
+        self._slowest = select(rows, order)
 
     def _count(self, rows: Rows, step: int) -> None:
         """Add rows, each of which stands for `step`, to what their clients do."""
