@@ -40,7 +40,7 @@ class RequestLogSettings:
         Key(
             name="request.log.rows.per.second",
             kind=Kind.INT,
-            default=10_000,
+            default=5_000,
             least=0,
             dynamic=True,
             doc="When requests come faster than this for more than a second, fewer of those that neither failed nor "
