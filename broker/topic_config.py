@@ -160,6 +160,11 @@ class LogConfig:
         return "delete" in self.cleanup_policy
 
     @property
+    def retention(self) -> tuple[int, int]:
+        """How many bytes are kept, and for how many ms; each is negative where that is no reason to delete."""
+        return (self.retention_bytes, self.retention_ms) if self.deletes else (-1, -1)
+
+    @property
     def log_append_time(self) -> bool:
         """Whether records get the time at which they are appended."""
         return self.message_timestamp_type == "LogAppendTime"

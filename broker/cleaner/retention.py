@@ -18,10 +18,9 @@ def retained_from(log: SegmentedLog, config: LogConfig, now_ms: int) -> int:
     segments = [each for each in log.rolled if each.end_offset > log.published.start_offset]
     if log.active.size_bytes:
         segments.append(log.active)
-    removed = 0
-    if config.deletes:
-        removed = _beyond_size(segments, config.retention_bytes)
-        removed += _expired(log, segments[removed:], config.retention_ms, now_ms)
+    retention_bytes, retention_ms = config.retention
+    removed = _beyond_size(segments, retention_bytes)
+    removed += _expired(log, segments[removed:], retention_ms, now_ms)
     return segments[removed].base_offset if removed < len(segments) else log.published.end_offset
 
 

@@ -116,7 +116,8 @@ class Upkeep:
         segments = (*log.rolled, log.active)
         if offset <= segments[0].base_offset:
             return
-        error, answer = self._ask(place.owner, "retain_log", RETAIN.pack(place.row, offset))
+        task = RETAIN.pack(place.row, offset, *place.config.retention)
+        error, answer = self._ask(place.owner, "retain_log", task)
         if error:
             return
         (removed_bytes,) = BYTES.unpack(answer)

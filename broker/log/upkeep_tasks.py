@@ -8,6 +8,7 @@ import struct
 RETAIN = struct.Struct(
     ">q"  # row in the partition table
     "q"  # where the log is to begin: at a segment, or at its end
+    "qq"  # the retention in bytes and in ms that this follows from
 )
 
 ROW = struct.Struct(">q")

@@ -2,7 +2,8 @@
 
 Runs in handler processes. The cleaner reads files and asks; only here segments are removed or replaced, between two
 requests, so nothing else of the partition moves meanwhile. Each task is safe to be asked twice: a segment that has
-gone is not removed again, and a cleaned one that stands in its place is no longer there to be swapped in.
+gone is not removed again, and a cleaned one that stands in its place is no longer there to be swapped in. The cleaner
+may have worked by settings that are no longer in force: what follows from those is refused, and worked out anew.
 """
 
 from __future__ import annotations
@@ -34,12 +35,15 @@ class LogUpkeep:
 
     def _retain(self, payload: bytes, reply: TaskDone) -> None:
         """Let the log begin at a segment, or at its end, and remove what lies below its start."""
-        row, offset = RETAIN.unpack(payload)
+        row, offset, *retention = RETAIN.unpack(payload)
         owned = self._state.owned.get(row)
         if owned is None:
             reply(ErrorCode.NOT_LEADER_OR_FOLLOWER, b"")
             return
         log = owned.log
+        if log.config.retention != tuple(retention):
+            reply(ErrorCode.INVALID_CONFIG, b"")
+            return
         before_bytes = log.size_bytes
         try:
             if offset == log.log_end_offset:
@@ -68,6 +72,9 @@ class LogUpkeep:
         owned = self._state.owned.get(row)
         if owned is None:
             reply(ErrorCode.NOT_LEADER_OR_FOLLOWER, b"")
+            return
+        if not owned.log.config.compacts:
+            reply(ErrorCode.INVALID_CONFIG, b"")
             return
         try:
             done = owned.log.swap_segments(swap)

@@ -73,9 +73,12 @@ class PeerDesk:
         self._produce = produce
         self._delayed = delayed
 
-    def take_messages(self) -> bool:
+    def receive(self) -> list[tuple[int, PeerMessage]]:
+        """Return what has arrived, as (target it is from, message). It stays in the rings until `publish`."""
+        return self.peers.receive()
+
+    def take(self, messages: list[tuple[int, PeerMessage]]) -> bool:
         """Do what others have asked; False when nobody has."""
-        messages = self.peers.receive()
         for source, message in messages:
             try:
                 self._tasks[message.kind](source, message)

@@ -96,23 +96,27 @@ class RequestHandler:
 
     def turn(self) -> bool:
         """Do what there is to do; False when there was nothing."""
-        worked = self._state.refresh_metadata()
-        if worked:
-            self._produce.forget_metadata()
-            self._groups.forget_metadata()
-            self._coordinators.metadata_changed()
-            self._delayed.something_changed()
         self._responses.retry()
-        if self._predecessor is not None:
-            worked |= self._take_over(self._predecessor)
-        for processor, ring in enumerate(self._rings):
-            if not self._responses.blocked(processor):
-                worked |= self._take_batch(processor, ring)
-        worked |= self._desk.take_messages()
+        inherited = self._predecessor.take() if self._predecessor is not None else ()
+        batches = [(p, ring, ring.read(BATCH)) for p, ring in enumerate(self._rings) if not self._responses.blocked(p)]
+        messages = self._desk.receive()
+        # After the last look into a ring: what is in there may have been sent because of what was announced, such as
+        # the first request to a topic whose creation has just been answered.
+        worked = self._refresh_metadata()
+        for processor, frames in inherited:
+            self._take_frames(processor, self._rings[processor], frames)
+            worked = True
+        for processor, ring, frames in batches:
+            if frames:
+                self._take_frames(processor, ring, frames)
+                worked = True
+        worked |= self._desk.take(messages)
         rows = self._commit()
         self._look_at_watched_rows()
         now_ns = self._now_ns()
         self._delayed.expire(now_ns)
+        if self._predecessor is not None and now_ns >= self._predecessor.over_ns:
+            self._predecessor = None
         if now_ns >= self._next_tick_ns:
             # Flushes that are due, checkpoints, producers that have expired.
             self._next_tick_ns = now_ns + TICK_NS
@@ -165,20 +169,15 @@ class RequestHandler:
             rows += self._produce.commit()
         return rows
 
-    def _take_over(self, predecessor: UnreleasedRequests) -> bool:
-        """Take again what a predecessor has left in the rings, in the order in which it was received."""
-        runs = predecessor.take()
-        for processor, frames in runs:
-            self._take_frames(processor, self._rings[processor], frames)
-        if self._now_ns() >= predecessor.over_ns:
-            self._predecessor = None
-        return bool(runs)
-
-    def _take_batch(self, processor: int, ring: RequestRing) -> bool:
-        frames = ring.read(BATCH)
-        if frames:
-            self._take_frames(processor, ring, frames)
-        return bool(frames)
+    def _refresh_metadata(self) -> bool:
+        """Take over what the controller has changed; False if that is nothing."""
+        if not self._state.refresh_metadata():
+            return False
+        self._produce.forget_metadata()
+        self._groups.forget_metadata()
+        self._coordinators.metadata_changed()
+        self._delayed.something_changed()
+        return True
 
     def _take_frames(self, processor: int, ring: RequestRing, frames: list[tuple[int, int, int]]) -> None:
         view = self._view

@@ -19,6 +19,7 @@ from tests.cleaner.keyed_log import KeyedLog
 from tests.log.log_writer import batch, stage
 
 ROW_NUMBER = 3
+KEEPS_ALL = (-1, -1)
 CONFIG = LogConfig(cleanup_policy=("compact",), internal_segment_bytes=1 << 20)
 
 
@@ -45,9 +46,9 @@ class Owner:
         (answer,) = answers
         return answer
 
-    def retain(self, offset: int, row: int = ROW_NUMBER) -> tuple[int, int]:
+    def retain(self, offset: int, row: int = ROW_NUMBER, retention: tuple[int, int] = KEEPS_ALL) -> tuple[int, int]:
         """Return (error, bytes that went)."""
-        error, answer = self.do("retain_log", RETAIN.pack(row, offset))
+        error, answer = self.do("retain_log", RETAIN.pack(row, offset, *retention))
         return error, BYTES.unpack(answer)[0] if answer else -1
 
 
@@ -139,3 +140,21 @@ def test_a_partition_of_somebody_else(owner: Owner) -> None:
     assert owner.retain(1, row=5) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
     payload = ROW.pack(5) + SegmentSwap(0, 0, 1, 1, 1).pack()
     assert owner.do("swap_segments", payload) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, b"")
+
+
+def test_what_follows_from_settings_no_longer_in_force_is_refused(owner: Owner) -> None:
+    """The cleaner may have looked before a topic was altered: what is acknowledged since is under other rules."""
+    assert owner.retain(2, retention=(1000, -1)) == (ErrorCode.INVALID_CONFIG, -1)
+    asked: list[tuple[int, bytes]] = []
+
+    def ask(swap: SegmentSwap) -> bool:
+        owner.log.update_config(LogConfig(cleanup_policy=("delete",), retention_bytes=1000, retention_ms=-1))
+        asked.append(owner.do("swap_segments", ROW.pack(ROW_NUMBER) + swap.pack()))
+        return False
+
+    owner.keyed.clean(swap=ask)
+    assert asked == [(ErrorCode.INVALID_CONFIG, b"")]
+    assert [info.base_offset for info in owner.log.segments()] == [0, 1, 2, 3]
+    assert owner.retain(2) == (ErrorCode.INVALID_CONFIG, -1)
+    assert owner.retain(2, retention=(1000, -1))[0] == 0
+    assert [info.base_offset for info in owner.log.segments()] == [2, 3]

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import struct
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
 from broker.request_channel import CLOSE_CONNECTION, NO_OP, SEND
 from broker.server import apis
+from broker.topic_rules import NewTopic
 from tests.support.record_batches import record_batch
-from tests.support.stepped_broker import SteppedBroker, produced
+from tests.support.stepped_broker import Sent, SteppedBroker, may_die_in, produced
 from tests.support.wire_messages import (
     API_VERSIONS,
     CREATE_TOPICS,
@@ -22,6 +27,8 @@ from tests.support.wire_messages import (
     produce_body,
     string,
 )
+
+CONTROLLER = 2
 
 HANDLER_KINDS = pytest.mark.parametrize(
     ("api_key", "version", "body"),
@@ -194,6 +201,51 @@ def test_metadata_changes_are_made_by_the_controller_and_seen_by_all(stepped: St
     produced_to = stepped.client().produce([("fresh", p, record_batch([b"a"])) for p in (0, 1)])
     stepped.settle()
     assert produced(produced_to) == [(0, 0), (0, 0)]
+
+
+def test_row_14_what_was_announced_before_a_request_was_sent_is_known_to_whoever_answers_it(
+    stepped: SteppedBroker,
+) -> None:
+    """Row 14: a topic is deleted, made again and asked for, before each line of a handler's turn in its turn."""
+    client, handler, state = stepped.client(), stepped.handler(0), stepped.state(CONTROLLER)
+    asked: list[tuple[int, Sent]] = []
+
+    def make_again_and_ask() -> None:
+        assert state.controller is not None
+        before = state.metadata.topic("again")
+        if before is not None:
+            state.controller.delete_topics([before])
+        partitions = len(asked) % 5 + 1
+        state.controller.create_topics([NewTopic("again", partitions)])
+        state.announce_metadata()
+        asked.append((partitions, client.send(METADATA, 4, metadata_body(["again"]), 0)))
+
+    while interrupted_at_line(len(asked) + 1, handler.turn, make_again_and_ask):
+        stepped.settle()
+    assert len(asked) > 50
+    for partitions, sent in asked:
+        assert string("again") + struct.pack(">?i", False, partitions) in sent.answer.payload
+
+
+def interrupted_at_line(line: int, turn: Callable[[], object], interrupt: Callable[[], None]) -> bool:
+    """Call `turn`, and `interrupt` before the `line`-th line of the handler's own code; False if it has fewer."""
+    left = line
+
+    def trace(frame: FrameType, event: str, arg: Any) -> Any:  # noqa: ARG001 - as sys.settrace has it
+        nonlocal left
+        if event == "line" and left > 0 and may_die_in(frame, ("broker/server/",)):
+            left -= 1
+            if left == 0:
+                interrupt()
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        turn()
+    finally:
+        sys.settrace(before)
+    return left == 0
 
 
 def test_a_topic_is_created_for_whoever_asks_for_its_metadata(stepped: SteppedBroker) -> None:
