@@ -58,11 +58,9 @@ def cleanable(log: SegmentedLog, checkpoint: int | None, config: LogConfig, now_
 def _first_uncleanable(log: SegmentedLog, first_dirty: int, config: LogConfig, now_ms: int) -> int:
     limit = min(log.published.stable_offset, log.active.base_offset)
     if config.min_compaction_lag_ms > 0:
+        too_young_ms = now_ms - config.min_compaction_lag_ms + 1
         for segment in log.rolled:
-            is_young = segment.end_offset > first_dirty and (
-                log.largest_timestamp_ms(segment) > now_ms - config.min_compaction_lag_ms
-            )
-            if is_young:
+            if segment.end_offset > first_dirty and log.reaches(segment, too_young_ms):
                 return min(limit, segment.base_offset)
     return limit
 

@@ -41,6 +41,6 @@ def _expired(log: SegmentedLog, segments: list[Segment], retention_ms: int, now_
     if retention_ms < 0:
         return 0
     for number, segment in enumerate(segments):
-        if now_ms - log.largest_timestamp_ms(segment) <= retention_ms:
+        if log.reaches(segment, now_ms - retention_ms):
             return number
     return len(segments)

@@ -64,18 +64,23 @@ class SegmentedLog(NamedTuple):
     rolled: tuple[Segment, ...]
     active: Segment
 
-    def largest_timestamp_ms(self, segment: Segment) -> int:
-        """Return the largest timestamp of a segment; its modification time if no record has one."""
+    def reaches(self, segment: Segment, time_ms: int) -> bool:
+        """Return whether a segment has a record of ``time_ms`` or later.
+
+        If no record has a timestamp, the time at which it was last modified stands for them.
+        """
         times = TimeIndex(self.directory, segment.base_offset, writable=False)
         try:
             largest_ms, offset = times.last_below(segment.end_offset)
         finally:
             times.file.close()
-        if segment is self.active:
+        if segment is self.active and largest_ms < time_ms:
             # Its time index lags behind.
             for _, header in self._headers(segment, offset):
                 largest_ms = max(largest_ms, header.max_timestamp if header.record_count else NO_TIMESTAMP)
-        return largest_ms if largest_ms > NO_TIMESTAMP else segment.modified_ns // 1_000_000
+                if largest_ms >= time_ms:
+                    return True
+        return (largest_ms if largest_ms > NO_TIMESTAMP else segment.modified_ns // 1_000_000) >= time_ms
 
     def first_timestamp_ms(self, segment: Segment) -> int:
         """Return the timestamp of a segment's first batch, or -1."""

@@ -1,13 +1,18 @@
 """From where on a partition is kept: by age, by size, by its log start; and what becomes of the files."""
 
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from broker.cleaner.doomed_files import LEAST_DELAY_MS, remove_doomed
 from broker.cleaner.retention import retained_from
+from broker.cleaner.segments import Segment, SegmentedLog
 from broker.log.log_reader import LogReader
 from broker.open_segments import SegmentFiles
+from broker.protocol.records import BatchHeader
 from broker.topic_config import LogConfig
 from tests.cleaner.keyed_log import KeyedLog
 
@@ -141,3 +146,24 @@ def test_doomed_files_outlive_the_owner(tmp_path: Path) -> None:
     log.reopen()
     assert sorted(path.name for path in log.directory.glob("*.deleted")) == doomed != []
     assert remove_doomed(tmp_path / "nowhere-0", 1, 1) is None
+
+
+def test_a_segment_that_is_young_by_its_index_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is appended to may be a gigabyte of small batches."""
+    log = KeyedLog(tmp_path / "t-0", replace(CONFIG, index_interval_bytes=1))
+    for _ in range(5):
+        log.append([(b"k", b"v")])
+        log.clock.advance_ms(1000)
+    read: list[Segment] = []
+    headers = SegmentedLog._headers
+
+    def noted(self: SegmentedLog, segment: Segment, from_offset: int) -> Iterator[tuple[int, BatchHeader]]:
+        read.append(segment)
+        return headers(self, segment, from_offset)
+
+    monkeypatch.setattr(SegmentedLog, "_headers", noted)
+    log.clock.advance_ms(5000)
+    assert (kept(log), read) == (0, [])
+    log.clock.advance_ms(10_000)
+    assert kept(log) == 5
+    assert len(read) == 1
