@@ -78,6 +78,17 @@ class FinishedRequests:
         self.count += len(answered)
         answered.clear()
 
+    def add_lone(self, channel: Channel, answered: Answered, end_ns: int) -> None:
+        """Take in a request whose answer has just been written, while the channel had no other. HOT."""
+        client = channel.client
+        if client is None or channel.former_clients:
+            channel.answered.append(answered)
+            self.add(channel, end_ns)
+            return
+        self._runs.extend((client.place, 1, end_ns))
+        self._answered.append(answered)
+        self.count += 1
+
     def add_orphans(self, orphans: list[tuple[int, Answered]]) -> None:
         """Take in answers to connections that have gone, and empty the list of them."""
         self._orphans += orphans

@@ -130,10 +130,10 @@ class Processor:
     def process_new_responses(self) -> None:
         """Write the answers that targets have published, all of those that are there (``D08``)."""
         ready = self._responses.read(self._by_id)
-        if ready:
-            now_ns = self._now_ns
-            finish = self.finished.add
+        if ready or self._responses.lone:
             self.finished.note_taken(self._responses.responses_taken)
+            self._responses.send_lone(ready, self.finished.add_lone)
+            finish, now_ns = self.finished.add, self._now_ns
             for channel in ready.values():
                 try:
                     done = self._write_out(channel)

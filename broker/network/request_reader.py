@@ -33,6 +33,9 @@ _SMALLEST_REQUEST_BYTES = 8
 
 _CLIENT_ID_AT = 8
 
+#: Of a request that goes through the ring, its size included.
+_LONGEST_FRAME_BYTES = _SIZE.size + INLINE_REQUEST_BYTES
+
 _PRODUCE = int(ApiKey.PRODUCE)
 _API_VERSIONS = int(ApiKey.API_VERSIONS)
 
@@ -70,8 +73,19 @@ class RequestReader:
             return False
         if not data:
             return False
-        self.bytes_received += len(data)
-        self._take(channel, channel.inbox + data if channel.inbox else data)
+        count = len(data)
+        self.bytes_received += count
+        if channel.inbox:
+            self._take(channel, channel.inbox + data)
+        elif _FRAME_START.size <= count <= _LONGEST_FRAME_BYTES and not channel.muted:
+            head = _unpack_start(data)
+            if head[0] + _SIZE.size != count:
+                self._take(channel, data)
+            # The usual case: one small request, whole.
+            elif not self._try_send(channel, data[_SIZE.size :], head, self._now_ns()):
+                channel.inbox = data
+        else:
+            self._take(channel, data)
         return True
 
     def resume(self, channel: Channel) -> None:

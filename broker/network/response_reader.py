@@ -27,6 +27,12 @@ Range = tuple[int, int, int, int, str]
 #: Answers taken from one ring in one turn of the loop.
 BATCH = 512
 
+#: An answer that its connection waits for and for nothing else, and what it is once it is written.
+LoneAnswer = tuple[Channel, memoryview, Answered]
+
+#: Takes a request whose answer has just been written: its channel, what its target told, and the time in ns.
+Finish = Callable[[Channel, Answered, int], None]
+
 
 class ResponseReader:
     """The consuming ends of the processor's response rings."""
@@ -41,6 +47,8 @@ class ResponseReader:
         self.responses_dropped = 0
         #: Answers taken so far that are to be written, or whose connection has gone; second answers are not counted.
         self.responses_taken = 0
+        #: Of the last `read`: what is to go out by `send_lone`.
+        self.lone: list[LoneAnswer] = []
         #: (connection id, answer) of connections that have gone.
         self.orphans: list[tuple[int, Answered]] = []
         self.bytes_taken = 0
@@ -48,10 +56,13 @@ class ResponseReader:
     def read(self, by_id: dict[int, Channel]) -> dict[int, Channel]:
         """Attach every answer that is there to its channel and return the channels with something to write.
 
+        An answer to the only request that its connection has in flight is not attached but put into `lone`.
+
         The pieces are views of the rings: write or copy them, then call ``release``, also when nothing is ready: what
         was dropped or held has taken room too, and a target may be waiting for it.
         """
         ready: dict[int, Channel] = {}
+        lone = self.lone
         view = self._view
         now_ns = self._now_ns()
         unpack = RESPONSE_TO_FACTS.unpack_from
@@ -70,11 +81,31 @@ class ResponseReader:
                 if channel.repeatable:
                     channel.repeatable.pop(sequence, None)
                 start = at + _ENVELOPE_BYTES
+                self.bytes_taken += size
+                if not channel.answered and sequence + 1 == channel.next_sequence and not channel.muted:
+                    lone.append((channel, view[start : start + size], (facts, now_ns)))
+                    continue
                 channel.out.append(view[start : start + size])
                 channel.answered.append((facts, now_ns))
                 ready[channel.fd] = channel
-                self.bytes_taken += size
         return ready
+
+    def send_lone(self, ready: dict[int, Channel], finish: Finish) -> None:
+        """Write the lone answers. What a socket does not take goes the way of all others, with its channel. HOT."""
+        now_ns = self._now_ns
+        lone, self.lone = self.lone, []
+        for channel, piece, answered in lone:
+            try:
+                sent = channel.send(piece)
+            except OSError:
+                # Its buffer is full, or the connection has gone: that shows when the rest is written.
+                sent = 0
+            if sent == len(piece):
+                finish(channel, answered, now_ns())
+                continue
+            channel.out.append(piece[sent:])
+            channel.answered.append(answered)
+            ready[channel.fd] = channel
 
     def release(self) -> None:
         """Give the rings' memory back to the targets."""

@@ -35,7 +35,13 @@ class Reading:
 
     def read(self) -> bytes:
         """Return what was attached since the last call, as bytes."""
-        self.bench.responses.read(self.by_id)
+        responses = self.bench.responses
+        ready = responses.read(self.by_id)
+        for channel, piece, answered in responses.lone:
+            channel.out.append(piece)
+            channel.answered.append(answered)
+            ready[channel.fd] = channel
+        responses.lone.clear()
         written = b"".join(
             Path(f"/proc/self/fd/{piece.file.fd}").read_bytes()[piece.position :][: piece.length]
             if isinstance(piece, FileSend)
