@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -40,20 +41,29 @@ class CommitTarget(NamedTuple):
 
 
 class CommitTargets:
-    """The partitions of one commit of a member, in the order in which it names them. Compared by identity."""
+    """The partitions of one commit of a member, in the order in which it names them, and what is noted of them."""
 
-    __slots__ = ("group_id", "parts")
+    __slots__ = ("commit_ms", "group_id", "number", "offsets", "parts")
 
     def __init__(self, group_id: str, parts: Sequence[CommitTarget]) -> None:
         self.group_id = group_id
         self.parts = parts
+        #: An offset for each, when it came and as which one, until it is put in its place.
+        self.offsets: Sequence[int] | None = None
+        self.commit_ms = 0
+        self.number = 0
 
+
+_number = attrgetter("number")
 
 #: By topic and partition.
 GroupOffsets = dict[str, dict[int, CommittedOffset]]
 
 #: (group, topic, partition)
 OffsetKey = tuple[str, str, int]
+
+#: Of a group with more than this most is of members, or ways of committing, that are remembered no more.
+_MOST_NOTED: Final = 256
 
 _NO_OFFSETS: Final[Mapping[str, dict[int, CommittedOffset]]] = MappingProxyType({})
 
@@ -63,8 +73,8 @@ class OffsetStore:
 
     def __init__(self) -> None:
         self._groups: dict[str, GroupOffsets] = {}
-        # By group: what it has committed again since it was last looked at, the newest last, with offsets and time.
-        self._noted: dict[str, dict[CommitTargets, tuple[Sequence[int], int]]] = {}
+        # By group: of what it has committed again since it was last looked at. Each is in here once.
+        self._noted: dict[str, list[CommitTargets]] = {}
         #: Which groups have offsets of a topic, pending ones included.
         self._readers: dict[str, set[str]] = {}
         #: By group: topics of which it may have no offset any more, to be looked into when nothing of it is pending.
@@ -89,11 +99,18 @@ class OffsetStore:
 
     def put_again(self, targets: CommitTargets, offsets: Sequence[int], now_ms: int) -> None:
         """Take a commit outside of transactions, of an offset for each of these partitions. HOT."""
-        noted = self._noted.setdefault(targets.group_id, {})
-        noted.pop(targets, None)
-        noted[targets] = offsets, now_ms
+        is_noted = targets.offsets is not None
+        targets.offsets, targets.commit_ms, targets.number = offsets, now_ms, next(self._numbers)
+        if not is_noted:
+            self._note(targets)
         if self._pending:
-            # Numbers say which is newer, so it has to get its number now.
+            # Numbers say which is newer, so what they are about has to be in its place.
+            self._settle(targets.group_id)
+
+    def _note(self, targets: CommitTargets) -> None:
+        noted = self._noted.setdefault(targets.group_id, [])
+        noted.append(targets)
+        if len(noted) > _MOST_NOTED:
             self._settle(targets.group_id)
 
     def _settle(self, group_id: str) -> None:
@@ -101,11 +118,12 @@ class OffsetStore:
         noted = self._noted.pop(group_id, None)
         if noted is None:
             return
-        for targets, (offsets, now_ms) in noted.items():
+        for targets in sorted(noted, key=_number):
+            offsets, targets.offsets = targets.offsets or (), None
             for (topic, partition, leader_epoch, metadata, topic_id), offset in zip(
                 targets.parts, offsets, strict=True
             ):
-                committed = CommittedOffset(offset, leader_epoch, metadata, now_ms, NO_EXPIRY, topic_id)
+                committed = CommittedOffset(offset, leader_epoch, metadata, targets.commit_ms, NO_EXPIRY, topic_id)
                 self._put(group_id, topic, partition, committed)
 
     def _settle_all(self) -> None:

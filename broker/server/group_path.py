@@ -74,7 +74,8 @@ class GroupPath:
         self._heartbeat_tails = [
             tail(_HEARTBEAT, version, state.index, NO_SUBJECT) for version in range(_NEWEST_HEARTBEAT + 1)
         ]
-        self._commits: dict[tuple[int, bytes] | None, RememberedCommit] = {}
+        #: By version, then by what a request says in front of its topics.
+        self._commits: list[dict[bytes, RememberedCommit]] = [{} for _ in range(_NEWEST_COMMIT + 1)]
         #: Where requests have their topics, by their length.
         self._topics_at: dict[int, int] = {}
         self._targets = 0
@@ -138,8 +139,7 @@ class GroupPath:
         """Take a commit of offsets; False if it is to go the long way."""
         if not _OLDEST_COMMIT <= version <= _NEWEST_COMMIT or end - start < _SHORTEST:
             return False
-        key, rest_at = self._committer(version, view, start, end)
-        remembered = self._commits.get(key)
+        key, rest_at, remembered = self._recall(version, view, start, end)
         if remembered is not None:
             offsets = remembered.offsets(view, rest_at, end)
             if offsets is not None and self._commit_again(to, remembered, offsets):
@@ -157,7 +157,7 @@ class GroupPath:
         payload = offset_commit.encode_offset_commit_response(version, to[7], judged.response)
         is_short = not judged.error and len(payload) <= _LONGEST_ANSWER
         if key is not None and is_short:
-            self._remember(key, request, judged, CommitFrame(view, rest_at, end, places))
+            self._remember((version, key), request, judged, CommitFrame(view, rest_at, end, places))
 
         def done(error: int) -> None:
             if error:
@@ -192,24 +192,31 @@ class GroupPath:
 
     def forget_metadata(self) -> None:
         """Parse the next commit of every member anew: topics or settings have changed."""
-        self._commits.clear()
+        for commits in self._commits:
+            commits.clear()
         self._targets = 0
 
-    def _committer(self, version: int, view: memoryview, start: int, end: int) -> tuple[tuple[int, bytes] | None, int]:
-        """Return what a request says in front of its topics, None where that takes a closer look, and where they begin.
+    def _recall(
+        self, version: int, view: memoryview, start: int, end: int
+    ) -> tuple[bytes | None, int, RememberedCommit | None]:
+        """Return what a request says in front of its topics, where they begin, and the commit before it. HOT.
 
-        They begin at the same place as in the last request of that length, nearly always, and bytes that have been
-        looked through once say the same wherever they are met.
+        None where what it says takes a closer look, and where there was none like it.
         """
+        commits = self._commits[version]
+        # They begin where they did in the last request of that length, nearly always, and bytes that have been looked
+        # through once say the same wherever they are met.
         rest_at = start + self._topics_at.get(end - start, 0)
-        key = version, bytes(view[start + _CLIENT_ID_LENGTH : rest_at])
-        if key not in self._commits:
-            rest_at = topics_at(version, view, start, end)
-            if rest_at < 0:
-                return None, rest_at
-            self._topics_at[end - start] = rest_at - start
-            key = version, bytes(view[start + _CLIENT_ID_LENGTH : rest_at])
-        return key, rest_at
+        key = bytes(view[start + _CLIENT_ID_LENGTH : rest_at])
+        remembered = commits.get(key)
+        if remembered is not None:
+            return key, rest_at, remembered
+        rest_at = topics_at(version, view, start, end)
+        if rest_at < 0:
+            return None, rest_at, None
+        self._topics_at[end - start] = rest_at - start
+        key = bytes(view[start + _CLIENT_ID_LENGTH : rest_at])
+        return key, rest_at, commits.get(key)
 
     def _commit_again(self, to: ReplyTo, remembered: RememberedCommit, offsets: Sequence[int]) -> bool:
         """Take a commit that differs from one before in its offsets alone; False if it may not be taken."""
@@ -232,7 +239,7 @@ class GroupPath:
         self, key: tuple[int, bytes], request: offset_commit.OffsetCommitRequest, judged: JudgedCommit, at: CommitFrame
     ) -> None:
         """Let the member's next commits be compared with this one, of which everything was taken."""
-        metadata, version = self._state.metadata, key[0]
+        metadata, (version, committed_by) = self._state.metadata, key
         targets = []
         for name, topic_id, parts in request.topics:
             topic = metadata.topic_by_id(topic_id) if version >= offset_commit.TOPIC_ID_FROM else metadata.topic(name)
@@ -244,7 +251,7 @@ class GroupPath:
             ]
         if judged.shard is None or len(targets) > _MOST_PARTITIONS:
             return
-        replaced = self._commits.pop(key, None)
+        replaced = self._commits[version].pop(committed_by, None)
         if replaced is not None:
             self._targets -= len(replaced.commit.targets.parts)
         if self._targets + len(targets) > _MOST_TARGETS:
@@ -255,7 +262,7 @@ class GroupPath:
         committer = Committer(group_id, member_id, instance_id, generation, version)
         said = request, judged.response
         commit = RepeatedCommit(group_id, targets)
-        self._commits[key] = RememberedCommit(committer, judged.shard, commit, said, at, facts)
+        self._commits[version][committed_by] = RememberedCommit(committer, judged.shard, commit, said, at, facts)
 
     def _answer_commit(
         self,

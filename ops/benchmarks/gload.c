@@ -3,13 +3,14 @@
  * One thread, epoll, no client library, like kload beside it.
  *
  *   gcc -O2 -o gload gload.c
- *   gload PORT TOPIC GROUPS CONNS HEARTBEAT_MS OFFSETS_PER_SECOND OFFSETS_PER_COMMIT SECONDS
+ *   gload PORT TOPIC GROUPS CONNS HEARTBEAT_MS OFFSETS_PER_SECOND OFFSETS_PER_COMMIT
  *
  * Each group gets two members by JoinGroup and SyncGroup. It prints "ready" once all of them are stable and have
- * committed and sent a heartbeat once; then every member sends a Heartbeat every HEARTBEAT_MS, and OffsetCommits of the
- * topic's first OFFSETS_PER_COMMIT partitions go round the members, as many as make OFFSETS_PER_SECOND. Answers must
- * come back in order and without an error: anything else ends the run with exit status 1. At the end all members leave,
- * so that the next run need not wait for them.
+ * committed and sent a heartbeat once. From "g" on its input until the next "p", every member sends a Heartbeat every
+ * HEARTBEAT_MS, and OffsetCommits of the topic's first OFFSETS_PER_COMMIT partitions go round the members, as many as
+ * make OFFSETS_PER_SECOND; so what they cost others shows in turns, without forming the groups for each. Answers must
+ * come back in order and without an error: anything else ends the run with exit status 1. At the end of its input all
+ * members leave, so that the next run need not wait for them.
  * The last line of output is  key=value  pairs: heartbeats, commits, unanswered.
  * Versions used: FindCoordinator 1, JoinGroup 2, SyncGroup 1, Heartbeat 1, OffsetCommit 7, LeaveGroup 1. */
 #define _GNU_SOURCE
@@ -18,6 +19,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -322,13 +324,33 @@ static void take_answers(connection_t *c) {
   }
 }
 
+/* Return the next command: 0 when none is there and it is not waited for, EOF when there are no more. */
+static int next_command(int wait) {
+  struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
+  if (!poll(&input, 1, wait ? -1 : 0)) return 0;
+  char command;
+  return read(STDIN_FILENO, &command, 1) == 1 ? command : EOF;
+}
+
+/* Wait until everything has been answered. */
+static void drain(connection_t *cs, int connections, int epoll) {
+  struct epoll_event events[MAX_EVENTS];
+  for (int i = 0; i < connections; i++)
+    while (cs[i].next_answered < cs[i].next_sent) {
+      write_out(&cs[i]);
+      int n = epoll_wait(epoll, events, MAX_EVENTS, DRAIN_MS);
+      if (!n) die("requests are not answered");
+      for (int j = 0; j < n; j++) take_answers(&cs[events[j].data.u32]);
+    }
+}
+
 int main(int argc, char **argv) {
-  if (argc != 9) die("usage: gload PORT TOPIC GROUPS CONNS HEARTBEAT_MS OFFSETS_PER_SECOND OFFSETS_PER_COMMIT SECONDS");
+  if (argc != 8) die("usage: gload PORT TOPIC GROUPS CONNS HEARTBEAT_MS OFFSETS_PER_SECOND OFFSETS_PER_COMMIT");
   int port = atoi(argv[1]), groups = atoi(argv[3]), connections = atoi(argv[4]);
   const char *topic = argv[2];
   int partitions = atoi(argv[7]);
   if (partitions < 1 || partitions > MAX_PARTITIONS) die("1 to 32 offsets per commit");
-  double heartbeat_s = atof(argv[5]) / 1000, commits_s = atof(argv[6]) / partitions, seconds = atof(argv[8]);
+  double heartbeat_s = atof(argv[5]) / 1000, commits_s = atof(argv[6]) / partitions;
   connection_t *cs = calloc(connections, sizeof *cs);
   group_t *gs = calloc(groups, sizeof *gs);
   int epoll = epoll_create1(0);
@@ -352,7 +374,16 @@ int main(int argc, char **argv) {
   double start = now(), heartbeats_s = groups * MEMBERS / heartbeat_s;
   long heartbeats = 0, commits = 0, unanswered = 0;
   struct epoll_event events[MAX_EVENTS];
-  while (now() < start + seconds) {
+  int command = 'p';
+  while (command != EOF) {
+    if (command == 'p') {
+      for (int i = 0; i < connections; i++) unanswered += cs[i].next_sent - cs[i].next_answered;
+      drain(cs, connections, epoll);
+      double paused = now();
+      while (command == 'p') command = next_command(1);
+      start += now() - paused;
+      continue;
+    }
     double passed = now() - start;
     for (; heartbeats < passed * heartbeats_s; heartbeats++) {
       group_t *g = &gs[heartbeats / MEMBERS % groups];
@@ -369,14 +400,10 @@ int main(int argc, char **argv) {
     nanosleep(&tick, NULL);
     int n = epoll_wait(epoll, events, MAX_EVENTS, 0);
     for (int i = 0; i < n; i++) take_answers(&cs[events[i].data.u32]);
+    int next = next_command(0);
+    if (next) command = next;
   }
-  for (int i = 0; i < connections; i++) unanswered += cs[i].next_sent - cs[i].next_answered;
-  for (int i = 0; i < connections; i++)
-    while (cs[i].next_answered < cs[i].next_sent) {
-      write_out(&cs[i]);
-      if (!epoll_wait(epoll, events, MAX_EVENTS, DRAIN_MS)) die("requests are not answered");
-      take_answers(&cs[i]);
-    }
+  drain(cs, connections, epoll);
   for (int i = 0; i < connections; i++) fcntl(cs[i].fd, F_SETFL, 0);
   for (int i = 0; i < groups; i++)
     for (int m = 0; m < MEMBERS; m++) leave(&cs[gs[i].connection], &gs[i], m);

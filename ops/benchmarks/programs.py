@@ -42,22 +42,49 @@ def kload(directory: Path, command: str, port: int, arguments: list[str]) -> dic
     return {key: float(value) for key, value in pairs}
 
 
+class Groups:
+    """Many groups whose members are silent but inside `busy`."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self._process = process
+        self._log = log
+
+    def check(self, *, is_fine: bool) -> None:
+        """Raise MeasurementError with what the load has printed unless all is well."""
+        if not is_fine:
+            raise MeasurementError(f"{' '.join(map(str, self._process.args))}: {self._log.read_text().strip()}")
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """Let the members send what they have to."""
+        self._tell(b"g")
+        yield
+        self._tell(b"p")
+
+    def _tell(self, command: bytes) -> None:
+        assert self._process.stdin is not None  # noqa: S101 - it was asked for
+        self.check(is_fine=self._process.poll() is None)
+        self._process.stdin.write(command)
+        self._process.stdin.flush()
+
+
 @contextmanager
-def gload(directory: Path, port: int, arguments: list[str]) -> Iterator[None]:
-    """Run the load of many groups: it is under way inside the `with`, and must have been answered at its end.
+def gload(directory: Path, port: int, arguments: list[str]) -> Iterator[Groups]:
+    """Form the groups; all that they have sent must have been answered when they leave at the end of the `with`.
 
     Raises MeasurementError when the broker answered an error or could not keep up.
     """
     line = [str(directory / "gload"), str(port), *arguments]
-    with (directory / "gload.log").open("w+") as log:
-        process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=log, text=True)
+    log = directory / "gload.log"
+    with log.open("wb") as errors:
+        process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors)
+        groups = Groups(process, log)
         try:
-            assert process.stdout is not None  # noqa: S101 - it was asked for above
-            if process.stdout.readline() != "ready\n":
-                raise MeasurementError(f"{' '.join(line)}: {(directory / 'gload.log').read_text().strip()}")
-            yield
-            if process.wait(DEADLINE_SECONDS):
-                raise MeasurementError(f"{' '.join(line)}: {(directory / 'gload.log').read_text().strip()}")
+            assert process.stdin is not None and process.stdout is not None  # noqa: S101, PT018 - they were asked for
+            groups.check(is_fine=process.stdout.readline() == b"ready\n")
+            yield groups
+            process.stdin.close()
+            groups.check(is_fine=process.wait(DEADLINE_SECONDS) == 0)
         finally:
             process.kill()
             process.wait()

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
@@ -127,20 +128,28 @@ def measure_case(directory: Path, options: argparse.Namespace, port: int, number
 def measure_beside_groups(
     directory: Path, options: argparse.Namespace, port: int, offsets: int, add: Callable[[Row], None]
 ) -> None:
-    """Small Produce with and without the heartbeats and commits of many groups; ``offsets``: in each commit."""
+    """Small Produce with and without the heartbeats and commits of many groups; ``offsets``: in each commit.
+
+    In short turns, and each turn beside the groups against the mean of the two around it: so what the machine does
+    meanwhile, which is more than what the groups do, falls out.
+    """
     case, topic = cases.BESIDE_GROUPS, f"beside-groups-{offsets}"
     programs.kload(directory, "create", port, [topic, str(PARTITIONS)])
-    arguments = case.kload_arguments(topic, PARTITIONS, options.seconds)
-    # The groups' own load lasts a little longer than what is measured beside it.
+    arguments = case.kload_arguments(topic, PARTITIONS, options.seconds / cases.GROUP_TURNS)
     load = [topic, str(cases.GROUPS), str(cases.GROUP_CONNECTIONS), str(cases.HEARTBEAT_MS)]
-    load += [str(cases.COMMITS_PER_SECOND), str(offsets), str(options.seconds + 1)]
-    alone, beside = [], []
-    for _ in range(options.rounds):
-        alone.append(programs.kload(directory, case.command, port, arguments)[case.unit])
-        with programs.gload(directory, port, load):
-            beside.append(programs.kload(directory, case.command, port, arguments)[case.unit])
-        print(f"beside groups: {beside[-1]:,.0f} against {alone[-1]:,.0f} {case.unit} without", flush=True)
-    ratio = median(with_groups / without for with_groups, without in zip(beside, alone, strict=True))
+    load += [str(cases.COMMITS_PER_SECOND), str(offsets)]
+
+    def produced() -> float:
+        return programs.kload(directory, case.command, port, arguments)[case.unit]
+
+    with programs.gload(directory, port, load) as groups:
+        alone, beside = [produced()], []
+        for _ in range(options.rounds * 2 * cases.GROUP_TURNS):
+            with groups.busy():
+                beside.append(produced())
+            alone.append(produced())
+            print(f"beside groups: {beside[-1]:,.0f} against {alone[-1]:,.0f} {case.unit} without", flush=True)
+    ratio = median(2 * each / sum(around) for each, around in zip(beside, pairwise(alone), strict=True))
     requests = f"{offsets} to a request" if offsets > 1 else "a request each"
     commits = f"{cases.COMMITS_PER_SECOND:,} offsets committed a second, {requests}"
     title = f"{case.title}, beside {cases.GROUPS:,} groups with {commits}"

@@ -224,6 +224,16 @@ def test_what_is_only_noted_is_as_if_it_had_been_put_and_leaves_nothing_behind()
         assert not store._maybe_unread
 
 
+def test_what_is_noted_of_a_group_that_nobody_asks_about_is_bounded() -> None:
+    """Whenever topics change members are remembered anew, and what was noted of the old memory stays."""
+    store = OffsetStore()
+    part = CommitTarget("topic", 0, -1, "", bytes(16))
+    for offset in range(1000):
+        store.put_again(CommitTargets(GROUP, [part]), [offset], 0)
+        assert len(store._noted.get(GROUP, [])) <= 256
+    assert store.of_group(GROUP)["topic"][0].offset == 999
+
+
 # ---- retention -------------------------------------------------------------------------------------------------------
 
 

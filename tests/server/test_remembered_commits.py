@@ -17,6 +17,7 @@ from broker.protocol import kio_adapter
 from broker.protocol.messages import offset_commit
 from broker.server import group_path
 from broker.server.group_path import GroupPath
+from broker.server.remembered_commit import RememberedCommit
 from broker.server.unreleased_requests import REPEATS_END_NS
 from tests.support.group_requests import (
     DESCRIBE_GROUPS,
@@ -341,10 +342,10 @@ def test_what_is_remembered_of_all_members_together_is_bounded(
     for offset in (1, 2, 3):
         for each in members:
             assert each.commit({("topic", 0): offset, ("topic", 1): offset}) == [0, 0]
-            assert sum(len(remembered.commit.targets.parts) for remembered in path._commits.values()) <= 8
+            assert sum(len(remembered.commit.targets.parts) for remembered in remembered_by(path)) <= 8
     for each in members:
         assert committed(broker, each.group_id, [("topic", 0), ("topic", 1)]) == [(3, 0), (3, 0)]
-        assert path._targets == sum(len(remembered.commit.targets.parts) for remembered in path._commits.values())
+        assert path._targets == sum(len(remembered.commit.targets.parts) for remembered in remembered_by(path))
 
 
 def test_commits_of_other_partitions_do_not_count_twice(broker: SteppedBroker, member: Member) -> None:
@@ -406,6 +407,10 @@ def test_a_handler_dies_at_any_line_of_a_repeated_commit(broker: SteppedBroker) 
     assert line > 400
 
 
+def remembered_by(path: GroupPath) -> list[RememberedCommit]:
+    return [remembered for commits in path._commits for remembered in commits.values()]
+
+
 def test_a_repeated_commit_that_cannot_be_written_is_refused_and_forgotten(
     broker: SteppedBroker, member: Member
 ) -> None:
@@ -425,6 +430,6 @@ def test_a_repeated_commit_that_cannot_be_written_is_refused_and_forgotten(
     for offset in (5, 6):
         assert [each.commit({("topic", 0): offset}) for each in members] == [[0], [0]]
         # What was read back is not held on to as it was before.
-        assert all(remembered.shard.is_open for remembered in path._commits.values())
+        assert all(remembered.shard.is_open for remembered in remembered_by(path))
     for each in members:
         assert committed(broker, each.group_id, [("topic", 0)]) == [(6, 0)]
