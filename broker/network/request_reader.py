@@ -33,9 +33,6 @@ _SMALLEST_REQUEST_BYTES = 8
 
 _CLIENT_ID_AT = 8
 
-#: Of a request that goes through the ring, its size included.
-_LONGEST_FRAME_BYTES = _SIZE.size + INLINE_REQUEST_BYTES
-
 _PRODUCE = int(ApiKey.PRODUCE)
 _API_VERSIONS = int(ApiKey.API_VERSIONS)
 
@@ -54,6 +51,8 @@ class RequestReader:
         self.bytes_received = 0
         self._now_ns = now_ns
         self._max_request_bytes = config.socket_request_max_bytes
+        #: Of a request that goes through a ring, with its size.
+        self._max_inline_bytes = _SIZE.size + min(INLINE_REQUEST_BYTES, self._max_request_bytes)
         self._pipeline_max = config.pipeline_max
         # With one handler every partition, every group and every connection has the same owner: nothing to peek for.
         self._one_handler = sender.handlers == 1
@@ -75,17 +74,14 @@ class RequestReader:
             return False
         count = len(data)
         self.bytes_received += count
-        if channel.inbox:
-            self._take(channel, channel.inbox + data)
-        elif _FRAME_START.size <= count <= _LONGEST_FRAME_BYTES and not channel.muted:
+        if not channel.inbox and _FRAME_START.size <= count <= self._max_inline_bytes and not channel.muted:
             head = _unpack_start(data)
-            if head[0] + _SIZE.size != count:
-                self._take(channel, data)
-            # The usual case: one small request, whole.
-            elif not self._try_send(channel, data[_SIZE.size :], head, self._now_ns()):
-                channel.inbox = data
-        else:
-            self._take(channel, data)
+            if head[0] + _SIZE.size == count:
+                # The usual case: one small request, whole.
+                if not self._try_send(channel, data[_SIZE.size :], head, self._now_ns()):
+                    channel.inbox = data
+                return True
+        self._take(channel, channel.inbox + data if channel.inbox else data)
         return True
 
     def resume(self, channel: Channel) -> None:

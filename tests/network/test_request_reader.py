@@ -114,6 +114,21 @@ def test_c02_a_request_of_exactly_the_limit_is_accepted(wire: Wire) -> None:
     assert len(taken.payload) == LIMIT
 
 
+@pytest.mark.parametrize("surplus", [-1, 0, 1])
+def test_c02_a_limit_below_what_goes_through_a_ring_holds_for_requests_that_come_whole(surplus: int) -> None:
+    limit = 500
+    with ProcessorBench(socket_request_max_bytes=limit) as bench:
+        wire = Wire(bench)
+        request = frame(1, bytes(limit + surplus - HEADER_BYTES))
+        if surplus > 0:
+            with pytest.raises(InvalidReceive, match=f"size {limit + surplus}:"):
+                wire.feed(request)
+        else:
+            wire.feed(request)
+        assert len(wire.taken) == (surplus <= 0)
+        wire.close()
+
+
 def test_a_foreign_protocol_is_named(wire: Wire) -> None:
     with pytest.raises(InvalidReceive, match="HTTP"):
         wire.feed(b"GET / HTTP/1.1\r\n\r\n")
