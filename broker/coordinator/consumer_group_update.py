@@ -117,7 +117,7 @@ class GroupUpdate:
         names_changed = is_new or updated.topic_names != member.topic_names
         regex_changed = self._refresh_regexes(updated.topic_regex != member.topic_regex)
         changed = names_changed or updated.topic_regex != member.topic_regex
-        self._refresh_epoch(must_rise=changed or regex_changed or group.epoch == 0)
+        self._refresh_epoch(must_rise=changed or regex_changed)
         if group.is_to_be_assigned(self._environment.wall_ms):
             self._make_target()
         if moves:

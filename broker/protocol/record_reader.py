@@ -41,15 +41,8 @@ def iterate_records(batch: Buffer) -> Iterator[Record]:
         raise ApiError(_CORRUPT_MESSAGE, "batch is cut off")
     try:
         data = uncompressed_records(batch, header)
-        offset = 0
-        for _ in range(header.record_count):
-            length, offset = _read_varlong(data, offset)
-            stop = offset + length
-            if length < 0 or stop > len(data):
-                left = len(data) - offset
-                raise ApiError(_CORRUPT_MESSAGE, f"record of {length} bytes where {left} are left")
-            yield _read_record(header, data, offset)
-            offset = stop
+        for start in _starts(data, header.record_count):
+            yield _read_record(header, data, start)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise ApiError(_CORRUPT_MESSAGE, f"malformed record: {error}") from error
 
@@ -61,13 +54,8 @@ def records_without_key(batch: Buffer, header: BatchHeader) -> Iterator[int]:
     """
     try:
         data = uncompressed_records(batch, header)
-        offset = 0
-        for index in range(header.record_count):
-            length, offset = _read_varlong(data, offset)
-            stop = offset + length
-            if length < 0 or stop > len(data):
-                raise ApiError(_CORRUPT_MESSAGE, f"record of {length} bytes where {len(data) - offset} are left")
-            offset += 1  # the record's attributes
+        for index, start in enumerate(_starts(data, header.record_count)):
+            offset = start + 1  # behind the record's attributes
             while data[offset] >= 0x80:  # timestamp delta
                 offset += 1
             offset += 1
@@ -75,7 +63,6 @@ def records_without_key(batch: Buffer, header: BatchHeader) -> Iterator[int]:
                 offset += 1
             if data[offset + 1] == _NULL_LENGTH:
                 yield index
-            offset = stop
     except (struct.error, IndexError) as error:
         raise ApiError(_CORRUPT_MESSAGE, f"malformed record: {error}") from error
 
@@ -84,17 +71,22 @@ def record_timestamps(batch: Buffer, header: BatchHeader) -> Iterator[int]:
     """Yield the time (ms) that its producer gave each record of one whole batch. ApiError 2 when it cannot be read."""
     try:
         data = uncompressed_records(batch, header)
-        offset = 0
-        for _ in range(header.record_count):
-            length, offset = _read_varlong(data, offset)
-            stop = offset + length
-            if length < 0 or stop > len(data):
-                raise ApiError(_CORRUPT_MESSAGE, f"record of {length} bytes where {len(data) - offset} are left")
-            delta, _ = _read_varlong(data, offset + 1)  # behind the record's attributes
+        for start in _starts(data, header.record_count):
+            delta, _ = _read_varlong(data, start + 1)  # behind the record's attributes
             yield header.base_timestamp + delta
-            offset = stop
     except (struct.error, IndexError) as error:
         raise ApiError(_CORRUPT_MESSAGE, f"malformed record: {error}") from error
+
+
+def _starts(data: bytes, count: int) -> Iterator[int]:
+    """Yield where each record begins behind its length, all of which must be there."""
+    offset = 0
+    for _ in range(count):
+        length, start = _read_varlong(data, offset)
+        offset = start + length
+        if length < 0 or offset > len(data):
+            raise ApiError(_CORRUPT_MESSAGE, f"record of {length} bytes where {len(data) - start} are left")
+        yield start
 
 
 def _read_record(header: BatchHeader, data: bytes, offset: int) -> Record:
