@@ -4,10 +4,17 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from tests.support.broker_process import BrokerProcess
 from tests.support.wire_client import WireClient
+
+# How long an example takes, or to make one, says more of the machine than of what is tested.
+hypothesis.settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("any machine")
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,11 +38,16 @@ def test_a_daemon_from_start_to_stop(run_path: str, tmp_path: Path) -> None:
     assert ready["data_dir"] == str(tmp_path / "data")
     assert ready["run_dir"] == run_path
     assert isinstance(ready["ready_ms"], int)
-    done = command("status", "--json", "--run-dir", run_path)
-    status = json.loads(done.stdout)
-    assert done.returncode == 0
-    assert (status["pid"], status["bootstrap"], status["state"]) == (ready["pid"], ready["bootstrap"], "ready")
-    assert {process["state"] for process in status["processes"]} == {"running"}
+
+    def status_of_all() -> dict[str, Any] | None:
+        done = command("status", "--json", "--run-dir", run_path)
+        assert done.returncode == 0
+        found = json.loads(done.stdout)
+        assert (found["pid"], found["bootstrap"], found["state"]) == (ready["pid"], ready["bootstrap"], "ready")
+        return found if {process["state"] for process in found["processes"]} == {"running"} else None
+
+    # Some start only after the broker is ready.
+    status = wait_until(status_of_all, "every process runs")
     assert {"role", "index", "pid", "state", "restarts"} <= status["processes"][0].keys()
     assert "bootstrap=" in command("status", "--run-dir", run_path).stdout
     assert command("stop", "--run-dir", run_path).returncode == 0

@@ -50,6 +50,8 @@ def test_the_life_of_a_group(broker: BrokerProcess, topic: str, protocol: str) -
     commits = [TopicPartition(topic, 0, 1, "noted"), TopicPartition(topic, 1, 2)]
     consumer.commit(offsets=commits, asynchronous=False)
 
+    # A member has its share a moment before the coordinator hears that it took it.
+    wait_until(lambda: group(broker, "describe", name)["state"] == "Stable", "the group is stable")
     described = group(broker, "describe", name)
     (member,) = described["members"]
     assert (described["type"], described["state"]) == (protocol, "Stable")
@@ -106,7 +108,7 @@ def test_read_committed_lag(broker: BrokerProcess, topic: str) -> None:
     records, seconds = lags(broker, name, "--read-committed")[0]
     assert records == 4
     assert seconds is not None
-    assert 30 <= seconds < 60
+    assert 30 <= seconds <= 30 + time.time() - now_ms / 1000 + 0.01
     group(broker, *reset, "--to-offset", "4")
     assert lags(broker, name, "--read-committed") == {0: (0, 0.0)}
     assert lags(broker, name)[0][0] == 1

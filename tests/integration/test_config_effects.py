@@ -93,6 +93,7 @@ def test_max_message_bytes(admin: AdminClient, wire: WireClient, topic: str) -> 
 
 
 def test_message_timestamp_type(admin: AdminClient, wire: WireClient, topic: str) -> None:
+    alter(admin, topic, "retention.ms", "-1")
     before_ms = int(time.time() * 1000)
     assert send(wire, topic, timestamp_ms=1000) == 0
     alter(admin, topic, "message.timestamp.type", "LogAppendTime")

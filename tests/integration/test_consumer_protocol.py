@@ -26,6 +26,7 @@ BROKER_SETTINGS = {
     "group.initial.rebalance.delay.ms": 0,
     "offsets.topic.num.partitions": 4,
 }
+WAIT_S = 30.0
 
 
 class Reader:
@@ -103,14 +104,14 @@ def group() -> str:
 
 
 def create(admin: AdminClient, name: str, partitions: int) -> None:
-    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(10)
+    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(WAIT_S)
 
 
 def produce(broker: BrokerProcess, topic: str, partitions: int, values: range) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for value in values:
         producer.produce(topic, str(value).encode(), partition=value % partitions)
-    assert producer.flush(10) == 0
+    assert producer.flush(WAIT_S) == 0
 
 
 def kill_handlers(broker: BrokerProcess) -> None:
@@ -123,7 +124,7 @@ def sizes(*members: Reader) -> list[int]:
 
 
 def describe(admin: AdminClient, group: str) -> Any:
-    return admin.describe_consumer_groups([group])[group].result(10)
+    return admin.describe_consumer_groups([group])[group].result(WAIT_S)
 
 
 def test_members_share_hand_over_and_inherit(
@@ -165,7 +166,7 @@ def test_topics_that_come_and_grow_are_noticed(
     wait_until(lambda: sizes(by_name, by_pattern) == [0, 1], "the one partition")
     create(admin, later, 3)
     wait_until(lambda: sizes(by_name, by_pattern) == [2, 2], "the new topic, too")
-    admin.create_partitions([NewPartitions(topic, 5)])[topic].result(10)
+    admin.create_partitions([NewPartitions(topic, 5)])[topic].result(WAIT_S)
     wait_until(lambda: sizes(by_name, by_pattern) == [4, 4], "the new partitions, too")
 
 
@@ -196,15 +197,16 @@ def test_groups_of_both_kinds_side_by_side(
     produce(broker, topic, 4, range(40))
     for pair in (ours, classic):
         wait_until(lambda pair=pair: sum(len(each.values) for each in pair) == 40, "each group to read everything")
-    listed = {each.group_id: each.type for each in admin.list_consumer_groups().result(10).valid}
+    listed = {each.group_id: each.type for each in admin.list_consumer_groups().result(WAIT_S).valid}
     assert listed[group] == ConsumerGroupType.CONSUMER
     assert listed[f"{group}-classic"] == ConsumerGroupType.CLASSIC
+    # A member has its share a moment before the coordinator hears that it took it.
+    wait_until(lambda: describe(admin, group).state == ConsumerGroupState.STABLE, "the group is stable")
     described = describe(admin, group)
-    assert described.state == ConsumerGroupState.STABLE
     assert described.type == ConsumerGroupType.CONSUMER
     assert sorted(len(member.assignment.topic_partitions) for member in described.members) == [2, 2]
     with pytest.raises(KafkaException, match="NON_EMPTY_GROUP"):
-        admin.delete_consumer_groups([group])[group].result(10)
+        admin.delete_consumer_groups([group])[group].result(WAIT_S)
 
 
 def test_an_empty_group_changes_its_kind_and_keeps_its_offsets(
@@ -220,7 +222,7 @@ def test_an_empty_group_changes_its_kind_and_keeps_its_offsets(
         assert {int(value) for value in reader.values} == set(range(10 * number, 10 * number + 10))
         assert describe(admin, group).type == getattr(ConsumerGroupType, protocol.upper())
         assert describe(admin, group).state == ConsumerGroupState.EMPTY
-    admin.delete_consumer_groups([group])[group].result(10)
+    admin.delete_consumer_groups([group])[group].result(WAIT_S)
 
 
 def test_members_do_not_notice_the_death_of_their_coordinator(

@@ -83,6 +83,7 @@ def under_fire(
         for future in running:
             future.result()
     print(f"{killer.kills} kills")
+    wait_until(lambda: restarts(broker, roles) - before >= killer.kills, "every restart counted")
     assert restarts(broker, roles) - before == killer.kills
 
 

@@ -86,6 +86,7 @@ def test_c03_an_empty_frame_closes_the_connection(broker: BrokerProcess, wire) -
 
 
 def test_c04_memory_grows_with_what_arrives_not_with_what_is_declared(broker: BrokerProcess, wire) -> None:
+    assert_serves(wire)
     wait_until(broker.has_loaded_everything, "the background imports")
     before = broker.memory_bytes()
     clients = [WireClient(broker.port) for _ in range(200)]

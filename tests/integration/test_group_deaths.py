@@ -21,6 +21,7 @@ pytestmark = [
 BROKER_SETTINGS = {"num.io.threads": 3}
 PARTITIONS = 6
 KILLS = 3
+READ_S = 60.0
 RECORDS_BETWEEN = 60
 
 
@@ -101,14 +102,18 @@ def test_members_read_and_commit_on_while_handlers_die(broker: BrokerProcess, to
     orders = Orders(broker.bootstrap, f"group-{topic}", topic)
     with ThreadPoolExecutor(2) as pool:
         members = [pool.submit(RUNNERS[client], orders) for _ in range(2)]
+
+        def wait_for_reading() -> None:
+            wait_until(lambda: not all_running(members) or orders.report.read >= writing.written, "all read", READ_S)
+
         try:
             for _ in range(KILLS):
                 writing.write(RECORDS_BETWEEN)
-                wait_until(lambda: not all_running(members) or orders.report.read >= writing.written, "all read")
+                wait_for_reading()
                 assert all_running(members)
                 kill_a_handler(broker, choice)
             writing.write(RECORDS_BETWEEN)
-            wait_until(lambda: not all_running(members) or orders.report.read >= writing.written, "all read")
+            wait_for_reading()
         finally:
             orders.stop.set()
         for member in members:
@@ -135,11 +140,11 @@ def test_members_come_and_go_while_handlers_die(broker: BrokerProcess, topic: st
                 members.append(pool.submit(RUNNERS[client], guest))
                 kill_a_handler(broker, choice)
                 writing.write(RECORDS_BETWEEN)
-                wait_until(lambda: orders.report.read >= writing.written, "all read with a guest", 40)
+                wait_until(lambda: orders.report.read >= writing.written, "all read with a guest", READ_S)
                 guest.stop.set()
                 kill_a_handler(broker, choice)
             writing.write(RECORDS_BETWEEN)
-            wait_until(lambda: orders.report.read >= writing.written, "all read", 40)
+            wait_until(lambda: orders.report.read >= writing.written, "all read", READ_S)
         finally:
             for each in (orders, *guests):
                 each.stop.set()

@@ -30,7 +30,7 @@ pytestmark = [
 
 PARTITIONS = 4
 RECORDS = 40
-DEADLINE_SECONDS = 30
+DEADLINE_SECONDS = 60
 
 
 @pytest.fixture(autouse=True, scope="module")

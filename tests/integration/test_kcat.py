@@ -68,6 +68,6 @@ def test_idempotent_producer(broker, topic) -> None:
 
 
 def test_a_bad_topic_name_ends_with_an_error(broker) -> None:
-    done = kcat(broker, "-P", "-t", "no/slash", "-X", "message.timeout.ms=5000", text="x\n")
+    done = kcat(broker, "-P", "-t", "no/slash", "-X", "message.timeout.ms=20000", text="x\n")
     assert done.returncode != 0
     assert "nvalid topic" in done.stderr

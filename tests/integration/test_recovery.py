@@ -80,7 +80,7 @@ def test_acknowledged_records_survive_the_death_of_every_process(durable, topic)
 def test_topics_configs_and_ids_survive(durable, topic, crash) -> None:
     with WireClient(durable.port) as client:
         create_topic(client, topic, 3, {"retention.ms": 1234567})
-        produce(client, topic, 2, record_batch([b"kept"]))
+        produce(client, topic, 2, record_batch([b"kept"], timestamp_ms=time.time_ns() // 1_000_000))
     before = durable.command("topic", "describe", topic).stdout
     assert topic in before
     if crash:

@@ -215,7 +215,12 @@ def test_errors_fetches_and_the_command_line(start: Start) -> None:
         body = produce_body([("unknown", 0, record_batch([b"secret contents"]))])
         client.call(PRODUCE, PRODUCE_VERSION, body, correlation_id=7)
         fetch(client, "known", 0, 0)
-    wait_until(lambda: len(rows(broker, "requests")) >= 3, "all rows")
+
+    def has_all() -> bool:
+        names = [row["requestApiKeyName"] for row in sorted(rows(broker, "requests"), key=lambda row: row["time"])]
+        return "PRODUCE" in names and names[-1] == "FETCH"
+
+    wait_until(has_all, "all rows")
     done = broker.command("requests", "--errors", "--json")
     (failed,) = json.loads(done.stdout)
     assert (failed["requestApiKeyName"], failed["errorName"], failed["correlationId"]) == (
@@ -284,7 +289,7 @@ def set_while_running(broker: BrokerProcess, **settings: object) -> None:
     resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=entries)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     for done in admin.incremental_alter_configs([resource]).values():
-        done.result(timeout=10)
+        done.result(timeout=30)
 
 
 def recorded(broker: BrokerProcess) -> set[int]:

@@ -163,7 +163,7 @@ def test_a_second_producer_fences_the_first(broker, wire, topic) -> None:
 
 def test_a_silent_producer_is_aborted_and_its_readers_go_on(broker, wire, topic) -> None:
     create_topic(wire, topic, PARTITIONS)
-    silent = transactional(broker, topic, **{"transaction.timeout.ms": 1000, "message.timeout.ms": 1000})
+    silent = transactional(broker, topic, **{"transaction.timeout.ms": 4000, "message.timeout.ms": 4000})
     silent.begin_transaction()
     write(silent, topic, [b"silent"] * PARTITIONS)
     other = Producer({"bootstrap.servers": broker.bootstrap})
@@ -256,10 +256,9 @@ def test_exactly_once_while_processes_are_killed(broker, wire, topic, chance) ->
     end = time.monotonic() + KILLING_S
     while time.monotonic() < end and any(copier.is_alive() for copier in copiers):
         time.sleep(chance.random() * 0.4)
-        victims = [row["pid"] for row in broker.processes() if row["role"] in ("handler", "controller")]
-        pid = chance.choice([pid for pid in victims if pid])
+        victims = [row["pid"] for row in broker.processes() if row["role"] in ("handler", "controller") and row["pid"]]
         try:
-            os.kill(pid, signal.SIGKILL)
+            os.kill(chance.choice(victims), signal.SIGKILL)
         except ProcessLookupError:
             continue
         kills += 1

@@ -125,7 +125,8 @@ def test_row_14_a_topic_is_gone_and_there_again_before_the_answer(wire: WireClie
     """Row 14: tests that delete and create a topic raced with it (ksql#3973; kafka-go gives up on no leader)."""
     seen = set()
     for round_number in range(5):
-        created = create(wire, topic, 3)
+        # What `record_batch` makes is years old.
+        created = create(wire, topic, 3, retention_ms="-1")
         seen.add(created.topic_id)
         described = metadata(wire, topic)
         assert described.error_code == 0
@@ -176,7 +177,7 @@ def test_row_39_leader_epochs_say_where_a_log_may_have_been_cut(broker_directory
     running = BrokerProcess(broker_directory, ephemeral=False).start()
     try:
         with WireClient(running.port) as wire:
-            create(wire, topic)
+            create(wire, topic, retention_ms="-1")
             first = leader_epoch(wire, topic)
             assert produce(wire, topic, 0, record_batch([b"a", b"b"])).error_code == 0
             assert epoch_end(wire, topic, first) == (first, 2)

@@ -7,6 +7,7 @@ record of an even one, or a stable offset that moves back.
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from broker.protocol.record_writer import build_batch
 from broker.protocol.records import batch_headers, unpack_header
 from broker.topic_config import LogConfig
 from shm.partitions import STATE_OPEN, PartitionTable
-from tests.litmus.two_processes import run_together, run_with_deaths, seeded, segment_of
+from tests.litmus.two_processes import repeat_until_hit, run_together, run_with_deaths, seeded, segment_of
 from tests.log.log_writer import NAME
 from tests.log.transaction_model import ABORT, marker_type
 
@@ -113,24 +114,36 @@ def _delivered(data: bytes, aborted: list[tuple[int, int]]) -> list[int]:
 @pytest.mark.parametrize("deaths", [0, 25])
 def test_aborted_records_are_never_seen(tmp_path: Path, deaths: int) -> None:
     """users.md row 11, while the owner is killed at random moments."""
+    if deaths:
+        chance, runs = seeded(), itertools.count()
+        repeat_until_hit(lambda: read_while_owned(tmp_path / f"{next(runs)}", deaths, chance), 6)
+    else:
+        read_while_owned(tmp_path, 0, random.Random(0))
+
+
+def read_while_owned(directory: Path, deaths: int, chance: random.Random) -> int:
+    """Have one process own a log and another read it; check what was read. Return how many owners were killed."""
     target = 20_000
-    directory, seen_file = tmp_path / "topic-0", tmp_path / "seen"
+    directory.mkdir(exist_ok=True)
+    log, seen_file = directory / "topic-0", directory / "seen"
+    killed = 0
     with segment_of(TABLE + PartitionTable.bytes_needed(1, 1)) as segment:
         table = PartitionTable(segment.view, TABLE, 1, 1)
         bodies: list[Callable[[], None]] = [
-            lambda: own(table, directory, target),
-            lambda: consume(table, directory, target, seen_file),
+            lambda: own(table, log, target),
+            lambda: consume(table, log, target, seen_file),
         ]
         if deaths:
-            assert run_with_deaths(bodies, [0], deaths, seeded()) > 5
+            killed = run_with_deaths(bodies, [0], deaths, chance)
         else:
             run_together(*bodies)
-        seen = [int(offset) for offset in seen_file.read_text().split()]
-        data = b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
-        kept = [
-            header.base_offset
-            for _, header in batch_headers(data)
-            if not header.is_control and (header.producer_id < 0 or header.producer_id % 2)
-        ]
-        assert seen == kept[: len(seen)]
-        assert seen[-1] > target - 500
+    seen = [int(offset) for offset in seen_file.read_text().split()]
+    data = b"".join(path.read_bytes() for path in sorted(log.glob("*.log")))
+    kept = [
+        header.base_offset
+        for _, header in batch_headers(data)
+        if not header.is_control and (header.producer_id < 0 or header.producer_id % 2)
+    ]
+    assert seen == kept[: len(seen)]
+    assert seen[-1] > target - 500
+    return killed

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from shm.partitions import PartitionTable
 from shm.segment import Segment
-from tests.litmus.two_processes import run_together, run_with_deaths, seeded, segment_of, spin_until
+from tests.litmus.two_processes import repeat_until_hit, run_together, run_with_deaths, seeded, segment_of, spin_until
 
 DONE = 0
 TABLE = 64
@@ -61,10 +61,15 @@ def test_a_reader_sees_whole_states_in_order() -> None:
 def test_also_when_the_writer_is_killed_and_replaced() -> None:
     chance = seeded()
     target = 600_000
-    with table_of(1) as (_, table):
-        bodies = [lambda: publish_up_to(table, 0, target), lambda: read_up_to(table, 0, target)]
-        assert run_with_deaths(bodies, [0], 25, chance) > 0
-        assert table.read_position(0) == (target, *place_of(target))
+
+    def run() -> int:
+        with table_of(1) as (_, table):
+            bodies = [lambda: publish_up_to(table, 0, target), lambda: read_up_to(table, 0, target)]
+            killed = run_with_deaths(bodies, [0], 25, chance)
+            assert table.read_position(0) == (target, *place_of(target))
+        return killed
+
+    repeat_until_hit(run)
 
 
 def test_ends_that_come_again_never_mix_two_states() -> None:

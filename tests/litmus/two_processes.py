@@ -83,6 +83,15 @@ def run_with_deaths(bodies: list[Body], victims: list[int], deaths: int, chance:
     return killed
 
 
+def repeat_until_hit(run: Callable[[], int], least: int = 1) -> None:
+    """Call `run`, which returns how many were killed in the midst of their work, until that are so many.
+
+    A machine that stands still for a moment lets the work come to its end before anybody is killed. AssertionError when
+    that is no accident.
+    """
+    assert any(run() >= least for _ in range(5)), "hardly anybody was killed in the midst of work"
+
+
 def _join_all(children: list[Process]) -> None:
     """Wait until all have ended well, or one has not: the others would wait for it in vain."""
     running = list(children)

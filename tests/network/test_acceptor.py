@@ -3,6 +3,7 @@
 import errno
 import os
 import socket
+import struct
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -13,6 +14,7 @@ from broker.network.acceptor_meters import AcceptorMeters
 from broker.network.handoff import QUEUE_SOCKETS, HandoffReceiver, HandoffSender, NewConnection
 from shm.metrics import MetricsReader, MetricsSegment, MetricsWriter
 from shm.process_slots import ACCEPTOR
+from tests.support.deadline import wait_until
 from tests.support.fakes import FakeClock
 
 SECOND_NS = 1_000_000_000
@@ -34,6 +36,13 @@ class Listening(socket.socket):
             number = self.failures.pop(0)
             raise OSError(number, os.strerror(number))
         return super().accept()
+
+
+def backlog(listening: socket.socket) -> int:
+    """Return how many connections wait to be accepted: a client may be connected a moment before its own does."""
+    info = listening.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
+    waiting: int = struct.unpack_from("I", info, 24)[0]
+    return waiting
 
 
 class Bench:
@@ -62,8 +71,11 @@ class Bench:
         self.taken: list[NewConnection] = []
 
     def connect(self, listener: int = 0, count: int = 1) -> None:
+        listening = self.sockets[listener]
+        wanted = backlog(listening) + count
         for _ in range(count):
-            self.clients.append(socket.create_connection(self.sockets[listener].getsockname(), timeout=10))
+            self.clients.append(socket.create_connection(listening.getsockname(), timeout=20))
+        wait_until(lambda: backlog(listening) == wanted, "connections in the backlog")
 
     def take(self, processor: int, limit: int = 100) -> list[NewConnection]:
         new = self.receivers[processor].receive_some(limit)

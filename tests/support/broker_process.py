@@ -99,8 +99,10 @@ class BrokerProcess:
         return {child.pid for child in psutil.Process(self.pid()).children(recursive=True)}
 
     def has_loaded_everything(self) -> bool:
-        """Return whether what is imported in the background is there: from then on memory tells of requests only."""
-        return all(psutil.Process(pid).num_threads() == 1 for pid in self.child_pids())
+        """Return whether the recorder has what the first request lets it import: then memory tells of requests only."""
+        [recorder] = self.processes("recorder")
+        has_begun = "libarrow" in Path(f"/proc/{recorder['pid']}/maps").read_text()
+        return has_begun and all(psutil.Process(pid).num_threads() == 1 for pid in self.child_pids())
 
     def memory_bytes(self) -> int:
         """Return the proportional set size of the whole instance."""
@@ -149,8 +151,8 @@ class BrokerProcess:
     def assert_no_process_left(self) -> None:
         """Assert that every process of this instance ends by itself."""
         assert self._process is not None
-        self._process.wait(10)
-        wait_until(lambda: not self._alive(), f"all processes gone: {self._alive()}", deadline_s=10)
+        self._process.wait(30)
+        wait_until(lambda: not self._alive(), f"all processes gone: {self._alive()}")
 
     def shared_memory(self) -> set[str]:
         """Return the pieces of shared memory that this instance has ever had and that still exist."""
@@ -160,6 +162,8 @@ class BrokerProcess:
         """SIGKILL every process of the instance at once, as a crash of the machine would."""
         assert self._process is not None
         if self._process.poll() is None:
+            # Or it would replace the first ones while others still live.
+            self._process.send_signal(signal.SIGSTOP)
             self._remember()
         for process in self._alive():
             try:

@@ -104,7 +104,7 @@ def misbehave(role: str, heritage: Heritage, stop: StopFlag) -> None:
     if fault == "crash":
         raise ZeroDivisionError("no reason at all")
     if fault == "hold":
-        wait_until((heritage.run_dir / "go").exists, "the test lets it go on")
+        wait_until((heritage.run_dir / "go").exists, "the test lets it go on", deadline_s=60)
     if fault == "deaf":
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
         stop.obey_sigterm()

@@ -62,7 +62,7 @@ class Supervised:
         return [int(each.rpartition(":")[2]) for each in self._out.read_text().strip().split(",")]
 
     def connect(self, port: int | None = None) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", port or self.port), timeout=10)
+        return socket.create_connection(("127.0.0.1", port or self.port), timeout=20)
 
     def status(self) -> dict[str, Any]:
         done = command("status", "--json", "--run-dir", str(self.run_dir))

@@ -216,10 +216,14 @@ def metadata_body(topics: Sequence[str], auto_create: bool = False) -> bytes:
 def create_topic(
     client: WireClient, name: str, partitions: int = 1, configs: Mapping[str, object] | None = None
 ) -> None:
-    """Create a topic, and return once every partition of it can be used."""
-    settings = [string(key) + string(str(value)) for key, value in (configs or {}).items()]
+    """Create a topic, and return once every partition of it can be used.
+
+    It keeps its records for ever unless told otherwise: those of `record_batch` are years old.
+    """
+    settings = {"retention.ms": -1, **(configs or {})}
     body = struct.pack(">i", 1) + string(name) + struct.pack(">ihii", partitions, 1, 0, len(settings))
-    body += b"".join(settings) + struct.pack(">i?", 30_000, False)
+    body += b"".join(string(key) + string(str(value)) for key, value in settings.items())
+    body += struct.pack(">i?", 30_000, False)
     reader = Reader(client.call(CREATE_TOPICS, 2, body))
     reader.take("ii")
     assert reader.string() == name

@@ -30,12 +30,12 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     running = BrokerProcess(directory, {"request.log.roll.ms": 200}, ephemeral=False).start()
     producer = Producer({"bootstrap.servers": running.bootstrap})
     producer.produce("orders", b"x")
-    assert producer.flush(10) == 0
+    assert producer.flush(30) == 0
     consumer = Consumer(
         {"bootstrap.servers": running.bootstrap, "group.id": "readers", "auto.offset.reset": "earliest"}
     )
     consumer.subscribe(["orders"])
-    wait_until(lambda: consumer.poll(0.1), "the record", deadline_s=20)
+    wait_until(lambda: consumer.poll(0.1), "the record", deadline_s=60)
     consumer.close()
     log = running.data_dir / "request-log"
     for dataset in ("requests", "groups"):

@@ -31,9 +31,16 @@ class CountedReading:
 
 @pytest.fixture
 def reader(monkeypatch: pytest.MonkeyPatch) -> CountingReader:
-    """Return a reader that counts; snapshots are the numbers of their readings, a second is short."""
+    """Return a reader that counts; snapshots are the numbers of their readings, a second is a few turns of the loop."""
+    sleep = asyncio.sleep
+
+    async def pass_turns(_seconds: float) -> None:
+        # No clock decides whether everybody who follows has had a turn in between.
+        for _ in range(50):
+            await sleep(0)
+
     monkeypatch.setattr(module, "snapshot", lambda _earlier, now, _sources: now.number)
-    monkeypatch.setattr(module, "INTERVAL_S", 0.01)
+    monkeypatch.setattr(module.asyncio, "sleep", pass_turns)
     monkeypatch.setattr(module, "FRESH_NS", 10**18)
     view.calls = 0  # type: ignore[attr-defined]
     return CountingReader()
