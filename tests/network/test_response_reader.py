@@ -232,3 +232,69 @@ def test_b21_the_file_of_an_answer_that_nobody_takes_is_removed(reading: Reading
     assert len(list(reading.bench.directory.iterdir())) == 1
     assert reading.read() == b""
     assert list(reading.bench.directory.iterdir()) == []
+
+
+class Lone:
+    """A channel with one request in flight, whose answer is there."""
+
+    def __init__(self, bench: ProcessorBench, answer: bytes) -> None:
+        self.responses = bench.responses
+        self.reading = Reading(bench, 1)
+        self.reading.channel.sock.setblocking(False)
+        self.finished: list[tuple[Channel, int]] = []
+        bench.targets[0].answer(self.reading.request(0), answer)
+        self.ready = self.responses.read(self.reading.by_id)
+
+    def send(self) -> None:
+        self.responses.send_lone(self.ready, lambda channel, _, end_ns: self.finished.append((channel, end_ns)))
+
+
+def test_a_lone_answer_is_written_without_being_attached(bench: ProcessorBench) -> None:
+    lone = Lone(bench, b"answer")
+    channel = lone.reading.channel
+    lone.send()
+    assert lone.reading._client.recv(100) == b"answer"
+    assert lone.finished == [(channel, bench.clock.monotonic_ns())]
+    assert (lone.ready, channel.out, channel.answered, channel.in_flight) == ({}, [], [], 0)
+    lone.send()
+    assert len(lone.finished) == 1, "once"
+    lone.reading.close()
+
+
+def test_what_a_socket_does_not_take_of_a_lone_answer_goes_the_way_of_all_others(bench: ProcessorBench) -> None:
+    lone = Lone(bench, bytes(range(250)) * 200)
+    channel = lone.reading.channel
+    channel.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+    lone.send()
+    assert (lone.finished, list(lone.ready.values()), len(channel.answered)) == ([], [channel], 1)
+    received = b""
+    while not channel.send_out():
+        received += lone.reading._client.recv(1 << 20)
+    received += lone.reading._client.recv(1 << 20)
+    assert received == bytes(range(250)) * 200
+    lone.reading.close()
+
+
+def test_a_lone_answer_to_a_connection_that_has_gone_is_left_to_the_writer(bench: ProcessorBench) -> None:
+    lone = Lone(bench, b"answer")
+    lone.reading._client.close()
+    lone.send()
+    assert (lone.finished, list(lone.ready.values())) == ([], [lone.reading.channel])
+    with pytest.raises(OSError, match="Broken pipe"):
+        lone.reading.channel.send_out()
+    lone.reading.close()
+
+
+@pytest.mark.parametrize("state", ["earlier answer unwritten", "muted", "another in flight"])
+def test_an_answer_is_lone_only_if_nothing_else_is_to_be_done_for_its_channel(
+    bench: ProcessorBench, state: str
+) -> None:
+    reading = Reading(bench, 2 if state == "another in flight" else 1)
+    if state == "earlier answer unwritten":
+        reading.channel.answered.append((b"facts", 1))
+    elif state == "muted":
+        reading.channel.muted = MuteCause.DRAINING
+    bench.targets[0].answer(reading.request(0), b"answer")
+    assert list(bench.responses.read(reading.by_id).values()) == [reading.channel]
+    assert bench.responses.lone == []
+    reading.close()
