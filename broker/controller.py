@@ -2,7 +2,10 @@
 
 Each method checks a change against Kafka's rules, commits it to the metadata file and takes it over into the
 process's own ``MetadataCache``; whoever calls then announces the new version to the other processes. A change
-is on disk before it is seen by anybody. Knows nothing of requests, responses or connections.
+is on disk before it is seen by anybody. Knows nothing of responses or connections, and of a request only a text that
+tells it from others: what is on record as done for that request is not done again, not by a replacement either.
+Settings and quotas need no record: a list has a value once, and the rest is assigned, so that making such a change
+twice leaves what making it once leaves.
 """
 
 from __future__ import annotations
@@ -11,7 +14,6 @@ import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
 
 from broker.client_quotas import QuotaEntity, QuotaOp, altered_quotas, stored_name
 from broker.clock import Clock
@@ -30,6 +32,7 @@ from broker.config_alteration import (
 )
 from broker.errors import ApiError, BootFailed
 from broker.features import LEVEL, FeatureUpdate, check_updates
+from broker.kept_outcomes import TopicOutcome
 from broker.metadata_store import MetadataStore, Transaction, metadata_path
 from broker.partition_rows import PartitionRows
 from broker.protocol.coordinator_routing import CoordinatorPartitions
@@ -40,6 +43,7 @@ from broker.stored_entities import EntityKind
 from broker.topic_config import validate_topic_configs
 from broker.topic_rules import (
     CLUSTER_METADATA_TOPIC,
+    AddedPartitions,
     NewTopic,
     check_added_partitions,
     check_internal_topic,
@@ -57,17 +61,6 @@ PRODUCER_ID_BLOCK = 1000
 _TOPIC_ID_ENTROPY_BYTES = 16
 
 log = logging.getLogger(__name__)
-
-
-class TopicOutcome(NamedTuple):
-    """What became of one wanted topic; ``topic_id`` is all zero if it was only checked or failed."""
-
-    name: str
-    error_code: int = 0
-    message: str | None = None
-    topic_id: bytes = bytes(16)
-    partitions: int = -1
-    configs: Mapping[str, str] = {}
 
 
 class Controller:
@@ -115,33 +108,51 @@ class Controller:
         """Number of the last change, which the other processes are to be told."""
         return self._metadata.version
 
-    def create_topics(self, wanted: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicOutcome]:
+    def outcomes_of(self, request: str | None) -> list[TopicOutcome] | None:
+        """Return what a request that has made its change was to be told, or None when it has made none."""
+        return None if request is None else self._store.outcomes_of(request)
+
+    def create_topics(
+        self, wanted: Sequence[NewTopic], *, validate_only: bool = False, request: str | None = None
+    ) -> list[TopicOutcome]:
         """Create the topics that can be created, all in one change, and return an outcome for each.
 
         Names are taken to be distinct. Raises ApiError, for all of them, when they have too many partitions or the
         change cannot be written.
         """
+        made = self.outcomes_of(request)
+        if made is not None:
+            return made
         check_total_partitions(
             (topic for topic in wanted if topic.name != CLUSTER_METADATA_TOPIC),
             self._metadata.broker_config.num_partitions,
         )
-        outcomes = {}
-        accepted: list[tuple[NewTopic, TopicOutcome, list[int]]] = []
+        outcomes: list[TopicOutcome] = []
+        accepted: list[tuple[TopicOutcome, list[int]]] = []
         colliding = self._metric_names()
         for topic in wanted:
             try:
                 outcome = self._check_new_topic(topic, colliding)
                 rows = self._take_rows(outcome.partitions)
             except ApiError as error:
-                outcomes[topic.name] = TopicOutcome(topic.name, error.code, error.message)
+                outcomes.append(TopicOutcome(topic.name, error.code, error.message))
                 continue
-            outcomes[topic.name] = outcome
-            accepted.append((topic, outcome, rows))
+            if not validate_only:
+                topic_id = topic_id_for(topic.name.encode(), os.urandom(_TOPIC_ID_ENTROPY_BYTES))
+                outcome = outcome._replace(topic_id=topic_id)
+            outcomes.append(outcome)
+            accepted.append((outcome, rows))
+        taken = [row for _, rows in accepted for row in rows]
         if validate_only:
-            self._rows.put_back(row for _, _, rows in accepted for row in rows)
+            self._rows.put_back(taken)
         elif accepted:
-            outcomes.update((outcome.name, outcome) for outcome in self._insert_topics(accepted))
-        return [outcomes[topic.name] for topic in wanted]
+            with self._change(request, outcomes, taken) as transaction:
+                for outcome, rows in accepted:
+                    transaction.insert_topic(outcome.topic_id, outcome.name, rows, outcome.configs)
+            for outcome, _ in accepted:
+                log.info("created topic %s with %d partition(s)", outcome.name, outcome.partitions)
+            self._metadata.refresh()
+        return outcomes
 
     def auto_create(self, names: Sequence[str]) -> dict[str, int]:
         """Create topics with the broker's defaults; return name -> error code."""
@@ -153,9 +164,14 @@ class Controller:
             return NewTopic(name)
         return NewTopic(name, self._coordinators.of(name), configs=internal_topic_configs(name, self._config))
 
-    def delete_topics(self, topics: Sequence[TopicInfo]) -> None:
-        """Delete topics, all in one change. Raises ApiError when it cannot be written."""
-        with self._change() as transaction:
+    def delete_topics(
+        self, topics: Sequence[TopicInfo], request: str | None = None, outcomes: Sequence[TopicOutcome] = ()
+    ) -> None:
+        """Delete topics, all in one change. Raises ApiError when it cannot be written.
+
+        ``outcomes``: what the request is to be told if it can be, and what `outcomes_of` returns from then on.
+        """
+        with self._change(request, outcomes) as transaction:
             for topic in topics:
                 transaction.delete_topic(topic.topic_id)
         for topic in topics:
@@ -164,30 +180,37 @@ class Controller:
         self._metadata.refresh()
 
     def create_partitions(
-        self,
-        topic: TopicInfo,
-        count: int,
-        assignments: Sequence[Sequence[int]] | None,
-        *,
-        validate_only: bool,
-    ) -> None:
-        """Give a topic ``count`` partitions in all. Raises ApiError when that is not possible."""
-        current = len(topic.partitions)
-        if topic.internal:
-            check_internal_topic(topic.name, count, current)
-        check_added_partitions(topic.name, current, count, assignments, self._config.node_id)
-        rows = self._take_rows(count - current)
+        self, wanted: Sequence[AddedPartitions], *, validate_only: bool = False, request: str | None = None
+    ) -> list[TopicOutcome]:
+        """Give topics more partitions, all in one change, and return an outcome for each.
+
+        Names are taken to be distinct. Raises ApiError, for all of them, when the change cannot be written.
+        """
+        made = self.outcomes_of(request)
+        if made is not None:
+            return made
+        outcomes: list[TopicOutcome] = []
+        accepted: list[tuple[TopicInfo, list[int]]] = []
+        for each in wanted:
+            try:
+                topic = self._check_added_partitions(each)
+                rows = self._take_rows(each.partitions - len(topic.partitions))
+            except ApiError as error:
+                outcomes.append(TopicOutcome(each.name, error.code, error.message))
+                continue
+            outcomes.append(TopicOutcome(each.name))
+            accepted.append((topic, rows))
+        taken = [row for _, rows in accepted for row in rows]
         if validate_only:
-            self._rows.put_back(rows)
-            return
-        try:
-            with self._change() as transaction:
-                transaction.add_partitions(topic.topic_id, current, rows)
-        except Exception:
-            self._rows.put_back(rows)
-            raise
-        log.info("topic %s now has %d partitions", topic.name, count)
-        self._metadata.refresh()
+            self._rows.put_back(taken)
+        elif accepted:
+            with self._change(request, outcomes, taken) as transaction:
+                for topic, rows in accepted:
+                    transaction.add_partitions(topic.topic_id, len(topic.partitions), rows)
+            for topic, rows in accepted:
+                log.info("topic %s now has %d partitions", topic.name, len(topic.partitions) + len(rows))
+            self._metadata.refresh()
+        return outcomes
 
     def alter_configs(self, resource_type: int, name: str, alteration: Alteration, *, validate_only: bool) -> None:
         """Change the settings of a topic, a group, a client metrics subscription, this broker or (no name) all brokers.
@@ -220,14 +243,18 @@ class Controller:
         """Return the level of every feature that is not always off."""
         return self._metadata.finalized_features
 
-    def update_features(self, updates: Sequence[FeatureUpdate], *, validate_only: bool) -> None:
+    def update_features(
+        self, updates: Sequence[FeatureUpdate], *, validate_only: bool, request: str | None = None
+    ) -> None:
         """Finalize other levels of features, all in one change (KIP-584). Raises ApiError when one may not be."""
+        if self.outcomes_of(request) is not None:
+            return
         current = self.finalized_features()
         check_updates(updates, current)
         changed = [update for update in updates if update.level != current.get(update.name, 0)]
         if validate_only or not changed:
             return
-        with self._change() as transaction:
+        with self._change(request) as transaction:
             for update in changed:
                 transaction.set_entity(EntityKind.FEATURE, update.name, {LEVEL: update.level})
         for update in changed:
@@ -248,12 +275,23 @@ class Controller:
         self._store.close()
 
     @contextmanager
-    def _change(self) -> Iterator[Transaction]:
-        """Yield the next change; rows that their owners have let go of are put on record with it."""
+    def _change(
+        self, request: str | None = None, outcomes: Sequence[TopicOutcome] = (), taken: Sequence[int] = ()
+    ) -> Iterator[Transaction]:
+        """Yield the next change. With it are recorded what its request is told and the rows that owners have let go of.
+
+        ``taken``: the rows that were taken for it, which are put back if it is not made.
+        """
         let_go = self._rows.let_go()
-        with self._store.transaction() as transaction:
-            transaction.release_rows(let_go)
-            yield transaction
+        try:
+            with self._store.transaction() as transaction:
+                transaction.release_rows(let_go)
+                if request is not None:
+                    transaction.keep_outcomes(request, outcomes)
+                yield transaction
+        except Exception:
+            self._rows.put_back(taken)
+            raise
         self._rows.free(let_go)
 
     def _check_new_topic(self, topic: NewTopic, colliding: Mapping[str, str]) -> TopicOutcome:
@@ -274,6 +312,17 @@ class Controller:
             check_internal_topic(name, count, self._coordinators.of(name))
         return TopicOutcome(name, partitions=count, configs=configs)
 
+    def _check_added_partitions(self, wanted: AddedPartitions) -> TopicInfo:
+        name, count, assignments = wanted
+        topic = self._metadata.topic(name)
+        if topic is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        current = len(topic.partitions)
+        if topic.internal:
+            check_internal_topic(name, count, current)
+        check_added_partitions(name, current, count, assignments, self._config.node_id)
+        return topic
+
     def _metric_names(self) -> dict[str, str]:
         return {metric_name(topic.name): topic.name for topic in self._metadata.topics()}
 
@@ -282,22 +331,6 @@ class Controller:
             with self._change():
                 pass  # nothing but the rows that have been let go of
         return self._rows.take(count)
-
-    def _insert_topics(self, accepted: Sequence[tuple[NewTopic, TopicOutcome, list[int]]]) -> list[TopicOutcome]:
-        created = []
-        try:
-            with self._change() as transaction:
-                for topic, outcome, rows in accepted:
-                    topic_id = topic_id_for(topic.name.encode(), os.urandom(_TOPIC_ID_ENTROPY_BYTES))
-                    transaction.insert_topic(topic_id, topic.name, rows, outcome.configs)
-                    created.append(outcome._replace(topic_id=topic_id))
-        except Exception:
-            self._rows.put_back(row for _, _, rows in accepted for row in rows)
-            raise
-        for outcome in created:
-            log.info("created topic %s with %d partition(s)", outcome.name, outcome.partitions)
-        self._metadata.refresh()
-        return created
 
     def _alter_topic(self, name: str, alteration: Alteration, validate_only: bool) -> None:
         topic = self._metadata.topic(name)

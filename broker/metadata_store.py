@@ -19,7 +19,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from broker import kept_outcomes
 from broker.errors import ApiError, BootFailed
+from broker.kept_outcomes import TopicOutcome
 from broker.protocol.error_codes import ErrorCode
 from broker.stored_entities import (
     Entities,
@@ -138,6 +140,10 @@ class Transaction:
             self._connection.execute(_DROP_SPENT_TOMBSTONES)
             self._connection.execute("UPDATE state SET value = MAX(value, ?) WHERE name = 'floor'", (dropped,))
 
+    def keep_outcomes(self, request: str, outcomes: Sequence[TopicOutcome]) -> None:
+        """Put on record what this change answers to a request."""
+        kept_outcomes.keep(self._connection, self.change, request, outcomes)
+
     def _insert_partitions(self, topic_id: bytes, first_partition: int, rows: Sequence[int]) -> None:
         partitions = [(row, topic_id, first_partition + index) for index, row in enumerate(rows)]
         self._connection.executemany("INSERT INTO partitions VALUES (?, ?, ?)", partitions)
@@ -161,6 +167,7 @@ class MetadataStore:
             connection.execute(f"PRAGMA synchronous = {'OFF' if ephemeral else 'FULL'}")
             _ensure_schema(connection)
             ensure_schema(connection)
+            kept_outcomes.ensure_table(connection)
             stored = _state(connection, "format")
         except sqlite3.Error as error:
             raise BootFailed(f"cannot open the metadata file {path}: {error}") from error
@@ -194,6 +201,15 @@ class MetadataStore:
             first = _state(self._connection, "next_producer_id")
             self._connection.execute("UPDATE state SET value = ? WHERE name = 'next_producer_id'", (first + count,))
         return first
+
+    def outcomes_of(self, request: str) -> list[TopicOutcome] | None:
+        """Return the outcomes of a request whose change is committed, or None."""
+        return kept_outcomes.read(self._connection, request)
+
+    def forget_outcomes(self) -> None:
+        """Forget the outcomes of all requests. Only when the broker starts: no request is older than that."""
+        with self._committing():
+            kept_outcomes.forget_all(self._connection)
 
     def taken_rows(self) -> list[tuple[int, bool]]:
         """Return every row that is taken, with whether its topic is a tombstone, in order of rows."""
@@ -252,6 +268,12 @@ class MetadataReader:
         finally:
             connection.execute("COMMIT")
 
+    def is_taken_by(self, row: int, topic_id: bytes) -> bool:
+        """Return whether a row of the partition table is, on record, that of a partition of this topic."""
+        connection = self._connect()
+        query = "SELECT 1 FROM partitions WHERE table_row = ? AND topic_id = ?"
+        return connection is not None and connection.execute(query, (row, topic_id)).fetchone() is not None
+
     def close(self) -> None:
         """Close the connection if it is open."""
         if self._connection is not None:
@@ -299,6 +321,9 @@ def prepare(data_dir: Path, max_partitions: int, *, ephemeral: bool = False) -> 
             raise BootFailed(f"the data directory holds {len(taken)} partitions: set max.partitions to that or more")
         if taken and taken[-1][0] >= max_partitions:
             store.renumber_rows()
+        store.forget_outcomes()
+    except ApiError as error:
+        raise BootFailed(f"cannot prepare the metadata file: {error.message}") from error
     finally:
         store.close()
 

@@ -37,6 +37,14 @@ class NewTopic(NamedTuple):
     configs: Mapping[str, str | None] = {}
 
 
+class AddedPartitions(NamedTuple):
+    """A topic and how many partitions it is to have. ``assignments``: the broker ids of each one that is added."""
+
+    name: str
+    partitions: int
+    assignments: Sequence[Sequence[int]] | None = None
+
+
 def check_topic_name(name: str) -> None:
     """Raise ApiError(INVALID_TOPIC_EXCEPTION) unless the name is legal."""
     if not name:

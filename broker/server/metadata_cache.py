@@ -132,6 +132,10 @@ class MetadataCache:
             self._at_start = frozenset(self._by_id)
         return changes
 
+    def has_row(self, topic: TopicInfo, partition: PartitionInfo) -> bool:
+        """Return whether the row of a deleted partition is still its own; asks the metadata file."""
+        return self._reader.is_taken_by(partition.row, topic.topic_id)
+
     def close(self) -> None:
         """Close the connection to the metadata file."""
         self._reader.close()

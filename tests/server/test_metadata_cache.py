@@ -10,7 +10,7 @@ import pytest
 from broker.config_alteration import BROKER, TOPIC, Alteration, ConfigChange, Operation
 from broker.protocol.routing import owner_of, topic_hash, topic_id_hash
 from broker.server.metadata_cache import Changes, MetadataCache
-from broker.topic_rules import NewTopic
+from broker.topic_rules import AddedPartitions, NewTopic
 from shm.partitions import STATE_CLOSED
 from tests.support.admin_cluster import HANDLERS, AdminCluster
 
@@ -46,7 +46,7 @@ def test_the_first_refresh_reports_everything_and_the_next_one_only_news(cluster
     assert cache.refresh() == Changes([], [], [])
     topic = cache.topic("a")
     assert topic is not None
-    cluster.controller.create_partitions(topic, 4, None, validate_only=False)
+    cluster.controller.create_partitions([AddedPartitions(topic.name, 4)])
     assert names(cache.refresh().created) == [("a", 2), ("a", 3)]
     assert cache.version == cluster.controller.version
     cache.close()
@@ -79,7 +79,7 @@ def test_a_topic_that_came_and_went_unseen_is_reported_as_deleted(cluster: Admin
 
 def test_partitions_added_unseen_are_among_the_deleted(cluster: AdminCluster) -> None:
     topic = cluster.create("grown", 1)
-    cluster.controller.create_partitions(topic, 3, None, validate_only=False)
+    cluster.controller.create_partitions([AddedPartitions(topic.name, 3)])
     cluster.delete("grown")
     assert names(cluster.handlers[0].refresh().deleted) == [("grown", 0), ("grown", 1), ("grown", 2)]
 

@@ -6,6 +6,7 @@ metadata file is on disk, and `settle` does what the owners of partitions do whe
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -44,6 +45,7 @@ class AdminCluster:
         self.owner_answers: dict[int, PendingAnswer] = {}
         self.readers: dict[tuple[str, int], Any] = {}
         self.apis: Sequence[tuple[int, int, int]] = ()
+        self._sequences = itertools.count()
 
     def new_cache(self) -> MetadataCache:
         return MetadataCache(self.path, HANDLERS, self.config)
@@ -120,7 +122,7 @@ class AdminCluster:
             correlation_id=7,
             client_id="test",
             connection_id=1,
-            sequence=0,
+            sequence=next(self._sequences),
             listener=listener,
             received_ns=0,
             broker=broker,

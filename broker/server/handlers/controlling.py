@@ -12,3 +12,8 @@ def controller_of(context: RequestContext) -> Controller:
     if controller is None:
         raise RuntimeError(f"API {context.api_key} is served by the controller only")
     return controller
+
+
+def request_id_of(context: RequestContext) -> str:
+    """Return the text by which the controller knows a request that it is sent again: no other has it in this run."""
+    return f"{context.connection_id}-{context.sequence}-{context.received_ns}"

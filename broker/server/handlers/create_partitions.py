@@ -7,43 +7,41 @@ from typing import Any
 
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode, text_of
-from broker.server.handlers.controlling import controller_of
+from broker.server.handlers.controlling import controller_of, request_id_of
 from broker.server.request_context import RequestContext
+from broker.topic_rules import AddedPartitions
 
 
 def handle_create_partitions(context: RequestContext, request: Any) -> dict[str, Any]:
     """Return an outcome for each topic asked for."""
     times_asked = Counter(topic.name for topic in request.topics)
     results = [
-        _result(name, ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name."))
+        _result(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
         for name, times in times_asked.items()
         if times > 1
     ]
-    for topic in request.topics:
-        if times_asked[topic.name] > 1:
-            continue
-        try:
-            _create(context, topic, request.validate_only)
-            results.append(_result(topic.name, None))
-        except ApiError as error:
-            results.append(_result(topic.name, error))
+    wanted = [_added(topic) for topic in request.topics if times_asked[topic.name] == 1]
+    try:
+        outcomes = controller_of(context).create_partitions(
+            wanted, validate_only=request.validate_only, request=request_id_of(context)
+        )
+        results += [_result(outcome.name, outcome.error_code, outcome.message) for outcome in outcomes]
+    except ApiError as error:
+        results += [_result(each.name, error.code, error.message) for each in wanted]
     context.broker.announce_metadata()
     return {"throttle_time_ms": 0, "results": results}
 
 
-def _create(context: RequestContext, wanted: Any, validate_only: bool) -> None:
-    topic = context.broker.metadata.topic(wanted.name)
-    if topic is None:
-        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+def _added(topic: Any) -> AddedPartitions:
     assignments = None
-    if wanted.assignments is not None:
-        assignments = [assignment.broker_ids for assignment in wanted.assignments]
-    controller_of(context).create_partitions(topic, wanted.count, assignments, validate_only=validate_only)
+    if topic.assignments is not None:
+        assignments = [assignment.broker_ids for assignment in topic.assignments]
+    return AddedPartitions(topic.name, topic.count, assignments)
 
 
-def _result(name: str, error: ApiError | None) -> dict[str, Any]:
+def _result(name: str, error: int, message: str | None) -> dict[str, Any]:
     return {
         "name": name,
-        "error_code": 0 if error is None else error.code,
-        "error_message": None if error is None else error.message or text_of(error.code),
+        "error_code": error,
+        "error_message": message or text_of(error) if error else None,
     }

@@ -9,7 +9,7 @@ from broker.config_metadata import describe_topic
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode, text_of
 from broker.server.handlers.config_entries import creation_summary
-from broker.server.handlers.controlling import controller_of
+from broker.server.handlers.controlling import controller_of, request_id_of
 from broker.server.request_context import RequestContext
 from broker.topic_rules import NewTopic
 
@@ -19,7 +19,9 @@ def handle_create_topics(context: RequestContext, request: Any) -> dict[str, Any
     times_asked = Counter(topic.name for topic in request.topics)
     wanted = [_new_topic(topic) for topic in request.topics if times_asked[topic.name] == 1]
     try:
-        outcomes = controller_of(context).create_topics(wanted, validate_only=request.validate_only)
+        outcomes = controller_of(context).create_topics(
+            wanted, validate_only=request.validate_only, request=request_id_of(context)
+        )
     except ApiError as error:
         results = [_failed(name, error.code, error.message) for name in times_asked]
         return {"throttle_time_ms": 0, "topics": results}

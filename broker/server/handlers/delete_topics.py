@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from broker.errors import ApiError
+from broker.kept_outcomes import TopicOutcome
 from broker.protocol.error_codes import ErrorCode, text_of
-from broker.server.handlers.controlling import controller_of
+from broker.server.handlers.controlling import controller_of, request_id_of
 from broker.server.metadata_cache import MetadataCache, TopicInfo
 from broker.server.request_context import RequestContext
 
@@ -25,24 +26,35 @@ class _Asked(NamedTuple):
 
 def handle_delete_topics(context: RequestContext, request: Any) -> dict[str, Any]:
     """Return an outcome for each topic asked for."""
-    asked = _asked(request)
-    times_asked = Counter(asked)
-    metadata = context.broker.metadata
-    found: dict[_Asked, TopicInfo] = {}
-    failures: dict[_Asked, ApiError] = {}
-    for each in times_asked:
+    times_asked = Counter(_asked(request))
+    outcomes = controller_of(context).outcomes_of(request_id_of(context))
+    if outcomes is None:
+        outcomes = _delete(context, times_asked)
+    responses = [_result(each, outcome) for each, outcome in zip(times_asked, outcomes, strict=True)]
+    return {"throttle_time_ms": 0, "responses": responses}
+
+
+def _delete(context: RequestContext, times_asked: Mapping[_Asked, int]) -> list[TopicOutcome]:
+    found: list[TopicInfo] = []
+    outcomes = []
+    for each, times in times_asked.items():
         try:
-            found[each] = _find(metadata, each, times_asked[each], found.values())
+            topic = _find(context.broker.metadata, each, times, found)
         except ApiError as error:
-            failures[each] = error
+            outcomes.append(TopicOutcome(each.name or "", error.code, error.message, each.topic_id))
+            continue
+        found.append(topic)
+        outcomes.append(TopicOutcome(topic.name, topic_id=topic.topic_id))
     if found:
         try:
-            controller_of(context).delete_topics(list(found.values()))
+            controller_of(context).delete_topics(found, request_id_of(context), outcomes)
         except ApiError as error:
-            failures.update(dict.fromkeys(found, error))
+            outcomes = [
+                outcome if outcome.error_code else outcome._replace(error_code=error.code, message=error.message)
+                for outcome in outcomes
+            ]
         context.broker.announce_metadata()
-    responses = [_result(each, found.get(each), failures.get(each)) for each in times_asked]
-    return {"throttle_time_ms": 0, "responses": responses}
+    return outcomes
 
 
 def _asked(request: Any) -> Sequence[_Asked]:
@@ -56,7 +68,7 @@ def _id_bytes(topic_id: uuid.UUID | None) -> bytes:
     return _NO_ID if topic_id is None else topic_id.bytes
 
 
-def _find(metadata: MetadataCache, asked: _Asked, times: int, found: Any) -> TopicInfo:
+def _find(metadata: MetadataCache, asked: _Asked, times: int, found: Collection[TopicInfo]) -> TopicInfo:
     name, topic_id = asked
     by_id = topic_id != _NO_ID
     if name is None and not by_id:
@@ -73,10 +85,12 @@ def _find(metadata: MetadataCache, asked: _Asked, times: int, found: Any) -> Top
     return topic
 
 
-def _result(asked: _Asked, topic: TopicInfo | None, failure: ApiError | None) -> dict[str, Any]:
+def _result(asked: _Asked, outcome: TopicOutcome) -> dict[str, Any]:
+    error = outcome.error_code
     return {
-        "name": asked.name if topic is None else topic.name,
-        "topic_id": asked.topic_id if topic is None else topic.topic_id,
-        "error_code": 0 if failure is None else failure.code,
-        "error_message": None if failure is None else failure.message or text_of(failure.code),
+        # A topic that was asked for by its id has a name if there was such a topic.
+        "name": outcome.name or asked.name,
+        "topic_id": outcome.topic_id,
+        "error_code": error,
+        "error_message": outcome.message or text_of(error) if error else None,
     }

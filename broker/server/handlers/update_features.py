@@ -7,7 +7,7 @@ from typing import Any
 from broker.errors import ApiError
 from broker.features import FeatureUpdate, UpgradeType
 from broker.protocol.error_codes import text_of
-from broker.server.handlers.controlling import controller_of
+from broker.server.handlers.controlling import controller_of, request_id_of
 from broker.server.request_context import RequestContext
 
 
@@ -17,7 +17,7 @@ def handle_update_features(context: RequestContext, request: Any) -> dict[str, A
     updates = list({each.feature: _update(each) for each in request.feature_updates}.values())
     validate_only = getattr(request, "validate_only", False)
     try:
-        controller_of(context).update_features(updates, validate_only=validate_only)
+        controller_of(context).update_features(updates, validate_only=validate_only, request=request_id_of(context))
     except ApiError as error:
         message = "The update failed for all features since the following feature had an error: "
         message += error.message or text_of(error.code)
