@@ -11,13 +11,13 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from broker.cleaner.clean_offsets import CleanOffsets
 from broker.cleaner.cleanable import Cleanable, cleanable
 from broker.cleaner.compaction import Compaction, CompactionStats, Limits
 from broker.cleaner.doomed_files import remove_doomed
 from broker.cleaner.retention import retained_from
 from broker.cleaner.segments import Published, SegmentedLog, look_at
 from broker.errors import ApiError
-from broker.log.checkpoints import CheckpointCorruptError, read_offsets, write_offsets
 from broker.log.segment_swap import SegmentSwap
 from broker.log.upkeep_tasks import BYTES, RETAIN, ROW
 from shm.partitions import STATE_OPEN
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from broker.server.metadata_cache import MetadataCache
     from broker.topic_config import LogConfig
     from shm.partitions import PartitionTable
-
-#: How far each partition has been compacted, in Kafka's form and under Kafka's name.
-CHECKPOINT_FILE = "cleaner-offset-checkpoint"
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +58,7 @@ class Place(NamedTuple):
     """One open partition."""
 
     topic: str
+    topic_id: bytes
     partition: int
     row: int
     owner: int
@@ -85,17 +83,16 @@ class Upkeep:
         self._ask = ask
         self._pause = pause
         self._data_dir = metadata.broker_config.data_dir
-        self._checkpoints = _read_checkpoints(self._data_dir / CHECKPOINT_FILE)
+        self._clean_offsets = CleanOffsets(self._data_dir)
         self.uncleanable: set[tuple[str, int]] = set()
         self._postponed: set[tuple[str, int]] = set()
         self.counters = Counters()
 
     def refresh(self) -> None:
         """Take over what the controller has changed."""
-        for topic, partition in self._metadata.refresh().deleted:
-            # A later topic of this name must not inherit them.
-            self._checkpoints.pop((topic.name, partition.index), None)
-            self.uncleanable.discard((topic.name, partition.index))
+        deleted = {(topic.name, partition.index) for topic, partition in self._metadata.refresh().deleted}
+        self.uncleanable -= deleted
+        self._clean_offsets.forget(deleted)
 
     # ---- retention -------------------------------------------------------------------------------------------------
 
@@ -139,7 +136,7 @@ class Upkeep:
                 continue
             try:
                 log = self._look_at(place)
-                found = cleanable(log, self._checkpoints.get(place.key), place.config, now_ms)
+                found = cleanable(log, self._clean_offsets.of(place.key, place.topic_id), place.config, now_ms)
             except OSError:
                 continue  # deleted meanwhile, or its files are on the move
             largest_ratio = max(largest_ratio, found.dirty_ratio)
@@ -181,8 +178,7 @@ class Upkeep:
             self._postponed.add(place.key)
             return False
         self.counters.values["compactions"] += 1
-        self._checkpoints[place.key] = end_offset
-        self._write_checkpoints()
+        self._clean_offsets.put(place.key, place.topic_id, end_offset)
         logger.info(
             "%s: compacted up to offset %d; %d records went",
             place.directory.name,
@@ -190,12 +186,6 @@ class Upkeep:
             round_.stats.records_removed,
         )
         return True
-
-    def _write_checkpoints(self) -> None:
-        try:
-            write_offsets(self._data_dir / CHECKPOINT_FILE, self._checkpoints)
-        except OSError as error:
-            logger.warning("No cleaner checkpoint in %s: %s", self._data_dir, error)
 
     # ---- what is on its way out --------------------------------------------------------------------------------------
 
@@ -221,18 +211,11 @@ class Upkeep:
             for partition in topic.partitions:
                 if self._partitions.state(partition.row) == STATE_OPEN:
                     directory = self._data_dir / f"{topic.name}-{partition.index}"
-                    yield Place(topic.name, partition.index, partition.row, partition.owner, directory, config)
+                    place = (topic.name, topic.topic_id, partition.index, partition.row, partition.owner)
+                    yield Place(*place, directory, config)
 
     def _look_at(self, place: Place) -> SegmentedLog:
         table, row = self._partitions, place.row
         start_offset, stable_offset = table.read_start(row), table.read_stable(row)
         end_offset, segment_base, position = table.read_position(row)
         return look_at(place.directory, Published(start_offset, end_offset, stable_offset, segment_base, position))
-
-
-def _read_checkpoints(path: Path) -> dict[tuple[str, int], int]:
-    try:
-        return read_offsets(path)
-    except CheckpointCorruptError as error:
-        logger.warning("Ignoring a checkpoint: %s", error)
-        return {}

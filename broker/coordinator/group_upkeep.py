@@ -135,5 +135,6 @@ def _forget_topic(shard: GroupShard, group_id: str, name: str, topic_id: bytes) 
 def _is_of_another(shard: GroupShard, group_id: str, place: tuple[str, int], topic_id: bytes) -> bool:
     if topic_id == ZERO_TOPIC_ID:
         return True
-    committed = shard.offsets.of_group(group_id).get(place[0], {}).get(place[1])
-    return committed is not None and committed.topic_id not in (ZERO_TOPIC_ID, topic_id)
+    # One value speaks for all: a topic's first offset is taken after those of its predecessors have been deleted.
+    known = shard.offsets.values_of(group_id, *place)
+    return any(each.topic_id not in (ZERO_TOPIC_ID, topic_id) for each in known)

@@ -214,6 +214,13 @@ class OffsetStore:
             found.update((topic, index) for group, topic, index in self._pending[producer_id] if group == group_id)
         return found
 
+    def values_of(self, group_id: str, topic: str, partition: int) -> list[CommittedOffset]:
+        """Return what a group has committed of a partition, and what open transactions may make of it."""
+        key = (group_id, topic, partition)
+        committed = self.of_group(group_id).get(topic, {}).get(partition)
+        pending = (self._pending[producer_id].get(key) for producer_id in self._producers.get(group_id, ()))
+        return [*([] if committed is None else [committed]), *(entry[1] for entry in pending if entry is not None)]
+
     def topics(self) -> list[str]:
         """Return every topic that may have an offset here."""
         self._settle_all()

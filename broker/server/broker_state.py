@@ -7,7 +7,8 @@ into logs opened, reconfigured or deleted.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from broker.errors import ApiError
@@ -22,7 +23,7 @@ from broker.server.metadata_cache import MetadataCache, PartitionInfo, TopicInfo
 from broker.server.partition_appends import OwnedPartition
 from broker.server.request_context import PendingAnswer
 from broker.server.target_tasks import TargetTasks
-from shm.partitions import STATE_CLOSED, STATE_OPEN
+from shm.partitions import STATE_CLOSED, STATE_OPEN, STATE_UNOPENED
 
 if TYPE_CHECKING:
     from broker.clock import Clock
@@ -57,32 +58,30 @@ class BrokerState:
         self._readers: dict[int, LogReader] = {}
         self._owners: dict[int, int] = {}
 
-    def refresh_metadata(self) -> bool:
-        """Take over what the controller has changed since the last call. True when there was anything."""
-        if self.heritage.cluster.metadata_version <= self.metadata.version:
-            return False
-        self.load_metadata()
-        return True
+    @property
+    def is_behind(self) -> bool:
+        """Whether the controller has announced a change that this process has not taken over yet."""
+        return self.heritage.cluster.metadata_version > self.metadata.version
 
     def load_metadata(self) -> None:
-        """Read the metadata file and open, change or delete what this process owns accordingly."""
+        """Read the metadata file and open, change or delete what this process owns accordingly.
+
+        A fault of ours with one partition is logged and keeps no other from its turn: nothing is reported twice.
+        """
         changes = self.metadata.refresh()
-        self.log_manager.expire_producers_after(self.metadata.broker_config.producer_id_expiration_ms)
         # Deletions first: a topic that was deleted and created again keeps its directory's name.
         for topic, partition in changes.deleted:
-            self._readers.pop(partition.row, None)
-            self._owners.pop(partition.row, None)
-            if self.index < self.heritage.handlers:
-                self.partitions.forget_fetched(partition.row, self.index)
-            if partition.owner == self.index:
-                self._delete(topic, partition)
-            self.rows_closed(partition.row)
+            with _contained("forget", topic.name, partition.index):
+                self._forget(topic, partition)
         for topic, partition in changes.created:
             self._owners[partition.row] = partition.owner
             if partition.owner == self.index:
-                self._open(topic, partition)
+                with _contained("open", topic.name, partition.index):
+                    self._open(topic, partition)
         for topic in changes.altered:
-            self._reconfigure(topic)
+            with _contained("reconfigure", topic.name):
+                self._reconfigure(topic)
+        self.log_manager.expire_producers_after(self.metadata.broker_config.producer_id_expiration_ms)
 
     def rows(self) -> list[int]:
         """Return the rows of all partitions."""
@@ -172,16 +171,41 @@ class BrokerState:
         self.owned[row] = owned
         self.coordinators.partition_opened(topic.name, partition.index, owned)
 
+    def _forget(self, topic: TopicInfo, partition: PartitionInfo) -> None:
+        """Let go of a deleted partition, whoever owns it."""
+        self._readers.pop(partition.row, None)
+        self._owners.pop(partition.row, None)
+        if self.index < self.heritage.handlers:
+            self.partitions.forget_fetched(partition.row, self.index)
+        if partition.owner == self.index:
+            self._delete(topic, partition)
+        self.rows_closed(partition.row)
+
     def _delete(self, topic: TopicInfo, partition: PartitionInfo) -> None:
+        is_ours = self._has_row(topic, partition)
+        if is_ours:
+            # Before anything of it goes: whoever misses a file or an offset looks at the state again.
+            self.partitions.set_state(partition.row, STATE_UNOPENED)
         self.owned.pop(partition.row, None)
         self.coordinators.partition_closed(topic.name, partition.index)
         try:
             self.log_manager.delete(PartitionName(topic.name, partition.index, topic.topic_id))
         except OSError as error:
             logger.error("cannot remove %s-%d: %s", topic.name, partition.index, error)
-        self.partitions.reset(partition.row)
-        # Only now may the controller give the row to another partition.
-        self.partitions.set_state(partition.row, STATE_CLOSED)
+        if is_ours:
+            self.partitions.reset(partition.row)
+            # Only now may the controller give the row to another partition.
+            self.partitions.set_state(partition.row, STATE_CLOSED)
+
+    def _has_row(self, topic: TopicInfo, partition: PartitionInfo) -> bool:
+        """Return whether the row of a deleted partition is still to be closed.
+
+        A predecessor may have closed it, and the controller have given it to another partition since: only a closed
+        row is taken off the record. So what is not closed, and after that still on record, stays ours.
+        """
+        if partition.row in self.owned:
+            return True
+        return self.partitions.state(partition.row) != STATE_CLOSED and self.metadata.has_row(topic, partition)
 
     def _reconfigure(self, topic: TopicInfo) -> None:
         config = self.metadata.log_config(topic)
@@ -189,6 +213,15 @@ class BrokerState:
             owned = self.owned.get(partition.row)
             if owned is not None:
                 owned.log.update_config(config)
+
+
+@contextmanager
+def _contained(action: str, *name: object) -> Iterator[None]:
+    """Log a fault of ours and go on."""
+    try:
+        yield
+    except Exception:
+        logger.exception("cannot %s %s", action, "-".join(map(str, name)))
 
 
 def _delete_records(owned: OwnedPartition, before: int) -> int:

@@ -164,7 +164,7 @@ class FetchPath:
             start_offset = partitions.read_start(row)
             offsets = (end[0], min(stable_offset, end[0]), start_offset)
             if not start_offset <= part.fetch_offset <= end[0]:
-                return _failure(part, int(ErrorCode.OFFSET_OUT_OF_RANGE), offsets)
+                return _failure(part, self._out_of_range(part, row), offsets)
             aborted: tuple[tuple[int, int], ...] | None = () if is_committed else None
             readable_offset = offsets[1] if is_committed else end[0]
             if part.fetch_offset >= readable_offset or (budget[0] <= 0 and not budget[1]):
@@ -180,7 +180,7 @@ class FetchPath:
             if partitions.read_end(row) == end[0] or partitions.read_position(row)[1] == end[1]:
                 break
         if found is None:
-            return _failure(part, int(ErrorCode.OFFSET_OUT_OF_RANGE), offsets)
+            return _failure(part, self._out_of_range(part, row), offsets)
         return Outcome(_response(part, offsets, found.length, aborted), found)
 
     def _refusal(self, part: FetchPart, row: int) -> int:
@@ -195,6 +195,13 @@ class FetchPath:
         if 0 <= part.current_leader_epoch < epoch:
             return int(ErrorCode.FENCED_LEADER_EPOCH)
         return int(ErrorCode.UNKNOWN_LEADER_EPOCH) if part.current_leader_epoch > epoch else 0
+
+    def _out_of_range(self, part: FetchPart, row: int) -> int:
+        """Return the error for an offset that is not there: a log that is being deleted does not reset its readers."""
+        if self._state.is_behind:
+            # The topic may be gone, and its row another partition's; the consumer asks again.
+            return int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return self._refusal(part, row) or int(ErrorCode.OFFSET_OUT_OF_RANGE)
 
     def _name_of(self, part: FetchPart) -> str:
         topic = self._state.metadata.topic_by_id(part.topic_id or b"")

@@ -35,6 +35,7 @@ from broker.server.unreleased_requests import UnreleasedRequests
 
 if TYPE_CHECKING:
     from broker.server.broker_state import BrokerState
+    from broker.server.peers import PeerMessage
 
 logger = logging.getLogger(__name__)
 
@@ -92,24 +93,31 @@ class RequestHandler:
         self._next_tick_ns = 0
         self._predecessor = UnreleasedRequests(self._view, self._rings, now_ns()) if generation > 1 else None
         self.requests = 0
+        #: What has been read and not taken yet: from processors, and from other targets.
+        self._read: list[tuple[int, list[tuple[int, int, int]]]] = []
+        self._received: list[tuple[int, PeerMessage]] = []
         state.rows_closed = self._delayed.row_advanced
+        # Before anybody asks: the offsets of topics go that were deleted while nobody coordinated their groups.
+        self._coordinators.metadata_changed()
 
     def turn(self) -> bool:
         """Do what there is to do; False when there was nothing."""
         self._responses.retry()
-        inherited = self._predecessor.take() if self._predecessor is not None else ()
-        batches = [(p, ring, ring.read(BATCH)) for p, ring in enumerate(self._rings) if not self._responses.blocked(p)]
-        messages = self._desk.receive()
+        # No ring gives anything twice: after a fault of this turn the next one goes on with what has been read.
+        read = self._read
+        if self._predecessor is not None:
+            read += self._predecessor.take()
+        read += ((p, ring.read(BATCH)) for p, ring in enumerate(self._rings) if not self._responses.blocked(p))
+        self._received += self._desk.receive()
         # After the last look into a ring: what is in there may have been sent because of what was announced, such as
         # the first request to a topic whose creation has just been answered.
         worked = self._refresh_metadata()
-        for processor, frames in inherited:
-            self._take_frames(processor, self._rings[processor], frames)
-            worked = True
-        for processor, ring, frames in batches:
+        while read:
+            processor, frames = read.pop(0)
             if frames:
-                self._take_frames(processor, ring, frames)
+                self._take_frames(processor, self._rings[processor], frames)
                 worked = True
+        messages, self._received = self._received, []
         worked |= self._desk.take(messages)
         rows = self._commit()
         self._look_at_watched_rows()
@@ -171,12 +179,16 @@ class RequestHandler:
 
     def _refresh_metadata(self) -> bool:
         """Take over what the controller has changed; False if that is nothing."""
-        if not self._state.refresh_metadata():
+        if not self._state.is_behind:
             return False
-        self._produce.forget_metadata()
-        self._groups.forget_metadata()
-        self._coordinators.metadata_changed()
-        self._delayed.something_changed()
+        try:
+            self._state.load_metadata()
+        finally:
+            # Also after a fault: some of it may have been taken over.
+            self._produce.forget_metadata()
+            self._groups.forget_metadata()
+            self._coordinators.metadata_changed()
+            self._delayed.something_changed()
         return True
 
     def _take_frames(self, processor: int, ring: RequestRing, frames: list[tuple[int, int, int]]) -> None:

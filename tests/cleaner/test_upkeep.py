@@ -1,14 +1,17 @@
 """Which partition has its turn, and what becomes of one with which something is wrong."""
 
 import errno
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from broker.cleaner import compaction
+from broker.cleaner.clean_offsets import CHECKPOINT_FILE, CleanOffsets
 from broker.cleaner.cleaned_segment import CleanedSegment
 from broker.cleaner.upkeep import Upkeep
+from broker.log import checkpoints
 from broker.log.segment_swap import SegmentSwap
 from broker.log.upkeep_tasks import ROW
 from broker.topic_config import LogConfig
@@ -16,13 +19,16 @@ from shm.partitions import STATE_OPEN, PartitionTable
 from tests.cleaner.keyed_log import KeyedLog
 from tests.support.fakes import FakeClock
 
+FIRST, LATER = b"1" * 16, b"2" * 16
 CONFIG = LogConfig(cleanup_policy=("compact",), internal_segment_bytes=700, min_cleanable_dirty_ratio=0)
 
 
 class Partitions:
     """The partitions of one topic, the first of them the dirtiest, and their cleaner's work."""
 
-    def __init__(self, data_dir: Path, count: int) -> None:
+    def __init__(self, data_dir: Path, count: int, topic_id: bytes = FIRST) -> None:
+        self.topic_id = topic_id
+        self.deleted: list[tuple[SimpleNamespace, SimpleNamespace]] = []
         self.clock = FakeClock()
         self.logs = [KeyedLog(data_dir / f"t-{index}", CONFIG, self.clock) for index in range(count)]
         table = PartitionTable(memoryview(bytearray(PartitionTable.bytes_needed(8, 1))), 0, 8, 1)
@@ -39,7 +45,8 @@ class Partitions:
         )
         metadata = SimpleNamespace(
             broker_config=settings,
-            topics=lambda: [SimpleNamespace(name="t", partitions=rows)],
+            topics=lambda: [SimpleNamespace(name="t", topic_id=topic_id, partitions=rows)],
+            refresh=lambda: SimpleNamespace(deleted=self.deleted),
             log_config=lambda _: CONFIG,
         )
         self.upkeep = Upkeep(metadata, table, self.clock, self._ask, lambda _: None)  # type: ignore[arg-type]
@@ -51,7 +58,7 @@ class Partitions:
 
     def is_compacted(self, index: int) -> bool:
         """Whether a round has been over a partition."""
-        return ("t", index) in self.upkeep._checkpoints
+        return self.upkeep._clean_offsets.of(("t", index), self.topic_id) is not None
 
 
 def test_a_full_disk_keeps_nobody_else_from_being_compacted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,3 +103,53 @@ def test_a_damaged_partition_is_left_alone(tmp_path: Path) -> None:
     assert not partitions.upkeep.compact_dirtiest()
     assert partitions.upkeep.uncleanable == {("t", 0)}
     assert [partitions.is_compacted(index) for index in (0, 1)] == [False, True]
+
+
+def test_a_cleaner_goes_on_from_where_the_one_before_it_has_come(tmp_path: Path) -> None:
+    before = Partitions(tmp_path, 1)
+    assert before.upkeep.compact_dirtiest()
+    found = CleanOffsets(tmp_path)
+    assert found.of(("t", 0), FIRST) == before.upkeep._clean_offsets.of(("t", 0), FIRST)
+    assert found.of(("t", 0), FIRST) is not None
+
+
+def test_what_was_clean_of_a_deleted_topic_is_dirty_in_its_successor(tmp_path: Path) -> None:
+    """Though nobody was there to see the deletion: records of one key stay beside each other in no log."""
+    assert Partitions(tmp_path, 1).upkeep.compact_dirtiest()
+    shutil.rmtree(tmp_path / "t-0")
+    successor = Partitions(tmp_path, 1, LATER)
+    assert successor.upkeep.compact_dirtiest()
+    [log] = successor.logs
+    active = log.look().active.base_offset
+    keys = [record.key for record in log.records() if record.offset < active]
+    assert len(keys) == len(set(keys))
+
+
+def test_a_deleted_topic_leaves_the_checkpoint_at_once(tmp_path: Path) -> None:
+    partitions = Partitions(tmp_path, 1)
+    assert partitions.upkeep.compact_dirtiest()
+    partitions.deleted = [(SimpleNamespace(name="t"), SimpleNamespace(index=0))]
+    partitions.upkeep.refresh()
+    assert not partitions.is_compacted(0)
+    assert checkpoints.read_offsets(tmp_path / CHECKPOINT_FILE) == {}
+
+
+@pytest.mark.parametrize("written", [0, 1])
+def test_a_later_topic_inherits_nothing_from_a_checkpoint_that_was_not_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: int
+) -> None:
+    """One file of the two is new, or none: the process was killed, or the disk full, between them."""
+    CleanOffsets(tmp_path).put(("t", 0), FIRST, 30)
+    left = written
+    replace_file = checkpoints.replace_file
+
+    def replace_some(path: Path, content: str, *, durable: bool = True) -> None:
+        nonlocal left
+        if left == 0:
+            raise OSError(errno.ENOSPC, "injected")
+        left -= 1
+        replace_file(path, content, durable=durable)
+
+    monkeypatch.setattr(checkpoints, "replace_file", replace_some)
+    CleanOffsets(tmp_path).put(("t", 0), LATER, 10)
+    assert CleanOffsets(tmp_path).of(("t", 0), LATER) is None

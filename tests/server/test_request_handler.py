@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import sqlite3
 import struct
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import pytest
 
+from broker.log.log_manager import LogManager
+from broker.log.partition_log import PartitionLog, PartitionName
+from broker.metadata_store import MetadataReader
 from broker.request_channel import CLOSE_CONNECTION, NO_OP, SEND
 from broker.server import apis
 from broker.topic_rules import NewTopic
+from tests.support.interruptions import interrupted_at_line
 from tests.support.record_batches import record_batch
-from tests.support.stepped_broker import Sent, SteppedBroker, may_die_in, produced
+from tests.support.stepped_broker import Sent, SteppedBroker, produced
 from tests.support.wire_messages import (
     API_VERSIONS,
     CREATE_TOPICS,
@@ -145,6 +146,78 @@ def test_e08_a_fault_in_produce_gives_its_memory_back(
     assert stepped.handler(0).wait_ms() == 300
 
 
+def test_e08_a_fault_while_metadata_is_taken_over_loses_nothing_that_was_read(
+    stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`E08`: neither requests nor what other targets ask; the next turn goes on with them."""
+    for_both = stepped.client().produce([("topic", p, record_batch([b"both"])) for p in range(4)])
+    owner = 1 - for_both.target
+    stepped.turn(for_both.target)
+    partition = stepped.owned_by("topic", owner)[0]
+    for_one = stepped.client().produce([("topic", partition, record_batch([b"one"]))])
+    asked = stepped.client().send(METADATA, 4, metadata_body(["topic"]), owner)
+    state = stepped.state(CONTROLLER)
+    assert state.controller is not None
+    state.controller.create_topics([NewTopic("other", 1)])
+    state.announce_metadata()
+
+    def fault(*_: object) -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MetadataReader, "read", fault)
+        with pytest.raises(sqlite3.OperationalError):
+            stepped.turn(owner)
+    stepped.settle()
+    assert [code for code, _ in produced(for_both)] == [0] * 4
+    assert produced(for_one)[0][0] == 0
+    assert sorted(stepped.values("topic", partition)) == [b"both", b"one"]
+    assert b"topic" in asked.answer.payload
+    assert all(stepped.released(0, target) for target in (0, 1))
+
+
+def test_a_partition_that_cannot_be_opened_keeps_no_other_from_it(
+    stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not even a fault of ours: what a handler has been told of once it is not told of again."""
+    open_log = LogManager.open
+
+    def open_but_one(manager: LogManager, name: PartitionName, *args: object) -> PartitionLog:
+        if name.partition == 1:
+            raise ZeroDivisionError("ours")
+        return open_log(manager, name, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(LogManager, "open", open_but_one)
+    stepped.create("fresh", 4)
+    sent = stepped.client().produce([("fresh", p, record_batch([b"a"])) for p in range(4)])
+    stepped.settle()
+    assert [code == 0 for code, _ in produced(sent)] == [True, False, True, True]
+    assert "cannot open fresh-1" in caplog.text
+
+
+def test_a_fault_while_metadata_is_taken_over_leaves_nothing_remembered_of_what_is_gone(
+    stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Produce of a form that was seen before does not go to the log of a deleted topic."""
+    client = stepped.client()
+    for _ in range(2):
+        client.produce([("topic", 0, record_batch([b"a"]))])
+        stepped.settle()
+    owner = stepped.partition("topic", 0).owner
+    stepped.delete("topic")
+
+    def fault(*_: object) -> None:
+        raise ZeroDivisionError("ours")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LogManager, "expire_producers_after", fault)
+        with pytest.raises(ZeroDivisionError):
+            stepped.turn(owner)
+    late = client.produce([("topic", 0, record_batch([b"late"]))])
+    stepped.settle()
+    assert produced(late) == [(3, -1)]
+
+
 def test_an_answer_larger_than_a_ring_travels_by_a_file(tmp_path: Path) -> None:
     broker = SteppedBroker(tmp_path, ring_bytes=4096)
     try:
@@ -225,27 +298,6 @@ def test_row_14_what_was_announced_before_a_request_was_sent_is_known_to_whoever
     assert len(asked) > 50
     for partitions, sent in asked:
         assert string("again") + struct.pack(">?i", False, partitions) in sent.answer.payload
-
-
-def interrupted_at_line(line: int, turn: Callable[[], object], interrupt: Callable[[], None]) -> bool:
-    """Call `turn`, and `interrupt` before the `line`-th line of the handler's own code; False if it has fewer."""
-    left = line
-
-    def trace(frame: FrameType, event: str, arg: Any) -> Any:  # noqa: ARG001 - as sys.settrace has it
-        nonlocal left
-        if event == "line" and left > 0 and may_die_in(frame, ("broker/server/",)):
-            left -= 1
-            if left == 0:
-                interrupt()
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        turn()
-    finally:
-        sys.settrace(before)
-    return left == 0
 
 
 def test_a_topic_is_created_for_whoever_asks_for_its_metadata(stepped: SteppedBroker) -> None:
