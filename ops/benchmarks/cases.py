@@ -60,8 +60,6 @@ HEARTBEAT_MS = 3000
 #: Offsets, as Kafka counts commits (`offset-commit-rate`), and how many of them a member commits at once.
 COMMITS_PER_SECOND = 10_000
 OFFSETS_PER_COMMIT = (4, 1)
-#: Into how many turns the length of one load is divided.
-GROUP_TURNS = 2
 
 #: With the request log against without it, in requests or megabytes a second.
 REQUEST_LOG = (

@@ -9,8 +9,8 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from itertools import pairwise
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -18,6 +18,7 @@ import cases
 import idle
 import programs
 import report
+import turns
 import watched
 from report import Row
 
@@ -25,6 +26,9 @@ PAGE = programs.REPOSITORY / "docs" / "performance.md"
 PARTITIONS = 4
 E2E_RECORD_BYTES = 100
 SHORT = "falls short"
+
+#: How kload's figures are called in the table.
+UNITS = {"req_s": "requests/s", "mb_s": "MB/s"}
 
 
 def main() -> int:
@@ -35,7 +39,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="rotunda-bench-", dir=options.dir) as name:
             directory = Path(name)
             programs.build(directory)
-            for measure in (measure_start, measure_load, measure_request_log, measure_watched):
+            for measure in (measure_start, measure_load, measure_groups, measure_request_log, measure_watched):
                 measure(directory, options, rows.append)
     except programs.MeasurementError as failure:
         print(f"ops/bench: {failure}", file=sys.stderr)
@@ -89,14 +93,12 @@ def measure_load(directory: Path, options: argparse.Namespace, add: Callable[[Ro
             cpu_percent = idle.idle_cpu_percent(pids, 5.0)
             add(plain_row("idle: processor time", cpu_percent, "% of a core", cases.IDLE_CPU_PERCENT))
             add(plain_row("idle: memory (PSS)", idle.memory_mb(pids), "MB", cases.IDLE_MEMORY_MB))
+        # Before megabytes are on their way to the disk.
+        if options.only in "produce to fetch":
+            measure_latency(directory, options, running.port, add)
         for number, case in enumerate(cases.CASES):
             if options.only in case.title:
                 add(measure_case(directory, options, running.port, number))
-        if options.only in "beside groups":
-            for offsets in cases.OFFSETS_PER_COMMIT:
-                measure_beside_groups(directory, options, running.port, offsets, add)
-        if options.only in "produce to fetch":
-            measure_latency(directory, options, running.port, add)
 
 
 def measure_case(directory: Path, options: argparse.Namespace, port: int, number: int) -> Row:
@@ -115,50 +117,54 @@ def measure_case(directory: Path, options: argparse.Namespace, port: int, number
             theirs.append(programs.kload(directory, case.command, ruler_port, arguments)[case.unit])
         print(f"{case.title}: {ours[-1]:,.0f} against {theirs[-1]:,.0f} {case.unit}", flush=True)
     ratio = median(our / their for our, their in zip(ours, theirs, strict=True))
-    unit = {"req_s": "requests/s", "mb_s": "MB/s"}[case.unit]
     return Row(
         case.title,
-        f"{median(ours):,.0f} {unit}",
+        f"{median(ours):,.0f} {UNITS[case.unit]}",
         f"bare {case.ruler} {median(theirs):,.0f}",
         f"{ratio:.2f}",
         "" if case.expected_ratio is None else verdict(f"≥ {case.expected_ratio}", ratio >= case.expected_ratio),
     )
 
 
+def measure_groups(directory: Path, options: argparse.Namespace, add: Callable[[Row], None]) -> None:
+    """Small Produce with and without the heartbeats and commits of many groups, on a broker of its own."""
+    if options.only not in "beside groups":
+        return
+    with programs.broker(directory / "groups", options.set) as running:
+        for offsets in cases.OFFSETS_PER_COMMIT:
+            measure_beside_groups(directory, options, running.port, offsets, add)
+
+
 def measure_beside_groups(
     directory: Path, options: argparse.Namespace, port: int, offsets: int, add: Callable[[Row], None]
 ) -> None:
-    """Small Produce with and without the heartbeats and commits of many groups; ``offsets``: in each commit.
-
-    In short turns, and each turn beside the groups against the mean of the two around it: so what the machine does
-    meanwhile, which is more than what the groups do, falls out.
-    """
+    """Measure beside groups whose commits have so many offsets."""
     case, topic = cases.BESIDE_GROUPS, f"beside-groups-{offsets}"
     programs.kload(directory, "create", port, [topic, str(PARTITIONS)])
-    arguments = case.kload_arguments(topic, PARTITIONS, options.seconds / cases.GROUP_TURNS)
+    arguments = case.kload_arguments(topic, PARTITIONS, options.seconds / turns.PER_LOAD)
     load = [topic, str(cases.GROUPS), str(cases.GROUP_CONNECTIONS), str(cases.HEARTBEAT_MS)]
     load += [str(cases.COMMITS_PER_SECOND), str(offsets)]
-
-    def produced() -> float:
-        return programs.kload(directory, case.command, port, arguments)[case.unit]
-
     with programs.gload(directory, port, load) as groups:
-        alone, beside = [produced()], []
-        for _ in range(options.rounds * 2 * cases.GROUP_TURNS):
+
+        def alone() -> float:
+            return programs.kload(directory, case.command, port, arguments)[case.unit]
+
+        def beside() -> float:
             with groups.busy():
-                beside.append(produced())
-            alone.append(produced())
-            print(f"beside groups: {beside[-1]:,.0f} against {alone[-1]:,.0f} {case.unit} without", flush=True)
-    ratio = median(2 * each / sum(around) for each, around in zip(beside, pairwise(alone), strict=True))
+                found = alone()
+            print(f"beside groups: {found:,.0f} {case.unit}", flush=True)
+            return found
+
+        alone()
+        ours, others = turns.alternate(turns.count(options.rounds), beside, alone)
     requests = f"{offsets} to a request" if offsets > 1 else "a request each"
     commits = f"{cases.COMMITS_PER_SECOND:,} offsets committed a second, {requests}"
     title = f"{case.title}, beside {cases.GROUPS:,} groups with {commits}"
-    reached = verdict(f"≥ {case.expected_ratio}", ratio >= (case.expected_ratio or 0))
-    add(Row(title, f"{median(beside):,.0f} requests/s", f"without {median(alone):,.0f}", f"{ratio:.2f}", reached))
+    add(turns_row(title, case, f"without {median(others):,.0f}", ours, turns.ratio(ours, others)))
 
 
 def measure_request_log(directory: Path, options: argparse.Namespace, add: Callable[[Row], None]) -> None:
-    """Measure what the request log costs: two brokers that differ in it alone, in turns."""
+    """Measure what the request log costs: two brokers that differ in it alone."""
     chosen = [case for case in cases.REQUEST_LOG if options.only in f"request log: {case.title}"]
     if not chosen:
         return
@@ -178,26 +184,31 @@ def measure_against(
     brokers: tuple[programs.RunningBroker, programs.RunningBroker],
     add: Callable[[Row], None],
 ) -> None:
-    """One case against two brokers in turns."""
-    arguments = case.kload_arguments("log", PARTITIONS, options.seconds)
-    rates: tuple[list[float], list[float]] = ([], [])
-    costs_us: tuple[list[float], list[float]] = ([], [])
+    """One case against two brokers."""
+    seconds = options.seconds / turns.PER_LOAD
+    arguments = case.kload_arguments("log", PARTITIONS, seconds)
+
+    def rate_and_cost_us(broker: programs.RunningBroker) -> tuple[float, float]:
+        pids = broker.pids()
+        before_ns = idle.cpu_ns(pids)
+        rate = programs.kload(directory, case.command, broker.port, arguments)[case.unit]
+        return rate, (idle.cpu_ns(pids) - before_ns) / 1000 / rate / seconds
+
     for broker in brokers:
         programs.kload(directory, "create", broker.port, ["log", str(PARTITIONS)])
-    for turn in range(2 * options.rounds):
-        # Each is first as often as the other.
-        for number in (0, 1) if turn % 2 else (1, 0):
-            pids = brokers[number].pids()
-            before_ns = idle.cpu_ns(pids)
-            rate = programs.kload(directory, case.command, brokers[number].port, arguments)[case.unit]
-            rates[number].append(rate)
-            costs_us[number].append((idle.cpu_ns(pids) - before_ns) / 1000 / rate / options.seconds)
-    rate, cost = (median(mine / other for mine, other in zip(*pairs, strict=True)) for pairs in (rates, costs_us))
-    unit = {"req_s": "requests/s", "mb_s": "MB/s"}[case.unit]
+        rate_and_cost_us(broker)
+    found = turns.alternate(turns.count(options.rounds), *(partial(rate_and_cost_us, broker) for broker in brokers))
+    (rates, costs), (other_rates, other_costs) = (tuple(zip(*each, strict=True)) for each in found)
+    rate, cost = turns.ratio(rates, other_rates), turns.ratio(costs, other_costs)
     print(f"request log: {case.title}: {rate:.3f} of the rate, {cost:.3f} of the processor time", flush=True)
-    reached = verdict(f"≥ {case.expected_ratio}", rate >= (case.expected_ratio or 0))
     title = f"{case.title}, request log on against off (processor time {cost:.2f})"
-    add(Row(title, f"{median(rates[0]):,.0f} {unit}", f"off {median(rates[1]):,.0f}", f"{rate:.2f}", reached))
+    add(turns_row(title, case, f"off {median(other_rates):,.0f}", rates, rate))
+
+
+def turns_row(title: str, case: cases.Case, other: str, rates: Sequence[float], ratio: float) -> Row:
+    """Return the row of a case that was measured in turns with something else."""
+    reached = verdict(f"≥ {case.expected_ratio}", ratio >= (case.expected_ratio or 0))
+    return Row(title, f"{median(rates):,.0f} {UNITS[case.unit]}", other, f"{ratio:.2f}", reached)
 
 
 def measure_watched(directory: Path, options: argparse.Namespace, add: Callable[[Row], None]) -> None:

@@ -1,0 +1,34 @@
+"""Two loads in short turns, so that what the machine does meanwhile, which may be more than either, falls out.
+
+Each turn of the one is held against the mean of the two turns of the other around it.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from statistics import median
+from typing import TypeVar
+
+Found = TypeVar("Found")
+
+#: Turns in the time of one whole load.
+PER_LOAD = 2
+
+
+def count(rounds: int) -> int:
+    """Return how many turns there are of the one, for as many rounds of whole loads of both."""
+    return rounds * 2 * PER_LOAD
+
+
+def alternate(turns: int, one: Callable[[], Found], other: Callable[[], Found]) -> tuple[list[Found], list[Found]]:
+    """Return what was found by so many turns of the one, and by one more of the other, which is first and last."""
+    ones: list[Found] = []
+    others = [other()]
+    for _ in range(turns):
+        ones.append(one())
+        others.append(other())
+    return ones, others
+
+
+def ratio(ones: Sequence[float], others: Sequence[float]) -> float:
+    """Return the median ratio of the one to the other."""
+    return median(2 * each / sum(around) for each, around in zip(ones, pairwise(others), strict=True))
