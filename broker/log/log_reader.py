@@ -198,13 +198,15 @@ class LogReader:
     def _bases_up_to(self, end_base: int) -> list[int]:
         """Return the base offsets of the published segments, `end_base` last; one beyond it may come and go.
 
+        So what is known counts only if it has `end_base`: the log may have gone on with a smaller one than had come.
         If the log has gone on since the end was read, `end_base` may have become part of the segment before it. Raises
         FileNotFoundError when there is nothing beyond it either: the partition is being deleted.
         """
         bases = self._bases
-        if not bases or bases[-1] < end_base:
-            bases = self._bases = offsets_of(self.directory, LOG_SUFFIX)
         published = bases[: bisect_right(bases, end_base)]
+        if not published or published[-1] != end_base:
+            bases = self._bases = offsets_of(self.directory, LOG_SUFFIX)
+            published = bases[: bisect_right(bases, end_base)]
         if not published or (published[-1] != end_base and bases[-1] < end_base):
             raise FileNotFoundError(f"{self.directory}: segment {end_base}")
         return published

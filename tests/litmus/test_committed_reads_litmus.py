@@ -43,6 +43,8 @@ def own(table: PartitionTable, directory: Path, target: int) -> None:
     resume = PublishedEnd(*table.read_position(0), 0) if is_replacement else Checkpointed()
     log = PartitionLog.open(directory, NAME, CONFIG, SystemClock(), resume)
     publish(table, log)
+    # A predecessor may have left the beginning of a segment, which is gone now.
+    table.row_writer(0).note_removal()
     table.set_state(0, STATE_OPEN)
     numbers = random.Random(log.log_end_offset)
     while log.log_end_offset < target:
@@ -84,6 +86,10 @@ def consume(table: PartitionTable, directory: Path, target: int, seen_file: Path
         if at >= stable:
             os.sched_yield()
             continue
+        removals = table.removals(0)
+        if reader.removals_seen != removals:
+            reader.forget()
+            reader.removals_seen = removals
         found, aborted = reader.locate_committed(at, stable, end, 3_000)
         assert found is not None
         assert at < found.next_offset <= stable

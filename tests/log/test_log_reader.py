@@ -167,6 +167,23 @@ def test_segments_that_retention_took(tmp_path: Path) -> None:
     assert reader.offset_for_timestamp(0, start, end(model)) is not None
 
 
+def test_a_segment_that_had_come_and_has_gone_hides_none_that_begins_before_it(tmp_path: Path) -> None:
+    """An owner whose write fails takes back a segment that it had begun, and may begin the next one earlier."""
+    model = ModelLog(tmp_path / "topic-0", SMALL)
+    log = model.open()
+    model.append([batch(1)])
+    begun = model.directory / f"{20:020}.log"
+    begun.touch()
+    reader = LogReader(model.directory)
+    assert reader.offset_for_timestamp(0, 0, end(model)) is not None
+    begun.unlink()
+    assert log.roll()
+    model.append([batch(1)])
+    found = reader.locate(1, end(model), 10_000)
+    assert found is not None
+    assert content(found) == model.acknowledged[1]
+
+
 def test_a_directory_that_is_gone(tmp_path: Path) -> None:
     reader = LogReader(tmp_path / "gone")
     (tmp_path / "empty").mkdir()
