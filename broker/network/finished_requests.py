@@ -109,6 +109,9 @@ class FinishedRequests:
     def closed(self, channel: Channel, cause: str, now_ns: int) -> None:
         """Note the end of a connection; answers that it has not read are done with."""
         self.add(channel, now_ns)
+        if channel.client is None:
+            # A fault has ended it before it was known here.
+            return
         self._clients.retire(channel)
         self._closed.append((channel, now_ns, CLOSE_CAUSES.index(cause)))
 

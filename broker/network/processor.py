@@ -108,8 +108,7 @@ class Processor:
             return
         self._new_waiting = False
         for new in self._handoff.receive_some(NEW_CONNECTIONS):
-            identity = self._new_id()
-            channel = Channel(new.socket, identity, new.serial, new.listener, new.peer_host)
+            channel = Channel(new.socket, self._new_id(), new.serial, new.listener, new.peer_host)
             channel.opened_ns = channel.last_active_ns = self._now_ns()
             try:
                 self._selector.register(channel)
@@ -119,20 +118,18 @@ class Processor:
                 self._handoff.report_closed(channel.serial)
                 self._handoff.flush()
                 continue
-            self._by_id[identity] = channel
-            self.finished.opened(channel)
-            if self._draining:
-                self._mute(channel, MuteCause.DRAINING)
-                self._selector.update(channel)
-            self._metrics.connection_opened()
-            logger.debug("connection %s opened by %s", connection_id.text(identity), channel.peer)
+            self._by_id[channel.connection_id] = channel
+            try:
+                self._begin(channel)
+            except Exception:
+                self._fault(channel)
 
     def process_new_responses(self) -> None:
         """Write the answers that targets have published, all of those that are there (``D08``)."""
-        ready = self._responses.read(self._by_id)
+        ready = self._responses.read(self._by_id, self._fault)
         if ready or self._responses.lone:
             self.finished.note_taken(self._responses.responses_taken)
-            self._responses.send_lone(ready, self.finished.add_lone)
+            self._responses.send_lone(ready, self.finished.add_lone, self._fault)
             finish, now_ns = self.finished.add, self._now_ns
             for channel in ready.values():
                 try:
@@ -187,16 +184,13 @@ class Processor:
             try:
                 if not self._reader.read(channel):
                     self._disconnected.append((channel, "client"))
-                    continue
+                elif channel.muted:
+                    self._metrics.muted(channel.muted)
+                    self._selector.update(channel)
             except InvalidReceive as error:
                 self._refuse(channel, error)
-                continue
             except Exception:
                 self._fault(channel)
-                continue
-            if channel.muted:
-                self._metrics.muted(channel.muted)
-                self._selector.update(channel)
         self._readable.clear()
         self._reader.sender.publish()
 
@@ -324,13 +318,25 @@ class Processor:
             self._resume(channel)
         self._selector.update(channel)
 
+    def _begin(self, channel: Channel) -> None:
+        """Make a new connection known to whoever counts and describes them."""
+        self._metrics.connection_opened()
+        self.finished.opened(channel)
+        if self._draining:
+            self._mute(channel, MuteCause.DRAINING)
+            self._selector.update(channel)
+        logger.debug("connection %s opened by %s", connection_id.text(channel.connection_id), channel.peer)
+
     def _mute(self, channel: Channel, cause: MuteCause) -> None:
         if not channel.muted & cause:
             channel.muted |= cause
             self._metrics.muted(cause)
 
-    def _fault(self, channel: Channel) -> None:
+    def _fault(self, channel: Channel | None) -> None:
         """Close a channel that an error of ours has struck: what is known of it may be wrong now (``B22``)."""
+        if channel is None:
+            logger.exception("fault on an answer to a connection that has gone")
+            return
         logger.exception("fault on connection %s of %s", connection_id.text(channel.connection_id), channel.peer)
         channel.discard_output()
         self._disconnected.append((channel, "fault"))

@@ -33,6 +33,9 @@ LoneAnswer = tuple[Channel, memoryview, Answered]
 #: Takes a request whose answer has just been written: its channel, what its target told, and the time in ns.
 Finish = Callable[[Channel, Answered, int], None]
 
+#: Ends the connection that an exception has struck, which is being handled; None: it has gone already (``B22``).
+Fault = Callable[["Channel | None"], None]
+
 
 class ResponseReader:
     """The consuming ends of the processor's response rings."""
@@ -53,10 +56,11 @@ class ResponseReader:
         self.orphans: list[tuple[int, Answered]] = []
         self.bytes_taken = 0
 
-    def read(self, by_id: dict[int, Channel]) -> dict[int, Channel]:
+    def read(self, by_id: dict[int, Channel], fault: Fault) -> dict[int, Channel]:
         """Attach every answer that is there to its channel and return the channels with something to write.
 
-        An answer to the only request that its connection has in flight is not attached but put into `lone`.
+        An answer to the only request that its connection has in flight is not attached but put into `lone`. What an
+        exception keeps from being attached costs no other channel its answer: no ring gives anything twice.
 
         The pieces are views of the rings: write or copy them, then call ``release``, also when nothing is ready: what
         was dropped or held has taken room too, and a target may be waiting for it.
@@ -75,7 +79,10 @@ class ResponseReader:
                 connection, sequence, size, ranges, kind, facts = envelope
                 channel = find(connection)
                 if channel is None or sequence != channel.next_answer or kind or ranges or channel.held:
-                    self._attach(channel, at, envelope, now_ns, ready)
+                    try:
+                        self._attach(channel, at, envelope, now_ns, ready)
+                    except Exception:
+                        fault(channel)
                     continue
                 channel.next_answer = sequence + 1
                 if channel.repeatable:
@@ -90,18 +97,22 @@ class ResponseReader:
                 ready[channel.fd] = channel
         return ready
 
-    def send_lone(self, ready: dict[int, Channel], finish: Finish) -> None:
+    def send_lone(self, ready: dict[int, Channel], finish: Finish, fault: Fault) -> None:
         """Write the lone answers. What a socket does not take goes the way of all others, with its channel. HOT."""
         now_ns = self._now_ns
         lone, self.lone = self.lone, []
         for channel, piece, answered in lone:
             try:
-                sent = channel.send(piece)
-            except OSError:
-                # Its buffer is full, or the connection has gone: that shows when the rest is written.
-                sent = 0
-            if sent == len(piece):
-                finish(channel, answered, now_ns())
+                try:
+                    sent = channel.send(piece)
+                except OSError:
+                    # Its buffer is full, or the connection has gone: that shows when the rest is written.
+                    sent = 0
+                if sent == len(piece):
+                    finish(channel, answered, now_ns())
+                    continue
+            except Exception:
+                fault(channel)
                 continue
             channel.out.append(piece[sent:])
             channel.answered.append(answered)

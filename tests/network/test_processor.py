@@ -217,6 +217,73 @@ def test_b01_b22_a_fault_of_ours_ends_one_connection_and_no_other(
     assert not bench.restless()
 
 
+@pytest.mark.parametrize("step", ["send", "finish", "attach"])
+def test_b22_a_fault_on_one_answer_costs_no_other_connection_its_own(
+    bench: ProcessorBench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, step: str
+) -> None:
+    """No ring gives an answer twice: what one turn has taken is written in that turn, whatever befalls one of them."""
+    clients = [bench.connect() for _ in range(3)]
+    victim = clients[1]
+    channels = {channel.serial: channel for channel in bench.processor._by_id.values()}
+    for client in clients:
+        client.send(frame(client.serial))
+    requests = bench.requests(3)
+
+    def fault(*_: object) -> int:
+        raise ZeroDivisionError("ours")
+
+    add_lone, attach = bench.processor.finished.add_lone, bench.responses._attach
+    if step == "send":
+        channels[victim.serial].send = fault
+    elif step == "finish":
+        monkeypatch.setattr(
+            bench.processor.finished,
+            "add_lone",
+            lambda channel, *rest: (fault if channel.serial == victim.serial else add_lone)(channel, *rest),
+        )
+    else:
+        monkeypatch.setattr(
+            bench.responses,
+            "_attach",
+            lambda channel, *rest: (fault if channel.serial == victim.serial else attach)(channel, *rest),
+        )
+    responses = bench.targets[0].responses
+    for request in requests:
+        to = bench.targets[0]._to(request, 1)
+        if step == "attach":
+            # Whatever is no plain answer goes the long way.
+            responses.no_response(to, 1, 1)
+        else:
+            responses.send(to, 1, 1, b"answer")
+    victim.wait_ended()
+    bench.wait_closed(victim)
+    for client in (clients[0], clients[2]):
+        assert channels[client.serial].in_flight == 0
+        assert step == "attach" or client.receive(6) == b"answer"
+        assert served(bench, client)
+    assert "ours" in caplog.text
+    assert bench.value("connections_closed", "fault") == 1
+
+
+def test_b22_a_fault_on_a_new_connection_costs_no_other_one_its_beginning(
+    bench: ProcessorBench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    opened = bench.processor.finished.opened
+
+    def faulty(channel: Channel) -> None:
+        if channel.serial == 0:
+            raise ZeroDivisionError("ours")
+        opened(channel)
+
+    monkeypatch.setattr(bench.processor.finished, "opened", faulty)
+    victim, client = bench.connect(), bench.connect()
+    victim.wait_ended()
+    bench.wait_closed(victim)
+    assert served(bench, client)
+    assert "ours" in caplog.text
+    assert bench.published_value("connections_closed", "fault") == 1
+
+
 def test_d13_d21_what_is_counted(bench: ProcessorBench) -> None:
     first, second = bench.connect(), bench.connect()
     first.send(frame(1) + frame(2, b"x", api_key=PRODUCE))

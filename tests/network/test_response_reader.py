@@ -19,6 +19,10 @@ CONNECTION = 9
 FIELDS = [field.name for field in REQUEST_ROW.fields]
 
 
+def unexpected(channel: Channel | None) -> None:
+    raise AssertionError(f"a fault on {channel}")
+
+
 class Reading:
     """A channel with requests in flight; what is attached to it is looked at instead of written."""
 
@@ -36,7 +40,7 @@ class Reading:
     def read(self) -> bytes:
         """Return what was attached since the last call, as bytes."""
         responses = self.bench.responses
-        ready = responses.read(self.by_id)
+        ready = responses.read(self.by_id, unexpected)
         for channel, piece, answered in responses.lone:
             channel.out.append(piece)
             channel.answered.append(answered)
@@ -243,10 +247,12 @@ class Lone:
         self.reading.channel.sock.setblocking(False)
         self.finished: list[tuple[Channel, int]] = []
         bench.targets[0].answer(self.reading.request(0), answer)
-        self.ready = self.responses.read(self.reading.by_id)
+        self.ready = self.responses.read(self.reading.by_id, unexpected)
 
     def send(self) -> None:
-        self.responses.send_lone(self.ready, lambda channel, _, end_ns: self.finished.append((channel, end_ns)))
+        self.responses.send_lone(
+            self.ready, lambda channel, _, end_ns: self.finished.append((channel, end_ns)), unexpected
+        )
 
 
 def test_a_lone_answer_is_written_without_being_attached(bench: ProcessorBench) -> None:
@@ -295,6 +301,6 @@ def test_an_answer_is_lone_only_if_nothing_else_is_to_be_done_for_its_channel(
     elif state == "muted":
         reading.channel.muted = MuteCause.DRAINING
     bench.targets[0].answer(reading.request(0), b"answer")
-    assert list(bench.responses.read(reading.by_id).values()) == [reading.channel]
+    assert list(bench.responses.read(reading.by_id, unexpected).values()) == [reading.channel]
     assert bench.responses.lone == []
     reading.close()
