@@ -42,6 +42,10 @@ HELD_SIGNALS = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
 #: does not pass.
 MOST_FAULTS = 20
 
+#: A loop pauses at most so long after a fault, and not at all after the first: what a turn has left undone is waited
+#: for, and most faults are one request's.
+LONGEST_FAULT_PAUSE_S = 0.3
+
 
 class ExitCode(IntEnum):
     """Exit codes of the command line, and (from 64) what a child tells the supervisor.
@@ -137,6 +141,11 @@ class FaultLimit:
         self._where = where
         self._passing = passing
         self._in_a_row = 0
+
+    @property
+    def pause_s(self) -> float:
+        """How long the loop pauses before its next turn: 0 after a turn without a fault and after a first fault."""
+        return min(0.001 * 2 ** (self._in_a_row - 2), LONGEST_FAULT_PAUSE_S) if self._in_a_row > 1 else 0.0
 
     def __enter__(self) -> None:
         pass

@@ -8,6 +8,7 @@ what the records mean.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +17,8 @@ from broker.protocol.record_writer import BatchBuilder
 
 if TYPE_CHECKING:
     from broker.protocol.repeated_records import RepeatedRecords
+
+logger = logging.getLogger(__name__)
 
 #: (key, value); no value deletes the key when the topic is compacted.
 Record = tuple[bytes, bytes | None]
@@ -112,15 +115,23 @@ class CoordinatorLog:
         # All of them first: one may be answered, with an error, as it is staged.
         self._staged.update(dict.fromkeys(runs))
         for run in runs:
-            producer_id, epoch = run.producer
-            batch = run.batch.build(
-                self._wall_ms(),
-                producer_id=producer_id,
-                producer_epoch=epoch,
-                transactional=producer_id >= 0,
-            )
-            self._append(memoryview(batch), self._tell(run))
+            answer = self._tell(run)
+            try:
+                self._stage(run, answer)
+            except Exception:
+                logger.exception("cannot write to %s-%d", self.topic, self.partition)
+                answer(int(ErrorCode.UNKNOWN_SERVER_ERROR), -1, -1)
         return bool(runs)
+
+    def _stage(self, run: _Run, answer: Callable[[int, int, int], None]) -> None:
+        producer_id, epoch = run.producer
+        batch = run.batch.build(
+            self._wall_ms(),
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            transactional=producer_id >= 0,
+        )
+        self._append(memoryview(batch), answer)
 
     def give_up(self, error: int) -> None:
         """Tell everybody who waits an error: this process does not write to the partition any more."""
@@ -161,7 +172,11 @@ class CoordinatorLog:
             self.answer_commits(committers, error)
         told, run.done = run.done, []
         for done in told:
-            done(error)
+            try:
+                done(error)
+            except Exception:
+                # It may have changed what it could; the others have done nothing to lose their answers.
+                logger.exception("what was to follow records of %s-%d failed", self.topic, self.partition)
 
 
 def _nobody(*_: object) -> None:

@@ -201,6 +201,10 @@ class CommittedLog:
             raise LogWriteFailed(f"{self.directory}: {error}") from error
         self._flush.done(self.log_end_offset)
 
+    def refuse_everything(self) -> None:
+        """Take no further batch: what was staged, and with it what memory holds of the log, is in doubt."""
+        self._go_offline()
+
     def _go_offline(self) -> None:
         self.next_offset = self.log_end_offset
         self._refuse_batches()

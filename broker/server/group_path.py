@@ -7,6 +7,7 @@ log is told, which is known on the way. A request that is out of the ordinary is
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from struct import Struct
@@ -26,6 +27,8 @@ from broker.server.response_writer import ReplyTo, ResponseWriter, Told
 if TYPE_CHECKING:
     from broker.coordinator.group_shard import GroupShard
     from broker.server.broker_state import BrokerState
+
+logger = logging.getLogger(__name__)
 
 _HEARTBEAT: Final = int(ApiKey.HEARTBEAT)
 _OFFSET_COMMIT: Final = int(ApiKey.OFFSET_COMMIT)
@@ -170,25 +173,43 @@ class GroupPath:
                 self._responses.send(to, now_ns, now_ns, payload, Told(judged.error, about=facts[0]))
 
         self._state.coordinators.linger.connections.add(to[1])
-        judged.shard.append(judged.records, done, patient=True)
+        judged.shard.append(judged.records, self._contained(to, done), patient=True)
         return True
 
     def answer_commits(self, committers: list[tuple[ReplyTo, RememberedCommit]], error: int) -> None:
         """Answer commits that were like others before them. HOT."""
-        if error:
-            for to, remembered in committers:
-                refused = offset_commit.refused(remembered.topics, error)
-                self._answer_commit(to, remembered.committer.api_version, refused, error, remembered.facts)
-            return
         responses, now_ns = self._responses, self._now_ns()
         view, try_begin = responses.view, responses.try_begin
         for to, remembered in committers:
-            about, end = remembered.facts
-            at = try_begin(to, now_ns, remembered.answer_bytes, UNKNOWN_COUNT, end)
-            if at >= 0:
-                remembered.answer_into(view, at, to[7])
-            else:
-                responses.send(to, now_ns, now_ns, remembered.answer(to[7]), Told(about=about))
+            try:
+                about, end = remembered.facts
+                if error:
+                    refused = offset_commit.refused(remembered.topics, error)
+                    self._answer_commit(to, remembered.committer.api_version, refused, error, remembered.facts)
+                    continue
+                at = try_begin(to, now_ns, remembered.answer_bytes, UNKNOWN_COUNT, end)
+                if at >= 0:
+                    remembered.answer_into(view, at, to[7])
+                else:
+                    responses.send(to, now_ns, now_ns, remembered.answer(to[7]), Told(about=about))
+            except Exception:
+                self._fault(to)
+
+    def _contained(self, to: ReplyTo, done: Callable[[int], None]) -> Callable[[int], None]:
+        """Return ``done`` such that its faults close the connection."""
+
+        def done_or_close(error: int) -> None:
+            try:
+                done(error)
+            except Exception:
+                self._fault(to)
+
+        return done_or_close
+
+    def _fault(self, to: ReplyTo) -> None:
+        """Close a connection whose commit cannot be answered; the others of its batch are."""
+        logger.exception("cannot answer a commit of offsets; closing its connection")
+        self._responses.close_connection(to, self._now_ns())
 
     def forget_metadata(self) -> None:
         """Parse the next commit of every member anew: topics or settings have changed."""

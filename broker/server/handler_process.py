@@ -96,12 +96,13 @@ def _serve(
     # Faults of one request are contained where they arise; these have no request to blame.
     faults = FaultLimit(logger, "the request loop")
     while not stop.is_set():
-        worked = False
+        # A turn that meets a fault has left something undone that no bell rings for.
+        worked = True
         with faults:
             worked = handler.turn()
         now_ns = clock_ns()
-        if not worked:
-            bell.wait(handler.wait_ms() / 1000)
+        if not worked or faults.pause_s:
+            bell.wait(faults.pause_s or handler.wait_ms() / 1000)
             woken_ns = clock_ns()
             metrics.slept(woken_ns - now_ns)
             now_ns = woken_ns

@@ -6,6 +6,7 @@ written, the new end is published in shared memory (the one word that commits th
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from broker.server.response_writer import ReplyTo
     from shm.partitions import RowWriter
 
+logger = logging.getLogger(__name__)
+
 #: What is called when a staged batch stands or has failed: (error code, base offset, append time in ms).
 Answer = Callable[[int, int, int], None]
 
@@ -25,7 +28,7 @@ Answer = Callable[[int, int, int], None]
 class OwnedPartition:
     """A partition of this handler: its log, the writer of its row, and what waits for the next commit."""
 
-    __slots__ = ("answers", "fast_answers", "log", "row", "writer")
+    __slots__ = ("answers", "fast_answers", "log", "published_end", "row", "writer")
 
     def __init__(self, log: PartitionLog, row: int, writer: RowWriter) -> None:
         self.log = log
@@ -35,6 +38,8 @@ class OwnedPartition:
         self.answers: list[tuple[Answer, int, int, memoryview]] = []
         #: (reply to, remembered request, records, base offset, the batch) of requests with this partition alone.
         self.fast_answers: list[tuple[ReplyTo, RememberedRequest, int, int, memoryview]] = []
+        #: Below this offset everything is committed.
+        self.published_end = log.log_end_offset
 
     def publish(self) -> None:
         """Make the log's ends visible to every process: from here on the records exist."""
@@ -47,12 +52,21 @@ class OwnedPartition:
             log.last_stable_offset,
             log.size_bytes,
         )
+        self.published_end = log.log_end_offset
 
     def commit(self) -> int:
-        """Write and publish what is staged. Return the Kafka error code that answers whatever is not below the end."""
+        """Write and publish what is staged.
+
+        Return the Kafka error code that answers whatever is not below `published_end`.
+        """
         try:
             if self.log.commit():
                 self.publish()
         except LogWriteFailed:
+            return int(ErrorCode.KAFKA_STORAGE_ERROR)
+        except Exception:
+            # A fault of ours, somewhere between memory and file: what was staged is in doubt, what is published is not.
+            logger.exception("the commit to %s failed", self.log.directory)
+            self.log.refuse_everything()
             return int(ErrorCode.KAFKA_STORAGE_ERROR)
         return 0

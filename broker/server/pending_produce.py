@@ -7,6 +7,7 @@ records there, and a replacement of this process finds the request again.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from broker.protocol.error_codes import ErrorCode
@@ -15,6 +16,8 @@ from broker.server.frame import Frame
 from broker.server.record_errors import NOBODY, Blame
 from broker.server.request_ring import Hold
 from broker.server.response_writer import NOTHING_TOLD, ResponseWriter
+
+logger = logging.getLogger(__name__)
 
 INVALID_RECORD = int(ErrorCode.INVALID_RECORD)
 INVALID_TIMESTAMP = int(ErrorCode.INVALID_TIMESTAMP)
@@ -71,11 +74,11 @@ class PendingProduce:
     def part_done(
         self, index: int, part: Part, error: int, base_offset: int, time_ms: int, log_start_offset: int
     ) -> None:
-        """Note the outcome of one part; a second outcome of the same part is ignored."""
-        if self._results[index] is not None:
+        """Note the outcome of one part; a second outcome of the same part is ignored. Raises nothing."""
+        if self.complete or self._results[index] is not None:
             return
         start = -1 if error else log_start_offset
-        message, records = self._blame(self._frame, part, error) if error in BLAMED else NOBODY
+        message, records = self._blame_for(part, error) if error in BLAMED else NOBODY
         self._results[index] = PartResponse(
             part.topic_name, part.topic_id, part.partition, error, base_offset, time_ms, start, message, records
         )
@@ -103,9 +106,23 @@ class PendingProduce:
         self.complete = True
         self.hold.answered = True
 
+    def _blame_for(self, part: Part, error: int) -> Blame:
+        try:
+            return self._blame(self._frame, part, error)
+        except Exception:
+            logger.exception("which records of %s-%d are to blame cannot be found", part.topic_name, part.partition)
+            return NOBODY
+
     def _answer(self) -> None:
         self.complete = True
         self.hold.answered = True
+        try:
+            self._send()
+        except Exception:
+            logger.exception("cannot answer a Produce of %d parts; closing its connection", len(self._results))
+            self._responses.close_connection(self._frame.to, self._now_ns())
+
+    def _send(self) -> None:
         now_ns = self._now_ns()
         frame = self._frame
         results = [result for result in self._results if result is not None]

@@ -101,7 +101,19 @@ class RequestHandler:
         self._coordinators.metadata_changed()
 
     def turn(self) -> bool:
-        """Do what there is to do; False when there was nothing."""
+        """Do what there is to do; False when there was nothing.
+
+        A fault that has no request to blame is raised; the next turn goes on with what this one has left.
+        """
+        try:
+            return self._turn()
+        except Exception:
+            # What was answered before it is not kept back by it. Nothing is released: not all has been looked at.
+            self._responses.publish()
+            self._responses.ring_bells()
+            raise
+
+    def _turn(self) -> bool:
         self._responses.retry()
         # No ring gives anything twice: after a fault of this turn the next one goes on with what has been read.
         read = self._read

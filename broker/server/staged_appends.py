@@ -6,6 +6,7 @@ handler's own records and the markers of transactions have none.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,8 @@ from broker.server.transaction_verification import NEEDS_VERIFICATION, Verificat
 if TYPE_CHECKING:
     from broker.coordinator.transaction_markers import Marker
     from broker.server.remembered_request import RememberedRequest
+
+logger = logging.getLogger(__name__)
 
 #: Outcomes of staging that are answered as success: a duplicate was appended once already (``G26``).
 SUCCESS = (0, int(ErrorCode.DUPLICATE_SEQUENCE_NUMBER))
@@ -119,14 +122,23 @@ class StagedAppends:
                 owned.writer.count_appended(records, size_bytes)
             if owned.fast_answers:
                 self._answer_fast(owned, error)
-            general, owned.answers = owned.answers, []
-            for answer, base_offset, time_ms, batch in general:
-                if error and base_offset >= log.log_end_offset:
+            if owned.answers:
+                self._answer(owned, error)
+        return rows
+
+    def _answer(self, owned: OwnedPartition, error: int) -> None:
+        """Answer the general requests of a partition that has been committed, or could not be."""
+        answers, owned.answers = owned.answers, []
+        for answer, base_offset, time_ms, batch in answers:
+            try:
+                if error and base_offset >= owned.published_end:
                     write_note(batch, 0, REFUSED - error)
                     answer(error, -1, -1)
                 else:
                     answer(0, base_offset, time_ms)
-        return rows
+            except Exception:
+                # Whoever takes an answer sees to its own faults; one that does not costs nobody else an answer.
+                logger.exception("an answer of %s was not taken", owned.log.directory)
 
     def _answer_fast(self, owned: OwnedPartition, error: int) -> None:
         """Answer the fast requests of a partition that has been committed, or could not be."""
@@ -136,20 +148,24 @@ class StagedAppends:
         view = self._responses.view
         now_ns = self._now_ns()
         for to, remembered, records, base_offset, batch in answers:
-            if error and base_offset >= owned.log.log_end_offset:
-                write_note(batch, 0, REFUSED - error)
-                self.refuse_fast(to, remembered, records, error)
-                continue
-            if not remembered.acks:
-                self._responses.no_response(to, now_ns, now_ns, Told(0, records, remembered.about))
-                continue
-            template = remembered.template
-            at = try_begin(to, now_ns, template.size_bytes, records, remembered.tail)
-            if at >= 0:
-                template.fill_into(view, at, to[7], 0, (base_offset, -1, start_offset))
-            else:
-                wire = template.fill(to[7], 0, base_offset, -1, start_offset)
-                self._responses.send(to, now_ns, now_ns, wire, Told(0, records, remembered.about))
+            try:
+                if error and base_offset >= owned.published_end:
+                    write_note(batch, 0, REFUSED - error)
+                    self.refuse_fast(to, remembered, records, error)
+                    continue
+                if not remembered.acks:
+                    self._responses.no_response(to, now_ns, now_ns, Told(0, records, remembered.about))
+                    continue
+                template = remembered.template
+                at = try_begin(to, now_ns, template.size_bytes, records, remembered.tail)
+                if at >= 0:
+                    template.fill_into(view, at, to[7], 0, (base_offset, -1, start_offset))
+                else:
+                    wire = template.fill(to[7], 0, base_offset, -1, start_offset)
+                    self._responses.send(to, now_ns, now_ns, wire, Told(0, records, remembered.about))
+            except Exception:
+                logger.exception("cannot answer a Produce to %s; closing its connection", owned.log.directory)
+                self._responses.close_connection(to, now_ns)
 
     def refuse_fast(self, to: ReplyTo, remembered: RememberedRequest, records: int, error: int) -> None:
         """Answer a fast request with an error; without acks the connection is closed instead (``C13``)."""

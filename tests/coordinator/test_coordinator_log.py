@@ -4,6 +4,8 @@ import random
 from collections import Counter
 from collections.abc import Callable
 
+import pytest
+
 from broker.coordinator.coordinator_log import BATCH_BYTES, CoordinatorLog
 from broker.protocol.record_reader import iterate_records
 from broker.protocol.records import read_header
@@ -225,3 +227,38 @@ class Course:
         assert self.log.has_failed == bool(self.failures)
         assert not self.log._runs
         assert not self.log._staged
+
+
+def test_a_fault_of_one_who_is_told_costs_no_other_the_news(caplog: pytest.LogCaptureFixture) -> None:
+    told: list[int] = []
+
+    def fault(error: int) -> None:
+        raise ZeroDivisionError(f"ours {error}")
+
+    appends = Appends()
+    for done in (told.append, fault, told.append):
+        appends.log.append([(b"a", b"1")], done)
+    appends.log.append([(b"b", b"1")], told.append, (77, 3))
+    appends.log.flush()
+    appends.answer()
+    assert told == [0, 0, 0]
+    assert "ours 0" in caplog.text
+
+
+def test_a_fault_at_one_batch_fails_the_log_and_leaves_nobody_waiting(caplog: pytest.LogCaptureFixture) -> None:
+    """Memory is ahead of the log: it is to be read back, as after a write that failed."""
+    told: list[int] = []
+    failures: list[bool] = []
+
+    def fault(batch: memoryview, answer: Answer) -> None:
+        raise ZeroDivisionError(f"ours {batch} {answer}")
+
+    log = CoordinatorLog("__consumer_offsets", 3, fault, lambda: 1_000)
+    log.on_failure = lambda: failures.append(True)
+    for producer in ((-1, -1), (77, 3)):
+        log.append([(b"a", b"1")], told.append, producer)
+    log.flush()
+    assert told == [15, 15]
+    assert log.has_failed
+    assert failures
+    assert "ours" in caplog.text
