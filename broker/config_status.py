@@ -47,6 +47,39 @@ class StatusSettings:
             "taken instead; if a port that was asked for is taken, the broker does not start.",
         )
     )
+    status_max_connections: int = setting(
+        Key(
+            name="status.max.connections",
+            kind=Kind.INT,
+            default=512,
+            least=16,
+            most=65535,
+            doc="Connections that the status page holds. Beyond it the one goes that has waited longest without a "
+            "request, so that probes and /metrics are always answered.",
+        )
+    )
+    status_max_streams: int = setting(
+        Key(
+            name="status.max.streams",
+            kind=Kind.INT,
+            default=100,
+            least=1,
+            most=32767,
+            doc="Screens of the status page that are kept up to date by a stream of events, at most half of "
+            "status.max.connections. Further ones get 503 and ask every few seconds instead.",
+        )
+    )
+    status_request_timeout_ms: int = setting(
+        Key(
+            name="status.request.timeout.ms",
+            kind=Kind.INT,
+            default=10_000,
+            unit="ms",
+            least=100,
+            doc="Time within which a client of the status page has to send a whole request, and to read 64 KiB of an "
+            "answer that waits for it; slower ones are dropped. Idle connections are kept three times as long.",
+        )
+    )
     status_allowed_hosts: tuple[str, ...] = setting(
         Key(
             name="status.allowed.hosts",

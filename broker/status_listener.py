@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 _IN_USE_EXIT_CODE = 4
 
-_BACKLOG = 128
+_BACKLOG = 1024
 
 #: What the page needs beyond the broker: the extra `web`.
 _NEEDED = ("fastapi", "uvicorn")

@@ -7,11 +7,13 @@ process table; it can be killed at any time, and the supervisor holds its port m
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 from typing import TYPE_CHECKING
 
 from broker.clock import SystemClock
+from broker.log_setup import RepeatedWarnings
 from broker.process import Role
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from broker.process import StopFlag
     from broker.server.metadata_cache import MetadataCache
     from shm.broker_reading import Names, Segments, Topic
+    from web.room import Room
     from web.sources import BrokerFacts, Setting, Sources
 
 #: Whoever serves clients comes first.
@@ -37,7 +40,23 @@ def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None
         return
     from web.server import serve  # noqa: PLC0415 - 30 MB that a page nobody looks at does without
 
-    serve(sources_of(heritage), heritage.status_socket, stop.fileno())
+    serve(sources_of(heritage), _room_of(heritage, generation), heritage.status_socket, stop.fileno())
+
+
+def _room_of(heritage: Heritage, generation: int) -> Room:
+    from shm.metrics import MetricsSegment, MetricsWriter  # noqa: PLC0415
+    from web.room import Limits, Room  # noqa: PLC0415
+
+    config, now_ns = heritage.config, SystemClock().monotonic_ns
+    pages = MetricsSegment(heritage.metrics.view, heritage.processors, heritage.handlers)
+    metrics = MetricsWriter(pages.page(Role.WEB, 0))
+    metrics.start(generation, now_ns())
+    limits = Limits(
+        connections=config.status_max_connections,
+        streams=min(config.status_max_streams, config.status_max_connections // 2),
+        timeout_s=config.status_request_timeout_ms / 1000,
+    )
+    return Room(limits, metrics, RepeatedWarnings(logging.getLogger("web"), now_ns).warning)
 
 
 def sources_of(heritage: Heritage) -> Sources:

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 from shm.histogram import BUCKETS, HistogramReading, bucket_of, buckets_of
 from shm.layout import METRICS_PAGE
+from shm.metric import HISTOGRAM
 from shm.metric_tables import SLOT_WORDS, TEXT_SLOTS, TEXT_WORDS, TableWriter, TextWriter, read_table, read_texts
-from shm.metrics_catalogue import CATALOGUE, HISTOGRAM, PHASES
-from shm.process_slots import ACCEPTOR, CLEANER, CONTROLLER, HANDLER, PROCESSOR, RECORDER, ROLES
+from shm.metrics_catalogue import CATALOGUE, PHASES
+from shm.process_slots import ACCEPTOR, CLEANER, CONTROLLER, HANDLER, PROCESSOR, RECORDER, ROLES, WEB
 from shm.words import words_of
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class _PageMap:
 
 
 class MetricsSegment:
-    """The pages at the start of `view`: acceptor, processors, handlers, controller, cleaner, recorder."""
+    """The pages at the start of `view`: acceptor, processors, handlers, controller, cleaner, recorder, web."""
 
     def __init__(self, view: memoryview, processors: int, handlers: int) -> None:
         self._view = view
@@ -96,7 +97,7 @@ class MetricsSegment:
 
 
 def _pages(processors: int, handlers: int) -> list[tuple[int, int, int]]:
-    others = ((CONTROLLER, 1), (CLEANER, 1), (RECORDER, 1))
+    others = ((CONTROLLER, 1), (CLEANER, 1), (RECORDER, 1), (WEB, 1))
     counts = ((ACCEPTOR, 1), (PROCESSOR, processors), (HANDLER, handlers), *others)
     return [(role, index, _PageMap(role).words * 8) for role, count in counts for index in range(count)]
 

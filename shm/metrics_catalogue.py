@@ -8,38 +8,14 @@ metric that has keys. What a reader works out from other parts of shared memory 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-COUNTER = "counter"
-GAUGE = "gauge"
-HISTOGRAM = "histogram"
+from shm.background_metrics import CLEANER_METRICS, RECORDER_METRICS, WEB_METRICS
+from shm.metric import COUNTER, GAUGE, HISTOGRAM, Metric
 
 PHASES = ("queue", "local", "remote", "response_queue", "send", "total")
 MUTE_CAUSES = ("pipeline", "arena", "ring_full", "output", "order", "draining")
 CLOSE_CAUSES = ("client", "idle", "invalid_request", "io_error", "response", "shutdown", "fault")
 MAX_LISTENERS = 8
 _LISTENERS = tuple(str(index) for index in range(MAX_LISTENERS))
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """One metric: `line` says what it is, `text` what to make of it; `values` are those of its `label`.
-
-    One with `keys` has a value for each combination of them that occurred, up to `slots`. `exposed` is its name in
-    /metrics where that does not follow from the role and `name`.
-    """
-
-    name: str
-    kind: str
-    unit: str
-    line: str
-    text: str
-    label: str = ""
-    values: tuple[str, ...] = ("",)
-    keys: tuple[str, ...] = ()
-    slots: int = 0
-    exposed: str = ""
-
 
 ACCEPTOR_METRICS = (
     Metric(
@@ -283,76 +259,6 @@ HANDLER_METRICS = (
     ),
 )
 
-CLEANER_METRICS = (
-    Metric(
-        "segments_deleted",
-        COUNTER,
-        "segments",
-        "Segments removed by age, by size or below the log start.",
-        "What DeleteRecords removed at once is not counted.",
-    ),
-    Metric("bytes_deleted", COUNTER, "bytes", "Size of the segments removed.", "Log files, without their indexes."),
-    Metric(
-        "compactions",
-        COUNTER,
-        "runs",
-        "Partitions compacted, from the choice to the last swapped segment.",
-        "One partition may take several, if its keys do not fit log.cleaner.dedupe.buffer.size.",
-    ),
-    Metric("compaction_ns", COUNTER, "ns", "Time spent compacting.", "Waiting for the owner and throttling included."),
-    Metric(
-        "bytes_read",
-        COUNTER,
-        "bytes",
-        "Bytes of segments read for compaction.",
-        "What was dirty is read twice: for the keys, and to be rewritten.",
-    ),
-    Metric(
-        "bytes_written",
-        COUNTER,
-        "bytes",
-        "Bytes of compacted segments written.",
-        "Against the growth of bytes_read it is Kafka's cleaner-recopy-percent.",
-    ),
-    Metric("records_removed", COUNTER, "records", "Records that compaction dropped.", "Older ones, markers, aborted."),
-    Metric(
-        "max_dirty_percent",
-        GAUGE,
-        "percent",
-        "Largest share of a partition that waits for compaction.",
-        "As of the last look. Kafka's max-dirty-percent; above min.cleanable.dirty.ratio it is about to be compacted.",
-        exposed="cleaner_max_dirty_ratio",
-    ),
-    Metric(
-        "uncleanable_partitions",
-        GAUGE,
-        "partitions",
-        "Partitions that cannot be compacted.",
-        "Their files could not be read; the log says why. They are tried again when the process starts anew.",
-    ),
-    Metric(
-        "last_look_ms",
-        GAUGE,
-        "ms",
-        "Wall-clock time of the last look for partitions to compact.",
-        "Kafka's time-since-last-run-ms is the time since.",
-        exposed="cleaner_last_look_timestamp_seconds",
-    ),
-)
-
-RECORDER_METRICS = (
-    Metric("rows_written", COUNTER, "rows", "Rows in finished files of the request log.", "All datasets together."),
-    Metric(
-        "rows_lost",
-        COUNTER,
-        "rows",
-        "Rows that the request log misses.",
-        "Each loss is a row of the dataset gaps, which says when and why.",
-    ),
-    Metric("files_written", COUNTER, "files", "Files of the request log that were finished.", "One an hour at least."),
-    Metric("files_removed", COUNTER, "files", "Files of the request log removed by age or size.", "See retention."),
-)
-
 CATALOGUE: dict[str, tuple[Metric, ...]] = {
     "acceptor": ACCEPTOR_METRICS,
     "processor": PROCESSOR_METRICS,
@@ -360,4 +266,5 @@ CATALOGUE: dict[str, tuple[Metric, ...]] = {
     "controller": HANDLER_METRICS,
     "cleaner": CLEANER_METRICS,
     "recorder": RECORDER_METRICS,
+    "web": WEB_METRICS,
 }

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from shm.derived_metrics import DERIVED
 from shm.kafka_metrics import KAFKA_METRICS
-from shm.metrics_catalogue import CATALOGUE, HISTOGRAM, MAX_LISTENERS, Metric
+from shm.metric import HISTOGRAM, Metric
+from shm.metrics_catalogue import CATALOGUE, MAX_LISTENERS
 from shm.prometheus import PREFIX, exposed_name
 
 _PREAMBLE = """# Metrics

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 from shm.broker_reading import ROW_OUTCOMES
 from shm.derived_metrics import DERIVED
 from shm.histogram import bounds_of
+from shm.metric import COUNTER, HISTOGRAM, Metric
 from shm.metric_tables import NO_TEXT, OTHER
 from shm.metrics import OTHER_API_KEY
-from shm.metrics_catalogue import CATALOGUE, COUNTER, HISTOGRAM, Metric
+from shm.metrics_catalogue import CATALOGUE
 
 if TYPE_CHECKING:
     from shm.broker_reading import BrokerReading, Partition

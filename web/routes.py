@@ -11,7 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Response
-from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, StreamingResponse
+from fastapi.responses import HTMLResponse, PlainTextResponse, StreamingResponse
 
 from shm.broker_reading import LOOKS_NS
 from shm.prometheus import CONTENT_TYPE, render
@@ -22,6 +22,7 @@ from web.views import Views
 from web.watch import TooManyStreams
 
 if TYPE_CHECKING:
+    from web.readings import Reading
     from web.sources import Sources
     from web.watch import Watch
 
@@ -30,11 +31,14 @@ ScreenName = Enum("ScreenName", {screen.name: screen.name for screen in SCREENS}
 
 _Responses = dict[int | str, dict[str, Any]]
 
-_BUSY: _Responses = {503: {"description": "Too many streams at once.", "content": {"text/plain": {}}}}
+_BUSY: _Responses = {503: {"description": "Too many streams at once: poll /view.", "content": {"text/plain": {}}}}
+#: The connection ends with it, so that who is refused takes no place.
+_BUSY_HEADERS = {"retry-after": "5", "connection": "close"}
 _EVENTS: _Responses = {
     200: {"description": "One event a second, each with JSON.", "content": {"text/event-stream": {}}}
 }
 _NOT_READY: _Responses = {503: {"description": "Not ready, with a reason a line.", "content": {"text/plain": {}}}}
+_JSON = "application/json"
 _TEXT: _Responses = {200: {"description": "Text.", "content": {"text/plain": {}}}}
 
 
@@ -69,28 +73,26 @@ def _add_screens(router: APIRouter, views: Views, watch: Watch) -> None:
         try:
             first = await anext(stream)
         except TooManyStreams:
-            return PlainTextResponse("too many streams\n", status_code=503)
+            return PlainTextResponse("too many streams\n", status_code=503, headers=_BUSY_HEADERS)
         return StreamingResponse(_events(first, stream), media_type="text/event-stream")
 
     @router.get("/view/{screen}", response_model=dict[str, Any])
     async def view(screen: ScreenName) -> Response:
         """Return once what a screen shows."""
-        return JSONResponse(views.by_name[screen.value](*watch.latest()))
+        return Response(watch.show(views.by_name[screen.value]), media_type=_JSON)
 
 
 def _add_status(router: APIRouter, watch: Watch) -> None:
     @router.get("/status.json", response_model=Snapshot)
     async def status() -> Response:
         """Return everything at once. Rates are there from the second look within 15 seconds on."""
-        now, _ = watch.latest()
-        return JSONResponse(asdict(now))
+        return Response(watch.show(_everything), media_type=_JSON)
 
     @router.get("/metrics", responses=_TEXT, response_class=PlainTextResponse)
     async def metrics(partitions: bool = False) -> Response:
         """Return all metrics for Prometheus; with `partitions`, also a series for each partition."""
         watch.look(LOOKS_NS)
-        _, reading = watch.latest()
-        return Response(render(reading.broker, per_partition=partitions), media_type=CONTENT_TYPE)
+        return Response(watch.text(_each_partition if partitions else _sums), media_type=CONTENT_TYPE)
 
     # Some probes ask with HEAD.
     @router.head("/healthz", include_in_schema=False)
@@ -107,6 +109,18 @@ def _add_status(router: APIRouter, watch: Watch) -> None:
         if now.ready:
             return PlainTextResponse("ready\n")
         return PlainTextResponse("".join(f"{reason}\n" for reason in now.reasons), status_code=503)
+
+
+def _everything(now: Snapshot, _: Reading) -> dict[str, Any]:
+    return asdict(now)
+
+
+def _sums(_: Snapshot, reading: Reading) -> str:
+    return render(reading.broker)
+
+
+def _each_partition(_: Snapshot, reading: Reading) -> str:
+    return render(reading.broker, per_partition=True)
 
 
 async def _events(first: str, stream: AsyncIterator[str]) -> AsyncIterator[str]:

@@ -5,54 +5,88 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import socket
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import uvicorn
 
 from web.app import create_app
+from web.connection import connections_in
 from web.readings import Reader
 from web.watch import Watch
 
 if TYPE_CHECKING:
-    from socket import socket
-
+    from web.room import Room
     from web.sources import Sources
 
 #: How long answers under way may take after a stop was asked for; streams end at once.
 GRACE_S = 1
 
+#: Connections that are accepted in one turn of the loop, so few that one which has just come gets to send its request
+#: before those behind it could take its place.
+_ACCEPTED_IN_A_TURN = 64
+
+#: Connections that the system keeps until they are accepted.
+_BACKLOG = 1024
+
+#: A peer that acknowledges nothing for so long has gone; what the system keeps for one that does not read is small.
+_UNACKNOWLEDGED_MS = 20_000
+_SEND_BUFFER_BYTES = 256 * 1024
+
+#: Ticks of uvicorn's main loop, which come every 0.1 s, from one sweep to the next.
+_SWEEP_TICKS = 10
+
 
 class _Server(uvicorn.Server):
-    """Leaves the signals to the process that it runs in."""
+    """Leaves the signals to the process that it runs in, and drops who is slow."""
+
+    def __init__(self, config: uvicorn.Config, room: Room) -> None:
+        super().__init__(config)
+        self._room = room
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept, with the system's own queue longer than what a turn takes from it."""
+        await super().startup(sockets)
+        for each in sockets or ():
+            each.listen(_BACKLOG)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Do what uvicorn does now and then, and drop who is slow."""
+        if counter % _SWEEP_TICKS == 0:
+            self._room.sweep()
+        return await super().on_tick(counter)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
 
-def serve(sources: Sources, listening: socket, stop_fd: int) -> None:
+def serve(sources: Sources, room: Room, listening: socket.socket, stop_fd: int) -> None:
     """Serve until `stop_fd` is readable."""
-    watch = Watch(sources, Reader(sources, sources.reader.wants.web_looks))
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    watch = Watch(sources, Reader(sources, sources.reader.wants.web_looks), room)
+    # What clients can cause at will is counted and told by the room.
+    logging.getLogger("uvicorn").setLevel(logging.ERROR)
+    # Accepted sockets have these from the listening one.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNACKNOWLEDGED_MS)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
     config = uvicorn.Config(
         create_app(sources, watch),
         lifespan="off",
         loop="asyncio",
-        http="h11",
+        http=connections_in(room),
         ws="none",
         log_config=None,
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=GRACE_S,
-        timeout_keep_alive=30,
-        limit_concurrency=500,
+        backlog=_ACCEPTED_IN_A_TURN,
         h11_max_incomplete_event_size=16 * 1024,
     )
-    asyncio.run(_serve(_Server(config), watch, listening, stop_fd))
+    asyncio.run(_serve(_Server(config, room), watch, listening, stop_fd))
 
 
-async def _serve(server: uvicorn.Server, watch: Watch, listening: socket, stop_fd: int) -> None:
+async def _serve(server: uvicorn.Server, watch: Watch, listening: socket.socket, stop_fd: int) -> None:
     loop = asyncio.get_running_loop()
 
     def stop() -> None:

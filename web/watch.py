@@ -17,6 +17,7 @@ from web.snapshot import snapshot
 
 if TYPE_CHECKING:
     from web.readings import Reader, Reading
+    from web.room import Room
     from web.sources import Sources
     from web.status import Snapshot
 
@@ -26,9 +27,6 @@ WINDOW_NS = 4_000_000_000
 #: A reading is used again for this long, and older ones than `STALE_NS` say nothing of the present rates.
 FRESH_NS = 900_000_000
 STALE_NS = 15_000_000_000
-
-#: So many streams are served at once.
-MOST_STREAMS = 100
 
 View = Callable[["Snapshot", "Reading"], dict[str, Any]]
 
@@ -40,12 +38,13 @@ class TooManyStreams(Exception):  # noqa: N818  named for what is the case
 class Watch:
     """The readings, and whoever waits for the next one."""
 
-    def __init__(self, sources: Sources, reader: Reader) -> None:
+    def __init__(self, sources: Sources, reader: Reader, room: Room) -> None:
         self._sources = sources
         self._reader = reader
+        self._room = room
         self._readings: deque[Reading] = deque()
         self._snapshot: Snapshot | None = None
-        self._encoded: dict[View, str] = {}
+        self._rendered: dict[Callable[[Snapshot, Reading], Any], str] = {}
         self._streams = 0
         self._next: asyncio.Future[None] | None = None
         self._ticking: asyncio.Task[None] | None = None
@@ -63,30 +62,40 @@ class Watch:
         """Let processes tell for so long what they only tell to whoever looks."""
         self._reader.look(for_ns)
 
+    def show(self, view: View) -> str:
+        """Return what a view shows at present, as JSON; encoded once for all who ask."""
+        latest = self.latest()
+        found = self._rendered.get(view)
+        if found is None:
+            found = self._rendered[view] = json.dumps(view(*latest), separators=(",", ":"))
+        return found
+
+    def text(self, render: Callable[[Snapshot, Reading], str]) -> str:
+        """Return the text of the present reading that a function makes; made once for all who ask."""
+        latest = self.latest()
+        found = self._rendered.get(render)
+        if found is None:
+            found = self._rendered[render] = render(*latest)
+        return found
+
     async def follow(self, view: View) -> AsyncIterator[str]:
         """Yield what a view shows, now and with each reading. Raises TooManyStreams before anything else."""
-        if self._streams >= MOST_STREAMS:
+        if not self._room.open_stream():
             raise TooManyStreams
         self._streams += 1
         try:
-            self.latest()
             while not self._closing:
-                yield self._show(view)
+                yield self.show(view)
                 await self._wait()
         finally:
             self._streams -= 1
+            self._room.close_stream()
 
     def close(self) -> None:
         """End every stream."""
         self._closing = True
         if self._next is not None and not self._next.done():
             self._next.set_result(None)
-
-    def _show(self, view: View) -> str:
-        found = self._encoded.get(view)
-        if found is None:
-            found = self._encoded[view] = json.dumps(view(*self.latest()), separators=(",", ":"))
-        return found
 
     async def _wait(self) -> None:
         if self._closing:
@@ -115,4 +124,4 @@ class Watch:
             readings.popleft()
         earlier = readings[0] if len(readings) > 1 else None
         self._snapshot = snapshot(earlier, readings[-1], self._sources)
-        self._encoded.clear()
+        self._rendered.clear()

@@ -27,6 +27,7 @@ def test_pages_know_whose_they_are(pages: MetricsSegment) -> None:
         ("controller", 0),
         ("cleaner", 0),
         ("recorder", 0),
+        ("web", 0),
     ]
     with pytest.raises(KeyError):
         pages.page(PROCESSOR, 2)

@@ -10,6 +10,22 @@ from web import watch as module
 from web.watch import TooManyStreams, Watch
 
 
+class Places:
+    """Stands in for a Room: so many streams and no more."""
+
+    def __init__(self, free: int = 100) -> None:
+        self.free = free
+
+    def open_stream(self) -> bool:
+        if not self.free:
+            return False
+        self.free -= 1
+        return True
+
+    def close_stream(self) -> None:
+        self.free += 1
+
+
 class CountingReader:
     """Stands in for a Reader; each reading is its number."""
 
@@ -59,7 +75,7 @@ def test_twenty_streams_share_every_reading(reader: CountingReader):
     """Twenty browsers cost as much as one: each reading is taken and encoded once."""
 
     async def look() -> list[list[str]]:
-        watch = Watch(None, reader)  # type: ignore[arg-type]
+        watch = Watch(None, reader, Places())  # type: ignore[arg-type]
         streams = [watch.follow(view) for _ in range(20)]
         found = await asyncio.gather(*(take(stream, 4) for stream in streams))
         for stream in streams:
@@ -75,7 +91,7 @@ def test_twenty_streams_share_every_reading(reader: CountingReader):
 
 def test_nothing_is_read_when_nobody_looks(reader: CountingReader):
     async def look() -> int:
-        watch = Watch(None, reader)  # type: ignore[arg-type]
+        watch = Watch(None, reader, Places())  # type: ignore[arg-type]
         stream = watch.follow(view)
         await take(stream, 2)
         await stream.aclose()  # type: ignore[attr-defined]
@@ -87,11 +103,9 @@ def test_nothing_is_read_when_nobody_looks(reader: CountingReader):
     assert 2 <= asyncio.run(look()) <= 4
 
 
-def test_too_many_streams_are_refused(reader: CountingReader, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(module, "MOST_STREAMS", 1)
-
+def test_too_many_streams_are_refused(reader: CountingReader):
     async def look() -> None:
-        watch = Watch(None, reader)  # type: ignore[arg-type]
+        watch = Watch(None, reader, Places(1))  # type: ignore[arg-type]
         first, second = watch.follow(view), watch.follow(view)
         await anext(first)
         with pytest.raises(TooManyStreams):
@@ -104,7 +118,7 @@ def test_too_many_streams_are_refused(reader: CountingReader, monkeypatch: pytes
 
 def test_closing_ends_every_stream(reader: CountingReader):
     async def look() -> int:
-        watch = Watch(None, reader)  # type: ignore[arg-type]
+        watch = Watch(None, reader, Places())  # type: ignore[arg-type]
         stream = watch.follow(view)
         await anext(stream)
         watch.close()

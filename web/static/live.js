@@ -41,23 +41,34 @@ function decide() {
 function open() {
   state.opened = Date.now();
   state.source = new EventSource(`events/${document.body.dataset.screen}`);
-  state.source.addEventListener("message", (event) => {
-    state.latest = JSON.parse(event.data);
-    state.arrived = Date.now();
-    state.lost = false;
-    for (const [name, key] of SERIES) remember(name, state.latest.time_ms, state.latest.totals[key]);
-    state.draw(state.latest);
-    showAge();
-  });
+  state.source.addEventListener("message", (event) => take(JSON.parse(event.data)));
   state.source.addEventListener("error", () => {
     state.lost = true;
     showAge();
     // A server that refused is asked again; the browser itself does so only after a broken connection.
     if (state.source?.readyState === EventSource.CLOSED) {
       close();
-      setTimeout(decide, 1000);
+      poll();
     }
   });
+}
+
+// Shows the facts once where there is no room for another stream, and tries for a stream again a little later.
+async function poll() {
+  try {
+    const answer = await fetch(`view/${document.body.dataset.screen}`);
+    if (answer.ok && !state.paused && !document.hidden) take(await answer.json());
+  } catch { /* No answer either: said already. */ }
+  setTimeout(decide, state.lost ? 1000 : 2000);
+}
+
+function take(facts) {
+  state.latest = facts;
+  state.arrived = Date.now();
+  state.lost = false;
+  for (const [name, key] of SERIES) remember(name, facts.time_ms, facts.totals[key]);
+  state.draw(facts);
+  showAge();
 }
 
 function close() {
