@@ -1,0 +1,51 @@
+"""Attack the broker under real clients for as long as told, check every record, and end with a table.
+
+Exit status 1 when a record was lost, came twice, out of order or although aborted, or when the broker has ended;
+2 when the campaign could not begin.
+"""
+
+import argparse
+import secrets
+import sys
+import tempfile
+from pathlib import Path
+
+from ops.reliability import report
+from ops.reliability.broker import BrokerError
+from ops.reliability.campaign import Campaign, Orders
+
+
+def main() -> int:
+    """Do what the command line asks for; returns the exit status."""
+    options = parse_options()
+    orders = Orders(
+        seed=options.seed if options.seed is not None else secrets.randbits(32),
+        minutes=options.minutes,
+        kills=options.kills,
+        settings=dict(pair.split("=", 1) for pair in options.set),
+    )
+    directory = Path(options.directory or tempfile.mkdtemp(prefix="rotunda-campaign-"))
+    directory.mkdir(parents=True, exist_ok=True)
+    print(f"seed {orders.seed}, directory {directory}", flush=True)
+    try:
+        result = Campaign(orders, directory, lambda line: print(line, flush=True)).run()
+    except BrokerError as failure:
+        print(f"ops/campaign: {failure}", file=sys.stderr)
+        return 2
+    print(report.text(result))
+    return int(result.is_bad)
+
+
+def parse_options() -> argparse.Namespace:
+    """Return the command line's options."""
+    parser = argparse.ArgumentParser(prog="ops/campaign", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=5.0, help="how long it attacks (%(default)s)")
+    parser.add_argument("--kills", type=int, metavar="N", help="SIGKILLs of each role, spread over that time")
+    parser.add_argument("--seed", type=int, help="repeat the chance of another campaign")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the broker")
+    parser.add_argument("--directory", help="keep log, journal and data here")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

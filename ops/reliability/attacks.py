@@ -1,0 +1,89 @@
+"""Attacks: what is done to the broker again and again, each in a thread of its own at moments of chance.
+
+An attack is a function that does one thing and notes it in the journal. Those that need the whole broker for
+themselves, as a restart does, take the battlefield alone; the others share it.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from ops.reliability.broker import Broker
+from ops.reliability.journal import Journal
+
+
+class Battlefield:
+    """The broker, the journal, and who may act: any number of attacks at once, or one alone."""
+
+    def __init__(self, broker: Broker, journal: Journal) -> None:
+        self.broker, self.journal = broker, journal
+        self.ended = threading.Event()
+        self.failures: list[str] = []
+        self._changed = threading.Condition()
+        self._sharing = 0
+        self._is_taken = False
+
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        """Act beside others."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._is_taken)
+            self._sharing += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._sharing -= 1
+                self._changed.notify_all()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Act when no other does, and let none begin."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._is_taken)
+            self._is_taken = True
+            self._changed.wait_for(lambda: not self._sharing)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._is_taken = False
+                self._changed.notify_all()
+
+
+@dataclass(frozen=True)
+class Attack:
+    """One thing to do, every `mean_seconds` on average, with its own source of chance.
+
+    `act` returns False when it has done all that it was told to do.
+    """
+
+    name: str
+    mean_seconds: float
+    act: Callable[[], bool | None]
+    chance: random.Random
+    is_alone: bool = False
+
+    def run(self, field: Battlefield) -> None:
+        """Do it until the campaign has ended; what it raises ends the campaign's claim to have been complete."""
+        due = time.monotonic()
+        while True:
+            # Times are kept on average: what took long is made up for.
+            due = max(due + self.chance.expovariate(1 / self.mean_seconds), time.monotonic() - self.mean_seconds)
+            if field.ended.wait(max(0.0, due - time.monotonic())):
+                return
+            try:
+                with field.alone() if self.is_alone else field.shared():
+                    if field.ended.is_set() or self.act() is False:
+                        return
+            except OSError as failure:
+                # The broker may be at its worst at this moment: that is noted, and judged by who reads the table.
+                field.journal.note(f"{self.name} not done", detail=str(failure))
+            except Exception as failure:
+                field.failures.append(f"{self.name}: {type(failure).__name__}: {failure}")
+                raise

@@ -1,0 +1,105 @@
+"""The process of one client library: it runs the library's workloads and sends their tallies.
+
+The campaign starts one for each library, so that none waits for another's interpreter lock, and talks to it through
+a pipe: `finish` in, tallies by workload out.
+"""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import os
+import signal
+import threading
+from multiprocessing.connection import Connection
+
+from broker.protocol.api_keys import ApiKey
+from ops.reliability import chance
+from ops.reliability.clients import Kind, Library
+from ops.reliability.ledger import Tally
+from ops.reliability.wire import Wire
+from ops.reliability.workloads import TopicWorkload, Workload
+
+LIBRARIES = ("with_confluent", "with_kafka_python", "with_aiokafka")
+TALLY_SECONDS = 1.0
+#: The broker's processes come first where there are too few cores for everybody.
+NICENESS = 5
+END_SECONDS = 400.0
+FINISH = "finish"
+
+
+class ClientProcess:
+    """The campaign's side: `start`, then `tallies` at any time, then `finish`."""
+
+    def __init__(self, module: str, bootstrap: str, seed: int) -> None:
+        self.name = module.removeprefix("with_")
+        context = multiprocessing.get_context("spawn")
+        self._ours, theirs = context.Pipe()
+        self._process = context.Process(target=run, args=(module, bootstrap, seed, theirs), daemon=True)
+        self._tallies: dict[str, Tally] = {}
+
+    def start(self) -> None:
+        """Start the process."""
+        self._process.start()
+
+    def tallies(self) -> dict[str, Tally]:
+        """Return the newest tally of each workload."""
+        try:
+            while self._ours.poll():
+                self._tallies, _ = self._ours.recv()
+        except EOFError:
+            return self._tallies
+        return self._tallies
+
+    def ask_to_finish(self) -> None:
+        """Ask the workloads to write no more and to read all that is there."""
+        self._ours.send(FINISH)
+
+    def finish(self) -> dict[str, Tally]:
+        """Wait for the last tallies; TimeoutError when none come."""
+        is_last = False
+        while not is_last:
+            if not self._ours.poll(END_SECONDS):
+                raise TimeoutError(f"the clients of {self.name} do not come to an end")
+            self._tallies, is_last = self._ours.recv()
+        self._process.join(END_SECONDS)
+        return self._tallies
+
+    def kill(self) -> None:
+        """End the process at once."""
+        self._process.kill()
+        self._process.join()
+
+
+def run(module: str, bootstrap: str, seed: int, pipe: Connection) -> None:
+    """Run the workloads of one library until told to finish; runs in the process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.nice(NICENESS)
+    library = importlib.import_module(f"ops.reliability.{module}").library(bootstrap)
+    workloads = workloads_of(library, seed)
+    make_topics(bootstrap, workloads)
+    for workload in workloads:
+        workload.start()
+    while not pipe.poll(TALLY_SECONDS):
+        pipe.send(({each.name: each.tally(at_end=False) for each in workloads}, False))
+    finishing = [threading.Thread(target=each.finish, daemon=True) for each in workloads]
+    for thread in finishing:
+        thread.start()
+    for thread in finishing:
+        thread.join()
+    pipe.send(({each.name: each.tally(at_end=True) for each in workloads}, True))
+
+
+def make_topics(bootstrap: str, workloads: list[Workload]) -> None:
+    """Make the topics that the workloads write."""
+    topics = [each.topic.wanted() for each in workloads]
+    with Wire(int(bootstrap.rpartition(":")[2])) as wire:
+        answer = wire.ask(ApiKey.CREATE_TOPICS, 7, {"topics": topics, "timeout_ms": 30_000})
+    for topic in answer.topics:
+        if topic.error_code:
+            raise OSError(f"topic {topic.name} was not made: {topic.error_message}")
+
+
+def workloads_of(library: Library, seed: int) -> list[Workload]:
+    """Return what the clients of a library do."""
+    return [TopicWorkload(library, kind, chance.source(seed, f"{library.name} {kind.value}")) for kind in Kind]

@@ -1,0 +1,135 @@
+"""The three client libraries behind one interface: a producer that sends a batch, a reader, a member of a group.
+
+Each is unmodified and has its own defaults, but for what the work needs. What a library raises becomes a ClientError
+that says what to do next; each is counted by its text. No judgement of records here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+WAIT_SECONDS = 60.0
+
+
+class Kind(Enum):
+    """The three kinds of producers. A plain one may send a record again when it has no answer."""
+
+    IDEMPOTENT = "idempotent"
+    TRANSACTIONAL = "transactional"
+    PLAIN = "plain"
+
+
+class Isolation(Enum):
+    """What a reader sees."""
+
+    COMMITTED = "read_committed"
+    UNCOMMITTED = "read_uncommitted"
+
+
+class Record(NamedTuple):
+    """A record that was read."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+
+
+class ToSend(NamedTuple):
+    """A record to be sent."""
+
+    partition: int
+    key: bytes | None
+    value: bytes | None
+
+
+class Remedy(Enum):
+    """What the caller of a client can do after a fault."""
+
+    RETRY = "call again"
+    ABORT = "abort the transaction"
+    REPLACE = "make a new client"
+
+
+class ClientError(Exception):
+    """A client's own exception, with what can be done about it."""
+
+    def __init__(self, failure: BaseException, remedy: Remedy) -> None:
+        super().__init__(text_of(failure))
+        self.remedy = remedy
+
+
+class Producer(Protocol):
+    """A producer of one topic."""
+
+    def send(self, records: Sequence[ToSend]) -> list[int | str]:
+        """Send all and wait for each: its offset (`ledger.ACKNOWLEDGED` where none is named), or what went wrong."""
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+
+    def commit(self) -> None:
+        """Commit the transaction."""
+
+    def abort(self) -> None:
+        """Abort the transaction."""
+
+    def close(self) -> None:
+        """Give up everything at once."""
+
+
+class Reader(Protocol):
+    """A reader of all partitions of one topic, in no group."""
+
+    def poll(self) -> list[Record]:
+        """Return the next records, none after a fraction of a second."""
+
+    def ends(self) -> dict[int, int]:
+        """Return the end of each partition at this moment."""
+
+    def positions(self) -> dict[int, int]:
+        """Return the offset that is read next of each partition."""
+
+    def close(self) -> None:
+        """Give up everything at once."""
+
+
+class Member(Protocol):
+    """A member of a consumer group that reads one topic and commits by itself."""
+
+    def poll(self) -> list[Record]:
+        """Return the next records, none after a fraction of a second."""
+
+    def commit(self, offsets: Mapping[int, int]) -> None:
+        """Commit these offsets and wait for the answer."""
+
+    def close(self) -> None:
+        """Leave the group."""
+
+
+Assigned = Callable[[Sequence[int]], None]
+
+
+@dataclass(frozen=True)
+class Library:
+    """One client library: how its clients are made.
+
+    `producer(kind, topic, transactional_id)`, `reader(topic, isolation, offsets)`, `member(topic, group, protocol,
+    assigned)`; `assigned` is called with the partitions that have come. `protocols` are the group protocols it speaks.
+    """
+
+    name: str
+    producer: Callable[[Kind, str, str], Producer]
+    reader: Callable[[str, Isolation, Mapping[int, int]], Reader]
+    member: Callable[[str, str, str, Assigned], Member]
+    protocols: tuple[str, ...]
+    plain_repeats: bool
+    records_per_second: float
+
+
+def text_of(failure: BaseException) -> str:
+    """Return a fault in a few words that are the same for the same fault."""
+    return f"{type(failure).__name__}: {failure}"[:100]

@@ -1,0 +1,168 @@
+"""The ledger of one topic: what its writer sent, what became of it, and what a reader of it found.
+
+A record's value is its number in its partition, so what is read can be held against what was sent. Outcomes and
+positions are arrays indexed by that number: eight bytes a record each, so that a campaign of hours stays small.
+Knows no client library. One thread writes, one reads, any may judge.
+"""
+
+from array import array
+from collections import Counter
+from dataclasses import dataclass, field, fields
+
+import numpy as np
+
+#: Outcomes of a record beside the offset at which it was acknowledged.
+PENDING, FAILED, ACKNOWLEDGED, ABORTED = -1, -2, -3, -4
+NOWHERE = -1
+
+
+@dataclass
+class Tally:
+    """What the writers and readers of one workload have seen; tallies add.
+
+    `repeated_by_client` are records of a plain producer that sent them again itself. `torn` counts transactions of
+    which a reader saw a part. `errors` are counted by their text.
+    """
+
+    sent: int = 0
+    acknowledged: int = 0
+    failed: int = 0
+    aborted: int = 0
+    read: int = 0
+    lost: int = 0
+    twice: int = 0
+    out_of_order: int = 0
+    misplaced: int = 0
+    aborted_seen: int = 0
+    torn: int = 0
+    repeated_by_client: int = 0
+    longest_pause_seconds: float = 0.0
+    errors: Counter[str] = field(default_factory=Counter)
+
+    def __add__(self, other: "Tally") -> "Tally":
+        added = {each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(Tally)}
+        added["longest_pause_seconds"] = max(self.longest_pause_seconds, other.longest_pause_seconds)
+        return Tally(**added)
+
+    @property
+    def faults(self) -> int:
+        """How much there is that must not be."""
+        return self.lost + self.twice + self.out_of_order + self.misplaced + self.aborted_seen + self.torn
+
+
+class Ledger:
+    """The writer's side of one topic. `is_exact` says that no client sends a record of it a second time by itself."""
+
+    def __init__(self, partitions: int, is_exact: bool = True) -> None:
+        self.is_exact = is_exact
+        self.outcomes = [array("q") for _ in range(partitions)]
+        self.undecided: list[list[tuple[int, int]]] = []
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions the topic has."""
+        return len(self.outcomes)
+
+    def send(self, partition: int) -> int:
+        """Return the number of the next record of a partition, which is about to be sent."""
+        self.outcomes[partition].append(PENDING)
+        return len(self.outcomes[partition]) - 1
+
+    def settle(self, partition: int, number: int, outcome: int) -> None:
+        """Note what became of a record: the offset that the broker named, or one of the constants above."""
+        self.outcomes[partition][number] = outcome
+
+    def leave_undecided(self, records: list[tuple[int, int]]) -> None:
+        """Note a transaction of which its client cannot know whether it was committed: all of it is, or nothing."""
+        self.undecided.append(records)
+
+    def is_acknowledged(self, partition: int) -> np.ndarray:
+        """Return for each record of a partition whether the broker has promised to keep it."""
+        outcomes = np.array(self.outcomes[partition], dtype=np.int64)
+        return (outcomes >= 0) | (outcomes == ACKNOWLEDGED)
+
+
+class Reading:
+    """One reader's side: where it found which record, from the beginning of every partition on."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.next_offsets = [0] * ledger.partitions
+        self.read = 0
+        self._found = [array("q") for _ in range(ledger.partitions)]
+        self._repeated = 0
+        self._strange = 0
+
+    def take(self, partition: int, offset: int, value: bytes | None) -> None:
+        """Note a record, which must come after the one before."""
+        self.read += 1
+        if offset < self.next_offsets[partition]:
+            self._strange += 1
+        self.next_offsets[partition] = offset + 1
+        number = number_of(value)
+        found = self._found[partition]
+        if not 0 <= number < len(self.ledger.outcomes[partition]):
+            self._strange += 1
+            return
+        if number >= len(found):
+            found.extend([NOWHERE] * (number + 1 - len(found)))
+        if found[number] != NOWHERE:
+            self._repeated += 1
+        else:
+            found[number] = offset
+
+    def has_everything(self) -> bool:
+        """Return whether every acknowledged record was read."""
+        return all(not self._lost(partition, at_end=True) for partition in range(self.ledger.partitions))
+
+    def judge(self, at_end: bool) -> Tally:
+        """Return the tally so far. Before the end only that is lost which this reader has passed by."""
+        tally = Tally(read=self.read, misplaced=self._strange)
+        if self.ledger.is_exact:
+            tally.twice = self._repeated
+        else:
+            tally.repeated_by_client = self._repeated
+        for partition in range(self.ledger.partitions):
+            self._judge_partition(partition, tally, at_end)
+        tally.torn = sum(self._is_torn(records) for records in list(self.ledger.undecided)) if at_end else 0
+        return tally
+
+    def _judge_partition(self, partition: int, tally: Tally, at_end: bool) -> None:
+        outcomes = np.array(self.ledger.outcomes[partition], dtype=np.int64)
+        found = self._positions(partition, len(outcomes))
+        acknowledged = (outcomes >= 0) | (outcomes == ACKNOWLEDGED)
+        tally.sent += len(outcomes)
+        tally.acknowledged += int(acknowledged.sum())
+        tally.failed += int((outcomes == FAILED).sum())
+        tally.aborted += int((outcomes == ABORTED).sum())
+        tally.aborted_seen += int(((outcomes == ABORTED) & (found != NOWHERE)).sum())
+        tally.lost += self._lost(partition, at_end)
+        if self.ledger.is_exact:
+            named = (outcomes >= 0) & (found != NOWHERE)
+            tally.misplaced += int((found[named] != outcomes[named]).sum())
+            in_order = found[acknowledged & (found != NOWHERE)]
+            tally.out_of_order += int((np.diff(in_order) < 0).sum())
+
+    def _lost(self, partition: int, at_end: bool) -> int:
+        outcomes = np.array(self.ledger.outcomes[partition], dtype=np.int64)
+        missing = self._positions(partition, len(outcomes)) == NOWHERE
+        if at_end:
+            return int((missing & ((outcomes >= 0) | (outcomes == ACKNOWLEDGED))).sum())
+        return int((missing & (outcomes >= 0) & (outcomes < self.next_offsets[partition])).sum())
+
+    def _positions(self, partition: int, length: int) -> np.ndarray:
+        """Return where each of the first `length` records was found, NOWHERE for the others."""
+        found = np.full(length, NOWHERE, dtype=np.int64)
+        have = np.array(self._found[partition], dtype=np.int64)[:length]
+        found[: len(have)] = have
+        return found
+
+    def _is_torn(self, records: list[tuple[int, int]]) -> bool:
+        seen = {len(self._found[p]) > number and self._found[p][number] != NOWHERE for p, number in records}
+        return len(seen) > 1
+
+
+def number_of(value: bytes | None) -> int:
+    """Return the number that a record's value is; -1 for one that no writer of ours made."""
+    digits = (value or b"").partition(b" ")[0]
+    return int(digits) if digits.isdigit() else -1

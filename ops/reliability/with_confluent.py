@@ -1,0 +1,207 @@
+"""confluent-kafka: librdkafka's clients behind the interface of `clients`. Its plain producer never sends twice."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from ops.reliability.clients import (
+    WAIT_SECONDS,
+    Assigned,
+    ClientError,
+    Isolation,
+    Kind,
+    Library,
+    Record,
+    Remedy,
+    ToSend,
+    text_of,
+)
+from ops.reliability.ledger import ACKNOWLEDGED
+
+#: librdkafka tells of every disconnection on standard error.
+SILENT = logging.Logger("librdkafka", logging.CRITICAL + 1)
+POLL_SECONDS = 0.2
+BATCH = 500
+PRODUCER_SETTINGS: dict[Kind, dict[str, object]] = {
+    Kind.IDEMPOTENT: {"enable.idempotence": True},
+    Kind.TRANSACTIONAL: {"transaction.timeout.ms": 60_000},
+    Kind.PLAIN: {"acks": "all", "retries": 0, "message.timeout.ms": 30_000},
+}
+
+
+class ConfluentProducer:
+    """A producer; what fails is reported by its callbacks, record by record."""
+
+    def __init__(self, bootstrap: str, kind: Kind, topic: str, transactional_id: str) -> None:
+        self._topic = topic
+        settings = {"bootstrap.servers": bootstrap, "client.id": topic, "linger.ms": 1, **PRODUCER_SETTINGS[kind]}
+        if kind is Kind.TRANSACTIONAL:
+            settings["transactional.id"] = transactional_id
+        self._producer = Producer(settings, logger=SILENT)
+        if kind is Kind.TRANSACTIONAL:
+            translated(self._producer.init_transactions, WAIT_SECONDS)
+
+    def send(self, records: Sequence[ToSend]) -> list[int | str]:
+        """Send all and wait for each."""
+        outcomes: list[int | str] = ["never settled"] * len(records)
+
+        def delivered(index: int, error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                outcomes[index] = f"KafkaError: {error.str()}"
+            else:
+                offset = message.offset()
+                outcomes[index] = offset if offset is not None and offset >= 0 else ACKNOWLEDGED
+
+        for index, record in enumerate(records):
+            try:
+                self._producer.produce(
+                    self._topic, record.value, record.key, record.partition, on_delivery=partial(delivered, index)
+                )
+            except KafkaException as failure:
+                outcomes[index] = text_of(failure)
+        while self._producer.flush(WAIT_SECONDS):
+            continue
+        return outcomes
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        translated(self._producer.begin_transaction)
+
+    def commit(self) -> None:
+        """Commit the transaction."""
+        translated(self._producer.commit_transaction, WAIT_SECONDS)
+
+    def abort(self) -> None:
+        """Abort the transaction."""
+        translated(self._producer.abort_transaction, WAIT_SECONDS)
+
+    def close(self) -> None:
+        """Drop what is under way."""
+        self._producer.purge()
+
+
+class ConfluentReader:
+    """A consumer with all partitions assigned."""
+
+    def __init__(self, bootstrap: str, topic: str, isolation: Isolation, offsets: Mapping[int, int]) -> None:
+        self._topic = topic
+        self._partitions = list(offsets)
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "client.id": f"{topic}-reader",
+                "group.id": f"{topic}-none",
+                "enable.auto.commit": False,
+                "isolation.level": isolation.value,
+                "auto.offset.reset": "error",
+            },
+            logger=SILENT,
+        )
+        self._consumer.assign([TopicPartition(topic, partition, offset) for partition, offset in offsets.items()])
+
+    def poll(self) -> list[Record]:
+        """Return the next records."""
+        return polled(self._consumer)
+
+    def ends(self) -> dict[int, int]:
+        """Return the end of each partition."""
+        return {
+            partition: translated(
+                self._consumer.get_watermark_offsets, TopicPartition(self._topic, partition), WAIT_SECONDS
+            )[1]
+            for partition in self._partitions
+        }
+
+    def positions(self) -> dict[int, int]:
+        """Return what is read next."""
+        places = translated(self._consumer.position, [TopicPartition(self._topic, each) for each in self._partitions])
+        return {place.partition: max(0, place.offset) for place in places}
+
+    def close(self) -> None:
+        """Close it."""
+        self._consumer.close()
+
+
+class ConfluentMember:
+    """A member of a group, of either protocol."""
+
+    def __init__(self, bootstrap: str, topic: str, group: str, protocol: str, assigned: Assigned) -> None:
+        self._topic = topic
+        settings: dict[str, object] = {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "client.id": group,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "group.protocol": protocol,
+        }
+        if protocol == "classic":
+            settings["session.timeout.ms"] = 10_000
+        self._consumer = Consumer(settings, logger=SILENT)
+        self._consumer.subscribe(
+            [topic], on_assign=lambda _, places: assigned([place.partition for place in places if places])
+        )
+
+    def poll(self) -> list[Record]:
+        """Return the next records."""
+        return polled(self._consumer)
+
+    def commit(self, offsets: Mapping[int, int]) -> None:
+        """Commit and wait."""
+        places = [TopicPartition(self._topic, partition, offset) for partition, offset in offsets.items()]
+        done = translated(self._consumer.commit, offsets=places, asynchronous=False)
+        for place in done:
+            if place.error is not None:
+                raise ClientError(KafkaException(place.error), Remedy.RETRY)
+
+    def close(self) -> None:
+        """Leave."""
+        self._consumer.close()
+
+
+def polled(consumer: Consumer) -> list[Record]:
+    """Return the records that a consumer has. ClientError for an error without any, or one that it does not survive."""
+    records = []
+    fault = None
+    for message in translated(consumer.consume, BATCH, POLL_SECONDS):
+        error = message.error()
+        if error is None:
+            records.append(Record(message.partition(), message.offset(), message.key(), message.value()))
+        elif fault is None or fault.remedy is not Remedy.REPLACE:
+            ends_here = error.code() == KafkaError._AUTO_OFFSET_RESET or error.fatal()
+            fault = ClientError(KafkaException(error), Remedy.REPLACE if ends_here else Remedy.RETRY)
+    if fault is not None and (fault.remedy is Remedy.REPLACE or not records):
+        raise fault
+    return records
+
+
+def translated(function: object, *arguments: object, **named: object) -> object:
+    """Call a function of the library; its exception becomes a ClientError."""
+    try:
+        return function(*arguments, **named)
+    except KafkaException as failure:
+        raise ClientError(failure, remedy_for(failure.args[0])) from failure
+
+
+def remedy_for(error: KafkaError) -> Remedy:
+    """Return what librdkafka says should be done."""
+    if error.fatal():
+        return Remedy.REPLACE
+    return Remedy.ABORT if error.txn_requires_abort() else Remedy.RETRY
+
+
+def library(bootstrap: str) -> Library:
+    """Return the library with the address of its broker."""
+    return Library(
+        "confluent-kafka",
+        partial(ConfluentProducer, bootstrap),
+        partial(ConfluentReader, bootstrap),
+        partial(ConfluentMember, bootstrap),
+        protocols=("classic", "consumer"),
+        plain_repeats=False,
+        records_per_second=200,
+    )

@@ -1,0 +1,205 @@
+"""kafka-python behind the interface of `clients`. Its plain producer sends again what was not answered in time."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
+
+from kafka import ConsumerRebalanceListener, KafkaConsumer, KafkaProducer
+from kafka import TopicPartition as Place
+from kafka.errors import KafkaError
+from kafka.structs import OffsetAndMetadata
+
+from ops.reliability.clients import (
+    WAIT_SECONDS,
+    Assigned,
+    ClientError,
+    Isolation,
+    Kind,
+    Library,
+    Record,
+    Remedy,
+    ToSend,
+    text_of,
+)
+from ops.reliability.ledger import ACKNOWLEDGED
+
+Value = TypeVar("Value")
+POLL_MS = 200
+#: A client that lost its broker looks for it again after this long at most; the default, 30 s, is for many brokers.
+RECONNECT_MS = 500
+#: Errors after which a transactional producer is of no more use.
+FATAL = ("ProducerFencedError", "InvalidProducerEpochError", "IllegalStateError", "OutOfOrderSequenceNumberError")
+
+
+class KafkaPythonProducer:
+    """A producer; each record has a future."""
+
+    def __init__(self, bootstrap: str, kind: Kind, topic: str, transactional_id: str) -> None:
+        self._topic = topic
+        settings = {
+            "bootstrap_servers": bootstrap,
+            "client_id": topic,
+            "acks": "all",
+            "enable_idempotence": kind is not Kind.PLAIN,
+            "reconnect_backoff_max_ms": RECONNECT_MS,
+        }
+        if kind is Kind.TRANSACTIONAL:
+            settings["transactional_id"] = transactional_id
+        self._producer = translated(KafkaProducer, **settings)
+        if kind is Kind.TRANSACTIONAL:
+            translated(self._producer.init_transactions)
+
+    def send(self, records: Sequence[ToSend]) -> list[int | str]:
+        """Send all and wait for each."""
+        futures = [self._send_one(record) for record in records]
+        return [future if isinstance(future, str) else outcome_of(future) for future in futures]
+
+    def _send_one(self, record: ToSend) -> object:
+        try:
+            return self._producer.send(self._topic, record.value, record.key, partition=record.partition)
+        except KafkaError as failure:
+            return text_of(failure)
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        translated(self._producer.begin_transaction)
+
+    def commit(self) -> None:
+        """Commit the transaction."""
+        translated(self._producer.commit_transaction)
+
+    def abort(self) -> None:
+        """Abort the transaction."""
+        translated(self._producer.abort_transaction)
+
+    def close(self) -> None:
+        """Drop what is under way."""
+        self._producer.close(timeout=0)
+
+
+class KafkaPythonReader:
+    """A consumer with all partitions assigned."""
+
+    def __init__(self, bootstrap: str, topic: str, isolation: Isolation, offsets: Mapping[int, int]) -> None:
+        self._places = {partition: Place(topic, partition) for partition in offsets}
+        self._consumer = translated(
+            KafkaConsumer,
+            bootstrap_servers=bootstrap,
+            client_id=f"{topic}-reader",
+            enable_auto_commit=False,
+            isolation_level=isolation.value,
+            auto_offset_reset="none",
+            reconnect_backoff_max_ms=RECONNECT_MS,
+        )
+        self._consumer.assign(list(self._places.values()))
+        for partition, offset in offsets.items():
+            self._consumer.seek(self._places[partition], offset)
+
+    def poll(self) -> list[Record]:
+        """Return the next records."""
+        return polled(self._consumer)
+
+    def ends(self) -> dict[int, int]:
+        """Return the end of each partition."""
+        ends = translated(self._consumer.end_offsets, list(self._places.values()))
+        return {place.partition: end for place, end in ends.items()}
+
+    def positions(self) -> dict[int, int]:
+        """Return what is read next."""
+        return {partition: translated(self._consumer.position, place) for partition, place in self._places.items()}
+
+    def close(self) -> None:
+        """Close it."""
+        self._consumer.close()
+
+
+class Listener(ConsumerRebalanceListener):
+    """Passes on which partitions have come."""
+
+    def __init__(self, assigned: Assigned) -> None:
+        self._assigned = assigned
+
+    def on_partitions_assigned(self, assigned: Sequence[Place]) -> None:
+        """Pass them on."""
+        self._assigned([place.partition for place in assigned])
+
+    def on_partitions_revoked(self, revoked: Sequence[Place]) -> None:
+        """Nothing: what comes next counts."""
+
+
+class KafkaPythonMember:
+    """A member of a classic group."""
+
+    def __init__(self, bootstrap: str, topic: str, group: str, _protocol: str, assigned: Assigned) -> None:
+        self._topic = topic
+        self._consumer = translated(
+            KafkaConsumer,
+            bootstrap_servers=bootstrap,
+            client_id=group,
+            group_id=group,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            session_timeout_ms=10_000,
+            reconnect_backoff_max_ms=RECONNECT_MS,
+        )
+        self._consumer.subscribe([topic], listener=Listener(assigned))
+
+    def poll(self) -> list[Record]:
+        """Return the next records."""
+        return polled(self._consumer)
+
+    def commit(self, offsets: Mapping[int, int]) -> None:
+        """Commit and wait."""
+        places = {Place(self._topic, each): OffsetAndMetadata(offset, "", -1) for each, offset in offsets.items()}
+        translated(self._consumer.commit, places)
+
+    def close(self) -> None:
+        """Leave."""
+        self._consumer.close()
+
+
+def outcome_of(future: object) -> int | str:
+    """Wait for a record's future and return its offset, or what went wrong."""
+    try:
+        offset = future.get(timeout=3 * WAIT_SECONDS).offset
+    except KafkaError as failure:
+        return text_of(failure)
+    return offset if offset is not None and offset >= 0 else ACKNOWLEDGED
+
+
+def polled(consumer: KafkaConsumer) -> list[Record]:
+    """Return the records that a consumer has."""
+    batches = translated(consumer.poll, timeout_ms=POLL_MS)
+    return [Record(each.partition, each.offset, each.key, each.value) for batch in batches.values() for each in batch]
+
+
+def translated(function: Callable[..., Value], *arguments: object, **named: object) -> Value:
+    """Call a function of the library; its exception becomes a ClientError."""
+    try:
+        return function(*arguments, **named)
+    except KafkaError as failure:
+        raise ClientError(failure, remedy_for(failure)) from failure
+
+
+def remedy_for(failure: KafkaError) -> Remedy:
+    """Return what can be done after an exception of the library."""
+    if type(failure).__name__ in FATAL:
+        return Remedy.REPLACE
+    return Remedy.RETRY if failure.retriable or type(failure).__name__ == "KafkaTimeoutError" else Remedy.ABORT
+
+
+def library(bootstrap: str) -> Library:
+    """Return the library with the address of its broker."""
+    logging.getLogger("kafka").setLevel(logging.CRITICAL + 1)
+    return Library(
+        "kafka-python",
+        partial(KafkaPythonProducer, bootstrap),
+        partial(KafkaPythonReader, bootstrap),
+        partial(KafkaPythonMember, bootstrap),
+        protocols=("classic",),
+        plain_repeats=True,
+        records_per_second=50,
+    )

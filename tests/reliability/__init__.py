@@ -1,0 +1,1 @@
+"""The campaign's own parts, and a short campaign against a real broker."""
