@@ -22,7 +22,7 @@ from shm.recorder_layout import (
     REQUEST_ROW,
 )
 
-LAYOUT_VERSION = 3
+LAYOUT_VERSION = 4
 SEGMENT_MAGIC = 0x61646E75746F52  # "Rotunda" read from memory on a little-endian machine
 CACHE_LINE_BYTES = 64
 
@@ -96,8 +96,9 @@ REQUEST_ENVELOPE = Record(
         Field("correlation_id", "i", "-", "processor", "from the request header"),
         Field("size", "q", "bytes", "processor", "payload bytes, without the 4-byte size prefix"),
         Field("address", "q", "bytes", "processor", "-1: payload follows inline; else its offset in the area"),
-        Field("listener", "i", "index", "processor", "listener the connection came in by"),
-        Field("area", "i", "0/1/2", "processor", "0 inline, 1 arena, 2 spill file"),
+        Field("listener", "h", "index", "processor", "listener the connection came in by"),
+        Field("area", "h", "0/1/2", "processor", "0 inline, 1 arena, 2 spill file"),
+        Field("target_generation", "i", "count", "processor", "generation of the target that it was sent to"),
         Field("state", "q", "word", "handler", "the handler's note for its replacement; 0 when published"),
     ),
 )

@@ -235,13 +235,13 @@ class Processor:
         if len(self.finished) >= BATCH_ROWS or self._metrics.due(now_ns):
             self._publish(now_ns)
 
-    def target_replaced(self, target: int) -> None:
-        """Repeat what was in flight to a target that has died: it drops no connection with it.
+    def target_ready(self, target: int, generation: int) -> None:
+        """Send to this generation of a target from now on, and again what its predecessor has not answered.
 
-        What it had answered before is read first, so that nothing is repeated that has been answered.
+        What that one had answered is read first, so that nothing is repeated that has been answered.
         """
         self.process_new_responses()
-        self._repeats.add(self._by_id.values(), target)
+        self._repeats.add(self._by_id.values(), target, generation)
         self._repeats.send()
         self._reader.sender.publish()
 

@@ -63,10 +63,10 @@ def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None
     # Faults of one connection are contained where they arise; these have no connection to blame.
     faults = FaultLimit(logger, "the processor loop")
     while not stop.is_set():
+        for target, ready in targets.changes():
+            processor.target_ready(target, ready)
         with faults:
             processor.step()
-        for target in targets.replaced():
-            processor.target_replaced(target)
         slots.beat(Role.PROCESSOR, index, clock.monotonic_ns())
     if heritage.cluster.draining:
         drain_ns = int(heritage.config.shutdown_timeout_ms * DRAIN_SHARE) * 1_000_000
@@ -111,20 +111,19 @@ def build(heritage: Heritage, index: int, generation: int, now_ns: Callable[[], 
 
 
 class TargetWatch:
-    """Notices that a target has been replaced, by the generation in its slot."""
+    """Notices which generation of each target is ready, by the word in its slot."""
 
     def __init__(self, heritage: Heritage) -> None:
         self._slots = heritage.slots
         self._places = [(int(Role.HANDLER), i) for i in range(heritage.handlers)] + [(int(Role.CONTROLLER), 0)]
-        self._seen = [self._slots.ready_generation(*place) for place in self._places]
+        self._seen = [0] * len(self._places)
 
-    def replaced(self) -> list[int]:
-        """Return the targets whose replacement has become ready since the last call."""
-        found: list[int] = []
+    def changes(self) -> list[tuple[int, int]]:
+        """Return (target, generation) for what has become ready since the last call."""
+        found: list[tuple[int, int]] = []
         for target, place in enumerate(self._places):
             generation = self._slots.ready_generation(*place)
             if generation != self._seen[target]:
-                if self._seen[target] != 0:
-                    found.append(target)
+                found.append((target, generation))
                 self._seen[target] = generation
         return found

@@ -25,11 +25,19 @@ class Repeats:
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
-    def add(self, channels: Iterable[Channel], target: int) -> None:
-        """Send again what these channels have in flight to a target."""
+    def add(self, channels: Iterable[Channel], target: int, generation: int) -> None:
+        """Send to this generation of a target from now on, and again what these channels have in flight to another.
+
+        What goes out before bears the other's number, so that no generation takes anything twice. The first one takes
+        everything: a processor may send to it before it knows that it is there.
+        """
+        self._reader.sender.generations[target] = generation
+        if generation == 1:
+            return
+        waiting = set(self._waiting)
         for channel in channels:
             for sequence, (_, owner, _) in channel.repeatable.items():
-                if owner == target:
+                if owner == target and (channel, sequence) not in waiting:
                     self._waiting.append((channel, sequence))
 
     def send(self) -> None:

@@ -96,7 +96,7 @@ class RequestReader:
     def try_repeat(self, channel: Channel, sequence: int) -> bool:
         """Send an unanswered request again, after its target has been replaced. False when there is no room for it.
 
-        A target that finds a request twice answers it twice, and the second answer is ignored.
+        The target passes over the first one, which bears the generation of its predecessor.
         """
         request = channel.repeatable.get(sequence)
         if request is None:

@@ -99,6 +99,8 @@ class RequestSender:
         targets = channel.shape.targets
         self.handlers = targets - 1
         self.pool = pool
+        #: By target, the generation that requests are sent to: what a successor passes over bears another's.
+        self.generations = [0] * targets
         self._coordinators = coordinators
         self._view = channel.view
         self._bells = bells
@@ -129,7 +131,7 @@ class RequestSender:
         at = self._claims[target](_ENVELOPE_BYTES + size)
         if at < 0:
             return False
-        REQUEST.pack_into(self._view, at, *envelope, -1, listener, INLINE, 0)
+        REQUEST.pack_into(self._view, at, *envelope, -1, listener, INLINE, self.generations[target], 0)
         at += _ENVELOPE_BYTES
         self._view[at : at + size] = frame
         self._touched.add(target)
@@ -147,7 +149,7 @@ class RequestSender:
         at = self._claims[target](_ENVELOPE_BYTES)
         if at < 0:
             return False
-        REQUEST.pack_into(self._view, at, *envelope, address, listener, area, 0)
+        REQUEST.pack_into(self._view, at, *envelope, address, listener, area, self.generations[target], 0)
         self._blocks[target].append((self._producers[target].position, area, address))
         self._touched.add(target)
         return True

@@ -9,8 +9,7 @@ finds every request that has none.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from broker.errors import InvalidReceive
@@ -23,7 +22,7 @@ from broker.server.apis import APIS, Api
 from broker.server.delayed_operations import DelayedOperation, DelayedOperations
 from broker.server.fetch import FetchPath
 from broker.server.frame import NOTED, Frame
-from broker.server.group_path import GroupPath, Short
+from broker.server.group_path import GroupPath
 from broker.server.memory_areas import MemoryAreas
 from broker.server.peer_desk import PeerDesk
 from broker.server.produce import ProducePath
@@ -31,7 +30,7 @@ from broker.server.request_context import Deferred, Parked, RequestContext
 from broker.server.request_facts import first_error, subject_of, throttle_of
 from broker.server.request_ring import RequestRing
 from broker.server.response_writer import ResponseWriter, Told
-from broker.server.unreleased_requests import UnreleasedRequests
+from broker.server.unreleased_requests import RingFrame, unreleased
 
 if TYPE_CHECKING:
     from broker.server.broker_state import BrokerState
@@ -46,8 +45,6 @@ BATCH = 32
 _PRODUCE = int(ApiKey.PRODUCE)
 _FETCH = int(ApiKey.FETCH)
 _API_VERSIONS = int(ApiKey.API_VERSIONS)
-
-_NO_WAYS: Mapping[int, Short] = MappingProxyType({})
 
 #: The loop turns at least this often, as Kafka's handlers do (``D05``).
 WAIT_MS = 300
@@ -91,10 +88,11 @@ class RequestHandler:
         self._bells = heritage.target_bells
         self._watched: dict[int, int] = {}
         self._next_tick_ns = 0
-        self._predecessor = UnreleasedRequests(self._view, self._rings, now_ns()) if generation > 1 else None
+        #: What was sent to an earlier generation comes again, but for Produce.
+        self._oldest_generation = generation if generation > 1 else 0
         self.requests = 0
         #: What has been read and not taken yet: from processors, and from other targets.
-        self._read: list[tuple[int, list[tuple[int, int, int]]]] = []
+        self._read: list[tuple[int, list[RingFrame]]] = unreleased(self._view, self._rings) if generation > 1 else []
         self._received: list[tuple[int, PeerMessage]] = []
         state.rows_closed = self._delayed.row_advanced
         # Before anybody asks: the offsets of topics go that were deleted while nobody coordinated their groups.
@@ -117,8 +115,6 @@ class RequestHandler:
         self._responses.retry()
         # No ring gives anything twice: after a fault of this turn the next one goes on with what has been read.
         read = self._read
-        if self._predecessor is not None:
-            read += self._predecessor.take()
         read += ((p, ring.read(BATCH)) for p, ring in enumerate(self._rings) if not self._responses.blocked(p))
         self._received += self._desk.receive()
         # After the last look into a ring: what is in there may have been sent because of what was announced, such as
@@ -135,8 +131,6 @@ class RequestHandler:
         self._look_at_watched_rows()
         now_ns = self._now_ns()
         self._delayed.expire(now_ns)
-        if self._predecessor is not None and now_ns >= self._predecessor.over_ns:
-            self._predecessor = None
         if now_ns >= self._next_tick_ns:
             # Flushes that are due, checkpoints, producers that have expired.
             self._next_tick_ns = now_ns + TICK_NS
@@ -203,13 +197,13 @@ class RequestHandler:
             self._delayed.something_changed()
         return True
 
-    def _take_frames(self, processor: int, ring: RequestRing, frames: list[tuple[int, int, int]]) -> None:
+    def _take_frames(self, processor: int, ring: RequestRing, frames: list[RingFrame]) -> None:
         view = self._view
         unpack = REQUEST.unpack_from
         header_bytes = REQUEST.size
         try_fast = self._produce.try_fast
-        # What lay in the rings at the start may have been answered: that is looked into on the long way.
-        short_ways = self._groups.ways if self._predecessor is None else _NO_WAYS
+        short_ways = self._groups.ways
+        oldest_generation = self._oldest_generation
         dequeued_ns = self._now_ns()
         start = ring.cursor
         for at, _, end in frames:
@@ -224,8 +218,12 @@ class RequestHandler:
                 address,
                 listener,
                 area,
+                generation,
                 noted,
             ) = unpack(view, at)
+            if generation < oldest_generation and key != _PRODUCE:
+                start = end
+                continue
             to = (processor, connection, sequence, received, dequeued_ns, key, version, correlation, size)
             try:
                 if area == INLINE:
@@ -269,9 +267,6 @@ class RequestHandler:
             self._responses.send(frame.to, now_ns, now_ns, payload, Told(35))
         elif frame.api_key == _PRODUCE:
             self._produce.take(frame)
-        elif self._predecessor is not None and self._predecessor.has_taken(frame.to):
-            # Its processor has sent it again although it was still in the ring; it is answered once.
-            return
         elif frame.api_key == _FETCH:
             self._fetch.take(frame)
         else:

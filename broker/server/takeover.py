@@ -51,7 +51,7 @@ def _noted_parts(
     """Return (memory, row, part) for every part of noted Produce requests that belongs to this handler."""
     found = []
     for at, _, _ in ring.read(_EVERYTHING):
-        _, _, _, key, version, _, size, address, _, area, noted = REQUEST.unpack_from(rings, at)
+        _, _, _, key, version, _, size, address, _, area, _, noted = REQUEST.unpack_from(rings, at)
         if key != ApiKey.PRODUCE or noted != NOTED:
             continue
         view = areas.view(area)

@@ -243,7 +243,7 @@ def test_b33_what_was_in_flight_to_a_dead_target_is_sent_again(bench: ProcessorB
     bench.requests(1, target=1)
     bench.targets[0].answer(first[2], b"three")
     bench.turn(2)
-    bench.processor.target_replaced(0)
+    bench.processor.target_ready(0, 2)
     again = bench.requests(2)
     assert [each.correlation_id for each in again] == [1, 3]
     assert bench.targets[1].take() == []
@@ -261,12 +261,27 @@ def test_b33_repeats_wait_for_room_and_none_is_lost(bench: ProcessorBench) -> No
     for number in range(count):
         client.send(frame(number, bytes(60_000)))
         bench.requests(1)
-    bench.processor.target_replaced(0)
+    bench.processor.target_ready(0, 2)
     other.send(frame(99, api_key=CREATE_TOPICS))
     assert len(bench.requests(1, target=1)) == 1
     repeated = bench.requests(count)
     assert [each.correlation_id for each in repeated] == list(range(count))
     assert not bench.restless()
+
+
+def test_b33_a_target_that_dies_again_gets_what_still_waits_for_room_once(bench: ProcessorBench) -> None:
+    client = bench.connect()
+    count = 2 * (RING_BYTES // 60_000)
+    for number in range(count):
+        client.send(frame(number, bytes(60_000)))
+        bench.requests(1)
+    bench.processor.target_ready(0, 2)
+    bench.processor.target_ready(0, 3)
+    stale = [each.correlation_id for each in bench.targets[0].take()]
+    assert stale == list(range(len(stale)))
+    assert 0 < len(stale) < count
+    assert sorted(each.correlation_id for each in bench.requests(count)) == list(range(count))
+    assert nothing_more(bench)
 
 
 def test_b33_repeats_of_a_closed_connection_are_dropped(bench: ProcessorBench) -> None:
@@ -275,7 +290,7 @@ def test_b33_repeats_of_a_closed_connection_are_dropped(bench: ProcessorBench) -
     for number in range(count):
         client.send(frame(number, bytes(60_000)))
         bench.requests(1)
-    bench.processor.target_replaced(0)
+    bench.processor.target_ready(0, 2)
     client.reset()
     bench.wait_closed(client)
     bench.targets[0].take()

@@ -26,30 +26,22 @@ def watch_of(slots: ProcessSlots) -> TargetWatch:
     return TargetWatch(cast("Heritage", SimpleNamespace(slots=slots, handlers=HANDLERS)))
 
 
-def test_a_target_that_becomes_ready_for_the_first_time_is_no_replacement(slots: ProcessSlots) -> None:
-    watch = watch_of(slots)
-    slots.mark_ready(Role.HANDLER, 0, 1)
-    slots.mark_ready(Role.CONTROLLER, 0, 1)
-    assert watch.replaced() == []
-
-
-def test_b33_a_replacement_is_noticed_once_it_is_ready(slots: ProcessSlots) -> None:
+def test_b33_a_target_is_noticed_once_it_is_ready(slots: ProcessSlots) -> None:
     slots.mark_ready(Role.HANDLER, 1, 1)
     watch = watch_of(slots)
+    assert watch.changes() == [(1, 1)]
     slots.set_generation(Role.HANDLER, 1, 2)
-    assert watch.replaced() == []
+    assert watch.changes() == []
     slots.mark_ready(Role.HANDLER, 1, 2)
-    assert watch.replaced() == [1]
-    assert watch.replaced() == []
+    assert watch.changes() == [(1, 2)]
+    assert watch.changes() == []
 
 
 def test_the_controller_is_the_last_target(slots: ProcessSlots) -> None:
-    for place in ((Role.HANDLER, 0), (Role.CONTROLLER, 0)):
-        slots.mark_ready(*place, 1)
     watch = watch_of(slots)
     for place in ((Role.HANDLER, 0), (Role.CONTROLLER, 0)):
         slots.mark_ready(*place, 2)
-    assert watch.replaced() == [0, HANDLERS]
+    assert watch.changes() == [(0, 2), (HANDLERS, 2)]
 
 
 class Turns:

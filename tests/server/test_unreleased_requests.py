@@ -1,11 +1,14 @@
-"""What a replacement takes of what it finds in its rings, in order of arrival, and what is sent again only once."""
+"""What a replacement finds in its rings, in order of arrival."""
 
 from __future__ import annotations
 
 from broker.request_channel import REQUEST
 from broker.server.request_ring import RequestRing
-from broker.server.unreleased_requests import REPEATS_END_NS, UnreleasedRequests
+from broker.server.unreleased_requests import unreleased
 from shm.ring import RingConsumer, RingProducer, initialise, ring_bytes
+from tests.support.record_batches import record_batch
+from tests.support.stepped_broker import SteppedBroker, produced
+from tests.support.wire_messages import METADATA
 
 CAPACITY = 8192
 
@@ -21,27 +24,26 @@ class Rings:
         self.producers = [RingProducer(self.view, number * size) for number in range(2)]
         self.rings = [RequestRing(RingConsumer(self.view, number * size)) for number in range(2)]
 
-    def put(self, processor: int, sequence: int, received_ns: int, api_key: int = 0) -> None:
+    def put(self, processor: int, sequence: int, received_ns: int) -> None:
         at = self.producers[processor].claim(REQUEST.size)
         assert at >= 0
-        REQUEST.pack_into(self.view, at, processor, sequence, received_ns, api_key, 9, 0, 0, -1, 0, 0, 0)
+        REQUEST.pack_into(self.view, at, processor, sequence, received_ns, 0, 9, 0, 0, -1, 0, 0, 1, 0)
         self.producers[processor].publish()
 
-    def taken(self, requests: UnreleasedRequests) -> list[tuple[int, list[int]]]:
+    def left(self) -> list[tuple[int, list[int]]]:
         """Return (processor, sequences) of every run."""
         return [
             (processor, [REQUEST.unpack_from(self.view, at)[1] for at, _, _ in frames])
-            for processor, frames in requests.take()
+            for processor, frames in unreleased(self.view, self.rings)
         ]
 
 
-def test_requests_of_all_rings_are_taken_in_order_of_arrival() -> None:
+def test_requests_of_all_rings_are_returned_in_order_of_arrival() -> None:
     rings = Rings()
     for processor, sequence, received_ns in ((1, 0, 10), (0, 0, 20), (0, 1, 30), (1, 1, 40), (0, 2, 50)):
         rings.put(processor, sequence, received_ns)
-    requests = UnreleasedRequests(rings.view, rings.rings, 0)
-    assert rings.taken(requests) == [(1, [0]), (0, [0, 1]), (1, [1]), (0, [2])]
-    assert rings.taken(requests) == []
+    assert rings.left() == [(1, [0]), (0, [0, 1]), (1, [1]), (0, [2])]
+    assert rings.left() == []
 
 
 def test_the_order_of_one_ring_stays_as_it_is() -> None:
@@ -49,24 +51,33 @@ def test_the_order_of_one_ring_stays_as_it_is() -> None:
     rings = Rings()
     for processor, sequence, received_ns in ((0, 7, 100), (0, 3, 5), (1, 0, 50), (1, 1, 150)):
         rings.put(processor, sequence, received_ns)
-    assert rings.taken(UnreleasedRequests(rings.view, rings.rings, 0)) == [(1, [0]), (0, [7, 3]), (1, [1])]
+    assert rings.left() == [(1, [0]), (0, [7, 3]), (1, [1])]
 
 
-def test_what_may_have_been_answered_is_left_to_be_sent_again() -> None:
-    """Only Produce has notes that say what became of a request; what comes later than the replacement is new."""
-    rings = Rings()
-    rings.put(0, 0, 10, api_key=22)
-    rings.put(0, 1, 20)
-    requests = UnreleasedRequests(rings.view, rings.rings, 0)
-    rings.put(0, 2, 30, api_key=22)
-    assert rings.taken(requests) == [(0, [1, 2])]
+def test_what_was_sent_to_an_earlier_generation_is_passed_over_however_late_it_comes(stepped: SteppedBroker) -> None:
+    """A processor that stood still for longer than any window sends it again; it is taken once, with its own number."""
+    client = stepped.client()
+    stepped.replace(0)
+    handler, sender = stepped.handler(0), stepped.senders[0]
+    sender.generations[0] = 1
+    sent = client.send(METADATA, 1, bytes(4), target=0)
+    stepped.clock.advance_ns(3600 * 10**9)
+    handler.turn()
+    stepped.drain()
+    assert sent.answers == []
+    sender.generations[0] = 2
+    stepped.put(client, 0)
+    for _ in range(3):
+        handler.turn()
+    stepped.drain()
+    assert len(sent.answers) == 1
+    assert stepped.released(0, 0)
 
 
-def test_a_request_that_comes_twice_is_known() -> None:
-    rings = Rings()
-    requests = UnreleasedRequests(rings.view, rings.rings, 1_000)
-    assert not requests.has_taken((0, 5, 1, 0, 0, 8))
-    assert not requests.has_taken((0, 5, 2, 0, 0, 8))
-    assert not requests.has_taken((1, 6, 1, 0, 0, 8))
-    assert requests.has_taken((0, 5, 1, 0, 0, 8))
-    assert requests.over_ns == 1_000 + REPEATS_END_NS
+def test_a_produce_is_taken_whichever_generation_it_was_sent_to(stepped: SteppedBroker) -> None:
+    stepped.replace(0)
+    stepped.senders[0].generations[0] = 1
+    partition = stepped.owned_by("topic", 0)[0]
+    sent = stepped.client().produce([("topic", partition, record_batch([b"value"]))])
+    stepped.settle()
+    assert produced(sent) == [(0, 0)]

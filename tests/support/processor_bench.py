@@ -71,7 +71,7 @@ class FakeTarget:
         taken = []
         for at, _, end in self.consumer.read(10_000):
             fields = REQUEST.unpack_from(self._bench.channel.view, at)
-            connection, sequence, received, key, version, correlation, size, address, listener, area, state = fields
+            connection, sequence, received, key, version, correlation, size, address, listener, area, _, state = fields
             assert state == 0
             start = at + REQUEST.size
             memory = self._bench.channel.view

@@ -191,6 +191,8 @@ class SteppedBroker:
         self.handlers[index] = RequestHandler(
             state, self._generations[index], heritage.channel, areas, self.clock.monotonic_ns
         )
+        for sender in self.senders:
+            sender.generations[index] = self._generations[index]
 
     def kill(self, index: int) -> None:
         """Abandon a target where it stands; only its descriptors are closed, as the kernel would."""
