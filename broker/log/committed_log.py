@@ -15,7 +15,7 @@ from broker.log.append_limits import AppendLimits
 from broker.log.flush_state import NEVER, FlushState
 from broker.log.leader_epochs import resume_epochs, write_epochs
 from broker.log.log_segment import LogSegment
-from broker.log.partition_metadata import PartitionName, TopicIdMismatch, claim_directory
+from broker.log.partition_metadata import PartitionName
 from broker.log.producer_recovery import load_producers
 from broker.log.producer_snapshot import encode
 from broker.log.producer_state import ProducerEntry
@@ -68,12 +68,9 @@ class CommittedLog:
     ) -> Self:
         """Return the log in `directory`, which is made if it is not there, cut to what stands (see `recovery`).
 
-        Raises LogDamaged when the files contradict `resume` or belong to another topic, OSError.
+        Raises LogDamaged when the files contradict `resume`, OSError.
         """
-        try:
-            claim_directory(directory, name)
-        except TopicIdMismatch as error:
-            raise LogDamaged(str(error)) from error
+        directory.mkdir(parents=True, exist_ok=True)
         log = cls(directory, name, config, clock)
         log.producer_id_expiration_ms = producer_id_expiration_ms
         log._load(resume)
@@ -94,7 +91,7 @@ class CommittedLog:
         if isinstance(resume, Checkpointed):
             self.expire_producers()
         self._epochs = resume_epochs(
-            self.directory, files.epoch_starts, files.end_offset, new_epoch=isinstance(resume, Checkpointed)
+            self.directory, files.epoch_starts, files.end_offset, bases, new_epoch=isinstance(resume, Checkpointed)
         )
         self.leader_epoch = self._epochs.latest
         recovery_point = min(resume.recovery_point, files.end_offset)
@@ -236,8 +233,15 @@ class CommittedLog:
             self.last_stable_offset = max(self.last_stable_offset, offset)
             self.remove_segments_below_start()
             if self._epochs.cut_start(offset):
-                write_epochs(self.directory, self._epochs, durable=False)
+                self._write_epochs()
         return self.log_start_offset
+
+    def _write_epochs(self) -> None:
+        """Put the epochs on disk; that this fails, as on a full disk, keeps no records from being deleted."""
+        try:
+            write_epochs(self.directory, self._epochs, durable=False)
+        except OSError as error:
+            _log.warning("%s: the leader epochs cannot be written: %s", self.directory, error)
 
     def remove_segments_below_start(self) -> int:
         """Remove the segments that the log has no more use for; return how many bytes they had."""

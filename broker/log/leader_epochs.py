@@ -5,11 +5,14 @@ handler goes on with the one it finds. Readers answer OffsetForLeaderEpoch and L
 """
 
 import logging
+import os
 from bisect import bisect_right
 from collections.abc import Sequence
 from pathlib import Path
 
-from broker.log.checkpoints import read_lines, write_lines
+from broker.log.checkpoints import CheckpointCorruptError, read_lines, write_lines
+from broker.log.segment_files import LOG_SUFFIX, segment_file
+from broker.log.segment_scan import scan_headers
 
 FILE_NAME = "leader-epoch-checkpoint"
 
@@ -75,17 +78,19 @@ class LeaderEpochs:
 
 
 def read_epochs(directory: Path) -> LeaderEpochs:
-    """Return the epochs of a partition directory; none if there is no file or it cannot be read as one."""
+    """Return the epochs of a partition directory; none if there is no file. Raises CheckpointCorruptError."""
     path = directory / FILE_NAME
-    epochs = LeaderEpochs()
-    try:
-        for line in read_lines(path):
-            epoch, start_offset = line.split()
-            epochs.assign(int(epoch), int(start_offset))
-    except ValueError as error:  # also a CheckpointCorruptError
-        _log.warning("Ignoring %s: %s", path, error)
-        return LeaderEpochs()
-    return epochs
+    entries: list[tuple[int, int]] = []
+    for line in read_lines(path):
+        try:
+            epoch, start_offset = map(int, line.split())
+        except ValueError as error:
+            raise CheckpointCorruptError(f"{path}: malformed line {line!r}") from error
+        last_epoch, last_start = entries[-1] if entries else (UNDEFINED_EPOCH, UNDEFINED_OFFSET)
+        if epoch <= last_epoch or start_offset <= last_start:
+            raise CheckpointCorruptError(f"{path}: {line!r} does not follow {last_epoch} {last_start}")
+        entries.append((epoch, start_offset))
+    return LeaderEpochs(entries)
 
 
 def write_epochs(directory: Path, epochs: LeaderEpochs, *, durable: bool = True) -> None:
@@ -95,15 +100,23 @@ def write_epochs(directory: Path, epochs: LeaderEpochs, *, durable: bool = True)
 
 
 def resume_epochs(
-    directory: Path, seen: Sequence[tuple[int, int]], end_offset: int, *, new_epoch: bool
+    directory: Path, seen: Sequence[tuple[int, int]], end_offset: int, bases: Sequence[int], *, new_epoch: bool
 ) -> LeaderEpochs:
     """Return the epochs of a log that is opened with its end at `end_offset`, and put them on disk.
 
-    `seen` are (epoch, first offset) of batches in the log, for what the file lacks. The newest epoch goes on, or a
-    `new_epoch` begins.
+    `seen` are (epoch, first offset) of batches in the log, for what the file lacks; `bases` are the base offsets of
+    its segments. The newest epoch goes on, or a `new_epoch` begins. A file that is damaged or missing is made up for
+    from the batches. That the new one cannot be written is logged: the epochs hold for as long as the log is open.
     """
-    epochs = read_epochs(directory)
-    before = epochs.entries
+    path = directory / FILE_NAME
+    try:
+        epochs = read_epochs(directory)
+        before = epochs.entries
+        if not before and bases and end_offset > bases[0]:
+            raise CheckpointCorruptError(f"{path} is missing or empty")
+    except CheckpointCorruptError as error:
+        _log.warning("The leader epochs are read from the batches again: %s", error)
+        epochs, before = _epochs_of_batches(directory, bases), []
     for epoch, start_offset in seen:
         if epoch > epochs.latest:
             epochs.assign(epoch, start_offset)
@@ -111,5 +124,19 @@ def resume_epochs(
     epochs.cut_end(end_offset)
     epochs.assign(latest, end_offset)
     if epochs.entries != before:
-        write_epochs(directory, epochs, durable=False)
+        try:
+            write_epochs(directory, epochs, durable=False)
+        except OSError as error:
+            _log.warning("%s cannot be written: %s", path, error)
+    return epochs
+
+
+def _epochs_of_batches(directory: Path, bases: Sequence[int]) -> LeaderEpochs:
+    """Return the epochs that the batches of a log name, by walking over all of them."""
+    epochs = LeaderEpochs()
+    for base_offset in bases:
+        with segment_file(directory, base_offset, LOG_SUFFIX).open("rb") as file:
+            for _, header in scan_headers(file.fileno(), 0, os.fstat(file.fileno()).st_size):
+                if header.leader_epoch > epochs.latest:
+                    epochs.assign(header.leader_epoch, header.base_offset)
     return epochs

@@ -1,29 +1,19 @@
 """The logs that one handler owns: opening, flushing, checkpointing and removing them.
 
-The checkpoint files of the data directory are shared by all handlers. Each puts its own partitions into them, under
-a file lock that a killed one lets go of; a checkpoint that is missing or old costs time at the next start, never
-records.
+Runs in handler processes. What stands in the checkpoint files, which all handlers share, is the business of
+`offset_checkpoints`; a checkpoint that is missing or old costs time at the next start, never records.
 """
 
-import fcntl
 import logging
-import os
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeAlias
 
 from broker.clock import Clock
-from broker.log.checkpoints import (
-    HIGH_WATERMARK_FILE,
-    LOG_START_OFFSET_FILE,
-    RECOVERY_POINT_FILE,
-    CheckpointCorruptError,
-    read_offsets,
-    write_offsets,
-)
-from broker.log.partition_log import LogWriteFailed, PartitionLog, PartitionName
-from broker.log.partition_metadata import read_topic_id
+from broker.log.checkpoints import HIGH_WATERMARK_FILE, LOG_START_OFFSET_FILE, RECOVERY_POINT_FILE
+from broker.log.offset_checkpoints import OffsetCheckpoints
+from broker.log.partition_log import LogDamaged, LogWriteFailed, PartitionLog, PartitionName
+from broker.log.partition_metadata import TopicIdMismatch, claim_directory, read_topic_id
 from broker.log.recovery import Checkpointed, PublishedEnd
 from broker.log.segment_files import DELETE_SUFFIX, remove_directory
 from broker.topic_config import LogConfig
@@ -33,7 +23,7 @@ TopicPartition: TypeAlias = tuple[str, int]
 CHECKPOINT_INTERVAL_NS = 60 * 1_000_000_000
 EXPIRE_INTERVAL_NS = 600 * 1_000_000_000
 
-CHECKPOINT_LOCK_FILE = ".checkpoint-lock"
+_FILES = (RECOVERY_POINT_FILE, LOG_START_OFFSET_FILE, HIGH_WATERMARK_FILE)
 
 _log = logging.getLogger(__name__)
 
@@ -43,23 +33,28 @@ class LogManager:
 
     __slots__ = (
         "_checkpoint_due_ns",
+        "_checkpoints",
         "_clock",
         "_data_dir",
         "_expire_due_ns",
         "_found",
         "_producer_id_expiration_ms",
+        "_removed",
         "_written",
         "logs",
     )
 
     def __init__(self, data_dir: Path, clock: Clock, producer_id_expiration_ms: int) -> None:
         self._data_dir = data_dir
+        self._checkpoints = OffsetCheckpoints(data_dir)
         self._clock = clock
         self._producer_id_expiration_ms = producer_id_expiration_ms
         self.logs: dict[TopicPartition, PartitionLog] = {}
         # What the checkpoint files said when this handler started, until a log is opened with it.
         self._found: dict[TopicPartition, Checkpointed] | None = None
         self._written: dict[TopicPartition, tuple[int, int, int]] = {}
+        # Deleted, and perhaps still in the checkpoint files: these could not be written.
+        self._removed: set[TopicPartition] = set()
         now_ns = clock.monotonic_ns()
         self._checkpoint_due_ns = now_ns + CHECKPOINT_INTERVAL_NS
         self._expire_due_ns = now_ns + EXPIRE_INTERVAL_NS
@@ -71,9 +66,14 @@ class LogManager:
         """
         directory = self._data_dir / name.directory_name
         key = (name.topic, name.partition)
+        try:
+            is_known = claim_directory(directory, name)
+        except TopicIdMismatch as error:
+            raise LogDamaged(str(error)) from error
         # A checkpoint of a removed topic of the same name says nothing about this one.
-        is_known = read_topic_id(directory) == name.topic_id
-        found = self._checkpointed().pop(key, Checkpointed()) if is_known else Checkpointed()
+        found = self._checkpointed().pop(key, Checkpointed())
+        if not is_known:
+            found = Checkpointed()
         if published is not None:
             published = published._replace(recovery_point=found.recovery_point)
         log = PartitionLog.open(
@@ -89,13 +89,15 @@ class LogManager:
         """
         key = (name.topic, name.partition)
         directory = self._data_dir / name.directory_name
-        if directory.exists() and read_topic_id(directory) != name.topic_id:
+        if directory.exists() and read_topic_id(directory) not in {name.topic_id, None}:
             return
         log = self.logs.pop(key, None)
         self._checkpointed().pop(key, None)
         self._written.pop(key, None)
-        # First the checkpoints: a later topic of this name must not inherit them.
-        self._merge_checkpoints(removed={key})
+        # First the checkpoints: a later topic of this name must not inherit them. On a full disk they are written when
+        # the removal has made room; until then the topic id keeps them from being believed.
+        self._removed.add(key)
+        self._write_checkpoints({})
         if log is not None:
             log.delete()
         elif directory.exists():
@@ -129,13 +131,8 @@ class LogManager:
         offsets = {
             key: (log.recovery_point, log.log_start_offset, log.log_end_offset) for key, log in self.logs.items()
         }
-        if offsets != self._written:
-            try:
-                self._merge_checkpoints(changed=offsets)
-            except OSError as error:
-                _log.warning("No checkpoint in %s: %s", self._data_dir, error)
-            else:
-                self._written = offsets
+        if (offsets != self._written or self._removed) and self._write_checkpoints(offsets):
+            self._written = offsets
 
     def close(self, *, clean: bool = True) -> None:
         """Close every log; `clean` makes all of it durable and says so in the checkpoints."""
@@ -152,38 +149,39 @@ class LogManager:
 
     def _checkpointed(self) -> dict[TopicPartition, Checkpointed]:
         if self._found is None:
-            recovery_points = _read_or_nothing(self._data_dir / RECOVERY_POINT_FILE)
-            starts = _read_or_nothing(self._data_dir / LOG_START_OFFSET_FILE)
+            recovery_points, starts = self._checkpoints.read(RECOVERY_POINT_FILE, LOG_START_OFFSET_FILE)
             self._found = {
                 key: Checkpointed(recovery_points.get(key, 0), starts.get(key, 0))
                 for key in recovery_points.keys() | starts.keys()
             }
         return self._found
 
-    def _merge_checkpoints(
-        self,
-        changed: Mapping[TopicPartition, tuple[int, int, int]] | None = None,
-        removed: Collection[TopicPartition] = (),
-    ) -> None:
-        """Change this handler's lines of the checkpoint files. Raises OSError."""
-        files = (RECOVERY_POINT_FILE, LOG_START_OFFSET_FILE, HIGH_WATERMARK_FILE)
-        with _file_lock(self._data_dir / CHECKPOINT_LOCK_FILE):
-            for number, file_name in enumerate(files):
-                path = self._data_dir / file_name
-                before = _read_or_nothing(path)
-                after = {key: offset for key, offset in before.items() if key not in removed}
-                after.update({key: offsets[number] for key, offsets in (changed or {}).items()})
-                if after != before:
-                    write_offsets(path, after)
+    def _write_checkpoints(self, offsets: Mapping[TopicPartition, tuple[int, int, int]]) -> bool:
+        """Change this handler's lines of the checkpoint files; False if they cannot be written."""
+        changed = {
+            file_name: {key: each[number] for key, each in offsets.items()} for number, file_name in enumerate(_FILES)
+        }
+        try:
+            self._checkpoints.merge(changed, self._removed)
+        except OSError as error:
+            _log.warning("No checkpoint in %s: %s", self._data_dir, error)
+            return False
+        self._removed.clear()
+        return True
 
 
-def orphan_directories(data_dir: Path, known_topic_ids: Collection[bytes]) -> list[Path]:
-    """Return the partition directories whose topic no one knows; they are reported and left alone."""
+def orphan_directories(data_dir: Path, known: Mapping[str, bytes]) -> list[Path]:
+    """Return the partition directories whose topic no one knows; they are reported and left alone.
+
+    `known` maps the name of each partition's directory to the id of its topic. What is wrong inside a directory whose
+    name is known is for the owner of the partition to find out.
+    """
     orphans = []
+    known_ids = set(known.values())
     for entry in sorted(data_dir.iterdir()):
-        if entry.is_dir() and not entry.name.endswith(DELETE_SUFFIX):
+        if entry.is_dir() and not entry.name.endswith(DELETE_SUFFIX) and entry.name not in known:
             topic_id = read_topic_id(entry)
-            if topic_id is not None and topic_id not in known_topic_ids:
+            if topic_id is not None and topic_id not in known_ids:
                 orphans.append(entry)
     return orphans
 
@@ -193,22 +191,3 @@ def _flush(log: PartitionLog) -> None:
         log.flush()
     except LogWriteFailed as error:
         _log.error("%s: offline: %s", log.directory, error)
-
-
-def _read_or_nothing(path: Path) -> dict[TopicPartition, int]:
-    try:
-        return read_offsets(path)
-    except CheckpointCorruptError as error:
-        _log.warning("Ignoring a checkpoint: %s", error)
-        return {}
-
-
-@contextmanager
-def _file_lock(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock among the handlers, for as long as it takes to write three small files."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(fd)

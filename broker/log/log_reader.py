@@ -9,6 +9,7 @@ for one inode, and an answer counts only if the name still has the inode that wa
 missing; the batch that follows then stands for them.
 """
 
+import logging
 import os
 from bisect import bisect_right
 from itertools import pairwise
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from broker.log.aborted_transactions import AbortedTransactions
+from broker.log.checkpoints import CheckpointCorruptError
 from broker.log.leader_epochs import FILE_NAME, LeaderEpochs, read_epochs
 from broker.log.segment_files import LOG_SUFFIX, offsets_of, segment_file
 from broker.log.segment_walk import SegmentWalk, check_not_replaced
@@ -32,6 +34,8 @@ ATTEMPTS = 8
 
 #: How many answers that no append can change are remembered.
 REMEMBERED_SLICES = 64
+
+_log = logging.getLogger(__name__)
 
 
 class FileSlice(NamedTuple):
@@ -299,8 +303,12 @@ class LogReader:
             return LeaderEpochs()
         seen = (status.st_ino, status.st_mtime_ns, status.st_size)
         if seen != self._epochs_seen:
-            self._epochs = read_epochs(self.directory)
             self._epochs_seen = seen
+            try:
+                self._epochs = read_epochs(self.directory)
+            except CheckpointCorruptError as error:
+                # What was read before is right but for the newest epoch; the owner writes the file anew.
+                _log.warning("The leader epochs cannot be read, and are written anew at the next start: %s", error)
         return self._epochs
 
 

@@ -1,14 +1,22 @@
-"""Which partition a directory holds: its name, and the `partition.metadata` file with the topic id (KIP-516)."""
+"""Which partition a directory holds: its name, and the `partition.metadata` file with the topic id (KIP-516).
+
+The id keeps a topic from taking over the records of an earlier one of its name. It is on record in the metadata file
+too, so a file that has become illegible is written anew; one that names another topic keeps the partition offline.
+"""
 
 import base64
+import logging
 from pathlib import Path
 from typing import NamedTuple
 
 from broker.errors import RotundaError
 from broker.log.checkpoints import replace_file
+from broker.log.segment_files import LOG_SUFFIX, offsets_of
 
 FILE_NAME = "partition.metadata"
 VERSION = 0
+
+_log = logging.getLogger(__name__)
 
 
 class PartitionName(NamedTuple):
@@ -28,23 +36,55 @@ class TopicIdMismatch(RotundaError):  # noqa: N818  # said as it is
     """A directory belongs to another topic than the one it is named after."""
 
 
-def claim_directory(directory: Path, name: PartitionName) -> None:
-    """Make `directory` the partition's, and exist, if it is nobody's. Raises TopicIdMismatch, OSError."""
-    directory.mkdir(parents=True, exist_ok=True)
-    topic_id = read_topic_id(directory)
-    if topic_id is None:
-        write_topic_id(directory, name.topic_id)
-    elif topic_id != name.topic_id:
-        raise TopicIdMismatch(f"{directory} belongs to topic id {topic_id.hex()}, not {name.topic_id.hex()}")
+def claim_directory(directory: Path, name: PartitionName) -> bool:
+    """Make `directory` the partition's, and exist; return whether it was the partition's before.
+
+    Raises TopicIdMismatch when it is another topic's, OSError.
+    """
+    directory.mkdir(exist_ok=True)
+    path = directory / FILE_NAME
+    found = _read(directory)
+    topic_id = _topic_id_in(found)
+    if topic_id == name.topic_id:
+        return True
+    # Ids are random: one that differs in a single character is this one, damaged.
+    if topic_id is not None and _differences(_encoded(topic_id), _encoded(name.topic_id)) > 1:
+        raise TopicIdMismatch(
+            f"{path} says that the directory belongs to topic id {_encoded(topic_id)}, but topic {name.topic} has id "
+            f"{_encoded(name.topic_id)}. If the records are that topic's, remove the file and start the broker again; "
+            "if not, move the directory away"
+        )
+    has_records = bool(offsets_of(directory, LOG_SUFFIX))
+    if has_records:
+        what = "is missing" if found is None else f"cannot be read as it is ({found[:80]!r})"
+        _log.warning("%s %s; it is written anew for topic id %s", path, what, _encoded(name.topic_id))
+    write_topic_id(directory, name.topic_id)
+    return has_records
 
 
 def read_topic_id(directory: Path) -> bytes | None:
     """Return the topic id (16 bytes) that the directory belongs to; None if it does not say, or not legibly."""
+    return _topic_id_in(_read(directory))
+
+
+def write_topic_id(directory: Path, topic_id: bytes) -> None:
+    """Say which topic the directory belongs to. Raises OSError."""
+    replace_file(directory / FILE_NAME, f"version: {VERSION}\ntopic_id: {_encoded(topic_id)}", durable=False)
+
+
+def _read(directory: Path) -> str | None:
+    """Return what the file says, however illegible; None if there is none."""
+    path = directory / FILE_NAME
     try:
-        lines = (directory / FILE_NAME).read_text().splitlines()
+        return path.read_text(encoding="utf-8", errors="backslashreplace")
     except FileNotFoundError:
         return None
-    fields = dict(line.split(": ", 1) for line in lines if ": " in line)
+    except OSError as error:
+        return f"<{error.strerror}>"
+
+
+def _topic_id_in(text: str | None) -> bytes | None:
+    fields = dict(line.split(": ", 1) for line in (text or "").splitlines() if ": " in line)
     try:
         topic_id = base64.urlsafe_b64decode(fields.get("topic_id", "") + "==")
     except ValueError:
@@ -52,7 +92,9 @@ def read_topic_id(directory: Path) -> bytes | None:
     return topic_id if len(topic_id) == 16 else None
 
 
-def write_topic_id(directory: Path, topic_id: bytes) -> None:
-    """Say which topic the directory belongs to."""
-    text = base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
-    replace_file(directory / FILE_NAME, f"version: {VERSION}\ntopic_id: {text}", durable=False)
+def _encoded(topic_id: bytes) -> str:
+    return base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
+
+
+def _differences(one: str, other: str) -> int:
+    return sum(a != b for a, b in zip(one, other, strict=True))

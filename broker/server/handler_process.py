@@ -72,9 +72,16 @@ def _boot(heritage: Heritage, index: int, clock: SystemClock) -> BrokerState:
     if index == heritage.handlers:
         state.controller = Controller.open(metadata, heritage.partitions, heritage.config, clock, heritage.coordinators)
         state.announce_metadata()
-        known = {topic.topic_id for topic in metadata.topics()}
+        known = {
+            f"{topic.name}-{partition.index}": topic.topic_id
+            for topic in metadata.topics()
+            for partition in topic.partitions
+        }
         for directory in orphan_directories(heritage.config.data_dir, known):
-            logger.warning("%s belongs to no topic that is known; it is left alone", directory)
+            logger.warning(
+                "%s belongs to no topic that is known; it is left alone. Move it away if its records are not needed",
+                directory,
+            )
     else:
         state.load_metadata()
         for row in state.rows():

@@ -1,5 +1,7 @@
 """Kafka's text files, and the leader epochs as Kafka's LeaderEpochFileCache answers."""
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -19,7 +21,9 @@ def test_offset_checkpoint(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
 
 
-@pytest.mark.parametrize("text", ["1\n0\n", "0\n2\na 0 1\n", "0\nx\n", "0\n1\na 0\n", "0\n1\na b c\n"])
+@pytest.mark.parametrize(
+    "text", ["1\n0\n", "0\n2\na 0 1\n", "0\nx\n", "0\n1\na 0\n", "0\n1\na b c\n", "0\n1\na 0 -1\n", "", "0\n"]
+)
 def test_what_is_no_checkpoint(tmp_path: Path, text: str) -> None:
     path = tmp_path / "checkpoint"
     path.write_text(text)
@@ -27,11 +31,36 @@ def test_what_is_no_checkpoint(tmp_path: Path, text: str) -> None:
         read_offsets(path)
 
 
-@pytest.mark.parametrize("text", ["", "0\n"])
-def test_an_empty_checkpoint_has_no_entries(tmp_path: Path, text: str) -> None:
+def test_bytes_that_are_no_text_and_a_directory_are_no_checkpoints(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint"
-    path.write_text(text)
-    assert read_lines(path) == []
+    path.write_bytes(b"0\n1\n\xff 0 1\n")
+    with pytest.raises(CheckpointCorruptError, match=r"checkpoint: .*decode"):
+        read_lines(path)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(CheckpointCorruptError, match="directory"):
+        read_lines(path)
+    write_offsets(path, {("a", 0): 1})
+    assert read_offsets(path) == {("a", 0): 1}
+    assert (tmp_path / "checkpoint.damaged-1").is_dir()
+
+
+def test_a_disk_that_takes_a_part_of_a_file_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "checkpoint"
+    write_offsets(path, {("a", 0): 1})
+    room = [5, 0]
+
+    def write(fd: int, content: bytes) -> int:
+        if not (taken := min(room.pop(0), len(content))):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real_write(fd, content[:taken])
+
+    real_write = os.write
+    monkeypatch.setattr(os, "write", write)
+    with pytest.raises(OSError, match="No space left"):
+        write_offsets(path, {("a", 0): 2})
+    assert read_offsets(path) == {("a", 0): 1}
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
 
 
 def test_leader_epoch_file(tmp_path: Path) -> None:
@@ -40,10 +69,11 @@ def test_leader_epoch_file(tmp_path: Path) -> None:
     assert read_epochs(tmp_path).entries == [(0, 0), (3, 15)]
 
 
-@pytest.mark.parametrize("text", ["0\n1\n", "0\n1\nx y\n", "7\n0\n"])
-def test_an_unreadable_leader_epoch_file_is_none(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize("text", ["0\n1\n", "0\n1\nx y\n", "7\n0\n", "0\n2\n3 5\n2 9\n", "0\n2\n3 5\n4 5\n"])
+def test_an_unreadable_leader_epoch_file_is_damage(tmp_path: Path, text: str) -> None:
     (tmp_path / "leader-epoch-checkpoint").write_text(text)
-    assert read_epochs(tmp_path).entries == []
+    with pytest.raises(CheckpointCorruptError, match="leader-epoch-checkpoint"):
+        read_epochs(tmp_path)
 
 
 def test_end_offsets_of_epochs() -> None:
@@ -80,12 +110,12 @@ def test_cutting_epochs() -> None:
 
 
 def test_resuming_epochs(tmp_path: Path) -> None:
-    assert resume_epochs(tmp_path, [], 0, new_epoch=True).entries == [(0, 0)]
-    assert resume_epochs(tmp_path, [], 0, new_epoch=True).entries == [(1, 0)]
-    assert resume_epochs(tmp_path, [], 5, new_epoch=False).entries == [(1, 0)]
-    assert resume_epochs(tmp_path, [(1, 0), (4, 3)], 5, new_epoch=True).entries == [(1, 0), (4, 3), (5, 5)]
+    assert resume_epochs(tmp_path, [], 0, [], new_epoch=True).entries == [(0, 0)]
+    assert resume_epochs(tmp_path, [], 0, [], new_epoch=True).entries == [(1, 0)]
+    assert resume_epochs(tmp_path, [], 5, [], new_epoch=False).entries == [(1, 0)]
+    assert resume_epochs(tmp_path, [(1, 0), (4, 3)], 5, [], new_epoch=True).entries == [(1, 0), (4, 3), (5, 5)]
     # Cut back to before the newest epoch's first record: it goes on from the new end.
-    assert resume_epochs(tmp_path, [], 4, new_epoch=False).entries == [(1, 0), (4, 3), (5, 4)]
+    assert resume_epochs(tmp_path, [], 4, [], new_epoch=False).entries == [(1, 0), (4, 3), (5, 4)]
 
 
 def test_partition_metadata(tmp_path: Path) -> None:

@@ -1,11 +1,13 @@
 """All logs of a handler: checkpoints shared with other handlers, timers, deletion, orphans."""
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
 from broker.log.log_manager import CHECKPOINT_INTERVAL_NS, LogManager, orphan_directories
-from broker.log.partition_log import PartitionLog, PartitionName, PublishedEnd
+from broker.log.partition_log import LogDamaged, PartitionLog, PartitionName, PublishedEnd
 from broker.topic_config import LogConfig
 from tests.log.log_writer import batch, published_end, stage
 from tests.support.fakes import FakeClock
@@ -144,4 +146,69 @@ def test_orphans_are_reported(tmp_path: Path, clock: FakeClock) -> None:
     for generation in (1, 2):
         manager.open(name("a", generation, generation), LogConfig(), None)
     (tmp_path / "something").mkdir()
-    assert orphan_directories(tmp_path, {name("a", 0, 1).topic_id}) == [tmp_path / "a-2"]
+    assert orphan_directories(tmp_path, {"a-1": name("a", 1, 1).topic_id}) == [tmp_path / "a-2"]
+
+
+def test_a_directory_of_another_topic_is_refused_and_says_what_to_do(tmp_path: Path, clock: FakeClock) -> None:
+    LogManager(tmp_path, clock, EXPIRATION_MS).open(name("a"), LogConfig(), None)
+    other = PartitionName("a", 0, bytes(range(16)))
+    with pytest.raises(LogDamaged, match=r"a-0/partition.metadata says .* remove the file"):
+        LogManager(tmp_path, clock, EXPIRATION_MS).open(other, LogConfig(), None)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\xff\x00garbage", b"version: 0\n", b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ", None]
+)
+def test_a_topic_id_that_cannot_be_read_is_written_anew(
+    tmp_path: Path, clock: FakeClock, caplog: pytest.LogCaptureFixture, content: bytes | None
+) -> None:
+    manager = LogManager(tmp_path, clock, EXPIRATION_MS)
+    log = manager.open(name("a"), LogConfig(), None)
+    append(log, 3)
+    log.delete_records_before(2)
+    manager.close()
+    path = tmp_path / "a-0" / "partition.metadata"
+    assert path.read_text() == "version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA"
+    path.unlink() if content is None else path.write_bytes(content)
+    log = LogManager(tmp_path, clock, EXPIRATION_MS).open(name("a"), LogConfig(), None)
+    assert (log.log_start_offset, log.log_end_offset, log.recovery_point) == (2, 3, 3)
+    assert path.read_text() == "version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA"
+    assert str(path) in caplog.text
+
+
+def test_a_wrong_digit_in_a_checkpoint_hides_no_records(
+    tmp_path: Path, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    manager = LogManager(tmp_path, clock, EXPIRATION_MS)
+    append(manager.open(name("a"), LogConfig(), None), 3)
+    manager.close()
+    path = tmp_path / "log-start-offset-checkpoint"
+    path.write_text(path.read_text().replace("a 0 0", "a 0 9"))
+    again = LogManager(tmp_path, clock, EXPIRATION_MS)
+    log = again.open(name("a"), LogConfig(), None)
+    assert (log.log_start_offset, log.log_end_offset) == (0, 3)
+    assert str(path) in caplog.text
+    append(log)
+    again.close()
+    caplog.clear()
+    LogManager(tmp_path, clock, EXPIRATION_MS).open(name("a"), LogConfig(), None)
+    assert not caplog.text
+
+
+def test_a_full_disk_keeps_no_log_from_being_removed(
+    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = LogManager(tmp_path, clock, EXPIRATION_MS)
+    append(manager.open(name("a"), LogConfig(), None), 3)
+    manager.checkpoint()
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", full)
+        manager.delete(name("a"))
+    assert not (tmp_path / "a-0").exists()
+    assert "a 0 3" in (tmp_path / "replication-offset-checkpoint").read_text()
+    manager.checkpoint()
+    assert "a 0 3" not in (tmp_path / "replication-offset-checkpoint").read_text()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from broker.errors import ApiError
-from broker.log.partition_log import Checkpointed, LogDamaged, LogWriteFailed, PartitionLog, PartitionName
+from broker.log.partition_log import Checkpointed, LogWriteFailed, PartitionLog
 from broker.protocol.records import crc_ok, read_header
 from broker.topic_config import LogConfig
 from tests.log.log_writer import NAME, ModelLog, batch, log_bytes, published_end, stage, stored
@@ -393,12 +393,6 @@ def test_delete_removes_the_directory(model: ModelLog, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_directory_of_another_topic_is_refused(model: ModelLog) -> None:
-    other = PartitionName(NAME.topic, NAME.partition, bytes(16))
-    with pytest.raises(LogDamaged):
-        PartitionLog.open(model.directory, other, LogConfig(), model.clock, Checkpointed())
-
-
 def test_stored_batches_are_byte_for_byte_what_was_sent(model: ModelLog) -> None:
     data = batch(5, codec=4)
     model.append([batch(1), data])
@@ -415,7 +409,5 @@ def test_the_files_are_named_as_kafkas(model: ModelLog) -> None:
         "00000000000000000000.timeindex",
         "00000000000000000001.snapshot",
         "leader-epoch-checkpoint",
-        "partition.metadata",
     ]
-    assert (model.directory / "partition.metadata").read_text() == "version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw"
     assert (model.directory / "leader-epoch-checkpoint").read_text() == "0\n1\n0 0\n"

@@ -1,0 +1,114 @@
+"""The offset checkpoints of a data directory, which every handler puts its own partitions into.
+
+Runs in handler processes. A file lock orders them, which a killed one lets go of. Kafka's files have no room for a
+checksum, and one wrong digit can hide records or leave them unchecked; so the checksums stand in a file beside them.
+It is written first and has two for each file, that of the old content and that of the new one: whatever instant a
+process dies at, a file that has neither has been changed by nobody of ours. Such a file is ignored, which costs time
+at the start, and may show records again that DeleteRecords had hidden. Without the file of checksums the others are
+taken as they are, as in a directory that Kafka wrote.
+"""
+
+import fcntl
+import logging
+import os
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from broker.log.checkpoints import (
+    CheckpointCorruptError,
+    offset_lines,
+    read_lines,
+    read_offsets,
+    replace_file,
+    text_of,
+    write_lines,
+)
+from broker.protocol.crc import crc32c
+
+TopicPartition = tuple[str, int]
+
+LOCK_FILE: Final = ".checkpoint-lock"
+CHECKSUMS_FILE: Final = "checkpoint-checksums"
+
+_log = logging.getLogger(__name__)
+
+
+class OffsetCheckpoints:
+    """The files of one data directory. What is damaged is logged, and rebuilt with the next `merge`."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._data_dir = data_dir
+
+    def read(self, *names: str) -> list[dict[TopicPartition, int]]:
+        """Return what each of these files says; nothing for one that is missing or damaged. Raises OSError."""
+        with self._locked():
+            checksums = self._checksums()
+            return [self._read(name, checksums) or {} for name in names]
+
+    def merge(
+        self, changed: Mapping[str, Mapping[TopicPartition, int]], removed: Collection[TopicPartition] = ()
+    ) -> None:
+        """Change lines of these files, by file, and take the lines of `removed` out of them. Raises OSError."""
+        with self._locked():
+            checksums = self._checksums()
+            contents = {}
+            for name, offsets in changed.items():
+                before = self._read(name, checksums)
+                after = {key: offset for key, offset in (before or {}).items() if key not in removed} | dict(offsets)
+                if after == before:
+                    continue
+                contents[name] = text_of(offset_lines(after))
+                new = crc32c(contents[name].encode())
+                # A damaged file must not be taken for a good one should this process die before it is replaced.
+                checksums[name] = (new if before is None else self._checksum_of(name), new)
+            if not contents:
+                return
+            lines = [f"{name} {old} {new}" for name, (old, new) in sorted(checksums.items())]
+            write_lines(self._data_dir / CHECKSUMS_FILE, lines)
+            for name, content in contents.items():
+                replace_file(self._data_dir / name, content)
+
+    def _read(self, name: str, checksums: Mapping[str, tuple[int, int]]) -> dict[TopicPartition, int] | None:
+        """Return what a file says, nothing if there is none, or None if it is damaged."""
+        path = self._data_dir / name
+        try:
+            offsets = read_offsets(path)
+            if name in checksums and path.exists() and self._checksum_of(name) not in checksums[name]:
+                raise CheckpointCorruptError(f"{path}: it is not what was written, by its checksum")
+        except CheckpointCorruptError as error:
+            _log.warning("Ignoring a damaged checkpoint, logs are read to make up for it: %s", error)
+            return None
+        if name in checksums and not path.exists():
+            _log.warning("%s is missing; logs are read to make up for it", path)
+        return offsets
+
+    def _checksums(self) -> dict[str, tuple[int, int]]:
+        """Return the two checksums of each file, as far as they are known."""
+        path = self._data_dir / CHECKSUMS_FILE
+        checksums = {}
+        try:
+            for line in read_lines(path):
+                name, old, new = line.split()
+                checksums[name] = (int(old), int(new))
+        except ValueError as error:  # also a CheckpointCorruptError
+            _log.warning("Ignoring %s, the checkpoints are taken as they are: %s", path, error)
+            return {}
+        return checksums
+
+    def _checksum_of(self, name: str) -> int:
+        try:
+            return crc32c((self._data_dir / name).read_bytes())
+        except OSError:
+            return 0
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold an exclusive lock among the handlers, for as long as it takes to write a few small files."""
+        fd = os.open(self._data_dir / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
