@@ -15,7 +15,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from broker.imports import without
-from broker.process import HELD_SIGNALS, ExitCode, Role, RoleFunction, run_child
+from broker.process import ExitCode, Role, RoleFunction, run_child
+from broker.signals import HELD_SIGNALS
+from broker.stack_dumps import StackPipe
 from shm import process_slots
 
 # It pickles with dill what it sends to a process that it starts anew. Children are forked, and nothing is sent.
@@ -38,6 +40,8 @@ class Child:
         self.generation = 0
         self.restarts = 0
         self.ready = False
+        #: Where its process writes its stacks when it is asked to, or when a fault in C ends it.
+        self.stacks = StackPipe()
         self._functions = functions
         self._heritage = heritage
         self._process: Any = None
@@ -52,6 +56,11 @@ class Child:
     def sentinel(self) -> int:
         """A descriptor that turns readable when the process dies; only of one that is alive."""
         return int(self._process.sentinel)
+
+    @property
+    def pid(self) -> int:
+        """The process id; only of one that is alive."""
+        return int(self._process.pid)
 
     @property
     def target_index(self) -> int:
@@ -80,6 +89,7 @@ class Child:
                 self._heritage,
                 self._functions[self.role],
                 tuple(foreign_fds),
+                self.stacks,
             ),
             name=f"rotunda-{self.role.label}-{self.index}",
             daemon=True,

@@ -24,6 +24,7 @@ from shm.segment import new_instance, start_ticks
 
 if TYPE_CHECKING:
     from broker.config import BrokerConfig
+    from broker.log_file import LogFile
     from broker.run_dir import RunRecord
 
 _EPHEMERAL_PREFIX = "rotunda-ephemeral-"
@@ -43,7 +44,7 @@ def start(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     def announce(record: RunRecord) -> None:
         print(ready_line(record, parsed.json), flush=True)
 
-    _run(parsed, environment, config, announce, lambda _: None)
+    _run(parsed, environment, config, announce, lambda *_: None)
     return 0
 
 
@@ -73,9 +74,12 @@ def _run(
     environment: Mapping[str, str],
     config: BrokerConfig,
     on_ready: _OnReady,
-    prepare: Callable[[Path], None],
+    prepare: Callable[[Path, BrokerConfig], LogFile | None],
 ) -> None:
-    """Run the broker in this process until it has stopped; `prepare` gets the run directory beforehand."""
+    """Run the broker in this process until it has stopped.
+
+    `prepare` gets the run directory beforehand, and returns the log file if there is one.
+    """
     log_format = parsed.log_format or environment.get("ROTUNDA_LOG_FORMAT") or "text"
     if log_format not in {"text", "json"}:
         raise UsageError(f"ROTUNDA_LOG_FORMAT={log_format}: expected text or json")
@@ -85,7 +89,8 @@ def _run(
         # none. The supervisor and its children collect what they make later.
         gc.disable()
         undo.callback(gc.enable)
-        from broker.serve import serve  # noqa: PLC0415 - a daemon's parent does without it
+        from broker.log_file import LogOutput  # noqa: PLC0415 - a daemon's parent does without them
+        from broker.serve import serve  # noqa: PLC0415
 
         if config.ephemeral:
             _remove_dead_ephemeral()
@@ -95,8 +100,7 @@ def _run(
             named = named or directory / "run"
         run_path = Path(named).absolute() if named else run_dir.default_path(environment)
         run_dir.make(run_path)
-        prepare(run_path)
-        serve(config, run_path, log_format, on_ready)
+        serve(config, run_path, LogOutput(log_format, prepare(run_path, config)), on_ready)
 
 
 def _remove_dead_ephemeral() -> None:
@@ -165,15 +169,19 @@ def _become_daemon(
         os._exit(code)
 
 
-def _detach(run_path: Path) -> None:
-    """Let stdin read nothing, and stdout and stderr go to the log in the run directory."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-    for name, mode, targets in (
-        (os.devnull, os.O_RDONLY, (0,)),
-        (run_path / run_dir.LOG_NAME, flags, (1, 2)),
-    ):
-        fd = os.open(name, mode, 0o600)
-        for target in targets:
-            os.dup2(fd, target)
-        os.close(fd)
+def _detach(run_path: Path, config: BrokerConfig) -> LogFile:
+    """Let stdin read nothing, and stdout and stderr go to the log in the run directory; return that."""
+    from broker.log_file import LogFile  # noqa: PLC0415 - a daemon's parent does without it
+
+    log_file = LogFile(
+        run_path / run_dir.LOG_NAME,
+        config.broker_log_max_bytes,
+        config.broker_log_max_age_ms,
+        config.broker_log_kept_files,
+    )
+    log_file.open()
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
     os.chdir("/")
+    return log_file

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from broker.config_broker_log import BrokerLogSettings
 from broker.config_cleaner import CleanerSettings
 from broker.config_consumer_groups import ConsumerGroupSettings
 from broker.config_file import parse_properties
@@ -88,6 +89,7 @@ _BY_DEFAULT = Origin(Source.DEFAULT, "default")
 
 @dataclass(frozen=True, kw_only=True)
 class BrokerConfig(
+    BrokerLogSettings,
     MetricsSettings,
     RequestLogSettings,
     CleanerSettings,

@@ -33,6 +33,7 @@ from shm.segment import Segment, create, remove_stale
 
 if TYPE_CHECKING:
     from broker.config import BrokerConfig
+    from broker.log_file import LogOutput
 
 #: Room in a hand-off pair for reports that wait; the system's limit caps it.
 _PAIR_BUFFER_BYTES = 1 << 20
@@ -43,7 +44,7 @@ def make(
     instance: str,
     run_dir: Path,
     cluster_id: str,
-    log_format: str,
+    log_output: LogOutput,
     listeners: tuple[BoundListener, ...],
     status_socket: socket.socket | None = None,
 ) -> Heritage:
@@ -60,7 +61,7 @@ def make(
             supervisor_pid=os.getpid(),
             run_dir=run_dir,
             cluster_id=cluster_id,
-            log_format=log_format,
+            log_output=log_output,
             control=segments["control"],
             rings=segments["rings"],
             channel_shape=shape,

@@ -9,13 +9,14 @@ bystander.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from socket import socket
 from typing import TYPE_CHECKING
 
+from broker.log_file import FullLogBell
 from broker.request_channel import RequestChannel
 from shm.board import BoardSegment
 from shm.client_hosts import ClientHosts, ClientHostWriter
@@ -24,6 +25,7 @@ from shm.recorder_rings import RecorderRings
 
 if TYPE_CHECKING:
     from broker.config import BrokerConfig
+    from broker.log_file import LogOutput
     from broker.protocol.coordinator_routing import CoordinatorPartitions
     from broker.request_channel import ChannelShape
     from shm.bell import EventBell, SemaphoreBell
@@ -54,7 +56,7 @@ class Heritage:
     supervisor_pid: int
     run_dir: Path
     cluster_id: str
-    log_format: str
+    log_output: LogOutput
     control: Segment
     rings: Segment
     channel_shape: ChannelShape
@@ -77,6 +79,12 @@ class Heritage:
     boards: Segment
     #: Where the status page listens; None when there is none.
     status_socket: socket | None = None
+
+    @property
+    def after_log_line(self) -> Callable[[], None] | None:
+        """What a process calls after each line that it has logged: it rings the supervisor when the file is full."""
+        log_file = self.log_output.file
+        return None if log_file is None else FullLogBell(log_file, self.supervisor_bell.ring)
 
     @property
     def processors(self) -> int:

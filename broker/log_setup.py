@@ -45,7 +45,7 @@ class ProcessFormatter(logging.Formatter):
         """Return the event as one line of text."""
         trace = self._trace(record)
         text = record.getMessage() + (" | " + " | ".join(trace.splitlines()) if trace else "")
-        tag = f"{self.role}-{record.process}"
+        tag = tag_of(self.role, record.process)
         line = f"{_timestamp(record)} {record.levelname} {tag} {record.name}: {text}"
         return line.translate(_CONTROLS)
 
@@ -82,14 +82,31 @@ def configure(
     log_format: str = TEXT,
     level: int = logging.INFO,
     stream: TextIO | None = None,
+    after_line: Callable[[], None] | None = None,
 ) -> None:
-    """Send this process's log lines to ``stream`` (stderr) in one of ``FORMATS``; a child calls it anew."""
-    handler = logging.StreamHandler(stream or sys.stderr)
+    """Send this process's log lines to ``stream`` (stderr) in one of ``FORMATS``; a child calls it anew.
+
+    ``after_line`` is called after each.
+    """
+    handler = _LineHandler(stream or sys.stderr, after_line)
     handler.setFormatter(_FORMATTERS[log_format](role, index))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
     logging.captureWarnings(True)
+
+
+class _LineHandler(logging.StreamHandler[TextIO]):
+    """Writes each line by itself, whole, and then calls `after_line`."""
+
+    def __init__(self, stream: TextIO, after_line: Callable[[], None] | None) -> None:
+        super().__init__(stream)
+        self._after_line = after_line
+
+    def emit(self, record: logging.LogRecord) -> None:
+        super().emit(record)
+        if self._after_line is not None:
+            self._after_line()
 
 
 class RepeatedWarnings:
@@ -123,6 +140,11 @@ class RepeatedWarnings:
     def _forget(self, key: str) -> None:
         del self._quiet_until_ns[key]
         del self._held_back[key]
+
+
+def tag_of(role: str, pid: int | None) -> str:
+    """Return what a process's lines are tagged with."""
+    return f"{role}-{pid}"
 
 
 def _timestamp(record: logging.LogRecord) -> str:

@@ -7,7 +7,6 @@ tells it to stop. What a failing child has to say is kept in its slot.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import gc
 import logging
@@ -18,24 +17,21 @@ import traceback
 from collections.abc import Callable, Iterable
 from enum import IntEnum
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
 from broker import log_setup
 from broker.errors import BootFailed
 from broker.heritage import close_all
+from broker.signals import HELD_SIGNALS, REOPEN_LOG, StopFlag
 from shm.process_slots import ROLES
 
 if TYPE_CHECKING:
     from broker.heritage import Heritage
+    from broker.log_file import LogFile
+    from broker.stack_dumps import StackPipe
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
-
-
-#: Blocked by the supervisor around a fork: one that arrived before the child's own handlers stand would be
-#: lost.
-HELD_SIGNALS = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
 
 
 #: Turns of a role's loop in a row that may fail; then the process makes room for a replacement, since what is wrong
@@ -87,46 +83,6 @@ class Role(IntEnum):
         return ROLES[self]
 
 
-class StopFlag:
-    """Set by SIGTERM, obeyed by the role's loop.
-
-    A signal that arrives between a look at `is_set` and the wait that follows would be slept over. So a
-    loop that sleeps in epoll registers `fileno()`, which turns readable at the signal and stays so; a loop
-    that sleeps on a semaphore is safe because the supervisor rings its bell after every signal.
-    """
-
-    def __init__(self) -> None:
-        self._is_set = False
-        self._reader, self._writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-
-    def is_set(self) -> bool:
-        """Return whether the role is to finish."""
-        return self._is_set
-
-    def set(self) -> None:
-        """Ask the role to finish."""
-        self._is_set = True
-        with contextlib.suppress(BlockingIOError):
-            os.write(self._writer, b"!")
-
-    def fileno(self) -> int:
-        """Return a descriptor that is readable once the flag is set."""
-        return self._reader
-
-    def close(self) -> None:
-        """Close both ends of the pipe."""
-        os.close(self._reader)
-        os.close(self._writer)
-
-    def obey_sigterm(self) -> None:
-        """Let SIGTERM set this flag, written in C at the moment of delivery so that no wait can miss it."""
-        signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
-        signal.signal(signal.SIGTERM, self._on_signal)
-
-    def _on_signal(self, signum: int, frame: FrameType | None) -> None:  # noqa: ARG002
-        self._is_set = True
-
-
 class FaultLimit:
     """Lets the loop of a role go on after a fault of ours, but not for ever: ``with faults: turn()``.
 
@@ -171,13 +127,15 @@ def run_child(
     heritage: Heritage,
     function: RoleFunction,
     foreign_fds: Iterable[int],
+    stacks: StackPipe,
 ) -> None:
     """Set the child up, run its role, leave by SystemExit with an ExitCode. Closes `foreign_fds`."""
     stop = StopFlag()
     try:
-        _become(role, index, stop)
+        stacks.install()
+        _become(role, index, stop, heritage.log_output.file)
         die_with(heritage.supervisor_pid)
-        log_setup.configure(role.label, index, heritage.log_format)
+        log_setup.configure(role.label, index, heritage.log_output.line_format, after_line=heritage.after_log_line)
         keep_only_own(heritage, role, index, foreign_fds)
         function(heritage, index, generation, stop)
     except Retired:
@@ -192,7 +150,7 @@ def run_child(
     sys.exit(ExitCode.OK)
 
 
-def _become(role: Role, index: int, stop: StopFlag) -> None:
+def _become(role: Role, index: int, stop: StopFlag, log_file: LogFile | None) -> None:
     """Take on the child's name and signals; what reaches the whole group is not for children."""
     # What was inherited is shared with the others for as long as no collection goes through it.
     gc.freeze()
@@ -203,6 +161,8 @@ def _become(role: Role, index: int, stop: StopFlag) -> None:
         signal.signal(signum, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     stop.obey_sigterm()
+    if log_file is not None:
+        stop.obey(REOPEN_LOG, log_file.open)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD_SIGNALS)
 
 

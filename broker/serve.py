@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from broker.config import BrokerConfig
     from broker.heritage import BoundListener, Heritage
+    from broker.log_file import LogOutput
     from broker.process import RoleFunction
     from broker.run_dir import RunRecord
 
@@ -44,7 +45,7 @@ _log = logging.getLogger(__name__)
 def serve(
     config: BrokerConfig,
     run_path: Path,
-    log_format: str,
+    log_output: LogOutput,
     on_ready: Callable[[RunRecord], None],
     functions: Mapping[Role, RoleFunction] | None = None,
 ) -> None:
@@ -53,7 +54,7 @@ def serve(
     Raises BootFailed, whose exit code the program ends with, when it cannot start or cannot go on. Either
     way all it made is gone afterwards, but for the run directory's record of a failure.
     """
-    log_setup.configure(Role.SUPERVISOR.label, 0, log_format)
+    log_setup.configure(Role.SUPERVISOR.label, 0, log_output.line_format)
     with ExitStack() as undo:
         run_dir.make(run_path)
         undo.callback(os.close, run_dir.lock(run_path))
@@ -63,7 +64,8 @@ def serve(
         cluster_id = prepare_data_dir(config.data_dir, config.node_id)
         prepare_metadata(config.data_dir, config.max_partitions, ephemeral=config.ephemeral)
         take_clean_shutdown_mark(config.data_dir)
-        heritage = _make_heritage(config, run_path, cluster_id, log_format, undo)
+        heritage = _make_heritage(config, run_path, cluster_id, log_output, undo)
+        log_setup.configure(Role.SUPERVISOR.label, 0, log_output.line_format, after_line=heritage.after_log_line)
         record = _record(heritage)
         run_dir.write(run_path, record)
         try:
@@ -141,7 +143,13 @@ def _supervise(
     return ended_cleanly
 
 
-def _make_heritage(config: BrokerConfig, run_path: Path, cluster_id: str, log_format: str, undo: ExitStack) -> Heritage:
+def _make_heritage(
+    config: BrokerConfig,
+    run_path: Path,
+    cluster_id: str,
+    log_output: LogOutput,
+    undo: ExitStack,
+) -> Heritage:
     listeners: list[BoundListener] = []
     for wanted, told in zip(config.bound_listeners, config.told_listeners, strict=True):
         listeners.append(bind(wanted, told, config.socket_receive_buffer_bytes))
@@ -151,7 +159,7 @@ def _make_heritage(config: BrokerConfig, run_path: Path, cluster_id: str, log_fo
         undo.callback(status_socket.close)
     try:
         heritage = estate.make(
-            config, new_instance(), run_path, cluster_id, log_format, tuple(listeners), status_socket
+            config, new_instance(), run_path, cluster_id, log_output, tuple(listeners), status_socket
         )
     except SharedMemoryTooSmall as failure:
         raise BootFailed(str(failure)) from failure

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker.heritage import Heritage
-    from broker.process import StopFlag
     from broker.server.metadata_cache import MetadataCache
+    from broker.signals import StopFlag
     from shm.broker_reading import Names, Segments, Topic
     from web.room import Room
     from web.sources import BrokerFacts, Setting, Sources
@@ -35,9 +35,10 @@ def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None
     assert heritage.status_socket is not None  # noqa: S101 - else there is no such process
     os.nice(NICENESS)
     heritage.mark_ready(Role.WEB, index, generation)
-    readable, _, _ = select.select((heritage.status_socket.fileno(), stop.fileno()), (), ())
-    if stop.fileno() in readable:
-        return
+    listening = heritage.status_socket.fileno()
+    while listening not in select.select((listening, stop.fileno()), (), ())[0]:
+        if stop.is_set():
+            return
     from web.server import serve  # noqa: PLC0415 - 30 MB that a page nobody looks at does without
 
     serve(sources_of(heritage), _room_of(heritage, generation), heritage.status_socket, stop.fileno())

@@ -15,15 +15,16 @@ import gc
 import logging
 import os
 import select
-import signal
 from collections.abc import Iterable, Mapping
-from types import FrameType, MappingProxyType
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from broker.children import boot_exit_code, describe_exit, make_children
 from broker.errors import BootFailed
 from broker.network.listener import listen
+from broker.operator_tasks import OperatorTasks
 from broker.process import ExitCode, Role, name_process
+from broker.signals import OperatorSignals
 from shm import process_slots
 
 if TYPE_CHECKING:
@@ -58,45 +59,6 @@ _STAGES = (
 )
 
 
-class StopRequests:
-    """SIGTERM, SIGINT, SIGHUP as notes for the loop. SIGINT, or any second signal, asks for a quick stop."""
-
-    def __init__(self) -> None:
-        self.asked = False
-        self.quick = False
-        self._reader, self._writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-
-    @property
-    def fds(self) -> tuple[int, int]:
-        """Both ends of the pipe; the first is readable after a signal."""
-        return self._reader, self._writer
-
-    def install(self) -> None:
-        """Take over the three signals."""
-        signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
-        for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(signum, self._note)
-
-    def uninstall(self) -> None:
-        """Ignore the signals from here on and close the pipe."""
-        for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(signum, signal.SIG_IGN)
-        signal.set_wakeup_fd(-1)
-        os.close(self._reader)
-        os.close(self._writer)
-
-    def drain(self) -> None:
-        """Empty the pipe."""
-        try:
-            os.read(self._reader, 512)
-        except BlockingIOError:
-            return
-
-    def _note(self, signum: int, frame: FrameType | None) -> None:  # noqa: ARG002
-        self.quick = self.quick or self.asked or signum == signal.SIGINT
-        self.asked = True
-
-
 class Supervisor:
     """The children of one broker. `start`, then `run` until it returns, then `stop`."""
 
@@ -105,7 +67,8 @@ class Supervisor:
         self._config = heritage.config
         self._children = make_children(heritage, functions)
         self._clock = clock
-        self._requests = StopRequests()
+        self._signals = OperatorSignals()
+        self._operator_tasks = OperatorTasks(self._signals, self._children, heritage.log_output.file, clock)
         self._give_up: BootFailed | None = None
 
     def start(self) -> None:
@@ -114,7 +77,7 @@ class Supervisor:
         Returns when the broker serves, or when it was asked to stop meanwhile. Raises BootFailed when a
         child cannot boot or a port is taken; the caller then calls `stop`.
         """
-        self._requests.install()
+        self._signals.install()
         name_process("rot-supervisor")
         slots = self._heritage.slots
         slots.set_pid(Role.SUPERVISOR, 0, os.getpid())
@@ -125,7 +88,7 @@ class Supervisor:
         for child in others:
             child.start(self._foreign_fds())
         self._await_ready(others)
-        if self._requests.asked:
+        if self._signals.stop_asked:
             return
         for listener in self._heritage.listeners:
             listen(listener, self._config.socket_listen_backlog_size)
@@ -140,12 +103,12 @@ class Supervisor:
         Raises BootFailed when the broker cannot go on.
         """
         for child in self._children:
-            if child.role in _LATE_ROLES and not self._requests.asked:
+            if child.role in _LATE_ROLES and not self._signals.stop_asked:
                 child.start(self._foreign_fds())
         # What is here by now stays. A collection that went through it would make it this process's own, page by page.
         gc.freeze()
         gc.enable()
-        while not self._requests.asked:
+        while not self._signals.stop_asked:
             self._step()
             if self._give_up is not None:
                 raise self._give_up
@@ -153,14 +116,14 @@ class Supervisor:
     @property
     def stop_asked(self) -> bool:
         """Whether a signal asked to stop."""
-        return self._requests.asked
+        return self._signals.stop_asked
 
     def stop(self) -> bool:
         """Stop the children in order and wait for them; what is not gone in time is killed.
 
         Returns whether every child that was alive ended by itself, without an error.
         """
-        quick = self._requests.quick
+        quick = self._signals.quick
         self._heritage.cluster.set_draining(not quick)
         for listener in self._heritage.listeners:
             listener.socket.close()
@@ -172,11 +135,11 @@ class Supervisor:
             stage = [child for child in self._children if child.role in roles and child.is_alive]
             clean &= self._stop_stage(stage, begin_ns + int(total_ns * share))
         self._heritage.slots.set_state(Role.SUPERVISOR, 0, process_slots.STOPPED)
-        self._requests.uninstall()
+        self._signals.uninstall()
         return clean
 
     def _await_ready(self, children: Iterable[Child]) -> None:
-        while not self._requests.asked and not all(child.ready for child in children):
+        while not self._signals.stop_asked and not all(child.ready for child in children):
             self._step()
             if self._give_up is not None:
                 raise self._give_up
@@ -192,14 +155,19 @@ class Supervisor:
                 self._heritage.ring_everyone()
 
     def _poll(self, timeout_ms: float | None) -> list[Child]:
-        """Return the children that have died; wait for one, a signal or a bell, at most `timeout_ms`."""
+        """Return the children that have died; wait for one, a signal or a bell, at most `timeout_ms`.
+
+        Does meanwhile what an operator asks for.
+        """
         poll = select.poll()
         by_sentinel = {child.sentinel: child for child in self._children if child.is_alive}
-        for fd in (*by_sentinel, self._requests.fds[0], self._heritage.supervisor_bell.fileno()):
+        for fd in (*by_sentinel, self._signals.fds[0], self._heritage.supervisor_bell.fileno()):
             poll.register(fd, select.POLLIN)
-        ready = [fd for fd, _ in poll.poll(timeout_ms)]
-        self._requests.drain()
+        waits_ms = [each for each in (timeout_ms, self._operator_tasks.wait_ms()) if each is not None]
+        ready = [fd for fd, _ in poll.poll(min(waits_ms, default=None))]
+        self._signals.drain()
         self._heritage.supervisor_bell.drain()
+        self._operator_tasks.turn()
         return [by_sentinel[fd] for fd in ready if fd in by_sentinel]
 
     def _on_death(self, child: Child) -> None:
@@ -209,7 +177,8 @@ class Supervisor:
         if status == ExitCode.RETIRED:
             child.start(self._foreign_fds())
             return
-        words = f": {child.last_words}" if status > 0 and child.last_words else ""
+        said = child.last_words if status > 0 else child.stacks.answer(wait_ms=0)
+        words = f": {said}" if said else ""
         what = f"{child.label} (pid {pid}) {describe_exit(status)}{words}"
         exit_code = boot_exit_code(status)
         failure: BootFailed | None = BootFailed(what, exit_code or 1)
@@ -238,7 +207,7 @@ class Supervisor:
             child.ask_to_stop()
         killed = False
         while any(child.is_alive for child in children):
-            if self._requests.quick:
+            if self._signals.quick:
                 deadline_ns = min(deadline_ns, self._clock.monotonic_ns() + _QUICK_STOP_MS * 1_000_000)
             left_ms = (deadline_ns - self._clock.monotonic_ns()) / 1e6
             if left_ms <= 0 and not killed:
@@ -254,4 +223,4 @@ class Supervisor:
 
     def _foreign_fds(self) -> list[int]:
         """Return what belongs to the supervisor alone: its pipe, and the sentinels of other children."""
-        return [*self._requests.fds, *(child.sentinel for child in self._children if child.is_alive)]
+        return [*self._signals.fds, *(child.sentinel for child in self._children if child.is_alive)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import select
 import socket
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -90,6 +91,9 @@ async def _serve(server: uvicorn.Server, watch: Watch, listening: socket.socket,
     loop = asyncio.get_running_loop()
 
     def stop() -> None:
+        if not select.select((stop_fd,), (), (), 0)[0]:
+            # Another signal has made it readable for a moment.
+            return
         loop.remove_reader(stop_fd)
         server.should_exit = True
         watch.close()

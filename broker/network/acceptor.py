@@ -28,7 +28,7 @@ from shm.process_slots import ACCEPTOR
 
 if TYPE_CHECKING:
     from broker.heritage import BoundListener, Heritage
-    from broker.process import StopFlag
+    from broker.signals import StopFlag
 
 _log = logging.getLogger(__name__)
 

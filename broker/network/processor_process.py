@@ -32,7 +32,7 @@ from shm.recorder_rings import RecorderFeed
 
 if TYPE_CHECKING:
     from broker.heritage import Heritage
-    from broker.process import StopFlag
+    from broker.signals import StopFlag
 
 logger = logging.getLogger(__name__)
 

@@ -24,8 +24,8 @@ from shm.recent_requests import RecentWriter
 
 if TYPE_CHECKING:
     from broker.heritage import Heritage
-    from broker.process import StopFlag
     from broker.recorder.recorder import Recorder
+    from broker.signals import StopFlag
 
 logger = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from shm.metrics import MetricsSegment, MetricsWriter
 
 if TYPE_CHECKING:
     from broker.heritage import Heritage
-    from broker.process import StopFlag
+    from broker.signals import StopFlag
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,8 @@ import pytest
 from broker.heritage import Heritage
 from broker.network import processor_process
 from broker.network.processor_process import TargetWatch
-from broker.process import MOST_FAULTS, Role, StopFlag
+from broker.process import MOST_FAULTS, Role
+from broker.signals import StopFlag
 from shm.control import ControlSegment
 from shm.process_slots import ProcessSlots
 

@@ -7,10 +7,11 @@ from typing import cast
 import pytest
 
 from broker.heritage import Heritage
-from broker.process import Role, StopFlag
+from broker.process import Role
 from broker.server import handler_process
 from broker.server.handler_metrics import INTERVAL_NS, HandlerMetrics
 from broker.server.request_handler import RequestHandler
+from broker.signals import StopFlag
 from shm.metrics import MetricsReader, MetricsSegment, MetricsWriter
 from shm.process_slots import HANDLER
 from tests.support.fakes import FakeClock

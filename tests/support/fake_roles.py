@@ -17,10 +17,12 @@ from pathlib import Path
 from broker.config import load
 from broker.errors import BootFailed
 from broker.heritage import Heritage
+from broker.log_file import LogOutput
 from broker.network import acceptor
 from broker.network.handoff import HandoffReceiver
-from broker.process import Retired, Role, StopFlag
+from broker.process import Retired, Role
 from broker.serve import serve
+from broker.signals import StopFlag
 from tests.support.deadline import wait_until
 
 
@@ -37,7 +39,7 @@ def main(arguments: list[str]) -> int:
         Role.RECORDER: recorder,
     }
     try:
-        serve(config, Path(arguments[0]), "text", lambda record: print(record.bootstrap, flush=True), functions)
+        serve(config, Path(arguments[0]), LogOutput(), lambda record: print(record.bootstrap, flush=True), functions)
     except BootFailed as failure:
         print(failure, file=sys.stderr)
         return failure.exit_code

@@ -23,6 +23,7 @@ from broker import estate
 from broker.config import load
 from broker.heritage import BoundListener
 from broker.log.data_dir import prepare_data_dir
+from broker.log_file import LogOutput
 from broker.metadata_store import prepare as prepare_metadata
 from broker.network.request_sender import MemoryPool, RequestSender, spill_area
 from broker.request_channel import (
@@ -151,7 +152,9 @@ class SteppedBroker:
         cluster_id = prepare_data_dir(self.config.data_dir, self.config.node_id)
         prepare_metadata(self.config.data_dir, self.config.max_partitions, ephemeral=True)
         listener = BoundListener("PLAINTEXT", "127.0.0.1", 9092, socket.socket(), "127.0.0.1", 9092)
-        self.heritage = estate.make(self.config, f"test{uuid.uuid4().hex}", run_dir, cluster_id, "text", (listener,))
+        self.heritage = estate.make(
+            self.config, f"test{uuid.uuid4().hex}", run_dir, cluster_id, LogOutput(), (listener,)
+        )
         if ring_bytes is not None:
             shape = ChannelShape(processors, handlers + 1, ring_bytes)
             self.heritage = replace(self.heritage, channel_shape=shape)

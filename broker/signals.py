@@ -1,0 +1,137 @@
+"""The signals of the broker: what an operator asks of it by `kill`, as notes for the loop that acts on them.
+
+A signal handler runs between any two instructions, so all it does is take a note. `OperatorSignals` stands in the
+supervisor, which acts on each note and passes on what concerns the other processes; `StopFlag` stands in every child.
+Children ignore what a terminal sends to the whole group: only the supervisor, whose process id the operator knows,
+decides what a signal means. What each means is documented in docs/command-line.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import traceback
+from collections.abc import Callable
+from types import FrameType
+
+#: The supervisor sends it to a child whose stacks it wants; no terminal does.
+DUMP_STACKS = signal.SIGRTMIN
+#: The supervisor sends it to its children when the log has another file.
+REOPEN_LOG = signal.SIGUSR1
+
+_STOP = (signal.SIGTERM, signal.SIGINT)
+_TASKS = (signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+
+#: Blocked by the supervisor around a fork: one that arrived before the child's own handlers stand would be
+#: lost, or end it.
+HELD_SIGNALS = frozenset((*_STOP, *_TASKS, DUMP_STACKS))
+
+
+class OperatorSignals:
+    """What signals have asked of the supervisor. SIGINT, or any second signal to stop, asks for a quick stop."""
+
+    def __init__(self) -> None:
+        self.stop_asked = False
+        self.quick = False
+        #: Where the supervisor stood when SIGQUIT came, innermost frame first.
+        self.own_stack: list[str] = []
+        self._tasks: list[int] = []
+        self._reader, self._writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    @property
+    def fds(self) -> tuple[int, int]:
+        """Both ends of the pipe; the first is readable after a signal."""
+        return self._reader, self._writer
+
+    def install(self) -> None:
+        """Take over the signals."""
+        signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
+        for signum in _STOP:
+            signal.signal(signum, self._note_stop)
+        for signum in _TASKS:
+            signal.signal(signum, self._note_task)
+
+    def uninstall(self) -> None:
+        """Ignore the signals from here on and close the pipe."""
+        for signum in (*_STOP, *_TASKS):
+            signal.signal(signum, signal.SIG_IGN)
+        signal.set_wakeup_fd(-1)
+        os.close(self._reader)
+        os.close(self._writer)
+
+    def drain(self) -> None:
+        """Empty the pipe."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._reader, 512)
+
+    def take_tasks(self) -> list[int]:
+        """Return the other signals that came since the last call, each once, in order."""
+        taken = list(dict.fromkeys(self._tasks))
+        del self._tasks[:]
+        return taken
+
+    def _note_stop(self, signum: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        self.quick = self.quick or self.stop_asked or signum == signal.SIGINT
+        self.stop_asked = True
+
+    def _note_task(self, signum: int, frame: FrameType | None) -> None:
+        if signum == signal.SIGQUIT:
+            frames = reversed(traceback.extract_stack(frame))
+            self.own_stack = [f"{each.filename}:{each.lineno} in {each.name}" for each in frames]
+        self._tasks.append(signum)
+
+
+class StopFlag:
+    """Set by SIGTERM, obeyed by the role's loop.
+
+    A signal that arrives between a look at `is_set` and the wait that follows would be slept over. So a
+    loop that sleeps in epoll registers `fileno()`, which turns readable at the signal and stays so; a loop
+    that sleeps on a semaphore is safe because the supervisor rings its bell after every signal. Another signal that
+    the process obeys makes `fileno()` readable for a moment: whoever wakes up looks at `is_set`.
+    """
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._tasks: dict[int, Callable[[], None]] = {}
+        self._reader, self._writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def is_set(self) -> bool:
+        """Return whether the role is to finish."""
+        return self._is_set
+
+    def set(self) -> None:
+        """Ask the role to finish."""
+        self._is_set = True
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._writer, b"!")
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable once the flag is set."""
+        return self._reader
+
+    def close(self) -> None:
+        """Close both ends of the pipe."""
+        os.close(self._reader)
+        os.close(self._writer)
+
+    def obey_sigterm(self) -> None:
+        """Let SIGTERM set this flag, written in C at the moment of delivery so that no wait can miss it."""
+        signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
+        signal.signal(signal.SIGTERM, self._on_stop)
+
+    def obey(self, signum: int, task: Callable[[], None]) -> None:
+        """Let another signal do `task`, between two instructions of whatever the process does."""
+        self._tasks[signum] = task
+        signal.signal(signum, self._on_task)
+
+    def _on_stop(self, signum: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        self._is_set = True
+
+    def _on_task(self, signum: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        with contextlib.suppress(BlockingIOError):
+            came = os.read(self._reader, 512)
+            # Of what ends the wait only this signal's byte is taken back.
+            if self._is_set or signal.SIGTERM in came:
+                os.write(self._writer, b"!")
+        self._tasks[signum]()
