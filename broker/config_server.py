@@ -153,6 +153,18 @@ class ServerSettings:
             doc="Largest request; a longer one closes its connection.",
         )
     )
+    response_max_bytes: int = setting(
+        Key(
+            name="response.max.bytes",
+            kind=Kind.INT,
+            default=67108864,
+            unit="bytes",
+            least=65536,
+            doc="Largest answer to a request that may ask for any number of things, such as DescribeConfigs, "
+            "DescribeGroups or ListGroups. What does not fit is answered with POLICY_VIOLATION, or, by an API that has "
+            "no place for an error, by closing the connection; the log says so. Fetch has fetch.max.bytes.",
+        )
+    )
     connections_max_idle_ms: int = setting(
         Key(
             name="connections.max.idle.ms",

@@ -17,6 +17,25 @@ CLOSE_CAUSES = ("client", "idle", "invalid_request", "io_error", "response", "sh
 MAX_LISTENERS = 8
 _LISTENERS = tuple(str(index) for index in range(MAX_LISTENERS))
 
+#: Of every process that serves requests: a turn is one round of its loop, in which it serves nobody else.
+_TURN_METRICS = (
+    Metric(
+        "slow_turns",
+        COUNTER,
+        "turns",
+        "Turns of the loop that took more than 50 ms.",
+        "Nobody else was served meanwhile; the log says what was being done. It stays at 0 on a machine that is not "
+        "short of CPU or disk.",
+    ),
+    Metric(
+        "longest_turn_ns",
+        GAUGE,
+        "ns",
+        "The longest turn of the loop since the process started.",
+        "How long a request may have waited for what others asked.",
+    ),
+)
+
 ACCEPTOR_METRICS = (
     Metric(
         "connections_accepted",
@@ -215,6 +234,7 @@ PROCESSOR_METRICS = (
         slots=128,
         exposed="client_connections",
     ),
+    *_TURN_METRICS,
 )
 
 HANDLER_METRICS = (
@@ -257,6 +277,7 @@ HANDLER_METRICS = (
         "Fetches that had to wait for data.",
         "They found less than fetch.min.bytes.",
     ),
+    *_TURN_METRICS,
 )
 
 CATALOGUE: dict[str, tuple[Metric, ...]] = {

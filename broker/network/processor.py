@@ -160,7 +160,7 @@ class Processor:
         before_ns = self._now_ns()
         events = self._selector.poll(timeout_ms)
         now_ns = self._now_ns()
-        self._metrics.polled(before_ns, now_ns, arena_short=bool(self._reader.waiting) and self._reader.arena_is_short)
+        self._metrics.polled(before_ns, now_ns, arena_short=self._reader.arena_is_short, ready=len(events))
         channels = self._selector.channels
         for fd, event in events:
             channel = channels.get(fd)

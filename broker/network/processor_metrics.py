@@ -5,9 +5,11 @@ Runs in processor processes. Storing at most every ``INTERVAL_NS`` keeps shared 
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from broker.network.mute_state import MuteCause
+from broker.slow_turns import SlowTurns
 from shm.metrics_catalogue import CLOSE_CAUSES
 
 if TYPE_CHECKING:
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from broker.network.request_reader import RequestReader
     from broker.network.response_reader import ResponseReader
     from shm.metrics import MetricsWriter
+
+logger = logging.getLogger(__name__)
 
 #: How old the page may be while the processor is awake.
 INTERVAL_NS = 500_000_000
@@ -41,6 +45,8 @@ class ProcessorMetrics:
         self._board = board
         self._published_ns = now_ns
         self._turn_ns = now_ns
+        self._turns = SlowTurns(logger, lambda: self._turn_ns)
+        self._ready = 0
         self._io_wait_ns = 0
         self._io_ns = 0
         self._polls = 0
@@ -49,10 +55,10 @@ class ProcessorMetrics:
         self._closed = {cause: page.index("connections_closed", cause) for cause in CLOSE_CAUSES}
         self._muted = {cause: page.index("mutes", label) for cause, label in _MUTE_LABELS.items()}
         names = ("requests_received", "responses_sent", "bytes_received", "bytes_sent")
-        own = ("io_wait_ns", "io_ns", "polls", "arena_depleted_ns")
+        own = ("io_wait_ns", "io_ns", "polls", "arena_depleted_ns", "slow_turns")
         self._counters = {name: page.index(name) for name in (*names, *own)}
         self._opened = page.index("connections_opened")
-        gauges = ("connections", "arena_used_bytes", "arena_free_bytes")
+        gauges = ("connections", "arena_used_bytes", "arena_free_bytes", "longest_turn_ns")
         self._gauges = {name: page.index(name) for name in gauges}
 
     def connection_opened(self) -> None:
@@ -69,15 +75,18 @@ class ProcessorMetrics:
             if cause in self._muted:
                 self._page.add(self._muted[cause], 1)
 
-    def polled(self, before_ns: int, after_ns: int, *, arena_short: bool = False) -> None:
+    def polled(self, before_ns: int, after_ns: int, *, arena_short: bool = False, ready: int = 0) -> None:
         """Account for one turn: waiting from ``before_ns`` to ``after_ns``, work before that (``B30``).
 
-        ``arena_short`` says that a request waits for a block of the arena.
+        ``arena_short`` says that a request waits for a block of the arena; ``ready`` descriptors need attention now.
         """
         self._polls += 1
         if arena_short:
             self._arena_depleted_ns += after_ns - self._turn_ns
-        self._io_ns += before_ns - self._turn_ns
+        worked_ns = before_ns - self._turn_ns
+        self._turns.took(worked_ns, self._ready)
+        self._ready = ready
+        self._io_ns += worked_ns
         self._io_wait_ns += after_ns - before_ns
         self._turn_ns = after_ns
 
@@ -109,6 +118,7 @@ class ProcessorMetrics:
             "io_ns": self._io_ns,
             "polls": self._polls,
             "arena_depleted_ns": self._arena_depleted_ns,
+            "slow_turns": self._turns.count,
         }
         for name, index in self._counters.items():
             # The page goes on with its predecessor's counts, so what is added is what is new.
@@ -118,4 +128,5 @@ class ProcessorMetrics:
         self._page.set(self._gauges["connections"], connections)
         self._page.set(self._gauges["arena_used_bytes"], pool.used_bytes)
         self._page.set(self._gauges["arena_free_bytes"], pool.free_bytes)
+        self._page.set(self._gauges["longest_turn_ns"], self._turns.longest_ns)
         finished.flush(self._page)

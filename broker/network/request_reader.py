@@ -250,7 +250,7 @@ class RequestReader:
     @property
     def arena_is_short(self) -> bool:
         """Whether some channel waits for a block of memory."""
-        return any(channel.muted & MuteCause.ARENA for channel in self.waiting.values())
+        return bool(self.waiting) and any(channel.muted & MuteCause.ARENA for channel in self.waiting.values())
 
     def _wait(self, channel: Channel, cause: MuteCause) -> None:
         channel.muted |= cause

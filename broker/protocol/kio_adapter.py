@@ -48,7 +48,7 @@ from broker.protocol.primitives import (
     skip_tagged_fields,
 )
 
-_IsName = Callable[[str], bool]
+IsName = Callable[[str], bool]
 """Whether a field of the message goes by that name in some version, if not in the one to be sent."""
 
 
@@ -88,12 +88,12 @@ def encode_request(api_key: int, version: int, correlation_id: int, client_id: s
 
 def build_response(api_key: int, version: int, values: Mapping[str, Any]) -> Any:
     """Return kio's object for a response. TypeError for a field that no version of it has."""
-    return _build(response_class(api_key, version), values, partial(is_response_name, api_key))
+    return build(response_class(api_key, version), values, partial(is_response_name, api_key))
 
 
 def build_request(api_key: int, version: int, values: Mapping[str, Any]) -> Any:
     """Return kio's object for a request. TypeError for a field that no version of it has."""
-    return _build(request_class(api_key, version), values, partial(is_request_name, api_key))
+    return build(request_class(api_key, version), values, partial(is_request_name, api_key))
 
 
 def uuid_bytes(value: uuid.UUID | None) -> bytes:
@@ -106,8 +106,9 @@ def milliseconds(value: timedelta) -> int:
     return value // MILLISECOND
 
 
-def _build(message_class: Any, values: Mapping[str, Any], is_name: _IsName) -> Any:
-    converters = _converters(message_class)
+def build(message_class: Any, values: Mapping[str, Any], is_name: IsName) -> Any:
+    """Return a message, or a structure in one, from plain values. TypeError for a name that is not ``is_name``."""
+    converters = converters_of(message_class)
     arguments = {}
     for name, value in values.items():
         found = converters.get(name)
@@ -116,14 +117,14 @@ def _build(message_class: Any, values: Mapping[str, Any], is_name: _IsName) -> A
             arguments[argument] = convert(value, is_name)
         elif not is_name(name):
             raise TypeError(f"no version of {message_class.__name__} has a field {name!r}")
-    return message_class(**_defaults(message_class) | arguments)
+    return message_class(**defaults_of(message_class) | arguments)
 
 
-_Convert = Callable[[Any, _IsName], Any]
+_Convert = Callable[[Any, IsName], Any]
 
 
 @cache
-def _converters(message_class: Any) -> dict[str, tuple[str, _Convert]]:
+def converters_of(message_class: Any) -> dict[str, tuple[str, _Convert]]:
     """Return, for each name that a field goes by, the name kio gives it and the conversion of its value."""
     found: dict[str, tuple[str, _Convert]] = {}
     for field in fields_of(message_class):
@@ -141,14 +142,14 @@ def _field_converter(field: SchemaField) -> _Convert:
     if not field.is_array:
         return element
 
-    def convert_array(values: Sequence[Any] | None, is_name: _IsName) -> Any:
+    def convert_array(values: Sequence[Any] | None, is_name: IsName) -> Any:
         return None if values is None else tuple([element(value, is_name) for value in values])
 
     return convert_array
 
 
 def _structure_converter(message_class: Any) -> _Convert:
-    return lambda value, is_name: _build(message_class, value, is_name) if isinstance(value, Mapping) else value
+    return lambda value, is_name: build(message_class, value, is_name) if isinstance(value, Mapping) else value
 
 
 def _primitive_converter(kafka_type: str, *, optional: bool) -> _Convert:
@@ -177,6 +178,6 @@ def _uuid(value: bytes | uuid.UUID | None) -> uuid.UUID | None:
 
 
 @cache
-def _defaults(message_class: Any) -> dict[str, Any]:
+def defaults_of(message_class: Any) -> dict[str, Any]:
     """Return a value for each field."""
     return {field.name: field.default for field in fields_of(message_class)}

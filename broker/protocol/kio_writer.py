@@ -33,21 +33,21 @@ def _structure_writer(message_class: Any) -> Writer:
     tagged = []
     for field in fields_of(message_class):
         if field.tag is None:
-            plain.append((field.name, _field_writer(field, flexible, nullable=field.is_nullable)))
+            plain.append((field.name, field_writer(field, flexible, nullable=field.is_nullable)))
         else:
-            tagged.append((field.tag, field.name, _field_writer(field, flexible, nullable=False), field.default))
+            tagged.append((field.tag, field.name, field_writer(field, flexible, nullable=False), field.default))
     tagged.sort(key=lambda each: each[0])
 
     def write(message: Any) -> bytes:
         parts = [write_field(getattr(message, name)) for name, write_field in plain]
         if flexible:
-            parts.append(_tagged_fields(message, tagged))
+            parts.append(tagged_fields(message, tagged))
         return b"".join(parts)
 
     return write
 
 
-def _tagged_fields(message: Any, tagged: list[tuple[int, str, Writer, Any]]) -> bytes:
+def tagged_fields(message: Any, tagged: list[tuple[int, str, Writer, Any]]) -> bytes:
     """Return the tagged fields that differ from their defaults, in order of tags."""
     parts = []
     for tag, name, write_field, default in tagged:
@@ -58,7 +58,7 @@ def _tagged_fields(message: Any, tagged: list[tuple[int, str, Writer, Any]]) -> 
     return unsigned_varint_bytes(len(parts)) + b"".join(parts)
 
 
-def _field_writer(field: SchemaField, flexible: bool, *, nullable: bool) -> Writer:
+def field_writer(field: SchemaField, flexible: bool, *, nullable: bool) -> Writer:
     """Return the writer of one field. A tagged field is never null: it is left out instead."""
     if field.structure is not None:
         element = _structure_writer(field.structure)

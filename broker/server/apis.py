@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from broker.protocol import kio_adapter
 from broker.protocol.api_keys import ApiKey
+from broker.protocol.kio_slices import Sink, SlicedEncoder
 from broker.protocol.messages import (
     api_versions,
     consumer_group_heartbeat,
@@ -80,7 +81,7 @@ from broker.server.handlers.update_features import handle_update_features
 from broker.server.handlers.write_txn_markers import handle_write_txn_markers
 from broker.server.request_context import RequestContext
 
-#: (context, request) to response or Parked.
+#: (context, request) to response, or to what puts it off (`api_calls`).
 ApiFunction = Callable[[RequestContext, Any], Any]
 
 
@@ -88,6 +89,8 @@ class Api(NamedTuple):
     """One API: the versions served, how its messages are read and written, and the function that answers.
 
     ``advertised_min`` is lower than ``min_version`` where clients need to see versions that are refused.
+    ``encode_in_slices`` writes the answers of functions that work in slices. An ``exclusive`` function that does is
+    the only one of those at work: it changes what the others look at.
     """
 
     key: ApiKey
@@ -98,6 +101,8 @@ class Api(NamedTuple):
     function: ApiFunction | None
     advertised_min: int
     note: str = ""
+    encode_in_slices: Callable[[int, Sink, int], SlicedEncoder] | None = None
+    exclusive: bool = False
 
 
 def _hot(key: ApiKey, versions: tuple[int, int], advertised_min: int, note: str = "") -> Api:
@@ -115,12 +120,15 @@ def _hand(
     return Api(key, *versions, *codec, function, versions[0], note)
 
 
-def _kio(key: ApiKey, versions: tuple[int, int], function: ApiFunction, note: str = "") -> Api:
+def _kio(
+    key: ApiKey, versions: tuple[int, int], function: ApiFunction, note: str = "", *, exclusive: bool = False
+) -> Api:
     def decode(view: memoryview, version: int, offset: int, end: int) -> Any:
         return kio_adapter.decode(key, version, view, offset, end)
 
     encode = partial(kio_adapter.encode_response, int(key))
-    return Api(key, *versions, decode, encode, function, versions[0], note)
+    in_slices = partial(SlicedEncoder, int(key))
+    return Api(key, *versions, decode, encode, function, versions[0], note, in_slices, exclusive)
 
 
 _REFUSED_PRODUCE = "0-2 are advertised for old librdkafka, and refused by closing the connection, as Kafka does"

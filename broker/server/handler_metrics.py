@@ -48,5 +48,6 @@ class HandlerMetrics:
             if growth > 0:
                 self._page.add(self._page.index(name), growth)
                 self._stored[name] = value
+        self._page.set(self._page.index("longest_turn_ns"), self._handler.turns.longest_ns)
         if self._board is not None:
             self._board.turn(now_ns)

@@ -102,12 +102,16 @@ def _serve(
     slots = heritage.slots
     # Faults of one request are contained where they arise; these have no request to blame.
     faults = FaultLimit(logger, "the request loop")
+    turns = handler.turns
+    now_ns = clock_ns()
     while not stop.is_set():
         # A turn that meets a fault has left something undone that no bell rings for.
         worked = True
+        turns.begin(now_ns)
         with faults:
             worked = handler.turn()
         now_ns = clock_ns()
+        turns.end(now_ns)
         if not worked or faults.pause_s:
             bell.wait(faults.pause_s or handler.wait_ms() / 1000)
             woken_ns = clock_ns()

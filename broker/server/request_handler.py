@@ -10,27 +10,26 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from broker.errors import InvalidReceive
 from broker.log_setup import RepeatedWarnings
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.headers import parse_header
 from broker.protocol.messages.api_versions import unsupported_version_response
 from broker.request_channel import INLINE, REQUEST, RequestChannel
-from broker.server.apis import APIS, Api
-from broker.server.delayed_operations import DelayedOperation, DelayedOperations
+from broker.server.api_calls import ApiCalls
+from broker.server.apis import APIS
+from broker.server.delayed_operations import DelayedOperations
 from broker.server.fetch import FetchPath
 from broker.server.frame import NOTED, Frame
 from broker.server.group_path import GroupPath
 from broker.server.memory_areas import MemoryAreas
 from broker.server.peer_desk import PeerDesk
 from broker.server.produce import ProducePath
-from broker.server.request_context import Deferred, Parked, RequestContext
-from broker.server.request_facts import first_error, subject_of, throttle_of
 from broker.server.request_ring import RequestRing
 from broker.server.response_writer import ResponseWriter, Told
 from broker.server.unreleased_requests import RingFrame, unreleased
+from broker.slow_turns import Doing, SlowTurns
 
 if TYPE_CHECKING:
     from broker.server.broker_state import BrokerState
@@ -55,6 +54,12 @@ TICK_NS = 100_000_000
 #: While something waits that no bell announces (room in a ring, a peer's release), the loop looks again after this.
 RETRY_MS = 1
 
+#: What a turn's time is put down to where it is not one request's.
+_METADATA: Doing = ("changes of the metadata", "")
+_TAKING: Doing = ("Produce, Fetch, or what another handler asked for", "")
+_COMMITTING: Doing = ("coordinators and the commit of what was appended", "")
+_UPKEEP: Doing = ("upkeep of the logs", "")
+
 
 class RequestHandler:
     """The loop of one target and the paths that requests take through it."""
@@ -78,6 +83,9 @@ class RequestHandler:
         self._delayed = DelayedOperations(self._rows_changed)
         self._desk = PeerDesk(state, channel, areas, generation)
         self._produce = ProducePath(state, self._responses, self._desk.peers, now_ns)
+        #: How long turns take. Whoever turns the loop says when one begins and ends.
+        self.turns = SlowTurns(logger, now_ns)
+        self._calls = ApiCalls(state, self._responses, self._delayed, self.turns, now_ns)
         self._fetch = FetchPath(state, self._responses, self._delayed, now_ns)
         self._groups = GroupPath(state, self._responses, now_ns)
         self._desk.connect(self._produce, self._delayed)
@@ -127,15 +135,18 @@ class RequestHandler:
                 worked = True
         messages, self._received = self._received, []
         worked |= self._desk.take(messages)
+        worked |= self._calls.slices.turn()
         rows = self._commit()
         self._look_at_watched_rows()
         now_ns = self._now_ns()
+        self.turns.spent(now_ns, _COMMITTING)
         self._delayed.expire(now_ns)
         if now_ns >= self._next_tick_ns:
             # Flushes that are due, checkpoints, producers that have expired.
             self._next_tick_ns = now_ns + TICK_NS
             self._state.log_manager.tick()
             self._fetch.forget_removed_files()
+            self.turns.spent(self._now_ns(), _UPKEEP)
         self._publish()
         for row in rows:
             self._row_advanced(row)
@@ -145,6 +156,8 @@ class RequestHandler:
 
     def wait_ms(self) -> int:
         """How long the loop may sleep: until the next deadline, or a moment when something is in the way."""
+        if not self._calls.slices.is_idle:
+            return 0
         if (
             self._inherited
             or self._desk.peers.waiting
@@ -173,11 +186,14 @@ class RequestHandler:
             "bytes_appended": self._produce.appends.bytes_appended,
             "commits": self._produce.appends.commits,
             "fetches_parked": self._fetch.parked,
+            "slow_turns": self.turns.count,
         }
 
     def _commit(self) -> list[int]:
         """Commit what this turn has staged, and what answering that has staged in turn. Return the rows that moved."""
-        self._coordinators.turn(self._now_ns())
+        now_ns = self._now_ns()
+        self.turns.spent(now_ns, _TAKING)
+        self._coordinators.turn(now_ns)
         rows = self._produce.commit()
         while self._coordinators.flush() or self._produce.is_dirty:
             rows += self._produce.commit()
@@ -195,6 +211,7 @@ class RequestHandler:
             self._groups.forget_metadata()
             self._coordinators.metadata_changed()
             self._delayed.something_changed()
+            self.turns.spent(self._now_ns(), _METADATA)
         return True
 
     def _take_frames(self, processor: int, ring: RequestRing, frames: list[RingFrame]) -> None:
@@ -205,6 +222,7 @@ class RequestHandler:
         short_ways = self._groups.ways
         oldest_generation = self._oldest_generation
         dequeued_ns = self._now_ns()
+        self.turns.spent(dequeued_ns, _TAKING)
         start = ring.cursor
         for at, _, end in frames:
             (
@@ -270,60 +288,7 @@ class RequestHandler:
         elif frame.api_key == _FETCH:
             self._fetch.take(frame)
         else:
-            self._call(api, frame)
-
-    def _call(self, api: Api, frame: Frame) -> None:
-        """Decode, call the API's function, encode; or park its answer."""
-        decode, encode, function = api.decode, api.encode, api.function
-        if decode is None or encode is None or function is None:
-            raise InvalidReceive(f"{api.key.name} has no function")
-        header = parse_header(frame.view, frame.start, frame.end)
-        request = decode(frame.view, frame.api_version, header.body_offset, frame.end)
-        context = RequestContext(
-            frame.api_key, frame.api_version, frame.correlation_id, header.client_id, frame.to[1], frame.to[2],
-            self._state.heritage.listeners[frame.listener], frame.received_ns, self._state,
-        )  # fmt: skip
-        about = subject_of(request, self._state.row_of)
-        response = function(context, request)
-        local_ns = self._now_ns()
-
-        def answer(response: Any) -> None:
-            payload = encode(frame.api_version, frame.correlation_id, response)
-            told = Told(first_error(response), about=about, throttle_ms=throttle_of(response))
-            self._responses.send(frame.to, local_ns, self._now_ns(), payload, told)
-
-        if isinstance(response, Deferred):
-            response.bind(self._contained(frame, answer))
-            return
-        if not isinstance(response, Parked):
-            answer(response)
-            return
-        retry = response.retry
-
-        def try_complete(final: bool) -> bool:
-            late = retry(final)
-            if late is not None:
-                answer(late)
-            return late is not None
-
-        def give_up() -> None:
-            self._responses.close_connection(frame.to, self._now_ns())
-
-        self._delayed.watch(
-            DelayedOperation(try_complete, frame.received_ns + response.timeout_ms * 1_000_000, give_up)
-        )
-
-    def _contained(self, frame: Frame, answer: Callable[[Any], None]) -> Callable[[Any], None]:
-        """Return ``answer`` such that its faults close the connection and do not reach whoever answers."""
-
-        def answer_or_close(response: Any) -> None:
-            try:
-                answer(response)
-            except Exception:
-                logger.exception("cannot answer api key %d, version %d", frame.api_key, frame.api_version)
-                self._responses.close_connection(frame.to, self._now_ns())
-
-        return answer_or_close
+            self._calls.take(api, frame)
 
     def _publish(self) -> None:
         """Answers first, then the memory of the requests, then the bells (``D07``)."""

@@ -23,6 +23,7 @@ from broker.request_channel import (
     SEND,
     RequestChannel,
 )
+from broker.server.answer_spool import AnswerSpool
 from broker.server.request_facts import NO_SUBJECT, UNKNOWN_COUNT
 from shm.bell import EventBell
 from shm.ring import RingProducer
@@ -93,6 +94,21 @@ class ResponseWriter:
                 self._touched.add(processor)
                 return
         self._put(processor, envelope, payload)
+
+    def spool(self) -> AnswerSpool:
+        """Return where an answer of any length can be put together."""
+        return AnswerSpool(next(self._large_names))
+
+    def send_spooled(
+        self, to: ReplyTo, local_ns: int, complete_ns: int, spool: AnswerSpool, told: Told = NOTHING_TOLD
+    ) -> None:
+        """Answer with what a spool holds: a complete response from its size prefix on. Raises OSError."""
+        payload = spool.payload()
+        if payload is not None:
+            self.send(to, local_ns, complete_ns, payload, told)
+            return
+        path = spool.finish()
+        self.send_ranges(to, (local_ns, complete_ns), b"", [FileRange(0, str(path), ONE_ANSWER, 0, spool.size)], told)
 
     def try_begin(self, to: ReplyTo, now_ns: int, size: int, records: int, tail: bytes) -> int:
         """Begin an answer of ``size`` bytes that the caller writes itself, where the returned offset says. HOT.

@@ -1,5 +1,6 @@
 """What a target counts of itself: how long it slept, and what that says of all handlers together."""
 
+import logging
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import cast
@@ -12,6 +13,7 @@ from broker.server import handler_process
 from broker.server.handler_metrics import INTERVAL_NS, HandlerMetrics
 from broker.server.request_handler import RequestHandler
 from broker.signals import StopFlag
+from broker.slow_turns import SlowTurns
 from shm.metrics import MetricsReader, MetricsSegment, MetricsWriter
 from shm.process_slots import HANDLER
 from tests.support.fakes import FakeClock
@@ -28,13 +30,14 @@ class Loop:
         self.stop = stop
         self.work_ms = work_ms
         self.sleep_ms = sleep_ms
-        self.turns = 0
+        self.count = 0
         self.sleeps: list[float] = []
+        self.turns = SlowTurns(logging.getLogger(__name__), clock.monotonic_ns)
 
     def turn(self) -> bool:
-        self.turns += 1
+        self.count += 1
         self.clock.advance_ms(self.work_ms)
-        if self.turns == 100:
+        if self.count == 100:
             self.stop.set()
         return self.sleep_ms == 0
 
@@ -42,7 +45,7 @@ class Loop:
         return 300
 
     def counters(self) -> dict[str, int]:
-        return {"requests_handled": self.turns}
+        return {"requests_handled": self.count}
 
     def wait(self, timeout_s: float) -> bool:
         self.sleeps.append(timeout_s)

@@ -1,0 +1,219 @@
+"""Encodes a response a piece at a time, so that whoever does it can do something else in between.
+
+Used where an answer may have any number of elements (`broker.server.api_calls`). The values are those of `kio_adapter`;
+an array in them may be a `Lazily`, whose elements are made one by one as they are written, so that no answer stands
+in memory as values and as bytes. What is written goes into a *sink* that can take the last of it back: an element that
+would make the answer longer than it may be is replaced by what its `Lazily` has for that case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from functools import cache, partial
+from types import SimpleNamespace
+from typing import Any, Final, NamedTuple, Protocol
+
+from broker.protocol.headers import response_header
+from broker.protocol.kio_adapter import IsName, build, converters_of, defaults_of
+from broker.protocol.kio_schema import SchemaField, described_names, fields_of, is_response_name, response_class
+from broker.protocol.kio_writer import Writer, field_writer, tagged_fields, write_message
+from broker.protocol.primitives import INT32, unsigned_varint_bytes
+
+#: After so many structures, or bytes, somebody else may have a turn: half a millisecond.
+_STRUCTURES_AT_ONCE: Final = 32
+_BYTES_AT_ONCE: Final = 64 * 1024
+
+_SIZE_BYTES: Final = 4
+
+_NOTHING: Final = object()
+
+
+class AnswerTooLargeError(Exception):
+    """An answer would have more bytes than an answer may have."""
+
+
+class Sink(Protocol):
+    """Where the bytes of an answer go. ``size``: how many there are."""
+
+    size: int
+
+    def append(self, data: bytes) -> None:
+        """Add bytes at the end."""
+
+    def cut(self, size: int) -> None:
+        """Take back what lies behind the first ``size`` bytes."""
+
+    def put_size(self, size_bytes: bytes) -> None:
+        """Overwrite the first bytes."""
+
+
+class Lazily:
+    """An array of a response whose elements are made when they are written.
+
+    ``make(item)`` returns the values of one element. Where the answer would become too long with it, it is written as
+    ``refuse(item)``, which is short; without that the whole answer is too large.
+    """
+
+    __slots__ = ("_items", "_make", "refuse")
+
+    def __init__(
+        self, items: Collection[Any], make: Callable[[Any], Any], refuse: Callable[[Any], Any] | None = None
+    ) -> None:
+        self._items = items
+        self._make = make
+        self.refuse = refuse
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self._make, self._items)
+
+    def pairs(self) -> Iterator[tuple[Any, Callable[[], Any]]]:
+        """Yield (item, what makes its element)."""
+        return ((item, partial(self._make, item)) for item in self._items)
+
+
+class _Step(NamedTuple):
+    """How one field of a structure with arrays of structures in it is written."""
+
+    argument: str
+    names: tuple[str, ...]
+    nested: Any
+    """The class of the structures in an array, or None."""
+    write: Writer | None
+
+
+class SlicedEncoder:
+    """One answer on its way into a sink. ``error_code`` is the first one met, of outer structures before inner ones."""
+
+    def __init__(self, api_key: int, version: int, sink: Sink, most_bytes: int) -> None:
+        self._class = response_class(api_key, version)
+        self._header = partial(response_header, api_key, version)
+        self._is_name: IsName = partial(is_response_name, api_key)
+        self._sink = sink
+        self._most_bytes = most_bytes
+        self._structures = 0
+        self._yielded_at = 0
+        self._error_depth = 1 << 30
+        self.error_code = 0
+
+    def encode(self, correlation_id: int, values: Mapping[str, Any]) -> Generator[None, None, None]:
+        """Write the whole response, size and header included. Raises AnswerTooLargeError."""
+        self._write(bytes(_SIZE_BYTES) + self._header(correlation_id))
+        yield from self._structure(self._class, values, 0)
+        self._sink.put_size(INT32.pack(self._sink.size - _SIZE_BYTES))
+
+    def _structure(self, message_class: Any, values: Any, depth: int) -> Generator[None, None, None]:
+        self._note_error(values, depth)
+        steps, tagged = _plan_of(message_class)
+        if not steps or not isinstance(values, Mapping):
+            if isinstance(values, Mapping):
+                values = build(message_class, values, self._is_name)
+            self._write(write_message(values))
+        else:
+            yield from self._fields(message_class, values, depth)
+            if message_class.__flexible__:
+                self._write(tagged_fields(_tagged_values(message_class, tagged, values, self._is_name), list(tagged)))
+        self._structures += 1
+        if self._structures >= _STRUCTURES_AT_ONCE or self._sink.size - self._yielded_at >= _BYTES_AT_ONCE:
+            self._structures, self._yielded_at = 0, self._sink.size
+            yield
+
+    def _fields(self, message_class: Any, values: Mapping[str, Any], depth: int) -> Generator[None, None, None]:
+        """Write the fields without tags of a structure with arrays of structures."""
+        self._check_names(message_class, values)
+        for step in _plan_of(message_class)[0]:
+            value = _value_of(message_class, step, values, self._is_name)
+            if step.write is not None:
+                self._write(step.write(value))
+            else:
+                yield from self._array(step.nested, value, message_class.__flexible__, depth + 1)
+
+    def _array(self, message_class: Any, values: Any, flexible: bool, depth: int) -> Generator[None, None, None]:
+        count = -1 if values is None else len(values)
+        self._write(unsigned_varint_bytes(count + 1) if flexible else INT32.pack(count))
+        if not isinstance(values, Lazily):
+            for value in values or ():
+                yield from self._structure(message_class, value, depth)
+            return
+        for item, make in values.pairs():
+            before = self._sink.size
+            try:
+                yield from self._structure(message_class, make(), depth)
+            except AnswerTooLargeError:
+                if values.refuse is None:
+                    raise
+                self._sink.cut(before)
+                refused = values.refuse(item)
+                self._note_error(refused, depth)
+                self._sink.append(write_message(build(message_class, refused, self._is_name)))
+                yield
+
+    def _write(self, data: bytes) -> None:
+        if self._sink.size + len(data) > self._most_bytes:
+            raise AnswerTooLargeError
+        self._sink.append(data)
+
+    def _check_names(self, message_class: Any, values: Mapping[str, Any]) -> None:
+        converters = converters_of(message_class)
+        for name in values:
+            if name not in converters and not self._is_name(name):
+                raise TypeError(f"no version of {message_class.__name__} has a field {name!r}")
+
+    def _note_error(self, values: Any, depth: int) -> None:
+        if depth < self._error_depth and isinstance(values, Mapping):
+            code = values.get("error_code")
+            if code:
+                self.error_code, self._error_depth = int(code), depth
+
+
+def _value_of(message_class: Any, step: _Step, values: Mapping[str, Any], is_name: IsName) -> Any:
+    """Return the value of a field as it is to be written, or the elements of an array as they are."""
+    for name in step.names:
+        value = values.get(name, _NOTHING)
+        if value is not _NOTHING:
+            return value if step.nested is not None else converters_of(message_class)[name][1](value, is_name)
+    return defaults_of(message_class)[step.argument]
+
+
+_Tagged = tuple[int, str, Writer, Any]
+
+
+def _tagged_values(
+    message_class: Any, tagged: tuple[_Tagged, ...], values: Mapping[str, Any], is_name: IsName
+) -> SimpleNamespace:
+    """Return the values of the tagged fields of a structure, defaults included."""
+    built = SimpleNamespace(**{argument: default for _, argument, _, default in tagged})
+    if tagged:
+        for name, (argument, convert) in converters_of(message_class).items():
+            if name in values and hasattr(built, argument):
+                setattr(built, argument, convert(values[name], is_name))
+    return built
+
+
+@cache
+def _plan_of(message_class: Any) -> tuple[tuple[_Step, ...], tuple[_Tagged, ...]]:
+    """Return how a structure is written that has arrays of structures, field by field; no steps for any other."""
+    fields = fields_of(message_class)
+    flexible: bool = message_class.__flexible__
+    tagged = tuple(
+        (field.tag, field.name, field_writer(field, flexible, nullable=False), field.default)
+        for field in sorted(fields, key=lambda each: each.tag or 0)
+        if field.tag is not None
+    )
+    plain = [field for field in fields if field.tag is None]
+    if not any(_is_nested(field) for field in plain):
+        return (), tagged
+    return tuple(_step_of(field, flexible) for field in plain), tagged
+
+
+def _step_of(field: SchemaField, flexible: bool) -> _Step:
+    names = described_names(field)
+    if _is_nested(field):
+        return _Step(field.name, names, field.structure, None)
+    return _Step(field.name, names, None, field_writer(field, flexible, nullable=field.is_nullable))
+
+
+def _is_nested(field: SchemaField) -> bool:
+    return field.is_array and field.structure is not None

@@ -1,0 +1,202 @@
+"""Requests off the hot paths: decoded, given to the function of their API, answered now or later.
+
+Runs in handler processes and the controller. A function returns its response, or one of the ways to put it off:
+
+- a `Parked`, which is tried again when something has changed,
+- a `Deferred`, which is completed by a commit, a timer, a peer or another request,
+- a generator, which does its work in slices (`slices`) and returns any of these. Its response is encoded in slices too,
+  and may be as long as `response.max.bytes`.
+
+What an answer needs of its request is kept in a `Call`, so the request's memory is given back with the turn. A fault of
+ours closes the connection that it struck.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator
+from types import GeneratorType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from broker.errors import InvalidReceive
+from broker.log_setup import RepeatedWarnings
+from broker.protocol.headers import parse_header
+from broker.protocol.kio_slices import AnswerTooLargeError
+from broker.server.answer_spool import AnswerSpool
+from broker.server.delayed_operations import DelayedOperation, DelayedOperations
+from broker.server.request_context import Deferred, Parked, RequestContext
+from broker.server.request_facts import first_error, subject_of, throttle_of
+from broker.server.response_writer import ReplyTo, ResponseWriter, Told
+from broker.server.slices import SlicedWork, Slices, TooManyWaitError, Work
+from broker.slow_turns import Doing, SlowTurns
+
+if TYPE_CHECKING:
+    from broker.server.apis import Api
+    from broker.server.broker_state import BrokerState
+    from broker.server.frame import Frame
+
+logger = logging.getLogger(__name__)
+
+
+class Call(NamedTuple):
+    """One request that has been decoded, and what its answer needs of it."""
+
+    api: Api
+    to: ReplyTo
+    version: int
+    correlation_id: int
+    received_ns: int
+    about: bytes
+    doing: Doing
+
+
+class ApiCalls:
+    """Calls the functions of the APIs, and sends what they answer."""
+
+    def __init__(
+        self,
+        state: BrokerState,
+        responses: ResponseWriter,
+        delayed: DelayedOperations,
+        turns: SlowTurns,
+        now_ns: Callable[[], int],
+    ) -> None:
+        self._state = state
+        self._responses = responses
+        self._delayed = delayed
+        self._turns = turns
+        self._now_ns = now_ns
+        self._warnings = RepeatedWarnings(logger, now_ns)
+        self.slices = Slices(now_ns, turns)
+
+    def take(self, api: Api, frame: Frame) -> None:
+        """Decode a request and call its API's function. Raises InvalidReceive."""
+        decode, function = api.decode, api.function
+        if decode is None or function is None:
+            raise InvalidReceive(f"{api.key.name} has no function")
+        header = parse_header(frame.view, frame.start, frame.end)
+        request = decode(frame.view, frame.api_version, header.body_offset, frame.end)
+        context = RequestContext(
+            frame.api_key, frame.api_version, frame.correlation_id, header.client_id, frame.to[1], frame.to[2],
+            self._state.heritage.listeners[frame.listener], frame.received_ns, self._state,
+        )  # fmt: skip
+        about = subject_of(request, self._state.row_of)
+        doing = (api.key.name, header.client_id)
+        call = Call(api, frame.to, frame.api_version, frame.correlation_id, frame.received_ns, about, doing)
+        self._settle(call, function(context, request))
+
+    def _settle(self, call: Call, response: Any) -> None:
+        """Answer with what a function has returned, now or later. Raises InvalidReceive."""
+        local_ns = self._now_ns()
+        self._turns.spent(local_ns, call.doing)
+        if isinstance(response, GeneratorType):
+            self._begin(call, response)
+        elif isinstance(response, Deferred):
+            response.bind(lambda late: self._contained(call, lambda: self._settle_late(call, late, local_ns)))
+        elif isinstance(response, Parked):
+            self._park(call, response, local_ns)
+        else:
+            self._answer(call, response, local_ns)
+
+    def _settle_late(self, call: Call, response: Any, local_ns: int) -> None:
+        if isinstance(response, GeneratorType):
+            self._begin(call, response)
+        else:
+            self._answer(call, response, local_ns)
+
+    def _answer(self, call: Call, response: Any, local_ns: int) -> None:
+        api = call.api
+        if api.encode is None:
+            raise InvalidReceive(f"{api.key.name} has no encoder")
+        payload = api.encode(call.version, call.correlation_id, response)
+        told = Told(first_error(response), about=call.about, throttle_ms=throttle_of(response))
+        complete_ns = self._now_ns()
+        self._turns.spent(complete_ns, call.doing)
+        self._responses.send(call.to, local_ns, complete_ns, payload, told)
+
+    def _park(self, call: Call, parked: Parked, local_ns: int) -> None:
+        def try_complete(final: bool) -> bool:
+            late = parked.retry(final)
+            if late is not None:
+                self._settle_late(call, late, local_ns)
+            return late is not None
+
+        deadline_ns = call.received_ns + parked.timeout_ms * 1_000_000
+        self._delayed.watch(DelayedOperation(try_complete, deadline_ns, lambda: self._close(call)))
+
+    # ---- in slices -----------------------------------------------------------------------------------------------
+
+    def _begin(self, call: Call, work: Work) -> None:
+        new = SlicedWork(
+            self._in_slices(call, work),
+            lane=call.to[1],
+            done=lambda late: self._put_off(call, late),
+            failed=lambda: self._close(call),
+            doing=call.doing,
+            exclusive=call.api.exclusive,
+            size=call.to[8],
+        )
+        try:
+            self.slices.add(new)
+        except TooManyWaitError as error:
+            raise InvalidReceive(f"{call.api.key.name} cannot be begun: {error}") from error
+
+    def _in_slices(
+        self, call: Call, work: Generator[Deferred | None, Any, Any]
+    ) -> Generator[Deferred | None, Any, Any]:
+        """Do a function's work and send its response; return what was put off, else None."""
+        response: Any = yield from work
+        if isinstance(response, (Parked, Deferred)):
+            return response
+        local_ns = self._now_ns()
+        if call.api.encode_in_slices is None:
+            self._answer(call, response, local_ns)
+            return None
+        spool = self._responses.spool()
+        try:
+            error_code = yield from self._encode(call, response, spool)
+            told = Told(error_code, about=call.about, throttle_ms=throttle_of(response))
+            self._responses.send_spooled(call.to, local_ns, self._now_ns(), spool, told)
+        except AnswerTooLargeError:
+            most_bytes = self._most_bytes()
+            self._warnings.warning(
+                call.api.key.name,
+                "closing the connection of client %s: the answer to its %s would have more than %d bytes "
+                "(response.max.bytes), and has no place for an error; ask for less at a time",
+                call.doing[1],
+                call.api.key.name,
+                most_bytes,
+            )
+            self._close(call)
+        finally:
+            spool.discard()
+        return None
+
+    def _put_off(self, call: Call, late: Parked | Deferred | None) -> None:
+        """Wait for what a function in slices has put off in its turn; None if it has answered."""
+        if late is not None:
+            self._settle(call, late)
+
+    def _encode(self, call: Call, response: Any, spool: AnswerSpool) -> Generator[None, None, int]:
+        encode = call.api.encode_in_slices
+        if encode is None:
+            raise InvalidReceive(f"{call.api.key.name} is not encoded in slices")
+        encoder = encode(call.version, spool, self._most_bytes())
+        yield from encoder.encode(call.correlation_id, response)
+        return encoder.error_code
+
+    def _most_bytes(self) -> int:
+        return self._state.metadata.broker_config.response_max_bytes
+
+    # ---- faults --------------------------------------------------------------------------------------------------
+
+    def _close(self, call: Call) -> None:
+        self._responses.close_connection(call.to, self._now_ns())
+
+    def _contained(self, call: Call, answer: Callable[[], None]) -> None:
+        """Answer such that faults close the connection and do not reach whoever completes a `Deferred`."""
+        try:
+            answer()
+        except Exception:
+            logger.exception("cannot answer api key %d, version %d", call.api.key, call.version)
+            self._close(call)

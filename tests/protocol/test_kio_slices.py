@@ -1,0 +1,143 @@
+"""Responses written a piece at a time: the same bytes as in one go, never longer than they may be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.protocol import kio_adapter
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.kio_schema import response_class
+from broker.protocol.kio_slices import AnswerTooLargeError, Lazily, SlicedEncoder
+from tests.protocol.kio_entities import entities, few
+
+SERVED = {
+    ApiKey.CREATE_TOPICS: range(2, 8),
+    ApiKey.DESCRIBE_CONFIGS: range(1, 5),
+    ApiKey.DESCRIBE_GROUPS: range(7),
+    ApiKey.LIST_GROUPS: range(6),
+    ApiKey.OFFSET_FETCH: range(1, 11),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: range(2),
+    ApiKey.DESCRIBE_PRODUCERS: range(1),
+    ApiKey.DELETE_RECORDS: range(3),
+}
+MESSAGES = [(api_key, version) for api_key, versions in SERVED.items() for version in versions]
+PLENTY = 1 << 30
+
+
+class Bytes:
+    """A sink in memory."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
+
+    def append(self, data: bytes) -> None:
+        self.data += data
+
+    def cut(self, size: int) -> None:
+        del self.data[size:]
+
+    def put_size(self, size_bytes: bytes) -> None:
+        self.data[:4] = size_bytes
+
+
+def written(
+    api_key: int, version: int, values: Mapping[str, Any], most_bytes: int = PLENTY
+) -> tuple[bytes, SlicedEncoder, int]:
+    """Return the bytes, the encoder and the number of pieces."""
+    sink = Bytes()
+    encoder = SlicedEncoder(api_key, version, sink, most_bytes)
+    pieces = sum(1 for _ in encoder.encode(258, values))
+    return bytes(sink.data), encoder, pieces + 1
+
+
+def as_values(entity: Any) -> Any:
+    """Return a message as plain values: structures as mappings."""
+    if is_dataclass(entity):
+        return {field.name: as_values(getattr(entity, field.name)) for field in fields(entity)}
+    return [as_values(each) for each in entity] if isinstance(entity, tuple) else entity
+
+
+@pytest.mark.parametrize(("api_key", "version"), MESSAGES)
+def test_the_bytes_are_those_of_one_go(api_key: int, version: int) -> None:
+    @few
+    @given(st.data())
+    def check(data: st.DataObject) -> None:
+        values = as_values(data.draw(entities(response_class(api_key, version))))
+        assert written(api_key, version, values)[0] == kio_adapter.encode_response(api_key, version, 258, values)
+
+    check()
+
+
+def groups(count: int, members: int = 0) -> dict[str, Any]:
+    def described(number: int) -> dict[str, Any]:
+        made.append(number)
+        each = [{"member_id": str(member), "member_metadata": bytes(100)} for member in range(members)]
+        return {"error_code": 0, "group_id": f"group-{number}", "members": each}
+
+    made: list[int] = []
+    refuse = lambda number: {"error_code": 44, "group_id": f"group-{number}"}  # noqa: E731
+    return {"throttle_time_ms": 0, "groups": Lazily(range(count), described, refuse), "made": made}
+
+
+def decoded(data: bytes) -> Any:
+    return kio_adapter.decode_response(ApiKey.DESCRIBE_GROUPS, 4, data, 4, len(data))
+
+
+def without_made(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name != "made"}
+
+
+def test_elements_are_made_as_they_are_written() -> None:
+    values = groups(1000)
+    encoder = SlicedEncoder(ApiKey.DESCRIBE_GROUPS, 4, Bytes(), PLENTY)
+    pieces: Iterator[None] = encoder.encode(1, without_made(values))
+    next(pieces)
+    assert 0 < len(values["made"]) < 200
+
+
+@pytest.mark.parametrize(("count", "members"), [(2000, 0), (1, 3000), (40, 100)])
+def test_a_piece_is_small_however_the_answer_is_made_up(count: int, members: int) -> None:
+    _, _, pieces = written(ApiKey.DESCRIBE_GROUPS, 4, without_made(groups(count, members)))
+    assert pieces >= count * max(members, 1) // 64
+
+
+def test_what_does_not_fit_is_refused_and_what_is_smaller_still_fits() -> None:
+    """One group of 5 members has about 600 bytes; a refusal is not held against the limit."""
+    values = without_made(groups(100, members=5))
+    data, encoder, _ = written(ApiKey.DESCRIBE_GROUPS, 4, values, most_bytes=6000)
+    answers = decoded(data).groups
+    codes = [group.error_code for group in answers]
+    assert codes == [0] * 9 + [44] * 91
+    assert [len(group.members) for group in answers] == [5] * 9 + [0] * 91
+    assert [group.group_id for group in answers] == [f"group-{number}" for number in range(100)]
+    assert encoder.error_code == 44
+
+
+def test_an_answer_without_a_place_for_the_refusal_is_too_large() -> None:
+    listed = {"groups": [{"group_id": f"group-{number}"} for number in range(1000)]}
+    with pytest.raises(AnswerTooLargeError):
+        written(ApiKey.LIST_GROUPS, 3, listed, most_bytes=5000)
+
+
+def test_an_outer_error_counts_before_an_inner_one() -> None:
+    inner = {"topics": [{"name": "t", "partitions": [{"partition_index": 0, "error_code": 9}]}]}
+    assert written(ApiKey.DELETE_RECORDS, 2, inner)[1].error_code == 9
+    outer = {"groups": [{"group_id": "a", "error_code": 0}, {"group_id": "b", "error_code": 15}]}
+    assert written(ApiKey.DESCRIBE_GROUPS, 4, outer)[1].error_code == 15
+
+
+def test_a_name_that_no_version_has_is_an_error() -> None:
+    with pytest.raises(TypeError, match="grops"):
+        written(ApiKey.DESCRIBE_GROUPS, 4, {"grops": []})
+    with pytest.raises(TypeError, match="gruop_id"):
+        written(ApiKey.DESCRIBE_GROUPS, 4, {"groups": [{"gruop_id": ""}]})
