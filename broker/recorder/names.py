@@ -1,8 +1,9 @@
 """The names that rows refer to by number: clients, and topics with their partitions.
 
 Runs in the recorder. What a client's number means comes with every frame that uses it. A row of the partition table
-may belong to another partition later, so it becomes a *subject*, a number that is never used again, as soon as the rows
-arrive.
+may belong to another partition later, so it becomes a *subject* as soon as the rows arrive: a number that means the
+same as long as rows which have it are kept. Clients choose their names and make topics, so both have an end: when there
+are many, rows are written and whatever no row needs is forgotten.
 """
 
 from __future__ import annotations
@@ -15,14 +16,18 @@ import numpy as np
 from broker.network import connection_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from numpy.typing import NDArray
 
     from broker.server.metadata_cache import MetadataCache
 
-#: So many clients may be remembered from files before the present one.
-MOST_REMEMBERED = 20_000
+#: From this on, what is remembered of clients is too much; and what one of them takes besides its text.
+MOST_NAMES_BYTES = 16 * 1024 * 1024
+_ENTRY_BYTES = 200
+
+#: So many subjects of topics that are gone are too many.
+MOST_GONE_SUBJECTS = 10_000
 
 UNKNOWN_SUBJECT = -1
 
@@ -45,37 +50,41 @@ class ClientNames(NamedTuple):
 
 
 class Clients:
-    """Names by number of client."""
+    """Names by number of client, kept as they came: most are looked at once, when their rows are written."""
 
     def __init__(self) -> None:
-        self._present: dict[int, ClientNames] = {}
-        self._former: dict[int, ClientNames] = {}
+        self._texts: dict[int, bytes] = {}
+        self._size_bytes = 0
+        #: What the last `forget` had to leave.
+        self._kept_bytes = 0
 
     def learn(self, number: int, text: bytes) -> None:
         """Take in what a frame says of a client; HOT where it is known already."""
-        if number in self._present:
-            return
+        if number not in self._texts:
+            self._texts[number] = text
+            self._size_bytes += len(text) + _ENTRY_BYTES
+
+    def get(self, number: int) -> ClientNames:
+        """Return what is known; of an unknown client its number, which is that of its connection."""
+        text = self._texts.get(number)
+        if text is None:
+            return ClientNames(connection_id.text(number), processor=connection_id.processor_of(number))
         connection, client_id, name, version, address, listener, protocol, principal = json.loads(text)
-        self._present[number] = ClientNames(
+        return ClientNames(
             connection_id.text(connection), client_id or None, name or None, version or None, address or None,
             listener, protocol, principal, connection_id.processor_of(connection),
         )  # fmt: skip
 
-    def get(self, number: int) -> ClientNames:
-        """Return what is known; of an unknown client its number, which is that of its connection."""
-        found = self._present.get(number)
-        if found is None:
-            found = self._former.get(number)
-            if found is None:
-                return ClientNames(connection_id.text(number), processor=connection_id.processor_of(number))
-            self._present[number] = found
-        return found
+    @property
+    def is_full(self) -> bool:
+        """Whether so much is remembered that `forget` is due."""
+        return self._size_bytes - self._kept_bytes >= MOST_NAMES_BYTES
 
-    def rotate(self) -> None:
-        """Forget whoever was not heard of since the last time this was called with many clients known."""
-        if len(self._present) > MOST_REMEMBERED:
-            self._former = self._present
-            self._present = {}
+    def forget(self, kept: Iterable[int]) -> None:
+        """Forget all clients but some. Rows that refer to others must have been written."""
+        self._texts = {number: self._texts[number] for number in kept if number in self._texts}
+        self._kept_bytes = sum(map(len, self._texts.values())) + _ENTRY_BYTES * len(self._texts)
+        self._size_bytes = self._kept_bytes
 
 
 class Subjects:
@@ -84,7 +93,12 @@ class Subjects:
     def __init__(self, metadata: MetadataCache) -> None:
         self._metadata = metadata
         self._known: dict[tuple[str, int], int] = {}
-        self._names: list[tuple[str, int]] = []
+        self._names: list[tuple[str | None, int]] = []
+        self._free: list[int] = []
+        #: Of topics that are gone, as many as the last `forget` had to leave.
+        self._kept = 0
+        #: Those of topics that are there.
+        self._present: set[int] = set()
         #: By row of the partition table plus 1; the first and the last stand for whatever is outside of it.
         self._by_row = np.full(1024, UNKNOWN_SUBJECT, np.int32)
 
@@ -95,19 +109,34 @@ class Subjects:
     def refresh(self) -> None:
         """Take over the topics as they are now."""
         self._metadata.refresh()
+        self._present.clear()
         for topic in self._metadata.topics():
             for partition in topic.partitions:
-                key = topic.name, partition.index
-                subject = self._known.get(key)
-                if subject is None:
-                    subject = self._known[key] = len(self._names)
-                    self._names.append(key)
+                subject = self._subject_of((topic.name, partition.index))
+                self._present.add(subject)
                 place = partition.row + 1
                 if place >= len(self._by_row) - 1:
                     grown = np.full(2 * place, UNKNOWN_SUBJECT, np.int32)
                     grown[: len(self._by_row)] = self._by_row
                     self._by_row = grown
                 self._by_row[place] = subject
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so many are of topics that are gone that `forget` is due."""
+        return len(self._known) - len(self._present) - self._kept > MOST_GONE_SUBJECTS
+
+    def forget(self, kept: Collection[int]) -> None:
+        """Forget topics that are gone, but for some subjects. Rows that have others must have been written."""
+        stay = self._present.union(kept)
+        for key, subject in list(self._known.items()):
+            if subject not in stay:
+                del self._known[key]
+                self._names[subject] = (None, -1)
+                self._free.append(subject)
+        self._kept = len(self._known) - len(self._present)
+        # Rows of the table whose partition is gone.
+        self._by_row[~np.isin(self._by_row, list(self._present))] = UNKNOWN_SUBJECT
 
     def of_rows(self, table_rows: NDArray[np.int32]) -> NDArray[np.int32]:
         """Return the subjects of rows of the partition table; -1 stays -1."""
@@ -116,6 +145,19 @@ class Subjects:
             self.refresh()
             found = self._look_up(table_rows)
         return found
+
+    def _subject_of(self, key: tuple[str, int]) -> int:
+        subject = self._known.get(key)
+        if subject is not None:
+            return subject
+        if self._free:
+            subject = self._free.pop()
+            self._names[subject] = key
+        else:
+            subject = len(self._names)
+            self._names.append(key)
+        self._known[key] = subject
+        return subject
 
     def _look_up(self, table_rows: NDArray[np.int32]) -> NDArray[np.int32]:
         found: NDArray[np.int32] = self._by_row.take(table_rows + 1, mode="clip")

@@ -37,9 +37,12 @@ SLOW_AGE_NS = 600 * _NS_PER_S
 #: So many rows of one look are counted by client; more of them are sampled.
 COUNTED_ROWS = 512
 
-#: So many topics are remembered of one client, and so many clients are told about; the most recent ones.
+#: So many topics and APIs with versions are remembered of one client, and so many clients are told about and
+#: remembered; the most recent ones. A client chooses its versions, also ones that nobody serves.
 MOST_TOPICS = 8
+MOST_CALLS = 64
 MOST_CLIENTS = 300
+MOST_CONNECTIONS = 4 * MOST_CLIENTS
 MOST_EVENTS = 200
 
 _NO_ROWS = np.empty(0, REQUEST_ROW.dtype)
@@ -48,15 +51,31 @@ _NO_ROWS = np.empty(0, REQUEST_ROW.dtype)
 class Connection:
     """What one connection is known to do."""
 
-    __slots__ = ("calls", "last_ns", "names", "opened_ns", "topics")
+    __slots__ = ("calls", "client", "last_ns", "names", "opened_ns", "topics")
 
-    def __init__(self, names: ClientNames, opened_ns: int) -> None:
+    def __init__(self, client: int, names: ClientNames, opened_ns: int) -> None:
+        #: Its number at present: a client that names itself gets another.
+        self.client = client
         self.names = names
         self.opened_ns = opened_ns
         self.last_ns = opened_ns
         #: Requests by (API, version), estimated from samples.
         self.calls: dict[tuple[int, int], int] = {}
         self.topics: dict[int, None] = {}
+
+    def count(self, call: tuple[int, int], n: int) -> None:
+        """Add requests; of too many kinds the rarest is forgotten."""
+        calls = self.calls
+        if call not in calls and len(calls) >= MOST_CALLS:
+            del calls[min(calls, key=calls.__getitem__)]
+        calls[call] = calls.get(call, 0) + n
+
+    def name_topic(self, subject: int) -> None:
+        """Note that a partition was named; of too many the one named longest ago is forgotten."""
+        self.topics.pop(subject, None)
+        self.topics[subject] = None
+        if len(self.topics) > MOST_TOPICS:
+            self.topics.pop(next(iter(self.topics)))
 
 
 class RecentRequests:
@@ -69,8 +88,9 @@ class RecentRequests:
         self._newest: deque[Rows] = deque()
         self._kept = 0
         self._slowest: Rows | None = None
+        #: By name, the one that was active last at the end.
         self._connections: dict[str, Connection] = {}
-        #: Connection by number of client: a client that names itself gets another number.
+        #: By number of client, also of some that have ended, so that their last rows do not bring them back.
         self._by_client: dict[int, Connection] = {}
         self._events: deque[dict[str, Any]] = deque(maxlen=MOST_EVENTS)
         self._changed = False
@@ -79,7 +99,8 @@ class RecentRequests:
     def add_rows(self, rows: Rows, now_ns: int) -> None:
         """Take in rows, whose `partition_row` holds subjects by now."""
         self._changed = True
-        self._newest.append(rows[-NEWEST_ROWS:])
+        # A copy: what it was cut from may be a hundred times as large.
+        self._newest.append(rows[-NEWEST_ROWS:].copy())
         self._kept += len(self._newest[-1])
         while self._kept - len(self._newest[0]) >= NEWEST_ROWS:
             self._kept -= len(self._newest.popleft())
@@ -96,14 +117,25 @@ class RecentRequests:
             name = connection_id.text(number)
             if cause < 0:
                 # Its first rows may have come before.
-                opened = self._connections.get(name) or Connection(self._clients.get(client), opened_ns)
+                opened = self._connections.get(name) or Connection(client, self._clients.get(client), opened_ns)
                 opened.opened_ns = opened_ns
-                self._connections[name] = self._by_client[client] = opened
+                self._put(opened)
             else:
                 self._connections.pop(name, None)
-        if len(self._by_client) > 4 * (len(self._connections) + MOST_CLIENTS):
-            # Whoever is still there is met again.
+        if len(self._by_client) > 2 * MOST_CONNECTIONS:
+            # Who is still there is met again.
             self._by_client.clear()
+
+    def client_numbers(self) -> set[int]:
+        """Return the numbers of the clients whose rows are kept."""
+        return {number for rows in self._kept_rows() for number in rows["client"].tolist()}
+
+    def subjects(self) -> set[int]:
+        """Return the subjects of what is kept."""
+        named = {subject for rows in self._kept_rows() for subject in rows["partition_row"].tolist()}
+        return named.union(
+            *(each.topics for each in self._by_client.values()), *(each.topics for each in self._connections.values())
+        )
 
     def add_group_event(self, event: dict[str, Any]) -> None:
         """Take in what happened to a group."""
@@ -161,13 +193,12 @@ class RecentRequests:
         columns = [clients[codes[firsts]], *(found[name] for name in ("api_key", "api_version", "partition_row"))]
         for client, key, version, subject, weight in zip(*(each.tolist() for each in columns), weights, strict=True):
             connection = self._by_client.get(client) or self._meet(client, last_ns)
+            if connection.last_ns != last_ns and connection.names.connection in self._connections:
+                self._put(connection)
             connection.last_ns = last_ns
-            connection.calls[key, version] = connection.calls.get((key, version), 0) + weight
+            connection.count((key, version), weight)
             if subject >= 0:
-                connection.topics.pop(subject, None)
-                connection.topics[subject] = None
-                if len(connection.topics) > MOST_TOPICS:
-                    connection.topics.pop(next(iter(connection.topics)))
+                connection.name_topic(subject)
 
     def _meet(self, client: int, now_ns: int) -> Connection:
         """Return the connection of a client number that is heard of for the first time."""
@@ -175,10 +206,22 @@ class RecentRequests:
         connection = self._connections.get(names.connection)
         if connection is None:
             # Opened before this process began, or closed meanwhile.
-            connection = Connection(names, now_ns)
-        connection.names = names
-        self._connections[names.connection] = self._by_client[client] = connection
+            connection = Connection(client, names, now_ns)
+        connection.client, connection.names = client, names
+        self._put(connection)
         return connection
+
+    def _put(self, connection: Connection) -> None:
+        """Put a connection last; of too many the first is forgotten."""
+        name = connection.names.connection
+        self._connections.pop(name, None)
+        self._connections[name] = self._by_client[connection.client] = connection
+        if len(self._connections) > MOST_CONNECTIONS:
+            first = self._connections.pop(next(iter(self._connections)))
+            self._by_client.pop(first.client, None)
+
+    def _kept_rows(self) -> list[Rows]:
+        return [*self._newest, *(() if self._slowest is None else (self._slowest,))]
 
     def _names(self, rows: Rows, clients: int, events: int) -> bytes:
         """Return the JSON that goes with rows, so many of the connections last active, and so many last events."""

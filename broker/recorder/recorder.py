@@ -110,7 +110,7 @@ class Recorder:
             self._refresh()
             self._metadata_version = metadata_version
         self._follow_clock()
-        while taken := self._intake.take():
+        while self._make_room() and (taken := self._intake.take()):
             for each in taken:
                 self._sort_in(each)
             # What was taken is in this process's memory now; it is settled when it is in a finished file.
@@ -124,7 +124,8 @@ class Recorder:
         return self._wait_s()
 
     def finish(self) -> None:
-        """Take and write what is there, whether or not it is due."""
+        """Take and write what is there, whether or not it is due and what that needs has been imported."""
+        self.is_prepared = True
         self.turn(self._metadata_version)
         self._roll(everything=True)
 
@@ -132,6 +133,22 @@ class Recorder:
         """Return what was done since the start."""
         sheaves = self._sheaves
         return Counts(sheaves.rows_written, sheaves.files_written, self._files_removed, self._rows_lost)
+
+    def _make_room(self) -> bool:
+        """Write rows if too much is remembered for them; return False as long as that is so and they cannot be."""
+        if not (self._clients.is_full or self._subjects.is_full):
+            return True
+        if not self.is_prepared:
+            return False
+        self._give_up(self._sheaves.write_groups(everything=True))
+        self._forget_names()
+        return True
+
+    def _forget_names(self) -> None:
+        """Forget the names that only written rows have."""
+        recent = self._recent
+        self._clients.forget(() if recent is None else recent.client_numbers())
+        self._subjects.forget(() if recent is None else recent.subjects())
 
     def _refresh(self) -> None:
         """Take over topics and settings as they are now."""
@@ -209,7 +226,7 @@ class Recorder:
             self._ledger.settle(sheaf.settlement)
         self._give_up(given_up)
         if done and not self._sheaves.pending():
-            self._clients.rotate()
+            self._forget_names()
         self._remove_old(finished_some=bool(done))
 
     def _give_up(self, sheaves: list[Sheaf]) -> None:

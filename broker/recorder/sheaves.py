@@ -25,11 +25,17 @@ logger = logging.getLogger(__name__)
 #: Rows are written to the open file in groups of about this many.
 GROUP_ROWS = 32_768
 
+#: The same for rows that are given one by one, whose texts clients may make long.
+GROUP_EVENTS = 4096
+
 #: What to add to which counter of which source: (source, counter).
 Settlement = Counter[tuple[int, str]]
 
 #: Turns what was added to a sheaf into the values of the columns of its dataset.
 Values_of = Callable[[str, list[Any]], "dict[str, Values]"]
+
+
+_OF_ARRAYS = frozenset({"requests", "connections"})
 
 
 class Sheaf:
@@ -39,6 +45,7 @@ class Sheaf:
         self.dataset = dataset
         self.hour = hour
         self.begun_ns = now_ns
+        self.group_rows = GROUP_ROWS if dataset in _OF_ARRAYS else GROUP_EVENTS
         self.chunks: list[Any] = []
         self.rows = 0
         self.settlement: Settlement = Counter()
@@ -78,11 +85,14 @@ class Sheaves:
         """Return when the oldest of what is pending was begun."""
         return min((sheaf.begun_ns for sheaf in self._sheaves.values()), default=None)
 
-    def write_groups(self) -> list[Sheaf]:
-        """Write what has become a row group to its open file. Return the sheaves that were given up."""
+    def write_groups(self, *, everything: bool = False) -> list[Sheaf]:
+        """Write what has become a row group to its open file, or all there is. Return the sheaves that were given up.
+
+        Nothing is written until `is_prepared`.
+        """
         if not self.is_prepared:
             return []
-        full = [sheaf for sheaf in self._sheaves.values() if sheaf.rows >= GROUP_ROWS]
+        full = [sheaf for sheaf in self._sheaves.values() if everything or sheaf.rows >= sheaf.group_rows]
         return [sheaf for sheaf in full if not self._try(sheaf, self._write_group)]
 
     def roll(self, before_ns: int, roll_bytes: int) -> tuple[list[Sheaf], list[Sheaf]]:
