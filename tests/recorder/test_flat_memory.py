@@ -103,10 +103,9 @@ def test_topics_that_are_gone_are_forgotten(bench: RecorderBench, monkeypatch: p
     for _ in range(3):
         bench.push(rows_of(bench.clock, 500, partition_row=-1))
         bench.turn(after_ms=1)
-    bench.recorder._forget_names()
+    bench.recorder.finish()
     # Left are those of the hundred slowest rows, of the last eight that the client named, and of the one that is there.
     assert len(subjects._known) <= SLOWEST_ROWS + recent.MOST_TOPICS + 1
-    bench.recorder.finish()
     topics = [row["topic"] for row in bench.read("requests") if row["topic"]]
     assert sorted(topics) == sorted(f"topic-{number}" for number in range(500))
 
