@@ -1,13 +1,15 @@
 """Parts of a metrics page whose values are not known beforehand: keyed numbers, and the texts that keys refer to.
 
 The process that owns the page writes, anyone reads. A table has slots of two words, key and value; a slot is taken by
-storing its value first and its key afterwards, and keeps its key for ever. What finds no slot is counted under
-OTHER. Keys are up to three small numbers; where one of them stands for a text it is an index into the page's texts.
+storing its value first and its key afterwards. What finds no slot is counted under OTHER. Keys are up to three small
+numbers; where one of them stands for a text it is an index into the page's texts. Clients choose some of both, so
+neither lasts for ever: rare counters go on under OTHER, gauges that are 0 and texts that no key has make room for
+others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 SLOT_WORDS = 2
 TEXT_WORDS = 16
@@ -20,6 +22,7 @@ OTHER: tuple[int, ...] = ()
 NO_TEXT = 0
 OTHER_TEXT = TEXT_SLOTS - 1
 
+_NO_KEY = 0
 _OTHER_KEY = -1
 _PART_BITS = 16
 _PART_MASK = (1 << _PART_BITS) - 1
@@ -46,88 +49,127 @@ def unpack_key(key: int, parts: int) -> tuple[int, ...]:
 
 
 class TableWriter:
-    """The one writer of a table at word `first` of a page."""
+    """The one writer of a table at word `first` of a page. The last slot is that of OTHER."""
 
-    __slots__ = ("_first", "_places", "_slots", "_words")
+    __slots__ = ("_free", "_other", "_places", "_words")
 
     def __init__(self, words: memoryview, first: int, slots: int, parts: int) -> None:
         self._words = words
-        self._first = first
-        self._slots = slots
+        #: Where the value of each key is.
         self._places: dict[tuple[int, ...], int] = {}
-        for slot in range(slots):
-            place = first + slot * SLOT_WORDS
-            if not words[place]:
-                break
-            self._places[unpack_key(words[place], parts)] = place + 1
+        self._free: list[int] = []
+        self._other = first + (slots - 1) * SLOT_WORDS + 1
+        for place in range(first, self._other - 1, SLOT_WORDS):
+            if words[place] > 0:
+                self._places[unpack_key(words[place], parts)] = place + 1
+            else:
+                self._free.append(place + 1)
+        self._free.reverse()
 
     def add(self, parts: tuple[int, ...], n: int) -> None:
-        """Let the counter of a key grow."""
-        self._words[self._place(parts)] += n
+        """Let the counter of a key grow. If there are too many, the rarest go on under OTHER."""
+        place = self._places.get(parts)
+        if place is None:
+            if not self._free:
+                self._merge_rarest()
+            place = self._take_slot(parts)
+        self._words[place] += n
 
     def replace(self, values: dict[tuple[int, ...], int]) -> None:
         """Store these gauges, and 0 for every other key. What finds no slot is added up under OTHER."""
-        found: dict[int, int] = dict.fromkeys(self._places.values(), 0)
+        if len(self._free) < len(values.keys() - self._places.keys()):
+            for parts in self._places.keys() - values.keys():
+                self._free_slot(parts)
+        found: dict[int, int] = dict.fromkeys((*self._places.values(), self._other), 0)
         for parts, value in values.items():
-            place = self._place(parts)
+            place = self._places.get(parts)
+            if place is None:
+                place = self._take_slot(parts)
             found[place] = found.get(place, 0) + value
         for place, value in found.items():
             if self._words[place] != value:
                 self._words[place] = value
+                if place == self._other:
+                    self._words[place - 1] = _OTHER_KEY
 
-    def _place(self, parts: tuple[int, ...]) -> int:
-        place = self._places.get(parts)
-        return self._take_slot(parts) if place is None else place
+    def known(self) -> list[tuple[int, ...]]:
+        """Return the keys that have slots."""
+        return list(self._places)
 
     def _take_slot(self, parts: tuple[int, ...]) -> int:
-        """Give the key the next slot; the last one is for all keys that come too late."""
-        taken = len(self._places)
-        if taken >= self._slots - 1:
-            parts = OTHER
-            if OTHER in self._places:
-                return self._places[OTHER]
-        place = self._first + taken * SLOT_WORDS
-        self._words[place + 1] = 0
+        """Return the place of a key that gets a slot, or that of OTHER when there is none."""
+        if not self._free:
+            self._words[self._other - 1] = _OTHER_KEY
+            return self._other
+        place = self._free.pop()
+        self._words[place] = 0
         # SYNC: the value before the key; pairs with the loads in read_table.
-        self._words[place] = pack_key(parts) if parts else _OTHER_KEY
-        self._places[parts] = place + 1
-        return place + 1
+        self._words[place - 1] = pack_key(parts)
+        self._places[parts] = place
+        return place
+
+    def _merge_rarest(self) -> None:
+        """Add the smaller half to OTHER, so that who makes up keys does not keep others from being told apart."""
+        by_value = sorted(self._places, key=lambda parts: self._words[self._places[parts]])
+        for parts in by_value[: (len(by_value) + 1) // 2]:
+            value = self._words[self._places[parts]]
+            self._free_slot(parts)
+            self._words[self._other] += value
+        self._words[self._other - 1] = _OTHER_KEY
+
+    def _free_slot(self, parts: tuple[int, ...]) -> None:
+        place = self._places.pop(parts)
+        # SYNC: the key goes before the value; pairs with the second look in read_table.
+        self._words[place - 1] = _NO_KEY
+        self._free.append(place)
 
 
 def read_table(words: memoryview, first: int, slots: int, parts: int) -> dict[tuple[int, ...], int]:
-    """Return the values by key, in the order in which the keys came."""
+    """Return the values by key, in the order of their slots."""
     found = {}
     for place in range(first, first + slots * SLOT_WORDS, SLOT_WORDS):
-        # SYNC: the key before the value; pairs with the stores in TableWriter._take_slot.
+        # SYNC: the key, the value, the key again; pairs with the stores in TableWriter._take_slot and _free_slot.
         key = words[place]
-        if not key:
-            break
-        found[unpack_key(key, parts)] = words[place + 1]
+        if key == _NO_KEY:
+            continue
+        value = words[place + 1]
+        if words[place] == key:
+            found[unpack_key(key, parts)] = value
     return found
 
 
 class TextWriter:
-    """The one writer of a page's texts, at word `first`. A text that is there stays; one that is too long is cut."""
+    """The one writer of a page's texts, at word `first`. A text that is too long is cut."""
 
-    __slots__ = ("_first", "_indexes", "_words")
+    __slots__ = ("_first", "_free", "_indexes", "_words")
 
     def __init__(self, words: memoryview, first: int) -> None:
         self._words = words
         self._first = first
-        self._indexes = {text: index for index, text in read_texts(words, first) if index != OTHER_TEXT}
+        self._indexes = {text: index for index, text in read_texts(words, first)}
+        taken = set(self._indexes.values())
+        self._free = [index for index in range(OTHER_TEXT - 1, 0, -1) if index not in taken]
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another text gets a number of its own."""
+        return bool(self._free)
+
+    def find(self, text: str) -> int:
+        """Return the number of a text that has one, or NO_TEXT."""
+        return self._indexes.get(_cut(text)[1], NO_TEXT)
 
     def index(self, text: str) -> int:
         """Return the number of a text, which gets one if there is one left."""
         if not text:
             return NO_TEXT
-        raw = text.encode(errors="replace")[:_TEXT_BYTES]
-        text = raw.decode(errors="replace")
+        raw, text = _cut(text)
         found = self._indexes.get(text)
         if found is not None:
             return found
-        index = len(self._indexes) + 1
-        if index >= OTHER_TEXT:
+        if not self._free:
             return OTHER_TEXT
+        index = self._free.pop()
         place = self._first + index * TEXT_WORDS
         padded = raw + bytes(-len(raw) % 8)
         for offset, word in enumerate(memoryview(padded).cast("q"), place + 1):
@@ -137,13 +179,30 @@ class TextWriter:
         self._indexes[text] = index
         return index
 
+    def keep(self, used: Collection[int]) -> None:
+        """Let the numbers of all other texts be given to others. No key of a table may have one of them."""
+        for text, index in list(self._indexes.items()):
+            if index not in used:
+                # SYNC: no length before another text; pairs with the second look in read_texts.
+                self._words[self._first + index * TEXT_WORDS] = 0
+                del self._indexes[text]
+                self._free.append(index)
+
 
 def read_texts(words: memoryview, first: int) -> Iterator[tuple[int, str]]:
     """Yield (number, text) of every text that is there."""
     for index in range(1, OTHER_TEXT):
         place = first + index * TEXT_WORDS
-        # SYNC: the length before the text; pairs with the stores in TextWriter.index.
+        # SYNC: the length, the text, the length again; pairs with the stores in TextWriter.index and keep.
         length = words[place]
         if not length:
-            break
-        yield index, words[place + 1 : place + TEXT_WORDS].tobytes()[:length].decode(errors="replace")
+            continue
+        raw = words[place + 1 : place + TEXT_WORDS].tobytes()[:length]
+        if words[place] == length:
+            yield index, raw.decode(errors="replace")
+
+
+def _cut(text: str) -> tuple[bytes, str]:
+    """Return what there is room for of a text, as bytes and as text."""
+    raw = text.encode(errors="replace")[:_TEXT_BYTES]
+    return raw, raw.decode(errors="replace")

@@ -236,9 +236,12 @@ class MetricsReader:
     def read(self) -> MetricsReading:
         """Return a copy of the page."""
         live = words_of(self._page, 0, self._page.nbytes)
-        # Keys and texts are looked at before the copy is made, while their order in memory still counts.
+        # Keys and texts are looked at before the copy is made, while their order in memory still counts. A number may
+        # become another text's between two looks: then it says nothing.
+        before = list(read_texts(live, self._map.texts)) if self._map.tables else []
         tables = {name: read_table(live, *table) for name, table in self._map.tables.items()}
-        texts = dict(read_texts(live, self._map.texts)) if tables else {}
+        after = dict(read_texts(live, self._map.texts)) if self._map.tables else {}
+        texts = {index: text for index, text in before if after.get(index) == text}
         slots = _read_api_slots(live, self._map)
         words = memoryview(bytes(self._page)).cast("q")
         histograms = {

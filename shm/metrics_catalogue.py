@@ -221,7 +221,8 @@ PROCESSOR_METRICS = (
         "Requests of versions that are served but deprecated, by who sent them.",
         "Kafka's DeprecatedRequestsPerSec. Which software has to be updated before such versions can go. Row `C17`.",
         keys=("api", "version", "software"),
-        slots=64,
+        # Fewer than there are texts: some are left for connections.
+        slots=32,
         exposed="deprecated_requests_total",
     ),
     Metric(

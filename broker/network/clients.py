@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from broker.errors import InvalidReceive
 from broker.protocol.api_keys import FLEXIBLE_FROM, ApiKey
+from broker.protocol.messages.api_versions import is_valid_software
 from broker.protocol.primitives import MALFORMED, read_compact_string, skip_tagged_fields
 from shm.recorder_rings import pack_text
 
@@ -23,8 +24,10 @@ if TYPE_CHECKING:
     from broker.network.channel import Channel
     from shm.client_hosts import ClientHostWriter
 
-#: Texts of clients are cut to this many characters.
+#: Texts of clients are cut to this many characters, and client ids are told apart by so many bytes: a connection may
+#: send 32 KB of them.
 MOST_CHARACTERS = 255
+MOST_CLIENT_ID_BYTES = 512
 
 #: So many connections are remembered for answers that come after their end.
 MOST_DEPARTED = 1000
@@ -84,25 +87,28 @@ class Clients:
         """Take note of the client id in a request, which is not the one of the connection's last request."""
         length = _LENGTH.unpack_from(frame, _CLIENT_ID_AT)[0] if len(frame) >= _CLIENT_ID_AT + _LENGTH.size else 0
         start = _CLIENT_ID_AT + _LENGTH.size
-        raw = bytes(frame[start : start + max(length, 0)])
+        raw = bytes(frame[start : start + min(max(length, 0), MOST_CLIENT_ID_BYTES)])
         channel.client_prefix = _LENGTH.pack(length) + raw
-        names = (raw.decode(errors="replace"), *channel.names[1:])
+        names = (raw.decode(errors="replace")[:MOST_CHARACTERS], *channel.names[1:])
         if names != channel.names:
             self._rename(channel, names)
 
     def introduced(self, channel: Channel, frame: bytes | memoryview, api_version: int) -> None:
-        """Take note of the software that an ApiVersions request names, if it does (KIP-511)."""
+        """Take note of the software that an ApiVersions request names, if it does (KIP-511) and is not refused."""
         if api_version < _SOFTWARE_FROM:
             return
         try:
             end = len(frame)
-            body = skip_tagged_fields(frame, _CLIENT_ID_AT + len(channel.client_prefix), end)
+            client_id_bytes = max(_LENGTH.unpack_from(frame, _CLIENT_ID_AT)[0], 0)
+            body = skip_tagged_fields(frame, _CLIENT_ID_AT + _LENGTH.size + client_id_bytes, end)
             software, body = read_compact_string(frame, body, end)
             version, _ = read_compact_string(frame, body, end)
         except (*MALFORMED, InvalidReceive):
             # Its handler will say so.
             return
-        names = (channel.names[0], software, version)
+        if not (is_valid_software(software) and is_valid_software(version)):
+            return
+        names = (channel.names[0], software[:MOST_CHARACTERS], version[:MOST_CHARACTERS])
         if names != channel.names:
             self._rename(channel, names)
 
@@ -168,7 +174,7 @@ class Clients:
             self.by_place.append(None)
         client = Client(number, place, channel.connection_id, totals)
         listener, protocol = self._listeners[channel.listener]
-        told = [channel.connection_id, *(name[:MOST_CHARACTERS] for name in channel.names), channel.peer]
+        told = [channel.connection_id, *channel.names, channel.peer]
         # Without authentication everybody is the anonymous user.
         told += [listener, protocol, "User:ANONYMOUS"]
         client.text = pack_text(number, json.dumps(told, ensure_ascii=False).encode(errors="replace"))

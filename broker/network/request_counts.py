@@ -53,6 +53,8 @@ def record_requests(rows: Rows, texts: Mapping[int, bytes], page: MetricsWriter)
 
 def record_connections(connections: Mapping[tuple[int, str, str], int], page: MetricsWriter) -> None:
     """Store how many connections are open by (listener, software, version)."""
+    if not page.texts.has_room:
+        _forget_texts(connections, page)
     values: dict[tuple[int, ...], int] = {}
     for (listener, software, version), count in connections.items():
         key = (listener, page.texts.index(software_text(software, version)))
@@ -65,6 +67,13 @@ def software_text(software: str, version: str) -> str:
     if not software and not version:
         return ""
     return software.replace(SOFTWARE_SEPARATOR, " ") + SOFTWARE_SEPARATOR + version
+
+
+def _forget_texts(connections: Mapping[tuple[int, str, str], int], page: MetricsWriter) -> None:
+    """Make room for names of software by those that no connection has and no counter."""
+    used = {page.texts.find(software_text(software, version)) for _, software, version in connections}
+    used.update(key[-1] for key in page.table("deprecated_requests").known())
+    page.texts.keep(used)
 
 
 def _count(table: TableWriter, api: int, values: NDArray[numpy.int16]) -> None:

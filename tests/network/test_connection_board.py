@@ -8,7 +8,7 @@ import pytest
 
 from broker.network import connection_board
 from broker.network.channel import Channel
-from broker.network.clients import Clients
+from broker.network.clients import MOST_CHARACTERS, MOST_CLIENT_ID_BYTES, Clients
 from broker.network.connection_board import INTERVAL_NS, ConnectionBoard
 from broker.network.mute_state import MuteCause
 from broker.protocol import kio_adapter
@@ -58,6 +58,22 @@ def test_connections_are_counted_by_software_until_they_end(bench: Bench) -> Non
     for channel in (first, second, third):
         bench.clients.retire(channel)
     assert bench.clients.software == {}
+
+
+def test_software_that_is_refused_is_not_noted(bench: Bench) -> None:
+    channel = bench.connect()
+    for software, version in (("<script>", "1"), ("lib", "1 2"), ("", "1"), ("lib", "")):
+        bench.introduce(channel, "id", software, version)
+    assert channel.names == ("id", "", "")
+    assert bench.clients.software == {(0, "", ""): 1}
+
+
+def test_long_names_are_cut_at_once(bench: Bench) -> None:
+    """Each of ten thousand connections may send 32 KB of client id; what it says after it is found all the same."""
+    channel = bench.connect()
+    bench.introduce(channel, "ü" * 16_000, "x" * 10_000, "1")
+    assert channel.names == ("ü" * MOST_CHARACTERS, "x" * MOST_CHARACTERS, "1")
+    assert len(channel.client_prefix) == 2 + MOST_CLIENT_ID_BYTES
 
 
 def test_it_tells_who_is_there_and_what_each_has_done(bench: Bench) -> None:

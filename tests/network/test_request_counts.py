@@ -12,7 +12,7 @@ from shm.process_slots import PROCESSOR
 from shm.recorder_layout import REQUEST_ROW
 from shm.recorder_rings import pack_text
 
-PRODUCE, FETCH, ALTER_CONFIGS, UNKNOWN = 0, 1, 33, 999
+PRODUCE, FETCH, API_VERSIONS, ALTER_CONFIGS, UNKNOWN = 0, 1, 18, 33, 999
 
 
 @pytest.fixture
@@ -83,3 +83,24 @@ def test_connections_by_listener_and_software(page: memoryview) -> None:
     }
     assert named == {(0, ""): 0, (0, "a\n1"): 1, (1, "a\n1"): 0, (1, "a \n1"): 0}
     assert software_text("", "") == ""
+
+
+def test_names_of_software_go_with_their_last_connection(page: memoryview) -> None:
+    """Hostile names do not keep honest ones from being told, once their connections have gone."""
+    writer = MetricsWriter(page)
+    for number in range(1000):
+        record_connections({(0, f"made-up-{number}-{each}", "1"): 1 for each in range(10)}, writer)
+    record_connections({(0, "librdkafka", "2.8"): 5}, writer)
+    reading = MetricsReader(page).read()
+    told = {reading.texts.get(key[1]): n for key, n in reading.tables["client_connections"].items() if n}
+    assert told == {"librdkafka\n2.8": 5}
+
+
+def test_versions_that_a_client_makes_up_leave_room_for_others(page: memoryview) -> None:
+    honest = [(FETCH, 4, 0)] * 50
+    counted(page, honest)
+    for first in range(0, 3000, 100):
+        counted(page, [(API_VERSIONS, first + each, 35) for each in range(100)])
+    reading = counted(page, honest)
+    assert reading.tables["requests"][FETCH, 4] == 100
+    assert sum(reading.tables["requests"].values()) == 3100

@@ -30,21 +30,51 @@ def test_keys_come_back(parts: tuple[int, ...]) -> None:
     assert unpack_key(pack_key(parts), len(parts)) == parts
 
 
-def test_what_finds_no_slot_is_counted_as_other() -> None:
+def test_the_rarest_are_counted_as_other() -> None:
+    """Who makes up keys neither takes the slots of others for ever nor is left out of the sum."""
     page = words(2 + 4 * SLOT_WORDS)
-    for _ in range(2):
-        table = TableWriter(page, 2, 4, 1)
-        for key in range(6):
-            table.add((key,), 10)
-    assert read_table(page, 2, 4, 1) == {(0,): 20, (1,): 20, (2,): 20, OTHER: 60}
+    TableWriter(page, 2, 4, 1).add((100,), 1000)
+    for key in range(50):
+        TableWriter(page, 2, 4, 1).add((key,), 10)
+    TableWriter(page, 2, 4, 1).add((200,), 2000)
+    found = read_table(page, 2, 4, 1)
+    assert sum(found.values()) == 3500
+    assert (found[100,], found[200,]) == (1000, 2000)
+    assert found[OTHER] >= 480
     assert page[:2].tolist() == [0, 0]
 
 
-def test_gauges_that_are_not_named_are_zero() -> None:
+def test_gauges_that_are_not_named_are_zero_and_make_room() -> None:
     page = words(4 * SLOT_WORDS)
     TableWriter(page, 0, 4, 1).replace({(7,): 1, (8,): 2})
-    TableWriter(page, 0, 4, 1).replace({(8,): 3, (9,): 4, (10,): 5, (11,): 6})
-    assert read_table(page, 0, 4, 1) == {(7,): 0, (8,): 3, (9,): 4, OTHER: 11}
+    TableWriter(page, 0, 4, 1).replace({(8,): 3})
+    assert read_table(page, 0, 4, 1) == {(7,): 0, (8,): 3}
+    TableWriter(page, 0, 4, 1).replace({(8,): 3, (9,): 4, (10,): 5, (11,): 6, (12,): 7})
+    assert read_table(page, 0, 4, 1) == {(8,): 3, (9,): 4, (10,): 5, OTHER: 13}
+    TableWriter(page, 0, 4, 1).replace({(11,): 1})
+    assert read_table(page, 0, 4, 1)[OTHER] == 0
+
+
+def test_a_writer_that_died_before_the_key_leaves_a_free_slot() -> None:
+    page = words(4 * SLOT_WORDS)
+    TableWriter(page, 0, 4, 1).add((1,), 5)
+    page[3] = 77
+    TableWriter(page, 0, 4, 1).add((2,), 6)
+    assert read_table(page, 0, 4, 1) == {(1,): 5, (2,): 6}
+
+
+def test_texts_that_nobody_needs_make_room() -> None:
+    page = words(TEXT_SLOTS * TEXT_WORDS)
+    texts = TextWriter(page, 0)
+    numbers = [texts.index(f"client\n{number}") for number in range(62)]
+    assert not texts.has_room
+    texts.keep({numbers[5]})
+    assert texts.has_room
+    assert texts.find("client\n5") == numbers[5]
+    assert texts.find("client\n6") == NO_TEXT
+    fresh = TextWriter(page, 0).index("newcomer")
+    assert 0 < fresh < OTHER_TEXT
+    assert dict(read_texts(page, 0)) == {numbers[5]: "client\n5", fresh: "newcomer"}
 
 
 def test_texts_have_numbers_and_too_many_share_one() -> None:
