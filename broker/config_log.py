@@ -42,6 +42,20 @@ class LogSettings:
             doc="Largest record batch that is taken (after compression).",
         )
     )
+    message_max_uncompressed_bytes: int = setting(
+        Key(
+            name="message.max.uncompressed.bytes",
+            kind=Kind.INT,
+            default=16777216,
+            unit="bytes",
+            least=0,
+            dynamic=True,
+            doc="Most that the records of a compressed batch may take uncompressed, where the broker must look into "
+            "them: topics that are compacted or have a compression.type of their own refuse a larger batch with "
+            "MESSAGE_TOO_LARGE (Java's producer then sends it in parts), compaction leaves it as it is. Never less "
+            "than max.message.bytes of the topic.",
+        )
+    )
     log_segment_bytes: int = setting(
         Key(
             name="log.segment.bytes",

@@ -45,7 +45,7 @@ def _in_topic_unit(broker_key: Key, value: Any) -> Any:
     return -1 if value < 0 else value * factor
 
 
-def _like(name: str, *synonyms: str) -> Any:
+def _like(name: str, *synonyms: str, internal: bool = False) -> Any:
     """Return the field of a topic setting that is these broker settings under another name."""
     first = _BROKER_KEYS[synonyms[0]]
     defaults = (_in_topic_unit(_BROKER_KEYS[synonym], _BROKER_KEYS[synonym].default) for synonym in synonyms)
@@ -57,7 +57,7 @@ def _like(name: str, *synonyms: str) -> Any:
         nullable=False,
         default_text=" or ".join(synonyms),
     )
-    return setting(TopicKey(**shared, synonyms=synonyms))
+    return setting(TopicKey(**shared, synonyms=synonyms, internal=internal))
 
 
 def _own(name: str, kind: Kind, default: Value, doc: str, **rest: Any) -> Any:
@@ -136,6 +136,15 @@ class LogConfig:
         internal=True,
         unit="bytes",
     )
+
+    internal_max_uncompressed_bytes: int = _like(
+        "internal.max.uncompressed.bytes", "message.max.uncompressed.bytes", internal=True
+    )
+
+    @property
+    def max_uncompressed_bytes(self) -> int:
+        """The most bytes of records into which a batch is unpacked."""
+        return max(self.internal_max_uncompressed_bytes, self.max_message_bytes)
 
     @property
     def effective_segment_bytes(self) -> int:

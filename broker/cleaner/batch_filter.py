@@ -9,16 +9,17 @@ Pure; runs in the cleaner process. The rules are Kafka's (LogCleaner.cleanInto, 
 - The last batch of a producer stays, if need be without records, so that its sequence numbers survive; so does the
   last batch of what is cleaned, so that a consumer sees how far the log goes.
 - Base and last offset of a batch and all of its sequence numbers stay what they were.
+- A batch that cannot be read, or unpacked within the limit, stays as it is: nothing that it may hold is judged.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from broker.cleaner.key_map import KeyMap
-from broker.cleaner.raw_records import RawRecord, joined, joined_shifted, raw_records
+from broker.cleaner.raw_records import KeptRecords, RawRecord, raw_records
 from broker.cleaner.transactions import CleanedTransactions
 from broker.errors import ApiError
 from broker.protocol.compression import compress
@@ -30,6 +31,7 @@ from broker.protocol.records import CODEC_MASK, CRC_START, LOG_OVERHEAD_BYTES, B
 DELETE_HORIZON_BIT: Final = 0x40
 
 _NO_TIMESTAMP: Final = -1
+_INT64_MAX: Final = 2**63 - 1
 
 _HEAD = struct.Struct(
     ">q"  # base offset
@@ -65,6 +67,7 @@ class Cleaning(NamedTuple):
     producers: Mapping[int, LastRecord]
     now_ms: int
     delete_retention_ms: int
+    max_uncompressed_bytes: int
 
 
 class CleanedBatch(NamedTuple):
@@ -90,41 +93,39 @@ class BatchFilter:
 
         Raises ApiError when its records cannot be read.
         """
+        if not crc_ok(batch, header):
+            # Not even its header says what it is; and what is written anew gets a checksum of its own.
+            raise ApiError(ErrorCode.CORRUPT_MESSAGE, "its checksum is wrong")
         is_discarded = self._transactions.is_discarded(batch, header)
         horizon_ms = header.base_timestamp if header.attributes & DELETE_HORIZON_BIT else None
         is_over = horizon_ms is not None and horizon_ms <= self._cleaning.now_ms
         if is_discarded and (is_over or not header.is_control):
             return self._shell(header)
         if header.base_offset >= self._cleaning.end_offset:
-            return CleanedBatch(
-                batch, header.max_timestamp if header.record_count else _NO_TIMESTAMP, header.record_count
-            )
-        if not crc_ok(batch, header):
-            # What is written anew gets a checksum of its own, so damage must not come this far.
-            raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"checksum of the batch at offset {header.base_offset}")
-        data = uncompressed_records(batch, header)
-        records = raw_records(data, header.record_count)
-        kept = records if header.is_control else self._kept(records, header, keep_tombstones=not is_over)
-        if not kept:
+            return untouched(batch, header)
+        data = uncompressed_records(batch, header, self._cleaning.max_uncompressed_bytes)
+        records = raw_records(data, header.record_count, header.last_offset_delta)
+        kept = KeptRecords(records, _all if header.is_control else self._is_kept(header, keep_tombstones=not is_over))
+        if not kept.count:
             return self._shell(header)
-        needs_horizon = horizon_ms is None and (
-            is_discarded if header.is_control else any(not record.has_value for record in kept)
-        )
-        if len(kept) == len(records) and not needs_horizon:
-            return CleanedBatch(batch, header.max_timestamp, len(kept))
+        needs_horizon = horizon_ms is None and (is_discarded if header.is_control else kept.has_tombstone)
+        if kept.count == header.record_count and not needs_horizon:
+            return CleanedBatch(batch, header.max_timestamp, kept.count)
         if needs_horizon:
             horizon_ms = self._cleaning.now_ms + self._cleaning.delete_retention_ms
         return _rewritten(header, data, kept, horizon_ms)
 
-    def _kept(self, records: list[RawRecord], header: BatchHeader, *, keep_tombstones: bool) -> list[RawRecord]:
-        """Return the records that no newer one replaces; those without a key go."""
+    def _is_kept(self, header: BatchHeader, *, keep_tombstones: bool) -> Callable[[RawRecord], bool]:
+        """Return what says of a record whether no newer one replaces it; those without a key go."""
         newest, end_offset, base_offset = self._cleaning.newest.newest, self._cleaning.end_offset, header.base_offset
-        return [
-            record
-            for record in records
-            if (offset := base_offset + record.offset_delta) >= end_offset
-            or (record.key is not None and offset >= newest(record.key) and (record.has_value or keep_tombstones))
-        ]
+
+        def is_kept(record: RawRecord) -> bool:
+            offset = base_offset + record.offset_delta
+            if offset >= end_offset:
+                return True
+            return record.key is not None and offset >= newest(record.key) and (record.has_value or keep_tombstones)
+
+        return is_kept
 
     def _shell(self, header: BatchHeader) -> CleanedBatch:
         """Return the batch without its records, or nothing if nobody needs that."""
@@ -143,24 +144,33 @@ class BatchFilter:
         return header.is_control and header.producer_epoch == last.epoch
 
 
-def _rewritten(header: BatchHeader, data: bytes, kept: list[RawRecord], horizon_ms: int | None) -> CleanedBatch:
+def untouched(batch: memoryview, header: BatchHeader) -> CleanedBatch:
+    """Return a batch that stays as it is without having been looked into."""
+    return CleanedBatch(batch, header.max_timestamp if header.record_count else _NO_TIMESTAMP, header.record_count)
+
+
+def _all(_record: RawRecord) -> bool:
+    return True
+
+
+def _rewritten(header: BatchHeader, data: bytes, kept: KeptRecords, horizon_ms: int | None) -> CleanedBatch:
     """Return the batch with some of its records; offsets, timestamps and sequence numbers stay."""
     attributes, base_timestamp = header.attributes, header.base_timestamp
-    if header.is_log_append_time:
-        max_timestamp = header.max_timestamp
-    else:
-        max_timestamp = base_timestamp + max(record.timestamp_delta for record in kept)
+    latest = base_timestamp + kept.max_timestamp_delta
+    max_timestamp = header.max_timestamp if header.is_log_append_time else latest
+    if not -_INT64_MAX <= max_timestamp <= _INT64_MAX:
+        raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"timestamp {max_timestamp} of a record")
     if horizon_ms is None or horizon_ms == base_timestamp:
-        body = joined(data, kept)
+        body = kept.joined(data)
     else:
-        body = joined_shifted(data, kept, base_timestamp - horizon_ms)
+        body = kept.joined_shifted(data, base_timestamp - horizon_ms)
         base_timestamp = horizon_ms
     if horizon_ms is not None:
         attributes |= DELETE_HORIZON_BIT
     fewer = header._replace(
-        attributes=attributes, base_timestamp=base_timestamp, max_timestamp=max_timestamp, record_count=len(kept)
+        attributes=attributes, base_timestamp=base_timestamp, max_timestamp=max_timestamp, record_count=kept.count
     )
-    return CleanedBatch(_sealed(fewer, compress(header.codec, body)), max_timestamp, len(kept))
+    return CleanedBatch(_sealed(fewer, compress(header.codec, body)), max_timestamp, kept.count)
 
 
 def _sealed(header: BatchHeader, body: bytes) -> bytes:

@@ -2,6 +2,9 @@
 
 Runs in the cleaner process. It reads segments that nobody appends to and writes new ones beside them; the owner puts
 each in its place. Cut short at any point it leaves the log as it was, but for the groups that are done.
+
+A batch that cannot be read is its producer's fault or that of the disk, and mostly the only one: it stays as it is, its
+keys count for nothing, and the rest is compacted. It is counted, for the operator.
 """
 
 from __future__ import annotations
@@ -9,16 +12,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from broker.cleaner.batch_filter import BatchFilter, Cleaning
+from broker.cleaner.batch_filter import BatchFilter, CleanedBatch, Cleaning, untouched
 from broker.cleaner.cleanable import Cleanable, grouped
 from broker.cleaner.cleaned_segment import CleanedSegment
 from broker.cleaner.key_map import KeyMap
 from broker.cleaner.raw_records import raw_records
 from broker.cleaner.segments import Segment, SegmentedLog
 from broker.cleaner.transactions import CleanedTransactions
+from broker.errors import ApiError
 from broker.log.segment_swap import SegmentSwap
+from broker.protocol.error_codes import ErrorCode
 from broker.protocol.record_reader import uncompressed_records
-from broker.protocol.records import BatchHeader
+from broker.protocol.records import BatchHeader, crc_ok
 from broker.topic_config import LogConfig
 
 #: Told of bytes that were read or written: makes room for others, and raises what is to end the work.
@@ -36,14 +41,15 @@ class Limits(NamedTuple):
 
 
 class CompactionStats:
-    """What was done, for the metrics page."""
+    """What was done, for the metrics page and the log. `unreadable` has base offsets and reasons."""
 
-    __slots__ = ("bytes_read", "bytes_written", "records_removed")
+    __slots__ = ("bytes_read", "bytes_written", "records_removed", "unreadable")
 
     def __init__(self) -> None:
         self.bytes_read = 0
         self.bytes_written = 0
         self.records_removed = 0
+        self.unreadable: dict[int, str] = {}
 
 
 class Compaction:
@@ -63,13 +69,20 @@ class Compaction:
     def run(self, swap: Swap) -> int | None:
         """Compact; return the offset below which the partition is clean now, None if the owner would not have it.
 
-        Raises ApiError when a batch cannot be read, OSError, and what `pause` raises.
+        Raises ApiError where no batch can be made out, OSError, and what `pause` raises.
         """
         aborted = self._log.aborted_transactions()
         newest = KeyMap(self._limits.key_map_bytes)
         end_offset = self._map_keys(newest, CleanedTransactions(aborted, self._cleanable.first_dirty_offset))
         producers = self._log.last_records(self._now_ms, self._limits.producer_id_expiration_ms)
-        cleaning = Cleaning(newest, end_offset, producers, self._now_ms, self._config.delete_retention_ms)
+        cleaning = Cleaning(
+            newest,
+            end_offset,
+            producers,
+            self._now_ms,
+            self._config.delete_retention_ms,
+            self._config.max_uncompressed_bytes,
+        )
         transactions = CleanedTransactions(aborted, self._log.published.start_offset)
         batch_filter = BatchFilter(cleaning, transactions)
         segments = tuple(each for each in self._cleanable.segments if each.base_offset < end_offset)
@@ -84,11 +97,12 @@ class Compaction:
         for segment in self._cleanable.dirty_segments:
             for batch, header in self._log.batches(segment):
                 self._account_read(len(batch))
+                _check_place(header, segment)
                 is_data = not transactions.is_discarded(batch, header) and not header.is_control
                 if header.last_offset < first_dirty:
                     continue
                 if is_data and header.record_count:
-                    full_at = _map_batch(newest, batch, header, first_dirty)
+                    full_at = self._map_batch(newest, batch, header)
                     if full_at >= 0:
                         return full_at
                 end_offset = header.last_offset + 1
@@ -121,7 +135,8 @@ class Compaction:
         is_changed = False
         for batch, header in self._log.batches(segment):
             self._account_read(len(batch))
-            left = batch_filter.clean(batch, header)
+            _check_place(header, segment)
+            left = self._clean_batch(batch, header, batch_filter)
             self.stats.records_removed += header.record_count - left.records
             if left.data is not batch:
                 is_changed = True
@@ -130,16 +145,42 @@ class Compaction:
                 self._pause(len(left.data))
         return is_changed
 
+    def _clean_batch(self, batch: memoryview, header: BatchHeader, batch_filter: BatchFilter) -> CleanedBatch:
+        try:
+            return batch_filter.clean(batch, header)
+        except ApiError as error:
+            self._leave(header, error)
+            return untouched(batch, header)
+
+    def _map_batch(self, newest: KeyMap, batch: memoryview, header: BatchHeader) -> int:
+        """Note the keys of a batch; return the offset of the first record that found no room, or -1."""
+        first_dirty = self._cleanable.first_dirty_offset
+        try:
+            if not crc_ok(batch, header):
+                raise ApiError(ErrorCode.CORRUPT_MESSAGE, "its checksum is wrong")
+            data = uncompressed_records(batch, header, self._config.max_uncompressed_bytes)
+            records = raw_records(data, header.record_count, header.last_offset_delta)
+            # All or none of them: what stays as it is must not replace older records.
+            keys = [(each.key, header.base_offset + each.offset_delta) for each in records if each.key is not None]
+        except ApiError as error:
+            self._leave(header, error)
+            return -1
+        put = newest.put
+        for key, offset in keys:
+            if offset >= first_dirty and not put(key, offset):
+                return offset
+        return -1
+
+    def _leave(self, header: BatchHeader, error: ApiError) -> None:
+        self.stats.unreadable[header.base_offset] = str(error.message)
+
     def _account_read(self, size_bytes: int) -> None:
         self.stats.bytes_read += size_bytes
         self._pause(size_bytes)
 
 
-def _map_batch(newest: KeyMap, batch: memoryview, header: BatchHeader, first_dirty: int) -> int:
-    """Note the keys of a batch; return the offset of the first record that found no room, or -1."""
-    put = newest.put
-    for record in raw_records(uncompressed_records(batch, header), header.record_count):
-        offset = header.base_offset + record.offset_delta
-        if record.key is not None and offset >= first_dirty and not put(record.key, offset):
-            return offset
-    return -1
+def _check_place(header: BatchHeader, segment: Segment) -> None:
+    """Raise ApiError if a batch claims offsets that its segment does not have: it cannot be placed anywhere else."""
+    if not segment.base_offset <= header.base_offset <= header.last_offset < segment.end_offset:
+        where = f"segment {segment.base_offset}, batch at offset {header.base_offset}"
+        raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"{where}: offsets up to {header.last_offset}")

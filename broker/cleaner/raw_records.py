@@ -1,17 +1,22 @@
 """The records of a batch as compaction looks at them: keys, deltas, and where the bytes of each record are.
 
 Pure; runs in the cleaner process. Values and headers are not looked at: a record that is kept is copied as it is, or
-gets another timestamp delta where the batch gets another base timestamp.
+gets another timestamp delta where the batch gets another base timestamp. A batch may hold millions of records: they
+come one at a time, and of those that are kept only the places are remembered.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple
 
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode
+from broker.protocol.record_reader import read_varlong
 from broker.protocol.record_writer import varint_bytes
+
+_INT64_MAX: Final = 2**63 - 1
 
 
 class RawRecord(NamedTuple):
@@ -26,58 +31,82 @@ class RawRecord(NamedTuple):
     has_value: bool
 
 
-def raw_records(data: bytes, count: int) -> list[RawRecord]:
-    """Return the records of a batch, uncompressed. Raises ApiError 2 when they cannot be read."""
-    found = []
+class KeptRecords:
+    """Which records of a batch are kept, and what its header must say of them."""
+
+    __slots__ = ("bounds", "count", "has_tombstone", "max_timestamp_delta")
+
+    def __init__(self, records: Iterable[RawRecord], is_kept: Callable[[RawRecord], bool]) -> None:
+        #: Where each run of records begins and ends, in turn.
+        self.bounds = array("q")
+        self.count = 0
+        self.has_tombstone = False
+        self.max_timestamp_delta = -_INT64_MAX
+        last_stop = -1
+        for record in records:
+            if not is_kept(record):
+                continue
+            self.count += 1
+            self.has_tombstone |= not record.has_value
+            self.max_timestamp_delta = max(self.max_timestamp_delta, record.timestamp_delta)
+            if record.start == last_stop:
+                self.bounds[-1] = record.stop
+            else:
+                self.bounds.extend((record.start, record.stop))
+            last_stop = record.stop
+
+    def joined(self, data: bytes) -> bytes:
+        """Return their bytes, as they stand."""
+        return b"".join([data[start:stop] for start, stop in self._runs()])
+
+    def joined_shifted(self, data: bytes, shift_ms: int) -> bytes:
+        """Return their bytes with timestamp deltas that are `shift_ms` larger. ApiError 2 if one is out of range."""
+        out = bytearray()
+        for start, stop in self._runs():
+            at = start
+            while at < stop:
+                length, at = read_varlong(data, at)
+                end = at + length
+                timestamp_delta, rest = read_varlong(data, at + 1)
+                delta = varint_bytes(_in_range(timestamp_delta + shift_ms))
+                # No record attribute is defined, so the byte is 0.
+                out += varint_bytes(1 + len(delta) + end - rest) + b"\x00" + delta
+                out += memoryview(data)[rest:end]
+                at = end
+        return bytes(out)
+
+    def _runs(self) -> Iterator[tuple[int, int]]:
+        return zip(self.bounds[::2], self.bounds[1::2], strict=True)
+
+
+def raw_records(data: bytes, count: int, last_offset_delta: int) -> Iterator[RawRecord]:
+    """Yield the records of a batch, uncompressed. ApiError 2 at one that cannot be read or is beyond the batch."""
     at = 0
     try:
         for _ in range(count):
             start = at
-            length, at = _varint(data, at)
+            length, at = read_varlong(data, at)
             stop = at + length
-            timestamp_delta, rest = _varint(data, at + 1)
-            offset_delta, at = _varint(data, rest)
-            key_bytes, at = _varint(data, at)
+            timestamp_delta, rest = read_varlong(data, at + 1)
+            offset_delta, at = read_varlong(data, rest)
+            key_bytes, at = read_varlong(data, at)
             key = None
             if key_bytes >= 0:
                 key = data[at : at + key_bytes]
                 at += key_bytes
-            value_bytes, at = _varint(data, at)
-            if not at <= stop <= len(data):
+            value_bytes, at = read_varlong(data, at)
+            if not at + max(value_bytes, 0) < stop <= len(data):
                 raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"record of {length} bytes at {start} of {len(data)}")
-            found.append(RawRecord(start, rest, stop, timestamp_delta, offset_delta, key, value_bytes >= 0))
+            if not 0 <= offset_delta <= last_offset_delta:
+                raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"offset delta {offset_delta} beyond {last_offset_delta}")
+            _in_range(timestamp_delta)
+            yield RawRecord(start, rest, stop, timestamp_delta, offset_delta, key, value_bytes >= 0)
             at = stop
     except IndexError:
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"{count} records do not fit into {len(data)} bytes") from None
-    return found
 
 
-def joined(data: bytes, records: Iterable[RawRecord]) -> bytes:
-    """Return the bytes of some of the records, as they stand."""
-    return b"".join([data[record.start : record.stop] for record in records])
-
-
-def joined_shifted(data: bytes, records: Iterable[RawRecord], shift_ms: int) -> bytes:
-    """Return the bytes of some of the records with timestamp deltas that are `shift_ms` larger."""
-    parts = []
-    for record in records:
-        # No record attribute is defined, so the byte is 0.
-        body = b"\x00" + varint_bytes(record.timestamp_delta + shift_ms) + data[record.rest : record.stop]
-        parts += [varint_bytes(len(body)), body]
-    return b"".join(parts)
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return a zigzag coded integer and where it ends."""
-    byte = data[at]
-    if byte < 0x80:
-        return (byte >> 1) ^ -(byte & 1), at + 1
-    raw = byte & 0x7F
-    shift = 7
-    while True:
-        at += 1
-        byte = data[at]
-        raw |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (raw >> 1) ^ -(raw & 1), at + 1
-        shift += 7
+def _in_range(timestamp_delta: int) -> int:
+    if not -_INT64_MAX <= timestamp_delta <= _INT64_MAX:
+        raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"timestamp delta {timestamp_delta}")
+    return timestamp_delta

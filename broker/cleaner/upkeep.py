@@ -1,14 +1,15 @@
 """What the cleaner does in turn: removes what has expired, compacts what is dirtiest, removes doomed files.
 
 Runs in the cleaner process. Each partition stands by itself: what goes wrong with one is logged and does not keep the
-others from their turn. A partition with damaged records is left alone until the process starts anew, as in Kafka; one
-that the disk had no room for, or whose owner could not follow, until nobody else needs a turn.
+others from their turn. A partition whose batches cannot be told apart is left alone until the process starts anew, as
+in Kafka; single batches that cannot be read stay as they are, and are named once. A partition that the disk had no room
+for, or whose owner could not follow, is left alone until nobody else needs a turn.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker.cleaner.clean_offsets import CleanOffsets
@@ -86,12 +87,16 @@ class Upkeep:
         self._clean_offsets = CleanOffsets(self._data_dir)
         self.uncleanable: set[tuple[str, int]] = set()
         self._postponed: set[tuple[str, int]] = set()
+        #: The last batch that was named as unreadable, by partition.
+        self._named: dict[tuple[str, int], int] = {}
         self.counters = Counters()
 
     def refresh(self) -> None:
         """Take over what the controller has changed."""
         deleted = {(topic.name, partition.index) for topic, partition in self._metadata.refresh().deleted}
         self.uncleanable -= deleted
+        for key in deleted:
+            self._named.pop(key, None)
         self._clean_offsets.forget(deleted)
 
     # ---- retention -------------------------------------------------------------------------------------------------
@@ -172,6 +177,7 @@ class Upkeep:
             self._postponed.add(place.key)
             return False
         finally:
+            self._name_unreadable(place, round_.stats.unreadable)
             self.counters.add(round_.stats)
             self.counters.values["compaction_ns"] += self._clock.monotonic_ns() - begin_ns
         if end_offset is None:
@@ -186,6 +192,21 @@ class Upkeep:
             round_.stats.records_removed,
         )
         return True
+
+    def _name_unreadable(self, place: Place, unreadable: Mapping[int, str]) -> None:
+        """Log what compaction had to leave as it is, unless that has been logged before."""
+        last_named = self._named.get(place.key, -1)
+        offsets = sorted(offset for offset in unreadable if offset > last_named)
+        if not offsets:
+            return
+        self._named[place.key] = offsets[-1]
+        logger.warning(
+            "%s: batches that compaction cannot read and leaves as they are: %d, the first at offset %d: %s",
+            place.directory.name,
+            len(offsets),
+            offsets[0],
+            unreadable[offsets[0]],
+        )
 
     # ---- what is on its way out --------------------------------------------------------------------------------------
 

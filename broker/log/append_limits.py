@@ -3,14 +3,15 @@
 from typing import Final, TypeAlias
 
 from broker.errors import ApiError
-from broker.protocol.compression import compress, decompress
+from broker.protocol.compression import compress
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.record_reader import records_without_key
+from broker.protocol.record_reader import judge_keyed_records, uncompressed_records
 from broker.protocol.records import (
     BATCH_HEADER_BYTES,
     CODEC_MASK,
     CODECS,
     NO_TIMESTAMP,
+    SMALLEST_RECORD_BYTES,
     BatchHeader,
     patch_log_append_time,
     patch_payload,
@@ -45,7 +46,7 @@ def _level_of(config: LogConfig) -> int | None:
 class AppendLimits:
     """The limits of one topic.
 
-    Most batches pass by three comparisons; `is_strict` sends every batch to `refusal`.
+    Most batches pass by a few comparisons; `is_strict` sends every batch to `admit`.
     """
 
     __slots__ = (
@@ -58,11 +59,19 @@ class AppendLimits:
         "largest_bytes",
         "log_append_time",
         "max_message_bytes",
+        "max_uncompressed_bytes",
+        "most_records",
     )
 
     def __init__(self, config: LogConfig) -> None:
         self.max_message_bytes = config.max_message_bytes
         self.largest_bytes = min(config.max_message_bytes, config.effective_segment_bytes)
+        #: Of a compressed batch, where its records must be looked into.
+        self.max_uncompressed_bytes = config.max_uncompressed_bytes
+        #: A batch that claims more would take offsets, and a search through it time, out of all proportion. Every
+        #: record of a compacted topic is looked at one by one: it takes as many as fit uncompressed.
+        largest_bytes = config.max_message_bytes if config.compacts else config.max_uncompressed_bytes
+        self.most_records = max(1, largest_bytes // SMALLEST_RECORD_BYTES)
         self.after_max_ms = config.message_timestamp_after_max_ms
         self.before_max_ms = config.message_timestamp_before_max_ms
         self.log_append_time = config.log_append_time
@@ -78,46 +87,38 @@ class AppendLimits:
         It is a copy if anything in it changes: the client's own bytes must stay as they are until they are committed,
         after a crash they are read again.
         """
-        refusal = self.refusal(batch, header, now_ms)
-        if refusal is not None:
-            return refusal
-        if self.codec >= 0 and header.codec != self.codec:
+        if header.size_bytes > self.largest_bytes or header.record_count > self.most_records:
+            return self._too_large(header.size_bytes)
+        is_repacked = self.codec >= 0 and header.codec != self.codec
+        records = b""
+        if self.compacts or is_repacked:
             try:
-                batch = with_codec(batch, header, self.codec, self.compression_level)
+                records = uncompressed_records(batch, header, self.max_uncompressed_bytes)
             except ApiError as error:
                 return error.code, NO_OFFSET, -1
+        if self.compacts and judge_keyed_records(header, records):
+            return _INVALID_RECORD
+        if not self.log_append_time and self._is_out_of_time(header, now_ms):
+            return _INVALID_TIMESTAMP
+        if is_repacked:
+            batch = with_codec(batch, header, records, self.codec, self.compression_level)
             if len(batch) > self.largest_bytes:
                 return self._too_large(len(batch))
         return with_append_time(batch, now_ms) if self.log_append_time else batch
 
     def _too_large(self, size_bytes: int) -> StageResult:
-        return _MESSAGE_TOO_LARGE if size_bytes > self.max_message_bytes else _RECORD_LIST_TOO_LARGE
+        """Return what a batch is refused with for its size or the number of its records."""
+        fits_no_segment = self.largest_bytes < size_bytes <= self.max_message_bytes
+        return _RECORD_LIST_TOO_LARGE if fits_no_segment else _MESSAGE_TOO_LARGE
 
-    def refusal(self, batch: memoryview, header: BatchHeader, now_ms: int) -> StageResult | None:
-        """Return why a batch is not admitted, or None.
-
-        Of the timestamps only the first and the largest are looked at: the header has no others.
-        """
-        if header.size_bytes > self.largest_bytes:
-            return self._too_large(header.size_bytes)
-        keyless = _keyless_refusal(batch, header) if self.compacts else None
-        if keyless is not None or self.log_append_time:
-            return keyless
+    def _is_out_of_time(self, header: BatchHeader, now_ms: int) -> bool:
+        """Whether the first timestamp is too old or the largest too new: the header has no others."""
         too_old = header.base_timestamp != NO_TIMESTAMP and now_ms - header.base_timestamp > self.before_max_ms
-        return _INVALID_TIMESTAMP if too_old or header.max_timestamp - now_ms > self.after_max_ms else None
+        return too_old or header.max_timestamp - now_ms > self.after_max_ms
 
 
-def _keyless_refusal(batch: memoryview, header: BatchHeader) -> StageResult | None:
-    """Refuse a record without a key: compaction could not tell what it replaces."""
-    try:
-        return None if next(records_without_key(batch, header), None) is None else _INVALID_RECORD
-    except ApiError as error:
-        return error.code, NO_OFFSET, -1
-
-
-def with_codec(batch: memoryview, header: BatchHeader, codec: int, level: int | None) -> memoryview:
-    """Return a copy in another codec; the records in it are the same bytes. ApiError 2 if they cannot be read."""
-    records = decompress(header.codec, bytes(batch[BATCH_HEADER_BYTES:]))
+def with_codec(batch: memoryview, header: BatchHeader, records: bytes, codec: int, level: int | None) -> memoryview:
+    """Return a copy whose `records`, uncompressed, are packed with another codec; they are the same bytes."""
     copy = bytearray(batch[:BATCH_HEADER_BYTES])
     copy += compress(codec, records, level)
     patch_payload(copy, header.attributes & ~CODEC_MASK | codec)

@@ -63,6 +63,7 @@ class PartitionLog(CommittedLog):
         if (
             limits.is_strict
             or size > limits.largest_bytes
+            or delta >= limits.most_records
             or max_timestamp - now_ms > limits.after_max_ms
             or now_ms - base_timestamp > limits.before_max_ms
         ):

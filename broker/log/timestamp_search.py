@@ -1,20 +1,29 @@
 """Finding records by time, for ListOffsets: the first at or after a timestamp, and the one with the largest.
 
 Any handler asks this of any partition's files. Indexes and headers narrow it down to one batch; only that one's records
-are looked into.
+are looked into. But a header is its producer's word: one that promises a record at a time, and has none, leads to the
+next batch. So what one question may look into has a bound, a `ReadAllowance`; where that is used up, the answer is
+the offset up to which nothing was found, from which a reader misses nothing either.
 """
 
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from broker.log.segment_files import LOG_SUFFIX, segment_file
 from broker.log.segment_scan import scan_headers
 from broker.log.segment_walk import WALK_CHUNK_BYTES, SegmentWalk, check_not_replaced
 from broker.log.time_index import NO_TIMESTAMP, TimeIndex
+from broker.protocol.record_reader import ReadAllowance, record_times
 from broker.protocol.records import BatchHeader
+
+#: What one question may look into: records, and bytes of them, read or unpacked.
+MOST_RECORDS: Final = 50_000
+MOST_BYTES: Final = 16 * 1024 * 1024
+
+_NO_LEADER_EPOCH: Final = -1
 
 
 class TimestampOffset(NamedTuple):
@@ -48,10 +57,12 @@ def _open_walk(directory: Path, span: SegmentSpan) -> Iterator[SegmentWalk]:
 def first_at_or_after(
     directory: Path, spans: list[SegmentSpan], timestamp_ms: int, start_offset: int
 ) -> TimestampOffset | None:
-    """Return the first record from `start_offset` on whose timestamp is `timestamp_ms` or later.
+    """Return the first record from `start_offset` on whose timestamp is `timestamp_ms` or later, or one before it.
 
+    It is one before it, with the time that its batch promises, only if too many batches promise what they do not have.
     Raises FileNotFoundError when a segment was removed meanwhile, ApiError when the batch cannot be read.
     """
+    allowance = ReadAllowance(MOST_RECORDS, MOST_BYTES)
     for span in spans:
         if span.end_offset <= start_offset:
             continue
@@ -68,16 +79,19 @@ def first_at_or_after(
             found = _search_segment(
                 walk,
                 walk.position_of(from_offset),
+                allowance,
                 lambda header: header.max_timestamp >= timestamp_ms and header.last_offset >= start_offset,
                 lambda timestamp, offset: timestamp >= timestamp_ms and offset >= start_offset,
             )
         if found is not None:
-            return found
+            return found._replace(offset=max(found.offset, start_offset))
     return None
 
 
 def largest(directory: Path, spans: list[SegmentSpan], start_offset: int) -> TimestampOffset | None:
     """Return the first record that has the largest timestamp of the log, or None if no record has one.
+
+    If no record of its segment has what the index or a header promises, the offset that they promise it for.
 
     Raises as `first_at_or_after`.
     """
@@ -92,12 +106,14 @@ def largest(directory: Path, spans: list[SegmentSpan], start_offset: int) -> Tim
         return None
     largest_ms, offset, span = best
     with _open_walk(directory, span) as walk:
-        return _search_segment(
+        found = _search_segment(
             walk,
             walk.position_of(offset),
+            ReadAllowance(MOST_RECORDS, MOST_BYTES),
             lambda header: header.max_timestamp == largest_ms,
             lambda timestamp, _: timestamp == largest_ms,
         )
+    return found or TimestampOffset(largest_ms, offset, _NO_LEADER_EPOCH)
 
 
 def _largest_of(directory: Path, span: SegmentSpan) -> tuple[int, int]:
@@ -119,16 +135,22 @@ def _largest_of(directory: Path, span: SegmentSpan) -> tuple[int, int]:
 def _search_segment(
     walk: SegmentWalk,
     position: int,
+    allowance: ReadAllowance,
     may_hold: Callable[[BatchHeader], bool],
     is_wanted: Callable[[int, int], bool],
 ) -> TimestampOffset | None:
-    """Return the first record, (timestamp, offset) wanted, of the batches from `position` on that may hold it."""
-    from broker.protocol.record_reader import iterate_records  # noqa: PLC0415  # loads codecs; rarely needed
+    """Return the first record, (timestamp, offset) wanted, of the batches from `position` on that may hold it.
 
+    Or the first that there was no allowance for.
+    """
     for at, header in scan_headers(walk.fd, position, walk.limit, WALK_CHUNK_BYTES):
-        if not may_hold(header):
+        if not header.record_count or not may_hold(header):
             continue
-        for record in iterate_records(os.pread(walk.fd, header.size_bytes, at)):
-            if is_wanted(record.timestamp_ms, record.offset):
-                return TimestampOffset(record.timestamp_ms, record.offset, header.leader_epoch)
+        unseen_offset = header.base_offset
+        for timestamp_ms, offset in record_times(os.pread(walk.fd, header.size_bytes, at), header, allowance):
+            if is_wanted(timestamp_ms, offset):
+                return TimestampOffset(timestamp_ms, offset, header.leader_epoch)
+            unseen_offset = offset + 1
+        if allowance.is_used_up:
+            return TimestampOffset(header.max_timestamp, min(unseen_offset, header.last_offset), header.leader_epoch)
     return None

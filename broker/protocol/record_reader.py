@@ -1,7 +1,8 @@
 """The records inside a batch: the slow way, for the few answers that cannot be read off batch headers.
 
-Handlers use it for one batch at a time, to find the record at a timestamp; never on the way of Produce or
-Fetch.
+Handlers use it for one batch at a time, to find the record at a timestamp or to judge what a compacted topic takes;
+never on the way of Produce or Fetch otherwise. Nothing that a batch says of itself is believed: a record that is not
+where it should be is corrupt, and a reader that has what it looks for unpacks no more.
 """
 
 import struct
@@ -9,14 +10,21 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from broker.errors import ApiError
-from broker.protocol.compression import decompress
+from broker.protocol.compression import decompress, prefixes
 from broker.protocol.primitives import Buffer
 from broker.protocol.records import BATCH_HEADER_BYTES, BatchHeader, read_header
 
+MAX_UNCOMPRESSED_BYTES: Final = 16 * 1024 * 1024
+"""How much of a compressed batch is unpacked where no setting says so."""
+
 _CORRUPT_MESSAGE: Final = 2
+_MESSAGE_TOO_LARGE: Final = 10
+_INVALID_RECORD: Final = 87
 _VARLONG_MAX_BITS: Final = 63
-#: How a length of -1 looks.
-_NULL_LENGTH: Final = 1
+_INT64_MAX: Final = 2**63 - 1
+#: Timestamps and differences to them whose sum needs no look.
+_USUAL_TIME_MS: Final = 2**62
+_USUAL_DELTA_BYTES: Final = 8
 
 
 class Record(NamedTuple):
@@ -29,85 +37,204 @@ class Record(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...]
 
 
-def uncompressed_records(batch: Buffer, header: BatchHeader) -> bytes:
-    """Return what stands behind the header of one whole batch, uncompressed. ApiError 2 when it cannot be read."""
-    return decompress(header.codec, bytes(batch[BATCH_HEADER_BYTES : header.size_bytes]))
+class ReadAllowance:
+    """What may still be looked into for one question: so many records, in so many bytes, uncompressed."""
+
+    __slots__ = ("left_bytes", "left_records")
+
+    def __init__(self, records: int, size_bytes: int) -> None:
+        self.left_records = records
+        self.left_bytes = size_bytes
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether no further record is looked into."""
+        return self.left_records <= 0 or self.left_bytes <= 0
 
 
-def iterate_records(batch: Buffer) -> Iterator[Record]:
-    """Yield the records of one whole batch in order. ApiError 2 when they cannot be read."""
+def uncompressed_records(batch: Buffer, header: BatchHeader, max_bytes: int) -> bytes:
+    """Return what stands behind the header of one whole batch, uncompressed.
+
+    ApiError 2 when it cannot be read, 10 when it takes more than `max_bytes`.
+    """
+    return decompress(header.codec, memoryview(batch)[BATCH_HEADER_BYTES : header.size_bytes], max_bytes)
+
+
+def iterate_records(batch: Buffer, max_bytes: int = MAX_UNCOMPRESSED_BYTES) -> Iterator[Record]:
+    """Yield the records of one whole batch in order. Raises as `uncompressed_records`."""
     header = read_header(batch)
     if header is None or header.size_bytes > len(batch):
         raise ApiError(_CORRUPT_MESSAGE, "batch is cut off")
     try:
-        data = uncompressed_records(batch, header)
-        for start in _starts(data, header.record_count):
-            yield _read_record(header, data, start)
+        for data, start, stop in _records(batch, header, max_bytes):
+            yield _read_record(header, data, start, stop)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise ApiError(_CORRUPT_MESSAGE, f"malformed record: {error}") from error
 
 
-def records_without_key(batch: Buffer, header: BatchHeader) -> Iterator[int]:
-    """Yield the batch index of each record of one whole batch that has no key. ApiError 2 when they cannot be read.
+def record_times(batch: Buffer, header: BatchHeader, allowance: ReadAllowance) -> Iterator[tuple[int, int]]:
+    """Yield (time in ms, offset) of the records of one whole batch, in order, as far as the allowance goes.
 
-    Every batch of a compacted topic is asked this, offset commits among them: nothing but the keys' lengths is read.
+    The time is that of `iterate_records`. ApiError 2 at a record that cannot be read.
     """
     try:
-        data = uncompressed_records(batch, header)
-        for index, start in enumerate(_starts(data, header.record_count)):
-            offset = start + 1  # behind the record's attributes
-            while data[offset] >= 0x80:  # timestamp delta
-                offset += 1
-            offset += 1
-            while data[offset] >= 0x80:  # offset delta
-                offset += 1
-            if data[offset + 1] == _NULL_LENGTH:
-                yield index
+        for data, start in _allowed_records(batch, header, allowance):
+            delta, at = read_varlong(data, start + 1)  # behind the record's attributes
+            offset_delta, _ = read_varlong(data, at)
+            yield _time_of(header, delta), _offset_of(header, offset_delta)
     except (struct.error, IndexError) as error:
         raise ApiError(_CORRUPT_MESSAGE, f"malformed record: {error}") from error
 
 
-def record_timestamps(batch: Buffer, header: BatchHeader) -> Iterator[int]:
-    """Yield the time (ms) that its producer gave each record of one whole batch. ApiError 2 when it cannot be read."""
+def record_keys(batch: Buffer, header: BatchHeader, allowance: ReadAllowance) -> Iterator[bool]:
+    """Yield of the records of one whole batch, in order, whether each has a key; else as `record_times`."""
     try:
-        data = uncompressed_records(batch, header)
-        for start in _starts(data, header.record_count):
-            delta, _ = _read_varlong(data, start + 1)  # behind the record's attributes
-            yield header.base_timestamp + delta
+        for data, start in _allowed_records(batch, header, allowance):
+            _, at = read_varlong(data, start + 1)
+            _, at = read_varlong(data, at)
+            yield read_varlong(data, at)[0] >= 0
     except (struct.error, IndexError) as error:
         raise ApiError(_CORRUPT_MESSAGE, f"malformed record: {error}") from error
 
 
-def _starts(data: bytes, count: int) -> Iterator[int]:
-    """Yield where each record begins behind its length, all of which must be there."""
-    offset = 0
-    for _ in range(count):
-        length, start = _read_varlong(data, offset)
-        offset = start + length
-        if length < 0 or offset > len(data):
-            raise ApiError(_CORRUPT_MESSAGE, f"record of {length} bytes where {len(data) - start} are left")
-        yield start
+def judge_keyed_records(header: BatchHeader, data: bytes) -> int:
+    """Return 0 if `data`, uncompressed, is exactly the records of this header, with a key each, else INVALID_RECORD.
+
+    Every batch of a compacted topic is asked this: compaction and the coordinators read its records again. As in
+    Kafka their offset deltas must rise from 0 by 1.
+    """
+    at, end = 0, len(data)
+    usual_delta_bytes = _USUAL_DELTA_BYTES if -_USUAL_TIME_MS < header.base_timestamp < _USUAL_TIME_MS else 0
+    try:
+        for index in range(header.record_count):
+            length, at = read_varlong(data, at)
+            stop = at + length
+            if length <= 0 or stop > end:
+                return _INVALID_RECORD
+            at = delta_at = at + 1  # behind the record's attributes
+            while data[at] >= 0x80:
+                at += 1
+            if at - delta_at >= usual_delta_bytes:
+                _time_of(header, read_varlong(data, delta_at)[0])
+            offset_delta, at = read_varlong(data, at + 1)
+            key_bytes, at = read_varlong(data, at)
+            if offset_delta != index or key_bytes < 0:
+                return _INVALID_RECORD
+            value_bytes, at = read_varlong(data, at + key_bytes)
+            if value_bytes > 0:
+                at += value_bytes
+            at = at + 1 if data[at] == 0 else _behind_headers(data, at, stop)
+            if at != stop:
+                return _INVALID_RECORD
+    except (IndexError, ApiError):
+        return _INVALID_RECORD
+    return 0 if at == end else _INVALID_RECORD
 
 
-def _read_record(header: BatchHeader, data: bytes, offset: int) -> Record:
+def _behind_headers(data: bytes, at: int, stop: int) -> int:
+    """Return where the headers of a record end, or something beyond `stop`."""
+    count, at = read_varlong(data, at)
+    if count < 0:
+        raise ApiError(_CORRUPT_MESSAGE, f"{count} headers")
+    while count and at < stop:
+        key_bytes, at = read_varlong(data, at)
+        if key_bytes < 0:
+            raise ApiError(_CORRUPT_MESSAGE, "header without key")
+        value_bytes, at = read_varlong(data, at + key_bytes)
+        at += max(value_bytes, 0)
+        count -= 1
+    return at if not count else stop + 1
+
+
+def _allowed_records(batch: Buffer, header: BatchHeader, allowance: ReadAllowance) -> Iterator[tuple[bytes, int]]:
+    """Yield (uncompressed bytes, where it begins behind its length) of each record until the allowance is used up."""
+    if allowance.is_used_up:
+        return
+    most_bytes = allowance.left_bytes
+    try:
+        for data, start, _ in _records(batch, header, most_bytes):
+            allowance.left_bytes = most_bytes - len(data)
+            allowance.left_records -= 1
+            yield data, start
+            if allowance.left_records <= 0:
+                return
+    except ApiError as error:
+        if error.code != _MESSAGE_TOO_LARGE:
+            raise
+        allowance.left_bytes = 0
+
+
+def _records(batch: Buffer, header: BatchHeader, max_bytes: int) -> Iterator[tuple[bytes, int, int]]:
+    """Yield (uncompressed bytes, where it begins behind its length, where it ends) of each record, all of it there.
+
+    The bytes are the same for many records, and grow.
+    """
+    at, left = 0, header.record_count
+    compressed = memoryview(batch)[BATCH_HEADER_BYTES : header.size_bytes]
+    for data, is_whole in prefixes(header.codec, compressed, max_bytes):
+        end = len(data)
+        while left > 0:
+            try:
+                length, start = read_varlong(data, at)
+            except IndexError:
+                if is_whole:
+                    raise
+                break
+            stop = start + length
+            if length <= 0 or (stop > end and is_whole):
+                raise ApiError(_CORRUPT_MESSAGE, f"record of {length} bytes where {end - start} are left")
+            if stop > end:
+                break
+            yield data, start, stop
+            at = stop
+            left -= 1
+        if left <= 0:
+            return
+
+
+def _offset_of(header: BatchHeader, offset_delta: int) -> int:
+    if not 0 <= offset_delta <= header.last_offset_delta:
+        raise ApiError(_CORRUPT_MESSAGE, f"offset delta {offset_delta} of a record, {header.last_offset_delta} of all")
+    return header.base_offset + offset_delta
+
+
+def _time_of(header: BatchHeader, timestamp_delta: int) -> int:
+    if header.is_log_append_time:
+        return header.max_timestamp
+    timestamp_ms = header.base_timestamp + timestamp_delta
+    if not -_INT64_MAX <= timestamp_ms <= _INT64_MAX:
+        raise ApiError(_CORRUPT_MESSAGE, f"timestamp {timestamp_ms} of a record")
+    return timestamp_ms
+
+
+def _read_record(header: BatchHeader, data: bytes, offset: int, stop: int) -> Record:
     offset += 1  # the record's attributes, of which none is defined
-    timestamp_delta, offset = _read_varlong(data, offset)
-    offset_delta, offset = _read_varlong(data, offset)
-    key, offset = _read_bytes(data, offset)
-    value, offset = _read_bytes(data, offset)
-    count, offset = _read_varlong(data, offset)
+    timestamp_delta, offset = read_varlong(data, offset)
+    offset_delta, offset = read_varlong(data, offset)
+    key, offset = _read_bytes(data, offset, stop)
+    value, offset = _read_bytes(data, offset, stop)
+    count, offset = read_varlong(data, offset)
     headers = []
     for _ in range(count):
-        header_key, offset = _read_bytes(data, offset)
-        header_value, offset = _read_bytes(data, offset)
-        headers.append(((header_key or b"").decode(), header_value))
-    timestamp_ms = header.max_timestamp if header.is_log_append_time else header.base_timestamp + timestamp_delta
-    return Record(header.base_offset + offset_delta, timestamp_ms, key, value, tuple(headers))
+        header_key, offset = _read_bytes(data, offset, stop)
+        header_value, offset = _read_bytes(data, offset, stop)
+        if header_key is None:
+            raise ApiError(_CORRUPT_MESSAGE, "header without key")
+        headers.append((header_key.decode(), header_value))
+    if count < 0 or offset != stop:
+        raise ApiError(_CORRUPT_MESSAGE, f"{count} headers that end {offset - stop} bytes behind their record")
+    times = _offset_of(header, offset_delta), _time_of(header, timestamp_delta)
+    return Record(*times, key, value, tuple(headers))
 
 
-def _read_varlong(data: bytes, offset: int) -> tuple[int, int]:
+def read_varlong(data: bytes, offset: int) -> tuple[int, int]:
     """Return a signed integer, zigzag coded in bytes of 7 bits."""
-    raw = shift = 0
+    byte = data[offset]
+    offset += 1
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), offset
+    raw = byte & 0x7F
+    shift = 7
     while True:
         byte = data[offset]
         offset += 1
@@ -119,11 +246,11 @@ def _read_varlong(data: bytes, offset: int) -> tuple[int, int]:
             raise ApiError(_CORRUPT_MESSAGE, "varint longer than 10 bytes")
 
 
-def _read_bytes(data: bytes, offset: int) -> tuple[bytes | None, int]:
-    length, offset = _read_varlong(data, offset)
+def _read_bytes(data: bytes, offset: int, end: int) -> tuple[bytes | None, int]:
+    length, offset = read_varlong(data, offset)
     if length < 0:
         return None, offset
     stop = offset + length
-    if stop > len(data):
-        raise ApiError(_CORRUPT_MESSAGE, f"field of {length} bytes where {len(data) - offset} are left")
+    if stop > end:
+        raise ApiError(_CORRUPT_MESSAGE, f"field of {length} bytes where {end - offset} are left")
     return data[offset:stop], stop

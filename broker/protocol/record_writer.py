@@ -158,11 +158,14 @@ def read_marker(batch: Buffer) -> EndTransactionMarker | None:
     """
     if len(batch) < _SMALLEST_MARKER_BYTES:
         return None
-    # Record length and attributes; how long the timestamp delta is depends on whether compaction has seen the batch.
-    at = _behind_varint(batch, BATCH_HEADER_BYTES) + 1
-    key_at = _behind_varint(batch, _behind_varint(batch, _behind_varint(batch, at)))
-    _, kind = _MARKER_KEY.unpack_from(batch, key_at)
-    _, coordinator_epoch = _MARKER_VALUE.unpack_from(batch, _behind_varint(batch, key_at + _MARKER_KEY.size))
+    try:
+        # Record length, attributes; how long the timestamp delta is depends on whether compaction has seen the batch.
+        at = _behind_varint(batch, BATCH_HEADER_BYTES) + 1
+        key_at = _behind_varint(batch, _behind_varint(batch, _behind_varint(batch, at)))
+        _, kind = _MARKER_KEY.unpack_from(batch, key_at)
+        _, coordinator_epoch = _MARKER_VALUE.unpack_from(batch, _behind_varint(batch, key_at + _MARKER_KEY.size))
+    except (IndexError, struct.error):
+        return None  # not the coordinator's
     return EndTransactionMarker(kind == _COMMIT, coordinator_epoch) if kind in (_ABORT, _COMMIT) else None
 
 

@@ -34,6 +34,9 @@ NO_TIMESTAMP: Final = -1
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 """Compression codecs by their number in the attributes."""
 
+SMALLEST_RECORD_BYTES: Final = 7
+"""Of a record without key, value and headers: length, attributes, two deltas, three lengths, a byte each."""
+
 CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME_BIT: Final = 0x08
 TRANSACTIONAL_BIT: Final = 0x10
@@ -78,7 +81,9 @@ _LZ4_FLAGS_OFFSET: Final = BATCH_HEADER_BYTES + len(_LZ4_FRAME)
 _LZ4_INDEPENDENT_BLOCKS: Final = 0x20
 _ZSTD: Final = 4
 _ZSTD_FROM_PRODUCE: Final = 7
-_SMALLEST_RECORD_BYTES: Final = 14  # what Kafka takes for the least batch length of any magic
+#: By codec, how many bytes a byte of it can stand for at most; codecs that are not known are refused before.
+_MOST_EXPANSION: Final = (1, 1032, 22, 255, 32768, 0, 0, 0)
+_LEAST_BATCH_LENGTH: Final = 14  # what Kafka takes for the least batch length of any magic
 
 
 class BatchHeader(NamedTuple):
@@ -162,9 +167,10 @@ def validate(batch: Buffer, header: RawHeader | None, produce_version: int) -> i
     """Return 0 or the error code for one partition's records in a Produce request (`C14`).
 
     `batch` is all that the client sent for the partition and `header` its `read_header`. Exactly one whole
-    batch of magic 2 with its first offset 0, an intact checksum and counts that agree is accepted; record
-    contents, size limits and the age of timestamps are the topic's to judge. A batch of a transaction is
-    refused, as in a request without transactional id; in one with such an id it is judged without that bit.
+    batch of magic 2 with its first offset 0, an intact checksum and counts that agree is accepted, unless the
+    bytes behind its header, whatever they are, cannot hold as many records as it claims; record contents, size
+    limits and the age of timestamps are the topic's to judge. A batch of a transaction is refused, as in a
+    request without transactional id; in one with such an id it is judged without that bit.
     """
     if header is None:
         return _judge_fragment(batch)
@@ -192,7 +198,12 @@ def validate(batch: Buffer, header: RawHeader | None, produce_version: int) -> i
         error = _judge_attributes(batch, attributes, produce_version)
         if error:
             return error
-    if record_count <= 0 or last_offset_delta + 1 != record_count or (producer_id >= 0 and base_sequence < 0):
+    if (
+        record_count <= 0
+        or last_offset_delta + 1 != record_count
+        or (producer_id >= 0 and base_sequence < 0)
+        or record_count * SMALLEST_RECORD_BYTES > (size - BATCH_HEADER_BYTES) * _MOST_EXPANSION[attributes & CODEC_MASK]
+    ):
         return _INVALID_RECORD
     return _NONE
 
@@ -202,12 +213,12 @@ def _judge_fragment(batch: Buffer) -> int:
     if len(batch) <= _MAGIC_OFFSET:
         return _INVALID_RECORD
     (length,) = _unpack_length(batch)
-    return _CORRUPT_MESSAGE if length < _SMALLEST_RECORD_BYTES else _INVALID_RECORD
+    return _CORRUPT_MESSAGE if length < _LEAST_BATCH_LENGTH else _INVALID_RECORD
 
 
 def _judge_shape(header: BatchHeader, size_bytes: int) -> int:
     """Return why a batch has the wrong magic, does not fill its place exactly, or starts above offset 0."""
-    if not 0 <= header.magic <= MAGIC or header.batch_length < _SMALLEST_RECORD_BYTES:
+    if not 0 <= header.magic <= MAGIC or header.batch_length < _LEAST_BATCH_LENGTH:
         return _CORRUPT_MESSAGE
     if header.magic == MAGIC and header.size_bytes < BATCH_HEADER_BYTES <= size_bytes:
         return _CORRUPT_MESSAGE

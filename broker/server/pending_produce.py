@@ -12,8 +12,9 @@ from collections.abc import Callable
 
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.messages.produce import Part, PartResponse, encode_produce_response
+from broker.protocol.record_reader import ReadAllowance
 from broker.server.frame import Frame
-from broker.server.record_errors import NOBODY, Blame
+from broker.server.record_errors import NOBODY, Blame, blame_allowance
 from broker.server.request_ring import Hold
 from broker.server.response_writer import NOTHING_TOLD, ResponseWriter
 
@@ -21,9 +22,13 @@ logger = logging.getLogger(__name__)
 
 INVALID_RECORD = int(ErrorCode.INVALID_RECORD)
 INVALID_TIMESTAMP = int(ErrorCode.INVALID_TIMESTAMP)
+MESSAGE_TOO_LARGE = int(ErrorCode.MESSAGE_TOO_LARGE)
 
-#: With these the answer says which records are to blame.
-BLAMED = frozenset({INVALID_RECORD, INVALID_TIMESTAMP})
+#: With these the answer says which records are to blame, or what about their batch.
+BLAMED = frozenset({INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE})
+
+#: The first version of Produce whose answer has room for that (KIP-467).
+_FIRST_VERSION_WITH_BLAME = 8
 
 
 class PendingProduce:
@@ -31,6 +36,7 @@ class PendingProduce:
 
     __slots__ = (
         "_acks",
+        "_allowance",
         "_blame",
         "_frame",
         "_local_ns",
@@ -53,7 +59,7 @@ class PendingProduce:
         count: int,
         responses: ResponseWriter,
         now_ns: Callable[[], int],
-        blame: Callable[[Frame, Part, int], Blame],
+        blame: Callable[[Frame, Part, int, ReadAllowance], Blame],
     ) -> None:
         self.token = -1
         #: What the request log is told, but for the error.
@@ -62,6 +68,7 @@ class PendingProduce:
         self.hold: Hold = frame.ring.hold(frame.ring_start)
         self._frame = frame
         self._blame = blame
+        self._allowance: ReadAllowance | None = None
         self._acks = acks
         self._responses = responses
         self._now_ns = now_ns
@@ -107,8 +114,12 @@ class PendingProduce:
         self.hold.answered = True
 
     def _blame_for(self, part: Part, error: int) -> Blame:
+        if self._acks == 0 or self._frame.api_version < _FIRST_VERSION_WITH_BLAME:
+            return NOBODY
+        if self._allowance is None:
+            self._allowance = blame_allowance()
         try:
-            return self._blame(self._frame, part, error)
+            return self._blame(self._frame, part, error, self._allowance)
         except Exception:
             logger.exception("which records of %s-%d are to blame cannot be found", part.topic_name, part.partition)
             return NOBODY

@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.headers import parse_header
 from broker.protocol.messages.produce import Part, parse_produce
+from broker.protocol.record_reader import ReadAllowance
 from broker.protocol.records import BATCH_HEADER_BYTES, record_count, unpack_header, validate
 from broker.server.append_notes import NOT_APPENDED, REFUSED, note_refusal, noted_refusal, write_note
 from broker.server.frame import NOTED, STATE_OFFSET, Frame
 from broker.server.partition_appends import Answer
 from broker.server.peers import PRODUCE_PART, PeerMessage, Peers
-from broker.server.pending_produce import BLAMED, INVALID_RECORD, INVALID_TIMESTAMP, PendingProduce
-from broker.server.record_errors import NOBODY, Blame, keyless, out_of_range
+from broker.server.pending_produce import BLAMED, INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE, PendingProduce
+from broker.server.record_errors import NOBODY, Blame, keyless, out_of_range, too_large
 from broker.server.remembered_request import RememberedRequest
 from broker.server.request_facts import subject
 from broker.server.response_writer import ReplyTo, ResponseWriter, Told
@@ -184,19 +185,22 @@ class ProducePath:
             return int(ErrorCode.NOT_ENOUGH_REPLICAS)
         return 0
 
-    def _blame(self, frame: Frame, part: Part, error: int) -> Blame:
+    def _blame(self, frame: Frame, part: Part, error: int, allowance: ReadAllowance) -> Blame:
         """Return which records of a part are the reason for its refusal with one of `BLAMED`."""
         topic = self._topic(part)
         if topic is None:
             return NOBODY
         config = self._state.metadata.log_config(topic)
+        partition = f"{topic.name}-{part.partition}"
         batch = frame.view[part.records_offset : part.records_offset + max(part.records_size, 0)]
+        if error == MESSAGE_TOO_LARGE:
+            return too_large(batch, partition, config)
         if error == INVALID_TIMESTAMP:
             now_ms = self._state.clock.wall_ms()
             oldest_ms = now_ms - config.message_timestamp_before_max_ms
             newest_ms = now_ms + config.message_timestamp_after_max_ms
-            return out_of_range(batch, frame.api_version, oldest_ms, newest_ms)
-        return keyless(batch, frame.api_version, f"{topic.name}-{part.partition}") if config.compacts else NOBODY
+            return out_of_range(batch, frame.api_version, allowance, oldest_ms, newest_ms)
+        return keyless(batch, frame.api_version, allowance, partition) if config.compacts else NOBODY
 
     def _told(self, view: memoryview, parts: Sequence[Part], acks: int) -> Told:
         """Return what the request log is told of a request."""

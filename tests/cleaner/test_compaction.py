@@ -17,8 +17,9 @@ from broker.protocol.record_reader import iterate_records
 from broker.protocol.records import batch_headers
 from broker.topic_config import LogConfig
 from tests.cleaner.keyed_log import ROOMY, KeyedLog, Written
-from tests.log.log_writer import check_indexes
+from tests.log.log_writer import check_indexes, stage
 from tests.log.transaction_model import consume
+from tests.support.record_batches import lying_batch, record_batch, records_of
 
 SMALL = LogConfig(
     cleanup_policy=("compact",),
@@ -375,19 +376,70 @@ def test_offsets_are_found_by_time_and_at_vanished_offsets(tmp_path: Path) -> No
     assert reader.epoch_for_offset(3) == log.log.leader_epoch
 
 
-@pytest.mark.parametrize("at", [16, 70], ids=["magic", "record"])
-def test_damage_is_left_as_it_is(tmp_path: Path, at: int) -> None:
-    """Nothing is written anew over a batch that cannot be trusted, and nothing behind it is lost."""
+def damaged(tmp_path: Path, at: int) -> tuple[KeyedLog, bytes]:
+    """Return a log of 20 batches with the same key, of which the fourth has a wrong byte, and its segment."""
     log = KeyedLog(tmp_path / "t-0", SMALL)
     for number in range(20):
-        log.append([key_value(1, number)])
+        log.append([key_value(1, 10 + number)])
     log.roll()
     path = log.directory / f"{0:020d}.log"
     data = bytearray(path.read_bytes())
     data[3 * (len(data) // 20) + at] ^= 1
     path.write_bytes(data)
+    return log, bytes(data)
+
+
+@pytest.mark.parametrize("at", [8, 16, 23], ids=["length", "magic", "last offset"])
+def test_where_no_batch_can_be_made_out_everything_stays_as_it_is(tmp_path: Path, at: int) -> None:
+    log, data = damaged(tmp_path, at)
     with pytest.raises(ApiError):
         log.clean()
-    assert path.read_bytes() == data
+    assert (log.directory / f"{0:020d}.log").read_bytes() == data
     assert log.checkpoint is None
     assert not list(log.directory.glob("*.cleaned"))
+
+
+def test_a_damaged_batch_stays_as_it_is_and_the_others_are_compacted(tmp_path: Path) -> None:
+    """Nothing is written anew over a batch that cannot be trusted, and nothing behind it is lost."""
+    log, data = damaged(tmp_path, 70)
+    round_ = log.clean()
+    assert round_.stats.unreadable == {3: "its checksum is wrong"}
+    size = len(data) // 20
+    left = (log.directory / f"{0:020d}.log").read_bytes()
+    assert left == data[3 * size : 4 * size] + data[19 * size :]
+    assert log.clean().stats.unreadable == {3: "its checksum is wrong"}
+
+
+ONE = records_of(record_batch([b"x"], keys=[b"1"]))
+LIES = {
+    "a record of no bytes": b"\0" * 100,
+    "fewer records than it says": ONE,
+    "an offset beyond the batch": ONE + ONE[:3] + b"\x7e" + ONE[4:],
+    "a key beyond the record": ONE + ONE[:4] + b"\x7e" + ONE[5:] + bytes(100),
+    "a time beyond all times": ONE + b"\x22\0" + b"\xff" * 9 + b"\1" + ONE[3:],
+    "no end of a number": b"\xff" * 40,
+    "more than is unpacked": bytes(1 << 20),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("codec", range(5))
+def test_a_lying_batch_stays_as_it_is_and_the_others_are_compacted(tmp_path: Path, codec: int, lie: str) -> None:
+    """It may have come before the topic was compacted. Its keys replace nothing: nobody can read them."""
+    room = {"max_message_bytes": 1 << 19, "internal_max_uncompressed_bytes": 1 << 19, "internal_segment_bytes": 1 << 22}
+    config = replace(SMALL, **room)
+    log = KeyedLog(tmp_path / "t-0", config)
+    log.log.update_config(replace(config, cleanup_policy=("delete",), max_message_bytes=1 << 22))
+    for number in range(5):
+        log.append([key_value(1, number)], codec=codec)
+    told = memoryview(bytearray(lying_batch(LIES[lie], 2, codec=codec)))
+    assert stage(log.log, told) == (0, 5, -1)
+    log.log.commit()
+    for number in range(5):
+        log.append([key_value(1, number)], codec=codec)
+    log.roll()
+    round_ = log.clean()
+    assert list(round_.stats.unreadable) == [5]
+    assert [header.base_offset for header, _ in log.batches()] == [5, 11]
+    assert log.batches()[0][1] == bytes(told)
+    assert log.checkpoint == 12

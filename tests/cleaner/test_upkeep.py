@@ -91,18 +91,36 @@ def test_an_owner_that_cannot_follow_keeps_nobody_else_from_being_compacted(tmp_
     assert [partitions.is_compacted(index) for index in (0, 1)] == [False, True]
 
 
-def test_a_damaged_partition_is_left_alone(tmp_path: Path) -> None:
-    partitions = Partitions(tmp_path, 2)
-    file = min((tmp_path / "t-0").glob("*.log"))
+def flip(file: Path, at: int) -> None:
     data = bytearray(file.read_bytes())
-    data[70] ^= 1
+    data[at] ^= 1
     file.write_bytes(data)
+
+
+def test_a_partition_without_batches_is_left_alone(tmp_path: Path) -> None:
+    partitions = Partitions(tmp_path, 2)
+    flip(min((tmp_path / "t-0").glob("*.log")), 16)  # the magic of the first batch
     assert not partitions.upkeep.compact_dirtiest()
     assert partitions.upkeep.compact_dirtiest()
     assert not partitions.upkeep.compact_dirtiest()
     assert not partitions.upkeep.compact_dirtiest()
     assert partitions.upkeep.uncleanable == {("t", 0)}
     assert [partitions.is_compacted(index) for index in (0, 1)] == [False, True]
+
+
+def test_a_damaged_batch_is_named_once_and_its_partition_compacted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    partitions = Partitions(tmp_path, 1)
+    flip(min((tmp_path / "t-0").glob("*.log")), 70)
+    assert partitions.upkeep.compact_dirtiest()
+    assert not partitions.upkeep.uncleanable
+    assert len(partitions.logs[0].batches()) > 1
+    partitions.upkeep._clean_offsets.forget([("t", 0)])
+    assert partitions.upkeep.compact_dirtiest()
+    [line] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert line.startswith("t-0: batches that compaction cannot read")
+    assert line.endswith("1, the first at offset 0: its checksum is wrong")
 
 
 def test_a_cleaner_goes_on_from_where_the_one_before_it_has_come(tmp_path: Path) -> None:

@@ -8,13 +8,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from broker.errors import ApiError
+from broker.log import timestamp_search
 from broker.log.log_reader import End, FileSlice, LogReader
 from broker.protocol.record_reader import iterate_records
 from broker.protocol.records import batch_headers
 from broker.topic_config import LogConfig
 from tests.log.log_writer import ModelLog, batch, end_of, published_end, read_everything, stage, stored
 from tests.support.fakes import FakeClock
-from tests.support.record_batches import TIMESTAMP_MS
+from tests.support.record_batches import TIMESTAMP_MS, lying_batch, record_batch, records_of
 
 SMALL = LogConfig(internal_segment_bytes=1500, index_interval_bytes=200, message_timestamp_after_max_ms=2**60)
 
@@ -205,7 +207,7 @@ def test_an_index_that_is_missing_costs_time_only(tmp_path: Path) -> None:
 # ---- timestamps ------------------------------------------------------------------------------------------------
 
 
-def records_of(model: ModelLog) -> list[tuple[int, int]]:
+def all_records(model: ModelLog) -> list[tuple[int, int]]:
     return [(record.timestamp_ms, record.offset) for data in model.acknowledged for record in iterate_records(data)]
 
 
@@ -231,7 +233,7 @@ def test_max_timestamp_against_the_list(tmp_path: Path) -> None:
         stated = max(header.max_timestamp for data in model.acknowledged for _, header in batch_headers(data))
         found = LogReader(model.directory).max_timestamp(0, end(model))
         assert found is not None
-        assert (found.timestamp_ms, found.offset) == next(pair for pair in records_of(model) if pair[0] == stated)
+        assert (found.timestamp_ms, found.offset) == next(pair for pair in all_records(model) if pair[0] == stated)
 
 
 def test_the_first_of_several_with_the_largest_timestamp(tmp_path: Path) -> None:
@@ -295,3 +297,67 @@ def test_many_consumers_of_the_same_records_search_once(tmp_path: Path, monkeypa
     model.append([batch(1, size=1000) for _ in range(20)])
     monkeypatch.setattr(LogReader, "_search", None)
     assert reader.locate(3, end(model), 1_000) == first
+
+
+def promising(count: int, codec: int = 0) -> memoryview:
+    """Return a batch that promises a record a day later than the last one that it has."""
+    records = records_of(record_batch([b"x" * 50] * count))
+    promised_ms = TIMESTAMP_MS + 86_400_000
+    return memoryview(bytearray(lying_batch(records, count, codec=codec, max_timestamp_ms=promised_ms)))
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_a_few_promises_that_are_not_kept_do_not_matter(tmp_path: Path, codec: int) -> None:
+    model = ModelLog(tmp_path / "topic-0", SMALL)
+    model.open()
+    model.append([batch(3), *(promising(4, codec) for _ in range(20)), batch(2, timestamp_ms=TIMESTAMP_MS + 5)])
+    reader = LogReader(model.directory)
+    found = reader.offset_for_timestamp(TIMESTAMP_MS + 1, 0, end(model))
+    assert (found and (found.timestamp_ms, found.offset)) == (TIMESTAMP_MS + 5, 83)
+    assert reader.offset_for_timestamp(TIMESTAMP_MS + 6, 0, end(model)) is None
+
+
+def test_how_far_promises_are_followed_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer is then where the search has come to: nothing before it is what was asked for."""
+    monkeypatch.setattr(timestamp_search, "MOST_RECORDS", 50)
+    model = ModelLog(tmp_path / "topic-0", SMALL)
+    model.open()
+    model.append([batch(3), *(promising(4) for _ in range(40)), batch(2, timestamp_ms=TIMESTAMP_MS + 5)])
+    reader = LogReader(model.directory)
+    for start in (0, 7, 8):
+        found = reader.offset_for_timestamp(TIMESTAMP_MS + 1, start, end(model))
+        first = max(3, start)
+        assert found is not None
+        assert first + 40 < found.offset <= first + 53
+        assert found.timestamp_ms == TIMESTAMP_MS + 86_400_000
+    found = reader.max_timestamp(0, end(model))
+    assert found is not None
+    assert found.timestamp_ms == TIMESTAMP_MS + 86_400_000
+    assert 3 <= found.offset <= 53
+
+
+def test_a_few_bytes_that_stand_for_very_many_are_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timestamp_search, "MOST_BYTES", 100_000)
+    model = ModelLog(tmp_path / "topic-0", LogConfig(message_timestamp_after_max_ms=2**60))
+    model.open()
+    large = records_of(record_batch([b"x" * 50, bytes(1_000_000)]))
+    bomb = lying_batch(large, 2, codec=4, max_timestamp_ms=TIMESTAMP_MS + 1)
+    model.append([batch(3), memoryview(bytearray(bomb)), batch(2, timestamp_ms=TIMESTAMP_MS + 5)])
+    found = LogReader(model.directory).offset_for_timestamp(TIMESTAMP_MS + 1, 0, end(model))
+    assert found is not None
+    assert found.offset == 4  # the second of its records, which could not be looked at
+
+
+def test_a_batch_that_cannot_be_read_is_corrupt_and_only_where_it_matters(tmp_path: Path) -> None:
+    model = ModelLog(tmp_path / "topic-0", SMALL)
+    model.open()
+    unreadable = memoryview(bytearray(lying_batch(bytes(50), 4, codec=1, max_timestamp_ms=TIMESTAMP_MS + 1)))
+    model.append([batch(3), unreadable, batch(2, timestamp_ms=TIMESTAMP_MS + 5)])
+    reader = LogReader(model.directory)
+    with pytest.raises(ApiError) as raised:
+        reader.offset_for_timestamp(TIMESTAMP_MS + 1, 0, end(model))
+    assert raised.value.code == 2
+    for timestamp, offset in ((TIMESTAMP_MS, 0), (TIMESTAMP_MS + 2, 7)):
+        found = reader.offset_for_timestamp(timestamp, 0, end(model))
+        assert found is not None
+        assert found.offset == offset

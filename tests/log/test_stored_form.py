@@ -11,9 +11,10 @@ from broker.protocol.records import crc_ok, read_header, unpack_header
 from broker.topic_config import LogConfig
 from tests.log.log_writer import NAME, log_bytes
 from tests.support.fakes import FakeClock
-from tests.support.record_batches import TIMESTAMP_MS, record_batch
+from tests.support.record_batches import TIMESTAMP_MS, lying_batch, record_batch, records_of
 
 CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+CODEC_NAMES = {number: name for name, number in CODECS.items()}
 VALUES = [b"value %d" % number * 20 for number in range(50)]
 
 
@@ -121,3 +122,53 @@ def test_keyless_records_are_refused_on_compacted_topics(tmp_path, clock: FakeCl
     long = record_batch([b"x" * 300] * 300, keys=[b"k" * 200] * 299 + [None], codec=codec, timestamp_step_ms=10_000)
     batch = memoryview(bytearray(long))
     assert log.stage(batch, unpack_header(batch)) == (int(ErrorCode.INVALID_RECORD), -1, -1)
+
+
+ROOM = 1 << 20
+STRICT = [{"cleanup_policy": ("compact",)}, {"compression_type": "uncompressed"}, {"compression_type": "zstd"}]
+
+
+@pytest.mark.parametrize("settings", STRICT, ids=["compact", "uncompressed", "repacked"])
+@pytest.mark.parametrize("codec", [1, 2, 3, 4])
+def test_records_that_expand_beyond_the_limit_are_refused(tmp_path, clock: FakeClock, codec: int, settings) -> None:
+    """Java's producer sends them again in smaller batches when it sees this error."""
+    if settings.get("compression_type") == CODEC_NAMES[codec]:
+        pytest.skip("stored as it came")
+    log = open_log(tmp_path, clock, internal_max_uncompressed_bytes=ROOM, max_message_bytes=ROOM, **settings)
+    for size, error in ((ROOM + 1000, ErrorCode.MESSAGE_TOO_LARGE), (ROOM - 1000, ErrorCode.NONE)):
+        batch = memoryview(bytearray(record_batch([bytes(size)], keys=[b"k"], codec=codec)))
+        assert log.stage(batch, unpack_header(batch))[0] == error
+    assert log.next_offset == 1
+
+
+def test_the_limit_is_never_less_than_a_whole_batch(tmp_path, clock: FakeClock) -> None:
+    log = open_log(tmp_path, clock, internal_max_uncompressed_bytes=0, cleanup_policy=("compact",))
+    batch = memoryview(bytearray(record_batch([bytes(1_000_000)], keys=[b"k"], codec=4)))
+    assert log.stage(batch, unpack_header(batch))[0] == 0
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_compacted_topics_take_nothing_that_cannot_be_read_again(tmp_path, clock: FakeClock, codec: int) -> None:
+    log = open_log(tmp_path, clock, cleanup_policy=("compact",))
+    one = records_of(record_batch([b"x"], keys=[b"1"]))
+    lies = {
+        "a record of no bytes": (b"\0" * 100, 2),
+        "fewer than it says": (one, 2),
+        "more than it says": (one + one[:3] + b"\2" + one[4:], 1),
+        "the same offset twice": (one + one, 2),
+        "a key beyond the record": (one[:4] + b"\x7e" + one[5:] + bytes(100), 1),
+    }
+    for lie, (records, count) in lies.items():
+        batch = memoryview(bytearray(lying_batch(records, count, codec=codec)))
+        assert log.stage(batch, unpack_header(batch)) == (int(ErrorCode.INVALID_RECORD), -1, -1), lie
+    assert log.next_offset == 0
+
+
+def test_how_many_records_a_batch_may_claim(tmp_path, clock: FakeClock) -> None:
+    """Nobody looks into it, but its offsets are given away."""
+    log = open_log(tmp_path, clock, internal_max_uncompressed_bytes=ROOM, max_message_bytes=ROOM)
+    most = ROOM // 7
+    for count, error in ((most + 1, ErrorCode.MESSAGE_TOO_LARGE), (2**31 - 1, ErrorCode.MESSAGE_TOO_LARGE), (most, 0)):
+        batch = memoryview(bytearray(lying_batch(b"x" * 100, count, codec=4)))
+        assert log.stage(batch, unpack_header(batch))[0] == error
+    assert log.next_offset == most

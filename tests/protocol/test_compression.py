@@ -1,15 +1,18 @@
 """The codecs: what is written here is read by everybody, and everybody's is read here."""
 
 import random
+import tracemalloc
+from itertools import pairwise
 
 import cramjam
 import pytest
 
 from broker.errors import ApiError
-from broker.protocol.compression import compress, decompress
+from broker.protocol.compression import compress, decompress, prefixes
 from tests.support.feeds import random_seed
 
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
+MOST = 1 << 20
 
 
 def samples() -> list[bytes]:
@@ -21,15 +24,15 @@ def samples() -> list[bytes]:
 @pytest.mark.parametrize("level", [None, 1, 9])
 def test_there_and_back(codec: int, level: int | None) -> None:
     for data in samples():
-        assert decompress(codec, compress(codec, data, level)) == data
+        assert decompress(codec, compress(codec, data, level), MOST) == data
 
 
 def test_other_peoples_forms_are_read() -> None:
     for data in samples():
-        assert decompress(GZIP, bytes(cramjam.gzip.compress(data))) == data
-        assert decompress(SNAPPY, bytes(cramjam.snappy.compress_raw(data))) == data
-        assert decompress(LZ4, bytes(cramjam.lz4.compress(data))) == data
-        assert decompress(ZSTD, bytes(cramjam.zstd.compress(data))) == data
+        assert decompress(GZIP, bytes(cramjam.gzip.compress(data)), MOST) == data
+        assert decompress(SNAPPY, bytes(cramjam.snappy.compress_raw(data)), MOST) == data
+        assert decompress(LZ4, bytes(cramjam.lz4.compress(data)), MOST) == data
+        assert decompress(ZSTD, bytes(cramjam.zstd.compress(data)), MOST) == data
 
 
 def test_lz4_frames_are_such_as_java_reads() -> None:
@@ -58,5 +61,65 @@ def test_a_higher_level_takes_less_room() -> None:
 def test_what_cannot_be_read_is_corrupt(codec: int) -> None:
     for data in (b"nonsense" * 5, b"\x82SNAPPY\x00" + b"\0\0\0\1" * 2 + b"\0\0\1"):
         with pytest.raises(ApiError) as raised:
-            decompress(codec, data)
+            decompress(codec, data, MOST)
         assert raised.value.code == 2
+
+
+@pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
+def test_nothing_is_set_aside_for_more_than_what_is_asked_for(codec: int) -> None:
+    """A few bytes may stand for very many; whoever unpacks them says how many are of use."""
+    bomb = compress(codec, bytes(64 << 20))
+    tracemalloc.start()
+    try:
+        with pytest.raises(ApiError) as raised:
+            decompress(codec, bomb, MOST)
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert raised.value.code == 10
+    assert "more than 1048576 bytes" in str(raised.value)
+    assert peak_bytes < 4 * MOST
+
+
+@pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
+@pytest.mark.parametrize("size", [1, 16 * 1024, 16 * 1024 + 1, 300_000])
+def test_as_much_as_is_asked_for_is_not_too_much(codec: int, size: int) -> None:
+    data = bytes(size)
+    assert decompress(codec, compress(codec, data), size) == data
+    if size > 1:
+        with pytest.raises(ApiError) as raised:
+            decompress(codec, compress(codec, data), size - 1)
+        assert raised.value.code == 10
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_ever_more_of_the_records_until_all_of_them(codec: int) -> None:
+    data = bytes(900_000)
+    shown = list(prefixes(codec, compress(codec, data), MOST))
+    assert [is_whole for _, is_whole in shown] == [False] * (len(shown) - 1) + [True]
+    assert shown[-1].data == data
+    for before, after in pairwise(shown):
+        assert after.data.startswith(before.data)
+        assert len(before.data) < len(after.data)
+
+
+def test_raw_snappy_that_claims_more_than_it_can_hold_is_corrupt() -> None:
+    for data in (b"\xff\xff\xff\xff\x0f\0a", b"\xff\xff\xff\x7f" + bytes(50)):
+        with pytest.raises(ApiError) as raised:
+            decompress(SNAPPY, data, 1 << 40)
+        assert raised.value.code == 2
+
+
+def test_lz4_and_zstd_are_not_believed_their_sizes() -> None:
+    """Both may say in their header how much will come: here far more, or less, than does."""
+    zstd = bytearray(compress(ZSTD, bytes(1000)))
+    assert zstd[4] == 0x60, "two bytes of content size"
+    zstd[5:7] = b"\xff\xff"
+    lz4 = bytes.fromhex("04224d1868400300000000000000870300008061626300000000")
+    with pytest.raises(ApiError):
+        decompress(ZSTD, zstd, MOST)
+    for size in (1, 1 << 40, (1 << 64) - 1):
+        lying = lz4[:6] + size.to_bytes(8, "little") + lz4[14:]
+        with pytest.raises(ApiError):
+            decompress(LZ4, lying, MOST)
+    assert decompress(LZ4, lz4, MOST) == b"abc"

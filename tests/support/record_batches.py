@@ -44,6 +44,22 @@ def record_batch(  # noqa: PLR0913 - one keyword per header field that a test ma
     return head + tail
 
 
+def lying_batch(records: bytes, count: int, *, codec: int = 0, max_timestamp_ms: int = TIMESTAMP_MS) -> bytes:
+    """Return a batch that claims `count` records, whatever these bytes are; its checksum is right."""
+    return sealed_batch(_compress(codec, records), count, codec=codec, max_timestamp_ms=max_timestamp_ms)
+
+
+def sealed_batch(payload: bytes, count: int, *, codec: int, max_timestamp_ms: int = TIMESTAMP_MS) -> bytes:
+    """Return a batch that claims `count` records in a payload that is compressed already."""
+    tail = struct.pack(">hiqqqhii", codec, count - 1, TIMESTAMP_MS, max_timestamp_ms, -1, -1, -1, count) + payload
+    return struct.pack(">qiibI", 0, len(tail) + 9, -1, 2, crc32c(tail)) + tail
+
+
+def records_of(batch: bytes) -> bytes:
+    """Return what stands behind the header of a batch."""
+    return batch[61:]
+
+
 def varint(value: int) -> bytes:
     """Return a zigzag varint."""
     raw = (value << 1) ^ (value >> 63)

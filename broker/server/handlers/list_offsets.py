@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from broker.errors import ApiError
 from broker.log.log_reader import End, LogReader
 from broker.log.timestamp_search import TimestampOffset
 from broker.protocol.error_codes import ErrorCode
@@ -80,7 +81,10 @@ def _answer(context: RequestContext, part: ListOffsetsPart, read_committed: bool
     error = epoch_error(part.current_leader_epoch, ends)
     if error:
         return _failed(part, error)
-    found = lookup(_Query(context, topic.name, partition, ends, read_committed, part.timestamp))
+    try:
+        found = lookup(_Query(context, topic.name, partition, ends, read_committed, part.timestamp))
+    except ApiError as unreadable:
+        return _failed(part, unreadable.code)
     return ListOffsetsPartResponse(part.topic_name, part.partition, 0, *found)
 
 
