@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from broker.request_channel import ChannelShape
     from shm.bell import EventBell, SemaphoreBell
     from shm.control import ClusterWords
+    from shm.current_request import CurrentRequest
     from shm.partitions import PartitionTable
     from shm.process_slots import ProcessSlots
     from shm.segment import Segment
@@ -110,6 +111,11 @@ class Heritage:
     def partitions(self) -> PartitionTable:
         """The partition table."""
         return self._parts.partitions
+
+    @property
+    def current(self) -> tuple[CurrentRequest, ...]:
+        """By target, the words that say what it is doing."""
+        return self._parts.current
 
     @property
     def cluster(self) -> ClusterWords:

@@ -1,10 +1,11 @@
-"""The control segment: cluster words, process slots, the partition table, and where each of them lies.
+"""The control segment: cluster words, process slots, what targets do, the partition table, and where each lies.
 
 The supervisor makes it, every process uses it, a watching program attaches it.
 """
 
 from __future__ import annotations
 
+from shm.current_request import CurrentRequest
 from shm.layout import CLUSTER_WORDS
 from shm.partitions import PartitionTable
 from shm.process_slots import ProcessSlots
@@ -43,13 +44,16 @@ class ClusterWords:
 
 
 class ControlSegment:
-    """The three parts over `view`; zeroed memory and `slots.initialise()` make them valid."""
+    """The parts over `view`; zeroed memory and `slots.initialise()` make them valid."""
 
     def __init__(self, view: memoryview, processors: int, handlers: int, max_partitions: int) -> None:
         slots_base = CLUSTER_WORDS.size
-        partitions_base = slots_base + ProcessSlots.bytes_needed(processors, handlers)
+        current_base = slots_base + ProcessSlots.bytes_needed(processors, handlers)
+        partitions_base = current_base + CurrentRequest.bytes_needed(handlers + 1)
         self.cluster = ClusterWords(view, 0)
         self.slots = ProcessSlots(view, slots_base, processors, handlers)
+        #: By target: what it is doing.
+        self.current = tuple(CurrentRequest(view, current_base, target) for target in range(handlers + 1))
         self.partitions = PartitionTable(view, partitions_base, max_partitions, handlers)
 
     @staticmethod
@@ -58,5 +62,6 @@ class ControlSegment:
         return (
             CLUSTER_WORDS.size
             + ProcessSlots.bytes_needed(processors, handlers)
+            + CurrentRequest.bytes_needed(handlers + 1)
             + PartitionTable.bytes_needed(max_partitions, handlers)
         )

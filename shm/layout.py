@@ -244,6 +244,35 @@ PROCESS_SLOT = Record(
     ),
 )
 
+CURRENT_REQUEST = Record(
+    "CURRENT_REQUEST",
+    "What a target is doing, for its replacement: one per target, each with its SUSPECTs behind it.",
+    64,
+    (
+        Field("request_at", "q", "bytes", "that target", "offset of the request's envelope in the rings; 0: in none"),
+        Field(
+            "connection_id",
+            "q",
+            "id",
+            "that target",
+            "of a request that it answers later than its turn, or -1 less the peer whose message it takes, or 0",
+        ),
+        Field("sequence", "q", "count", "that target", "of that request, or the position of that message in its ring"),
+        Field("suspects_ever", "q", "count", "that target", "SUSPECTs ever filled: the next one goes round"),
+    ),
+)
+
+SUSPECT = Record(
+    "SUSPECT",
+    "A request or a peer's message that a process of this target died in.",
+    32,
+    (
+        Field("connection_id", "q", "id", "that target", "as in CURRENT_REQUEST"),
+        Field("sequence", "q", "count", "that target", "as in CURRENT_REQUEST"),
+        Field("deaths", "q", "count", "that target", "processes that died in it; 0: nothing stands here"),
+    ),
+)
+
 METRICS_PAGE = Record(
     "METRICS_PAGE",
     "Heads a process's page of metrics; its values follow as shm/metrics.py lays them out.",
@@ -303,6 +332,8 @@ RECORDS: tuple[Record, ...] = (
     PEER_ENVELOPE,
     CLUSTER_WORDS,
     PROCESS_SLOT,
+    CURRENT_REQUEST,
+    SUSPECT,
     PARTITION_ROW,
     WAITER,
     FETCHED,
@@ -328,7 +359,7 @@ envelopes are written before the frame is published; after that the frame belong
 
 | segment | contents |
 |---|---|
-| `/rotunda-<instance>-control` | CLUSTER_WORDS, PROCESS_SLOTs, PARTITION_ROWs, WAITERs, FETCHEDs |
+| `/rotunda-<instance>-control` | CLUSTER_WORDS, PROCESS_SLOTs, CURRENT_REQUESTs, PARTITION_ROWs, WAITERs, FETCHEDs |
 | `/rotunda-<instance>-rings` | request, response and peer rings: RING_HEADER, then frames |
 | `/rotunda-<instance>-arena` | payloads too large for a ring; no words of its own |
 | `/rotunda-<instance>-metrics` | one METRICS_PAGE per process |

@@ -72,7 +72,7 @@ class Owners:
 
     def look(self) -> None:
         """Take what has arrived, so that no owner waits for room. Raises Stopped."""
-        for _, message in self._peers.receive():
+        for _, message, _ in self._peers.receive():
             if message.kind == TASK_ANSWER and message.token == self._asked:
                 self._asked = -1
                 self._answers[message.token] = message

@@ -67,7 +67,9 @@ class ApiCalls:
         self._turns = turns
         self._now_ns = now_ns
         self._warnings = RepeatedWarnings(logger, now_ns)
-        self.slices = Slices(now_ns, turns)
+        #: Of a request that is answered later than its turn, this process publishes what it is doing for it.
+        self._current = state.heritage.current[state.index]
+        self.slices = Slices(now_ns, turns, self._current)
 
     def take(self, api: Api, frame: Frame) -> None:
         """Decode a request and call its API's function. Raises InvalidReceive."""
@@ -122,7 +124,8 @@ class ApiCalls:
             return late is not None
 
         deadline_ns = call.received_ns + parked.timeout_ms * 1_000_000
-        self._delayed.watch(DelayedOperation(try_complete, deadline_ns, lambda: self._close(call)))
+        attempt = self._current.during((call.to[1], call.to[2]), try_complete)
+        self._delayed.watch(DelayedOperation(attempt, deadline_ns, lambda: self._close(call)))
 
     # ---- in slices -----------------------------------------------------------------------------------------------
 
@@ -130,6 +133,7 @@ class ApiCalls:
         new = SlicedWork(
             self._in_slices(call, work),
             lane=call.to[1],
+            identity=(call.to[1], call.to[2]),
             done=lambda late: self._put_off(call, late),
             failed=lambda: self._close(call),
             doing=call.doing,
@@ -195,8 +199,10 @@ class ApiCalls:
 
     def _contained(self, call: Call, answer: Callable[[], None]) -> None:
         """Answer such that faults close the connection and do not reach whoever completes a `Deferred`."""
+        self._current.enter((call.to[1], call.to[2]))
         try:
             answer()
         except Exception:
             logger.exception("cannot answer api key %d, version %d", call.api.key, call.version)
             self._close(call)
+        self._current.leave()

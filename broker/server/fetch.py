@@ -78,6 +78,7 @@ class FetchPath:
     ) -> None:
         self.parked = 0
         self._state = state
+        self._current = state.heritage.current[state.index]
         self._responses = responses
         self._delayed = delayed
         self._now_ns = now_ns
@@ -114,8 +115,9 @@ class FetchPath:
 
         self.parked += 1
         # From its arrival on: a replacement that reads it again does not let its client wait anew.
+        attempt = self._current.during((to[1], to[2]), try_complete)
         deadline_ns = frame.received_ns + request.max_wait_ms * 1_000_000
-        self._delayed.watch(DelayedOperation(try_complete, deadline_ns, give_up, tuple(answer.rows)))
+        self._delayed.watch(DelayedOperation(attempt, deadline_ns, give_up, tuple(answer.rows)))
 
     def forget_removed_files(self) -> None:
         """Let go of segment files that have been deleted, so that their room on the disk is free again."""

@@ -21,6 +21,7 @@ from broker.server.group_board import GroupBoard
 from broker.server.handler_metrics import HandlerMetrics
 from broker.server.memory_areas import MemoryAreas
 from broker.server.metadata_cache import MetadataCache
+from broker.server.poison_requests import PoisonRequests
 from broker.server.request_handler import RequestHandler
 from broker.server.takeover import take_back_uncommitted_notes
 from broker.server.unread_times import UnreadTimes
@@ -38,12 +39,13 @@ def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None
     """Answer requests until told to stop; then commit, flush and close every log."""
     role, place = (Role.HANDLER, index) if index < heritage.handlers else (Role.CONTROLLER, 0)
     clock = SystemClock()
+    poison = PoisonRequests(heritage, index, generation)
     state = _boot(heritage, index, clock)
     areas = MemoryAreas(heritage)
-    taken_back = take_back_uncommitted_notes(state, heritage.channel, areas)
+    taken_back = take_back_uncommitted_notes(state, heritage.channel, areas, poison)
     if taken_back:
         logger.info("took back the notes of %d uncommitted batches", taken_back)
-    handler = RequestHandler(state, generation, heritage.channel, areas, clock.monotonic_ns)
+    handler = RequestHandler(state, generation, heritage.channel, areas, poison, clock.monotonic_ns)
     pages = MetricsSegment(heritage.metrics.view, heritage.processors, heritage.handlers)
     page = MetricsWriter(pages.page(role, place))
     page.start(generation, clock.monotonic_ns())

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode
+from broker.server.append_notes import note_refusal
 from broker.server.broker_state import OWNER_TASK_NAMES
 from broker.server.memory_areas import MemoryAreas
 from broker.server.peer_post import IN_MESSAGE, PeerPost
@@ -20,12 +21,14 @@ from broker.server.peers import (
     CREATE_TOPICS,
     OWNER_ANSWER,
     OWNER_TASK,
+    POISON,
     PRODUCE_ANSWER,
     PRODUCE_PART,
     TASK,
     TASK_ANSWER,
     PeerMessage,
     Peers,
+    Received,
 )
 from broker.server.request_context import PendingAnswer
 from broker.server.target_tasks import TaskDone
@@ -34,9 +37,22 @@ if TYPE_CHECKING:
     from broker.request_channel import RequestChannel
     from broker.server.broker_state import BrokerState
     from broker.server.delayed_operations import DelayedOperations
+    from broker.server.poison_requests import PoisonRequests
     from broker.server.produce import ProducePath
 
 logger = logging.getLogger(__name__)
+
+_FAULT = int(ErrorCode.UNKNOWN_SERVER_ERROR)
+
+_NAMES = {
+    PRODUCE_PART: "a part of a Produce",
+    PRODUCE_ANSWER: "an answer to a part of a Produce",
+    CREATE_TOPICS: "a topic to create",
+    OWNER_TASK: "work on a partition",
+    OWNER_ANSWER: "an answer about a partition",
+    TASK: "a task",
+    TASK_ANSWER: "an answer to a task",
+}
 
 #: What answers a question of which kind; one that only makes something happen has no answer.
 _ANSWER_KINDS = {PRODUCE_PART: PRODUCE_ANSWER, OWNER_TASK: OWNER_ANSWER, TASK: TASK_ANSWER}
@@ -45,10 +61,13 @@ _ANSWER_KINDS = {PRODUCE_PART: PRODUCE_ANSWER, OWNER_TASK: OWNER_ANSWER, TASK: T
 class PeerDesk:
     """One target's correspondence with the others."""
 
-    def __init__(self, state: BrokerState, channel: RequestChannel, areas: MemoryAreas, generation: int) -> None:
+    def __init__(
+        self, state: BrokerState, channel: RequestChannel, areas: MemoryAreas, poison: PoisonRequests, generation: int
+    ) -> None:
         self.peers = Peers(channel, state.index, generation, state.heritage.target_bells)
         self._state = state
         self._areas = areas
+        self._poison = poison
         self._asked: dict[int, PendingAnswer] = {}
         self._asked_tasks: dict[int, TaskDone] = {}
         self._tokens = self.peers.new_tokens()
@@ -73,18 +92,25 @@ class PeerDesk:
         self._produce = produce
         self._delayed = delayed
 
-    def receive(self) -> list[tuple[int, PeerMessage]]:
-        """Return what has arrived, as (target it is from, message). It stays in the rings until `publish`."""
+    def receive(self) -> list[Received]:
+        """Return what has arrived. It stays in the rings until `publish`."""
         return self.peers.receive()
 
-    def take(self, messages: list[tuple[int, PeerMessage]]) -> bool:
-        """Do what others have asked; False when nobody has."""
-        for source, message in messages:
+    def take(self, messages: list[Received]) -> bool:
+        """Do what others have asked; False when nobody has. What has killed this process's predecessors is refused."""
+        current = self._poison.current
+        for source, message, position in messages:
+            identity = -1 - source, position
+            current.enter(identity)
             try:
-                self._tasks[message.kind](source, message)
+                if self._poison.is_condemned(identity):
+                    self._refuse(source, message)
+                else:
+                    self._tasks[message.kind](source, message)
             except Exception:
                 logger.exception("message of kind %d from target %d failed", message.kind, source)
                 self._answer_failure(source, message)
+            current.leave()
         return bool(messages)
 
     def publish(self) -> None:
@@ -125,11 +151,19 @@ class PeerDesk:
         for name in names:
             self.peers.send(controller, PeerMessage(CREATE_TOPICS, payload=name.encode()))
 
-    def _answer_failure(self, source: int, message: PeerMessage) -> None:
+    def _refuse(self, source: int, message: PeerMessage) -> None:
+        """Refuse what predecessors of this process have died in; the connection of a Produce is closed by its taker."""
+        self._poison.report_message(source, _NAMES[message.kind])
+        if message.kind == PRODUCE_PART:
+            note_refusal(self._areas.view(message.area), message.address, message.size, _FAULT)
+            self._answer_failure(source, message, POISON)
+        else:
+            self._answer_failure(source, message)
+
+    def _answer_failure(self, source: int, message: PeerMessage, error: int = _FAULT) -> None:
         """Tell the asker that its question met a fault, so that nobody waits for ever."""
         kind = _ANSWER_KINDS.get(message.kind)
         if kind is not None:
-            error = int(ErrorCode.UNKNOWN_SERVER_ERROR)
             reply = PeerMessage(kind, error_code=error, part=message.part, token=message.token, row=message.row)
             self.peers.answer(source, reply)
 

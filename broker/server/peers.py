@@ -21,6 +21,9 @@ from broker.request_channel import PEER, RequestChannel
 from shm.bell import SemaphoreBell
 from shm.ring import RingConsumer, RingProducer
 
+#: In PEER_ENVELOPE.error_code: the part has killed its owner, and the connection of its request is to be closed.
+POISON = -32_000
+
 #: What PEER_ENVELOPE.kind names.
 PRODUCE_PART, PRODUCE_ANSWER, CREATE_TOPICS, OWNER_TASK, OWNER_ANSWER, TASK, TASK_ANSWER = 1, 2, 3, 4, 5, 6, 7
 
@@ -49,6 +52,10 @@ class PeerMessage(NamedTuple):
     argument: int = 0
     guard: int = 0
     payload: bytes = b""
+
+
+#: A message as it arrives: (who sent it, the message, where it ends in its ring).
+Received = tuple[int, PeerMessage, int]
 
 
 class Peers:
@@ -83,15 +90,15 @@ class Peers:
         if kept or not self._try_send(target, message, None):
             kept.append(message)
 
-    def receive(self) -> list[tuple[int, PeerMessage]]:
-        """Return (sender, message) for what has arrived; `release` gives the memory back."""
-        arrived: list[tuple[int, PeerMessage]] = []
+    def receive(self) -> list[Received]:
+        """Return what has arrived; `release` gives the memory back."""
+        arrived: list[Received] = []
         for source, ring in self._in.items():
             if self._kept_answers[source]:
                 continue
-            for at, length, _ in ring.read(_BATCH):
+            for at, length, end in ring.read(_BATCH):
                 payload = bytes(self._view[at + PEER.size : at + length])
-                arrived.append((source, PeerMessage._make((*PEER.unpack_from(self._view, at), payload))))
+                arrived.append((source, PeerMessage._make((*PEER.unpack_from(self._view, at), payload)), end))
         return arrived
 
     def release(self) -> None:

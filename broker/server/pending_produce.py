@@ -39,6 +39,7 @@ class PendingProduce:
         "_allowance",
         "_blame",
         "_frame",
+        "_is_dropped",
         "_local_ns",
         "_missing",
         "_now_ns",
@@ -76,6 +77,7 @@ class PendingProduce:
         self._parts: dict[int, Part] = {}
         self._missing = count
         self._taken = False
+        self._is_dropped = False
         self._local_ns = 0
 
     def part_done(
@@ -108,6 +110,11 @@ class PendingProduce:
         if self._missing == 0:
             self._answer()
 
+    def drop(self) -> Frame:
+        """Close the connection when all parts are in, instead of answering: the owner of one has died in it."""
+        self._is_dropped = True
+        return self._frame
+
     def abandon(self) -> None:
         """Answer nothing: the request met a fault that has closed its connection. Its memory is not kept for it."""
         self.complete = True
@@ -139,10 +146,10 @@ class PendingProduce:
         results = [result for result in self._results if result is not None]
         error = next((result.error_code for result in results if result.error_code), 0)
         told = self.told._replace(error_code=error)
-        if self._acks != 0:
+        if self._is_dropped or (error and not self._acks):
+            self._responses.close_connection(frame.to, now_ns, told)
+        elif self._acks != 0:
             payload = encode_produce_response(frame.api_version, frame.correlation_id, 0, results)
             self._responses.send(frame.to, self._local_ns, now_ns, payload, told)
-        elif error:
-            self._responses.close_connection(frame.to, now_ns, told)
         else:
             self._responses.no_response(frame.to, self._local_ns, now_ns, told)

@@ -24,7 +24,7 @@ from broker.protocol.records import BATCH_HEADER_BYTES, record_count, unpack_hea
 from broker.server.append_notes import NOT_APPENDED, REFUSED, note_refusal, noted_refusal, write_note
 from broker.server.frame import NOTED, STATE_OFFSET, Frame
 from broker.server.partition_appends import Answer
-from broker.server.peers import PRODUCE_PART, PeerMessage, Peers
+from broker.server.peers import POISON, PRODUCE_PART, PeerMessage, Peers
 from broker.server.pending_produce import BLAMED, INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE, PendingProduce
 from broker.server.record_errors import NOBODY, Blame, keyless, out_of_range, too_large
 from broker.server.remembered_request import RememberedRequest
@@ -43,6 +43,7 @@ from shm.words import words_of
 if TYPE_CHECKING:
     from broker.server.broker_state import BrokerState
     from broker.server.metadata_cache import TopicInfo
+    from broker.server.poison_requests import PoisonRequests
 
 #: Connections whose last request is remembered.
 MAX_REMEMBERED = 10_000
@@ -51,11 +52,19 @@ MAX_REMEMBERED = 10_000
 class ProducePath:
     """Appends what Produce requests bring for this handler's partitions and sends the rest to their owners."""
 
-    def __init__(self, state: BrokerState, responses: ResponseWriter, peers: Peers, now_ns: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        state: BrokerState,
+        responses: ResponseWriter,
+        peers: Peers,
+        poison: PoisonRequests,
+        now_ns: Callable[[], int],
+    ) -> None:
         self.appends = StagedAppends(responses, peers.new_tokens(), now_ns)
         self._state = state
         self._responses = responses
         self._peers = peers
+        self._poison = poison
         self._now_ns = now_ns
         self._words = words_of(state.heritage.rings.view, 0, state.heritage.rings.view.nbytes)
         self._remembered: dict[int, RememberedRequest] = {}
@@ -150,6 +159,10 @@ class ProducePath:
         pending = self._pending.get(message.token)
         if pending is None:
             return
+        if message.error_code == POISON:
+            frame = pending.drop()
+            self._poison.report(frame.to, frame.view, frame.start, frame.end, self._state.owner_of(message.row))
+            message = message._replace(error_code=int(ErrorCode.UNKNOWN_SERVER_ERROR))
         part = self._transactional.forwarded.get((message.token, message.part))
         if part is not None:
             if not self._transactional.tried(part, message.error_code, message.base_offset):

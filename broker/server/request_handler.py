@@ -25,15 +25,18 @@ from broker.server.frame import NOTED, Frame
 from broker.server.group_path import GroupPath
 from broker.server.memory_areas import MemoryAreas
 from broker.server.peer_desk import PeerDesk
+from broker.server.poison_requests import DROPPED
 from broker.server.produce import ProducePath
 from broker.server.request_ring import RequestRing
-from broker.server.response_writer import ResponseWriter, Told
+from broker.server.response_writer import ReplyTo, ResponseWriter, Told
 from broker.server.unreleased_requests import RingFrame, unreleased
 from broker.slow_turns import Doing, SlowTurns
+from shm.current_request import REQUEST_AT
 
 if TYPE_CHECKING:
     from broker.server.broker_state import BrokerState
-    from broker.server.peers import PeerMessage
+    from broker.server.peers import Received
+    from broker.server.poison_requests import PoisonRequests
 
 logger = logging.getLogger(__name__)
 
@@ -70,19 +73,22 @@ class RequestHandler:
         generation: int,
         channel: RequestChannel,
         areas: MemoryAreas,
+        poison: PoisonRequests,
         now_ns: Callable[[], int],
     ) -> None:
         heritage = state.heritage
         self._state = state
         self._view = channel.view
         self._areas = areas
+        self._poison = poison
+        self._current = poison.current
         self._now_ns = now_ns
         self._warnings = RepeatedWarnings(logger, now_ns)
         self._rings = [RequestRing(channel.request_consumer(p, state.index)) for p in range(channel.shape.processors)]
         self._responses = ResponseWriter(channel, state.index, heritage.processor_bells, heritage.run_dir)
         self._delayed = DelayedOperations(self._rows_changed)
-        self._desk = PeerDesk(state, channel, areas, generation)
-        self._produce = ProducePath(state, self._responses, self._desk.peers, now_ns)
+        self._desk = PeerDesk(state, channel, areas, poison, generation)
+        self._produce = ProducePath(state, self._responses, self._desk.peers, poison, now_ns)
         #: How long turns take. Whoever turns the loop says when one begins and ends.
         self.turns = SlowTurns(logger, now_ns)
         self._calls = ApiCalls(state, self._responses, self._delayed, self.turns, now_ns)
@@ -98,10 +104,14 @@ class RequestHandler:
         self._next_tick_ns = 0
         #: What was sent to an earlier generation comes again, but for Produce.
         self._oldest_generation = generation if generation > 1 else 0
+        #: What was received by then may be what a predecessor has died in: it is committed before the next is taken.
+        self._alone_until_ns = now_ns() if generation > 1 else -1
+        #: Rows whose ends that has moved.
+        self._moved: list[int] = []
         self.requests = 0
         #: What has been read and not taken yet: from processors, and from other targets.
         self._read: list[tuple[int, list[RingFrame]]] = unreleased(self._view, self._rings) if generation > 1 else []
-        self._received: list[tuple[int, PeerMessage]] = []
+        self._received: list[Received] = []
         state.rows_closed = self._delayed.row_advanced
         # Before anybody asks: the offsets of topics go that were deleted while nobody coordinated their groups.
         self._coordinators.metadata_changed()
@@ -136,7 +146,7 @@ class RequestHandler:
         messages, self._received = self._received, []
         worked |= self._desk.take(messages)
         worked |= self._calls.slices.turn()
-        rows = self._commit()
+        rows, self._moved = self._moved + self._commit(), []
         self._look_at_watched_rows()
         now_ns = self._now_ns()
         self.turns.spent(now_ns, _COMMITTING)
@@ -220,28 +230,20 @@ class RequestHandler:
         header_bytes = REQUEST.size
         try_fast = self._produce.try_fast
         short_ways = self._groups.ways
-        oldest_generation = self._oldest_generation
+        oldest_generation, alone_until_ns = self._oldest_generation, self._alone_until_ns
+        current = self._current.words
         dequeued_ns = self._now_ns()
         self.turns.spent(dequeued_ns, _TAKING)
         start = ring.cursor
         for at, _, end in frames:
             (
-                connection,
-                sequence,
-                received,
-                key,
-                version,
-                correlation,
-                size,
-                address,
-                listener,
-                area,
-                generation,
-                noted,
-            ) = unpack(view, at)
+                connection, sequence, received, key, version, correlation, size,
+                address, listener, area, generation, noted,
+            ) = unpack(view, at)  # fmt: skip
             if generation < oldest_generation and key != _PRODUCE:
                 start = end
                 continue
+            current[REQUEST_AT] = at
             to = (processor, connection, sequence, received, dequeued_ns, key, version, correlation, size)
             try:
                 if area == INLINE:
@@ -249,7 +251,9 @@ class RequestHandler:
                 else:
                     memory, first = self._areas.view(area), address
                 place = (first, first + size, at)
-                if key == _PRODUCE:
+                if received <= alone_until_ns and self._drops(to, memory, place):
+                    taken = True
+                elif key == _PRODUCE:
                     taken = not noted and try_fast(to, version, memory, place)
                 else:
                     way = short_ways.get(key)
@@ -260,6 +264,8 @@ class RequestHandler:
                         noted == NOTED, ring, start,
                     )  # fmt: skip
                     self._dispatch(frame)
+                if received <= alone_until_ns:
+                    self._moved += self._commit()
             except InvalidReceive as error:
                 bad = "closing connection of a bad request (api key %d, version %d): %s"
                 self._warnings.warning(f"{key} {version}", bad, key, version, error)
@@ -268,8 +274,17 @@ class RequestHandler:
                 logger.exception("request failed (api key %d, version %d); closing its connection", key, version)
                 self._responses.close_connection(to, self._now_ns())
             start = end
+        current[REQUEST_AT] = 0
         ring.cursor = start
         self.requests += len(frames)
+
+    def _drops(self, to: ReplyTo, memory: memoryview, place: tuple[int, int, int]) -> bool:
+        """Close the connection of a request that has killed predecessors of this process; False if it has not."""
+        if not self._poison.is_condemned((to[1], to[2])):
+            return False
+        self._poison.report(to, memory, place[0], place[1])
+        self._responses.close_connection(to, self._now_ns(), DROPPED)
+        return True
 
     def _dispatch(self, frame: Frame) -> None:
         """Take a request to the function that the registry names for it (``E07``)."""

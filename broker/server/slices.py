@@ -12,7 +12,7 @@ what that was completed with. The loop gives all of them together `BUDGET_NS` of
 
 A work lives in memory alone. When its process dies it is gone, and whoever asked for it asks again: processors send
 every request but Produce to the replacement (`network/repeats.py`), and targets ask again as well (`peer_desk.py`).
-``running`` says which work a slice that never ends belongs to.
+Which request a slice belongs to that never ends, or that kills, stands in shared memory (`shm.current_request`).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from typing import Any, TypeAlias
 
 from broker.server.request_context import Deferred
 from broker.slow_turns import Doing, SlowTurns
+from shm.current_request import NOBODY, CurrentRequest, Identity
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +55,8 @@ class SlicedWork:
     done: Callable[[Any], None]
     failed: Callable[[], None]
     doing: Doing
+    identity: Identity = NOBODY
+    """The request that it belongs to."""
     exclusive: bool = False
     size: int = 0
     """Bytes of the request that it belongs to."""
@@ -65,8 +68,9 @@ class SlicedWork:
 class Slices:
     """The works of one target."""
 
-    def __init__(self, now_ns: Callable[[], int], turns: SlowTurns) -> None:
+    def __init__(self, now_ns: Callable[[], int], turns: SlowTurns, current: CurrentRequest) -> None:
         self._now_ns = now_ns
+        self._current = current
         self._turns = turns
         #: By lane, the works that are not done; the first may be under way.
         self._lanes: dict[Hashable, deque[SlicedWork]] = {}
@@ -78,8 +82,6 @@ class Slices:
         self._waiting = 0
         self._waiting_bytes = 0
         self._exclusive: SlicedWork | None = None
-        #: The work that has a slice now.
-        self.running: SlicedWork | None = None
 
     def add(self, new: SlicedWork) -> None:
         """Let a work be done. Raises TooManyWaitError."""
@@ -112,12 +114,12 @@ class Slices:
             if now_ns >= end_ns:
                 break
             self._slice(self._ready.popleft(), end_ns)
-        self.running = None
+        self._current.leave()
         return end_ns != 0
 
     def _slice(self, work: SlicedWork, end_ns: int) -> None:
         """Go on with a work until its share of the turn is used up, or it waits, or is done."""
-        self.running = work
+        self._current.enter(work.identity)
         now_ns = self._now_ns()
         # The others under way have their shares too.
         end_ns = now_ns + (end_ns - now_ns) // (len(self._ready) + 1)

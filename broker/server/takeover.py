@@ -19,20 +19,24 @@ from broker.server.append_notes import NOT_APPENDED, NOTE, write_note
 from broker.server.frame import NOTED
 from broker.server.memory_areas import MemoryAreas
 from broker.server.peers import PRODUCE_PART
+from shm.current_request import REQUEST_AT
 from shm.ring import RingConsumer
 
 if TYPE_CHECKING:
     from broker.server.broker_state import BrokerState
+    from broker.server.poison_requests import PoisonRequests
 
 _EVERYTHING = 1 << 30
 
 
-def take_back_uncommitted_notes(state: BrokerState, channel: RequestChannel, areas: MemoryAreas) -> int:
+def take_back_uncommitted_notes(
+    state: BrokerState, channel: RequestChannel, areas: MemoryAreas, poison: PoisonRequests
+) -> int:
     """Reset the notes of uncommitted batches in every unreleased request and peer message; return how many."""
     taken_back = 0
     for processor in range(channel.shape.processors):
         ring = channel.request_consumer(processor, state.index)
-        for view, row, part in _noted_parts(state, ring, channel.view, areas):
+        for view, row, part in _noted_parts(state, ring, channel.view, areas, poison):
             taken_back += _take_back(state, view, row, part.records_offset, part.records_size)
     for source in range(channel.shape.targets):
         if source == state.index:
@@ -46,14 +50,15 @@ def take_back_uncommitted_notes(state: BrokerState, channel: RequestChannel, are
 
 
 def _noted_parts(
-    state: BrokerState, ring: RingConsumer, rings: memoryview, areas: MemoryAreas
+    state: BrokerState, ring: RingConsumer, rings: memoryview, areas: MemoryAreas, poison: PoisonRequests
 ) -> list[tuple[memoryview, int, Part]]:
     """Return (memory, row, part) for every part of noted Produce requests that belongs to this handler."""
     found = []
     for at, _, _ in ring.read(_EVERYTHING):
-        _, _, _, key, version, _, size, address, _, area, _, noted = REQUEST.unpack_from(rings, at)
-        if key != ApiKey.PRODUCE or noted != NOTED:
+        connection, sequence, _, key, version, _, size, address, _, area, _, noted = REQUEST.unpack_from(rings, at)
+        if key != ApiKey.PRODUCE or noted != NOTED or poison.is_condemned((connection, sequence)):
             continue
+        poison.current.words[REQUEST_AT] = at
         view = areas.view(area)
         start = at + REQUEST.size if area == INLINE else address
         try:
@@ -65,6 +70,7 @@ def _noted_parts(
             row = state.row_of(part.topic_name, part.topic_id, part.partition)
             if row in state.owned:
                 found.append((view, row, part))
+    poison.current.words[REQUEST_AT] = 0
     return found
 
 

@@ -45,7 +45,7 @@ class Desk:
         return Owners(self.channel, CLEANER, generation, self.bells, lambda: self.stopped)  # type: ignore[arg-type]
 
     def answer_all(self, payload: bytes = b"done") -> None:
-        for source, message in self.handler.receive():
+        for source, message, _ in self.handler.receive():
             assert source == CLEANER
             assert message.kind == TASK
             self.answered.append(message)

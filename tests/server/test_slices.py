@@ -11,9 +11,11 @@ import pytest
 from broker.server.request_context import Deferred
 from broker.server.slices import BUDGET_NS, MOST_BEGUN, MOST_WAITING, SlicedWork, Slices, TooManyWaitError, Work
 from broker.slow_turns import SlowTurns
+from shm.current_request import CurrentRequest
 from tests.support.fakes import FakeClock
 
 MS = 1_000_000
+IDENTITY = (1 << 32, 7)
 
 
 class Bench:
@@ -21,7 +23,9 @@ class Bench:
 
     def __init__(self) -> None:
         self.clock = FakeClock()
-        self.slices = Slices(self.clock.monotonic_ns, SlowTurns(logging.getLogger(__name__), self.clock.monotonic_ns))
+        self.current = CurrentRequest(memoryview(bytearray(CurrentRequest.bytes_needed(1))), 0, 0)
+        turns = SlowTurns(logging.getLogger(__name__), self.clock.monotonic_ns)
+        self.slices = Slices(self.clock.monotonic_ns, turns, self.current)
         self.log: list[str] = []
         self.results: list[Any] = []
 
@@ -37,8 +41,9 @@ class Bench:
 
     def work(self, work: Work, lane: object, *, exclusive: bool = False, size: int = 1) -> SlicedWork:
         return SlicedWork(
-            work, lane, self.results.append, lambda: self.results.append("failed"), ("work", ""), exclusive, size
-        )
+            work, lane, self.results.append, lambda: self.results.append("failed"), ("work", ""), IDENTITY,
+            exclusive, size,
+        )  # fmt: skip
 
     def turns(self, limit: int = 1000) -> int:
         """Turn until nothing is left to do; return how many turns that took."""
@@ -167,14 +172,14 @@ def test_what_a_peer_asks_for_waits_for_nobody(bench: Bench) -> None:
     assert bench.results == ["peer"]
 
 
-def test_the_work_that_has_a_slice_can_be_seen(bench: Bench) -> None:
+def test_a_replacement_can_see_whose_slice_a_process_died_in(bench: Bench) -> None:
     seen: list[Any] = []
 
     def looks() -> Generator[None, None, None]:
-        seen.append(bench.slices.running)
+        seen.append(bench.current.interrupted())
         yield None
 
-    bench.add(looks(), lane="its lane")
+    bench.add(looks())
     bench.turns()
-    assert [work.lane for work in seen] == ["its lane"]
-    assert bench.slices.running is None
+    assert seen == [(0, IDENTITY)]
+    assert bench.current.interrupted() == (0, None)

@@ -24,10 +24,17 @@ LOG_TAIL_BYTES = 20_000
 class BrokerProcess:
     """One instance in `directory`: `run` is its run directory, `data` its data directory unless ephemeral."""
 
-    def __init__(self, directory: Path, settings: Mapping[str, object] | None = None, ephemeral: bool = True):
+    def __init__(
+        self,
+        directory: Path,
+        settings: Mapping[str, object] | None = None,
+        ephemeral: bool = True,
+        module: str = "broker",
+    ):
         self.run_dir = directory / "run"
         self.data_dir = directory / "data"
         self.ephemeral = ephemeral
+        self._module = module
         self.settings = {"listeners": "PLAINTEXT://127.0.0.1:0", "status.port": 0, **(settings or {})}
         self.port = 0
         self._log = directory / "broker.log"
@@ -46,7 +53,7 @@ class BrokerProcess:
         for directory in (self.run_dir, self.data_dir):
             directory.mkdir(parents=True, exist_ok=True)
         where = ["--ephemeral"] if self.ephemeral else ["--data-dir", str(self.data_dir)]
-        command = [sys.executable, "-m", "broker", "start", "--run-dir", str(self.run_dir), *where]
+        command = [sys.executable, "-m", self._module, "start", "--run-dir", str(self.run_dir), *where]
         for key, value in self.settings.items():
             command += ["--set", f"{key}={value}"]
         with self._log.open("ab") as log, self._ready.open("wb") as ready:

@@ -39,6 +39,7 @@ from broker.server import handler_process
 from broker.server.broker_state import BrokerState
 from broker.server.memory_areas import MemoryAreas
 from broker.server.metadata_cache import PartitionInfo
+from broker.server.poison_requests import PoisonRequests
 from broker.server.request_handler import RequestHandler
 from broker.server.takeover import take_back_uncommitted_notes
 from broker.topic_rules import NewTopic
@@ -128,7 +129,10 @@ class SteppedBroker:
         processors: int = 1,
         ring_bytes: int | None = None,
         settings: Mapping[str, str] | None = None,
+        most_deaths: int = 1 << 30,
     ) -> None:
+        """Deaths here are chosen by a test, and no request's fault: one that they strike is dropped after many."""
+        self._most_deaths = most_deaths
         self.clock = FakeClock(monotonic_ns=1_000_000_000)
         self.config = load(
             None,
@@ -181,6 +185,7 @@ class SteppedBroker:
         """Do what a handler process does before its first turn."""
         self._generations[index] += 1
         heritage = self.heritage
+        poison = PoisonRequests(heritage, index, self._generations[index], self._most_deaths)
 
         def known_at_once(*args: Any) -> BrokerState:
             # So that `kill` finds the files of a target that dies while it boots.
@@ -190,9 +195,9 @@ class SteppedBroker:
         with mock.patch.object(handler_process, "BrokerState", known_at_once):
             state = handler_process._boot(heritage, index, self.clock)
         areas = MemoryAreas(heritage)
-        take_back_uncommitted_notes(state, heritage.channel, areas)
+        take_back_uncommitted_notes(state, heritage.channel, areas, poison)
         self.handlers[index] = RequestHandler(
-            state, self._generations[index], heritage.channel, areas, self.clock.monotonic_ns
+            state, self._generations[index], heritage.channel, areas, poison, self.clock.monotonic_ns
         )
         for sender in self.senders:
             sender.generations[index] = self._generations[index]

@@ -1,0 +1,107 @@
+"""What a target is doing right now, and which requests its predecessors died in: words that outlive it.
+
+A target stores the place of each request before it takes it (layout.CURRENT_REQUEST), so that a replacement knows what
+its predecessor was doing when it died. It counts those deaths in a short list (layout.SUSPECT), by an identity of two
+numbers that never come again. Knows nothing of what a request is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from shm.layout import CURRENT_REQUEST, SUSPECT
+from shm.words import words_of
+
+#: The word that a target stores for each request that it takes from a ring. HOT: one store.
+REQUEST_AT = CURRENT_REQUEST.word("request_at")
+
+#: Requests whose deaths are remembered; the oldest make room.
+SUSPECTS = 64
+
+_CONNECTION_ID = CURRENT_REQUEST.word("connection_id")
+_SEQUENCE = CURRENT_REQUEST.word("sequence")
+_SUSPECTS_EVER = CURRENT_REQUEST.word("suspects_ever")
+_FIRST_SUSPECT = CURRENT_REQUEST.size // 8
+_SUSPECT_WORDS = SUSPECT.size // 8
+_DEATHS = SUSPECT.word("deaths")
+
+#: (connection id, sequence) of a request; of a peer's message (-1 - the peer's index, its position in the ring).
+Identity = tuple[int, int]
+
+#: Of what belongs to no request.
+NOBODY: Identity = (0, 0)
+
+_BYTES = CURRENT_REQUEST.size + SUSPECTS * SUSPECT.size
+
+
+class CurrentRequest:
+    """The words of one target, which is their one writer. Zeroed memory is valid."""
+
+    __slots__ = ("words",)
+
+    def __init__(self, view: memoryview, base: int, target: int) -> None:
+        self.words = words_of(view, base + target * _BYTES, _BYTES)
+
+    @staticmethod
+    def bytes_needed(targets: int) -> int:
+        """Return the bytes of shared memory for the words of all targets."""
+        return targets * _BYTES
+
+    def enter(self, identity: Identity) -> None:
+        """Publish that the process works at what has this identity: an answer that was put off, a peer's message."""
+        # SYNC: nobody's, the sequence, then the connection; whoever looks at them looks when this process is dead.
+        self.words[_CONNECTION_ID] = 0
+        self.words[_SEQUENCE] = identity[1]
+        self.words[_CONNECTION_ID] = identity[0]
+
+    def leave(self) -> None:
+        """Publish that it is done with that."""
+        self.words[_CONNECTION_ID] = 0
+
+    def during(self, identity: Identity, do: Callable[[bool], bool]) -> Callable[[bool], bool]:
+        """Return ``do`` such that the process is known to work at ``identity`` meanwhile."""
+
+        def do_so(argument: bool) -> bool:
+            self.enter(identity)
+            try:
+                done = do(argument)
+            except Exception:
+                self.leave()
+                raise
+            self.leave()
+            return done
+
+        return do_so
+
+    def interrupted(self) -> tuple[int, Identity | None]:
+        """Return what the last process was doing: (offset of a request's envelope or 0, identity or None)."""
+        connection_id, sequence = self.words[_CONNECTION_ID], self.words[_SEQUENCE]
+        return self.words[REQUEST_AT], (connection_id, sequence) if connection_id else None
+
+    def clear(self) -> None:
+        """Publish that the process is doing nothing."""
+        self.words[REQUEST_AT] = self.words[_CONNECTION_ID] = 0
+
+    def count_death(self, identity: Identity) -> None:
+        """Count a death in the list of suspects."""
+        for start in self._suspects():
+            if (self.words[start], self.words[start + 1]) == identity:
+                self.words[start + _DEATHS] += 1
+                return
+        ever = self.words[_SUSPECTS_EVER]
+        start = _FIRST_SUSPECT + ever % SUSPECTS * _SUSPECT_WORDS
+        self.words[start + _DEATHS] = 0
+        self.words[start], self.words[start + 1] = identity
+        self.words[start + _DEATHS] = 1
+        self.words[_SUSPECTS_EVER] = ever + 1
+
+    def deaths(self) -> dict[Identity, int]:
+        """Return how many processes have died in which request, of the last ones that any has died in."""
+        return {
+            (self.words[start], self.words[start + 1]): self.words[start + _DEATHS]
+            for start in self._suspects()
+            if self.words[start + _DEATHS]
+        }
+
+    def _suspects(self) -> range:
+        return range(_FIRST_SUSPECT, _FIRST_SUSPECT + SUSPECTS * _SUSPECT_WORDS, _SUSPECT_WORDS)

@@ -1,0 +1,98 @@
+"""Requests that kill whoever takes them, against a whole broker: they cost their own connection and two deaths."""
+
+import struct
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow.parquet as pq
+import pytest
+
+from broker.recorder.part_files import dataset_path, finished
+from tests.support.broker_process import BrokerProcess
+from tests.support.deadline import wait_until
+from tests.support.poisonable_broker import KILLS
+from tests.support.record_batches import record_batch
+from tests.support.wire_client import WireClient, request_frame
+from tests.support.wire_messages import (
+    CREATE_TOPICS,
+    METADATA,
+    PRODUCE,
+    PRODUCE_VERSION,
+    create_topic,
+    metadata_body,
+    produce_body,
+    read_partition,
+    string,
+)
+from tests.support.writers import Writer, assert_exact
+
+NAME = KILLS.decode()
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    settings = {"num.network.threads": 2, "num.io.threads": 2, "request.log.roll.ms": 500}
+    running = BrokerProcess(
+        tmp_path_factory.mktemp("broker"), settings, ephemeral=False, module="tests.support.poisonable_broker"
+    ).start()
+    yield running
+    running.stop()
+
+
+def deaths(broker: BrokerProcess) -> int:
+    return sum(row["restarts"] for role in ("handler", "controller") for row in broker.processes(role))
+
+
+def send_poison(broker: BrokerProcess, api_key: int, version: int, body: bytes) -> None:
+    """Send a request that kills, and return when its connection has been closed without an answer."""
+    with WireClient(broker.port) as client:
+        client.send(request_frame(api_key, version, 7, body))
+        assert client.socket.recv(1) == b""
+
+
+@pytest.mark.parametrize("what", ["metadata", "produce", "forwarded", "create"])
+def test_a_request_that_kills_costs_two_deaths_and_its_own_connection(
+    broker: BrokerProcess, wire: WireClient, topic: str, what: str
+) -> None:
+    create_topic(wire, topic, 4)
+    killing = record_batch([KILLS])
+    api_key, version, body = {
+        "metadata": (METADATA, 4, metadata_body([NAME])),
+        "produce": (PRODUCE, PRODUCE_VERSION, produce_body([(topic, 0, killing)])),
+        "forwarded": (PRODUCE, PRODUCE_VERSION, produce_body([(topic, n, killing) for n in range(4)])),
+        "create": (
+            CREATE_TOPICS,
+            2,
+            struct.pack(">i", 1) + string(NAME) + struct.pack(">ihiii?", 1, 1, 0, 0, 1, False),
+        ),
+    }[what]
+    before, logged = deaths(broker), broker.log_bytes()
+    writers = [Writer(f"{topic}-{n}", topic, [n]) for n in range(4)]
+    stop = threading.Event()
+    with ThreadPoolExecutor(len(writers)) as pool:
+        running = [pool.submit(writer.run, broker.port, stop) for writer in writers]
+        try:
+            send_poison(broker, api_key, version, body)
+        finally:
+            stop.set()
+        for future in running:
+            future.result()
+    assert deaths(broker) == before + 2
+    for partition in range(4):
+        assert_exact(read_partition(wire, topic, partition), partition, [writers[partition]])
+    [line] = [line for line in broker.log_since(logged) if "it is not tried again" in line]
+    assert " ERROR " in line
+    assert "of client 'wire' at 127.0.0.1 (" in line
+    assert ("controller" if what == "create" else "handler") in line
+
+
+def test_a_request_that_was_dropped_has_a_row_in_the_request_log(broker: BrokerProcess) -> None:
+    send_poison(broker, METADATA, 4, metadata_body([NAME]))
+
+    def is_there() -> bool:
+        parts = finished(dataset_path(broker.data_dir / "request-log", "requests"))
+        rows = [row for part in parts for row in pq.read_table(part.path, partitioning=None).to_pylist()]
+        return any(row["errorCode"] == -1 and row["requestApiKey"] == METADATA for row in rows)
+
+    wait_until(is_there, "the row of the dropped request")

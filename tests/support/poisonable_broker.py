@@ -1,0 +1,34 @@
+"""The whole broker, but that some requests kill the target that takes them, and some never let it go.
+
+python -m tests.support.poisonable_broker start ...
+"""
+
+import os
+import signal
+import sys
+from typing import Any
+
+from broker.cli import main
+from broker.server.request_handler import RequestHandler
+
+#: A request with these bytes in it kills whoever takes it, and one with the others keeps it busy for ever.
+KILLS, HANGS = b"-kill-me-", b"-keep-me-"
+
+
+def poison(dispatch: Any) -> Any:
+    """Return what takes requests as `dispatch` does, if it lives."""
+
+    def poisoned(self: RequestHandler, frame: Any) -> None:
+        request = bytes(frame.view[frame.start : frame.end])
+        if KILLS in request:
+            os.kill(os.getpid(), signal.SIGKILL)
+        while HANGS in request:
+            pass
+        dispatch(self, frame)
+
+    return poisoned
+
+
+if __name__ == "__main__":
+    RequestHandler._dispatch = poison(RequestHandler._dispatch)  # type: ignore[method-assign]
+    sys.exit(main())
