@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from broker.errors import InvalidReceive
-from broker.log_setup import RepeatedWarnings, report_held_back
+from broker.log_setup import RepeatedWarnings
 from broker.network import connection_id
 from broker.network.channel import Channel
 from broker.network.finished_requests import BATCH_ROWS, FinishedRequests
@@ -269,7 +269,6 @@ class Processor:
     def _publish(self, now_ns: int) -> None:
         self._metrics.publish(now_ns, self.finished, (self._reader, self._responses), len(self._by_id))
         self._metrics.show(now_ns, self._by_id.values())
-        report_held_back()
 
     def _watched_event(self, fd: int) -> None:
         if fd == self._bell.fileno():

@@ -11,8 +11,11 @@ import tempfile
 from pathlib import Path
 
 from ops.reliability import report
-from ops.reliability.broker import BrokerError
-from ops.reliability.campaign import Campaign, Orders
+from ops.reliability.broker import REPOSITORY, BrokerError
+from ops.reliability.campaign import ATTACKS, Campaign, Orders
+
+PAGE = REPOSITORY / "docs" / "reliability.md"
+PARTS = ("everything", "kills", "frames")
 
 
 def main() -> int:
@@ -22,6 +25,8 @@ def main() -> int:
         seed=options.seed if options.seed is not None else secrets.randbits(32),
         minutes=options.minutes,
         kills=options.kills,
+        frames=options.frames,
+        attacks=tuple(options.only or ATTACKS),
         settings=dict(pair.split("=", 1) for pair in options.set),
     )
     directory = Path(options.directory or tempfile.mkdtemp(prefix="rotunda-campaign-"))
@@ -32,7 +37,10 @@ def main() -> int:
     except BrokerError as failure:
         print(f"ops/campaign: {failure}", file=sys.stderr)
         return 2
-    print(report.text(result))
+    words = report.text(result)
+    print(words)
+    if options.record:
+        report.record(PAGE, options.record, words)
     return int(result.is_bad)
 
 
@@ -41,9 +49,12 @@ def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="ops/campaign", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--minutes", type=float, default=5.0, help="how long it attacks (%(default)s)")
     parser.add_argument("--kills", type=int, metavar="N", help="SIGKILLs of each role, spread over that time")
+    parser.add_argument("--frames", type=int, metavar="N", help="mutated frames, spread over that time")
+    parser.add_argument("--only", action="append", choices=ATTACKS, help="only this attack; may be repeated")
     parser.add_argument("--seed", type=int, help="repeat the chance of another campaign")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the broker")
     parser.add_argument("--directory", help="keep log, journal and data here")
+    parser.add_argument("--record", choices=PARTS, help=f"rewrite this part of {PAGE.relative_to(REPOSITORY)}")
     return parser.parse_args()
 
 

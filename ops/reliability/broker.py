@@ -95,14 +95,10 @@ class Broker:
     def processes(self) -> dict[str, list[int]]:
         """Return the process ids of each role, of those that live at this moment."""
         found: dict[str, list[int]] = {role: [] for role in ROLES}
-        try:
-            children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
-        except OSError:
-            return found
-        for pid in children:
-            role = role_of(int(pid))
+        for pid in children_of(self.pid):
+            role = role_of(pid)
             if role in found:
-                found[role].append(int(pid))
+                found[role].append(pid)
         return found
 
     def memory(self) -> Counter[str]:
@@ -139,6 +135,19 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def children_of(pid: int) -> list[int]:
+    """Return the process ids of a process's children; none when it is gone."""
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def pids_of(supervisor: int, role: str) -> list[int]:
+    """Return the process ids of one role of a broker."""
+    return [pid for pid in children_of(supervisor) if role_of(pid) == role]
 
 
 def role_of(pid: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -9,25 +10,57 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ops.reliability import chance
+from ops.reliability.administration import Settings, Topics
 from ops.reliability.attacks import Attack, Battlefield
 from ops.reliability.broker import ROLES, Broker
+from ops.reliability.bystander import Bystanders, Sightings
 from ops.reliability.client_process import LIBRARIES, ClientProcess
+from ops.reliability.fuzzer import Fuzzer
 from ops.reliability.journal import Journal
 from ops.reliability.killing import Killing, Stopping
 from ops.reliability.ledger import Tally
+from ops.reliability.machine import Disk, Filling, Restarting
+from ops.reliability.pauses import CauseOfPauses, by_cause, unexplained
+from ops.reliability.poison import Poisoning
+from ops.reliability.sockets import SlowReaders, SlowSenders, Storm
 
 #: The beginning, against which memory at the end is held: everything is loaded and every client is at work.
-WARM_SECONDS = 10.0
+WARM_SECONDS = 15.0
+#: After the last attack the broker has this long to come to rest.
+REST_SECONDS = 5.0
 PROGRESS_SECONDS = 10.0
+#: The kills that were ordered come a little faster than needed, so that none is left at the end.
+HASTE = 0.92
+#: A bystander's pause that is longer than this, beside anything but the stop of its own process, is a fault.
+LONGEST_PAUSE_SECONDS = 1.0
+DISK_MEGABYTES = 4096
+#: How often each attack comes on average, in seconds, where nothing else is ordered.
+MEAN_SECONDS = {
+    "kill": 1.0,
+    "stop": 5.0,
+    "poison": 2.0,
+    "storm": 15.0,
+    "slow readers": 10.0,
+    "slow senders": 10.0,
+    "topics": 2.0,
+    "settings": 2.0,
+    "disk": 45.0,
+    "restart": 90.0,
+}
+FRAMES = "frames"
+ATTACKS = (*MEAN_SECONDS, FRAMES)
+FRAMES_PER_SECOND = 300.0
 
 
 @dataclass(frozen=True)
 class Orders:
-    """What the campaign is told to do."""
+    """What the campaign is told to do. `kills` of each role and `frames` are spread evenly over the time."""
 
     seed: int
     minutes: float
     kills: int | None = None
+    frames: int | None = None
+    attacks: tuple[str, ...] = ATTACKS
     settings: dict[str, str] = field(default_factory=dict)
 
 
@@ -42,14 +75,18 @@ class Footprint:
 
 @dataclass
 class Result:
-    """What came of a campaign."""
+    """What came of a campaign. `remarks` say what could not be done and what is to be looked at."""
 
     orders: Orders
     seconds: float
     actions: dict[str, int]
+    frames: dict[str, int]
     tallies: dict[str, Tally]
+    sightings: Sightings
+    pauses: list[CauseOfPauses]
     before: Footprint
     after: Footprint
+    remarks: list[str]
     failures: list[str]
 
     @property
@@ -63,67 +100,124 @@ class Campaign:
 
     def __init__(self, orders: Orders, directory: Path, say: Callable[[str], None]) -> None:
         self._orders, self._say = orders, say
-        self.broker = Broker(directory, directory / "data", orders.settings)
+        self._remarks: list[str] = []
+        self._disk = Disk(directory / "disk", DISK_MEGABYTES)
+        self.broker = Broker(directory, self._disk.directory / "data", orders.settings)
         self._journal = Journal(directory / "journal.jsonl")
         self._field = Battlefield(self.broker, self._journal)
         self._clients = [ClientProcess(module, self.broker.bootstrap, orders.seed) for module in LIBRARIES]
+        self._bystanders = Bystanders(self.broker.port, lambda: self.broker.pid)
+        rate = orders.frames / (orders.minutes * 60) / HASTE if orders.frames else FRAMES_PER_SECOND
+        self._fuzzer = Fuzzer(self.broker.port, orders.seed, orders.frames, rate)
 
     def run(self) -> Result:
         """Run it to its end; the broker is stopped and every client has ended when this returns."""
-        self.broker.start()
+        self._prepare_disk()
         try:
-            for client in self._clients:
-                client.start()
-            time.sleep(WARM_SECONDS)
-            before, begin = self._footprint(), time.monotonic()
-            self._attack(begin + self._orders.minutes * 60)
-            seconds = time.monotonic() - begin
-            tallies = self._finish_clients()
-            after = self._footprint()
+            self.broker.start()
+            return self._run()
         finally:
             for client in self._clients:
                 client.kill()
+            self._bystanders.kill()
+            self._fuzzer.stop()
             self.broker.terminate()
+            self._disk.unmount()
+
+    def _run(self) -> Result:
+        for client in self._clients:
+            client.start()
+        self._bystanders.start()
+        time.sleep(WARM_SECONDS)
+        before, begin = self._footprint(), time.monotonic()
+        self._attack(begin + self._orders.minutes * 60)
+        seconds = time.monotonic() - begin
+        time.sleep(REST_SECONDS)
+        tallies = self._finish_clients()
+        sightings = self._bystanders.finish()
+        self._remarks += unexplained(sightings.pauses, self._journal, LONGEST_PAUSE_SECONDS)
         return Result(
-            self._orders, seconds, dict(self._journal.counts), tallies, before, after, list(self._field.failures)
+            orders=self._orders,
+            seconds=seconds,
+            actions=dict(self._journal.counts),
+            frames=self._fuzzer.numbers(),
+            tallies=tallies,
+            sightings=sightings,
+            pauses=by_cause(sightings.pauses, self._journal),
+            before=before,
+            after=self._footprint(),
+            remarks=self._remarks,
+            failures=list(self._field.failures),
         )
+
+    def _prepare_disk(self) -> None:
+        self._disk.directory.mkdir(parents=True, exist_ok=True)
+        if "disk" in self._orders.attacks:
+            complaint = self._disk.mount() if os.geteuid() == 0 else "only root may"
+            if complaint:
+                self._remarks.append(f"The disk was never full: a small one could not be mounted ({complaint}).")
 
     def _attack(self, end: float) -> None:
         threads = [threading.Thread(target=each.run, args=(self._field,)) for each in self._attacks()]
         for thread in threads:
             thread.start()
+        if FRAMES in self._orders.attacks:
+            self._fuzzer.start()
         while time.monotonic() < end and self._is_well():
             self._field.ended.wait(min(PROGRESS_SECONDS, max(0.0, end - time.monotonic())))
             self._say(self._progress(end))
         self._field.ended.set()
+        self._fuzzer.stop()
         for thread in threads:
             thread.join()
+        self._is_well()
 
     def _attacks(self) -> list[Attack]:
-        def source(name: str) -> object:
+        means = dict(MEAN_SECONDS)
+        if self._orders.kills:
+            means["kill"] = self._orders.minutes * 60 * HASTE / (self._orders.kills * len(ROLES))
+        field_, names = self._field, self._orders.attacks
+
+        def draw(name: str) -> chance.Random:
             return chance.source(self._orders.seed, name)
 
-        kills = self._orders.kills
-        mean_kill = self._orders.minutes * 60 * 0.9 / (kills * len(ROLES)) if kills else 1.0
+        actions: dict[str, Callable[[], bool | None]] = {
+            "kill": Killing(field_, draw("kill"), self._orders.kills),
+            "stop": Stopping(field_, draw("stop")),
+            "poison": Poisoning(field_, draw("poison")),
+            "storm": Storm(field_, draw("storm")),
+            "slow readers": SlowReaders(field_, draw("slow readers")),
+            "slow senders": SlowSenders(field_, draw("slow senders")),
+            "topics": Topics(field_, draw("topics")),
+            "settings": Settings(field_, draw("settings")),
+            "restart": Restarting(field_, draw("restart"), self._bystanders.broker_has_changed),
+        }
+        if self._disk.is_mounted:
+            actions["disk"] = Filling(field_, draw("disk"), self._disk)
         return [
-            Attack("kill", mean_kill, Killing(self._field, source("kill"), kills), source("when to kill")),
-            Attack("stop", 5.0, Stopping(self._field, source("stop")), source("when to stop")),
+            Attack(name, means[name], action, draw(f"when {name}"), is_alone=name == "restart")
+            for name, action in actions.items()
+            if name in names
         ]
 
     def _is_well(self) -> bool:
-        if not self.broker.is_alive:
-            self._field.failures.append(f"the broker has ended: {self.broker.log_tail()}")
+        with self._field.shared():
+            if not self.broker.is_alive and not self._field.failures:
+                self._field.failures.append(f"the broker has ended: {self.broker.log_tail()}")
+        dead = [client.name for client in self._clients if not client.is_alive]
+        if dead:
+            self._field.failures.append(f"the clients of {', '.join(dead)} have ended")
         return not self._field.failures
 
     def _finish_clients(self) -> dict[str, Tally]:
+        tallies: dict[str, Tally] = {}
         for client in self._clients:
             client.ask_to_finish()
-        tallies: dict[str, Tally] = {}
         for client in self._clients:
             try:
                 tallies |= client.finish()
             except (TimeoutError, EOFError) as failure:
-                self._field.failures.append(f"{type(failure).__name__}: {failure}")
+                self._field.failures.append(f"clients of {client.name}: {type(failure).__name__}: {failure}")
                 tallies |= client.tallies()
         return tallies
 
@@ -135,5 +229,6 @@ class Campaign:
         total = sum(tallies, Tally())
         return (
             f"{max(0, end - time.monotonic()):.0f} s left: {total.acknowledged} acknowledged, {total.read} read, "
-            f"{total.faults} faults, {sum(self._journal.counts.values())} actions"
+            f"{total.faults} faults, {sum(self._journal.counts.values())} actions, "
+            f"{self._fuzzer.numbers()['frames']} frames, {sum(self.broker.memory().values()) >> 20} MB"
         )

@@ -1,8 +1,8 @@
 """Chance that can be repeated: each attack draws from a source of its own, made from the seed and its name."""
 
-import random
+from random import Random
 
 
-def source(seed: int, name: str) -> random.Random:
+def source(seed: int, name: str) -> Random:
     """Return the source of chance of one part of the campaign."""
-    return random.Random(f"{seed}/{name}")  # noqa: S311 - nothing secret is drawn
+    return Random(f"{seed}/{name}")  # noqa: S311 - nothing secret is drawn

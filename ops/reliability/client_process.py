@@ -16,6 +16,8 @@ from multiprocessing.connection import Connection
 from broker.protocol.api_keys import ApiKey
 from ops.reliability import chance
 from ops.reliability.clients import Kind, Library
+from ops.reliability.compacted import CompactedWorkload
+from ops.reliability.groups import GroupWorkload
 from ops.reliability.ledger import Tally
 from ops.reliability.wire import Wire
 from ops.reliability.workloads import TopicWorkload, Workload
@@ -34,13 +36,15 @@ class ClientProcess:
     def __init__(self, module: str, bootstrap: str, seed: int) -> None:
         self.name = module.removeprefix("with_")
         context = multiprocessing.get_context("spawn")
-        self._ours, theirs = context.Pipe()
-        self._process = context.Process(target=run, args=(module, bootstrap, seed, theirs), daemon=True)
+        self._ours, self._theirs = context.Pipe()
+        self._process = context.Process(target=run, args=(module, bootstrap, seed, self._theirs), daemon=True)
         self._tallies: dict[str, Tally] = {}
 
     def start(self) -> None:
         """Start the process."""
         self._process.start()
+        # The process has it now: when that ends, the pipe does.
+        self._theirs.close()
 
     def tallies(self) -> dict[str, Tally]:
         """Return the newest tally of each workload."""
@@ -51,12 +55,18 @@ class ClientProcess:
             return self._tallies
         return self._tallies
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process.is_alive()
+
     def ask_to_finish(self) -> None:
         """Ask the workloads to write no more and to read all that is there."""
-        self._ours.send(FINISH)
+        if self.is_alive:
+            self._ours.send(FINISH)
 
     def finish(self) -> dict[str, Tally]:
-        """Wait for the last tallies; TimeoutError when none come."""
+        """Wait for the last tallies; TimeoutError when none come, EOFError when the process ends without."""
         is_last = False
         while not is_last:
             if not self._ours.poll(END_SECONDS):
@@ -67,8 +77,9 @@ class ClientProcess:
 
     def kill(self) -> None:
         """End the process at once."""
-        self._process.kill()
-        self._process.join()
+        if self._process.pid is not None:
+            self._process.kill()
+            self._process.join()
 
 
 def run(module: str, bootstrap: str, seed: int, pipe: Connection) -> None:
@@ -92,7 +103,7 @@ def run(module: str, bootstrap: str, seed: int, pipe: Connection) -> None:
 
 def make_topics(bootstrap: str, workloads: list[Workload]) -> None:
     """Make the topics that the workloads write."""
-    topics = [each.topic.wanted() for each in workloads]
+    topics = [topic.wanted() for each in workloads for topic in each.topics]
     with Wire(int(bootstrap.rpartition(":")[2])) as wire:
         answer = wire.ask(ApiKey.CREATE_TOPICS, 7, {"topics": topics, "timeout_ms": 30_000})
     for topic in answer.topics:
@@ -102,4 +113,12 @@ def make_topics(bootstrap: str, workloads: list[Workload]) -> None:
 
 def workloads_of(library: Library, seed: int) -> list[Workload]:
     """Return what the clients of a library do."""
-    return [TopicWorkload(library, kind, chance.source(seed, f"{library.name} {kind.value}")) for kind in Kind]
+    topics = {kind: TopicWorkload(library, kind, chance.source(seed, f"{library.name} {kind.value}")) for kind in Kind}
+    groups = [
+        GroupWorkload(
+            library, protocol, topics[Kind.IDEMPOTENT], chance.source(seed, f"{library.name} {protocol} group")
+        )
+        for protocol in library.protocols
+    ]
+    compacted = CompactedWorkload(library, chance.source(seed, f"{library.name} compacted"))
+    return [*topics.values(), *groups, compacted]

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import subprocess
 from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
 
+from ops.reliability.broker import REPOSITORY
+from ops.reliability.bystander import Sightings
 from ops.reliability.campaign import Footprint, Result
 from ops.reliability.ledger import Tally
+from ops.reliability.pauses import CauseOfPauses
 
 MEGABYTE = 1 << 20
 COLUMNS = (
@@ -26,15 +34,39 @@ COLUMNS = (
 def text(result: Result) -> str:
     """Return everything that came of a campaign."""
     parts = [
-        f"seed {result.orders.seed}, {result.seconds / 60:.1f} minutes",
-        table(("what was done", "times"), ((name, f"{count:,}") for name, count in sorted(result.actions.items()))),
+        f"Seed {result.orders.seed}, {result.seconds / 60:.1f} minutes of attacks.",
+        actions(result),
         records(result.tallies),
         errors(result.tallies),
+        bystanders(result.sightings, result.pauses),
         usage(result.before, result.after),
     ]
+    if result.remarks:
+        parts.append("\n".join(f"- {remark}" for remark in result.remarks))
     if result.failures:
-        parts.append("\n".join(["The campaign itself failed:", *result.failures]))
+        parts.append("\n".join(["**The campaign failed:**", *result.failures]))
     return "\n\n".join(parts)
+
+
+def actions(result: Result) -> str:
+    """Return how often each thing was done."""
+    rows = [(name, f"{count:,}") for name, count in sorted(result.actions.items())]
+    frames = result.frames
+    rows.append(("mutated frames", f"{frames['frames']:,}"))
+    rows.append(("of them answered, the others closed their connection", f"{frames['answered']:,}"))
+    return table(("what was done", "times"), rows)
+
+
+def bystanders(sightings: Sightings, pauses: list[CauseOfPauses]) -> str:
+    """Return how the bystanders fared, by what was going on."""
+    rows = [
+        (row.cause, f"{row.pauses:,}", f"{row.worst_seconds:.2f} s" if row.pauses else "none", f"{row.closed:,}")
+        for row in pauses
+    ]
+    head = ("while", "pauses above 0.1 s", "the worst", "connections closed")
+    complaints = "; ".join(f"{error} ({count})" for error, count in sorted(sightings.errors.items()))
+    words = f"Bystanders had {sightings.answers:,} answers." + (f" They noted: {complaints}." if complaints else "")
+    return f"{words}\n\n{table(head, rows)}"
 
 
 def records(tallies: dict[str, Tally]) -> str:
@@ -83,3 +115,21 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 def megabytes(size: int) -> str:
     """Return a size as the table shows it."""
     return f"{size / MEGABYTE:.1f} MB"
+
+
+def record(page: Path, part: str, words: str) -> None:
+    """Put what came of a campaign between the two marks of a part of the page."""
+    begin, end = f"<!-- {part}: written by ops/campaign --record {part} -->", f"<!-- end of {part} -->"
+    before, rest = page.read_text().split(begin)
+    _, after = rest.split(end)
+    page.write_text(f"{before}{begin}\n\n{surroundings()}\n{words}\n\n{end}{after}")
+
+
+def surroundings() -> str:
+    """Return when and where this was."""
+    git = ["git", "-C", str(REPOSITORY), "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
+    return (
+        f"{datetime.now(tz=UTC):%Y-%m-%d}, commit `{commit or 'none'}`, {os.cpu_count()} cores, "
+        f"Linux {platform.release()}, Python {platform.python_version()}."
+    )

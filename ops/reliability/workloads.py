@@ -41,10 +41,10 @@ class Topic:
 
 
 class Workload(Protocol):
-    """Runs from `start` on, writing its topic; `finish` ends its writing and lets it read everything."""
+    """Runs from `start` on, writing its own topics; `finish` ends its writing and lets it read everything."""
 
     name: str
-    topic: Topic
+    topics: tuple[Topic, ...]
 
     def start(self) -> None:
         """Begin, in threads."""
@@ -115,6 +115,7 @@ class TopicWorkload:
     def __init__(self, library: Library, kind: Kind, chance: random.Random) -> None:
         self.name = f"{library.name} {kind.value}"
         self.topic = Topic(f"campaign-{library.name}-{kind.value}", PARTITIONS)
+        self.topics = (self.topic,)
         self.kind = kind
         self.ledger = Ledger(PARTITIONS, is_exact=kind is not Kind.PLAIN or not library.plain_repeats)
         self._library, self._chance = library, chance
@@ -123,7 +124,9 @@ class TopicWorkload:
         self._producer = Client(lambda: library.producer(kind, self.topic.name, self.topic.name), self._errors)
         self._reading, self._again = Reading(self.ledger), Reading(self.ledger)
         self._stopwatch = Stopwatch()
-        self._written, self._read = threading.Event(), threading.Event()
+        #: Set when the writer has ended.
+        self.written = threading.Event()
+        self._enough, self._read = threading.Event(), threading.Event()
         self._threads = [threading.Thread(target=each, daemon=True) for each in (self._write_all, self._read_all)]
 
     def start(self) -> None:
@@ -133,7 +136,7 @@ class TopicWorkload:
 
     def finish(self) -> None:
         """Write no more; read to the end, and everything once more."""
-        self._written.set()
+        self._enough.set()
         self._threads[0].join(READ_SECONDS)
         self._read.set()
         self._threads[1].join(READ_SECONDS)
@@ -152,7 +155,7 @@ class TopicWorkload:
 
     def _write_all(self) -> None:
         mean_pause = LARGEST_BATCH / 2 / self._library.records_per_second
-        while not self._written.wait(self._chance.expovariate(1 / mean_pause)):
+        while not self._enough.wait(self._chance.expovariate(1 / mean_pause)):
             try:
                 producer = self._producer.get()
             except ClientError as fault:
@@ -164,6 +167,7 @@ class TopicWorkload:
             else:
                 self._write(producer, numbered, settle=True)
         self._stopwatch.end()
+        self.written.set()
         self._producer.close()
 
     def _next_records(self) -> list[tuple[int, int]]:

@@ -1,0 +1,158 @@
+"""Consumer groups: members that come and go read a topic together, and each commit must hold.
+
+What a member gets first after partitions were assigned to it must lie neither before what had been committed by then
+(that would be a commit that was lost: records come twice) nor behind what any member has got so far (records that
+nobody gets). In between it gets every offset once, in order. The topic is one without transactions, so that its
+offsets have no gaps.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+from ops.reliability.clients import ClientError, Isolation, Library, Record
+from ops.reliability.ledger import Tally
+from ops.reliability.workloads import PAUSE_SECONDS, READ_SECONDS, Client, Stopwatch, Topic, TopicWorkload
+
+MEMBERS = 2
+#: How long a member stays on average, until it leaves and another one joins.
+MEAN_STAY_SECONDS = 20.0
+
+
+class GroupLedger:
+    """What a group has got and committed of each partition, whoever of its members it was."""
+
+    def __init__(self, partitions: int) -> None:
+        self.committed = [0] * partitions
+        self.reached = [0] * partitions
+        self.read = self.twice = self.lost = 0
+        self._lock = threading.Lock()
+
+    def take(self, partition: int, offset: int, expected: int | None, floor: int) -> None:
+        """Note a record of a member that expects this offset; None: it is the first since its assignment."""
+        with self._lock:
+            low, high = (floor, self.reached[partition]) if expected is None else (expected, expected)
+            self.read += 1
+            self.twice += max(0, low - offset)
+            self.lost += max(0, offset - high)
+            self.reached[partition] = max(self.reached[partition], offset + 1)
+
+    def commit(self, offsets: dict[int, int]) -> None:
+        """Note a commit that the broker has acknowledged."""
+        with self._lock:
+            for partition, offset in offsets.items():
+                self.committed[partition] = max(self.committed[partition], offset)
+
+
+class MemberView:
+    """What one member expects of each partition since it was assigned."""
+
+    def __init__(self, ledger: GroupLedger) -> None:
+        self._ledger = ledger
+        self._expected: dict[int, int | None] = {}
+        self._floors: dict[int, int] = {}
+
+    def assigned(self, partitions: Sequence[int]) -> None:
+        """Begin anew with partitions that have come."""
+        for partition in partitions:
+            self._floors[partition] = self._ledger.committed[partition]
+            self._expected[partition] = None
+
+    def take(self, records: Sequence[Record]) -> dict[int, int]:
+        """Hold records against what is expected; return the offsets to be committed after them."""
+        for partition, offset, _, _ in records:
+            self._ledger.take(partition, offset, self._expected.get(partition), self._floors.get(partition, 0))
+            self._expected[partition] = offset + 1
+        return {record.partition: record.offset + 1 for record in records}
+
+
+class GroupWorkload:
+    """A group of one protocol that reads what an idempotent producer of the same library writes."""
+
+    def __init__(self, library: Library, protocol: str, source: TopicWorkload, chance: random.Random) -> None:
+        self.name = f"{library.name} {protocol} group"
+        self.topics: tuple[Topic, ...] = ()
+        self._library, self._protocol, self._source, self._chance = library, protocol, source, chance
+        self._group = f"campaign-{library.name}-{protocol}"
+        self._ledger = GroupLedger(source.topic.partitions)
+        self._errors: Counter[str] = Counter()
+        self._stopwatch = Stopwatch()
+        self._ended = threading.Event()
+        self._threads = [threading.Thread(target=self._run_members, daemon=True) for _ in range(MEMBERS)]
+
+    def start(self) -> None:
+        """Let the members join."""
+        for thread in self._threads:
+            thread.start()
+
+    def finish(self) -> None:
+        """Wait until the group has everything that was written, and end it."""
+        self._source.written.wait(READ_SECONDS)
+        ends = self._ends()
+        deadline = time.monotonic() + READ_SECONDS
+        while time.monotonic() < deadline and self._missing(ends):
+            time.sleep(PAUSE_SECONDS)
+        self._ledger.lost += self._missing(ends)
+        self._stopwatch.end()
+        self._ended.set()
+        for thread in self._threads:
+            thread.join(READ_SECONDS)
+
+    def tally(self, at_end: bool) -> Tally:  # noqa: ARG002 - what nobody has got by the end was counted there
+        """Return what has been seen."""
+        ledger = self._ledger
+        return Tally(
+            read=ledger.read,
+            twice=ledger.twice,
+            lost=ledger.lost,
+            longest_pause_seconds=self._stopwatch.longest_until_now(),
+            errors=Counter(self._errors),
+        )
+
+    def _run_members(self) -> None:
+        """Be one member after the other."""
+        while not self._ended.is_set():
+            self._run_member(time.monotonic() + self._chance.expovariate(1 / MEAN_STAY_SECONDS))
+
+    def _run_member(self, end: float) -> None:
+        view = MemberView(self._ledger)
+        member = Client(
+            lambda: self._library.member(self._source.topic.name, self._group, self._protocol, view.assigned),
+            self._errors,
+        )
+        while time.monotonic() < end and not self._ended.is_set():
+            try:
+                offsets = view.take(member.get().poll())
+                if offsets:
+                    member.get().commit(offsets)
+                    self._ledger.commit(offsets)
+                    self._stopwatch.progress()
+            except ClientError as fault:
+                member.note(fault)
+                self._ended.wait(PAUSE_SECONDS)
+        member.close()
+
+    def _ends(self) -> dict[int, int]:
+        """Return the ends of the topic, once somebody says what they are."""
+        partitions = range(self._source.topic.partitions)
+        reader = Client(
+            lambda: self._library.reader(self._source.topic.name, Isolation.UNCOMMITTED, dict.fromkeys(partitions, 0)),
+            self._errors,
+        )
+        deadline = time.monotonic() + READ_SECONDS
+        while time.monotonic() < deadline:
+            try:
+                return reader.get().ends()
+            except ClientError as fault:
+                reader.note(fault)
+                time.sleep(PAUSE_SECONDS)
+            finally:
+                reader.close()
+        return {}
+
+    def _missing(self, ends: dict[int, int]) -> int:
+        return sum(max(0, end - self._ledger.reached[partition]) for partition, end in ends.items())

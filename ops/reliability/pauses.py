@@ -1,0 +1,81 @@
+"""Whose doing a bystander's pause or closed connection was: what the journal says was going on at that moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ops.reliability.bystander import Pause
+from ops.reliability.journal import Journal, Window
+from ops.reliability.killing import KILL, STOP
+
+RESTARTED = "the whole broker was restarted"
+DIED = "its own processor died"
+STOPPED = "its own processor was stopped"
+HANDLER_STOPPED = "a handler was stopped"
+BESIDE = "anything else"
+CAUSES = (RESTARTED, DIED, STOPPED, HANDLER_STOPPED, BESIDE)
+#: What ends all processes at once.
+WHOLE = ("restart", "crash of all")
+#: The death of a processor is noted a moment before or after its connections know of it.
+SLACK_SECONDS = 0.5
+
+
+@dataclass
+class CauseOfPauses:
+    """All pauses with one cause."""
+
+    cause: str
+    pauses: int = 0
+    worst_seconds: float = 0.0
+    closed: int = 0
+
+
+def by_cause(pauses: Iterable[Pause], journal: Journal) -> list[CauseOfPauses]:
+    """Return a row for each cause, whether there was such a pause or not."""
+    rows = {cause: CauseOfPauses(cause) for cause in CAUSES}
+    for pause in pauses:
+        row = rows[cause_of(pause, journal)]
+        row.pauses += 1
+        row.worst_seconds = max(row.worst_seconds, pause.seconds)
+        row.closed += pause.was_closed
+    return list(rows.values())
+
+
+def cause_of(pause: Pause, journal: Journal) -> str:
+    """Return the first of CAUSES that was the case during a pause.
+
+    A connection may be closed by the death of its processor alone, or of all; a stop that ended in a replacement is
+    one. A connection whose processor died before it was known which it was may have been any's.
+    """
+    windows = journal.during(pause.begin - SLACK_SECONDS, pause.end)
+    if any(window.action in WHOLE for window in windows):
+        return RESTARTED
+    own = [window for window in windows if window.pid and window.pid == pause.pid]
+    if not pause.pid:
+        own = [window for window in windows if window.role == "processor"]
+    if any(is_death(window) for window in own):
+        return DIED
+    if pause.was_closed:
+        return BESIDE
+    if any(window.action == STOP for window in own):
+        return STOPPED
+    if any(window.action == STOP and window.role == "handler" for window in windows):
+        return HANDLER_STOPPED
+    return BESIDE
+
+
+def is_death(window: Window) -> bool:
+    """Return whether a process died of this."""
+    return window.action == KILL or (window.action == STOP and window.detail == "replaced")
+
+
+def unexplained(pauses: Iterable[Pause], journal: Journal, longer_than: float) -> list[str]:
+    """Return a line for each closed connection and each longer pause that nothing of its own explains."""
+    lines = []
+    for pause in sorted(pauses, key=lambda each: -each.seconds):
+        if cause_of(pause, journal) == BESIDE and (pause.was_closed or pause.seconds > longer_than):
+            around = [f"{w.action} {w.role} {w.detail}".strip() for w in journal.during(pause.begin - 0.5, pause.end)]
+            what = "connection closed" if pause.was_closed else pause.what
+            lines.append(f"{pause.seconds:.2f} s at {pause.begin:.2f} ({what}) beside {', '.join(around) or 'nothing'}")
+    return lines

@@ -1,0 +1,238 @@
+"""Poison: single requests that once cost a broker much more than they cost their sender, each as found.
+
+Each is a function that sends what it is named for. Whether it is refused, answered or its connection closed is the
+broker's choice; what it must not do is to make anybody else wait.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import random
+import struct
+import time
+from collections.abc import Callable
+from typing import Any
+
+from broker.protocol import kio_adapter
+from broker.protocol.api_keys import ApiKey
+from ops.reliability import batches
+from ops.reliability.attacks import Battlefield
+from ops.reliability.wire import CLIENT_ID, Wire
+
+TOPIC, COMPACTED = "poison", "poison-compacted"
+PATIENCE_SECONDS = 5.0
+BOMB_PIECE_BYTES, BOMB_PIECES = 16 << 20, 64
+MANY = 2000
+BROKER_RESOURCE, TOPIC_RESOURCE, GROUP_RESOURCE = 4, 2, 32
+LARGEST_COUNT = 2**31 - 1
+SUBSCRIPTION_BYTES = 900_000
+
+
+def topics(wire: Wire, _chance: random.Random) -> None:
+    """Make the topics that the others use."""
+    wanted = [
+        {"name": TOPIC, "num_partitions": 2, "replication_factor": 1},
+        {
+            "name": COMPACTED,
+            "num_partitions": 2,
+            "replication_factor": 1,
+            "configs": [{"name": "cleanup.policy", "value": "compact"}],
+        },
+    ]
+    wire.ask(ApiKey.CREATE_TOPICS, 7, {"topics": wanted, "timeout_ms": 10_000})
+
+
+def zip_bomb(wire: Wire, chance: random.Random) -> None:
+    """Send a batch of some kilobytes that unpacks to a gigabyte, two hours ahead of time or not."""
+    ahead_ms = chance.choice((0, batches.NOW_SHIFT_MS))
+    codec = chance.choice((batches.GZIP, batches.ZSTD))
+    produce(wire, TOPIC, batches.batch(bomb(codec), 1, now_ms() + ahead_ms, attributes=codec))
+
+
+def lying_count(wire: Wire, chance: random.Random) -> None:
+    """Send a batch of one record that claims to have two thousand million."""
+    payload = batches.records([b"one"])
+    lie = chance.choice((LARGEST_COUNT, 2**24))
+    produce(wire, chance.choice((TOPIC, COMPACTED)), batches.batch(payload, lie, now_ms(), last_offset_delta=lie - 1))
+
+
+def empty_record(wire: Wire, _chance: random.Random) -> None:
+    """Send a record of length 0 to a topic that is compacted."""
+    payload = batches.varint(0) + batches.record(1, b"key", b"value")
+    produce(wire, COMPACTED, batches.batch(payload, 2, now_ms()))
+
+
+def lying_time(wire: Wire, _chance: random.Random) -> None:
+    """Send batches whose latest time is none of their records', and ask where that time is."""
+    late_ms = now_ms() + 3_000_000
+    payload = batches.records([b"." * 1000] * 100)
+    for _ in range(10):
+        produce(wire, TOPIC, batches.batch(payload, 100, now_ms(), max_timestamp_ms=late_ms))
+    partition = {"partition_index": 0, "timestamp": late_ms - 1}
+    ask(wire, ApiKey.LIST_OFFSETS, 7, {"replica_id": -1, "topics": [{"name": TOPIC, "partitions": [partition]}]})
+
+
+def described_configs(wire: Wire, _chance: random.Random) -> None:
+    """Ask two thousand times for the settings of the one broker, in one request."""
+    resources = [{"resource_type": BROKER_RESOURCE, "resource_name": "0"}] * MANY
+    ask(wire, ApiKey.DESCRIBE_CONFIGS, 4, {"resources": resources, "include_synonyms": True})
+
+
+def described_groups(wire: Wire, _chance: random.Random) -> None:
+    """Ask two thousand times for one group, in one request."""
+    ask(wire, ApiKey.DESCRIBE_GROUPS, 5, {"groups": ["poison-0"] * MANY})
+
+
+def unknown_names(wire: Wire, chance: random.Random) -> None:
+    """Ask for ten thousand topics that nobody has made."""
+    names = [{"name": f"unknown-{chance.randrange(10**9)}"} for _ in range(10_000)]
+    ask(wire, ApiKey.METADATA, 9, {"topics": names, "allow_auto_topic_creation": False})
+
+
+def many_partitions(wire: Wire, chance: random.Random) -> None:
+    """Make a topic of two thousand partitions and delete it again."""
+    name = f"poison-wide-{chance.randrange(10**6)}"
+    ask(wire, ApiKey.CREATE_TOPICS, 7, {"topics": [{"name": name, "num_partitions": MANY, "replication_factor": 1}]})
+    ask(wire, ApiKey.DELETE_TOPICS, 6, {"topics": [{"name": name}], "timeout_ms": 10_000})
+
+
+def large_subscription(wire: Wire, chance: random.Random) -> None:
+    """Join groups with 900 KB of subscription."""
+    protocols = [{"name": "range", "metadata": bytes(SUBSCRIPTION_BYTES)}]
+    for _ in range(5):
+        fields = {
+            "group_id": f"poison-{chance.randrange(100)}",
+            "session_timeout_ms": 6000,
+            "rebalance_timeout_ms": 1000,
+            "protocol_type": "consumer",
+            "protocols": protocols,
+        }
+        ask(wire, ApiKey.JOIN_GROUP, 3, fields)
+
+
+def parked_fetches(wire: Wire, chance: random.Random) -> None:
+    """Wait for records of a hundred partitions in each of fifty requests, and go away."""
+    partitions = [{"partition": n % 2, "fetch_offset": LARGEST_COUNT, "partition_max_bytes": 1000} for n in range(100)]
+    fields = {
+        "replica_id": -1,
+        "max_wait_ms": 20_000,
+        "min_bytes": 1,
+        "max_bytes": 10_000,
+        "topics": [{"topic": TOPIC, "partitions": partitions}],
+    }
+    wire.send(kio_adapter.encode_request(ApiKey.FETCH, 11, 1, CLIENT_ID, fields) * 50)
+    time.sleep(chance.random())
+
+
+def odd_versions(wire: Wire, _chance: random.Random) -> None:
+    """Send heartbeats of version -7 and cursors of partition -5, a hundred of each."""
+    fields = {"topics": [{"name": TOPIC}], "cursor": {"topic_name": TOPIC, "partition_index": -5}}
+    wire.send(kio_adapter.encode_request(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 1, CLIENT_ID, fields) * 100)
+    heartbeat = {"group_id": "poison-0", "generation_id": 1, "member_id": "x"}
+    frame = bytearray(kio_adapter.encode_request(ApiKey.HEARTBEAT, 0, 1, CLIENT_ID, heartbeat))
+    frame[6:8] = struct.pack(">h", -7)
+    wire.send(bytes(frame) * 100)
+    receive(wire)
+
+
+def lying_size(wire: Wire, chance: random.Random) -> None:
+    """Claim a frame of a hundred megabytes or more, send some of it, and go away."""
+    size = chance.choice((LARGEST_COUNT, 100 << 20, (100 << 20) + 1, -1))
+    wire.send(struct.pack(">ihhi", size, chance.choice((0, 1, 18)), 3, 1) + bytes(chance.randrange(100_000)))
+    time.sleep(chance.random())
+
+
+def altered_groups(wire: Wire, chance: random.Random) -> None:
+    """Change a setting of two thousand groups in one request."""
+    configs = [{"name": "consumer.session.timeout.ms", "config_operation": 0, "value": "46000"}]
+    first = chance.randrange(5)
+    resources = [
+        {"resource_type": GROUP_RESOURCE, "resource_name": f"poison-{first}-{number}", "configs": configs}
+        for number in range(MANY)
+    ]
+    ask(wire, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, {"resources": resources, "validate_only": False})
+
+
+def new_producers(wire: Wire, chance: random.Random) -> None:
+    """Ask for a thousand producer ids, most of them for transactions."""
+    for number in range(1000):
+        fields = {"transactional_id": f"poison-{chance.randrange(200)}" if number % 4 else None}
+        fields["transaction_timeout_ms"] = 1000
+        wire.send(kio_adapter.encode_request(ApiKey.INIT_PRODUCER_ID, 4, number, CLIENT_ID, fields))
+    receive(wire)
+
+
+def large_commit(wire: Wire, chance: random.Random) -> None:
+    """Commit offsets of two thousand partitions, each with a long word to it."""
+    partitions = [
+        {"partition_index": number, "committed_offset": 1, "committed_metadata": "x" * 500} for number in range(MANY)
+    ]
+    fields = {"group_id": f"poison-{chance.randrange(20)}", "topics": [{"name": TOPIC, "partitions": partitions}]}
+    ask(wire, ApiKey.OFFSET_COMMIT, 8, fields)
+
+
+KINDS: tuple[Callable[[Wire, random.Random], None], ...] = (
+    zip_bomb,
+    lying_count,
+    empty_record,
+    lying_time,
+    described_configs,
+    described_groups,
+    unknown_names,
+    many_partitions,
+    large_subscription,
+    parked_fetches,
+    odd_versions,
+    lying_size,
+    altered_groups,
+    new_producers,
+    large_commit,
+)
+
+
+class Poisoning:
+    """Sends one kind after the other, in an order of chance, each as often as the others."""
+
+    def __init__(self, field: Battlefield, chance: random.Random) -> None:
+        self._field, self._chance = field, chance
+        self._left: list[Callable[[Wire, random.Random], None]] = []
+
+    def __call__(self) -> None:
+        """Send one."""
+        if not self._left:
+            self._left = self._chance.sample(KINDS, len(KINDS))
+        kind = self._left.pop()
+        with Wire(self._field.broker.port, PATIENCE_SECONDS) as wire:
+            topics(wire, self._chance)
+            with self._field.journal.window(f"poison: {kind.__name__.replace('_', ' ')}"):
+                kind(wire, self._chance)
+
+
+def produce(wire: Wire, topic: str, batch: bytes) -> None:
+    """Send a batch to the first partition of a topic, and take the answer."""
+    topic_data = [{"name": topic, "partition_data": [{"index": 0, "records": batch}]}]
+    ask(wire, ApiKey.PRODUCE, 9, {"acks": 1, "timeout_ms": 5000, "topic_data": topic_data})
+
+
+def ask(wire: Wire, api_key: ApiKey, version: int, fields: dict[str, Any]) -> None:
+    """Send a request; what comes of it is taken and not looked at."""
+    wire.send(kio_adapter.encode_request(api_key, version, 1, CLIENT_ID, fields))
+    receive(wire)
+
+
+def receive(wire: Wire) -> None:
+    """Take an answer, or the end of the connection, or nothing in time."""
+    with contextlib.suppress(OSError):
+        wire.receive()
+
+
+@functools.cache
+def bomb(codec: int) -> bytes:
+    """Return a gigabyte of zeros as the codec packs it: both formats may be put one behind the other."""
+    return batches.compressed(bytes(BOMB_PIECE_BYTES), codec) * BOMB_PIECES
+
+
+def now_ms() -> int:
+    """Return the time of day in milliseconds."""
+    return int(time.time() * 1000)

@@ -1,0 +1,106 @@
+"""Bad manners on sockets: storms of connections, readers that do not read, senders that drip."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import select
+import socket
+import struct
+import time
+
+from broker.protocol import kio_adapter
+from broker.protocol.api_keys import ApiKey
+from ops.reliability.attacks import Battlefield
+from ops.reliability.bystander import TOPIC
+from ops.reliability.wire import CLIENT_ID, Wire
+
+STORM = 400
+SLOW = 20
+LONGEST_SLOW_SECONDS = 8.0
+DRIP_SECONDS = 0.05
+RESET = struct.pack("ii", 1, 0)
+VERSIONS = kio_adapter.encode_request(ApiKey.API_VERSIONS, 0, 1, CLIENT_ID, {})
+#: What somebody who opens a connection may have to say.
+OPENINGS = (b"", b"\0", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00", VERSIONS, VERSIONS[:-1], VERSIONS * 50)
+SMALL_BUFFER_BYTES = 4096
+FETCHES = 50
+
+
+class Storm:
+    """Opens hundreds of connections at once; each says something, or nothing, and is reset."""
+
+    def __init__(self, field: Battlefield, chance: random.Random) -> None:
+        self._field, self._chance = field, chance
+
+    def __call__(self) -> None:
+        """Do it once."""
+        with (
+            self._field.journal.window("connection storm"),
+            contextlib.ExitStack() as connections,
+        ):
+            opened = [connections.enter_context(socket.socket()) for _ in range(STORM)]
+            for each in opened:
+                each.setblocking(False)
+                each.connect_ex(("127.0.0.1", self._field.broker.port))
+            time.sleep(self._chance.random())
+            for each in opened:
+                with contextlib.suppress(OSError):
+                    each.send(self._chance.choice(OPENINGS))
+            time.sleep(self._chance.random())
+            for each in opened:
+                each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+
+
+class SlowReaders:
+    """Ask for much, again and again, and take it in small sips."""
+
+    def __init__(self, field: Battlefield, chance: random.Random) -> None:
+        self._field, self._chance = field, chance
+
+    def __call__(self) -> None:
+        """Do it once, for some seconds."""
+        place = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
+        fields = {
+            "replica_id": -1,
+            "max_wait_ms": 100,
+            "min_bytes": 1,
+            "max_bytes": 1 << 20,
+            "topics": [{"topic": TOPIC, "partitions": [place]}],
+        }
+        fetch = kio_adapter.encode_request(ApiKey.FETCH, 11, 1, CLIENT_ID, fields)
+        with self._field.journal.window("slow readers"), contextlib.ExitStack() as connections:
+            wires = [connections.enter_context(Wire(self._field.broker.port)) for _ in range(SLOW)]
+            for wire in wires:
+                wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_BUFFER_BYTES)
+                wire.send(fetch * FETCHES)
+            end = time.monotonic() + self._chance.uniform(1, LONGEST_SLOW_SECONDS)
+            while time.monotonic() < end and not self._field.ended.wait(DRIP_SECONDS):
+                readable, _, _ = select.select(wires_of(wires), [], [], 0)
+                for each in readable:
+                    with contextlib.suppress(OSError):
+                        each.recv(100)
+
+
+class SlowSenders:
+    """Send a request byte by byte, or a part of it and never the rest."""
+
+    def __init__(self, field: Battlefield, chance: random.Random) -> None:
+        self._field, self._chance = field, chance
+
+    def __call__(self) -> None:
+        """Do it once, for some seconds."""
+        with self._field.journal.window("slow senders"), contextlib.ExitStack() as connections:
+            wires = [connections.enter_context(Wire(self._field.broker.port)) for _ in range(SLOW)]
+            end = time.monotonic() + self._chance.uniform(1, LONGEST_SLOW_SECONDS)
+            at = 0
+            while time.monotonic() < end and not self._field.ended.wait(DRIP_SECONDS):
+                for each in wires_of(wires):
+                    with contextlib.suppress(OSError):
+                        each.send(VERSIONS[at : at + 1])
+                at = (at + 1) % len(VERSIONS)
+
+
+def wires_of(wires: list[Wire]) -> list[socket.socket]:
+    """Return the sockets of connections."""
+    return [wire.socket for wire in wires]

@@ -1,0 +1,28 @@
+"""A short campaign against a real broker: everything is done at least once, and nothing is lost."""
+
+from pathlib import Path
+
+import pytest
+
+from ops.reliability import report
+from ops.reliability.campaign import ATTACKS, Campaign, Orders
+from ops.reliability.chance import source
+
+MINUTES = 1.0
+#: Of each role; other tests share the machine.
+KILLS = 4
+FRAMES = 20_000
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_nothing_is_lost_whatever_is_done(tmp_path: Path) -> None:
+    seed = source(0, str(tmp_path)).randrange(2**32)
+    print(f"seed {seed}")
+    orders = Orders(seed=seed, minutes=MINUTES, kills=KILLS, frames=FRAMES, attacks=ATTACKS)
+    result = Campaign(orders, tmp_path, print).run()
+    print(report.text(result))
+    assert not result.failures
+    assert not result.is_bad
+    assert all(tally.read for tally in result.tallies.values())
+    assert all(not row.closed for row in result.pauses if row.cause == "anything else")
