@@ -22,7 +22,7 @@ from shm.recorder_layout import (
     REQUEST_ROW,
 )
 
-LAYOUT_VERSION = 4
+LAYOUT_VERSION = 5
 SEGMENT_MAGIC = 0x61646E75746F52  # "Rotunda" read from memory on a little-endian machine
 CACHE_LINE_BYTES = 64
 
@@ -209,6 +209,15 @@ FETCHED = Record(
     (Field("bytes_out", "q", "bytes", "that handler", "records of the partition in its answers to fetches"),),
 )
 
+MOVED_ROWS = Record(
+    "MOVED_ROWS",
+    "One per owner and waiting handler, owner by owner, after the FETCHEDs: the rows that the owner has moved and for "
+    "which that handler had raised its flag. The words behind `noted` hold the last ones: number n stands at n modulo "
+    "how many there are.",
+    2048,
+    (Field("noted", "q", "count", "owner", "rows noted in all, or so many more that every reader is left behind"),),
+)
+
 CLUSTER_WORDS = Record(
     "CLUSTER_WORDS",
     "What concerns every process.",
@@ -337,6 +346,7 @@ RECORDS: tuple[Record, ...] = (
     PARTITION_ROW,
     WAITER,
     FETCHED,
+    MOVED_ROWS,
     METRICS_PAGE,
     BOARDS_HEADER,
     BOARD,
@@ -359,7 +369,8 @@ envelopes are written before the frame is published; after that the frame belong
 
 | segment | contents |
 |---|---|
-| `/rotunda-<instance>-control` | CLUSTER_WORDS, PROCESS_SLOTs, CURRENT_REQUESTs, PARTITION_ROWs, WAITERs, FETCHEDs |
+| `/rotunda-<instance>-control` | CLUSTER_WORDS, PROCESS_SLOTs, CURRENT_REQUESTs, the partition table |
+| the partition table | PARTITION_ROWs, WAITERs, FETCHEDs, MOVED_ROWS |
 | `/rotunda-<instance>-rings` | request, response and peer rings: RING_HEADER, then frames |
 | `/rotunda-<instance>-arena` | payloads too large for a ring; no words of its own |
 | `/rotunda-<instance>-metrics` | one METRICS_PAGE per process |

@@ -4,12 +4,16 @@ A row's log_end_offset is the commit point of the broker: a record below it is a
 or above it does not exist. Each row has one writing process, the handler that owns the partition (or its
 replacement), and any number of readers; layout.PARTITION_ROW states the protocol. Behind the rows stand the
 waiter flags: a handler with a parked fetch raises its own flag for the row, and the owner looks at the row's
-flags after it published. Knows nothing of topics, files or requests.
+flags after it published, and notes the row for each handler whose flag is up (`moved_rows`). Knows nothing of topics,
+files or requests.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from shm.layout import FETCHED, PARTITION_ROW, WAITER
+from shm.moved_rows import MovedRows
 from shm.words import fence, words_of
 
 STATE_UNOPENED = 0
@@ -104,7 +108,7 @@ def _current_slot(words: memoryview, row: int) -> int:
 class PartitionTable:
     """The rows and waiter flags at `base` of `view`; zeroed memory is a table of unopened partitions."""
 
-    __slots__ = ("_fetched", "_flags", "_handlers", "_words", "rows")
+    __slots__ = ("_fetched", "_flags", "_handlers", "_words", "moved_rows", "rows")
 
     def __init__(self, view: memoryview, base: int, rows: int, handlers: int) -> None:
         rows_bytes = rows * PARTITION_ROW.size
@@ -113,11 +117,13 @@ class PartitionTable:
         self._words = words_of(view, base, rows_bytes)
         self._flags = words_of(view, base + rows_bytes, rows * handlers * WAITER.size)
         self._fetched = words_of(view, base + rows_bytes + self._flags.nbytes, rows * handlers * FETCHED.size)
+        self.moved_rows = MovedRows(view, base + rows_bytes + self._flags.nbytes + self._fetched.nbytes, handlers)
 
     @staticmethod
     def bytes_needed(rows: int, handlers: int) -> int:
         """Return the bytes of shared memory for `rows` partitions and `handlers` possible waiters each."""
-        return rows * (PARTITION_ROW.size + handlers * (WAITER.size + FETCHED.size))
+        rows_bytes = rows * (PARTITION_ROW.size + handlers * (WAITER.size + FETCHED.size))
+        return rows_bytes + MovedRows.bytes_needed(handlers)
 
     def row_writer(self, row: int) -> RowWriter:
         """Return the writer of `row`: for the process that owns the partition, and for no other."""
@@ -164,12 +170,15 @@ class PartitionTable:
         stable: int = self._words[row * _ROW + _STABLE]
         return stable
 
-    def read_progress(self, row: int) -> int:
-        """Return a number that is another one after the log end or the last stable offset has moved: both only grow."""
+    def read_fetched(self, row: int) -> tuple[int, int, int, int, int]:
+        """Return what a fetch looks at: (state, leader epoch, last stable offset, log end offset, log start offset).
+
+        Read in this order, so that the stable offset lies at or below the end. HOT.
+        """
         words = self._words
         row *= _ROW
-        progress: int = words[row + _END] + words[row + _STABLE]
-        return progress
+        # SYNC: the stable offset before the end; pairs with the stores in RowWriter.publish.
+        return words[row + _STATE], words[row + _EPOCH], words[row + _STABLE], words[row + _END], words[row + _START]
 
     def log_bytes(self, row: int) -> int:
         """Return the bytes of all segments."""
@@ -236,6 +245,14 @@ class PartitionTable:
         """Raise or lower `handler`'s own flag. After raising it, look at the row's end again, then sleep."""
         self._flags[row * self._handlers + handler] = 1 if flag else 0
         # SYNC: my flag before my next look at the end; pairs with the fence in waiters.
+        fence()
+
+    def raise_flags(self, rows: Iterable[int], handler: int) -> None:
+        """Raise `handler`'s own flag for many rows. Look at their ends again afterwards, then sleep."""
+        flags, handlers = self._flags, self._handlers
+        for row in rows:
+            flags[row * handlers + handler] = 1
+        # SYNC: my flags before my next look at the ends; pairs with the fence in waiters.
         fence()
 
     def waiters(self, row: int) -> list[int]:

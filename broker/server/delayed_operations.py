@@ -1,104 +1,159 @@
-"""Purgatory: answers that wait for a deadline, for records, or for another process (``E06``).
+"""The purgatory: operations that wait for a deadline, for records, or for another process (``E06``).
 
-Runs in handler processes and the controller. Two kinds wait here: fetches below their minimum bytes, watched by
-partition row, and answers that an API function put off (`Parked`). Both have a deadline; neither blocks the loop.
+Runs in handler processes and the controller. Two kinds wait here: fetches below their minimum bytes, which watch
+partition rows, and answers that an API function put off (`Parked`). A row that moves wakes the operations that watch
+it; in each turn an operation that was woken is tried once, however many of its rows have moved, and a turn spends no
+longer on this than `TURN_NS`: what is left is tried in the next. So the cost grows with the rows that moved and their
+watchers. Knows nothing of what an operation is for.
+
+A row's flag goes up with its first watcher and stays up when the last one goes: most come back in a moment. It comes
+down when the row moves and nobody watches it.
 """
 
 from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from itertools import count
+from typing import Final
 
 logger = logging.getLogger(__name__)
 
 #: Answered operations are swept out before their deadline when there are more of them than this, and than others.
-_SWEEP_FROM = 256
+_SWEEP_FROM: Final = 256
+
+#: How long one turn may try operations.
+TURN_NS: Final = 4_000_000
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class DelayedOperation:
     """One waiting answer. ``try_complete(final)`` answers and returns True, or returns False to go on waiting.
 
-    If it raises, ``give_up`` is called instead and nothing waits any more.
+    If it raises, ``give_up`` is called instead and nothing waits any more. ``rows`` are the partition rows that it
+    watches, each once; those of them that have moved since the last try are put into ``moved``, which whoever tries
+    empties.
     """
 
     try_complete: Callable[[bool], bool]
     deadline_ns: int
     give_up: Callable[[], None]
-    rows: tuple[int, ...] = ()
-    done: bool = field(default=False)
+    rows: Collection[int] = ()
+    moved: list[int] = field(default_factory=list)
+    is_woken: bool = False
+    done: bool = False
 
 
 class DelayedOperations:
-    """Waiting answers by deadline and by the partition row they watch."""
+    """Waiting operations by deadline and by the partition row they watch."""
 
-    def __init__(self, rows_changed: Callable[[int, bool], None]) -> None:
-        """``rows_changed(row, watched)`` is told when the first watcher of a row comes and the last one goes."""
-        self._rows_changed = rows_changed
+    def __init__(
+        self,
+        raise_flags: Callable[[list[int]], None],
+        lower_flag: Callable[[int], None],
+        now_ns: Callable[[], int],
+    ) -> None:
+        """``raise_flags(rows)``: from then on whoever moves one of them says so, until ``lower_flag(row)``."""
+        self._raise_flags = raise_flags
+        self._lower_flag = lower_flag
+        self._now_ns = now_ns
         self._by_deadline: list[tuple[int, int, DelayedOperation]] = []
-        self._by_row: dict[int, dict[int, DelayedOperation]] = {}
-        self._unbound: dict[int, DelayedOperation] = {}
+        #: The rows whose flag is up, with those who watch them, in order of their coming.
+        self._by_row: dict[int, dict[DelayedOperation, None]] = {}
+        #: Those that watch no row.
+        self._unbound: dict[DelayedOperation, None] = {}
+        self._woken: deque[DelayedOperation] = deque()
         self._numbers = count()
         self._answered = 0
+        #: How often operations have been tried.
+        self.tries = 0
 
     def __len__(self) -> int:
         return len(self._by_deadline)
 
     def watch(self, operation: DelayedOperation) -> None:
-        """Let an operation wait. One that watches rows is tried again at once: it may have been overtaken."""
-        number = next(self._numbers)
-        heapq.heappush(self._by_deadline, (operation.deadline_ns, number, operation))
+        """Let an operation wait. It is tried again at once for rows whose flag was down when it was tried first."""
+        heapq.heappush(self._by_deadline, (operation.deadline_ns, next(self._numbers), operation))
         if not operation.rows:
-            self._unbound[number] = operation
+            self._unbound[operation] = None
             return
+        by_row = self._by_row
+        unflagged: list[int] = []
         for row in operation.rows:
-            watchers = self._by_row.get(row)
+            watchers = by_row.get(row)
             if watchers is None:
-                watchers = self._by_row[row] = {}
-                self._rows_changed(row, True)
-            watchers[number] = operation
-        self._try(operation, final=False)
+                by_row[row] = {operation: None}
+                unflagged.append(row)
+            else:
+                watchers[operation] = None
+        if unflagged:
+            self._raise_flags(unflagged)
+            operation.moved += unflagged
+            self._try(operation, final=False)
 
-    def row_advanced(self, row: int) -> None:
-        """Try the operations that watch a row whose log end has moved."""
-        watchers = self._by_row.get(row)
-        if watchers:
-            for number, operation in list(watchers.items()):
-                if operation.done:
-                    del watchers[number]
-                else:
-                    self._try(operation, final=False)
-            self._forget_done(row)
+    def rows_moved(self, rows: Iterable[int]) -> None:
+        """Wake the operations that watch rows whose ends have moved."""
+        woken = self._woken
+        for row in rows:
+            watchers = self._by_row.get(row)
+            if watchers:
+                for operation in watchers:
+                    operation.moved.append(row)
+                    if not operation.is_woken:
+                        operation.is_woken = True
+                        woken.append(operation)
+            elif watchers is not None:
+                del self._by_row[row]
+                self._lower_flag(row)
+
+    def anything_moved(self) -> None:
+        """Wake everything that watches a row: which ones have moved is not known."""
+        self.rows_moved(list(self._by_row))
 
     def something_changed(self) -> None:
-        """Try the operations that wait for another process rather than for records."""
-        for number, operation in list(self._unbound.items()):
-            if operation.done or self._try(operation, final=False):
-                del self._unbound[number]
+        """Wake the operations that wait for another process rather than for records."""
+        for operation in self._unbound:
+            if not operation.is_woken:
+                operation.is_woken = True
+                self._woken.append(operation)
 
-    def expire(self, now_ns: int) -> None:
-        """Answer the operations whose time is up."""
-        while self._by_deadline and (self._by_deadline[0][0] <= now_ns or self._by_deadline[0][2].done):
-            _, number, operation = heapq.heappop(self._by_deadline)
-            self._unbound.pop(number, None)
+    def turn(self) -> bool:
+        """Try what has been woken and answer what is due, for `TURN_NS` at most; False if there was nothing."""
+        woken, heap = self._woken, self._by_deadline
+        if not woken and not heap:
+            return False
+        now_ns = self._now_ns()
+        until_ns = now_ns + TURN_NS
+        tries = self.tries
+        while woken:
+            operation = woken.popleft()
+            operation.is_woken = False
+            if not operation.done:
+                self._try(operation, final=False)
+                if self._now_ns() >= until_ns:
+                    return True
+        while heap and (heap[0][0] <= now_ns or heap[0][2].done):
+            operation = heapq.heappop(heap)[2]
             if not operation.done:
                 self._try(operation, final=True)
             self._answered -= 1
-            for row in operation.rows:
-                self._forget_done(row)
-        if self._answered > _SWEEP_FROM and self._answered * 2 > len(self._by_deadline):
+            if self._now_ns() >= until_ns:
+                break
+        if self._answered > _SWEEP_FROM and self._answered * 2 > len(heap):
             self._sweep()
+        return self.tries != tries
 
     def next_deadline_ns(self) -> int | None:
-        """When `expire` is needed next, or None when nothing waits."""
+        """When `turn` is needed next, 0 if at once, or None when nothing waits."""
+        if self._woken:
+            return 0
         return self._by_deadline[0][0] if self._by_deadline else None
 
-    def _try(self, operation: DelayedOperation, final: bool) -> bool:
-        if operation.done:
-            return True
+    def _try(self, operation: DelayedOperation, *, final: bool) -> None:
+        self.tries += 1
         try:
             operation.done = operation.try_complete(final)
             if final and not operation.done:
@@ -107,25 +162,31 @@ class DelayedOperations:
             logger.exception("an answer that was put off failed; closing its connection")
             operation.done = True
             operation.give_up()
-        self._answered += operation.done
-        return operation.done
+        if operation.done:
+            self._answered += 1
+            self._release(operation)
+
+    def _release(self, operation: DelayedOperation) -> None:
+        """Let nothing watch, and keep, what an answered operation knew: it may stay in the heap for long."""
+        by_row = self._by_row
+        for row in operation.rows:
+            watchers = by_row.get(row)
+            if watchers is not None:
+                watchers.pop(operation, None)
+        self._unbound.pop(operation, None)
+        operation.rows = ()
+        operation.try_complete, operation.give_up = _is_answered, _nothing
 
     def _sweep(self) -> None:
         """Let go of answered operations whose deadlines are far off."""
-        done = [entry for entry in self._by_deadline if entry[2].done]
         self._by_deadline = [entry for entry in self._by_deadline if not entry[2].done]
         heapq.heapify(self._by_deadline)
         self._answered = 0
-        for row in {row for _, _, operation in done for row in operation.rows}:
-            self._forget_done(row)
-        self._unbound = {number: operation for number, operation in self._unbound.items() if not operation.done}
 
-    def _forget_done(self, row: int) -> None:
-        watchers = self._by_row.get(row)
-        if watchers is None:
-            return
-        for number in [n for n, operation in watchers.items() if operation.done]:
-            del watchers[number]
-        if not watchers:
-            del self._by_row[row]
-            self._rows_changed(row, False)
+
+def _is_answered(final: bool) -> bool:  # noqa: ARG001
+    return True
+
+
+def _nothing() -> None:
+    """Stand in for what an answered operation would do."""

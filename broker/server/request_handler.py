@@ -62,6 +62,7 @@ _METADATA: Doing = ("changes of the metadata", "")
 _TAKING: Doing = ("Produce, Fetch, or what another handler asked for", "")
 _COMMITTING: Doing = ("coordinators and the commit of what was appended", "")
 _UPKEEP: Doing = ("upkeep of the logs", "")
+_WAITING: Doing = ("requests that were put off", "")
 
 
 class RequestHandler:
@@ -86,7 +87,7 @@ class RequestHandler:
         self._warnings = RepeatedWarnings(logger, now_ns)
         self._rings = [RequestRing(channel.request_consumer(p, state.index)) for p in range(channel.shape.processors)]
         self._responses = ResponseWriter(channel, state.index, heritage.processor_bells, heritage.run_dir)
-        self._delayed = DelayedOperations(self._rows_changed)
+        self._delayed = DelayedOperations(self._raise_flags, self._lower_flag, now_ns)
         self._desk = PeerDesk(state, channel, areas, poison, generation)
         self._produce = ProducePath(state, self._responses, self._desk.peers, poison, now_ns)
         #: How long turns take. Whoever turns the loop says when one begins and ends.
@@ -100,19 +101,24 @@ class RequestHandler:
         self._coordinators.connect(appends.append_own, appends.append_marker, self._groups.answer_commits)
         self._inherited = self._desk.peers.unread_before()
         self._bells = heritage.target_bells
-        self._watched: dict[int, int] = {}
+        self._moved_elsewhere = state.partitions.moved_rows.reader(state.index)
+        if generation > 1 and state.index < heritage.handlers:
+            # What a predecessor has committed and had no time to announce.
+            state.partitions.moved_rows.note_all(state.index)
+            for bell in self._bells[: heritage.handlers]:
+                bell.ring()
+        #: Rows of this handler that have moved, until those who wait for them have been told.
+        self._moved: list[int] = []
         self._next_tick_ns = 0
         #: What was sent to an earlier generation comes again, but for Produce.
         self._oldest_generation = generation if generation > 1 else 0
         #: What was received by then may be what a predecessor has died in: it is committed before the next is taken.
         self._alone_until_ns = now_ns() if generation > 1 else -1
-        #: Rows whose ends that has moved.
-        self._moved: list[int] = []
         self.requests = 0
         #: What has been read and not taken yet: from processors, and from other targets.
         self._read: list[tuple[int, list[RingFrame]]] = unreleased(self._view, self._rings) if generation > 1 else []
         self._received: list[Received] = []
-        state.rows_closed = self._delayed.row_advanced
+        state.rows_closed = self._row_closed
         # Before anybody asks: the offsets of topics go that were deleted while nobody coordinated their groups.
         self._coordinators.metadata_changed()
 
@@ -146,11 +152,9 @@ class RequestHandler:
         messages, self._received = self._received, []
         worked |= self._desk.take(messages)
         worked |= self._calls.slices.turn()
-        rows, self._moved = self._moved + self._commit(), []
-        self._look_at_watched_rows()
+        self._commit()
         now_ns = self._now_ns()
         self.turns.spent(now_ns, _COMMITTING)
-        self._delayed.expire(now_ns)
         if now_ns >= self._next_tick_ns:
             # Flushes that are due, checkpoints, producers that have expired.
             self._next_tick_ns = now_ns + TICK_NS
@@ -158,10 +162,10 @@ class RequestHandler:
             self._fetch.forget_removed_files()
             self.turns.spent(self._now_ns(), _UPKEEP)
         self._publish()
-        for row in rows:
-            self._row_advanced(row)
-        if rows:
+        self._rows_moved()
+        if self._delayed.turn():
             self._publish()
+            self.turns.spent(self._now_ns(), _WAITING)
         return worked
 
     def wait_ms(self) -> int:
@@ -199,15 +203,14 @@ class RequestHandler:
             "slow_turns": self.turns.count,
         }
 
-    def _commit(self) -> list[int]:
-        """Commit what this turn has staged, and what answering that has staged in turn. Return the rows that moved."""
+    def _commit(self) -> None:
+        """Commit what this turn has staged, and what answering that has staged in turn."""
         now_ns = self._now_ns()
         self.turns.spent(now_ns, _TAKING)
         self._coordinators.turn(now_ns)
-        rows = self._produce.commit()
+        self._moved += self._produce.commit()
         while self._coordinators.flush() or self._produce.is_dirty:
-            rows += self._produce.commit()
-        return rows
+            self._moved += self._produce.commit()
 
     def _refresh_metadata(self) -> bool:
         """Take over what the controller has changed; False if that is nothing."""
@@ -265,7 +268,7 @@ class RequestHandler:
                     )  # fmt: skip
                     self._dispatch(frame)
                 if received <= alone_until_ns:
-                    self._moved += self._commit()
+                    self._commit()
             except InvalidReceive as error:
                 bad = "closing connection of a bad request (api key %d, version %d): %s"
                 self._warnings.warning(f"{key} {version}", bad, key, version, error)
@@ -317,27 +320,37 @@ class RequestHandler:
         self._desk.publish()
         self._responses.ring_bells()
 
-    def _row_advanced(self, row: int) -> None:
-        """Wake the fetches that wait for a row, here and in other handlers."""
-        for target in self._state.partitions.waiters(row):
-            if target == self._state.index:
-                self._delayed.row_advanced(row)
-            else:
-                self._bells[target].ring()
+    def _rows_moved(self) -> None:
+        """Wake the operations that wait for rows that have moved: here, and in other handlers if the rows are ours."""
+        moved, self._moved = self._moved, []
+        if moved:
+            self._announce(moved)
+            self._delayed.rows_moved(moved)
+        elsewhere = self._moved_elsewhere.read()
+        if elsewhere is None:
+            self._delayed.anything_moved()
+        elif elsewhere:
+            self._delayed.rows_moved(elsewhere)
 
-    def _look_at_watched_rows(self) -> None:
-        """Try the fetches that wait for rows of other owners, if those have moved since the last look."""
-        read_progress = self._state.partitions.read_progress
-        for row, seen in list(self._watched.items()):
-            progress = read_progress(row)
-            if progress != seen:
-                self._watched[row] = progress
-                self._delayed.row_advanced(row)
+    def _announce(self, rows: list[int]) -> None:
+        """Note own rows that have moved for the handlers that wait for them, and ring their bells."""
+        partitions, index = self._state.partitions, self._state.index
+        to_ring: set[int] = set()
+        for row in rows:
+            for target in partitions.waiters(row):
+                if target != index:
+                    partitions.moved_rows.note(index, target, row)
+                    to_ring.add(target)
+        for target in to_ring:
+            self._bells[target].ring()
 
-    def _rows_changed(self, row: int, watched: bool) -> None:
-        """Raise or lower this handler's flag for a row; its owner then rings for every append."""
-        if watched:
-            self._watched[row] = -1
-        else:
-            self._watched.pop(row, None)
-        self._state.partitions.set_waiting(row, self._state.index, watched)
+    def _row_closed(self, row: int) -> None:
+        """Wake the operations that wait for a row whose partition has gone; each process learns that by itself."""
+        self._delayed.rows_moved((row,))
+
+    def _raise_flags(self, rows: list[int]) -> None:
+        """Raise this handler's flags for rows; their owners then say when they move."""
+        self._state.partitions.raise_flags(rows, self._state.index)
+
+    def _lower_flag(self, row: int) -> None:
+        self._state.partitions.set_waiting(row, self._state.index, False)

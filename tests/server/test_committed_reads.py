@@ -59,6 +59,11 @@ class Owner:
         place = broker.partition("topic", partition)
         self.owned = broker.state(place.owner).owned[place.row]
         self.sequences: dict[int, int] = {}
+        self._handler = broker.handler(place.owner)
+
+    def announce(self) -> None:
+        """Have the owner say in its next turn that the row has moved."""
+        self._handler._moved.append(self.owned.row)
 
     def append(self, value: bytes, producer_id: int = -1) -> None:
         fields = {}
@@ -70,10 +75,12 @@ class Owner:
         batch = memoryview(bytearray(record_batch([value], **fields)))
         assert self.owned.log.stage(batch, unpack_header(batch))[0] == 0
         assert self.owned.commit() == 0
+        self.announce()
 
     def end(self, producer_id: int, *, commit: bool) -> None:
         assert self.owned.log.stage_marker(producer_id, 0, 0, commit=commit)[0] == 0
         assert self.owned.commit() == 0
+        self.announce()
 
 
 @pytest.mark.parametrize("handler", [0, 1])
@@ -129,11 +136,14 @@ def test_a_parked_fetch_wakes_when_the_stable_offset_moves(stepped: SteppedBroke
     owner.owned.log.commit()
     log = owner.owned.log
     publish(log.log_end_offset, log.segment_base, log.position, 0, 0, log.size_bytes)
-    stepped.turn(handler)
+    owner.announce()
+    stepped.turn(0)
     stepped.turn(handler)
     stepped.drain()
     assert not sent.answers
     owner.owned.publish()
+    owner.announce()
+    stepped.turn(0)
     stepped.turn(handler)
     stepped.drain()
     assert answered(sent)[:4] == (0, 2, 2, [])

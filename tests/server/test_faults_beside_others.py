@@ -162,6 +162,7 @@ class Loop:
         self.left = faults
         self.waits: list[float] = []
         self.stop = StopFlag()
+        self.turns = SimpleNamespace(begin=lambda _: None, end=lambda _: None)
 
     def turn(self) -> bool:
         if self.left:

@@ -7,8 +7,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from broker.request_channel import CLOSE_CONNECTION
+from broker.log.log_reader import FileSlice
 from broker.server import fetch as fetch_module
+from broker.server.fetch_reader import FetchReader
+from shm.moved_rows import CAPACITY
+from shm.partitions import PartitionTable
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import Client, Sent, SteppedBroker, produced
 from tests.support.wire_messages import FETCH, Fetched, fetch_body, read_batches, read_fetch, string
@@ -153,6 +156,9 @@ def test_an_append_wakes_the_fetch_that_waits_for_it(stepped: SteppedBroker, own
         stepped.turn(1)
     stepped.drain()
     assert values(sent) == [b"new"]
+    # The flag is up for the consumer's next fetch; when the row moves and there is none, it comes down.
+    assert stepped.heritage.partitions.waiters(row) == [handler]
+    fill(stepped, partition, [b"newer"])
     assert stepped.heritage.partitions.waiters(row) == []
 
 
@@ -167,15 +173,15 @@ def test_an_append_between_the_look_and_the_flag_is_not_missed(
 ) -> None:
     partition = stepped.owned_by("topic", 0)[0]
     table = stepped.heritage.partitions
-    real = type(table).set_waiting
+    real = type(table).raise_flags
 
-    def append_first(self: object, row: int, handler: int, flag: bool) -> None:
+    def append_first(self: object, rows: object, handler: int) -> None:
         monkeypatch.undo()
         stepped.client().produce([("topic", partition, record_batch([b"raced"]))])
         stepped.turn(0)
-        real(self, row, handler, flag)  # type: ignore[arg-type]
+        real(self, rows, handler)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(type(table), "set_waiting", append_first)
+    monkeypatch.setattr(type(table), "raise_flags", append_first)
     sent = fetch(stepped.client(), partition, 0, 1, max_wait_ms=10_000)
     stepped.turn(1)
     stepped.drain()
@@ -291,16 +297,166 @@ def test_a_replacement_serves_the_fetch_that_was_parked(stepped: SteppedBroker) 
     assert values(sent) == [b"new"]
 
 
-def test_a_parked_fetch_whose_file_has_gone_closes_its_connection(
+@pytest.mark.parametrize("parked", [False, True])
+def test_a_topic_that_goes_between_finding_and_reading_its_records_is_an_error_of_its_partitions(
+    stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch, parked: bool
+) -> None:
+    """The connection stays, and what other partitions have is answered."""
+    stepped.create("stays", 1)
+    partition = stepped.owned_by("topic", 0)[0]
+    real = fetch_module.FetchPath._read
+
+    def deleted_first(path: fetch_module.FetchPath, found: FileSlice) -> bytes:
+        monkeypatch.undo()
+        stepped.delete("topic")
+        stepped.turn(0)
+        return real(path, found)
+
+    def fill_both() -> None:
+        for topic, index in (("topic", partition), ("stays", 0)):
+            stepped.client().produce([(topic, index, record_batch([b"record"]))])
+
+    both = [(string("topic"), partition), (string("stays"), 0)]
+    body = struct.pack(">iiiibiii", -1, 1000, 1, 1 << 20, 0, 0, -1, len(both))
+    for name, index in both:
+        body += name + struct.pack(">iiiqqi", 1, index, -1, 0, -1, 1 << 20)
+    if not parked:
+        fill_both()
+        stepped.settle()
+    monkeypatch.setattr(fetch_module.FetchPath, "_read", deleted_first)
+    sent = stepped.client().send(FETCH, VERSION, body + struct.pack(">i", 0) + string(""), 1)
+    if parked:
+        stepped.turn(1)
+        assert not sent.answers
+        fill_both()
+    stepped.settle()
+    gone, other = read_fetch(sent.answer.payload[8:])
+    assert gone.error_code in (UNKNOWN_TOPIC, NOT_LEADER)
+    assert gone.records == b""
+    assert [record.value for record in read_batches(other.records)] == [b"record"]
+
+
+def test_records_whose_file_goes_again_and_again_are_an_error_of_their_partition(
     stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sent = fetch(stepped.client(), 0, 0, max_wait_ms=1000)
-    stepped.turn(sent.target)
+    fill(stepped, 0, [b"there"])
+    reads: list[int] = []
 
     def gone(*_: object) -> bytes:
+        reads.append(1)
         raise FileNotFoundError("gone")
 
     monkeypatch.setattr(fetch_module.FetchPath, "_read", gone)
-    stepped.client().produce([("topic", 0, record_batch([b"new"]))])
+    sent = fetch(stepped.client(), 0, 0, max_wait_ms=1000)
     stepped.settle()
-    assert [answer.kind for answer in sent.answers] == [CLOSE_CONNECTION]
+    assert found(sent).error_code == NOT_LEADER
+    assert len(reads) == 1 + fetch_module.ATTEMPTS
+
+
+# ---- many partitions and many fetches --------------------------------------------------------------------------------
+
+
+class Work:
+    """Counts how often partitions are read, by the short look and by the long one."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.short = self.long = 0
+        short, long = PartitionTable.read_fetched, FetchReader._read_part
+
+        def read_fetched(table: PartitionTable, row: int) -> tuple[int, int, int, int, int]:
+            self.short += 1
+            return short(table, row)
+
+        def read_part(reader: FetchReader, *args: object) -> None:
+            self.long += 1
+            long(reader, *args)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(PartitionTable, "read_fetched", read_fetched)
+        monkeypatch.setattr(FetchReader, "_read_part", read_part)
+
+    def taken(self) -> tuple[int, int]:
+        """Return the counts since the last call."""
+        counts, self.short, self.long = (self.short, self.long), 0, 0
+        return counts
+
+
+@pytest.mark.parametrize("handler", [0, 1])
+def test_a_poll_of_many_idle_partitions_reads_each_once(
+    stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch, handler: int
+) -> None:
+    """Whoever owns them, but for the first poll; and when one of them moves, that one alone is read again."""
+    stepped.create("wide", 40)
+    client, work = stepped.client(), Work(monkeypatch)
+
+    def poll() -> Sent:
+        body = struct.pack(">iiiibiii", -1, 1000, 1, 1 << 20, 0, 0, -1, 1) + string("wide") + struct.pack(">i", 40)
+        body += b"".join(struct.pack(">iiqqi", index, -1, 0, -1, 1 << 20) for index in range(40))
+        return client.send(FETCH, VERSION, body + struct.pack(">i", 0) + string(""), handler)
+
+    first = poll()
+    stepped.turn(handler)
+    assert work.taken() == (40, 40)
+    stepped.clock.advance_ns(1_000_000_000)
+    stepped.turn(handler)
+    assert work.taken() == (0, 0)
+    second = poll()
+    stepped.turn(handler)
+    assert work.taken() == (40, 0)
+    for _ in range(5):
+        stepped.turn(handler)
+    assert work.taken() == (0, 0)
+    stepped.client().produce([("wide", 7, record_batch([b"new"]))])
+    stepped.settle()
+    assert work.taken() == (0, 1)
+    assert [len(part.records) > 0 for part in read_fetch(first.answer.payload[8:])] == [False] * 40
+    assert [len(part.records) > 0 for part in read_fetch(second.answer.payload[8:])] == [n == 7 for n in range(40)]
+
+
+def test_a_row_that_moves_costs_each_fetch_that_watches_it_one_partition(
+    stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fetches that want more than has come are looked at again for what moved, and not for what they watch."""
+    work = Work(monkeypatch)
+    places = [(index, 0) for index in range(4)]
+    waiting = []
+    for _ in range(50):
+        body = struct.pack(">iiiibiii", -1, 60_000, 10_000, 1 << 20, 0, 0, -1, 1) + string("topic")
+        body += struct.pack(">i", 4) + b"".join(struct.pack(">iiqqi", p, -1, o, -1, 1 << 20) for p, o in places)
+        waiting.append(stepped.client().send(FETCH, VERSION, body + struct.pack(">i", 0) + string(""), 0))
+    stepped.settle(10)
+    work.taken()
+    for number in range(3):
+        fill(stepped, 2, [b"%d" % number])
+    assert work.taken() == (0, 150)
+    assert not any(sent.answers for sent in waiting)
+    stepped.clock.advance_ms(60_001)
+    stepped.settle()
+    # What was found meanwhile is looked for once more, as it is by now.
+    assert work.taken() == (0, 50)
+    assert [len(list(read_batches(read_fetch(sent.answer.payload[8:])[2].records))) for sent in waiting] == [3] * 50
+
+
+def test_a_partition_that_is_named_twice_is_answered_twice(stepped: SteppedBroker) -> None:
+    body = struct.pack(">iiiibiii", -1, 1000, 1, 1 << 20, 0, 0, -1, 1) + string("topic") + struct.pack(">i", 2)
+    body += 2 * struct.pack(">iiqqi", 0, -1, 0, -1, 1 << 20)
+    sent = stepped.client().send(FETCH, VERSION, body + struct.pack(">i", 0) + string(""))
+    stepped.settle(5)
+    fill(stepped, 0, [b"new"])
+    parts = read_fetch(sent.answer.payload[8:])
+    assert [[record.value for record in read_batches(part.records)] for part in parts] == [[b"new"]] * 2
+
+
+def test_a_handler_that_was_left_behind_looks_at_everything_that_it_watches(stepped: SteppedBroker) -> None:
+    """More rows have moved than an owner's list for it holds."""
+    partition = stepped.owned_by("topic", 0)[0]
+    row = stepped.partition("topic", partition).row
+    sent = fetch(stepped.client(), partition, 0, 1, max_wait_ms=10_000)
+    stepped.turn(1)
+    moved = stepped.heritage.partitions.moved_rows
+    stepped.client().produce([("topic", partition, record_batch([b"new"]))])
+    stepped.turn(0)
+    for _ in range(CAPACITY):
+        moved.note(0, 1, row + 1)
+    stepped.turn(1)
+    stepped.drain()
+    assert values(sent) == [b"new"]

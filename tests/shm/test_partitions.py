@@ -175,15 +175,18 @@ def test_waiters_are_the_handlers_whose_flag_is_up() -> None:
     assert table.waiters(4) == []
 
 
-def test_progress_shows_that_the_stable_offset_moved_although_the_end_did_not() -> None:
-    """A parked fetch of committed records waits for the stable offset, which is stored after the end."""
+def test_what_a_fetch_looks_at_is_read_at_once() -> None:
     table = new_table()
-    writer = table.row_writer(1)
-    seen = {table.read_progress(1)}
-    for end, stable in [(10, 0), (20, 0), (20, 10), (21, 21)]:
-        writer.publish(end, 0, end * 10, 0, stable, end * 10)
-        assert table.read_progress(1) not in seen
-        seen.add(table.read_progress(1))
+    table.row_writer(1).publish(20, 0, 200, 3, 10, 200)
+    table.set_state(1, STATE_OPEN)
+    table.set_leader_epoch(1, 7)
+    assert table.read_fetched(1) == (STATE_OPEN, 7, 10, 20, 3)
+
+
+def test_flags_of_many_rows_are_raised_together() -> None:
+    table = new_table()
+    table.raise_flags([0, 3], 2)
+    assert [table.waiters(row) for row in range(ROWS)] == [[2], [], [], [2], []]
 
 
 def test_traffic_is_counted_by_row_and_begins_anew_with_another_partition() -> None:

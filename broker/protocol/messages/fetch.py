@@ -6,14 +6,26 @@ from broker.protocol.messages.fetch_request import (
     ForgottenPart,
     parse_fetch,
 )
-from broker.protocol.messages.fetch_response import FetchPartResponse, FetchResponse, encode_fetch_response
+from broker.protocol.messages.fetch_response import (
+    EmptyParts,
+    EncodedTopic,
+    FetchPartResponse,
+    Gap,
+    encode_part,
+    frame_fetch_response,
+    part_tags,
+)
 
 __all__ = (
+    "EmptyParts",
+    "EncodedTopic",
     "FetchPart",
     "FetchPartResponse",
     "FetchRequest",
-    "FetchResponse",
     "ForgottenPart",
-    "encode_fetch_response",
+    "Gap",
+    "encode_part",
+    "frame_fetch_response",
     "parse_fetch",
+    "part_tags",
 )

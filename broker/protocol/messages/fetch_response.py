@@ -1,7 +1,9 @@
 """Fetch responses, versions 4-18. HOT.
 
-The answer is built around the records, not with them: `encode_fetch_response` returns what stands before,
-between and after the partitions' records, and the processor sends the records themselves from the log files.
+The answer is built around the records, not with them: `frame_fetch_response` returns what stands before, between and
+after the partitions' records, and the processor sends the records themselves from the log files. Each partition is
+encoded by itself and as it becomes known, most of them by the short way of those that have no records (`EmptyParts`):
+an answer is then put together from what is there.
 """
 
 import struct
@@ -25,15 +27,13 @@ from broker.protocol.primitives import (
 
 
 class FetchPartResponse(NamedTuple):
-    """The answer for one partition; its `records_size` bytes of records go out behind its chunk.
+    """The answer for one partition; its `records_size` bytes of records go out between it and its tags.
 
     `aborted_transactions` are pairs of producer id and first offset, or None when the client did not ask
     for committed reads; `diverging_epoch` is (epoch, end offset); `current_leader` is (broker id, leader
     epoch).
     """
 
-    topic_name: str | None
-    topic_id: bytes | None
     partition: int
     error_code: int
     high_watermark: int
@@ -46,13 +46,20 @@ class FetchPartResponse(NamedTuple):
     current_leader: tuple[int, int] | None = None
 
 
-class FetchResponse(NamedTuple):
-    """A whole answer; neighbouring parts of one topic share its entry."""
+class EncodedTopic(NamedTuple):
+    """The entry of one topic in an answer: by name below version 13, by id (16 bytes) from there on."""
 
-    throttle_ms: int
-    error_code: int
-    session_id: int
-    parts: Sequence[FetchPartResponse]
+    name: str | None
+    topic_id: bytes | None
+    partitions: int
+
+
+class Gap(NamedTuple):
+    """Where records go: behind the part with that index, followed by the tags of the part."""
+
+    part: int
+    records_size: int
+    tags: bytes
 
 
 _pack_int32 = struct.Struct(">i").pack
@@ -94,69 +101,85 @@ _DIVERGING_EPOCH_TAG: Final = 0
 _CURRENT_LEADER_TAG: Final = 1
 
 
-def encode_fetch_response(version: int, correlation_id: int, response: FetchResponse) -> list[bytes]:
-    """Return the answer around its records: one chunk more than there are parts.
+def frame_fetch_response(
+    version: int,
+    correlation_id: int,
+    topics: Sequence[EncodedTopic],
+    parts: Sequence[bytes],
+    gaps: Sequence[Gap] = (),
+    status: tuple[int, int, int] = (0, 0, 0),
+) -> list[bytes]:
+    """Return the answer around its records: one chunk more than there are gaps.
 
-    Exactly `parts[i].records_size` bytes go out between chunk i and chunk i + 1. The first chunk begins
-    with the size of the whole, records included, and the response header.
+    ``parts`` are what `encode_part` and `EmptyParts` return, topic by topic; ``gaps`` are in order, and their records
+    go out between the chunks. ``status`` is (throttle time in ms, error code, session id). The first chunk begins with
+    the size of the whole, records included, and the response header.
     """
-    throttle_ms, error_code, session_id, parts = response
     flexible = version >= FIRST_FLEXIBLE
-    head = b"\x00" if flexible else b""
-    if version >= SESSION_FROM:
-        head += _pack_head(throttle_ms, error_code, session_id)
-    else:
-        head += _pack_int32(throttle_ms)
-    topics = [1] if len(parts) == 1 else _group_sizes(parts)
-    head += _count_bytes(len(topics), flexible)
+    pieces = [b"\x00" if flexible else b""]
+    pieces.append(_pack_head(*status) if version >= SESSION_FROM else _pack_int32(status[0]))
+    pieces.append(_count_bytes(len(topics), flexible))
     chunks: list[bytes] = []
-    records_bytes = 0
-    index = 0
-    for size in topics:
-        first = parts[index]
-        head += _topic_head(version, first, size)
-        for part in parts[index : index + size]:
-            chunks.append(head + _part_head(version, part))
-            records_bytes += part.records_size
-            head = _part_tags(part) if flexible else b""
+    records_bytes = first = passed = 0
+    for topic in topics:
+        pieces.append(_topic_head(version, topic))
+        end = first + topic.partitions
+        while passed < len(gaps) and gaps[passed].part < end:
+            index, size, tags = gaps[passed]
+            pieces += parts[first : index + 1]
+            chunks.append(b"".join(pieces))
+            pieces = [tags]
+            records_bytes += size
+            first = index + 1
+            passed += 1
+        pieces += parts[first:end]
+        first = end
         if flexible:
-            head += b"\x00"
-        index += size
-    chunks.append(head + b"\x00" if flexible else head)
+            pieces.append(b"\x00")
+    if flexible:
+        pieces.append(b"\x00")
+    chunks.append(b"".join(pieces))
     total = sum(map(len, chunks)) + records_bytes + 4
     chunks[0] = _pack_int32(total) + _pack_int32(correlation_id) + chunks[0]
     return chunks
 
 
-def _group_sizes(parts: Sequence[FetchPartResponse]) -> list[int]:
-    """Return how many neighbouring parts each topic entry holds."""
-    sizes: list[int] = []
-    previous: tuple[str | None, bytes | None] | None = None
-    for part in parts:
-        topic = part[:2]
-        if topic == previous:
-            sizes[-1] += 1
-        else:
-            sizes.append(1)
-            previous = topic
-    return sizes
+class EmptyParts:
+    """Encodes parts that have neither records nor an error nor an aborted transaction, for one version. HOT."""
+
+    __slots__ = ("_end", "_with_start")
+
+    def __init__(self, version: int, *, committed: bool) -> None:
+        """Make an encoder for one version; ``committed``: the client has asked for committed reads."""
+        self._with_start = version >= LOG_START_FROM
+        part = FetchPartResponse(0, 0, 0, aborted_transactions=() if committed else None)
+        self._end = b""
+        numbers = self.encode(0, 0, -1, -1)
+        self._end = encode_part(version, part).removeprefix(numbers) + part_tags(version, part)
+
+    def encode(self, partition: int, high_watermark: int, stable: int, start: int) -> bytes:
+        """Return a whole part."""
+        if self._with_start:
+            return _pack_part_v5(partition, 0, high_watermark, stable, start) + self._end
+        return _pack_part_v4(partition, 0, high_watermark, stable) + self._end
 
 
 def _count_bytes(count: int, flexible: bool) -> bytes:
     return unsigned_varint_bytes(count + 1) if flexible else _pack_int32(count)
 
 
-def _topic_head(version: int, part: FetchPartResponse, partitions: int) -> bytes:
+def _topic_head(version: int, topic: EncodedTopic) -> bytes:
+    name, topic_id, partitions = topic
     if version >= TOPIC_ID_FROM:
-        return (part.topic_id or ZERO_TOPIC_ID) + unsigned_varint_bytes(partitions + 1)
+        return (topic_id or ZERO_TOPIC_ID) + unsigned_varint_bytes(partitions + 1)
     if version >= FIRST_FLEXIBLE:
-        return compact_string_bytes(part.topic_name or "") + unsigned_varint_bytes(partitions + 1)
-    return string_bytes(part.topic_name or "") + _pack_int32(partitions)
+        return compact_string_bytes(name or "") + unsigned_varint_bytes(partitions + 1)
+    return string_bytes(name or "") + _pack_int32(partitions)
 
 
-def _part_head(version: int, part: FetchPartResponse) -> bytes:
-    """Return a part up to and including the length of its records."""
-    _, _, partition, error_code, high_watermark, stable, start, records_size, aborted, replica, _, _ = part
+def encode_part(version: int, part: FetchPartResponse) -> bytes:
+    """Return a part up to and including the length of its records, which its `part_tags` follow."""
+    partition, error_code, high_watermark, stable, start, records_size, aborted, replica, _, _ = part
     if version >= LOG_START_FROM:
         numbers = _pack_part_v5(partition, error_code, high_watermark, stable, start)
     else:
@@ -177,7 +200,10 @@ def _aborted_bytes(aborted: tuple[tuple[int, int], ...], *, flexible: bool) -> b
     )
 
 
-def _part_tags(part: FetchPartResponse) -> bytes:
+def part_tags(version: int, part: FetchPartResponse) -> bytes:
+    """Return what follows the records of a part."""
+    if version < FIRST_FLEXIBLE:
+        return b""
     if part.diverging_epoch is None and part.current_leader is None:
         return b"\x00"
     fields = []

@@ -9,12 +9,16 @@ from hypothesis import strategies as st
 from kio.index import load_request_schema, load_response_schema
 
 from broker.protocol.messages.fetch import (
+    EmptyParts,
+    EncodedTopic,
     FetchPart,
     FetchPartResponse,
-    FetchResponse,
     ForgottenPart,
-    encode_fetch_response,
+    Gap,
+    encode_part,
+    frame_fetch_response,
     parse_fetch,
+    part_tags,
 )
 from tests.protocol.kio_entities import (
     entities,
@@ -73,12 +77,11 @@ def test_requests_are_read_as_kio_writes_them(version: int, data: st.DataObject)
     ]
 
 
-def _ours(part: Any, topic: tuple[str | None, bytes | None]) -> FetchPartResponse:
+def _ours(part: Any) -> FetchPartResponse:
     diverging = getattr(part, "diverging_epoch", None)
     leader = getattr(part, "current_leader", None)
     aborted = part.aborted_transactions
     return FetchPartResponse(
-        *topic,
         part.partition_index,
         int(part.error_code),
         part.high_watermark,
@@ -99,17 +102,27 @@ def test_responses_are_written_as_kio_writes_them(version: int, data: st.DataObj
     strategy = entities(load_response_schema(1, version), left_out=_NOT_OURS, not_null=frozenset({"records"}))
     entity = data.draw(strategy.filter(lambda e: topics_are_distinct(e.responses, "partitions")))
     records = [part.records for topic in entity.responses for part in topic.partitions]
-    parts = [_ours(part, _topic(topic, version)) for topic in entity.responses for part in topic.partitions]
-    response = FetchResponse(
-        in_ms(entity.throttle_time),
-        int(getattr(entity, "error_code", 0)),
-        getattr(entity, "session_id", 0),
-        parts,
-    )
-    chunks = encode_fetch_response(version, -7, response)
-    assert len(chunks) == len(parts) + 1
-    wire = chunks[0] + b"".join(data + chunk for data, chunk in zip(records, chunks[1:], strict=True))
+    parts = [_ours(part) for topic in entity.responses for part in topic.partitions]
+    topics = [EncodedTopic(*_topic(topic, version), len(topic.partitions)) for topic in entity.responses]
+    tags = [part_tags(version, part) for part in parts]
+    encoded = [
+        encode_part(version, part) + (b"" if data else end)
+        for part, data, end in zip(parts, records, tags, strict=True)
+    ]
+    gaps = [Gap(index, len(data), tags[index]) for index, data in enumerate(records) if data]
+    status = (in_ms(entity.throttle_time), int(getattr(entity, "error_code", 0)), getattr(entity, "session_id", 0))
+    chunks = frame_fetch_response(version, -7, topics, encoded, gaps, status)
+    assert len(chunks) == len(gaps) + 1
+    wire = chunks[0] + b"".join(data + chunk for data, chunk in zip(filter(None, records), chunks[1:], strict=True))
     assert wire == framed_with(b"\x00" if version >= 12 else b"", -7, kio_bytes(entity))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("committed", [False, True])
+def test_parts_without_records_are_written_as_all_others(version: int, committed: bool) -> None:
+    part = FetchPartResponse(7, 0, 1 << 40, 99, 3, aborted_transactions=() if committed else None)
+    expected = encode_part(version, part) + part_tags(version, part)
+    assert EmptyParts(version, committed=committed).encode(7, 1 << 40, 99, 3) == expected
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -137,5 +150,5 @@ def test_hostile_requests_are_invalid_and_nothing_worse(version: int) -> None:
 
 
 def test_an_answer_without_parts_is_one_chunk() -> None:
-    (wire,) = encode_fetch_response(12, 1, FetchResponse(0, 0, 0, []))
+    (wire,) = frame_fetch_response(12, 1, [], [])
     assert wire == bytes.fromhex("00000011 00000001 00 00000000 0000 00000000 01 00")

@@ -1,0 +1,171 @@
+"""Reading partitions for fetches: where their records lie, or which error answers for them.
+
+Runs in handler processes. Any handler reads any partition: its offsets are published in the partition table and its
+records are found in the files (`log_reader`). To a fetch of committed records the log ends at its last stable offset.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.messages.fetch import EmptyParts, EncodedTopic, FetchPart, FetchPartResponse
+from broker.server.pending_fetch import NAMED_TWICE, PendingFetch
+from shm.partitions import STATE_OPEN
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from broker.log.log_reader import FileSlice
+    from broker.server.broker_state import BrokerState
+    from broker.server.metadata_cache import PartitionInfo
+
+_NO_OFFSETS: Final = (-1, -1, -1)
+
+
+class FetchReader:
+    """Reads the partitions of `PendingFetch`es."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+        #: By version and whether committed records are asked for.
+        self.empty_parts = cache(lambda version, committed: EmptyParts(version, committed=committed))
+
+    def read(self, fetch: PendingFetch) -> None:
+        """Read every partition. HOT: most have nothing, which two words of the partition table show."""
+        read_fetched = self._state.partitions.read_fetched
+        encode_empty = fetch.empty.encode
+        is_committed, parts, rows = fetch.is_committed, fetch.parts, fetch.rows
+        name: str | None = None
+        topic_id: bytes | None = None
+        infos: Sequence[PartitionInfo] = ()
+        first = index = 0
+        for part_name, part_id, partition, epoch, offset, _, _, _ in fetch.request.parts:
+            if part_name is not name or part_id is not topic_id:
+                # Neighbouring parts of one topic share its entry.
+                if (part_name, part_id) != (name, topic_id):
+                    if index:
+                        fetch.topics.append(EncodedTopic(name, topic_id, index - first))
+                    first = index
+                    infos = self._partitions_of(part_name, part_id)
+                name, topic_id = part_name, part_id
+            row = infos[partition].row if 0 <= partition < len(infos) else -1
+            if row >= 0:
+                rows[row] = NAMED_TWICE if row in rows else index
+                state, leader_epoch, stable, end, start = read_fetched(row)
+                if (
+                    (offset == end or (is_committed and stable <= offset < end))
+                    and state == STATE_OPEN
+                    and (epoch == leader_epoch or epoch < 0)
+                    and start <= offset
+                ):
+                    parts.append(encode_empty(partition, end, min(stable, end), start))
+                    index += 1
+                    continue
+            parts.append(b"")
+            self._read_part(fetch, index, row)
+            index += 1
+        if index:
+            fetch.topics.append(EncodedTopic(name, topic_id, index - first))
+
+    def read_again(self, fetch: PendingFetch, index: int) -> None:
+        """Read one partition anew, wherever it is now."""
+        fetch.forget(index)
+        part = fetch.request.parts[index]
+        self._read_part(fetch, index, self._state.row_of(part.topic_name, part.topic_id, part.partition))
+
+    def read_moved(self, fetch: PendingFetch) -> set[int]:
+        """Read the partitions anew whose rows have moved, and return the indices of their parts."""
+        moved, rows = set(fetch.moved), fetch.rows
+        fetch.moved.clear()
+        again = {rows[row] for row in moved}
+        if NAMED_TWICE in again:
+            again = set(range(len(fetch.parts)))
+        for index in sorted(again):
+            self.read_again(fetch, index)
+        return again
+
+    def refuse(self, fetch: PendingFetch, index: int) -> None:
+        """Answer for a partition whose files go while they are looked for: its consumer asks again."""
+        fetch.forget(index)
+        fetch.put(index, _failure(fetch.request.parts[index], int(ErrorCode.NOT_LEADER_OR_FOLLOWER)), -1, None)
+
+    def _partitions_of(self, name: str | None, topic_id: bytes | None) -> Sequence[PartitionInfo]:
+        metadata = self._state.metadata
+        topic = metadata.topic(name) if name is not None else metadata.topic_by_id(topic_id or b"")
+        return () if topic is None else topic.partitions
+
+    def _read_part(self, fetch: PendingFetch, index: int, row: int) -> None:
+        """Find the records of one partition."""
+        part = fetch.request.parts[index]
+        refusal = self._refusal(part, row)
+        if refusal:
+            fetch.put(index, _failure(part, refusal), row, None)
+            return
+        partitions = self._state.partitions
+        is_committed = fetch.is_committed
+        allowed_bytes, min_one_batch = fetch.budget(index)
+        while True:
+            # In this order: whatever ended the transactions below the stable offset then lies below the end.
+            stable_offset = partitions.read_stable(row)
+            end = partitions.read_position(row)
+            start_offset = partitions.read_start(row)
+            offsets = (end[0], min(stable_offset, end[0]), start_offset)
+            if not start_offset <= part.fetch_offset <= end[0]:
+                fetch.put(index, _failure(part, self._out_of_range(part, row), offsets), row, None)
+                return
+            aborted: tuple[tuple[int, int], ...] | None = () if is_committed else None
+            readable_offset = offsets[1] if is_committed else end[0]
+            if part.fetch_offset >= readable_offset or (allowed_bytes <= 0 and not min_one_batch):
+                fetch.put(index, _response(part, offsets, 0, aborted), row, None)
+                return
+            reader = self._state.reader(row, part.topic_name or self._name_of(part), part.partition)
+            found: FileSlice | None
+            if is_committed:
+                found, aborted = reader.locate_committed(
+                    part.fetch_offset, readable_offset, end, allowed_bytes, min_one_batch=min_one_batch
+                )
+            else:
+                found = reader.locate(part.fetch_offset, end, allowed_bytes, min_one_batch=min_one_batch)
+            # An end holds while its segment is appended to: once another has followed, compaction may replace it.
+            if partitions.read_end(row) == end[0] or partitions.read_position(row)[1] == end[1]:
+                break
+        if found is None:
+            fetch.put(index, _failure(part, self._out_of_range(part, row), offsets), row, None)
+        else:
+            fetch.put(index, _response(part, offsets, found.length, aborted), row, found)
+
+    def _refusal(self, part: FetchPart, row: int) -> int:
+        """Return the error that ends the fetch of a partition before its offsets are looked at, or 0."""
+        if row < 0:
+            by_id = part.topic_name is None and self._state.metadata.topic_by_id(part.topic_id or b"") is None
+            return int(ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if self._state.partitions.state(row) != STATE_OPEN:
+            # Its owner is about to open it, or could not; the consumer asks again.
+            return int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        epoch = self._state.partitions.leader_epoch(row)
+        if 0 <= part.current_leader_epoch < epoch:
+            return int(ErrorCode.FENCED_LEADER_EPOCH)
+        return int(ErrorCode.UNKNOWN_LEADER_EPOCH) if part.current_leader_epoch > epoch else 0
+
+    def _out_of_range(self, part: FetchPart, row: int) -> int:
+        """Return the error for an offset that is not there: a log that is being deleted does not reset its readers."""
+        if self._state.is_behind:
+            # The topic may be gone, and its row another partition's; the consumer asks again.
+            return int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return self._refusal(part, row) or int(ErrorCode.OFFSET_OUT_OF_RANGE)
+
+    def _name_of(self, part: FetchPart) -> str:
+        topic = self._state.metadata.topic_by_id(part.topic_id or b"")
+        return topic.name if topic is not None else ""
+
+
+def _response(
+    part: FetchPart, offsets: tuple[int, int, int], size: int, aborted: tuple[tuple[int, int], ...] | None
+) -> FetchPartResponse:
+    return FetchPartResponse(part.partition, 0, *offsets, size, aborted_transactions=aborted)
+
+
+def _failure(part: FetchPart, error: int, offsets: tuple[int, int, int] = _NO_OFFSETS) -> FetchPartResponse:
+    return FetchPartResponse(part.partition, error, *offsets, 0)
