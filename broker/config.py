@@ -24,6 +24,7 @@ from broker.config_cleaner import CleanerSettings
 from broker.config_consumer_groups import ConsumerGroupSettings
 from broker.config_file import parse_properties
 from broker.config_groups import GroupSettings
+from broker.config_kafka import kafka_settings
 from broker.config_keys import Key, Value, did_you_mean, keys_of, render
 from broker.config_listeners import Listener, advertised, check_listeners, parse_listeners, parse_protocol_map
 from broker.config_log import LogSettings
@@ -133,7 +134,7 @@ class BrokerConfig(
         """What clients are told, one for each of ``bound_listeners``; port 0 is the port that was bound."""
         protocols = parse_protocol_map(self.listener_security_protocol_map)
         return advertised(
-            self.bound_listeners, parse_listeners(self.advertised_listeners, protocols), socket.gethostname()
+            self.bound_listeners, parse_listeners(self.advertised_listeners or (), protocols), socket.gethostname()
         )
 
     @property
@@ -159,9 +160,7 @@ class BrokerConfig(
         Call it on the configuration as loaded. Raises ConfigError for an unknown name, a bad value or a key
         that cannot change while the broker runs.
         """
-        fixed = sorted(
-            name for name in {*overrides, *cluster_wide} if name in BROKER_KEYS and not BROKER_KEYS[name].dynamic
-        )
+        fixed = sorted(name for name in {*overrides, *cluster_wide} if _is_fixed(name))
         if fixed:
             raise ConfigError(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
         defaults = Origin(Source.DYNAMIC_DEFAULT, "set while running, cluster-wide")
@@ -205,6 +204,12 @@ def load(file: Path | None, sets: Mapping[str, str], environment: Mapping[str, s
     return config
 
 
+def _is_fixed(name: str) -> bool:
+    """Return whether a setting, of this broker or of Kafka alone, cannot change while the broker runs."""
+    key = BROKER_KEYS.get(name)
+    return name in kafka_settings() if key is None else not key.dynamic
+
+
 def _from_file(file: Path) -> Iterator[Assignment]:
     try:
         text = file.read_text(encoding="utf-8")
@@ -238,7 +243,11 @@ def _accept(assignments: Iterable[Assignment], below: Layers = MappingProxyType(
         place = "" if origin.source >= Source.DYNAMIC_DEFAULT else f"{origin}: "
         key = BROKER_KEYS.get(name)
         if key is None:
-            complaints.append(f"{place}unknown setting {name}{did_you_mean(name, BROKER_KEYS)}")
+            kafkas = kafka_settings().get(name)
+            if kafkas is None:
+                complaints.append(f"{place}unknown setting {name}{did_you_mean(name, BROKER_KEYS)}")
+            elif not kafkas.is_default(text):
+                complaints.append(f"{place}{kafkas.refusal}")
             continue
         try:
             layers[name] = (Layer(origin, _absolute(name, key.parse(text))), *layers.get(name, ()))

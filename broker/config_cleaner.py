@@ -41,6 +41,7 @@ class CleanerSettings:
             default=1,
             least=1,
             most=1,
+            dynamic=True,
             doc="One process compacts.",
         )
     )

@@ -10,8 +10,10 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import enum
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 Value = bool | int | float | str | tuple[str, ...] | None
@@ -117,7 +119,17 @@ def render(value: Value) -> str | None:
         return "true" if value else "false"
     if isinstance(value, tuple):
         return ",".join(value)
+    if isinstance(value, float):
+        return _as_java_writes(value)
     return str(value)
+
+
+def _as_java_writes(value: float) -> str:
+    """Return a number with its exponent, where Java gives it one, in Java's form: 1.5E10 and not 1.5e+10."""
+    if value == 0 or not math.isfinite(value) or 1e-3 <= abs(value) < 1e7:
+        return str(value)
+    digits, _, exponent = f"{Decimal(repr(value)).normalize():e}".partition("e")
+    return f"{digits if '.' in digits else digits + '.0'}E{int(exponent)}"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

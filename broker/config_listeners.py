@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 _ADDRESS = re.compile(r"([A-Za-z0-9_.-]+)://(?:\[([0-9A-Fa-f:.%]+)\]|([^\[\]:/]*)):(\d+)")
@@ -47,15 +47,15 @@ class Listener:
             return False
 
 
-def parse_protocol_map(entries: Iterable[str]) -> dict[str, str]:
-    """Return listener name -> protocol. The four protocols' own names always stand for themselves.
+def parse_protocol_map(text: str) -> dict[str, str]:
+    """Return listener name -> protocol from NAME:PROTOCOL, comma-separated. Protocols' own names stand for themselves.
 
     Raises ValueError, worded for the user.
     """
     protocols = {protocol: protocol for protocol in _PROTOCOLS}
-    for entry in entries:
+    for entry in filter(None, map(str.strip, text.split(","))):
         name, separator, protocol = entry.partition(":")
-        if not separator or protocol.upper() not in _PROTOCOLS:
+        if not separator or protocol.strip().upper() not in _PROTOCOLS:
             raise ValueError(f"{entry} is not NAME:PROTOCOL with one of {', '.join(_PROTOCOLS)}")
         protocols[name.strip().upper()] = protocol.strip().upper()
     return protocols

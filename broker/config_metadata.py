@@ -8,10 +8,12 @@ runs in handlers.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from typing import NamedTuple
 
 from broker.client_metrics_config import CLIENT_METRICS_CONFIGS, client_metrics_value
-from broker.config import BROKER_KEYS, BrokerConfig, Source
+from broker.config import BROKER_KEYS, BrokerConfig, Layer, Origin, Source
+from broker.config_kafka import NOT_SERVED, kafka_settings
 from broker.config_keys import Key, Value, render
 from broker.group_config import GROUP_CONFIGS, group_value
 from broker.topic_config import TOPIC_CONFIGS, LogConfig
@@ -75,10 +77,28 @@ def describe_topic(overrides: Mapping[str, str], broker: BrokerConfig) -> list[C
 
 
 def describe_broker(broker: BrokerConfig) -> list[ConfigEntry]:
-    """Return every setting of the broker."""
+    """Return every setting of the broker, and after them those that only Kafka has, with Kafka's defaults."""
     return [
         _entry(key, broker.value(name), _synonyms_of(name, broker), read_only=not key.dynamic)
         for name, key in sorted(BROKER_KEYS.items())
+    ] + _of_kafka_alone()
+
+
+@cache
+def _of_kafka_alone() -> list[ConfigEntry]:
+    return [
+        ConfigEntry(
+            name=name,
+            value=setting.default,
+            source=DEFAULT_CONFIG,
+            config_type=int(setting.config_type),
+            read_only=True,
+            sensitive=setting.sensitive,
+            synonyms=() if setting.default is None else (Synonym(name, setting.default, DEFAULT_CONFIG),),
+            documentation=NOT_SERVED,
+        )
+        for name, setting in sorted(kafka_settings().items())
+        if name not in BROKER_KEYS
     ]
 
 
@@ -86,11 +106,26 @@ def describe_cluster_default(broker: BrokerConfig) -> list[ConfigEntry]:
     """Return what was set cluster-wide while the broker runs, whether it is in force or not."""
     entries = []
     for name, key in sorted(BROKER_KEYS.items()):
-        for layer in broker.layers.get(name, ()):
+        for layer in _layers(name, broker):
             if layer.origin.source == Source.DYNAMIC_DEFAULT:
                 synonym = Synonym(name, render(layer.value), DYNAMIC_DEFAULT_BROKER_CONFIG)
                 entries.append(_entry(key, layer.value, [synonym], read_only=not key.dynamic))
     return entries
+
+
+def _layers(name: str, broker: BrokerConfig) -> tuple[Layer, ...]:
+    """Return who has given a setting a value, strongest first.
+
+    Where replicas are eligible to lead by what they have written (ELR), as in a new cluster of Kafka 4.3, the cluster
+    itself has a value of min.insync.replicas from the beginning: that of its first broker.
+    """
+    layers = broker.layers.get(name, ())
+    if name != "min.insync.replicas" or any(layer.origin.source == Source.DYNAMIC_DEFAULT for layer in layers):
+        return layers
+    own = tuple(layer for layer in layers if layer.origin.source > Source.DYNAMIC_DEFAULT)
+    loaded = layers[len(own) :]
+    value = loaded[0].value if loaded else BROKER_KEYS[name].default
+    return (*own, Layer(Origin(Source.DYNAMIC_DEFAULT, "the cluster's own"), value), *loaded)
 
 
 def describe_group(overrides: Mapping[str, str], broker: BrokerConfig) -> list[ConfigEntry]:
@@ -163,7 +198,7 @@ def _broker_synonyms(names: tuple[str, ...], broker: BrokerConfig) -> list[Synon
 def _told(names: Iterable[str], broker: BrokerConfig) -> Iterator[Synonym]:
     for name in names:
         told = set()
-        for layer in broker.layers.get(name, ()):
+        for layer in _layers(name, broker):
             source = _SOURCES[layer.origin.source]
             if source not in told:
                 told.add(source)

@@ -32,8 +32,9 @@ that gives one:
 4. the default.
 
 A name that is no setting stops the start, with the closest one that is; only a variable that begins with
-`KAFKA_` is left alone, since it may be meant for another program. `rotunda check-config` checks without
-starting, `rotunda print-config` shows every value and where it came from.
+`KAFKA_` is left alone, since it may be meant for another program. A setting that Kafka has and this broker has not may
+stand at Kafka's default, where it changes nothing; any other value of it is refused by name. `rotunda check-config`
+checks without starting, `rotunda print-config` shows every value and where it came from.
 
 *Dynamic* settings can be changed while the broker runs, by `kafka-configs` or any other admin client: for this
 broker, or for all of them unless the table says *per broker*.

@@ -49,21 +49,22 @@ class ServerSettings:
             "means all interfaces. A host that is not loopback needs insecure.listen.",
         )
     )
-    advertised_listeners: tuple[str, ...] = setting(
+    advertised_listeners: tuple[str, ...] | None = setting(
         Key(
             name="advertised.listeners",
             kind=Kind.LIST,
-            default=(),
+            default=None,
+            nullable=True,
             default_text="the listeners; the host name where a listener is on all interfaces",
             doc="Addresses told to clients, each NAME://host:port with the name of a listener. Port 0 stands "
             "for the port that the listener was given.",
         )
     )
-    listener_security_protocol_map: tuple[str, ...] = setting(
+    listener_security_protocol_map: str = setting(
         Key(
             name="listener.security.protocol.map",
-            kind=Kind.LIST,
-            default=("PLAINTEXT:PLAINTEXT",),
+            kind=Kind.STRING,
+            default="PLAINTEXT:PLAINTEXT",
             doc="Which protocol each listener name speaks, each NAME:PROTOCOL. PLAINTEXT is the protocol served.",
         )
     )

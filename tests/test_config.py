@@ -8,6 +8,8 @@ import pytest
 
 from broker.config import BROKER_KEYS, BrokerConfig, Source, load
 from broker.config_file import Property, parse_properties
+from broker.config_kafka import kafka_settings
+from broker.config_keys import render
 from broker.config_metadata import (
     DEFAULT_CONFIG,
     DYNAMIC_BROKER_CONFIG,
@@ -223,7 +225,48 @@ def test_dynamic_values_lie_over_static_ones() -> None:
     assert [(entry.name, entry.value) for entry in describe_cluster_default(config)] == [
         ("compression.type", "lz4"),
         ("message.max.bytes", "6"),
+        ("min.insync.replicas", "1"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("sets", "cluster_wide", "own", "synonyms"),
+    [
+        ({}, {}, {}, [("1", DYNAMIC_DEFAULT_BROKER_CONFIG), ("1", DEFAULT_CONFIG)]),
+        (
+            {"min.insync.replicas": "2"},
+            {},
+            {},
+            [("2", DYNAMIC_DEFAULT_BROKER_CONFIG), ("2", STATIC_BROKER_CONFIG), ("1", DEFAULT_CONFIG)],
+        ),
+        (
+            {},
+            {"min.insync.replicas": "3"},
+            {},
+            [("3", DYNAMIC_DEFAULT_BROKER_CONFIG), ("1", DEFAULT_CONFIG)],
+        ),
+        (
+            {},
+            {},
+            {"min.insync.replicas": "4"},
+            [("4", DYNAMIC_BROKER_CONFIG), ("1", DYNAMIC_DEFAULT_BROKER_CONFIG), ("1", DEFAULT_CONFIG)],
+        ),
+    ],
+)
+def test_the_cluster_has_a_value_of_min_insync_replicas_from_the_beginning(
+    sets: dict[str, str], cluster_wide: dict[str, str], own: dict[str, str], synonyms: list[tuple[str, int]]
+) -> None:
+    """As Kafka 4.3 answers in a new cluster, whose replicas are eligible by what they have written (ELR)."""
+    config = load(None, sets, {}).with_dynamic(own, cluster_wide)
+    told = [(each.value, each.source) for each in described(config)["min.insync.replicas"].synonyms]
+    assert told == synonyms
+    [default] = describe_cluster_default(config)
+    of_cluster = next(value for value, source in synonyms if source == DYNAMIC_DEFAULT_BROKER_CONFIG)
+    assert (default.name, default.value, default.source) == (
+        "min.insync.replicas",
+        of_cluster,
+        DYNAMIC_DEFAULT_BROKER_CONFIG,
+    )
 
 
 def test_what_kafka_says_of_one_node_is_accepted_and_more_is_not() -> None:
@@ -254,12 +297,90 @@ def test_dynamic_values_that_are_refused(overrides: dict[str, str], complaint: s
 
 def test_every_broker_setting_is_described() -> None:
     entries = described(load(None, {"num.partitions": "3"}, {}))
-    assert set(entries) == set(BROKER_KEYS)
+    assert set(entries) == {*BROKER_KEYS, *kafka_settings()}
     assert all(entry.documentation for entry in entries.values())
     partitions = entries["num.partitions"]
     assert (partitions.value, partitions.source, partitions.config_type) == ("3", STATIC_BROKER_CONFIG, 3)
     assert (partitions.read_only, partitions.sensitive) == (True, False)
     assert not entries["message.max.bytes"].read_only
+
+
+#: Settings with a default other than Kafka's: places, what the machine decides, and what suits a single broker.
+OTHER_DEFAULTS = {
+    "broker.id",
+    "group.consumer.assignment.interval.ms",
+    "group.coordinator.rebalance.protocols",
+    "group.initial.rebalance.delay.ms",
+    "listener.security.protocol.map",
+    "listeners",
+    "log.dirs",
+    "node.id",
+    "num.io.threads",
+    "num.network.threads",
+    "offsets.topic.num.partitions",
+    "offsets.topic.replication.factor",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+    "transaction.state.log.min.isr",
+    "transaction.state.log.num.partitions",
+    "transaction.state.log.replication.factor",
+}
+FIXED_HERE = {"listener.security.protocol.map", "listeners", "num.io.threads", "num.network.threads"}
+
+
+def test_settings_are_described_as_kafka_describes_them() -> None:
+    """Kafka 4.3 describes 340; of those that are served here the type is Kafka's, and nearly always the default."""
+    config = load(None, {}, {})
+    entries = described(config)
+    kafka = kafka_settings()
+    assert len(kafka) == 340
+    assert kafka.keys() <= entries.keys()
+    assert {name for name in kafka if entries[name].config_type != kafka[name].config_type} == set()
+    assert {name for name in kafka if entries[name].sensitive != kafka[name].sensitive} == set()
+    assert {name for name in BROKER_KEYS.keys() & kafka if entries[name].read_only == kafka[name].dynamic} == FIXED_HERE
+    assert {name for name in kafka if entries[name].value != kafka[name].default} == OTHER_DEFAULTS
+    assert all(entries[name].read_only for name in kafka.keys() - BROKER_KEYS)
+
+
+def test_no_secret_of_kafka_is_shown() -> None:
+    secrets = [name for name, setting in kafka_settings().items() if setting.sensitive]
+    assert len(secrets) == 10
+    entries = described(load(None, {}, {}))
+    assert {entries[name].value for name in secrets} == {None}
+    with pytest.raises(ConfigError) as refused:
+        load(None, {"ssl.key.password": "sesame"}, {})
+    assert "sesame" not in str(refused.value)
+
+
+def test_a_setting_of_kafka_that_is_not_served_may_stand_at_kafkas_default_only(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("num.replica.fetchers=1\nauthorizer.class.name=\nqueued.max.requests=500\n")
+    assert load(file, {}, {}).num_partitions == 1
+    file.write_text("num.replica.fetchers = 4\nauthorizer.class.name=x.Y\nprocess.roles=broker,controller\n")
+    with pytest.raises(ConfigError) as refused:
+        load(file, {}, {})
+    assert str(refused.value).splitlines() == [
+        f"{file}:1: num.replica.fetchers is a setting of Kafka that this broker does not have; remove it, "
+        "or leave it at Kafka's default, 1",
+        f"{file}:2: authorizer.class.name is a setting of Kafka that this broker does not have; remove it, "
+        "or leave it empty",
+        f"{file}:3: process.roles is a setting of Kafka that this broker does not have; remove it, or leave it empty",
+    ]
+    with pytest.raises(ConfigError, match=r"Cannot update these configs dynamically: \[num.replica.fetchers]"):
+        load(None, {}, {}).with_dynamic({"num.replica.fetchers": "1"})
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.5, "0.5"),
+        (1.0, "1.0"),
+        (1.7976931348623157e308, "1.7976931348623157E308"),
+        (1e7, "1.0E7"),
+        (2.5e-4, "2.5E-4"),
+    ],
+)
+def test_numbers_are_written_as_java_writes_them(value: float, text: str) -> None:
+    assert render(value) == text
 
 
 def test_synonyms_of_a_setting_are_its_fallbacks() -> None:

@@ -94,7 +94,15 @@ def test_the_broker_tells_its_own_settings(cluster: AdminCluster) -> None:
     assert entries["node.id"].value == "1"
     assert entries["node.id"].read_only
     assert not entries["message.max.bytes"].read_only
-    assert describe(cluster, BROKER, "").configs == ()
+    assert [entry.name for entry in describe(cluster, BROKER, "").configs] == ["min.insync.replicas"]
+
+
+@pytest.mark.parametrize("version", DESCRIBE_VERSIONS)
+def test_the_error_message_of_a_success_is_empty(cluster: AdminCluster, version: int) -> None:
+    """As in Kafka, and not null."""
+    for resource_type, name in ((TOPIC, "orders"), (BROKER, "1"), (BROKER, ""), (GROUP, "g")):
+        result = describe(cluster, resource_type, name, version=version)
+        assert (result.error_code, result.error_message) == (0, "")
 
 
 @pytest.mark.parametrize(
@@ -242,7 +250,7 @@ def test_broker_settings_change_while_it_runs(cluster: AdminCluster) -> None:
     assert alter(cluster, BROKER, "1", ("log.retention.ms", SET, "2000")) == (0, None)
     entry = describe(cluster, BROKER, "1", ["log.retention.ms"]).configs[0]
     assert (entry.value, entry.config_source) == ("2000", DYNAMIC_BROKER_CONFIG)
-    [default] = describe(cluster, BROKER, "").configs
+    [default, _] = describe(cluster, BROKER, "").configs
     assert (default.name, default.value) == ("log.retention.ms", "1000")
     assert describe(cluster, TOPIC, "orders", ["retention.ms"]).configs[0].value == "2000"
     assert alter(cluster, BROKER, "1", ("log.retention.ms", DELETE, None)) == (0, None)
@@ -296,8 +304,13 @@ def test_settings_of_tls_and_sasl_are_kept_for_one_broker(cluster: AdminCluster)
         ("1", "sasl.kerberos.min.time.before.relogin", "x", "Invalid value x for configuration sasl.kerberos"),
         ("1", "sasl.login.refresh.buffer.seconds", "99999", "Not a number of type SHORT"),
         ("1", "ssl.client.auth", "maybe", "String must be one of: required, requested, none"),
-        ("1", "security.inter.broker.protocol", "SSL", "unknown setting security.inter.broker.protocol"),
-        ("1", "ssl.keystore.location", "/x", "unknown setting ssl.keystore.location"),
+        (
+            "1",
+            "security.inter.broker.protocol",
+            "SSL",
+            "configs dynamically: [security.inter.broker.protocol]",
+        ),
+        ("1", "ssl.keystore.location", "/x", "Cannot update these configs dynamically: [ssl.keystore.location]"),
         ("", "sasl.kerberos.min.time.before.relogin", "x", "Invalid value x for configuration sasl.kerberos"),
         (
             "",

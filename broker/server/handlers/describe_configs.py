@@ -30,7 +30,8 @@ def handle_describe_configs(context: RequestContext, request: Any) -> dict[str, 
     for resource in request.resources:
         result = {
             "error_code": 0,
-            "error_message": None,
+            # Empty as in Kafka, and not null.
+            "error_message": "",
             "resource_type": resource.resource_type,
             "resource_name": resource.resource_name,
             "configs": [],
