@@ -26,6 +26,7 @@ def main() -> int:
         minutes=options.minutes,
         kills=options.kills,
         frames=options.frames,
+        load=options.load,
         attacks=tuple(options.only or ATTACKS),
         settings=dict(pair.split("=", 1) for pair in options.set),
     )
@@ -50,6 +51,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=5.0, help="how long it attacks (%(default)s)")
     parser.add_argument("--kills", type=int, metavar="N", help="SIGKILLs of each role, spread over that time")
     parser.add_argument("--frames", type=int, metavar="N", help="mutated frames, spread over that time")
+    parser.add_argument("--load", type=float, default=1.0, help="a factor on what the clients write (%(default)s)")
     parser.add_argument("--only", action="append", choices=ATTACKS, help="only this attack; may be repeated")
     parser.add_argument("--seed", type=int, help="repeat the chance of another campaign")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the broker")

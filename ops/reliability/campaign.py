@@ -54,12 +54,16 @@ FRAMES_PER_SECOND = 300.0
 
 @dataclass(frozen=True)
 class Orders:
-    """What the campaign is told to do. `kills` of each role and `frames` are spread evenly over the time."""
+    """What the campaign is told to do.
+
+    `kills` of each role and `frames` are spread evenly over the time; `load` is a factor on the rate of the clients.
+    """
 
     seed: int
     minutes: float
     kills: int | None = None
     frames: int | None = None
+    load: float = 1.0
     attacks: tuple[str, ...] = ATTACKS
     settings: dict[str, str] = field(default_factory=dict)
 
@@ -72,10 +76,18 @@ class Footprint:
     descriptors: int
     shared_files: int
 
+    @property
+    def total(self) -> int:
+        """All memory in bytes."""
+        return sum(self.memory.values())
+
 
 @dataclass
 class Result:
-    """What came of a campaign. `remarks` say what could not be done and what is to be looked at."""
+    """What came of a campaign. `footprints` are of the beginning, each quarter and the end.
+
+    `remarks` say what could not be done and what is to be looked at.
+    """
 
     orders: Orders
     seconds: float
@@ -84,8 +96,7 @@ class Result:
     tallies: dict[str, Tally]
     sightings: Sightings
     pauses: list[CauseOfPauses]
-    before: Footprint
-    after: Footprint
+    footprints: list[Footprint]
     remarks: list[str]
     failures: list[str]
 
@@ -101,11 +112,12 @@ class Campaign:
     def __init__(self, orders: Orders, directory: Path, say: Callable[[str], None]) -> None:
         self._orders, self._say = orders, say
         self._remarks: list[str] = []
+        self._samples: list[Footprint] = []
         self._disk = Disk(directory / "disk", DISK_MEGABYTES)
         self.broker = Broker(directory, self._disk.directory / "data", orders.settings)
         self._journal = Journal(directory / "journal.jsonl")
         self._field = Battlefield(self.broker, self._journal)
-        self._clients = [ClientProcess(module, self.broker.bootstrap, orders.seed) for module in LIBRARIES]
+        self._clients = [ClientProcess(module, self.broker.bootstrap, orders.seed, orders.load) for module in LIBRARIES]
         self._bystanders = Bystanders(self.broker.port, lambda: self.broker.pid)
         rate = orders.frames / (orders.minutes * 60) / HASTE if orders.frames else FRAMES_PER_SECOND
         self._fuzzer = Fuzzer(self.broker.port, orders.seed, orders.frames, rate)
@@ -129,10 +141,11 @@ class Campaign:
             client.start()
         self._bystanders.start()
         time.sleep(WARM_SECONDS)
-        before, begin = self._footprint(), time.monotonic()
+        footprints, begin = [self._footprint()], time.monotonic()
         self._attack(begin + self._orders.minutes * 60)
         seconds = time.monotonic() - begin
         time.sleep(REST_SECONDS)
+        footprints += [*at_quarters(self._samples), self._footprint()]
         tallies = self._finish_clients()
         sightings = self._bystanders.finish()
         self._remarks += unexplained(sightings.pauses, self._journal, LONGEST_PAUSE_SECONDS)
@@ -144,8 +157,7 @@ class Campaign:
             tallies=tallies,
             sightings=sightings,
             pauses=by_cause(sightings.pauses, self._journal),
-            before=before,
-            after=self._footprint(),
+            footprints=footprints,
             remarks=self._remarks,
             failures=list(self._field.failures),
         )
@@ -219,16 +231,25 @@ class Campaign:
             except (TimeoutError, EOFError) as failure:
                 self._field.failures.append(f"clients of {client.name}: {type(failure).__name__}: {failure}")
                 tallies |= client.tallies()
+            self._field.failures += [f"clients of {client.name}: {failure}" for failure in client.failures]
         return tallies
 
     def _footprint(self) -> Footprint:
         return Footprint(self.broker.memory(), self.broker.descriptors(), len(self.broker.shared_files()))
 
     def _progress(self, end: float) -> str:
+        self._samples.append(self._footprint())
         tallies = [tally for client in self._clients for tally in client.tallies().values()]
         total = sum(tallies, Tally())
         return (
             f"{max(0, end - time.monotonic()):.0f} s left: {total.acknowledged} acknowledged, {total.read} read, "
             f"{total.faults} faults, {sum(self._journal.counts.values())} actions, "
-            f"{self._fuzzer.numbers()['frames']} frames, {sum(self.broker.memory().values()) >> 20} MB"
+            f"{self._fuzzer.numbers()['frames']} frames, {self._samples[-1].total >> 20} MB"
         )
+
+
+def at_quarters(samples: list[Footprint]) -> list[Footprint]:
+    """Return what was used in the first three quarters: of each the sample in the middle, by memory."""
+    size = max(1, len(samples) // 4)
+    quarters = [sorted(samples[first : first + size], key=lambda each: each.total) for first in (0, size, 2 * size)]
+    return [quarter[len(quarter) // 2] for quarter in quarters if quarter]

@@ -11,6 +11,8 @@ import multiprocessing
 import os
 import signal
 import threading
+import traceback
+from dataclasses import replace
 from multiprocessing.connection import Connection
 
 from broker.protocol.api_keys import ApiKey
@@ -33,12 +35,14 @@ FINISH = "finish"
 class ClientProcess:
     """The campaign's side: `start`, then `tallies` at any time, then `finish`."""
 
-    def __init__(self, module: str, bootstrap: str, seed: int) -> None:
+    def __init__(self, module: str, bootstrap: str, seed: int, load: float) -> None:
         self.name = module.removeprefix("with_")
         context = multiprocessing.get_context("spawn")
         self._ours, self._theirs = context.Pipe()
-        self._process = context.Process(target=run, args=(module, bootstrap, seed, self._theirs), daemon=True)
+        self._process = context.Process(target=run, args=(module, bootstrap, seed, load, self._theirs), daemon=True)
         self._tallies: dict[str, Tally] = {}
+        #: What went wrong in the process itself, which then says nothing of the broker.
+        self.failures: list[str] = []
 
     def start(self) -> None:
         """Start the process."""
@@ -50,7 +54,7 @@ class ClientProcess:
         """Return the newest tally of each workload."""
         try:
             while self._ours.poll():
-                self._tallies, _ = self._ours.recv()
+                self._tallies, self.failures, _ = self._ours.recv()
         except EOFError:
             return self._tallies
         return self._tallies
@@ -71,7 +75,7 @@ class ClientProcess:
         while not is_last:
             if not self._ours.poll(END_SECONDS):
                 raise TimeoutError(f"the clients of {self.name} do not come to an end")
-            self._tallies, is_last = self._ours.recv()
+            self._tallies, self.failures, is_last = self._ours.recv()
         self._process.join(END_SECONDS)
         return self._tallies
 
@@ -82,23 +86,26 @@ class ClientProcess:
             self._process.join()
 
 
-def run(module: str, bootstrap: str, seed: int, pipe: Connection) -> None:
-    """Run the workloads of one library until told to finish; runs in the process."""
+def run(module: str, bootstrap: str, seed: int, load: float, pipe: Connection) -> None:
+    """Run the workloads of one library until told to finish; runs in the process. `load` is a factor on their rate."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(NICENESS)
+    failures: list[str] = []
+    threading.excepthook = lambda failed: failures.append("".join(traceback.format_exception(failed.exc_value)))
     library = importlib.import_module(f"ops.reliability.{module}").library(bootstrap)
+    library = replace(library, records_per_second=library.records_per_second * load)
     workloads = workloads_of(library, seed)
     make_topics(bootstrap, workloads)
     for workload in workloads:
         workload.start()
     while not pipe.poll(TALLY_SECONDS):
-        pipe.send(({each.name: each.tally(at_end=False) for each in workloads}, False))
+        pipe.send(({each.name: each.tally(at_end=False) for each in workloads}, failures, False))
     finishing = [threading.Thread(target=each.finish, daemon=True) for each in workloads]
     for thread in finishing:
         thread.start()
     for thread in finishing:
         thread.join()
-    pipe.send(({each.name: each.tally(at_end=True) for each in workloads}, True))
+    pipe.send(({each.name: each.tally(at_end=True) for each in workloads}, failures, True))
 
 
 def make_topics(bootstrap: str, workloads: list[Workload]) -> None:

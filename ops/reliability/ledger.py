@@ -76,11 +76,6 @@ class Ledger:
         """Note a transaction of which its client cannot know whether it was committed: all of it is, or nothing."""
         self.undecided.append(records)
 
-    def is_acknowledged(self, partition: int) -> np.ndarray:
-        """Return for each record of a partition whether the broker has promised to keep it."""
-        outcomes = np.array(self.outcomes[partition], dtype=np.int64)
-        return (outcomes >= 0) | (outcomes == ACKNOWLEDGED)
-
 
 class Reading:
     """One reader's side: where it found which record, from the beginning of every partition on."""
@@ -128,7 +123,7 @@ class Reading:
         return tally
 
     def _judge_partition(self, partition: int, tally: Tally, at_end: bool) -> None:
-        outcomes = np.array(self.ledger.outcomes[partition], dtype=np.int64)
+        outcomes = copied(self.ledger.outcomes[partition])
         found = self._positions(partition, len(outcomes))
         acknowledged = (outcomes >= 0) | (outcomes == ACKNOWLEDGED)
         tally.sent += len(outcomes)
@@ -144,7 +139,7 @@ class Reading:
             tally.out_of_order += int((np.diff(in_order) < 0).sum())
 
     def _lost(self, partition: int, at_end: bool) -> int:
-        outcomes = np.array(self.ledger.outcomes[partition], dtype=np.int64)
+        outcomes = copied(self.ledger.outcomes[partition])
         missing = self._positions(partition, len(outcomes)) == NOWHERE
         if at_end:
             return int((missing & ((outcomes >= 0) | (outcomes == ACKNOWLEDGED))).sum())
@@ -153,13 +148,18 @@ class Reading:
     def _positions(self, partition: int, length: int) -> np.ndarray:
         """Return where each of the first `length` records was found, NOWHERE for the others."""
         found = np.full(length, NOWHERE, dtype=np.int64)
-        have = np.array(self._found[partition], dtype=np.int64)[:length]
+        have = copied(self._found[partition])[:length]
         found[: len(have)] = have
         return found
 
     def _is_torn(self, records: list[tuple[int, int]]) -> bool:
         seen = {len(self._found[p]) > number and self._found[p][number] != NOWHERE for p, number in records}
         return len(seen) > 1
+
+
+def copied(numbers: "array[int]") -> np.ndarray:
+    """Return a copy of an array that another thread may make longer at this moment: none can while it is looked at."""
+    return np.frombuffer(numbers[:], dtype=np.int64)
 
 
 def number_of(value: bytes | None) -> int:

@@ -39,7 +39,7 @@ def text(result: Result) -> str:
         records(result.tallies),
         errors(result.tallies),
         bystanders(result.sightings, result.pauses),
-        usage(result.before, result.after),
+        usage(result.footprints),
     ]
     if result.remarks:
         parts.append("\n".join(f"- {remark}" for remark in result.remarks))
@@ -93,16 +93,17 @@ def errors(tallies: dict[str, Tally]) -> str:
     return table(("error of a client", "times"), ((name, f"{count:,}") for name, count in counted.most_common()))
 
 
-def usage(before: Footprint, after: Footprint) -> str:
-    """Return what the broker used at the beginning and at the end."""
+def usage(footprints: list[Footprint]) -> str:
+    """Return what the broker used from the beginning to the end."""
+    roles = sorted({role for each in footprints for role in each.memory})
     rows = [
-        (f"memory of {role} (PSS)", megabytes(before.memory.get(role, 0)), megabytes(after.memory.get(role, 0)))
-        for role in sorted({*before.memory, *after.memory})
+        (f"memory of {role} (PSS)", *(megabytes(each.memory.get(role, 0)) for each in footprints)) for role in roles
     ]
-    rows.append(("memory together", megabytes(sum(before.memory.values())), megabytes(sum(after.memory.values()))))
-    rows.append(("descriptors", str(before.descriptors), str(after.descriptors)))
-    rows.append(("files in /dev/shm", str(before.shared_files), str(after.shared_files)))
-    return table(("the broker uses", "at the beginning", "at the end"), rows)
+    rows.append(("memory together", *(megabytes(each.total) for each in footprints)))
+    rows.append(("descriptors", *(str(each.descriptors) for each in footprints)))
+    rows.append(("files in /dev/shm", *(str(each.shared_files) for each in footprints)))
+    quarters = ("1st quarter", "2nd quarter", "3rd quarter")[: len(footprints) - 2]
+    return table(("the broker uses", "at the beginning", *quarters, "at the end"), rows)
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

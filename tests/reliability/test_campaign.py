@@ -1,5 +1,6 @@
 """A short campaign against a real broker: everything is done at least once, and nothing is lost."""
 
+import faulthandler
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,8 @@ FRAMES = 20_000
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_nothing_is_lost_whatever_is_done(tmp_path: Path) -> None:
+    # It takes longer than a test that hangs may.
+    faulthandler.cancel_dump_traceback_later()
     seed = source(0, str(tmp_path)).randrange(2**32)
     print(f"seed {seed}")
     orders = Orders(seed=seed, minutes=MINUTES, kills=KILLS, frames=FRAMES, attacks=ATTACKS)
