@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
 #: Connections whose last request is remembered.
 MAX_REMEMBERED = 10_000
+#: What a row of the request log can hold of a request's records, whose number is its client's word.
+_MOST_RECORDS = 2**31 - 1
 
 
 class ProducePath:
@@ -216,12 +218,12 @@ class ProducePath:
         return keyless(batch, frame.api_version, allowance, partition) if config.compacts else NOBODY
 
     def _told(self, view: memoryview, parts: Sequence[Part], acks: int) -> Told:
-        """Return what the request log is told of a request."""
+        """Return what the request log is told of a request; of its records, what the batches claim."""
         sizes = [(part.records_offset, part.records_size) for part in parts]
-        records = sum(record_count(view, offset) for offset, size in sizes if size >= BATCH_HEADER_BYTES)
+        records = sum(max(record_count(view, offset), 0) for offset, size in sizes if size >= BATCH_HEADER_BYTES)
         first = parts[0] if parts else None
         row = -1 if first is None else self._state.row_of(first.topic_name, first.topic_id, first.partition)
-        return Told(records=records, about=subject(row, len(parts), acks=acks))
+        return Told(records=min(records, _MOST_RECORDS), about=subject(row, len(parts), acks=acks))
 
     def _topic(self, part: Part) -> TopicInfo | None:
         metadata = self._state.metadata

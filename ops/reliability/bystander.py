@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from broker.protocol import kio_adapter
 from broker.protocol.api_keys import ApiKey
 from ops.reliability import batches
-from ops.reliability.broker import pids_of
+from ops.reliability.broker import NICENESS, pids_of
 from ops.reliability.wire import CLIENT_ID, Wire
 
 BYSTANDERS = 6
@@ -31,7 +31,6 @@ REST_SECONDS = 0.02
 PAUSE_SECONDS = 0.1
 #: For an answer; who has none by then has waited for something that never comes.
 ANSWER_SECONDS = 60.0
-NICENESS = -5
 _ESTABLISHED = "01"
 
 
@@ -178,7 +177,6 @@ def run(port: int, supervisor: Any, pipe: Connection) -> None:
     """Run all of them until the campaign ends; runs in the process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if os.geteuid() == 0:
-        # What is timed is the broker, and not how long this process waits for its turn.
         os.nice(NICENESS)
     with Wire(port) as wire:
         topics = [{"name": TOPIC, "num_partitions": BYSTANDERS, "replication_factor": 1}]

@@ -20,12 +20,15 @@ from tests.support.record_batches import lying_batch, record_batch, sealed_batch
 from tests.support.wire_client import WireClient
 from tests.support.wire_messages import (
     PRODUCE,
+    PRODUCE_VERSION,
     Reader,
     create_topic,
     fetch,
     list_offset,
     produce,
+    produce_body,
     read_partition,
+    read_produce,
     string,
 )
 
@@ -128,6 +131,18 @@ def test_counts_that_the_payload_cannot_hold_are_refused(wire, topic, codec) -> 
             assert refusal(wire, topic, partition, lying_batch(one, count, codec=codec))[0] == INVALID_RECORD
         assert produce(wire, topic, partition, record_batch([b"good"])).base_offset == 0
         assert [record.value for record in read_partition(wire, topic, partition)] == [b"good"]
+
+
+@pytest.mark.parametrize("count", [2**31 - 1, 1 - 2**31])
+def test_counts_that_lie_in_several_parts_of_a_request_are_refused_one_by_one(wire, topic, count) -> None:
+    """Together they are more than the request log has room for, and that is nobody's trouble but theirs."""
+    create_topic(wire, topic, PARTITIONS)
+    lie = lying_batch(record_batch([b"x"])[61:], count)
+    parts = [(topic, partition, lie) for partition in range(PARTITIONS - 1)]
+    body = produce_body([*parts, (topic, PARTITIONS - 1, record_batch([b"good"]))])
+    answers = read_produce(wire.call(PRODUCE, PRODUCE_VERSION, body))
+    refused = [INVALID_RECORD] * (PARTITIONS - 1)
+    assert [answer.error_code for answer in answers] == [*refused, 0]
 
 
 def test_more_records_than_can_be_taken_at_once_are_refused(wire, topic) -> None:
