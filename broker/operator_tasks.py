@@ -12,6 +12,7 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from broker.log_limit import UNLIMITED
 from broker.log_setup import tag_of
 from broker.process import Role
 from broker.signals import REOPEN_LOG
@@ -68,7 +69,8 @@ class OperatorTasks:
         alive = [child for child in self._children if child.is_alive]
         for child in alive:
             child.stacks.ask(child.pid)
-        _log.info("stacks of %s: %s", tag_of(Role.SUPERVISOR.label, os.getpid()), " | ".join(self._signals.own_stack))
+        own = " | ".join(self._signals.own_stack)
+        _log.info("stacks of %s: %s", tag_of(Role.SUPERVISOR.label, os.getpid()), own, extra=UNLIMITED)
         for child in alive:
             log_stacks(child)
 
@@ -110,7 +112,7 @@ def log_stacks(child: Child) -> None:
     """Log where a child stands that was asked for it, or why it does not answer."""
     stacks = child.stacks.answer()
     if stacks:
-        _log.info("stacks of %s: %s", tag_of(child.role.label, child.pid), stacks)
+        _log.info("stacks of %s: %s", tag_of(child.role.label, child.pid), stacks, extra=UNLIMITED)
     else:
         known = what_the_system_knows(child.pid)
-        _log.warning("%s (pid %d) does not say where it stands: %s", child.label, child.pid, known)
+        _log.warning("%s (pid %d) does not say where it stands: %s", child.label, child.pid, known, extra=UNLIMITED)

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from broker.log_file import LogFile
     from broker.stack_dumps import StackPipe
 
+_log = logging.getLogger(__name__)
+
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 
@@ -144,9 +146,11 @@ def run_child(
         heritage.slots.set_last_words(role, index, failure.reason)
         sys.exit(ExitCode.BOOT_FAILED + failure.exit_code)
     except Exception as failure:  # the child's outermost frame: whatever it is, it is put on record
-        traceback.print_exc()
+        _log.error("the process ends by a fault", exc_info=failure)
         heritage.slots.set_last_words(role, index, _describe(failure))
         sys.exit(ExitCode.FAILURE)
+    finally:
+        log_setup.report_held_back(at_last=True)
     sys.exit(ExitCode.OK)
 
 

@@ -90,7 +90,7 @@ class GroupPath:
 
     def heartbeat(self, to: ReplyTo, version: int, view: memoryview, start: int, end: int) -> bool:
         """Take a heartbeat; False if it is to go the long way."""
-        if version > _NEWEST_HEARTBEAT or not _SHORTEST <= end - start <= _LONGEST_HEARTBEAT:
+        if not 0 <= version <= _NEWEST_HEARTBEAT or not _SHORTEST <= end - start <= _LONGEST_HEARTBEAT:
             return False
         # From the client's name on, a member's heartbeats are the same bytes for a whole generation.
         key = version, bytes(view[start + _CLIENT_ID_LENGTH : end])

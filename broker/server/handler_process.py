@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from broker.clock import SystemClock
 from broker.controller import Controller
 from broker.log.log_manager import orphan_directories
+from broker.log_setup import report_held_back
 from broker.metadata_store import metadata_path
 from broker.process import FaultLimit, Role
 from broker.server.apis import advertised
@@ -122,3 +123,4 @@ def _serve(
         if metrics.due(now_ns):
             metrics.publish(now_ns)
             slots.beat(*place, now_ns)
+            report_held_back()

@@ -2,14 +2,20 @@
 
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from broker.log_limit import BURST_BYTES
+from broker.log_setup import MOST_CHARACTERS
+from broker.protocol.api_keys import ApiKey
+from broker.server.apis import API_TABLE
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
-from tests.support.wire_client import WireClient
+from tests.support.described_requests import ask
+from tests.support.wire_client import WireClient, request_frame
 
 #: One line of a kind is logged in this time.
 INTERVAL_S = 10
@@ -19,6 +25,14 @@ INTERVAL_S = 10
 def quiet_broker(broker_directory: Path) -> Iterator[BrokerProcess]:
     """Run a broker of which nobody else makes the log grow, with one processor to count in."""
     broker = BrokerProcess(broker_directory, {"num.network.threads": 1, "num.io.threads": 1}).start()
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture(scope="module")
+def flooded_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """Run one broker for all that clients may repeat."""
+    broker = BrokerProcess(tmp_path_factory.mktemp("flooded"), {"num.network.threads": 1, "num.io.threads": 1}).start()
     yield broker
     broker.stop()
 
@@ -50,3 +64,110 @@ def test_a_client_that_breaks_the_protocol_again_and_again_cannot_fill_the_log(q
     wait_until(lambda: "size 3:" in quiet_broker.log_text(), "the line of another kind")
     intervals = (time.monotonic() - begin) // INTERVAL_S
     assert len([line for line in closing_lines(quiet_broker, position) if "size -" in line]) <= 1 + intervals
+
+
+def _close_with(broker: BrokerProcess, frame: bytes) -> None:
+    with WireClient(broker.port) as client:
+        client.send(frame)
+        client.expect_closed()
+
+
+def _versions_below_zero(broker: BrokerProcess) -> None:
+    beat = struct.pack(">h1sih1s", 1, b"g", 1, 1, b"m")
+    for version in range(-400, 0):
+        _close_with(broker, request_frame(ApiKey.HEARTBEAT, version, 1, beat))
+
+
+def _keys_and_versions_that_there_are_not(broker: BrokerProcess) -> None:
+    for key in set(range(400)) - {ApiKey.API_VERSIONS}:
+        _close_with(broker, request_frame(key, 99, 1))
+
+
+def _bodies_that_end_too_early(broker: BrokerProcess) -> None:
+    for api in API_TABLE:
+        if api.key is ApiKey.API_VERSIONS:
+            continue
+        for version in range(api.min_version, api.max_version + 1):
+            with WireClient(broker.port) as client:
+                client.send(request_frame(api.key, version, 1, b"\x00\x00"))
+
+
+def _cursors_before_the_first_partition(broker: BrokerProcess) -> None:
+    cursor = {"topic_name": "", "partition_index": -5}
+    with WireClient(broker.port) as client:
+        for _ in range(400):
+            asked = {"topics": [{"name": "t"}], "response_partition_limit": 10, "cursor": cursor}
+            [topic] = ask(client, ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, asked).topics
+            assert topic.error_code == 42
+
+
+def _settings_of_many_groups(broker: BrokerProcess) -> None:
+    configs = [{"name": "consumer.heartbeat.interval.ms", "config_operation": 0, "value": "5000"}]
+    with WireClient(broker.port) as client:
+        for turn in range(3):
+            names = [f"group-{turn}-{number}-{'x' * 200}" for number in range(100)]
+            resources = [{"resource_type": 32, "resource_name": name, "configs": configs} for name in names]
+            altered = ask(client, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, {"resources": resources, "validate_only": False})
+            assert {each.error_code for each in altered.responses} == {0}
+
+
+def _topics_that_come_and_go(broker: BrokerProcess) -> None:
+    with WireClient(broker.port) as client:
+        for turn in range(3):
+            names = [f"topic-{turn}-{number}-{'x' * 200}" for number in range(200)]
+            wanted = [{"name": name, "num_partitions": 1, "replication_factor": 1} for name in names]
+            made = ask(client, ApiKey.CREATE_TOPICS, 7, {"topics": wanted, "timeout_ms": 60_000}).topics
+            assert {topic.error_code for topic in made} == {0}
+            gone = {"topics": [{"name": name} for name in names], "timeout_ms": 60_000}
+            assert {each.error_code for each in ask(client, ApiKey.DELETE_TOPICS, 6, gone).responses} == {0}
+
+
+def _members_that_come_and_go(broker: BrokerProcess) -> None:
+    protocols = [{"name": "range", "metadata": b"x"}]
+    with WireClient(broker.port) as client:
+        ask(client, ApiKey.FIND_COORDINATOR, 1, {"key": "group", "key_type": 0})
+        for number in range(400):
+            group_id = f"group-{number}-{'x' * 1000}"
+            join: dict[str, Any] = {"group_id": group_id, "session_timeout_ms": 10_000, "protocol_type": "consumer"}
+            timeouts = {"rebalance_timeout_ms": 10_000}
+            fields = join | timeouts | {"member_id": "", "protocols": protocols}
+            joined = wait_until(lambda fields=fields: _joined(client, fields), "the coordinator is there")
+            leave = {"group_id": group_id, "member_id": joined.member_id}
+            assert ask(client, ApiKey.LEAVE_GROUP, 1, leave).error_code == 0
+
+
+def _joined(client: WireClient, fields: dict[str, Any]) -> Any:
+    joined = ask(client, ApiKey.JOIN_GROUP, 2, fields)
+    return None if joined.error_code == 15 else joined
+
+
+def _addresses(broker: BrokerProcess) -> None:
+    for number in range(300):
+        with WireClient(broker.port, source_host=f"127.0.{1 + number // 200}.{1 + number % 200}") as client:
+            client.send(struct.pack(">i", -1))
+            client.expect_closed()
+
+
+@pytest.mark.parametrize(
+    "flood",
+    [
+        _versions_below_zero,
+        _keys_and_versions_that_there_are_not,
+        _bodies_that_end_too_early,
+        _cursors_before_the_first_partition,
+        _settings_of_many_groups,
+        _topics_that_come_and_go,
+        _members_that_come_and_go,
+        _addresses,
+    ],
+)
+def test_no_client_fills_the_log_whatever_it_repeats(
+    flooded_broker: BrokerProcess, flood: Callable[[BrokerProcess], None]
+) -> None:
+    """Each line of code writes a burst at most: no flood here reaches more than six of them."""
+    position = flooded_broker.log_bytes()
+    flood(flooded_broker)
+    with WireClient(flooded_broker.port) as client:
+        client.call(18, 0)
+    assert flooded_broker.log_bytes() - position < 6 * (BURST_BYTES + MOST_CHARACTERS)
+    assert all("Traceback" not in line for line in flooded_broker.log_since(position))

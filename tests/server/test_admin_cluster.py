@@ -293,6 +293,15 @@ def test_topic_partitions_are_told_page_by_page(cluster: AdminCluster, limit: in
     assert told == [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("c", 0), ("c", 1)]
 
 
+def test_topic_partitions_from_before_the_first_are_refused(cluster: AdminCluster) -> None:
+    """As in Kafka each topic that was asked for has the error: the answer has no other place."""
+    cluster.create("known")
+    told, cursor = page(cluster, ["known", "unknown"], 100, ("known", -5))
+    assert told == [("known", 42, []), ("unknown", 42, [])]
+    assert cursor is None
+    assert page(cluster, [], 100, ("known", -1)) == ([], None)
+
+
 def test_topic_partitions_of_unknown_topics_are_errors(cluster: AdminCluster) -> None:
     topic = cluster.create("known")
     told, cursor = page(cluster, ["unknown", "known", "bad name"], 100, None)

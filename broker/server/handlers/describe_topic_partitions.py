@@ -26,16 +26,13 @@ class _Start(NamedTuple):
 def handle_describe_topic_partitions(context: RequestContext, request: Any) -> dict[str, Any]:
     """Return topics from the cursor on until the limit of partitions is reached, and where to go on then.
 
-    Raises ApiError(INVALID_REQUEST) for a cursor that points before a first partition.
+    A cursor that points before a first partition is an error of every topic that was asked for.
     """
     start = _Start("", 0)
     if request.cursor is not None:
         start = _Start(request.cursor.topic_name, request.cursor.partition_index)
         if start.partition < 0:
-            raise ApiError(
-                ErrorCode.INVALID_REQUEST,
-                f"DescribeTopicPartitionsRequest cursor partition must be valid: {start.partition}",
-            )
+            return _response([_refused(topic.name, ErrorCode.INVALID_REQUEST) for topic in request.topics], None)
     room = max(1, min(request.response_partition_limit, MOST_PARTITIONS))
     topics: list[dict[str, Any]] = []
     for name in _names(context, request, start):
@@ -72,6 +69,10 @@ def _unknown(name: str) -> dict[str, Any]:
         error: int = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     except ApiError as refused:
         error = refused.code
+    return _refused(name, error)
+
+
+def _refused(name: str, error: int) -> dict[str, Any]:
     return {"error_code": error, "name": name, "topic_id": bytes(16), "is_internal": False, "partitions": []}
 
 
