@@ -18,6 +18,7 @@ from broker.protocol.messages.fetch import (
     frame_fetch_response,
     part_tags,
 )
+from broker.server.request_facts import MOST_COUNTED
 from broker.server.response_writer import Told
 
 if TYPE_CHECKING:
@@ -133,4 +134,4 @@ class PendingFetch:
         error = self.errors[min(self.errors)] if self.errors else 0
         parts = self.request.parts
         records = sum(found.slice.next_offset - parts[index].fetch_offset for index, found in self.found.items())
-        return Told(error, records, subject)
+        return Told(error, min(records, MOST_COUNTED), subject)

@@ -28,7 +28,7 @@ from broker.server.peers import POISON, PRODUCE_PART, PeerMessage, Peers
 from broker.server.pending_produce import BLAMED, INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE, PendingProduce
 from broker.server.record_errors import NOBODY, Blame, keyless, out_of_range, too_large
 from broker.server.remembered_request import RememberedRequest
-from broker.server.request_facts import subject
+from broker.server.request_facts import MOST_COUNTED, subject
 from broker.server.response_writer import ReplyTo, ResponseWriter, Told
 from broker.server.staged_appends import SUCCESS, StagedAppends
 from broker.server.transaction_verification import (
@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 
 #: Connections whose last request is remembered.
 MAX_REMEMBERED = 10_000
-#: What a row of the request log can hold of a request's records, whose number is its client's word.
-_MOST_RECORDS = 2**31 - 1
 
 
 class ProducePath:
@@ -223,7 +221,7 @@ class ProducePath:
         records = sum(max(record_count(view, offset), 0) for offset, size in sizes if size >= BATCH_HEADER_BYTES)
         first = parts[0] if parts else None
         row = -1 if first is None else self._state.row_of(first.topic_name, first.topic_id, first.partition)
-        return Told(records=min(records, _MOST_RECORDS), about=subject(row, len(parts), acks=acks))
+        return Told(records=min(records, MOST_COUNTED), about=subject(row, len(parts), acks=acks))
 
     def _topic(self, part: Part) -> TopicInfo | None:
         metadata = self._state.metadata

@@ -22,6 +22,8 @@ _MOST_FIELDS = 8
 
 #: The number of records where it is not known.
 UNKNOWN_COUNT = -1
+#: What stands for as many records and for more: parts of one request may claim more than the field can say.
+MOST_COUNTED = 2**31 - 1
 
 
 def subject(

@@ -19,6 +19,8 @@ from tests.support.deadline import wait_until
 from tests.support.record_batches import lying_batch, record_batch, sealed_batch
 from tests.support.wire_client import WireClient
 from tests.support.wire_messages import (
+    FETCH,
+    FETCH_VERSION,
     PRODUCE,
     PRODUCE_VERSION,
     Reader,
@@ -27,6 +29,8 @@ from tests.support.wire_messages import (
     list_offset,
     produce,
     produce_body,
+    read_batches,
+    read_fetch,
     read_partition,
     read_produce,
     string,
@@ -154,6 +158,27 @@ def test_more_records_than_can_be_taken_at_once_are_refused(wire, topic) -> None
     assert code == MESSAGE_TOO_LARGE
     assert "2147483647 records" in message
     assert produce(wire, topic, 0, record_batch([b"good"])).base_offset == 0
+
+
+def test_more_offsets_at_once_than_fit_into_32_bits(wire, topic) -> None:
+    """Each batch for itself claims what it may; and what compaction leaves may lie as far apart."""
+    count = 306_783_378
+    settings = {"internal.max.uncompressed.bytes": 7 * count, "segment.ms": 10**12}
+    create_topic(wire, topic, PARTITIONS, configs=settings)
+    batch = sealed_batch(bytes(70_000), count, codec=ZSTD)
+    for _ in range(2):
+        body = produce_body([(topic, partition, batch) for partition in range(PARTITIONS)] * 2)
+        answers = read_produce(wire.call(PRODUCE, PRODUCE_VERSION, body))
+        assert [answer.error_code for answer in answers] == [0] * 8
+    end = 4 * count
+    parts = [struct.pack(">iiqqi", partition, -1, 0, -1, 1 << 20) for partition in range(PARTITIONS)]
+    head = struct.pack(">iiiibiii", -1, 0, 1, 4 << 20, 0, 0, -1, 1) + string(topic) + struct.pack(">i", len(parts))
+    for fetched in read_fetch(wire.call(FETCH, FETCH_VERSION, head + b"".join(parts) + bytes(4) + string(""))):
+        assert (fetched.error_code, fetched.high_watermark) == (0, end)
+        assert len(fetched.records) == 4 * len(batch)
+    for partition in range(PARTITIONS):
+        assert produce(wire, topic, partition, record_batch([b"good"])).base_offset == end
+        assert [record.value for record in read_batches(fetch(wire, topic, partition, end).records)] == [b"good"]
 
 
 def test_the_time_of_an_unreadable_batch_is_an_error_of_its_partition_alone(wire, topic) -> None:
