@@ -1,7 +1,9 @@
 """Reading an internal topic's partition back, so that its coordinator knows what its predecessor had committed.
 
 Runs in the handler that owns the partition, before it answers anything for it. Everything a coordinator remembers is
-rebuilt from here; what is not in the log was never promised.
+rebuilt from here; what is not in the log was never promised. A record that makes no sense was not written by a
+coordinator: any client that calls itself an admin client may write to an internal topic. It is left out, so that it
+takes none of the others along.
 """
 
 from __future__ import annotations
@@ -10,8 +12,10 @@ import os
 from pathlib import Path
 from typing import Protocol
 
+from broker.errors import ApiError
 from broker.log.log_reader import End, LogReader
 from broker.protocol.record_reader import iterate_records
+from broker.protocol.record_writer import read_marker
 from broker.protocol.records import BATCH_HEADER_BYTES, BatchHeader, read_header
 
 _CHUNK_BYTES = 4 * 1024 * 1024
@@ -30,22 +34,38 @@ class Replayer(Protocol):
         """Take note that everything has been read."""
 
 
-def replay_partition(directory: Path, start_offset: int, end: End, replayer: Replayer) -> int:
-    """Read a partition from ``start_offset`` to its end; return the number of records.
+class Replayed:
+    """What came of reading a partition back: how many records were taken, and what was left out."""
 
-    Raises ApiError or OSError when it cannot be read.
-    """
+    __slots__ = ("first_left_out", "left_out", "records")
+
+    def __init__(self) -> None:
+        self.records = 0
+        #: Records, or batches that cannot be read.
+        self.left_out = 0
+        #: The offset of the first of them, and what is wrong with it.
+        self.first_left_out: tuple[int, str] | None = None
+
+    def leave_out(self, offset: int, error: Exception) -> None:
+        """Count what makes no sense at an offset."""
+        self.left_out += 1
+        if self.first_left_out is None:
+            self.first_left_out = offset, str(error) or repr(error)
+
+
+def replay_partition(directory: Path, start_offset: int, end: End, replayer: Replayer) -> Replayed:
+    """Read a partition from ``start_offset`` to its end. Raises OSError when its files cannot be read."""
     reader = LogReader(directory)
-    offset, records = start_offset, 0
+    offset, replayed = start_offset, Replayed()
     while offset < end[0]:
         found = reader.locate(offset, end, _CHUNK_BYTES, min_one_batch=True)
         if found is None or found.length == 0:
             break
         data = _read(found.path, found.position, found.length)
-        records += _replay_batches(data, replayer)
+        _replay_batches(data, replayer, replayed)
         offset = found.next_offset
     replayer.loaded()
-    return records
+    return replayed
 
 
 def _read(path: bytes, position: int, length: int) -> bytes:
@@ -56,29 +76,40 @@ def _read(path: bytes, position: int, length: int) -> bytes:
         os.close(fd)
 
 
-def _replay_batches(data: bytes, replayer: Replayer) -> int:
+def _replay_batches(data: bytes, replayer: Replayer, replayed: Replayed) -> None:
     view = memoryview(data)
-    position = records = 0
+    position = 0
     while len(view) - position >= BATCH_HEADER_BYTES:
         batch = view[position:]
         header = read_header(batch)
         if header is None or header.size_bytes > len(batch):
             break
-        records += _replay_batch(batch[: header.size_bytes], header, replayer)
+        batch = batch[: header.size_bytes]
+        try:
+            if header.is_control:
+                _replay_marker(batch, header, replayer, replayed)
+            else:
+                _replay_records(batch, header, replayer, replayed)
+        except ApiError as error:
+            replayed.leave_out(header.base_offset, error)
         position += header.size_bytes
-    return records
 
 
-def _replay_batch(batch: memoryview, header: BatchHeader, replayer: Replayer) -> int:
-    if header.is_control:
-        for record in iterate_records(batch):
-            # The key of a marker: version, then 0 for abort and 1 for commit.
-            replayer.replay_marker(header.producer_id, commit=(record.key or bytes(4))[3] == 1)
-        return 1
+def _replay_marker(batch: memoryview, header: BatchHeader, replayer: Replayer, replayed: Replayed) -> None:
+    marker = read_marker(batch)
+    if marker is not None:
+        replayer.replay_marker(header.producer_id, commit=marker.commit)
+        replayed.records += 1
+
+
+def _replay_records(batch: memoryview, header: BatchHeader, replayer: Replayer, replayed: Replayed) -> None:
+    """Take the records of a batch. ApiError 2 if they cannot be read from some record on."""
     producer_id = header.producer_id if header.is_transactional else -1
-    count = 0
     for record in iterate_records(batch):
         if record.key is not None:
-            replayer.replay(record.key, record.value, producer_id, record.timestamp_ms)
-        count += 1
-    return count
+            try:
+                replayer.replay(record.key, record.value, producer_id, record.timestamp_ms)
+            except Exception as error:
+                replayed.leave_out(record.offset, error)
+                continue
+        replayed.records += 1

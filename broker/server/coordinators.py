@@ -18,7 +18,6 @@ from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.replay import Replayer, replay_partition
 from broker.coordinator.timers import Timers
 from broker.coordinator.transaction_coordinator import TransactionCoordinator
-from broker.errors import ApiError
 from broker.protocol.coordinator_routing import GROUP_TOPIC, TRANSACTION_TOPIC, coordinator_partition
 from broker.protocol.routing import owner_of_coordinator
 from broker.server.group_event_feed import GroupEventFeed
@@ -105,14 +104,24 @@ class Coordinators:
         replayer = coordinator.open_partition(log)
         end = (owned.log.log_end_offset, owned.log.segment_base, owned.log.position)
         try:
-            records = replay_partition(owned.log.directory, owned.log.log_start_offset, end, replayer)
-        except (ApiError, OSError) as error:
+            replayed = replay_partition(owned.log.directory, owned.log.log_start_offset, end, replayer)
+        except OSError as error:
             logger.error("%s-%d cannot be read, so none of its ids is coordinated: %s", topic, partition, error)
             coordinator.close_partition(partition)
             return
         self._logs[place] = log
-        if records:
-            logger.info("read %d records of %s-%d", records, topic, partition)
+        if replayed.records:
+            logger.info("read %d records of %s-%d", replayed.records, topic, partition)
+        if replayed.first_left_out is not None:
+            offset, reason = replayed.first_left_out
+            logger.warning(
+                "%s-%d holds records that no coordinator has written: %d were left out, the first at offset %d: %s",
+                topic,
+                partition,
+                replayed.left_out,
+                offset,
+                reason,
+            )
 
     def partition_closed(self, topic: str, partition: int) -> None:
         """Forget the ids of a partition that has been deleted."""
