@@ -50,7 +50,6 @@ from broker.topic_rules import (
     check_topic_name,
     check_total_partitions,
     internal_topic_configs,
-    metric_name,
     partition_count,
 )
 from shm.partitions import PartitionTable
@@ -129,10 +128,9 @@ class Controller:
         )
         outcomes: list[TopicOutcome] = []
         accepted: list[tuple[TopicOutcome, list[int]]] = []
-        colliding = self._metric_names()
         for topic in wanted:
             try:
-                outcome = self._check_new_topic(topic, colliding)
+                outcome = self._check_new_topic(topic)
                 rows = self._take_rows(outcome.partitions)
             except ApiError as error:
                 outcomes.append(TopicOutcome(topic.name, error.code, error.message))
@@ -294,14 +292,14 @@ class Controller:
             raise
         self._rows.free(let_go)
 
-    def _check_new_topic(self, topic: NewTopic, colliding: Mapping[str, str]) -> TopicOutcome:
+    def _check_new_topic(self, topic: NewTopic) -> TopicOutcome:
         name = topic.name
         if name == CLUSTER_METADATA_TOPIC:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
         check_topic_name(name)
         if self._metadata.topic(name) is not None:
             raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-        other = colliding.get(metric_name(name))
+        other = self._metadata.colliding(name)
         if other is not None:
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")
         config = self._metadata.broker_config
@@ -322,9 +320,6 @@ class Controller:
             check_internal_topic(name, count, current)
         check_added_partitions(name, current, count, assignments, self._config.node_id)
         return topic
-
-    def _metric_names(self) -> dict[str, str]:
-        return {metric_name(topic.name): topic.name for topic in self._metadata.topics()}
 
     def _take_rows(self, count: int) -> list[int]:
         if count > self._rows.available and self._rows.let_go():

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from functools import cache, partial
+from itertools import pairwise
 from types import SimpleNamespace
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from broker.protocol.headers import response_header
 from broker.protocol.kio_adapter import IsName, build, converters_of, defaults_of
 from broker.protocol.kio_schema import SchemaField, described_names, fields_of, is_response_name, response_class
 from broker.protocol.kio_writer import Writer, field_writer, tagged_fields, write_message
 from broker.protocol.primitives import INT32, unsigned_varint_bytes
+from broker.protocol.sinks import AnswerTooLargeError, MemorySink, Sink
 
 #: After so many structures, or bytes, somebody else may have a turn: half a millisecond.
 _STRUCTURES_AT_ONCE: Final = 32
@@ -28,23 +30,11 @@ _SIZE_BYTES: Final = 4
 _NOTHING: Final = object()
 
 
-class AnswerTooLargeError(Exception):
-    """An answer would have more bytes than an answer may have."""
+class Encoded(NamedTuple):
+    """An element of a response in the bytes in which it is written; ``error_code`` stands in it."""
 
-
-class Sink(Protocol):
-    """Where the bytes of an answer go. ``size``: how many there are."""
-
-    size: int
-
-    def append(self, data: bytes) -> None:
-        """Add bytes at the end."""
-
-    def cut(self, size: int) -> None:
-        """Take back what lies behind the first ``size`` bytes."""
-
-    def put_size(self, size_bytes: bytes) -> None:
-        """Overwrite the first bytes."""
+    data: bytes
+    error_code: int
 
 
 class Lazily:
@@ -54,24 +44,20 @@ class Lazily:
     ``refuse(item)``, which is short; without that the whole answer is too large.
     """
 
-    __slots__ = ("_items", "_make", "refuse")
+    __slots__ = ("items", "make", "refuse")
 
     def __init__(
         self, items: Collection[Any], make: Callable[[Any], Any], refuse: Callable[[Any], Any] | None = None
     ) -> None:
-        self._items = items
-        self._make = make
+        self.items = items
+        self.make = make
         self.refuse = refuse
 
     def __len__(self) -> int:
-        return len(self._items)
+        return len(self.items)
 
     def __iter__(self) -> Iterator[Any]:
-        return map(self._make, self._items)
-
-    def pairs(self) -> Iterator[tuple[Any, Callable[[], Any]]]:
-        """Yield (item, what makes its element)."""
-        return ((item, partial(self._make, item)) for item in self._items)
+        return map(self.make, self.items)
 
 
 class _Step(NamedTuple):
@@ -107,7 +93,9 @@ class SlicedEncoder:
     def _structure(self, message_class: Any, values: Any, depth: int) -> Generator[None, None, None]:
         self._note_error(values, depth)
         steps, tagged = _plan_of(message_class)
-        if not steps or not isinstance(values, Mapping):
+        if isinstance(values, Encoded):
+            self._write(values.data)
+        elif not steps or not isinstance(values, Mapping):
             if isinstance(values, Mapping):
                 values = build(message_class, values, self._is_name)
             self._write(write_message(values))
@@ -120,10 +108,17 @@ class SlicedEncoder:
             self._structures, self._yielded_at = 0, self._sink.size
             yield
 
+    def element(self, message_class: Any, values: Lazily, item: Any) -> Generator[None, None, int]:
+        """Write one element of an array and nothing else; return its error code."""
+        self.error_code, self._error_depth = 0, 1 << 30
+        yield from self._lazy(message_class, values, item, 0)
+        return self.error_code
+
     def _fields(self, message_class: Any, values: Mapping[str, Any], depth: int) -> Generator[None, None, None]:
         """Write the fields without tags of a structure with arrays of structures."""
         self._check_names(message_class, values)
-        for step in _plan_of(message_class)[0]:
+        steps, _ = _plan_of(message_class)
+        for step in steps:
             value = _value_of(message_class, step, values, self._is_name)
             if step.write is not None:
                 self._write(step.write(value))
@@ -131,24 +126,33 @@ class SlicedEncoder:
                 yield from self._array(step.nested, value, message_class.__flexible__, depth + 1)
 
     def _array(self, message_class: Any, values: Any, flexible: bool, depth: int) -> Generator[None, None, None]:
-        count = -1 if values is None else len(values)
-        self._write(unsigned_varint_bytes(count + 1) if flexible else INT32.pack(count))
-        if not isinstance(values, Lazily):
-            for value in values or ():
-                yield from self._structure(message_class, value, depth)
+        if values is None:
+            self._write(_count_bytes(-1, flexible))
             return
-        for item, make in values.pairs():
-            before = self._sink.size
-            try:
-                yield from self._structure(message_class, make(), depth)
-            except AnswerTooLargeError:
-                if values.refuse is None:
-                    raise
-                self._sink.cut(before)
-                refused = values.refuse(item)
-                self._note_error(refused, depth)
-                self._sink.append(write_message(build(message_class, refused, self._is_name)))
-                yield
+        self._write(_count_bytes(len(values), flexible))
+        if isinstance(values, Lazily):
+            for item in values.items:
+                yield from self._lazy(message_class, values, item, depth)
+        else:
+            for value in values:
+                yield from self._structure(message_class, value, depth)
+
+    def _lazy(self, message_class: Any, values: Lazily, item: Any, depth: int) -> Generator[None, None, None]:
+        """Write one element, or what it is refused with."""
+        before = self._sink.size
+        try:
+            yield from self._structure(message_class, values.make(item), depth)
+        except AnswerTooLargeError:
+            if values.refuse is None:
+                raise
+            self._sink.cut(before)
+            refused = values.refuse(item)
+            self._note_error(refused, depth)
+            data = write_message(build(message_class, refused, self._is_name))
+            # What says so is short, and is not held against what still fits.
+            self._most_bytes += len(data)
+            self._sink.append(data)
+            yield
 
     def _write(self, data: bytes) -> None:
         if self._sink.size + len(data) > self._most_bytes:
@@ -162,10 +166,36 @@ class SlicedEncoder:
                 raise TypeError(f"no version of {message_class.__name__} has a field {name!r}")
 
     def _note_error(self, values: Any, depth: int) -> None:
-        if depth < self._error_depth and isinstance(values, Mapping):
-            code = values.get("error_code")
-            if code:
-                self.error_code, self._error_depth = int(code), depth
+        if depth >= self._error_depth:
+            return
+        code = values.get("error_code") if isinstance(values, Mapping) else getattr(values, "error_code", 0)
+        if code:
+            self.error_code, self._error_depth = int(getattr(code, "value", code)), depth
+
+
+def _count_bytes(count: int, flexible: bool) -> bytes:
+    return unsigned_varint_bytes(count + 1) if flexible else INT32.pack(count)
+
+
+def encoded_elements(
+    place: tuple[int, int, str], values: Lazily, most_bytes: int
+) -> Generator[None, None, list[Encoded]]:
+    """Return the elements of one array of a response as they are written; ``place``: (api key, version, field).
+
+    Elements are refused with which there would be more than ``most_bytes`` together.
+    """
+    api_key, version, name = place
+    sink = MemorySink()
+    encoder = SlicedEncoder(api_key, version, sink, most_bytes)
+    message_class: Any = response_class(api_key, version)
+    (field,) = [each for each in fields_of(message_class) if name in described_names(each)]
+    codes, ends = [], [0]
+    for item in values.items:
+        codes.append((yield from encoder.element(field.structure, values, item)))
+        ends.append(sink.size)
+    return [
+        Encoded(bytes(sink.data[start:end]), code) for (start, end), code in zip(pairwise(ends), codes, strict=True)
+    ]
 
 
 def _value_of(message_class: Any, step: _Step, values: Mapping[str, Any], is_name: IsName) -> Any:

@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from broker.errors import InvalidReceive
 from broker.log_setup import RepeatedWarnings
 from broker.protocol.headers import parse_header
-from broker.protocol.kio_slices import AnswerTooLargeError
+from broker.protocol.sinks import AnswerTooLargeError
 from broker.server.answer_spool import AnswerSpool
+from broker.server.deferred import Deferred
 from broker.server.delayed_operations import DelayedOperation, DelayedOperations
-from broker.server.request_context import Deferred, Parked, RequestContext
+from broker.server.request_context import Parked, RequestContext
 from broker.server.request_facts import first_error, subject_of, throttle_of
 from broker.server.response_writer import ReplyTo, ResponseWriter, Told
 from broker.server.slices import SlicedWork, Slices, TooManyWaitError, Work
@@ -56,20 +57,18 @@ class ApiCalls:
     def __init__(
         self,
         state: BrokerState,
-        responses: ResponseWriter,
-        delayed: DelayedOperations,
+        ways: tuple[ResponseWriter, DelayedOperations, Slices],
         turns: SlowTurns,
         now_ns: Callable[[], int],
     ) -> None:
         self._state = state
-        self._responses = responses
-        self._delayed = delayed
+        #: How a request is answered, put off, or done in slices.
+        self._responses, self._delayed, self._slices = ways
         self._turns = turns
         self._now_ns = now_ns
         self._warnings = RepeatedWarnings(logger, now_ns)
         #: Of a request that is answered later than its turn, this process publishes what it is doing for it.
         self._current = state.heritage.current[state.index]
-        self.slices = Slices(now_ns, turns, self._current)
 
     def take(self, api: Api, frame: Frame) -> None:
         """Decode a request and call its API's function. Raises InvalidReceive."""
@@ -141,7 +140,7 @@ class ApiCalls:
             size=call.to[8],
         )
         try:
-            self.slices.add(new)
+            self._slices.add(new)
         except TooManyWaitError as error:
             raise InvalidReceive(f"{call.api.key.name} cannot be begun: {error}") from error
 
@@ -149,7 +148,9 @@ class ApiCalls:
         self, call: Call, work: Generator[Deferred | None, Any, Any]
     ) -> Generator[Deferred | None, Any, Any]:
         """Do a function's work and send its response; return what was put off, else None."""
-        response: Any = yield from work
+        response: Any = work
+        while isinstance(response, GeneratorType):
+            response = yield from response
         if isinstance(response, (Parked, Deferred)):
             return response
         local_ns = self._now_ns()

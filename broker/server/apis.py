@@ -6,13 +6,13 @@ that sends it (``C07``); nothing is advertised that is not served, but for the r
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from broker.protocol import kio_adapter
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.kio_slices import Sink, SlicedEncoder
+from broker.protocol.kio_slices import SlicedEncoder
 from broker.protocol.messages import (
     api_versions,
     consumer_group_heartbeat,
@@ -22,6 +22,7 @@ from broker.protocol.messages import (
     metadata,
     offset_commit,
 )
+from broker.protocol.sinks import Sink
 from broker.server.apis_not_served import describe_rows
 from broker.server.handlers.acls import handle_create_acls, handle_delete_acls, handle_describe_acls
 from broker.server.handlers.add_offsets_to_txn import handle_add_offsets_to_txn
@@ -85,6 +86,15 @@ from broker.server.request_context import RequestContext
 ApiFunction = Callable[[RequestContext, Any], Any]
 
 
+class SlicesAnswer(Protocol):
+    """What writes one answer in slices, into a sink and no longer than it may be."""
+
+    error_code: int
+
+    def encode(self, correlation_id: int, response: Any) -> Generator[None, None, None]:
+        """Write the whole answer. Raises AnswerTooLargeError."""
+
+
 class Api(NamedTuple):
     """One API: the versions served, how its messages are read and written, and the function that answers.
 
@@ -101,7 +111,7 @@ class Api(NamedTuple):
     function: ApiFunction | None
     advertised_min: int
     note: str = ""
-    encode_in_slices: Callable[[int, Sink, int], SlicedEncoder] | None = None
+    encode_in_slices: Callable[[int, Sink, int], SlicesAnswer] | None = None
     exclusive: bool = False
 
 
@@ -116,8 +126,9 @@ def _hand(
     codec: tuple[Callable[..., Any], Callable[..., bytes]],
     function: ApiFunction,
     note: str = "",
+    in_slices: Callable[[int, Sink, int], SlicesAnswer] | None = None,
 ) -> Api:
-    return Api(key, *versions, *codec, function, versions[0], note)
+    return Api(key, *versions, *codec, function, versions[0], note, in_slices)
 
 
 def _kio(
@@ -181,6 +192,7 @@ API_TABLE: tuple[Api, ...] = (
         (0, 13),
         (metadata.parse_metadata, metadata.encode_metadata_response),
         handle_metadata,
+        in_slices=metadata.SlicedMetadata,
     ),
     _hand(
         ApiKey.OFFSET_COMMIT,

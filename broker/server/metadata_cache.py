@@ -20,6 +20,7 @@ from broker.metadata_store import MetadataDelta, MetadataReader, TopicRecord
 from broker.protocol.routing import owner_of, topic_hash
 from broker.stored_entities import Entities, EntityKind
 from broker.topic_config import LogConfig
+from broker.topic_rules import metric_name
 
 #: Topics that belong to the broker itself and are marked as such in Metadata.
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
@@ -65,6 +66,8 @@ class MetadataCache:
         self._static_config = broker_config
         self._by_name: dict[str, TopicInfo] = {}
         self._by_id: dict[bytes, TopicInfo] = {}
+        #: By the name in which topics may collide; it has one of those that do.
+        self._by_metric_name: dict[str, TopicInfo] = {}
         self._log_configs: dict[bytes, LogConfig] = {}
         self._at_start: frozenset[bytes] | None = None
         self.version = 0
@@ -86,6 +89,11 @@ class MetadataCache:
     def topic_by_id(self, topic_id: bytes) -> TopicInfo | None:
         """Return the topic of that id (16 bytes), or None."""
         return self._by_id.get(topic_id)
+
+    def colliding(self, name: str) -> str | None:
+        """Return the name of a topic with which a topic of that name would collide in metric names, or None."""
+        topic = self._by_metric_name.get(metric_name(name))
+        return None if topic is None else topic.name
 
     def topics(self) -> list[TopicInfo]:
         """Return all topics, by name."""
@@ -169,6 +177,7 @@ class MetadataCache:
             changes.deleted.extend((topic, partition) for partition in gone.values())
             return
         self._by_id[topic.topic_id] = self._by_name[topic.name] = topic
+        self._by_metric_name[metric_name(topic.name)] = topic
         self._log_configs.pop(topic.topic_id, None)
         known_partitions = len(known.partitions) if known is not None else 0
         changes.created.extend((topic, partition) for partition in topic.partitions[known_partitions:])
@@ -181,6 +190,8 @@ class MetadataCache:
         # A topic of the same name may have taken its place within one refresh.
         if self._by_name.get(topic.name) is topic:
             del self._by_name[topic.name]
+        if self._by_metric_name.get(metric_name(topic.name)) is topic:
+            del self._by_metric_name[metric_name(topic.name)]
 
     def _take_broker_configs(self, overrides: dict[str, dict[str, str]], changes: Changes) -> None:
         """Put settings of the broker in force. They are defaults of topics: all of those count as altered."""

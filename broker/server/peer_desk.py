@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode
@@ -31,7 +31,9 @@ from broker.server.peers import (
     Received,
 )
 from broker.server.request_context import PendingAnswer
-from broker.server.target_tasks import TaskDone
+from broker.server.slices import SlicedWork, Slices, Work
+from broker.server.target_tasks import TASK_NAMES, TaskDone
+from shm.process_slots import CONTROLLER, HANDLER
 
 if TYPE_CHECKING:
     from broker.request_channel import RequestChannel
@@ -58,11 +60,25 @@ _NAMES = {
 _ANSWER_KINDS = {PRODUCE_PART: PRODUCE_ANSWER, OWNER_TASK: OWNER_ANSWER, TASK: TASK_ANSWER}
 
 
+class _Asked(NamedTuple):
+    """A task that was put to a target, to be put to its replacement as well if that comes before the answer."""
+
+    target: int
+    generation: int
+    message: PeerMessage
+
+
 class PeerDesk:
     """One target's correspondence with the others."""
 
     def __init__(
-        self, state: BrokerState, channel: RequestChannel, areas: MemoryAreas, poison: PoisonRequests, generation: int
+        self,
+        state: BrokerState,
+        channel: RequestChannel,
+        areas: MemoryAreas,
+        poison: PoisonRequests,
+        generation: int,
+        slices: Slices,
     ) -> None:
         self.peers = Peers(channel, state.index, generation, state.heritage.target_bells)
         self._state = state
@@ -70,6 +86,9 @@ class PeerDesk:
         self._poison = poison
         self._asked: dict[int, PendingAnswer] = {}
         self._asked_tasks: dict[int, TaskDone] = {}
+        #: Of those, the ones that are done in slices: their target may die when it has let go of the question.
+        self._asked_sliced: dict[int, _Asked] = {}
+        self._slices = slices
         self._tokens = self.peers.new_tokens()
         self._post = PeerPost(state.heritage.run_dir, state.index)
         self._produce: ProducePath | None = None
@@ -113,6 +132,14 @@ class PeerDesk:
             current.leave()
         return bool(messages)
 
+    def repeat(self) -> None:
+        """Ask again what is done in slices by a target that has been replaced since it was asked."""
+        for token, (target, generation, message) in list(self._asked_sliced.items()):
+            now = self._generation(target)
+            if now != generation:
+                self._asked_sliced[token] = _Asked(target, now, message)
+                self.peers.send(target, message)
+
     def publish(self) -> None:
         """Send what is to be sent; then, and only then, let go of the questions that it answers."""
         self.peers.publish()
@@ -134,7 +161,14 @@ class PeerDesk:
         token = next(self._tokens)
         place, letter = self._post.pack(payload)
         self._asked_tasks[token] = done if place == IN_MESSAGE else self._clearing_up(letter, done)
-        self.peers.send(target, PeerMessage(TASK, part=task, token=token, area=place, payload=letter))
+        message = PeerMessage(TASK, part=task, token=token, area=place, payload=letter)
+        if self._state.tasks.is_sliced(task):
+            self._asked_sliced[token] = _Asked(target, self._generation(target), message)
+        self.peers.send(target, message)
+
+    def _generation(self, target: int) -> int:
+        slots, handlers = self._state.heritage.slots, self._state.heritage.handlers
+        return slots.ready_generation(*((HANDLER, target) if target < handlers else (CONTROLLER, 0)))
 
     def _clearing_up(self, letter: bytes, done: TaskDone) -> TaskDone:
         """Return ``done`` such that the file of the question goes when its answer is there."""
@@ -219,10 +253,28 @@ class PeerDesk:
             # It has its answer: this process's predecessor gave it, and had no time to let go of the question.
             reply(int(ErrorCode.COORDINATOR_NOT_AVAILABLE), b"")
             return
-        self._state.tasks.do(message.part, payload, reply)
+        work = self._state.tasks.sliced(message.part, payload)
+        if work is None:
+            self._state.tasks.do(message.part, payload, reply)
+        elif self._poison.is_condemned((-1 - source, message.token)):
+            self._refuse(source, message)
+        else:
+            self._slices.add_now(self._sliced(work, source, message, reply))
+
+    def _sliced(self, work: Work, source: int, message: PeerMessage, reply: TaskDone) -> SlicedWork:
+        return SlicedWork(
+            work,
+            lane=("target", source),
+            # Asked again it lies elsewhere in the ring; its token stays.
+            identity=(-1 - source, message.token),
+            done=lambda answer: reply(*answer),
+            failed=lambda: reply(int(ErrorCode.UNKNOWN_SERVER_ERROR), b""),
+            doing=(f"{TASK_NAMES[message.part]} for target {source}", ""),
+        )
 
     def _task_answer(self, source: int, message: PeerMessage) -> None:
         del source
+        self._asked_sliced.pop(message.token, None)
         done = self._asked_tasks.pop(message.token, None)
         payload = self._post.unpack(message.area, message.payload, last_use=True)
         if done is not None:

@@ -29,6 +29,7 @@ from broker.server.poison_requests import DROPPED
 from broker.server.produce import ProducePath
 from broker.server.request_ring import RequestRing
 from broker.server.response_writer import ReplyTo, ResponseWriter, Told
+from broker.server.slices import Slices
 from broker.server.unreleased_requests import RingFrame, unreleased
 from broker.slow_turns import Doing, SlowTurns
 from shm.current_request import REQUEST_AT
@@ -88,11 +89,12 @@ class RequestHandler:
         self._rings = [RequestRing(channel.request_consumer(p, state.index)) for p in range(channel.shape.processors)]
         self._responses = ResponseWriter(channel, state.index, heritage.processor_bells, heritage.run_dir)
         self._delayed = DelayedOperations(self._raise_flags, self._lower_flag, now_ns)
-        self._desk = PeerDesk(state, channel, areas, poison, generation)
-        self._produce = ProducePath(state, self._responses, self._desk.peers, poison, now_ns)
         #: How long turns take. Whoever turns the loop says when one begins and ends.
         self.turns = SlowTurns(logger, now_ns)
-        self._calls = ApiCalls(state, self._responses, self._delayed, self.turns, now_ns)
+        self._slices = Slices(now_ns, self.turns, poison.current)
+        self._desk = PeerDesk(state, channel, areas, poison, generation, self._slices)
+        self._produce = ProducePath(state, self._responses, self._desk.peers, poison, now_ns)
+        self._calls = ApiCalls(state, (self._responses, self._delayed, self._slices), self.turns, now_ns)
         self._fetch = FetchPath(state, self._responses, self._delayed, now_ns)
         self._groups = GroupPath(state, self._responses, now_ns)
         self._desk.connect(self._produce, self._delayed)
@@ -151,7 +153,7 @@ class RequestHandler:
                 worked = True
         messages, self._received = self._received, []
         worked |= self._desk.take(messages)
-        worked |= self._calls.slices.turn()
+        worked |= self._slices.turn()
         self._commit()
         now_ns = self._now_ns()
         self.turns.spent(now_ns, _COMMITTING)
@@ -160,6 +162,7 @@ class RequestHandler:
             self._next_tick_ns = now_ns + TICK_NS
             self._state.log_manager.tick()
             self._fetch.forget_removed_files()
+            self._desk.repeat()
             self.turns.spent(self._now_ns(), _UPKEEP)
         self._publish()
         self._rows_moved()
@@ -170,7 +173,7 @@ class RequestHandler:
 
     def wait_ms(self) -> int:
         """How long the loop may sleep: until the next deadline, or a moment when something is in the way."""
-        if not self._calls.slices.is_idle:
+        if not self._slices.is_idle:
             return 0
         if (
             self._inherited

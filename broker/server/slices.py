@@ -23,7 +23,7 @@ from collections.abc import Callable, Generator, Hashable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from broker.server.request_context import Deferred
+from broker.server.deferred import Deferred
 from broker.slow_turns import Doing, SlowTurns
 from shm.current_request import NOBODY, CurrentRequest, Identity
 

@@ -7,8 +7,8 @@ coordinators together the list of ids. Nothing here changes anything.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, overload
 
 from broker.coordinator.topic_regex import compiled
 from broker.coordinator.transaction import TopicPartition, TransactionMetadata, TransactionState
@@ -17,9 +17,12 @@ from broker.errors import ApiError
 from broker.protocol.coordinator_routing import TRANSACTION_TOPIC
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.primitives import read_string, string_bytes
+from broker.server.handlers.long_answers import AT_ONCE, each_of, in_order
+from broker.server.slices import Work
 from broker.server.target_tasks import TaskDone
 
 if TYPE_CHECKING:
+    from broker.coordinator.transaction_shard import Transaction
     from broker.log.producer_state import ProducerEntry
     from broker.server.broker_state import BrokerState
 
@@ -58,6 +61,29 @@ class ActiveProducer(NamedTuple):
     current_txn_start_offset: int
 
 
+class Producers(Sequence[ActiveProducer]):
+    """Producers as their owner has packed them, unpacked when they are looked at."""
+
+    def __init__(self, packed: bytes) -> None:
+        self._packed = packed
+
+    def __len__(self) -> int:
+        return len(self._packed) // _PRODUCER.size
+
+    @overload
+    def __getitem__(self, number: int) -> ActiveProducer: ...
+
+    @overload
+    def __getitem__(self, number: slice) -> Sequence[ActiveProducer]: ...
+
+    def __getitem__(self, number: int | slice) -> ActiveProducer | Sequence[ActiveProducer]:
+        if isinstance(number, slice):
+            return [self[each] for each in range(*number.indices(len(self)))]
+        if not 0 <= number < len(self):
+            raise IndexError(number)
+        return ActiveProducer(*_PRODUCER.unpack_from(self._packed, number * _PRODUCER.size))
+
+
 class ListFilter(NamedTuple):
     """Which transactions are wanted; what is empty, or a duration below 0, lets all through."""
 
@@ -80,22 +106,17 @@ class TransactionAdmin:
 
     def __init__(self, state: BrokerState) -> None:
         self._state = state
-        state.tasks.register("describe_producers", self._describe_producers)
+        state.tasks.register_sliced("describe_producers", self._describe_producers)
         state.tasks.register("describe_transaction", self._describe_transaction)
-        state.tasks.register("list_transactions", self._list_transactions)
+        state.tasks.register_sliced("list_transactions", self._list_transactions)
 
     # ---- asking --------------------------------------------------------------------------------------------------
 
-    def ask_producers(
-        self, owner: int, place: TopicPartition, done: Callable[[int, list[ActiveProducer]], None]
-    ) -> None:
-        """Ask the owner of a partition for its producers: ``done(error, producers)``."""
-
-        def answered(error: int, payload: bytes) -> None:
-            done(error, [ActiveProducer(*fields) for fields in _PRODUCER.iter_unpack(payload)])
-
+    def ask_producers(self, owner: int, place: TopicPartition) -> Work:
+        """Return (error, `Producers`) of a partition, as its owner knows them."""
         payload = string_bytes(place[0]) + _INT32.pack(place[1])
-        self._state.tasks.ask(owner, "describe_producers", payload, answered)
+        error, packed = yield from self._state.tasks.answer_of(owner, "describe_producers", payload)
+        return error, Producers(packed)
 
     def ask_transaction(self, transactional_id: str, done: Callable[[int, TransactionMetadata | None], None]) -> None:
         """Ask the coordinator of an id what it knows: ``done(error, metadata)``."""
@@ -112,34 +133,32 @@ class TransactionAdmin:
         target = self._state.coordinators.owner_of(TRANSACTION_TOPIC, transactional_id)
         self._state.tasks.ask(target, "describe_transaction", string_bytes(transactional_id), answered)
 
-    def ask_list(self, wanted: ListFilter, done: Callable[[int, list[Listed]], None]) -> None:
-        """Ask every handler for its transactions: ``done(error, all of them)``."""
-        handlers = self._state.heritage.handlers
-        found: list[Listed] = []
-        worst, left = 0, handlers
-
-        def answered(error: int, payload: bytes) -> None:
-            nonlocal worst, left
-            worst = worst or error
-            found.extend(_read_list(payload))
-            left -= 1
-            if not left:
-                done(worst, [] if worst else sorted(found))
-
+    def ask_list(self, wanted: ListFilter) -> Work:
+        """Return (error, all transactions of all handlers in order)."""
         payload = _filter_bytes(wanted)
-        for target in range(handlers):
-            self._state.tasks.ask(target, "list_transactions", payload, answered)
+        tasks = self._state.tasks
+        asked = [
+            tasks.answer_of(target, "list_transactions", payload) for target in range(self._state.heritage.handlers)
+        ]
+        found: list[Listed] = []
+        for work in asked:
+            error, listed = yield from work
+            if error:
+                return error, []
+            found += yield from _read_list(listed)
+        return 0, (yield from in_order(found))
 
     # ---- answering -----------------------------------------------------------------------------------------------
 
-    def _describe_producers(self, payload: bytes, reply: TaskDone) -> None:
+    def _describe_producers(self, payload: bytes) -> Work:
         topic, offset = read_string(payload, 0, len(payload))
         info = self._state.metadata.partition(topic, _INT32.unpack_from(payload, offset)[0])
         owned = None if info is None else self._state.owned.get(info.row)
         if owned is None:
-            reply(int(ErrorCode.NOT_LEADER_OR_FOLLOWER), b"")
-        else:
-            reply(0, b"".join(_PRODUCER.pack(*_active(entry)) for entry in owned.log.active_producers()))
+            return int(ErrorCode.NOT_LEADER_OR_FOLLOWER), b""
+        parts: list[bytes] = []
+        yield from each_of(owned.log.active_producers(), lambda entry: parts.append(_PRODUCER.pack(*_active(entry))))
+        return 0, b"".join(parts)
 
     def _describe_transaction(self, payload: bytes, reply: TaskDone) -> None:
         transactional_id, _ = read_string(payload, 0, len(payload))
@@ -153,16 +172,19 @@ class TransactionAdmin:
         else:
             reply(0, encode_value(transaction.metadata, _FLEXIBLE))
 
-    def _list_transactions(self, payload: bytes, reply: TaskDone) -> None:
+    def _list_transactions(self, payload: bytes) -> Work:
         wanted = _read_filter(payload)
         matches = compiled(wanted.pattern).matches if wanted.pattern else None
         now_ms = self._state.clock.wall_ms()
-        parts = []
-        for transaction in self._state.coordinators.transactions.transactions():
+        parts: list[bytes] = []
+
+        def list_one(transaction: Transaction) -> None:
             metadata, transactional_id = transaction.metadata, transaction.transactional_id
             if _passes(wanted, metadata, now_ms) and (matches is None or matches(transactional_id)):
                 parts.append(string_bytes(transactional_id) + _LISTED.pack(metadata.producer_id, metadata.state))
-        reply(0, b"".join(parts))
+
+        yield from each_of(list(self._state.coordinators.transactions.transactions()), list_one)
+        return 0, b"".join(parts)
 
 
 def _active(entry: ProducerEntry) -> ActiveProducer:
@@ -199,11 +221,14 @@ def _read_filter(payload: bytes) -> ListFilter:
     return ListFilter(states, frozenset(producer_ids), duration_ms, pattern)
 
 
-def _read_list(payload: bytes) -> list[Listed]:
-    found, offset = [], 0
+def _read_list(payload: bytes) -> Work:
+    found: list[Listed] = []
+    offset = 0
     while offset < len(payload):
         transactional_id, offset = read_string(payload, offset, len(payload))
         producer_id, state = _LISTED.unpack_from(payload, offset)
         offset += _LISTED.size
         found.append(Listed(transactional_id, producer_id, TransactionState(state).text))
+        if not len(found) % AT_ONCE:
+            yield None
     return found

@@ -13,7 +13,12 @@ from hypothesis import strategies as st
 from broker.protocol import kio_adapter
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.kio_schema import response_class
-from broker.protocol.kio_slices import AnswerTooLargeError, Lazily, SlicedEncoder
+from broker.protocol.kio_slices import (
+    Lazily,
+    SlicedEncoder,
+    encoded_elements,
+)
+from broker.protocol.sinks import AnswerTooLargeError, MemorySink
 from tests.protocol.kio_entities import entities, few
 
 SERVED = {
@@ -30,31 +35,11 @@ MESSAGES = [(api_key, version) for api_key, versions in SERVED.items() for versi
 PLENTY = 1 << 30
 
 
-class Bytes:
-    """A sink in memory."""
-
-    def __init__(self) -> None:
-        self.data = bytearray()
-
-    @property
-    def size(self) -> int:
-        return len(self.data)
-
-    def append(self, data: bytes) -> None:
-        self.data += data
-
-    def cut(self, size: int) -> None:
-        del self.data[size:]
-
-    def put_size(self, size_bytes: bytes) -> None:
-        self.data[:4] = size_bytes
-
-
 def written(
     api_key: int, version: int, values: Mapping[str, Any], most_bytes: int = PLENTY
 ) -> tuple[bytes, SlicedEncoder, int]:
     """Return the bytes, the encoder and the number of pieces."""
-    sink = Bytes()
+    sink = MemorySink()
     encoder = SlicedEncoder(api_key, version, sink, most_bytes)
     pieces = sum(1 for _ in encoder.encode(258, values))
     return bytes(sink.data), encoder, pieces + 1
@@ -99,7 +84,7 @@ def without_made(values: dict[str, Any]) -> dict[str, Any]:
 
 def test_elements_are_made_as_they_are_written() -> None:
     values = groups(1000)
-    encoder = SlicedEncoder(ApiKey.DESCRIBE_GROUPS, 4, Bytes(), PLENTY)
+    encoder = SlicedEncoder(ApiKey.DESCRIBE_GROUPS, 4, MemorySink(), PLENTY)
     pieces: Iterator[None] = encoder.encode(1, without_made(values))
     next(pieces)
     assert 0 < len(values["made"]) < 200
@@ -141,3 +126,18 @@ def test_a_name_that_no_version_has_is_an_error() -> None:
         written(ApiKey.DESCRIBE_GROUPS, 4, {"grops": []})
     with pytest.raises(TypeError, match="gruop_id"):
         written(ApiKey.DESCRIBE_GROUPS, 4, {"groups": [{"gruop_id": ""}]})
+
+
+def test_elements_written_elsewhere_stand_in_an_answer_as_they_are() -> None:
+    """As another coordinator answers for its groups; each error code goes along with its element."""
+    values = without_made(groups(40, members=3))
+    work = encoded_elements((ApiKey.DESCRIBE_GROUPS, 4, "groups"), values["groups"], 6000)
+    try:
+        while True:
+            next(work)
+    except StopIteration as stop:
+        elements = stop.value
+    assert {each.error_code for each in elements} == {0, 44}
+    data, encoder, _ = written(ApiKey.DESCRIBE_GROUPS, 4, {"groups": elements})
+    assert [group.error_code for group in decoded(data).groups] == [each.error_code for each in elements]
+    assert encoder.error_code == 44

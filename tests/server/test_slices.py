@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.server.request_context import Deferred
+from broker.server.deferred import Deferred
 from broker.server.slices import BUDGET_NS, MOST_BEGUN, MOST_WAITING, SlicedWork, Slices, TooManyWaitError, Work
 from broker.slow_turns import SlowTurns
 from shm.current_request import CurrentRequest

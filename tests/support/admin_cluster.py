@@ -21,6 +21,7 @@ from broker.server.request_context import Parked, PendingAnswer, RequestContext
 from broker.topic_rules import NewTopic
 from shm.partitions import STATE_CLOSED, STATE_OPEN, PartitionTable
 from tests.support.fakes import FakeClock
+from tests.support.slices import finished
 
 HANDLERS = 3
 CLUSTER_ID = "rotunda-test-cluster-id"
@@ -136,7 +137,7 @@ class AdminCluster:
         fields: Mapping[str, Any],
     ) -> Any:
         """Send a request through the codec, the function, and the codec again; return the decoded response."""
-        answer = function(self.context(api_key, version), self.request(api_key, version, fields))
+        answer = finished(function(self.context(api_key, version), self.request(api_key, version, fields)))
         assert not isinstance(answer, Parked)
         return self.sent(api_key, version, answer)
 

@@ -1,8 +1,9 @@
 """Metadata, versions 0-13: which topics there are and where; every client asks it again and again."""
 
 import struct
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Generator, Iterator, Sequence
+from itertools import islice
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from broker.errors import InvalidReceive
 from broker.protocol.primitives import (
@@ -22,6 +23,7 @@ from broker.protocol.primitives import (
     string_bytes,
     unsigned_varint_bytes,
 )
+from broker.protocol.sinks import AnswerTooLargeError, Sink
 
 FIRST_FLEXIBLE: Final = 9
 NO_OPERATIONS: Final = -(2**31)
@@ -37,6 +39,21 @@ _CLUSTER_OPERATIONS_LAST: Final = 10
 _TOPIC_ID_FROM: Final = 10
 _NULLABLE_NAME_FROM: Final = 12
 _ERROR_CODE_FROM: Final = 13
+
+_SIZE_BYTES: Final = 4
+
+#: How many bits of an answer are put together between two yields: about half a millisecond.
+_CHUNKS_A_PIECE: Final = 300
+
+_T_co = TypeVar("_T_co", covariant=True)
+
+
+class Counted(Protocol[_T_co]):
+    """Things that are gone through once, their number being known before."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[_T_co]: ...
 
 
 class MetadataRequestTopic(NamedTuple):
@@ -86,7 +103,7 @@ class MetadataTopic(NamedTuple):
     name: str | None
     topic_id: bytes = ZERO_TOPIC_ID
     is_internal: bool = False
-    partitions: Sequence[MetadataPartition] = ()
+    partitions: Counted[MetadataPartition] = ()
     topic_authorized_operations: int = NO_OPERATIONS
 
 
@@ -94,10 +111,10 @@ class MetadataResponse(NamedTuple):
     """An answer."""
 
     throttle_ms: int
-    brokers: Sequence[MetadataBroker]
+    brokers: Counted[MetadataBroker]
     cluster_id: str | None
     controller_id: int
-    topics: Sequence[MetadataTopic]
+    topics: Counted[MetadataTopic]
     cluster_authorized_operations: int = NO_OPERATIONS
     error_code: int = 0
 
@@ -175,32 +192,83 @@ def _parse_topic(buffer: Buffer, version: int, offset: int, end: int) -> tuple[M
 
 def encode_metadata_response(version: int, correlation_id: int, response: MetadataResponse) -> bytes:
     """Return the answer, size and header included."""
+    body = b"".join([piece for pieces in _pieces(version, response) for piece in pieces])
+    return _pack_size_and_correlation(len(body) + 4, correlation_id) + body
+
+
+class SlicedMetadata:
+    """An answer that is written a few hundred partitions at a time (see `broker.protocol.kio_slices`)."""
+
+    def __init__(self, version: int, sink: Sink, most_bytes: int) -> None:
+        self._version = version
+        self._sink = sink
+        self._most_bytes = most_bytes
+        self.error_code = 0
+
+    def encode(self, correlation_id: int, response: MetadataResponse) -> Generator[None, None, None]:
+        """Write the answer, size and header included. Raises AnswerTooLargeError."""
+        sink = self._sink
+        sink.append(_pack_size_and_correlation(0, correlation_id))
+        for pieces in _pieces(self._version, response, self._note_error):
+            data = b"".join(pieces)
+            if sink.size + len(data) > self._most_bytes:
+                raise AnswerTooLargeError
+            sink.append(data)
+            yield
+        sink.put_size(_pack_int32(sink.size - _SIZE_BYTES))
+
+    def _note_error(self, error_code: int) -> None:
+        self.error_code = self.error_code or error_code
+
+
+def _nothing_to_note(error_code: int) -> None:
+    del error_code
+
+
+def _pieces(
+    version: int, response: MetadataResponse, note_error: Callable[[int], None] = _nothing_to_note
+) -> Iterator[list[bytes]]:
+    """Yield the body of an answer in pieces of some hundred partitions or some dozen topics."""
     flexible = version >= FIRST_FLEXIBLE
     end = b"\x00" if flexible else b""
-    nullable_string = compact_nullable_string_bytes if flexible else nullable_string_bytes
-    chunks = [end]
-    if version >= _THROTTLE_FROM:
-        chunks.append(_pack_int32(response.throttle_ms))
-    chunks.append(_count_bytes(len(response.brokers), flexible))
-    chunks += [_broker_bytes(version, broker) for broker in response.brokers]
-    if version >= _CLUSTER_ID_FROM:
-        chunks.append(nullable_string(response.cluster_id))
-    if version >= _CONTROLLER_FROM:
-        chunks.append(_pack_int32(response.controller_id))
-    chunks.append(_count_bytes(len(response.topics), flexible))
+    chunks = [*_head(version, response), _count_bytes(len(response.topics), flexible)]
     for topic in response.topics:
+        note_error(topic.error_code)
         chunks.append(_topic_head(version, topic))
-        chunks += [_partition_bytes(version, partition) for partition in topic.partitions]
+        partitions = iter(topic.partitions)
+        while some := [_partition_bytes(version, each) for each in islice(partitions, _CHUNKS_A_PIECE)]:
+            chunks += some
+            if len(chunks) >= _CHUNKS_A_PIECE:
+                yield chunks
+                chunks = []
         if version >= _OPERATIONS_FROM:
             chunks.append(_pack_int32(topic.topic_authorized_operations))
         chunks.append(end)
+        if len(chunks) >= _CHUNKS_A_PIECE:
+            yield chunks
+            chunks = []
     if _OPERATIONS_FROM <= version <= _CLUSTER_OPERATIONS_LAST:
         chunks.append(_pack_int32(response.cluster_authorized_operations))
     if version >= _ERROR_CODE_FROM:
         chunks.append(_pack_int16(response.error_code))
     chunks.append(end)
-    body = b"".join(chunks)
-    return _pack_size_and_correlation(len(body) + 4, correlation_id) + body
+    yield chunks
+
+
+def _head(version: int, response: MetadataResponse) -> Iterator[bytes]:
+    """Yield what stands before the topics."""
+    flexible = version >= FIRST_FLEXIBLE
+    nullable_string = compact_nullable_string_bytes if flexible else nullable_string_bytes
+    yield b"\x00" if flexible else b""
+    if version >= _THROTTLE_FROM:
+        yield _pack_int32(response.throttle_ms)
+    yield _count_bytes(len(response.brokers), flexible)
+    for broker in response.brokers:
+        yield _broker_bytes(version, broker)
+    if version >= _CLUSTER_ID_FROM:
+        yield nullable_string(response.cluster_id)
+    if version >= _CONTROLLER_FROM:
+        yield _pack_int32(response.controller_id)
 
 
 def _count_bytes(count: int, flexible: bool) -> bytes:

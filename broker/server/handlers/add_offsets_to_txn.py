@@ -7,8 +7,9 @@ from typing import Any
 from broker.coordinator.transaction import Producer
 from broker.protocol.coordinator_routing import GROUP_TOPIC, coordinator_partition
 from broker.protocol.error_codes import ErrorCode
+from broker.server.deferred import Deferred
 from broker.server.handlers.transaction_errors import for_version
-from broker.server.request_context import Deferred, RequestContext
+from broker.server.request_context import RequestContext
 
 #: The transaction version of clients that say themselves what they are going to write.
 _PLAIN = 0

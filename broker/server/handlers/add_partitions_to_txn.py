@@ -6,8 +6,9 @@ from typing import Any
 
 from broker.coordinator.transaction import Producer, TopicPartition
 from broker.protocol.error_codes import ErrorCode
+from broker.server.deferred import Deferred
 from broker.server.handlers.transaction_errors import for_version
-from broker.server.request_context import Deferred, RequestContext
+from broker.server.request_context import RequestContext
 from broker.server.transaction_desk import Membership
 
 _FIRST_BATCHED_VERSION = 4

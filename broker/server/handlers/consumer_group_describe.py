@@ -10,33 +10,33 @@ from broker.coordinator.consumer_group_member import ConsumerGroupMember
 from broker.coordinator.target_assignment import preferred_assignor
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode, text_of
+from broker.protocol.kio_slices import Lazily
 from broker.server.handlers.authorized_operations import group_operations
 from broker.server.handlers.consumer_group_heartbeat import require_consumer_protocol
-from broker.server.handlers.group_calls import GroupAnswer, MultiGroupApi, call_owners
+from broker.server.handlers.group_calls import MultiGroupApi, call_owners
 from broker.server.metadata_cache import MetadataCache
-from broker.server.request_context import Deferred, RequestContext
+from broker.server.request_context import RequestContext
+from broker.server.slices import Work
 
 _CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 
 
-def handle_consumer_group_describe(context: RequestContext, request: Any) -> Deferred:
+def handle_consumer_group_describe(context: RequestContext, request: Any) -> Work:
     """Return every group asked for, whichever handler coordinates it."""
     return call_owners(context, request, CONSUMER_GROUP_DESCRIBE)
 
 
-def _answer_group(context: RequestContext, request: Any, group_id: str, answer: GroupAnswer) -> None:
+def _answer_group(context: RequestContext, request: Any, group_id: str) -> dict[str, Any]:
     try:
         require_consumer_protocol(context.broker)
         group = context.broker.coordinators.groups.find(group_id)
     except ApiError as failure:
-        answer(_failed(context, request, group_id, failure.code))
-        return
+        return _failed(context, request, group_id, failure.code)
     if isinstance(group, ConsumerGroup):
-        answer(_described(context, group, request.include_authorized_operations))
-        return
+        return _described(context, group, request.include_authorized_operations)
     what = "not found" if group is None else "is not a consumer group"
     failed = _failed(context, request, group_id, ErrorCode.GROUP_ID_NOT_FOUND)
-    answer({**failed, "error_message": f"Group {group_id} {what}."})
+    return {**failed, "error_message": f"Group {group_id} {what}."}
 
 
 def _failed(context: RequestContext, request: Any, group_id: str, error: int) -> dict[str, Any]:
@@ -65,10 +65,10 @@ def _described(context: RequestContext, group: ConsumerGroup, with_operations: b
         "group_epoch": group.epoch,
         "assignment_epoch": group.assignment_epoch,
         "assignor_name": preferred_assignor(group.members.values(), assignors),
-        "members": [
-            _member_fields(metadata, member, group.target.get(member_id, NO_PARTITIONS))
-            for member_id, member in group.members.items()
-        ],
+        "members": Lazily(
+            list(group.members.values()),
+            lambda member: _member_fields(metadata, member, group.target.get(member.member_id, NO_PARTITIONS)),
+        ),
         "authorized_operations": group_operations(with_operations),
     }
 

@@ -15,7 +15,8 @@ from broker.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from broker.server.request_context import Deferred, RequestContext
+from broker.server.deferred import Deferred
+from broker.server.request_context import RequestContext
 
 if TYPE_CHECKING:
     from broker.server.broker_state import BrokerState

@@ -7,29 +7,31 @@ from typing import Any
 from broker.coordinator.group_upkeep import delete_offsets
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode
-from broker.server.handlers.group_calls import GroupAnswer, MultiGroupApi, call_owners
-from broker.server.request_context import Deferred, RequestContext
+from broker.server.deferred import Deferred
+from broker.server.handlers.group_calls import MultiGroupApi, call_owners
+from broker.server.request_context import RequestContext
+from broker.server.slices import Work
 
 
-def handle_delete_groups(context: RequestContext, request: Any) -> Deferred:
+def handle_delete_groups(context: RequestContext, request: Any) -> Work:
     """Return an error for each group, whichever handler coordinates it, once the others are deleted."""
     return call_owners(context, request, DELETE_GROUPS)
 
 
-def _answer_group(context: RequestContext, request: Any, group_id: str, answer: GroupAnswer) -> None:
+def _answer_group(context: RequestContext, request: Any, group_id: str) -> dict[str, Any] | Deferred:
     try:
         shard = context.broker.coordinators.groups.shard_of(group_id)
     except ApiError as failure:
-        answer(_failed(context, request, group_id, failure.code))
-        return
+        return _failed(context, request, group_id, failure.code)
     group = shard.groups.get(group_id)
     error = int(ErrorCode.GROUP_ID_NOT_FOUND) if group is None else group.validate_delete()
     if group is None or error:
-        answer(_failed(context, request, group_id, error))
-        return
+        return _failed(context, request, group_id, error)
     records = [*delete_offsets(shard, group_id), *group.tombstones()]
     del shard.groups[group_id]
-    shard.append(records, lambda error: answer(_failed(context, request, group_id, error)))
+    deferred = Deferred()
+    shard.append(records, lambda error: deferred.complete(_failed(context, request, group_id, error)))
+    return deferred
 
 
 def _failed(context: RequestContext, request: Any, group_id: str, error: int) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from broker.config_alteration import BROKER, CLIENT_METRICS, GROUP, HAVE_SETTINGS, TOPIC
 from broker.config_metadata import (
@@ -16,36 +17,65 @@ from broker.config_metadata import (
 )
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode, text_of
+from broker.protocol.kio_slices import Lazily
 from broker.server.handlers.config_entries import described
+from broker.server.handlers.long_answers import TOO_LONG, TOO_LONG_MESSAGE, at_length
 from broker.server.metadata_cache import EVERY_BROKER
 from broker.server.request_context import RequestContext
+from broker.server.slices import Work
 from broker.topic_rules import check_topic_name
 
 
-def handle_describe_configs(context: RequestContext, request: Any) -> dict[str, Any]:
-    """Return a result for each resource asked for."""
+class _Asked(NamedTuple):
+    """A resource and the keys that are asked for of it."""
+
+    resource_type: int
+    name: str
+    keys: frozenset[str]
+
+
+def handle_describe_configs(context: RequestContext, request: Any) -> Work:
+    """Return a result for each resource asked for, once."""
     synonyms = request.include_synonyms
     documentation = getattr(request, "include_documentation", False)
-    results = []
-    for resource in request.resources:
-        result = {
-            "error_code": 0,
-            # Empty as in Kafka, and not null.
-            "error_message": "",
-            "resource_type": resource.resource_type,
-            "resource_name": resource.resource_name,
-            "configs": [],
-        }
+
+    def describe(asked: _Asked) -> dict[str, Any]:
+        # Empty as in Kafka, and not null.
+        result = _result(asked, 0, "")
         try:
-            entries = _entries(context, resource.resource_type, resource.resource_name)
+            entries = _entries(context, asked.resource_type, asked.name)
             # Kafka takes an empty list of keys for all of them, too.
-            wanted = resource.configuration_keys or None
+            wanted = asked.keys or None
             result["configs"] = described(entries, wanted, synonyms=synonyms, documentation=documentation)
         except ApiError as error:
-            result["error_code"] = error.code
-            result["error_message"] = error.message or text_of(error.code)
-        results.append(result)
-    return {"throttle_time_ms": 0, "results": results}
+            return _result(asked, error.code, error.message or text_of(error.code))
+        return result
+
+    asked = _distinct(request.resources)
+    refused = partial(_result, error_code=TOO_LONG, error_message=TOO_LONG_MESSAGE)
+    return at_length({"throttle_time_ms": 0, "results": Lazily(asked, describe, refused)})
+
+
+def _distinct(resources: Iterable[Any]) -> list[_Asked]:
+    """Return each resource once, with all the keys that are asked for of it; no keys at all stand for every key."""
+    keys: dict[tuple[int, str], set[str]] = {}
+    whole: set[tuple[int, str]] = set()
+    for each in resources:
+        place = each.resource_type, each.resource_name
+        keys.setdefault(place, set()).update(each.configuration_keys or ())
+        if not each.configuration_keys:
+            whole.add(place)
+    return [_Asked(*place, frozenset(() if place in whole else named)) for place, named in keys.items()]
+
+
+def _result(asked: _Asked, error_code: int, error_message: str) -> dict[str, Any]:
+    return {
+        "error_code": error_code,
+        "error_message": error_message,
+        "resource_type": asked.resource_type,
+        "resource_name": asked.name,
+        "configs": [],
+    }
 
 
 def _entries(context: RequestContext, resource_type: int, name: str) -> Iterable[ConfigEntry]:

@@ -8,39 +8,36 @@ from broker.coordinator.classic_group import DEAD, STABLE, ClassicGroup
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode
 from broker.server.handlers.authorized_operations import group_operations
-from broker.server.handlers.group_calls import GroupAnswer, MultiGroupApi, call_owners
-from broker.server.request_context import Deferred, RequestContext
+from broker.server.handlers.group_calls import MultiGroupApi, call_owners
+from broker.server.request_context import RequestContext
+from broker.server.slices import Work
 
 _NOT_FOUND_FROM = 6
 
 
-def handle_describe_groups(context: RequestContext, request: Any) -> Deferred:
+def handle_describe_groups(context: RequestContext, request: Any) -> Work:
     """Return every group asked for, whichever handler coordinates it."""
     return call_owners(context, request, DESCRIBE_GROUPS)
 
 
-def _answer_group(context: RequestContext, request: Any, group_id: str, answer: GroupAnswer) -> None:
+def _answer_group(context: RequestContext, request: Any, group_id: str) -> dict[str, Any]:
     try:
         group = context.broker.coordinators.groups.find(group_id)
     except ApiError as failure:
-        answer(_failed(context, request, group_id, failure.code))
-        return
+        return _failed(context, request, group_id, failure.code)
     if not isinstance(group, ClassicGroup):
-        answer(_absent(context, group_id, is_there=group is not None))
-        return
+        return _absent(context, group_id, is_there=group is not None)
     stable = group.state is STABLE
     operations = group_operations(getattr(request, "include_authorized_operations", False))
-    answer(
-        {
-            "error_code": 0,
-            "group_id": group_id,
-            "group_state": group.state_name,
-            "protocol_type": group.protocol_type or "",
-            "protocol_data": (group.protocol_name or "") if stable else "",
-            "members": _members(group, with_metadata=stable),
-            "authorized_operations": operations,
-        }
-    )
+    return {
+        "error_code": 0,
+        "group_id": group_id,
+        "group_state": group.state_name,
+        "protocol_type": group.protocol_type or "",
+        "protocol_data": (group.protocol_name or "") if stable else "",
+        "members": _members(group, with_metadata=stable),
+        "authorized_operations": operations,
+    }
 
 
 def _members(group: ClassicGroup, *, with_metadata: bool) -> list[dict[str, Any]]:

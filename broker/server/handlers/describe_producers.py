@@ -2,44 +2,51 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from broker.protocol.error_codes import ErrorCode, text_of
-from broker.server.request_context import Deferred, RequestContext
-from broker.server.transaction_admin import ActiveProducer
+from broker.protocol.kio_slices import Lazily
+from broker.server.handlers.long_answers import TOO_LONG, TOO_LONG_MESSAGE
+from broker.server.request_context import RequestContext
+from broker.server.slices import Work
+from broker.server.transaction_admin import ActiveProducer, Producers
+
+_NOBODY = Producers(b"")
 
 
-def handle_describe_producers(context: RequestContext, request: Any) -> Deferred | dict[str, Any]:
-    """Return the producers of each partition; the owners of the partitions know them."""
-    broker = context.broker
-    topics: list[dict[str, Any]] = []
-    wanted: list[tuple[tuple[str, int], dict[str, Any]]] = []
+def handle_describe_producers(context: RequestContext, request: Any) -> Work:
+    """Return the producers of each partition, each once; the owners of the partitions know them."""
+    wanted: dict[str, dict[int, None]] = {}
     for topic in request.topics:
-        results: list[dict[str, Any]] = [{"partition_index": index} for index in topic.partition_indexes]
-        wanted += [((topic.name, result["partition_index"]), result) for result in results]
-        topics.append({"name": topic.name, "partitions": results})
-    response = {"throttle_time_ms": 0, "topics": topics}
-    if not wanted:
-        return response
-    deferred = Deferred()
-    left = len(wanted)
+        wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+    topics = []
+    for name, indexes in wanted.items():
+        partitions = []
+        for index in indexes:
+            error, producers = yield from _producers(context, name, index)
+            partitions.append((index, error, producers))
+            yield None
+        topics.append({"name": name, "partitions": Lazily(partitions, _described, _refused)})
+    return {"throttle_time_ms": 0, "topics": topics}
 
-    def noted(result: dict[str, Any], error: int, producers: list[ActiveProducer]) -> None:
-        nonlocal left
-        result |= {
-            "error_code": error,
-            "error_message": text_of(error) if error else None,
-            "active_producers": [producer._asdict() for producer in producers],
-        }
-        left -= 1
-        if not left:
-            deferred.complete(response)
 
-    for place, result in wanted:
-        info = broker.metadata.partition(*place)
-        if info is None:
-            noted(result, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), [])
-        else:
-            broker.coordinators.transaction_admin.ask_producers(info.owner, place, partial(noted, result))
-    return deferred
+def _producers(context: RequestContext, topic: str, index: int) -> Work:
+    info = context.broker.metadata.partition(topic, index)
+    if info is None:
+        return int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), _NOBODY
+    answer = yield from context.broker.coordinators.transaction_admin.ask_producers(info.owner, (topic, index))
+    return answer
+
+
+def _described(partition: tuple[int, int, Producers]) -> dict[str, Any]:
+    index, error, producers = partition
+    return {
+        "partition_index": index,
+        "error_code": error,
+        "error_message": text_of(error) if error else None,
+        "active_producers": Lazily(producers, ActiveProducer._asdict),
+    }
+
+
+def _refused(partition: tuple[int, int, Producers]) -> dict[str, Any]:
+    return {"partition_index": partition[0], "error_code": TOO_LONG, "error_message": TOO_LONG_MESSAGE}

@@ -2,33 +2,48 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
 from itertools import groupby
 from typing import Any
 
 from broker.coordinator.transaction import TransactionMetadata
-from broker.server.request_context import Deferred, RequestContext
+from broker.protocol.kio_slices import Lazily
+from broker.server.deferred import Deferred
+from broker.server.handlers.long_answers import TOO_LONG
+from broker.server.request_context import RequestContext
+from broker.server.slices import Work
+
+#: Ids asked for between two yields.
+_IDS_AT_ONCE = 32
 
 
-def handle_describe_transactions(context: RequestContext, request: Any) -> Deferred | dict[str, Any]:
-    """Return the state of each id, or TRANSACTIONAL_ID_NOT_FOUND."""
-    ids = request.transactional_ids
-    if not ids:
-        return {"throttle_time_ms": 0, "transaction_states": []}
-    deferred = Deferred()
-    states: list[dict[str, Any] | None] = [None] * len(ids)
-    left = len(ids)
+def handle_describe_transactions(context: RequestContext, request: Any) -> Work:
+    """Return the state of each id, once, or TRANSACTIONAL_ID_NOT_FOUND."""
+    ids = list(dict.fromkeys(request.transactional_ids))
+    answers: list[Deferred] = []
+    for number, transactional_id in enumerate(ids, 1):
+        answered = Deferred()
+        answers.append(answered)
+        context.broker.coordinators.transaction_admin.ask_transaction(transactional_id, _completing(answered))
+        if not number % _IDS_AT_ONCE:
+            yield None
+    found: dict[str, tuple[int, TransactionMetadata | None]] = {}
+    for transactional_id, answered in zip(ids, answers, strict=True):
+        found[transactional_id] = yield answered
 
-    def noted(index: int, error: int, metadata: TransactionMetadata | None) -> None:
-        nonlocal left
-        states[index] = {"transactional_id": ids[index], "error_code": error, **_described(metadata)}
-        left -= 1
-        if not left:
-            deferred.complete({"throttle_time_ms": 0, "transaction_states": states})
+    def describe(transactional_id: str) -> dict[str, Any]:
+        error, metadata = found[transactional_id]
+        return {"transactional_id": transactional_id, "error_code": error, **_described(metadata)}
 
-    for index, transactional_id in enumerate(ids):
-        context.broker.coordinators.transaction_admin.ask_transaction(transactional_id, partial(noted, index))
-    return deferred
+    return {"throttle_time_ms": 0, "transaction_states": Lazily(ids, describe, _refused)}
+
+
+def _completing(answered: Deferred) -> Callable[[int, TransactionMetadata | None], None]:
+    return lambda error, metadata: answered.complete((error, metadata))
+
+
+def _refused(transactional_id: str) -> dict[str, Any]:
+    return {"transactional_id": transactional_id, "error_code": TOO_LONG, **_described(None)}
 
 
 def _described(metadata: TransactionMetadata | None) -> dict[str, Any]:

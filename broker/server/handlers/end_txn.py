@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from broker.coordinator.transaction import EPOCH_BUMP_FROM, Producer, TransactionMetadata
+from broker.server.deferred import Deferred
 from broker.server.handlers.transaction_errors import for_version
-from broker.server.request_context import Deferred, RequestContext
+from broker.server.request_context import RequestContext
 
 #: From this version on the answer carries the epoch in which the producer goes on (KIP-890).
 _EPOCH_BUMP_VERSION = 5

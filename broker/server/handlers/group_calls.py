@@ -1,31 +1,43 @@
 """Requests that name several groups: each group is answered for by its coordinator, and the answers are put together.
 
-Runs in handler processes. A request arrives at the owner of its first group. For each other owner a request of the same
-API and version is made with its groups alone; that owner answers it with the same function.
+Runs in handler processes, in slices. A request arrives at the owner of its first group. For each other owner a request
+of the same API and version is made with its groups alone; that owner answers it with the same function, each group in
+the bytes in which it is to be answered. A group that is named several times is answered for once.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from operator import itemgetter
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.protocol import kio_adapter
 from broker.protocol.coordinator_routing import GROUP_TOPIC
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.headers import parse_header
-from broker.server.request_context import Deferred, RequestContext
+from broker.protocol.kio_slices import Encoded, Lazily, encoded_elements
+from broker.server.deferred import Deferred
+from broker.server.handlers.long_answers import AT_ONCE, TOO_LONG
+from broker.server.request_context import RequestContext
 
 if TYPE_CHECKING:
     from broker.server.broker_state import BrokerState
-    from broker.server.target_tasks import TaskDone
+    from broker.server.slices import Work
 
 TASK = "call_group_api"
 
-#: What is called with the answer for one group.
-GroupAnswer = Callable[[Any], None]
-
 _SIZE_BYTES = 4
+
+#: In front of each group's answer from another coordinator.
+_HEAD = struct.Struct(
+    ">i"  # bytes of the answer
+    "h"  # error code in it
+)
+
+_NOT_ANSWERED = int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
 class MultiGroupApi(NamedTuple):
@@ -35,42 +47,55 @@ class MultiGroupApi(NamedTuple):
     response_field: str
     group_id: Callable[[Any], str]
     """The id of the group that an element of the request names."""
-    answer: Callable[[RequestContext, Any, Any, GroupAnswer], None]
-    """Answers one element of a request: (context, request, element, answer), now or with this turn's commit."""
+    answer: Callable[[RequestContext, Any, Any], Any]
+    """Returns the answer for one element of a request: (context, request, element).
+
+    Or a `Deferred` that is completed with it by a commit, or the work in slices that ends with one of these.
+    """
     failed: Callable[[RequestContext, Any, Any, int], Any]
-    """The answer for an element whose coordinator could not be asked."""
+    """The answer for an element that cannot be answered: (context, request, element, error code). It is short."""
+    merged: Callable[[Sequence[Any]], Any] = itemgetter(0)
+    """Returns one element for several that name the same group."""
 
 
-def call_owners(context: RequestContext, request: Any, api: MultiGroupApi) -> Deferred:
+def call_owners(context: RequestContext, request: Any, api: MultiGroupApi) -> Work:
     """Return the answers of all coordinators to a request, in the order of its groups."""
-    deferred = Deferred()
-    items: Sequence[Any] = getattr(request, api.request_field)
-    results: list[Any] = [None] * len(items)
-    left = len(items)
-
-    def note(places: Sequence[int], answers: Sequence[Any]) -> None:
-        nonlocal left
-        for place, answer in zip(places, answers, strict=True):
-            results[place] = answer
-        left -= len(places)
-        if not left:
-            deferred.complete({"throttle_time_ms": 0, api.response_field: results})
-
-    if not items:
-        note((), ())
-    for owner, places in _by_owner(context, [api.group_id(item) for item in items]).items():
+    items = _distinct(request, api)
+    answers: list[Any] = [None] * len(items)
+    own: Sequence[int] = ()
+    asked: list[tuple[Sequence[int], Work]] = []
+    for owner, places in (yield from _by_owner(context, [api.group_id(item) for item in items])).items():
         if owner == context.broker.index:
-            for place in places:
-                api.answer(context, request, items[place], _noting(note, place))
+            own = places
         else:
-            _ask(context, request, api, (owner, places), note)
-    return deferred
+            question = _question(context, request, api, [items[place] for place in places])
+            asked.append((places, context.broker.tasks.answer_of(owner, TASK, question)))
+    for place in own:
+        answer = api.answer(context, request, items[place])
+        answers[place] = (yield from answer) if isinstance(answer, GeneratorType) else answer
+        yield None
+    for place in own:
+        if isinstance(answers[place], Deferred):
+            answers[place] = yield answers[place]
+    for places, work in asked:
+        error, payload = yield from work
+        for place, element in zip(places, () if error else _elements(payload), strict=not error):
+            answers[place] = element
+
+    def answer_of(place: int) -> Any:
+        answer = answers[place]
+        return api.failed(context, request, items[place], _NOT_ANSWERED) if answer is None else answer
+
+    def refused(place: int) -> Any:
+        return api.failed(context, request, items[place], TOO_LONG)
+
+    return {"throttle_time_ms": 0, api.response_field: Lazily(range(len(items)), answer_of, refused)}
 
 
 def register_group_calls(state: BrokerState, apis: Mapping[int, MultiGroupApi]) -> None:
     """Let other handlers have their requests answered here."""
 
-    def task(payload: bytes, reply: TaskDone) -> None:
+    def task(payload: bytes) -> Work:
         header = parse_header(payload, _SIZE_BYTES, len(payload))
         key, version = header.api_key, header.api_version
         request = kio_adapter.decode(key, version, payload, header.body_offset, len(payload))
@@ -78,43 +103,46 @@ def register_group_calls(state: BrokerState, apis: Mapping[int, MultiGroupApi]) 
             key, version, header.correlation_id, header.client_id, 0, 0, state.heritage.listeners[0],
             state.clock.monotonic_ns(), state,
         )  # fmt: skip
-        answered = call_owners(context, request, apis[key])
-        answered.bind(lambda response: reply(0, kio_adapter.encode_response(key, version, 0, response)))
+        api = apis[key]
+        response = yield from call_owners(context, request, api)
+        most_bytes = state.metadata.broker_config.response_max_bytes
+        place = (key, version, api.response_field)
+        elements = yield from encoded_elements(place, response[api.response_field], most_bytes)
+        return 0, b"".join([part for data, error in elements for part in (_HEAD.pack(len(data), error), data)])
 
-    state.tasks.register(TASK, task)
+    state.tasks.register_sliced(TASK, task)
 
 
-def _by_owner(context: RequestContext, group_ids: Sequence[str]) -> dict[int, list[int]]:
+def _distinct(request: Any, api: MultiGroupApi) -> list[Any]:
+    """Return the elements of a request, one for each group."""
+    items: dict[str, list[Any]] = {}
+    for item in getattr(request, api.request_field):
+        items.setdefault(api.group_id(item), []).append(item)
+    return [each[0] if len(each) == 1 else api.merged(each) for each in items.values()]
+
+
+def _elements(payload: bytes) -> list[Encoded]:
+    """Return what another coordinator has answered for each group."""
+    found, offset = [], 0
+    while offset < len(payload):
+        size, error = _HEAD.unpack_from(payload, offset)
+        start = offset + _HEAD.size
+        offset = start + size
+        found.append(Encoded(payload[start:offset], error))
+    return found
+
+
+def _by_owner(context: RequestContext, group_ids: Sequence[str]) -> Work:
     owners: dict[int, list[int]] = {}
     owner_of = context.broker.coordinators.owner_of
-    for place, group_id in enumerate(group_ids):
-        owners.setdefault(owner_of(GROUP_TOPIC, group_id), []).append(place)
+    for place, group_id in enumerate(group_ids, 1):
+        owners.setdefault(owner_of(GROUP_TOPIC, group_id), []).append(place - 1)
+        if not place % AT_ONCE:
+            yield None
     return owners
 
 
-def _noting(note: Callable[[Sequence[int], Sequence[Any]], None], place: int) -> GroupAnswer:
-    return lambda answer: note((place,), (answer,))
-
-
-def _ask(
-    context: RequestContext,
-    request: Any,
-    api: MultiGroupApi,
-    whom: tuple[int, Sequence[int]],
-    note: Callable[[Sequence[int], Sequence[Any]], None],
-) -> None:
-    owner, places = whom
-    key, version = context.api_key, context.api_version
-    items = [getattr(request, api.request_field)[place] for place in places]
+def _question(context: RequestContext, request: Any, api: MultiGroupApi, items: Sequence[Any]) -> bytes:
+    """Return a request of the same API and version for some of the groups."""
     values = {field.name: getattr(request, field.name) for field in fields(request)} | {api.request_field: items}
-    payload = kio_adapter.encode_request(key, version, 0, context.client_id, values)
-
-    def done(error: int, answer: bytes) -> None:
-        if error:
-            unavailable = int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            note(places, [api.failed(context, request, item, unavailable) for item in items])
-        else:
-            response = kio_adapter.decode_response(key, version, answer, _SIZE_BYTES, len(answer))
-            note(places, getattr(response, api.response_field))
-
-    context.broker.tasks.ask(owner, TASK, payload, done)
+    return kio_adapter.encode_request(context.api_key, context.api_version, 0, context.client_id, values)

@@ -9,9 +9,10 @@ from broker.coordinator.transaction import NO_EPOCH, NO_PRODUCER_ID, Producer, T
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from broker.server.deferred import Deferred
 from broker.server.handlers.controlling import controller_of
 from broker.server.handlers.transaction_errors import for_version
-from broker.server.request_context import Deferred, RequestContext
+from broker.server.request_context import RequestContext
 
 #: From this version on clients know PRODUCER_FENCED.
 _FENCED_FROM = 4

@@ -8,8 +8,9 @@ from broker.coordinator.group import JoinRequest, JoinResult
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.kio_adapter import milliseconds
+from broker.server.deferred import Deferred
 from broker.server.handlers.consumer_group_heartbeat import client_host
-from broker.server.request_context import Deferred, RequestContext
+from broker.server.request_context import RequestContext
 
 _MEMBER_ID_REQUIRED_FROM = 4
 _NULL_PROTOCOL_FROM = 7

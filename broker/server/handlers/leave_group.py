@@ -7,8 +7,9 @@ from typing import Any
 from broker.coordinator.group import LeavingMember
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode
+from broker.server.deferred import Deferred
 from broker.server.handlers.join_group import MOST_OF_A_REASON
-from broker.server.request_context import Deferred, RequestContext
+from broker.server.request_context import RequestContext
 
 _BATCHED_FROM = 3
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.primitives import INT32, read_string, string_bytes
-from broker.server.request_context import Deferred, RequestContext
+from broker.protocol.kio_slices import Lazily
+from broker.protocol.primitives import read_string, string_bytes
+from broker.server.handlers.long_answers import AT_ONCE, each_of, in_order
+from broker.server.request_context import RequestContext
 
 if TYPE_CHECKING:
+    from broker.coordinator.group import Group
     from broker.server.broker_state import BrokerState
-    from broker.server.target_tasks import TaskDone
+    from broker.server.slices import Work
 
 TASK = "list_groups"
 
@@ -19,64 +21,66 @@ TASK = "list_groups"
 Listed = tuple[str, str, str, str]
 
 
-def handle_list_groups(context: RequestContext, request: Any) -> Deferred:
+def handle_list_groups(context: RequestContext, request: Any) -> Work:
     """Return the groups that the filters let through; an empty filter lets everything through."""
     states = {text.lower() for text in getattr(request, "states_filter", ())}
     kinds = {text.lower() for text in getattr(request, "types_filter", ())}
-    deferred = Deferred()
+    tasks = context.broker.tasks
+    asked = [tasks.answer_of(handler, TASK, b"") for handler in range(context.broker.heritage.handlers)]
     found: list[Listed] = []
-    handlers = context.broker.heritage.handlers
-    left, failed = handlers, 0
+    for work in asked:
+        error, payload = yield from work
+        if error:
+            return _response([], int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        found += yield from decode_listed(payload)
+    wanted: list[Listed] = []
 
-    def done(error: int, payload: bytes) -> None:
-        nonlocal left, failed
-        left -= 1
-        failed = error or failed
-        found.extend(() if error else decode_listed(payload))
-        if not left:
-            deferred.complete(_response(found, states, kinds, failed))
+    def choose(group: Listed) -> None:
+        _, _, state, kind = group
+        if (not states or state.lower() in states) and (not kinds or kind.lower() in kinds):
+            wanted.append(group)
 
-    for handler in range(handlers):
-        context.broker.tasks.ask(handler, TASK, b"", done)
-    return deferred
+    yield from each_of(found, choose)
+    return _response((yield from in_order(wanted)))
 
 
 def register_list_groups(state: BrokerState) -> None:
     """Let other handlers have the groups of this one."""
 
-    def task(payload: bytes, reply: TaskDone) -> None:
+    def task(payload: bytes) -> Work:
         del payload
-        groups = state.coordinators.groups.groups()
-        reply(
-            0, encode_listed([(each.group_id, each.protocol_type or "", each.state_name, each.kind) for each in groups])
-        )
+        parts: list[bytes] = []
+        yield from each_of(list(state.coordinators.groups.groups()), lambda group: parts.append(_encoded(group)))
+        return 0, b"".join(parts)
 
-    state.tasks.register(TASK, task)
-
-
-def encode_listed(groups: Iterable[Listed]) -> bytes:
-    """Return groups as one handler tells them another."""
-    fields = [string_bytes(text) for group in groups for text in group]
-    return INT32.pack(len(fields) // 4) + b"".join(fields)
+    state.tasks.register_sliced(TASK, task)
 
 
-def decode_listed(payload: bytes) -> list[Listed]:
+def _encoded(group: Group) -> bytes:
+    """Return a group as one handler tells it another."""
+    texts = (group.group_id, group.protocol_type or "", group.state_name, group.kind)
+    return b"".join([string_bytes(text) for text in texts])
+
+
+def decode_listed(payload: bytes) -> Work:
     """Return the groups that another handler has told."""
-    (count,) = INT32.unpack_from(payload)
-    at, texts = 4, []
-    for _ in range(4 * count):
-        text, at = read_string(payload, at, len(payload))
-        texts.append(text)
-    return list(zip(*[iter(texts)] * 4, strict=True))
+    found: list[Listed] = []
+    at, end = 0, len(payload)
+    while at < end:
+        group_id, at = read_string(payload, at, end)
+        protocol_type, at = read_string(payload, at, end)
+        state, at = read_string(payload, at, end)
+        kind, at = read_string(payload, at, end)
+        found.append((group_id, protocol_type, state, kind))
+        if not len(found) % AT_ONCE:
+            yield None
+    return found
 
 
-def _response(found: list[Listed], states: set[str], kinds: set[str], error: int) -> dict[str, Any]:
-    return {
-        "throttle_time_ms": 0,
-        "error_code": int(ErrorCode.COORDINATOR_NOT_AVAILABLE) if error else 0,
-        "groups": [
-            {"group_id": group_id, "protocol_type": protocol_type, "group_state": state, "group_type": kind}
-            for group_id, protocol_type, state, kind in sorted(found)
-            if (not states or state.lower() in states) and (not kinds or kind.lower() in kinds)
-        ],
-    }
+def _response(groups: list[Listed], error: int = 0) -> dict[str, Any]:
+    return {"throttle_time_ms": 0, "error_code": error, "groups": Lazily(groups, _fields)}
+
+
+def _fields(group: Listed) -> dict[str, str]:
+    group_id, protocol_type, state, kind = group
+    return {"group_id": group_id, "protocol_type": protocol_type, "group_state": state, "group_type": kind}

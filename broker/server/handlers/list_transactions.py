@@ -7,7 +7,10 @@ from typing import Any
 from broker.coordinator.topic_regex import InvalidPatternError, compiled
 from broker.coordinator.transaction import TransactionState
 from broker.protocol.error_codes import ErrorCode
-from broker.server.request_context import Deferred, RequestContext
+from broker.protocol.kio_slices import Lazily
+from broker.server.handlers.long_answers import at_length
+from broker.server.request_context import RequestContext
+from broker.server.slices import Work
 from broker.server.transaction_admin import Listed, ListFilter
 
 #: Longer patterns are nobody's.
@@ -16,7 +19,7 @@ _LONGEST_PATTERN = 4096
 _STATES = {state.text: state for state in TransactionState}
 
 
-def handle_list_transactions(context: RequestContext, request: Any) -> Deferred | dict[str, Any]:
+def handle_list_transactions(context: RequestContext, request: Any) -> Work | dict[str, Any]:
     """Return id, producer id and state of each; states that there are not are named in the answer and match nothing."""
     pattern = getattr(request, "transactional_id_pattern", None) or ""
     try:
@@ -27,34 +30,34 @@ def handle_list_transactions(context: RequestContext, request: Any) -> Deferred 
         return {"throttle_time_ms": 0, "error_code": int(ErrorCode.INVALID_REGULAR_EXPRESSION)}
     unknown = [text for text in request.state_filters if text not in _STATES]
     states = [_STATES[text] for text in request.state_filters if text in _STATES]
-    deferred = Deferred()
-
-    def answer(error: int, transactions: list[Listed]) -> None:
-        states = [
-            {
-                "transactional_id": each.transactional_id,
-                "producer_id": each.producer_id,
-                "transaction_state": each.state,
-            }
-            for each in transactions
-        ]
-        deferred.complete(
-            {
-                "throttle_time_ms": 0,
-                "error_code": error,
-                "unknown_state_filters": unknown,
-                "transaction_states": states,
-            }
-        )
-
     if unknown and not states:
-        answer(0, [])
-        return deferred
+        return at_length(_response(0, unknown, []))
     wanted = ListFilter(
         frozenset(states),
         frozenset(request.producer_id_filters),
         getattr(request, "duration_filter", -1),
         pattern,
     )
-    context.broker.coordinators.transaction_admin.ask_list(wanted, answer)
-    return deferred
+    return _list(context, wanted, unknown)
+
+
+def _list(context: RequestContext, wanted: ListFilter, unknown: list[str]) -> Work:
+    error, transactions = yield from context.broker.coordinators.transaction_admin.ask_list(wanted)
+    return _response(error, unknown, transactions)
+
+
+def _response(error: int, unknown: list[str], transactions: list[Listed]) -> dict[str, Any]:
+    return {
+        "throttle_time_ms": 0,
+        "error_code": error,
+        "unknown_state_filters": unknown,
+        "transaction_states": Lazily(transactions, _fields),
+    }
+
+
+def _fields(listed: Listed) -> dict[str, Any]:
+    return {
+        "transactional_id": listed.transactional_id,
+        "producer_id": listed.producer_id,
+        "transaction_state": listed.state,
+    }

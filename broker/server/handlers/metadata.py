@@ -6,10 +6,11 @@ every partition, always.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode
+from broker.protocol.kio_slices import Lazily
 from broker.protocol.messages.metadata import (
     MetadataBroker,
     MetadataPartition,
@@ -19,13 +20,19 @@ from broker.protocol.messages.metadata import (
     MetadataTopic,
 )
 from broker.server.handlers.authorized_operations import cluster_operations, topic_operations
-from broker.server.metadata_cache import MetadataCache, TopicInfo
+from broker.server.handlers.long_answers import at_length, each_of
+from broker.server.metadata_cache import MetadataCache, PartitionInfo, TopicInfo
 from broker.server.partition_ends import published_leader_epoch
 from broker.server.request_context import Parked, RequestContext
-from broker.topic_rules import check_topic_name, metric_name
+from broker.server.slices import Work
+from broker.topic_rules import check_topic_name
 
 #: How long a request waits for the topics that it had created. The client asks again after an error.
 AUTO_CREATE_WAIT_MS = 2000
+
+#: An answer of more topics or partitions is described in slices: a millisecond.
+MOST_TOPICS_AT_ONCE = 100
+MOST_PARTITIONS_AT_ONCE = 500
 
 #: Below this version a topic cannot be asked for by its id.
 _FIRST_WITH_TOPIC_IDS = 12
@@ -33,36 +40,51 @@ _FIRST_WITH_TOPIC_IDS = 12
 _NO_ID = bytes(16)
 
 
-def handle_metadata(context: RequestContext, request: MetadataRequest) -> MetadataResponse | Parked:
-    """Return the answer, or a wait for the topics that are being created."""
-    missing = _creatable(context, request)
-    if not missing:
-        return _response(context, request)
-    context.broker.create_topics_later(missing)
+def handle_metadata(context: RequestContext, request: MetadataRequest) -> MetadataResponse | Parked | Work:
+    """Return the answer, or a wait for the topics that are being created; what is long is done in slices."""
+    if len(request.topics or ()) > MOST_TOPICS_AT_ONCE:
+        return _at_length(context, request)
+    missing = [name for name in _distinct_names(context, request) if _is_creatable(context.broker.metadata, name)]
+    return _answer(context, request, missing)
 
-    def retry(final: bool) -> MetadataResponse | None:
-        metadata = context.broker.metadata
-        if final or all(metadata.topic(name) is not None for name in missing):
-            return _response(context, request)
-        return None
+
+def _at_length(context: RequestContext, request: MetadataRequest) -> Work:
+    missing: list[str] = []
+    metadata = context.broker.metadata
+
+    def look_at(name: str) -> None:
+        if _is_creatable(metadata, name):
+            missing.append(name)
+
+    yield from each_of(_distinct_names(context, request), look_at)
+    return _answer(context, request, missing)
+
+
+def _answer(context: RequestContext, request: MetadataRequest, missing: list[str]) -> MetadataResponse | Parked | Work:
+    if not missing:
+        return _described_or_at_length(context, request)
+    context.broker.create_topics_later(missing)
+    metadata = context.broker.metadata
+
+    def retry(final: bool) -> MetadataResponse | Work | None:
+        while missing and metadata.topic(missing[-1]) is not None:
+            missing.pop()
+        return _described_or_at_length(context, request) if final or not missing else None
 
     return Parked(AUTO_CREATE_WAIT_MS, retry)
 
 
-def _creatable(context: RequestContext, request: MetadataRequest) -> list[str]:
-    """Return the names that are asked for, do not exist, and may come to exist."""
-    metadata = context.broker.metadata
-    allowed = request.allow_auto_topic_creation and metadata.broker_config.auto_create_topics_enable
+def _distinct_names(context: RequestContext, request: MetadataRequest) -> Iterable[str]:
+    """Return the names that are asked for, if topics may come to exist by that."""
+    allowed = request.allow_auto_topic_creation and context.broker.metadata.broker_config.auto_create_topics_enable
     if request.topics is None or not allowed:
-        return []
-    names = dict.fromkeys(topic.name for topic in request.topics if topic.name is not None)
-    missing = [name for name in names if metadata.topic(name) is None and not _name_error(name)]
-    return [name for name in missing if not _collides(metadata, name)]
+        return ()
+    return dict.fromkeys(topic.name for topic in request.topics if topic.name is not None)
 
 
-def _collides(metadata: MetadataCache, name: str) -> bool:
-    wanted = metric_name(name)
-    return any(metric_name(topic.name) == wanted for topic in metadata.topics())
+def _is_creatable(metadata: MetadataCache, name: str) -> bool:
+    """Return whether there is no such topic and there may come to be one."""
+    return metadata.topic(name) is None and not _name_error(name) and metadata.colliding(name) is None
 
 
 def _name_error(name: str) -> int:
@@ -73,28 +95,49 @@ def _name_error(name: str) -> int:
     return 0
 
 
-def _response(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+def _described_or_at_length(context: RequestContext, request: MetadataRequest) -> MetadataResponse | Work:
+    """Return the answer, described at once if it is short."""
+    asked = _asked(context, request)
+    operations = topic_operations(request.include_topic_authorized_operations)
+    topics = Lazily(asked, lambda each: _topic(context, each, operations))
     broker, listener = context.broker, context.listener
     node_id = broker.config.node_id
-    return MetadataResponse(
+    response = MetadataResponse(
         throttle_ms=0,
         brokers=[MetadataBroker(node_id, listener.advertised_host, listener.advertised_port)],
         cluster_id=broker.heritage.cluster_id,
         controller_id=node_id,
-        topics=_topics(context, request),
+        topics=topics,
         cluster_authorized_operations=cluster_operations(request.include_cluster_authorized_operations),
     )
+    if _is_short(context, asked):
+        return response._replace(topics=[topic._replace(partitions=list(topic.partitions)) for topic in topics])
+    return at_length(response)
 
 
-def _topics(context: RequestContext, request: MetadataRequest) -> list[MetadataTopic]:
-    operations = topic_operations(request.include_topic_authorized_operations)
-    if request.topics is None:
-        return [_described(context, topic, operations) for topic in context.broker.metadata.topics()]
-    return [_asked_for(context, topic, operations) for topic in _distinct(request.topics)]
+def _asked(context: RequestContext, request: MetadataRequest) -> Sequence[MetadataRequestTopic | TopicInfo]:
+    """Return what is asked for, each thing once."""
+    return context.broker.metadata.topics() if request.topics is None else list(dict.fromkeys(request.topics))
 
 
-def _distinct(topics: Iterable[MetadataRequestTopic]) -> Iterable[MetadataRequestTopic]:
-    return dict.fromkeys(topics)
+def _is_short(context: RequestContext, asked: Sequence[MetadataRequestTopic | TopicInfo]) -> bool:
+    if len(asked) > MOST_TOPICS_AT_ONCE:
+        return False
+    metadata, partitions = context.broker.metadata, 0
+    for each in asked:
+        topic = each if isinstance(each, TopicInfo) else _find(metadata, each)
+        partitions += 0 if topic is None else len(topic.partitions)
+    return partitions <= MOST_PARTITIONS_AT_ONCE
+
+
+def _find(metadata: MetadataCache, asked: MetadataRequestTopic) -> TopicInfo | None:
+    return metadata.topic_by_id(asked.topic_id) if asked.name is None else metadata.topic(asked.name)
+
+
+def _topic(context: RequestContext, asked: MetadataRequestTopic | TopicInfo, operations: int) -> MetadataTopic:
+    if isinstance(asked, TopicInfo):
+        return _described(context, asked, operations)
+    return _asked_for(context, asked, operations)
 
 
 def _asked_for(context: RequestContext, asked: MetadataRequestTopic, operations: int) -> MetadataTopic:
@@ -121,8 +164,9 @@ def _asked_for(context: RequestContext, asked: MetadataRequestTopic, operations:
 def _described(context: RequestContext, topic: TopicInfo, operations: int) -> MetadataTopic:
     node_id = context.broker.config.node_id
     nodes = (node_id,)
-    partitions = [
-        MetadataPartition(
+
+    def describe(partition: PartitionInfo) -> MetadataPartition:
+        return MetadataPartition(
             error_code=0,
             partition=partition.index,
             leader_id=node_id,
@@ -130,6 +174,5 @@ def _described(context: RequestContext, topic: TopicInfo, operations: int) -> Me
             replica_nodes=nodes,
             isr_nodes=nodes,
         )
-        for partition in topic.partitions
-    ]
-    return MetadataTopic(0, topic.name, topic.topic_id, topic.internal, partitions, operations)
+
+    return MetadataTopic(0, topic.name, topic.topic_id, topic.internal, Lazily(topic.partitions, describe), operations)

@@ -20,7 +20,8 @@ from broker.protocol.messages.offset_commit import (
     refused,
     refused_topic,
 )
-from broker.server.request_context import Deferred, RequestContext
+from broker.server.deferred import Deferred
+from broker.server.request_context import RequestContext
 
 if TYPE_CHECKING:
     from broker.coordinator.coordinator_log import Record

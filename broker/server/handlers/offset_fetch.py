@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.coordinator.offsets import CommittedOffset
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.kio_adapter import uuid_bytes
-from broker.server.handlers.group_calls import GroupAnswer, MultiGroupApi, call_owners
-from broker.server.request_context import Deferred, RequestContext
+from broker.protocol.kio_slices import Lazily
+from broker.server.deferred import Deferred
+from broker.server.handlers.group_calls import MultiGroupApi, call_owners
+from broker.server.request_context import RequestContext
+from broker.server.slices import Work
 
 if TYPE_CHECKING:
     from broker.coordinator.group_shard import GroupShard
@@ -19,9 +23,10 @@ _BATCHED_FROM = 8
 _GROUP_ERROR_FROM = 2
 _TOPIC_ID_FROM = 10
 
+_UNSTABLE = int(ErrorCode.UNSTABLE_OFFSET_COMMIT)
 
-#: Takes the error and the topics of one group.
-_FetchAnswer = Callable[[int, list[dict[str, Any]]], None]
+#: Topics looked up between two yields; one may have many partitions.
+_TOPICS_AT_ONCE = 16
 
 
 class _Query(NamedTuple):
@@ -33,60 +38,72 @@ class _Query(NamedTuple):
     require_stable: bool
 
 
-def handle_offset_fetch(context: RequestContext, request: Any) -> dict[str, Any] | Deferred:
+def handle_offset_fetch(context: RequestContext, request: Any) -> Work:
     """Return the committed offset of each partition asked for, -1 where there is none; null asks for all."""
     if context.api_version >= _BATCHED_FROM:
         return call_owners(context, request, OFFSET_FETCH)
-    deferred = Deferred()
-
-    def answer(error: int, topics: list[dict[str, Any]]) -> None:
-        if error and context.api_version < _GROUP_ERROR_FROM:
-            topics = [_failed(each, error) for each in request.topics]
-        deferred.complete({"throttle_time_ms": 0, "error_code": error, "topics": topics})
-
-    _fetch(context, request, getattr(request, "require_stable", False), answer)
-    return deferred
+    return _fetch_one(context, request)
 
 
-def _answer_group(context: RequestContext, request: Any, group: Any, answer: GroupAnswer) -> None:
-    def answer_group(error: int, topics: list[dict[str, Any]]) -> None:
-        answer({"group_id": group.group_id, "error_code": error, "topics": topics})
+def _fetch_one(context: RequestContext, request: Any) -> Work:
+    """Answer a request for one group, as it was before version 8."""
+    error, topics = yield from _fetch(context, request, getattr(request, "require_stable", False))
+    if error and context.api_version < _GROUP_ERROR_FROM:
+        topics = [_failed(each, error) for each in request.topics]
+    return {"throttle_time_ms": 0, "error_code": error, "topics": topics}
 
-    _fetch(context, group, request.require_stable, answer_group)
+
+def _answer_group(context: RequestContext, request: Any, group: Any) -> Work:
+    error, topics = yield from _fetch(context, group, request.require_stable)
+    return {"group_id": group.group_id, "error_code": error, "topics": topics}
 
 
-def _fetch(context: RequestContext, asked: Any, require_stable: bool, answer: _FetchAnswer) -> None:
-    """Answer with (error, topics) for one group, once the offsets that are told are committed."""
+def _fetch(context: RequestContext, asked: Any, require_stable: bool) -> Work:
+    """Return (error, topics) for one group, once the offsets that are told are committed."""
     group_id = asked.group_id
     try:
         shard = context.broker.coordinators.groups.shard_of(group_id)
     except ApiError as failure:
-        answer(failure.code, [])
-        return
+        return failure.code, []
     group = shard.groups.get(group_id)
     if group is not None:
         error = group.validate_offset_fetch(getattr(asked, "member_id", None), getattr(asked, "member_epoch", -1))
         if error:
-            answer(error, [])
-            return
+            return error, []
     query = _Query(context, shard, group_id, require_stable)
-    topics = _all(query) if asked.topics is None else [_topic(query, each) for each in asked.topics]
-    shard.when_committed(lambda error: answer(error, [] if error else topics))
+    topics: list[dict[str, Any]] = []
+    # What is told is looked up first and written later: it must be what the commit that is waited for has made sure.
+    work = _all(query) if asked.topics is None else (_topic(query, *each) for each in _distinct(asked.topics))
+    for number, topic in enumerate(work, 1):
+        topics.append(topic)
+        if not number % _TOPICS_AT_ONCE:
+            yield None
+    committed = Deferred()
+    shard.when_committed(committed.complete)
+    error = yield committed
+    return error, [] if error else topics
 
 
-def _all(query: _Query) -> list[dict[str, Any]]:
+def _all(query: _Query) -> Iterator[dict[str, Any]]:
     by_id = query.context.api_version >= _TOPIC_ID_FROM
-    topics = []
-    for name, offsets in query.shard.offsets.of_group(query.group_id).items():
+    for name, offsets in list(query.shard.offsets.of_group(query.group_id).items()):
         topic = query.context.broker.metadata.topic(name) if by_id else None
         if by_id and topic is None:
             continue
         place = {"name": name, "topic_id": bytes(16) if topic is None else topic.topic_id}
-        topics.append({**place, "partitions": _partitions(query, name, offsets, offsets)})
-    return topics
+        yield {**place, "partitions": _partitions(query, name, offsets, offsets)}
 
 
-def _topic(query: _Query, asked: Any) -> dict[str, Any]:
+def _distinct(topics: Sequence[Any]) -> Iterable[tuple[Any, Collection[int]]]:
+    """Return the topics of a request and their partitions, each once."""
+    found: dict[Any, tuple[Any, dict[int, None]]] = {}
+    for each in topics:
+        key = getattr(each, "topic_id", None) or getattr(each, "name", "")
+        found.setdefault(key, (each, {}))[1].update(dict.fromkeys(each.partition_indexes))
+    return found.values()
+
+
+def _topic(query: _Query, asked: Any, indexes: Collection[int]) -> dict[str, Any]:
     if query.context.api_version < _TOPIC_ID_FROM:
         name = asked.name
     else:
@@ -95,23 +112,21 @@ def _topic(query: _Query, asked: Any) -> dict[str, Any]:
             return _failed(asked, ErrorCode.UNKNOWN_TOPIC_ID)
         name = topic.name
     offsets = query.shard.offsets.of_group(query.group_id).get(name, {})
-    return {**_place(asked), "partitions": _partitions(query, name, asked.partition_indexes, offsets)}
+    return {**_place(asked), "partitions": _partitions(query, name, indexes, offsets)}
 
 
 def _place(asked: Any) -> dict[str, Any]:
     return {"name": getattr(asked, "name", ""), "topic_id": getattr(asked, "topic_id", None)}
 
 
-def _partitions(
-    query: _Query, topic: str, indexes: Iterable[int], offsets: dict[int, CommittedOffset]
-) -> list[dict[str, Any]]:
+def _partitions(query: _Query, topic: str, indexes: Collection[int], offsets: Mapping[int, CommittedOffset]) -> Lazily:
+    """Return partitions that are described when they are written, by the offsets that there are now."""
     store = query.shard.offsets
-    return [
-        _partition(index, ErrorCode.UNSTABLE_OFFSET_COMMIT)
-        if query.require_stable and store.is_pending(query.group_id, topic, index)
-        else _partition(index, 0, offsets.get(index))
-        for index in indexes
+    now = [
+        (index, _UNSTABLE if query.require_stable and store.is_pending(query.group_id, topic, index) else 0, offset)
+        for index, offset in zip(indexes, map(offsets.get, indexes), strict=True)
     ]
+    return Lazily(now, lambda each: _partition(each[0], each[1], None if each[1] else each[2]))
 
 
 def _partition(index: int, error: int, committed: CommittedOffset | None = None) -> dict[str, Any]:
@@ -133,4 +148,11 @@ def _group_failed(context: RequestContext, request: Any, group: Any, error: int)
     return {"group_id": group.group_id, "error_code": error, "topics": []}
 
 
-OFFSET_FETCH = MultiGroupApi("groups", "groups", lambda group: group.group_id, _answer_group, _group_failed)
+def _merged(groups: Sequence[Any]) -> Any:
+    """Return one question for what several ask of a group."""
+    if any(each.topics is None for each in groups):
+        return replace(groups[0], topics=None)
+    return replace(groups[0], topics=tuple(topic for each in groups for topic in each.topics))
+
+
+OFFSET_FETCH = MultiGroupApi("groups", "groups", lambda group: group.group_id, _answer_group, _group_failed, _merged)

@@ -7,7 +7,8 @@ from typing import Any
 from broker.coordinator.group import SyncRequest, SyncResult
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode
-from broker.server.request_context import Deferred, RequestContext
+from broker.server.deferred import Deferred
+from broker.server.request_context import RequestContext
 
 _PROTOCOL_FROM = 5
 

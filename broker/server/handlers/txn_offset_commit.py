@@ -10,8 +10,9 @@ from broker.coordinator.transaction import Producer
 from broker.errors import ApiError
 from broker.protocol.coordinator_routing import GROUP_TOPIC
 from broker.protocol.error_codes import ErrorCode
+from broker.server.deferred import Deferred
 from broker.server.handlers.transaction_errors import for_offsets
-from broker.server.request_context import Deferred, RequestContext
+from broker.server.request_context import RequestContext
 from broker.server.transaction_desk import Membership
 
 if TYPE_CHECKING:

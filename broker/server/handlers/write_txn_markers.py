@@ -7,7 +7,8 @@ from typing import Any
 
 from broker.coordinator.transaction_markers import Marker
 from broker.protocol.error_codes import ErrorCode
-from broker.server.request_context import Deferred, RequestContext
+from broker.server.deferred import Deferred
+from broker.server.request_context import RequestContext
 
 
 def handle_write_txn_markers(context: RequestContext, request: Any) -> Deferred | dict[str, Any]:
