@@ -7,6 +7,7 @@ batches in the log, oldest first; only the owner of the partition has it.
 """
 
 from collections.abc import Iterable
+from heapq import nsmallest
 from typing import NamedTuple
 
 from broker.log.transaction_index import AbortedTransaction
@@ -16,6 +17,10 @@ from broker.protocol.records import BatchHeader, RawHeader
 
 #: How many batches of a producer are remembered; more cannot be in flight (`G24`).
 BATCHES_TO_RETAIN = 5
+
+#: So many producers of one partition are remembered; those that have been silent longest are forgotten as after
+#: `producer.id.expiration.ms`. Clients choose their ids, and Kafka has no limit but that time.
+MOST_PRODUCERS = 50_000
 
 NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
@@ -99,6 +104,10 @@ class ProducerEntry:
         return f"ProducerEntry({', '.join(f'{name}={getattr(self, name)}' for name in self.__slots__)})"
 
 
+def _last_offset(entry: ProducerEntry) -> int:
+    return entry.batches[-1].last_offset if entry.batches else -1
+
+
 class ProducerState:
     """All producers of one partition.
 
@@ -171,6 +180,8 @@ class ProducerState:
         _, _, _, _, _, attributes, _, _, _, producer_id, epoch, base_sequence, _ = header
         entry = self.entries.get(producer_id)
         if entry is None:
+            if len(self.entries) >= MOST_PRODUCERS:
+                self._forget_silent()
             entry = self.entries[producer_id] = ProducerEntry(producer_id)
         if entry.epoch != epoch:
             entry.epoch = epoch
@@ -212,6 +223,12 @@ class ProducerState:
                 header.producer_id, header.producer_epoch, marker, header.base_offset, header.max_timestamp
             )
         return None
+
+    def _forget_silent(self) -> None:
+        """Forget a tenth of the producers, those whose last batch lies farthest back, but none with a transaction."""
+        closed = [entry for entry in self.entries.values() if entry.current_txn_first_offset < 0]
+        for entry in nsmallest(max(1, MOST_PRODUCERS // 10), closed, key=_last_offset):
+            del self.entries[entry.producer_id]
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
         """Forget producers without an open transaction that wrote nothing for `expiration_ms`."""

@@ -8,6 +8,7 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.log import producer_state
 from broker.log.producer_snapshot import SnapshotCorruptError, SnapshotFiles, decode, encode
 from broker.log.producer_state import ProducerEntry, ProducerState
 from broker.protocol.record_writer import EndTransactionMarker
@@ -214,3 +215,27 @@ def test_snapshots_that_nobody_needs_go(tmp_path: Path) -> None:
     assert SnapshotFiles(tmp_path).offsets == [7]
     files.remove_before(9)
     assert SnapshotFiles(tmp_path).offsets == [7]
+
+
+def test_of_too_many_producers_the_silent_ones_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after their expiration: they may begin with any sequence number. What is left follows from the log alone."""
+    monkeypatch.setattr(producer_state, "MOST_PRODUCERS", 20)
+    producers = Producers()
+    for number in range(100):
+        assert producers.send(0, producer_id=number) == 0
+        assert producers.send(number, producer_id=1000) == 0
+    assert len(producers.state.entries) <= 20
+    # One that writes all the time is known, with its duplicates; so is the newest. The first is not.
+    assert producers.send(99, producer_id=1000) < 0
+    assert producers.send(5, producer_id=99) == 45
+    assert producers.send(5, producer_id=0) == 0
+
+
+def test_a_producer_with_an_open_transaction_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_state, "MOST_PRODUCERS", 10)
+    state = ProducerState()
+    for number in range(50):
+        transactional = BatchHeader(0, 0, 0, 2, 0, 0x10 if number < 5 else 0, 0, 5, 5, number, 0, 0, 1)
+        state.append(transactional, number, 0, 5)
+    assert set(range(5)) <= set(state.entries)
+    assert len(state.entries) <= 10
