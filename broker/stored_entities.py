@@ -11,6 +11,9 @@ import enum
 import sqlite3
 from collections.abc import Iterable, Mapping
 
+from broker.errors import ApiError
+from broker.protocol.error_codes import ErrorCode
+
 #: A value as stored: text for configs, numbers for quotas and feature levels.
 StoredValue = str | int | float
 
@@ -24,6 +27,14 @@ CREATE TABLE entities (
 ) WITHOUT ROWID;
 CREATE TABLE entity_changes (kind TEXT PRIMARY KEY, change INTEGER NOT NULL) WITHOUT ROWID;
 """
+
+
+#: All entities together: every process has them in its memory.
+MOST_BYTES = 16 * 1024 * 1024
+
+#: Under which name the file's state has what they take, and how that is worked out: texts, and what each value takes.
+_USED_BYTES = "entity_bytes"
+_SIZE = "SELECT COALESCE(SUM(LENGTH(name) + LENGTH(key) + LENGTH(value) + 200), 0) FROM entities"
 
 
 class EntityKind(enum.StrEnum):
@@ -54,10 +65,21 @@ def has_table(connection: sqlite3.Connection, name: str) -> bool:
 def replace_entity(
     connection: sqlite3.Connection, change: int, kind: EntityKind, name: str, values: Mapping[str, StoredValue]
 ) -> None:
-    """Replace all values of one entity; without any it is gone."""
+    """Replace all values of one entity; without any it is gone. ApiError when all entities would take too much."""
+    used_bytes = _used_bytes(connection)
+    (before_bytes,) = connection.execute(f"{_SIZE} WHERE kind = ? AND name = ?", (kind, name)).fetchone()
     connection.execute("DELETE FROM entities WHERE kind = ? AND name = ?", (kind, name))
     rows = [(kind, name, key, value) for key, value in values.items()]
     connection.executemany("INSERT INTO entities VALUES (?, ?, ?, ?)", rows)
+    (after_bytes,) = connection.execute(f"{_SIZE} WHERE kind = ? AND name = ?", (kind, name)).fetchone()
+    used_bytes += after_bytes - before_bytes
+    if used_bytes > MOST_BYTES and after_bytes > before_bytes:
+        raise ApiError(
+            ErrorCode.POLICY_VIOLATION,
+            f"The settings of groups, client metrics subscriptions and quotas would take {used_bytes} bytes, more than "
+            f"{MOST_BYTES}; delete some first.",
+        )
+    connection.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (_USED_BYTES, used_bytes))
     connection.execute("INSERT OR REPLACE INTO entity_changes VALUES (?, ?)", (kind, change))
 
 
@@ -65,6 +87,13 @@ def read_entities(connection: sqlite3.Connection, since: int) -> dict[EntityKind
     """Return all entities of each kind that has changed after change ``since``."""
     changed = connection.execute("SELECT kind FROM entity_changes WHERE change > ?", (since,))
     return {EntityKind(kind): _read_kind(connection, kind) for kind in _texts(changed)}
+
+
+def _used_bytes(connection: sqlite3.Connection) -> int:
+    """Return what all entities take; a file of an older version does not say it, so it is added up once."""
+    found = connection.execute("SELECT value FROM state WHERE name = ?", (_USED_BYTES,)).fetchone()
+    used_bytes: int = (found or connection.execute(_SIZE).fetchone())[0]
+    return used_bytes
 
 
 def _texts(rows: Iterable[tuple[str]]) -> list[str]:

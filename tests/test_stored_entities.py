@@ -5,7 +5,12 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
+import pytest
+
+from broker import stored_entities
+from broker.errors import ApiError
 from broker.metadata_store import MetadataReader, MetadataStore, metadata_path, prepare
+from broker.protocol.error_codes import ErrorCode
 from broker.stored_entities import EntityKind
 
 
@@ -76,4 +81,45 @@ def test_a_file_made_without_them_is_completed(tmp_path: Path) -> None:
     assert delta is not None
     assert delta.entities == {EntityKind.GROUP: {"a": {"x": "1"}}}
     reader.close()
+    store.close()
+
+
+def test_entities_have_a_limit_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What goes makes room, what only shrinks is accepted, and a refused change leaves nothing."""
+    monkeypatch.setattr(stored_entities, "MOST_BYTES", 5000)
+    path = metadata_path(tmp_path)
+    store, reader = MetadataStore.open(path), MetadataReader(path)
+
+    def set_group(name: str, value: str) -> None:
+        with store.transaction() as transaction:
+            transaction.set_entity(EntityKind.GROUP, name, {"x": value} if value else {})
+
+    for number in range(4):
+        set_group(f"g{number}", "v" * 1000)
+    with pytest.raises(ApiError, match="delete some first") as refused:
+        set_group("g4", "v" * 1000)
+    assert refused.value.code == ErrorCode.POLICY_VIOLATION
+    set_group("g0", "v" * 900)
+    set_group("g1", "")
+    set_group("g4", "v" * 1000)
+    delta = reader.read(0)
+    assert delta is not None
+    assert sorted(delta.entities[EntityKind.GROUP]) == ["g0", "g2", "g3", "g4"]
+    reader.close()
+    store.close()
+
+
+def test_the_size_is_known_of_a_file_that_does_not_say_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = metadata_path(tmp_path)
+    store = MetadataStore.open(path)
+    with store.transaction() as transaction:
+        transaction.set_entity(EntityKind.GROUP, "large", {"x": "v" * 4000})
+    store.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("DELETE FROM state WHERE name = 'entity_bytes'")
+    connection.close()
+    monkeypatch.setattr(stored_entities, "MOST_BYTES", 5000)
+    store = MetadataStore.open(path)
+    with pytest.raises(ApiError), store.transaction() as transaction:
+        transaction.set_entity(EntityKind.GROUP, "another", {"x": "v" * 1000})
     store.close()
