@@ -99,6 +99,19 @@ class GroupSettings:
             doc="Greatest number of members of a group.",
         )
     )
+    group_state_max_bytes: int = setting(
+        Key(
+            name="group.state.max.bytes",
+            kind=Kind.LONG,
+            default=256 * 1024 * 1024,
+            unit="bytes",
+            least=1024 * 1024,
+            dynamic=True,
+            doc="Memory that all groups may take: members, what they subscribe to, and committed offsets. A member "
+            "for which there is no room is answered GROUP_MAX_SIZE_REACHED, and new offsets "
+            "INVALID_COMMIT_OFFSET_SIZE. Kafka has no such limit but its heap.",
+        )
+    )
     offsets_retention_minutes: int = setting(
         Key(
             name="offsets.retention.minutes",

@@ -35,6 +35,18 @@ class TransactionSettings:
             doc="A transactional id that was not used for so long is forgotten, unless a transaction of it is open.",
         )
     )
+    transaction_state_max_bytes: int = setting(
+        Key(
+            name="transaction.state.max.bytes",
+            kind=Kind.LONG,
+            default=128 * 1024 * 1024,
+            unit="bytes",
+            least=1024 * 1024,
+            dynamic=True,
+            doc="Memory that all transactional ids may take, about 1.5 KB each. A new one for which there is no room "
+            "is answered POLICY_VIOLATION. Kafka has no such limit but its heap.",
+        )
+    )
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = setting(
         Key(
             name="transaction.abort.timed.out.transaction.cleanup.interval.ms",

@@ -279,6 +279,34 @@ HANDLER_METRICS = (
         "They found less than fetch.min.bytes.",
     ),
     *_TURN_METRICS,
+    Metric(
+        "group_state_bytes",
+        GAUGE,
+        "bytes",
+        "Memory that the groups of a handler take: members, subscriptions, committed offsets.",
+        "Never too low, and too high for some seconds at most. At most the handler's part of group.state.max.bytes.",
+    ),
+    Metric(
+        "group_state_refusals",
+        COUNTER,
+        "requests",
+        "Members and offsets that were refused because groups take too much memory.",
+        "Raise group.state.max.bytes, or find out who makes so many groups. The log names some.",
+    ),
+    Metric(
+        "transaction_state_bytes",
+        GAUGE,
+        "bytes",
+        "Memory that the transactional ids of a handler take, about.",
+        "At most the handler's part of transaction.state.max.bytes.",
+    ),
+    Metric(
+        "transaction_state_refusals",
+        COUNTER,
+        "requests",
+        "New transactional ids that were refused because there are too many.",
+        "They expire after transactional.id.expiration.ms.",
+    ),
 )
 
 CATALOGUE: dict[str, tuple[Metric, ...]] = {

@@ -24,6 +24,7 @@ from broker.coordinator.classic_member import ClassicMember
 from broker.coordinator.classic_rebalance import ClassicRebalance
 from broker.coordinator.group import JoinAnswer, JoinRequest, JoinResult, SyncResult
 from broker.coordinator.group_events import GroupEvents
+from broker.coordinator.group_memory import join_bytes
 from broker.coordinator.group_shard import GroupShard
 from broker.protocol.error_codes import ErrorCode
 
@@ -72,16 +73,26 @@ class ClassicJoining:
             answer(JoinResult(_GROUP_MAX_SIZE_REACHED))
         elif not group.supports(request.protocol_type, request.protocols):
             answer(JoinResult(_INCONSISTENT, member_id))
-        elif not member_id:
-            self._join_new(shard, group, request, answer)
-        elif member_id in group.pending_members and request.instance_id is None:
-            self._add(shard, group, member_id, request, answer)
+        elif not member_id or (member_id in group.pending_members and request.instance_id is None):
+            if not shard.admit(group.group_id, join_bytes(request, None)):
+                answer(JoinResult(_GROUP_MAX_SIZE_REACHED))
+            elif member_id:
+                self._add(shard, group, member_id, request, answer)
+            else:
+                self._join_new(shard, group, request, answer)
         else:
             error = group.validate_member(member_id, request.instance_id)
+            if not error and not self._has_room(shard, group, request):
+                error = _GROUP_MAX_SIZE_REACHED
             if error:
                 answer(JoinResult(error, member_id))
             else:
                 _REJOIN[group.state](self, shard, group, request, answer)
+
+    def _has_room(self, shard: GroupShard, group: ClassicGroup, request: JoinRequest) -> bool:
+        """Return whether there is memory for what a member that joins again says more than before."""
+        more_bytes = join_bytes(request, group.members[request.member_id].protocols)
+        return not more_bytes or shard.admit(group.group_id, more_bytes)
 
     def _accepts(self, group: ClassicGroup, member_id: str) -> bool:
         """Whether there is room: for new members up to the greatest size, for others if they are in already."""

@@ -30,6 +30,7 @@ from broker.coordinator.group import (
     SyncRequest,
     SyncResult,
 )
+from broker.coordinator.group_memory import join_bytes
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode
 
@@ -57,6 +58,9 @@ class ClassicMembers:
             update = GroupUpdate(group, self._cluster.environment())
             subscription = decode_subscription(request.protocols[0][1])
             before = _member_for(group, request, member_id, update)
+            more_bytes = join_bytes(request, None if before.classic is None else before.classic.protocols)
+            if more_bytes and not shard.admit(group.group_id, more_bytes):
+                raise ApiError(ErrorCode.GROUP_MAX_SIZE_REACHED)
         except ApiError as error:
             answer(JoinResult(error.code, member_id if error.code == ErrorCode.MEMBER_ID_REQUIRED else ""))
             return

@@ -53,6 +53,7 @@ from broker.coordinator.group import (
     SyncRequest,
 )
 from broker.coordinator.group_events import GroupEvents, nobody_listens
+from broker.coordinator.group_memory import heartbeat_bytes
 from broker.coordinator.group_shard import GroupShard, Replay, nobody_waits
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode, text_of
@@ -136,6 +137,13 @@ class ConsumerProtocol:
             self._cluster.settle(group)
         update = GroupUpdate(group, environment)
         before = update.member_for(request)
+        more_bytes = heartbeat_bytes(group, request)
+        if more_bytes and not shard.admit(group.group_id, more_bytes):
+            raise ApiError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"There is no room for {more_bytes} bytes of another member or subscription: groups take as much "
+                "memory as group.state.max.bytes allows.",
+            )
         # Nothing can be refused from here on.
         found = shard.groups.get(group.group_id)
         if found is not group:

@@ -29,6 +29,7 @@ from broker.coordinator.group import (
     SyncResult,
 )
 from broker.coordinator.group_events import GroupEvents, nobody_listens
+from broker.coordinator.group_memory import GROUP_BYTES, GroupMemory
 from broker.coordinator.group_replay import CLASSIC_REPLAYS
 from broker.coordinator.group_shard import GroupShard, Replay
 from broker.coordinator.group_upkeep import GroupUpkeep
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 #: By version of the key: what reads the record back.
 REPLAYS: Final[Mapping[int, Replay]] = MappingProxyType({**CLASSIC_REPLAYS, **CONSUMER_REPLAYS})
 
+_GROUP_MAX_SIZE_REACHED: Final = int(ErrorCode.GROUP_MAX_SIZE_REACHED)
 _UNKNOWN_MEMBER_ID: Final = int(ErrorCode.UNKNOWN_MEMBER_ID)
 _MOST_REMEMBERED: Final = 8192
 
@@ -74,6 +76,7 @@ class GroupCoordinator:
         self._partitions = state.heritage.coordinators.groups
         self._shards: dict[int, GroupShard] = {}
         self._upkeep = GroupUpkeep(state, timers)
+        self.memory = GroupMemory(self._memory_limit_bytes, self.shards, timers)
         self.classic = ClassicProtocol(lambda: state.metadata.broker_config, timers, state.clock.wall_ms, events)
         cluster = Cluster(
             state.metadata,
@@ -89,7 +92,7 @@ class GroupCoordinator:
 
     def open_partition(self, log: CoordinatorLog) -> Replayer:
         """Begin to coordinate the groups of a partition."""
-        shard = self._shards[log.partition] = GroupShard(log, REPLAYS, self._loaded)
+        shard = self._shards[log.partition] = GroupShard(log, REPLAYS, self._loaded, self.memory.admit)
         return shard
 
     def close_partition(self, partition: int) -> None:
@@ -145,6 +148,8 @@ class GroupCoordinator:
             self.protocols[group.kind].join(shard, group, request, answer)
         elif request.member_id:
             answer(JoinResult(_UNKNOWN_MEMBER_ID, request.member_id))
+        elif group is None and not shard.admit(group_id, GROUP_BYTES):
+            answer(JoinResult(_GROUP_MAX_SIZE_REACHED))
         else:
             created = self.classic.create(shard, group_id, () if group is None else group.tombstones())
             self.classic.join(shard, created, request, answer)
@@ -181,6 +186,10 @@ class GroupCoordinator:
         """Return whether this handler is the one that coordinates a group, if anything does."""
         return self._state.coordinators.owner_of(GROUP_TOPIC, group_id) == self._state.index
 
+    def _memory_limit_bytes(self) -> int:
+        """Return this handler's share: as much as its partitions are of all."""
+        return self._state.metadata.broker_config.group_state_max_bytes * len(self._shards) // self._partitions
+
     def _absent(self, group_id: str) -> ApiError:
         state = self._state
         if state.metadata.topic(GROUP_TOPIC) is None:
@@ -193,3 +202,4 @@ class GroupCoordinator:
         for protocol in self.protocols.values():
             protocol.loaded(shard)
         self._upkeep.loaded(shard)
+        self.memory.count_soon()

@@ -23,20 +23,34 @@ if TYPE_CHECKING:
 #: -1. Raises ApiError when it is malformed.
 Replay = Callable[["GroupShard", bytes, bytes | None, int], None]
 
+#: Returns whether a group, by id, may take so many bytes more of memory.
+Admit = Callable[[str, int], bool]
+
 _NO_PRODUCER = (-1, -1)
 _NOT_COORDINATOR = int(ErrorCode.NOT_COORDINATOR)
 _unpack_version = struct.Struct(">h").unpack_from
+
+
+def admit_all(group_id: str, more_bytes: int) -> bool:
+    """Admit whatever comes: memory has no limit."""
+    del group_id, more_bytes
+    return True
 
 
 class GroupShard:
     """The groups of one partition."""
 
     def __init__(
-        self, log: CoordinatorLog, replays: Mapping[int, Replay], loaded: Callable[[GroupShard], None]
+        self,
+        log: CoordinatorLog,
+        replays: Mapping[int, Replay],
+        loaded: Callable[[GroupShard], None],
+        admit: Admit = admit_all,
     ) -> None:
         self.partition = log.partition
         self.groups: dict[str, Group] = {}
         self.offsets = OffsetStore()
+        self.admit = admit
         self.is_open = True
         self._log = log
         self._replays = replays

@@ -34,9 +34,19 @@ _MOST_BYTES: Final = 16 << 20
 _MOST_VALUE_BYTES: Final = 64
 _MOST_REMEMBERED: Final = 8192
 
-_key_prefix = lru_cache(_MOST_REMEMBERED)(offset_key_prefix)
+#: Longer names are put together anew each time, so that nobody fills the memory with them.
+_LONGEST_REMEMBERED: Final = 512
+
+_remembered_prefix = lru_cache(_MOST_REMEMBERED)(offset_key_prefix)
 _taken = lru_cache(_MOST_REMEMBERED)(OffsetCommitPartResponse)
 _pack_int32 = INT32.pack
+
+
+def _key_prefix(group_id: str, topic: str) -> bytes:
+    """Return what the keys of a group's offsets of a topic begin with. HOT."""
+    if len(group_id) + len(topic) <= _LONGEST_REMEMBERED:
+        return _remembered_prefix(group_id, topic)
+    return offset_key_prefix(group_id, topic)
 
 
 class Committer(NamedTuple):
@@ -118,6 +128,11 @@ def take_commit(
     now_ms, expire_ms, most_metadata_bytes = time
     offsets = shard.offsets
     if (len(prefix) + _MOST_VALUE_BYTES) * (len(records) + len(parts)) > _MOST_BYTES:
+        code = _INVALID_COMMIT_OFFSET_SIZE
+        return [OffsetCommitPartResponse(part[0], code) for part in parts], code
+    texts = {part[0]: len(part[3] or "") for part in parts if 0 <= part[0] < partitions}
+    growth_bytes = offsets.growth_bytes(group_id, name, texts)
+    if growth_bytes and not shard.admit(group_id, growth_bytes):
         code = _INVALID_COMMIT_OFFSET_SIZE
         return [OffsetCommitPartResponse(part[0], code) for part in parts], code
     answers = []

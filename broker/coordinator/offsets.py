@@ -59,6 +59,9 @@ _number = attrgetter("number")
 #: By topic and partition.
 GroupOffsets = dict[str, dict[int, CommittedOffset]]
 
+#: What one offset takes, without its text.
+OFFSET_BYTES: Final = 300
+
 #: (group, topic, partition)
 OffsetKey = tuple[str, str, int]
 
@@ -220,6 +223,23 @@ class OffsetStore:
         committed = self.of_group(group_id).get(topic, {}).get(partition)
         pending = (self._pending[producer_id].get(key) for producer_id in self._producers.get(group_id, ()))
         return [*([] if committed is None else [committed]), *(entry[1] for entry in pending if entry is not None)]
+
+    def growth_bytes(self, group_id: str, topic: str, texts: Mapping[int, int]) -> int:
+        """Return what offsets of a topic would add, by the length of each partition's text."""
+        known = self.of_group(group_id).get(topic, {})
+        growth = 0
+        for partition, length in texts.items():
+            before = known.get(partition)
+            growth += OFFSET_BYTES + length if before is None else max(0, length - len(before.metadata))
+        return growth
+
+    def sizes(self) -> Iterator[int]:
+        """Yield what the offsets take, in parts; what comes and goes meanwhile may be left out."""
+        for offsets in list(self._groups.values()):
+            for partitions in list(offsets.values()):
+                yield sum([OFFSET_BYTES + len(each.metadata) for each in partitions.values()])
+        for pending in list(self._pending.values()):
+            yield sum([2 * OFFSET_BYTES + len(value.metadata) for _, value in pending.values()])
 
     def topics(self) -> list[str]:
         """Return every topic that may have an offset here."""

@@ -33,9 +33,10 @@ from broker.coordinator.transaction import (
 )
 from broker.coordinator.transaction_call import Answered, TransactionCall
 from broker.coordinator.transaction_markers import TransactionDesk, TransactionEnd
-from broker.coordinator.transaction_shard import Done, Transaction, TransactionShard
+from broker.coordinator.transaction_shard import Done, Transaction, TransactionShard, id_bytes
 from broker.errors import ApiError
 from broker.features import TRANSACTION_VERSION
+from broker.log_setup import RepeatedWarnings
 from broker.protocol.coordinator_routing import TRANSACTION_TOPIC, coordinator_partition
 from broker.protocol.error_codes import ErrorCode
 
@@ -64,6 +65,9 @@ class TransactionCoordinator:
         self._shards: dict[int, TransactionShard] = {}
         self._abort_timer: Timer | None = None
         self._expiry_timer: Timer | None = None
+        self._warnings = RepeatedWarnings(logger, timers.now_ns)
+        #: New ids that were refused for want of room.
+        self.refusals = 0
 
     # ---- partitions ----------------------------------------------------------------------------------------------
 
@@ -100,6 +104,8 @@ class TransactionCoordinator:
             answer(int(ErrorCode.INVALID_REQUEST), None)
         elif not 0 < timeout_ms <= self._state.metadata.broker_config.transaction_max_timeout_ms:
             answer(int(ErrorCode.INVALID_TRANSACTION_TIMEOUT), None)
+        elif not self._admits(transactional_id):
+            answer(int(ErrorCode.POLICY_VIOLATION), None)
         else:
 
             def judge(metadata: TransactionMetadata | None, new_producer_id: int) -> Outcome:
@@ -156,6 +162,31 @@ class TransactionCoordinator:
             answer(int(ErrorCode.INVALID_REQUEST), None)
         else:
             TransactionCall(self, transactional_id, judge, answer).take()
+
+    @property
+    def used_bytes(self) -> int:
+        """What the transactional ids of this handler take, about."""
+        return sum(shard.size_bytes for shard in self._shards.values())
+
+    def _admits(self, transactional_id: str) -> bool:
+        """Return whether an id is known, not for this handler to judge, or has room."""
+        partitions = self._state.heritage.coordinators.transactions
+        shard = self._shards.get(coordinator_partition(transactional_id, partitions))
+        if shard is None or transactional_id in shard.transactions:
+            return True
+        limit_bytes = self._state.metadata.broker_config.transaction_state_max_bytes * len(self._shards) // partitions
+        if self.used_bytes + id_bytes(transactional_id) <= limit_bytes:
+            return True
+        self.refusals += 1
+        self._warnings.warning(
+            "full",
+            "transactional id %s was refused: ids take %d of %d bytes, this handler's part of "
+            "transaction.state.max.bytes; they expire after transactional.id.expiration.ms",
+            transactional_id[:255],
+            self.used_bytes,
+            limit_bytes,
+        )
+        return False
 
     # ---- deadlines -----------------------------------------------------------------------------------------------
 

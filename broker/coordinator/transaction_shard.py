@@ -16,6 +16,9 @@ from broker.protocol.error_codes import ErrorCode
 if TYPE_CHECKING:
     from broker.coordinator.coordinator_log import CoordinatorLog
 
+#: What a transactional id takes in memory, without its text.
+TRANSACTION_BYTES = 1500
+
 #: Called with a Kafka error code, 0 once what was asked for stands.
 Done = Callable[[int], None]
 
@@ -41,6 +44,8 @@ class TransactionShard:
 
     def __init__(self, log: CoordinatorLog, loaded: Callable[[TransactionShard], None]) -> None:
         self.transactions: dict[str, Transaction] = {}
+        #: What they take, about.
+        self.size_bytes = 0
         self.partition = log.partition
         self.is_open = True
         self.has_failed = False
@@ -57,9 +62,11 @@ class TransactionShard:
             return
         metadata = None if value is None else decode_value(value)
         if metadata is not None:
+            if transactional_id not in self.transactions:
+                self.size_bytes += id_bytes(transactional_id)
             self.transactions[transactional_id] = Transaction(transactional_id, metadata)
-        elif value is None:
-            self.transactions.pop(transactional_id, None)
+        elif value is None and self.transactions.pop(transactional_id, None) is not None:
+            self.size_bytes -= id_bytes(transactional_id)
 
     def replay_marker(self, producer_id: int, *, commit: bool) -> None:
         """Ignore a marker: no transaction writes to this topic."""
@@ -75,6 +82,7 @@ class TransactionShard:
         transaction = self.transactions.get(transactional_id)
         if transaction is None:
             transaction = self.transactions[transactional_id] = Transaction(transactional_id, metadata)
+            self.size_bytes += id_bytes(transactional_id)
         transaction.metadata = metadata
         transaction.writes += 1
         transaction.waiting.append((transaction.writes, done))
@@ -86,6 +94,7 @@ class TransactionShard:
         """Delete ids that have expired."""
         for transactional_id in transactional_ids:
             del self.transactions[transactional_id]
+            self.size_bytes -= id_bytes(transactional_id)
             self._log.append([(encode_key(transactional_id), None)], _nobody_waits)
 
     def when_committed(self, transaction: Transaction, done: Done) -> None:
@@ -115,6 +124,11 @@ class TransactionShard:
         waiting = transaction.waiting
         while waiting and waiting[0][0] <= transaction.committed:
             waiting.pop(0)[1](error)
+
+
+def id_bytes(transactional_id: str) -> int:
+    """Return what a transactional id takes, about."""
+    return TRANSACTION_BYTES + 2 * len(transactional_id)
 
 
 def _nobody_waits(error: int) -> None:

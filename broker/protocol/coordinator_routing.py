@@ -20,6 +20,10 @@ TRANSACTION_TOPIC: Final = "__transaction_state"
 
 _CLIENT_ID_OFFSET: Final = 8
 _MOST_REMEMBERED: Final = 8192
+
+#: Longer ids are looked at anew each time, so that nobody fills the memory with them; and what a record has room for.
+_LONGEST_REMEMBERED: Final = 256
+_LONGEST: Final = 2**15 - 1
 _NEVER: Final = 1 << 15
 
 #: The one number whose magnitude Java's `int` cannot hold: it counts as 0.
@@ -107,7 +111,10 @@ def coordinator_of(
         raise InvalidReceive(f"api key {api_key} without a routing key: {error}") from error
     if name is None:
         return None
-    return place.topic, _partition_of_bytes(name, partitions.of(place.topic))
+    if len(name) <= _LONGEST_REMEMBERED:
+        return place.topic, _partition_of_bytes(name, partitions.of(place.topic))
+    # No record can hold an id that is longer still: it is refused wherever it comes.
+    return place.topic, coordinator_partition(name[:_LONGEST].decode("utf-8", "replace"), partitions.of(place.topic))
 
 
 def _read_key(frame: Buffer, place: _KeyPlace, version: int, *, is_flexible: bool) -> bytes | None:

@@ -78,6 +78,20 @@ class Coordinators:
         self._answer_commits = answer_commits
         self.transaction_desk.connect(append_marker)
 
+    def counters(self) -> dict[str, int]:
+        """Return what has been counted since the start, by metric name."""
+        return {
+            "group_state_refusals": self.groups.memory.refusals,
+            "transaction_state_refusals": self.transactions.refusals,
+        }
+
+    def gauges(self) -> dict[str, int]:
+        """Return what the ids that are coordinated here take now, by metric name."""
+        return {
+            "group_state_bytes": self.groups.memory.used_bytes,
+            "transaction_state_bytes": self.transactions.used_bytes,
+        }
+
     def owner_of(self, topic: str, name: str) -> int:
         """Return the handler that coordinates a group (`GROUP_TOPIC`) or transactional id (`TRANSACTION_TOPIC`)."""
         partition = coordinator_partition(name, self._counts.of(topic))

@@ -48,6 +48,7 @@ class HandlerMetrics:
             if growth > 0:
                 self._page.add(self._page.index(name), growth)
                 self._stored[name] = value
-        self._page.set(self._page.index("longest_turn_ns"), self._handler.turns.longest_ns)
+        for name, value in self._handler.gauges().items():
+            self._page.set(self._page.index(name), value)
         if self._board is not None:
             self._board.turn(now_ns)

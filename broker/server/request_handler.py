@@ -204,7 +204,12 @@ class RequestHandler:
             "commits": self._produce.appends.commits,
             "fetches_parked": self._fetch.parked,
             "slow_turns": self.turns.count,
+            **self._coordinators.counters(),
         }
+
+    def gauges(self) -> dict[str, int]:
+        """Return what is so now, by metric name."""
+        return {"longest_turn_ns": self.turns.longest_ns, **self._coordinators.gauges()}
 
     def _commit(self) -> None:
         """Commit what this turn has staged, and what answering that has staged in turn."""

@@ -47,6 +47,9 @@ class Loop:
     def counters(self) -> dict[str, int]:
         return {"requests_handled": self.count}
 
+    def gauges(self) -> dict[str, int]:
+        return {"longest_turn_ns": self.turns.longest_ns}
+
     def wait(self, timeout_s: float) -> bool:
         self.sleeps.append(timeout_s)
         self.clock.advance_ms(self.sleep_ms)

@@ -1,0 +1,174 @@
+"""The memory of groups: what the groups of one handler take, and whether there is room for more.
+
+Runs in handler processes. What a request adds is counted as it comes; what goes again is found by counting everything
+anew, a slice at a time, so neither members that leave nor offsets that expire have to be accounted for where they do.
+The sum is therefore never too low, and too high for some seconds at most.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from broker.coordinator.classic_group import ClassicGroup
+from broker.coordinator.consumer_group import ConsumerGroup
+from broker.log_setup import RepeatedWarnings
+
+if TYPE_CHECKING:
+    from broker.coordinator.consumer_group_member import ConsumerGroupMember
+    from broker.coordinator.group import JoinRequest
+    from broker.coordinator.group_shard import GroupShard
+    from broker.coordinator.timers import Timers
+    from broker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+
+logger = logging.getLogger(__name__)
+
+#: What Python's objects take, without the texts in them.
+GROUP_BYTES: Final = 2000
+MEMBER_BYTES: Final = 1500
+TEXT_BYTES: Final = 60
+
+#: Members, topics and groups that are counted at a time, and the time from one slice to the next.
+SLICE: Final = 2000
+SLICE_PAUSE_MS: Final = 5
+
+#: Everything is counted this often, and from one second to the next when so much of the limit may have been taken.
+COUNT_MS: Final = 30_000
+SOON_MS: Final = 1000
+SOON_SHARE: Final = 16
+
+
+#: (name, metadata) of each.
+Protocols = Sequence[tuple[str, bytes]]
+
+
+class GroupMemory:
+    """The account of one handler's groups."""
+
+    def __init__(
+        self, limit_bytes: Callable[[], int], shards: Callable[[], Iterable[GroupShard]], timers: Timers
+    ) -> None:
+        self._limit_bytes = limit_bytes
+        self._shards = shards
+        self._timers = timers
+        self._warnings = RepeatedWarnings(logger, timers.now_ns)
+        self._counted_bytes = 0
+        self._added_bytes = 0
+        self._counting: Iterator[int] | None = None
+        #: While everything is counted: the sum so far, and what had been added when it began.
+        self._sum_bytes = 0
+        self._added_before_bytes = 0
+        self._next_count_ns = 0
+        self._is_waiting = False
+        #: Requests that were refused for want of room.
+        self.refusals = 0
+
+    @property
+    def used_bytes(self) -> int:
+        """What all groups take, as far as is known."""
+        return self._counted_bytes + self._added_bytes
+
+    def admit(self, group_id: str, more_bytes: int) -> bool:
+        """Return whether a group may take so much more. What is admitted is counted."""
+        limit_bytes = self._limit_bytes()
+        fits = self.used_bytes + more_bytes <= limit_bytes
+        if fits:
+            self._added_bytes += more_bytes
+        else:
+            self.refusals += 1
+            self._warnings.warning(
+                "full",
+                "group %s was refused %d bytes: groups take %d of %d, this handler's part of group.state.max.bytes",
+                group_id[:255],
+                more_bytes,
+                self.used_bytes,
+                limit_bytes,
+            )
+        if not fits or self._added_bytes > limit_bytes // SOON_SHARE:
+            self.count_soon(SOON_MS)
+        elif not self._is_waiting:
+            self.count_soon(COUNT_MS)
+        return fits
+
+    def count_soon(self, within_ms: int = 0) -> None:
+        """Count everything within a time, if it is not being counted."""
+        due_ns = self._timers.now_ns() + within_ms * 1_000_000
+        if self._counting is None and not (self._is_waiting and self._next_count_ns <= due_ns):
+            self._is_waiting, self._next_count_ns = True, due_ns
+            self._timers.at_ns(due_ns, self._begin)
+
+    def _begin(self) -> None:
+        if self._counting is None and self._is_waiting and self._timers.now_ns() >= self._next_count_ns:
+            self._is_waiting = False
+            self._counting = _sizes(list(self._shards()))
+            self._sum_bytes = 0
+            self._added_before_bytes = self._added_bytes
+            self._go_on()
+
+    def _go_on(self) -> None:
+        assert self._counting is not None  # noqa: S101 - it was begun
+        part = list(islice(self._counting, SLICE))
+        self._sum_bytes += sum(part)
+        if len(part) == SLICE:
+            self._timers.after_ms(SLICE_PAUSE_MS, self._go_on)
+            return
+        self._counting = None
+        self._counted_bytes = self._sum_bytes
+        self._added_bytes -= self._added_before_bytes
+        if self.used_bytes:
+            self.count_soon(COUNT_MS)
+
+
+def join_bytes(request: JoinRequest, known: Protocols | None) -> int:
+    """Return what a JoinGroup adds to a group; ``known`` are the protocols of a member that joins again."""
+    new_bytes = protocols_bytes(request.protocols)
+    if known is not None:
+        return max(0, new_bytes - protocols_bytes(known))
+    return MEMBER_BYTES + new_bytes + 2 * len(request.client_id) + 2 * len(request.instance_id or "")
+
+
+def heartbeat_bytes(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> int:
+    """Return what a heartbeat of KIP-848 adds to a group, at most."""
+    names = request.subscribed_topic_names or ()
+    new_bytes = _texts_bytes(names) + len(request.subscribed_topic_regex or "")
+    member = group.members.get(request.member_id)
+    if member is None:
+        own = (request.member_id, request.instance_id or "", request.rack_id or "")
+        return new_bytes + MEMBER_BYTES + _texts_bytes(own) + (0 if group.members else GROUP_BYTES)
+    return max(0, new_bytes - _texts_bytes(member.topic_names) - len(member.topic_regex))
+
+
+def protocols_bytes(protocols: Protocols) -> int:
+    """Return what the protocols of a member of the classic kind take."""
+    return sum([2 * TEXT_BYTES + len(name) + len(metadata) for name, metadata in protocols])
+
+
+def _sizes(shards: Iterable[GroupShard]) -> Iterator[int]:
+    """Yield the sizes of all parts. What comes and goes meanwhile may be left out."""
+    for shard in shards:
+        for group in list(shard.groups.values()):
+            yield GROUP_BYTES + 2 * len(group.group_id)
+            if isinstance(group, ClassicGroup):
+                for member_id in list(group.pending_members):
+                    yield TEXT_BYTES + MEMBER_BYTES // 4 + len(member_id)
+                for member in list(group.members.values()):
+                    texts = (member.member_id, member.client_id, member.instance_id or "")
+                    yield (
+                        MEMBER_BYTES + protocols_bytes(member.protocols) + len(member.assignment) + _texts_bytes(texts)
+                    )
+            elif isinstance(group, ConsumerGroup):
+                for each in list(group.members.values()):
+                    yield _consumer_bytes(each)
+        yield from shard.offsets.sizes()
+
+
+def _consumer_bytes(member: ConsumerGroupMember) -> int:
+    texts = (member.member_id, member.instance_id or "", member.rack_id or "", member.client_id, member.topic_regex)
+    classic_bytes = 0 if member.classic is None else protocols_bytes(member.classic.protocols)
+    return MEMBER_BYTES + _texts_bytes(texts) + _texts_bytes(member.topic_names) + classic_bytes
+
+
+def _texts_bytes(texts: Iterable[str]) -> int:
+    return sum([TEXT_BYTES + len(text) for text in texts])

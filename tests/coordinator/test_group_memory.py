@@ -1,0 +1,126 @@
+"""What groups take in memory: counted as it comes, found again as it goes, and bounded."""
+
+import pytest
+
+from broker.coordinator import group_memory
+from broker.coordinator.classic_group import ClassicGroup
+from broker.coordinator.group import JoinRequest, JoinResult
+from broker.coordinator.group_memory import COUNT_MS, MEMBER_BYTES, GroupMemory
+from broker.coordinator.offset_commits import CommitTime, take_commit
+from broker.coordinator.offsets import OFFSET_BYTES
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.primitives import ZERO_TOPIC_ID
+from tests.support.classic_members import Coordinator
+
+MB = 1_000_000
+
+
+class Bench:
+    """A coordinator of classic groups with a limit to their memory."""
+
+    def __init__(self) -> None:
+        self.coordinator = Coordinator()
+        self.limit_bytes = MB
+        shard = self.coordinator.shard
+        self.memory = GroupMemory(lambda: self.limit_bytes, lambda: [shard], self.coordinator.timers)
+        shard.admit = self.memory.admit
+
+    def join(self, group_id: str, metadata_bytes: int, member_id: str = "") -> JoinResult:
+        """Let somebody join; return the answer."""
+        shard, classic = self.coordinator.shard, self.coordinator.classic
+        group = shard.groups.get(group_id) or classic.create(shard, group_id)
+        answers: list[JoinResult] = []
+        protocols = (("range", bytes(metadata_bytes)),)
+        request = JoinRequest(
+            member_id, None, "client", "host", 10_000, 60_000, "consumer", protocols, "", False, False
+        )
+        classic.join(shard, group, request, answers.append)
+        self.coordinator.turn()
+        [answer] = answers
+        return answer
+
+    def commit(self, metadata: str, partition: int = 0) -> int:
+        """Commit an offset; return the error."""
+        part = (partition, 5, -1, metadata)
+        _, error = take_commit(
+            self.coordinator.shard, "simple", ("topic", ZERO_TOPIC_ID, 100), [part], CommitTime(0), []
+        )
+        return error
+
+
+@pytest.fixture
+def bench() -> Bench:
+    """Return a coordinator whose groups may take 1 MB."""
+    return Bench()
+
+
+def test_a_member_for_which_there_is_no_room_is_refused(bench: Bench, caplog: pytest.LogCaptureFixture):
+    codes = [bench.join(f"group-{number}", 300_000).error_code for number in range(6)]
+    assert codes == [0, 0, 0, *[int(ErrorCode.GROUP_MAX_SIZE_REACHED)] * 3]
+    assert bench.memory.refusals == 3
+    assert bench.memory.used_bytes <= MB
+    # One line for all of them, which says what was seen and which setting it is.
+    [line] = [record.getMessage() for record in caplog.records if "refused" in record.getMessage()]
+    assert "group-3" in line
+    assert "group.state.max.bytes" in line
+
+
+def test_who_leaves_makes_room(bench: Bench):
+    assert bench.join("first", 900_000).error_code == 0
+    assert bench.join("second", 900_000).error_code == int(ErrorCode.GROUP_MAX_SIZE_REACHED)
+    # Its session ends.
+    bench.coordinator.advance_ms(11_000)
+    bench.coordinator.advance_ms(COUNT_MS)
+    assert bench.memory.used_bytes < 100_000
+    assert bench.join("second", 900_000).error_code == 0
+
+
+def test_a_member_that_joins_again_takes_no_more_than_before(bench: Bench):
+    member_id = bench.join("group", 600_000).member_id
+    before = bench.memory.used_bytes
+    for _ in range(5):
+        assert bench.join("group", 600_000, member_id).error_code == 0
+    assert bench.memory.used_bytes == before
+    assert bench.join("group", 3 * MB, member_id).error_code == int(ErrorCode.GROUP_MAX_SIZE_REACHED)
+
+
+def test_requests_that_are_refused_for_something_else_take_nothing(bench: Bench):
+    bench.join("group", 100)
+    before = bench.memory.used_bytes
+    assert bench.join("group", 900_000, "nobody").error_code == int(ErrorCode.UNKNOWN_MEMBER_ID)
+    assert bench.memory.used_bytes == before
+
+
+def test_offsets_count_and_have_a_limit(bench: Bench):
+    bench.limit_bytes = 10 * (OFFSET_BYTES + 1000)
+    codes = [bench.commit("m" * 1000, partition) for partition in range(12)]
+    assert codes == [0] * 10 + [int(ErrorCode.INVALID_COMMIT_OFFSET_SIZE)] * 2
+    # What takes no more is taken all the same.
+    assert bench.commit("n" * 1000, 3) == 0
+    assert bench.commit("", 3) == 0
+
+
+def test_what_is_counted_is_what_was_added(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    """In slices, and with what comes meanwhile."""
+    monkeypatch.setattr(group_memory, "SLICE", 3)
+    for number in range(8):
+        bench.join(f"group-{number}", 10_000)
+        bench.commit("text", number)
+    added = bench.memory.used_bytes
+    bench.memory.count_soon()
+    bench.coordinator.turn()
+    bench.join("meanwhile", 50_000)
+    for _ in range(30):
+        bench.coordinator.advance_ms(group_memory.SLICE_PAUSE_MS)
+    counted = bench.memory.used_bytes - 50_000 - MEMBER_BYTES
+    groups = sum(isinstance(group, ClassicGroup) for group in bench.coordinator.shard.groups.values())
+    assert added <= counted <= added + groups * 3 * MEMBER_BYTES
+
+
+def test_groups_that_were_read_back_are_counted(bench: Bench):
+    bench.join("group", 100_000)
+    fresh = GroupMemory(lambda: MB, lambda: [bench.coordinator.shard], bench.coordinator.timers)
+    assert fresh.used_bytes == 0
+    fresh.count_soon()
+    bench.coordinator.turn()
+    assert fresh.used_bytes > 100_000

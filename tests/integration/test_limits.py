@@ -1,0 +1,98 @@
+"""What clients can make many of, at a real broker: it is refused or recycled, counted, and ends again."""
+
+from typing import Any
+
+import psutil
+
+from tests.integration.test_hostile_groups import call, open_topics
+from tests.support.broker_process import BrokerProcess
+from tests.support.coordinator_requests import INIT, JOIN
+from tests.support.deadline import wait_until
+from tests.support.wire_client import WireClient
+from tests.web.test_status_page import ask
+
+BROKER_SETTINGS = {
+    "num.network.threads": 1,
+    "num.io.threads": 1,
+    "group.state.max.bytes": 8 * 1024 * 1024,
+    "transaction.state.max.bytes": 1024 * 1024,
+    "group.min.session.timeout.ms": 500,
+}
+
+SUBSCRIPTION_BYTES = 900_000
+GROUP_MAX_SIZE_REACHED, POLICY_VIOLATION = 81, 44
+MB = 1024 * 1024
+
+
+def metrics(broker: BrokerProcess, name: str) -> float:
+    """Return the sum of a metric's samples."""
+    lines = ask(broker, "/metrics")[2].decode().splitlines()
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.split("{")[0].split(" ")[0] == name)
+
+
+def memory_bytes(broker: BrokerProcess, role: str) -> int:
+    """Return the resident memory of a process."""
+    return psutil.Process(broker.processes(role)[0]["pid"]).memory_info().rss
+
+
+def join(client: WireClient, group_id: str, timeout_ms: int) -> Any:
+    """Let a member that says a lot join a group of its own."""
+    protocols = [{"name": "range", "metadata": bytes(SUBSCRIPTION_BYTES)}]
+    values = JOIN | {"group_id": group_id, "session_timeout_ms": timeout_ms, "protocols": protocols}
+    return call(client, 11, 3, values)
+
+
+def test_groups_take_a_bounded_amount_of_memory_and_give_it_back(broker: BrokerProcess, wire: WireClient) -> None:
+    open_topics(wire)
+    position = broker.log_bytes()
+    before = memory_bytes(broker, "handler")
+    codes = [join(wire, f"hoard-{number}", 3000).error_code for number in range(40)]
+    assert set(codes) == {0, GROUP_MAX_SIZE_REACHED}
+    assert 4 <= codes.count(0) <= 9
+    assert memory_bytes(broker, "handler") - before < 60 * MB
+    lines = [line for line in broker.log_since(position) if "group.state.max.bytes" in line]
+    assert 1 <= len(lines) <= 3
+    wait_until(lambda: metrics(broker, "rotunda_handler_group_state_refusals_total") >= codes.count(81), "the metric")
+    # Members that are not heard of go, and others have their room.
+    wait_until(lambda: join(wire, "newcomer", 30_000).error_code == 0, "room for another group", deadline_s=60)
+
+
+def test_transactional_ids_have_a_limit(broker: BrokerProcess, wire: WireClient) -> None:
+    open_topics(wire)
+    codes = []
+    for number in range(60):
+        values = INIT | {"transactional_id": f"{number}-{'x' * 20_000}"}
+        codes.append(call(wire, 22, 4, values).error_code)
+    assert set(codes) == {0, POLICY_VIOLATION}
+    first = call(wire, 22, 4, INIT | {"transactional_id": f"0-{'x' * 20_000}"})
+    assert first.error_code == 0
+    wait_until(lambda: metrics(broker, "rotunda_handler_transaction_state_refusals_total") > 0, "the metric")
+
+
+def test_names_of_clients_leave_nothing_behind(broker: BrokerProcess) -> None:
+    """Thousands of connections, each with names of its own, in rounds: the later ones add nothing."""
+
+    def connect_many(first: int, count: int) -> None:
+        for number in range(first, first + count):
+            with WireClient(broker.port) as client:
+                # ApiVersions of version 3, once with a name that is acceptable and once with one that is not.
+                for software in (f"made-up-{number}", f"<{number}>"):
+                    call(client, 18, 3, {"client_software_name": software, "client_software_version": f"{number}.0"})
+
+    def settled() -> tuple[int, int]:
+        wait_until(lambda: metrics(broker, "rotunda_processor_connections") <= 2, "the end of the connections")
+        return memory_bytes(broker, "processor"), memory_bytes(broker, "recorder")
+
+    wait_until(lambda: metrics(broker, "rotunda_build_info") == 1, "the page")
+    connect_many(0, 2000)
+    wait_until(broker.has_loaded_everything, "what the recorder loads")
+    before = settled()
+    connect_many(10_000, 3000)
+    after = settled()
+    assert after[0] - before[0] < 8 * MB, "processor"
+    assert after[1] - before[1] < 16 * MB, "recorder"
+    # A name that comes now is told of by itself.
+    with WireClient(broker.port) as client:
+        call(client, 18, 3, {"client_software_name": "librdkafka", "client_software_version": "2.8"})
+        told = 'client_software_name="librdkafka"'
+        wait_until(lambda: told in ask(broker, "/metrics")[2].decode(), "the newcomer's name")
