@@ -45,7 +45,10 @@ class Child:
         self._functions = functions
         self._heritage = heritage
         self._process: Any = None
-        self._restarted_ns: deque[int] = deque()
+        #: When each of the last restarts was, and what had been served by then.
+        self._restarted: deque[tuple[int, int]] = deque()
+        #: When it is to be started again, if that has to wait; else 0.
+        self.restart_due_ns = 0
 
     @property
     def is_alive(self) -> bool:
@@ -77,6 +80,7 @@ class Child:
         """Fork the next generation; `foreign_fds` are the supervisor's own, which the child closes."""
         slots = self._heritage.slots
         self.generation += 1
+        self.restart_due_ns = 0
         self.ready = False
         slots.set_generation(self.role, self.index, self.generation)
         slots.set_state(self.role, self.index, process_slots.STARTING)
@@ -123,14 +127,17 @@ class Child:
         slots.set_state(self.role, self.index, process_slots.STOPPED if expected else process_slots.DEAD)
         return status
 
-    def count_restart(self, now_ns: int, window_ns: int) -> int:
-        """Note a restart at `now_ns`; return how many there were within the window, this one included."""
+    def count_restart(self, now_ns: int, window_ns: int, served: int) -> tuple[int, int]:
+        """Note a restart at `now_ns`, and how much had been `served` by then.
+
+        Return how many there were within the window, this one included, and what had been served by the first of them.
+        """
         self.restarts += 1
         self._heritage.slots.set_restarts(self.role, self.index, self.restarts)
-        self._restarted_ns.append(now_ns)
-        while self._restarted_ns[0] <= now_ns - window_ns:
-            self._restarted_ns.popleft()
-        return len(self._restarted_ns)
+        self._restarted.append((now_ns, served))
+        while self._restarted[0][0] <= now_ns - window_ns:
+            self._restarted.popleft()
+        return len(self._restarted), self._restarted[0][1]
 
     def ask_to_stop(self) -> None:
         """Send SIGTERM, then ring: a signal that comes just before a wait begins does not end that wait."""

@@ -21,6 +21,7 @@ from broker.cli_table import Cell, aligned, printable
 from broker.clock import SystemClock
 from broker.errors import BootFailed, RotundaError
 from shm.control import ControlSegment
+from shm.process_slots import SILENT_NS
 from shm.segment import SegmentError, attach
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def _print_not_running(path: Path, record: RunRecord | None, as_json: bool) -> N
 def _print_running(record: RunRecord, processes: list[ProcessStatus], as_json: bool) -> None:
     if as_json:
         facts: dict[str, Any] = asdict(record)
-        facts["processes"] = [asdict(process) for process in processes]
+        facts["processes"] = [{**asdict(each), "silent_ms": _silent_ns(each) // 1_000_000} for each in processes]
         print(json.dumps(facts, indent=1))
         return
     print(f"rotunda {record.state} bootstrap={record.bootstrap} pid={record.pid} data_dir={record.data_dir}")
@@ -102,6 +103,12 @@ def _print_running(record: RunRecord, processes: list[ProcessStatus], as_json: b
     rows = [_row(process) for process in processes if process.state != "empty"]
     for line in aligned(("ROLE", "INDEX", "PID", "STATE", "MEMORY MB", "CPU S", "RESTARTS", "LAST WORDS"), rows):
         print(line)
+
+
+def _silent_ns(process: ProcessStatus) -> int:
+    """Return how long ago the loop of a process has last turned; 0 if it has not begun to."""
+    silent_ns = SystemClock.monotonic_ns() - process.heartbeat_ns
+    return max(0, silent_ns) if process.ready and process.heartbeat_ns else 0
 
 
 def _row(process: ProcessStatus) -> list[Cell]:
@@ -115,5 +122,7 @@ def _row(process: ProcessStatus) -> list[Cell]:
         memory_mb = found.memory_full_info().pss / 1e6
         cpu_s = sum(found.cpu_times()[:2])
     state = process.state if process.ready or process.state != "running" else "starting"
+    if state == "running" and _silent_ns(process) >= SILENT_NS:
+        state = f"hangs {_silent_ns(process) // 1_000_000_000} s"
     last_words = printable(process.last_words)
     return [process.role, process.index, process.pid, state, memory_mb, cpu_s, process.restarts, last_words]

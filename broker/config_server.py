@@ -308,9 +308,24 @@ class ServerSettings:
             default=20,
             least=1,
             most=MAX_INT,
-            doc="How often one process may be replaced within process.restart.window.ms; beyond that the "
-            "broker stops, and the log and `rotunda status` say why. Without its status page or its request log it "
-            "goes on.",
+            doc="How often one process that dies is replaced at once within process.restart.window.ms. Beyond that "
+            "each replacement waits for that window divided by this limit, and the others go on serving. If no "
+            "process has served any request since the first of these deaths, the broker stops instead, and the log "
+            "and `rotunda status` say why; without its status page or its request log it goes on.",
+        )
+    )
+    process_hang_timeout_ms: int = setting(
+        Key(
+            name="process.hang.timeout.ms",
+            kind=Kind.INT,
+            default=30000,
+            unit="ms",
+            least=-1,
+            doc="How long the loop of a process may stand still before the process is killed and replaced, as if it "
+            "had died. `/readyz`, the status page and `rotunda status` name it after 2 seconds. Time in which the "
+            "whole broker or the machine stands still does not count, nor time in which the process waits in the "
+            "kernel where no signal reaches it, as for a slow disk. A process that is starting has all the time it "
+            "needs. It takes 2 seconds at least; -1: never.",
         )
     )
     process_restart_window_ms: int = setting(

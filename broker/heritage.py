@@ -16,6 +16,7 @@ from pathlib import Path
 from socket import socket
 from typing import TYPE_CHECKING
 
+from broker.clock import SystemClock
 from broker.log_file import FullLogBell
 from broker.request_channel import RequestChannel
 from shm.board import BoardSegment
@@ -147,7 +148,8 @@ class Heritage:
         return ClientHostWriter(self._client_hosts_view, processor)
 
     def mark_ready(self, role: int, index: int, generation: int) -> None:
-        """Say that this child can serve, and wake the supervisor."""
+        """Say that this child can serve, and wake the supervisor. From here on its loop has to turn."""
+        self.slots.beat(role, index, SystemClock.monotonic_ns())
         self.slots.mark_ready(role, index, generation)
         self.supervisor_bell.ring()
 

@@ -108,6 +108,12 @@ class OperatorTasks:
         _log.info("SIGUSR2 asks for nothing and is ignored")
 
 
+def report_where(child: Child) -> None:
+    """Log where a child stands that hangs."""
+    child.stacks.ask(child.pid)
+    log_stacks(child)
+
+
 def log_stacks(child: Child) -> None:
     """Log where a child stands that was asked for it, or why it does not answer."""
     stacks = child.stacks.answer()

@@ -83,6 +83,12 @@ class RequestChannel:
         """Return the target's end of the same ring."""
         return RingConsumer(self.view, self._request_ring(processor, target))
 
+    def released(self) -> int:
+        """Return how many bytes of requests targets have released: it grows with every request that is done with."""
+        shape = self.shape
+        places = ((p, t) for p in range(shape.processors) for t in range(shape.targets))
+        return sum(self.request_consumer(*place).head for place in places)
+
     def response_producer(self, processor: int, target: int) -> RingProducer:
         """Return the target's end of the ring that carries its responses to the processor."""
         return RingProducer(self.view, self._response_ring(processor, target))

@@ -76,10 +76,22 @@ def on_one_line(dump: str) -> str:
     return " | ".join(_FRAME.sub(r"\1:\2 in \3", line) for line in lines if line)
 
 
+def is_beyond_signals(pid: int) -> bool:
+    """Return whether a process waits in the kernel such that not even SIGKILL ends it before the wait is over."""
+    try:
+        return _state(pid) == "D"
+    except OSError:
+        return False
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[0]
+
+
 def what_the_system_knows(pid: int) -> str:
     """Return why a process may not answer: its state, and where in the kernel it waits."""
     try:
-        state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[0]
+        state = _state(pid)
         where = Path(f"/proc/{pid}/wchan").read_text(encoding="ascii").strip("0\n")
     except OSError:
         return "it is gone"

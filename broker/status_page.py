@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from broker.clock import SystemClock
 from broker.log_setup import RepeatedWarnings
 from broker.process import Role
+from shm.process_slots import BEAT_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,12 +37,17 @@ def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None
     os.nice(NICENESS)
     heritage.mark_ready(Role.WEB, index, generation)
     listening = heritage.status_socket.fileno()
-    while listening not in select.select((listening, stop.fileno()), (), ())[0]:
+
+    def beat() -> None:
+        heritage.slots.beat(Role.WEB, index, SystemClock.monotonic_ns())
+
+    while listening not in select.select((listening, stop.fileno()), (), (), BEAT_S)[0]:
         if stop.is_set():
             return
+        beat()
     from web.server import serve  # noqa: PLC0415 - 30 MB that a page nobody looks at does without
 
-    serve(sources_of(heritage), _room_of(heritage, generation), heritage.status_socket, stop.fileno())
+    serve(sources_of(heritage), _room_of(heritage, generation), heritage.status_socket, stop.fileno(), beat)
 
 
 def _room_of(heritage: Heritage, generation: int) -> Room:

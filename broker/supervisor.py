@@ -2,11 +2,11 @@
 
 Runs in the process that the user started. Signal handlers only note what was asked; the loop acts on it.
 The loop sleeps in poll() on the children's sentinels, on a pipe that signals write to, and on a bell that
-children ring when they are ready; when nothing happens it does not wake at all.
+children ring when they are ready; once a second it looks whether their loops turn (`watchdog`).
 
-A child that cannot boot stops the start, or the broker, with its reason. One that dies later is replaced at
-once, but no more than process.restart.limit times within process.restart.window.ms: then the broker stops
-and says why. Without those that only look on it goes on: clients are served as before.
+A child that cannot boot stops the start, or the broker, with its reason. One that dies later is replaced, at first at
+once; one that dies often waits for it. The broker stops, and says why, if nobody serves any request
+between such deaths. Without those that only look on it goes on even then: clients are served as before.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING
 from broker.children import boot_exit_code, describe_exit, make_children
 from broker.errors import BootFailed
 from broker.network.listener import listen
-from broker.operator_tasks import OperatorTasks
+from broker.operator_tasks import OperatorTasks, report_where
 from broker.process import ExitCode, Role, name_process
 from broker.signals import OperatorSignals
+from broker.watchdog import LOOK_MS, Watchdog
 from shm import process_slots
 
 if TYPE_CHECKING:
@@ -70,6 +71,9 @@ class Supervisor:
         self._signals = OperatorSignals()
         self._operator_tasks = OperatorTasks(self._signals, self._children, heritage.log_output.file, clock)
         self._give_up: BootFailed | None = None
+        timeout_ms = self._config.process_hang_timeout_ms
+        self._watchdog = Watchdog(heritage.slots, timeout_ms, report_where)
+        self._look_due_ns = 0
 
     def start(self) -> None:
         """Start who answers requests, all at once; open the ports when they are ready, then start the acceptor.
@@ -82,7 +86,7 @@ class Supervisor:
         slots = self._heritage.slots
         slots.set_pid(Role.SUPERVISOR, 0, os.getpid())
         slots.set_generation(Role.SUPERVISOR, 0, 1)
-        slots.mark_ready(Role.SUPERVISOR, 0, 1)
+        self._heritage.mark_ready(Role.SUPERVISOR, 0, 1)
         slots.set_state(Role.SUPERVISOR, 0, process_slots.RUNNING)
         others = [child for child in self._children if child.role not in {Role.ACCEPTOR, *_LATE_ROLES}]
         for child in others:
@@ -147,12 +151,37 @@ class Supervisor:
     def _step(self) -> None:
         """Sleep until something happens; bury and replace the dead, take note of the ready."""
         starting = any(child.is_alive and not child.ready for child in self._children)
-        for child in self._poll(_BOOT_POLL_MS if starting else None):
+        for child in self._poll(_BOOT_POLL_MS if starting else self._wait_ms()):
             self._on_death(child)
+        self._restart_due()
+        self._look()
         for child in self._children:
             if child.is_alive and child.notice_ready() and child.restarts:
                 _log.info("%s is back (generation %d)", child.label, child.generation)
                 self._heritage.ring_everyone()
+
+    def _wait_ms(self) -> float:
+        """Return how long there is nothing to do that the clock asks for."""
+        dues_ns = [child.restart_due_ns for child in self._children if child.restart_due_ns]
+        due_ns = min((self._look_due_ns, *dues_ns))
+        return max(0.0, (due_ns - self._clock.monotonic_ns()) / 1e6)
+
+    def _look(self) -> None:
+        """Say that this process turns, and look whether the others do, when it is time."""
+        now_ns = self._clock.monotonic_ns()
+        if now_ns >= self._look_due_ns:
+            self._look_due_ns = now_ns + LOOK_MS * 1_000_000
+            self._heritage.slots.beat(Role.SUPERVISOR, 0, now_ns)
+            self._watchdog.look(self._children, now_ns)
+
+    def _restart_due(self) -> None:
+        for child in self._children:
+            if child.restart_due_ns and self._clock.monotonic_ns() >= child.restart_due_ns:
+                self._replace(child)
+
+    def _replace(self, child: Child) -> None:
+        child.start(self._foreign_fds())
+        self._heritage.ring_everyone()
 
     def _poll(self, timeout_ms: float | None) -> list[Child]:
         """Return the children that have died; wait for one, a signal or a bell, at most `timeout_ms`.
@@ -184,22 +213,30 @@ class Supervisor:
         failure: BootFailed | None = BootFailed(what, exit_code or 1)
         if exit_code is None and booted:
             failure = self._died_too_often(child, what)
-        if failure is None:
+        if failure is None and child.restart_due_ns:
+            wait_s = (child.restart_due_ns - self._clock.monotonic_ns()) / 1e9
+            often = "%s; it dies too often (process.restart.limit), so it is replaced in %.1f s (restart %d)"
+            _log.error(often, what, wait_s, child.restarts)
+        elif failure is None:
             _log.error("%s; replacing it (restart %d)", what, child.restarts)
-            child.start(self._foreign_fds())
-            self._heritage.ring_everyone()
+            self._replace(child)
         elif child.role is Role.WEB or (child.role is Role.RECORDER and booted and exit_code is None):
             _log.error("%s; the broker goes on without its %s", failure.reason, _ONLOOKERS[child.role])
         else:
             self._give_up = failure
 
     def _died_too_often(self, child: Child, what: str) -> BootFailed | None:
-        """Count a restart; return why there is to be none."""
-        window_ms = self._config.process_restart_window_ms
-        recent = child.count_restart(self._clock.monotonic_ns(), window_ms * 1_000_000)
-        if recent <= self._config.process_restart_limit:
+        """Count a restart, and put it off if there are many; return why there is to be none."""
+        window_ms, limit = self._config.process_restart_window_ms, self._config.process_restart_limit
+        now_ns, served = self._clock.monotonic_ns(), self._heritage.channel.released()
+        recent, served_before = child.count_restart(now_ns, window_ms * 1_000_000, served)
+        if recent <= limit:
             return None
-        return BootFailed(f"{what}; it died {recent} times within {window_ms} ms, above process.restart.limit")
+        if served > served_before:
+            child.restart_due_ns = now_ns + window_ms * 1_000_000 // limit
+            return None
+        often = f"it died {recent} times within {window_ms} ms, above process.restart.limit"
+        return BootFailed(f"{what}; {often}, and no request was served meanwhile")
 
     def _stop_stage(self, children: list[Child], deadline_ns: int) -> bool:
         clean = True

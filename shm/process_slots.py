@@ -17,6 +17,11 @@ ROLES = ("supervisor", "acceptor", "processor", "handler", "controller", "cleane
 EMPTY, STARTING, RUNNING, DEAD, STOPPED = range(5)
 STATES = ("empty", "starting", "running", "dead", "stopped")
 
+#: Every process publishes at least this often that its loop turns.
+BEAT_S = 1.0
+#: One that has not for so long hangs.
+SILENT_NS = 2_000_000_000
+
 _PID = PROCESS_SLOT.word("pid")
 _GENERATION = PROCESS_SLOT.word("generation")
 _RESTARTS = PROCESS_SLOT.word("restarts")
@@ -91,7 +96,7 @@ class ProcessSlots:
         self._store(role, index, _EXIT_STATUS, exit_status)
 
     def mark_ready(self, role: int, index: int, generation: int) -> None:
-        """Child: this generation can serve."""
+        """Child: this generation can serve. It has beaten before, so that nobody takes it for silent."""
         self._store(role, index, _READY_GENERATION, generation)
 
     def beat(self, role: int, index: int, now_ns: int) -> None:

@@ -189,6 +189,55 @@ def test_too_many_restarts_stop_the_broker_with_a_reason_in_log_and_status(tmp_p
         assert "killed by SIGKILL; it died 3 times" in done.stdout
 
 
+def test_who_dies_too_often_while_requests_are_served_is_replaced_more_slowly(tmp_path: Path) -> None:
+    """The broker does not stop: twice in a minute at once, then every half a minute."""
+    with Supervised(tmp_path, fault="serve:handler", process_restart_limit=2) as broker:
+        broker.ready()
+        for generation in (1, 2, 3):
+            slot = wait_until(
+                lambda generation=generation: next(
+                    (s for s in [broker.slot("handler")] if s["generation"] == generation and s["ready"]), None
+                ),
+                f"generation {generation} runs",
+            )
+            os.kill(slot["pid"], signal.SIGKILL)
+        often = "it dies too often (process.restart.limit), so it is replaced in 30.0 s (restart 3)"
+        wait_until(lambda: often in broker.log.read_text(), "the log says that it waits")
+        assert broker.slot("handler")["state"] == "dead"
+        with broker.connect() as client:
+            assert ask(client).endswith(".1")
+        broker.terminate()
+
+
+def test_the_replacement_that_had_to_wait_comes(tmp_path: Path) -> None:
+    settings = {"process_restart_limit": 2, "process_restart_window_ms": 1000}
+    with Supervised(tmp_path, fault="serve:handler", **settings) as broker:
+        broker.ready()
+        for _ in range(12):
+            slot = wait_until(
+                lambda: next((s for s in [broker.slot("handler")] if s["state"] == "running"), None), "a handler runs"
+            )
+            os.kill(slot["pid"], signal.SIGKILL)
+            wait_until(lambda pid=slot["pid"]: broker.slot("handler")["pid"] != pid, "it is replaced")
+            if "it dies too often" in broker.log.read_text():
+                break
+        wait_until(lambda: broker.slot("handler")["state"] == "running", "a handler runs")
+        assert broker.terminate() == 0
+
+
+def test_a_child_that_does_not_turn_is_named_killed_and_replaced(tmp_path: Path) -> None:
+    with Supervised(tmp_path, fault="hang:handler", process_hang_timeout_ms=3000) as broker:
+        first = broker.ready().slot("handler")
+        wait_until(lambda: broker.slot("handler")["silent_ms"] >= 2000, "it has been silent")
+        assert "hangs 2 s" in command("status", "--run-dir", str(broker.run_dir)).stdout
+        wait_until(lambda: broker.slot("handler")["generation"] == 2, "it is replaced")
+        log = broker.log.read_text()
+        assert f"handler 0 (pid {first['pid']}) has not turned for 2 s: it is running or asleep" in log
+        assert f"stacks of handler-{first['pid']}: " in log
+        assert "as long as process.hang.timeout.ms allows, and is killed" in log
+        assert broker.terminate() == 0
+
+
 def test_without_its_recorder_the_broker_goes_on(tmp_path: Path) -> None:
     with Supervised(tmp_path, process_restart_limit=2) as broker:
         broker.complete()

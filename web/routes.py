@@ -107,7 +107,7 @@ def _add_status(router: APIRouter, watch: Watch) -> None:
         """Say whether the broker serves clients, and if not, why."""
         now, _ = watch.latest()
         if now.ready:
-            return PlainTextResponse("ready\n")
+            return PlainTextResponse("".join(f"{line}\n" for line in ("ready", *now.remarks)))
         return PlainTextResponse("".join(f"{reason}\n" for reason in now.reasons), status_code=503)
 
 

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import select
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -42,9 +42,10 @@ _SWEEP_TICKS = 10
 class _Server(uvicorn.Server):
     """Leaves the signals to the process that it runs in, and drops who is slow."""
 
-    def __init__(self, config: uvicorn.Config, room: Room) -> None:
+    def __init__(self, config: uvicorn.Config, room: Room, beat: Callable[[], None]) -> None:
         super().__init__(config)
         self._room = room
+        self._beat = beat
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to accept, with the system's own queue longer than what a turn takes from it."""
@@ -53,7 +54,8 @@ class _Server(uvicorn.Server):
             each.listen(_BACKLOG)
 
     async def on_tick(self, counter: int) -> bool:
-        """Do what uvicorn does now and then, and drop who is slow."""
+        """Do what uvicorn does now and then, drop who is slow, and say that the loop turns."""
+        self._beat()
         if counter % _SWEEP_TICKS == 0:
             self._room.sweep()
         return await super().on_tick(counter)
@@ -63,8 +65,8 @@ class _Server(uvicorn.Server):
         yield
 
 
-def serve(sources: Sources, room: Room, listening: socket.socket, stop_fd: int) -> None:
-    """Serve until `stop_fd` is readable."""
+def serve(sources: Sources, room: Room, listening: socket.socket, stop_fd: int, beat: Callable[[], None]) -> None:
+    """Serve until `stop_fd` is readable; `beat` is told at least once a second that this process turns."""
     watch = Watch(sources, Reader(sources, sources.reader.wants.web_looks), room)
     # What clients can cause at will is counted and told by the room.
     logging.getLogger("uvicorn").setLevel(logging.ERROR)
@@ -84,7 +86,7 @@ def serve(sources: Sources, room: Room, listening: socket.socket, stop_fd: int) 
         backlog=_ACCEPTED_IN_A_TURN,
         h11_max_incomplete_event_size=16 * 1024,
     )
-    asyncio.run(_serve(_Server(config, room), watch, listening, stop_fd))
+    asyncio.run(_serve(_Server(config, room, beat), watch, listening, stop_fd))
 
 
 async def _serve(server: uvicorn.Server, watch: Watch, listening: socket.socket, stop_fd: int) -> None:

@@ -8,7 +8,7 @@ from web.clients import clients_of, left_out
 from web.groups import groups_of, transactions_of
 from web.growth import Growth, total
 from web.status import Acceptor, Api, Broker, Partition, Process, Processor, Ring, Snapshot, Target, Topic, Totals
-from web.verdict import RECORDER_RING, REQUEST_RING, RESPONSE_RING, SILENT_S, not_ready, verdict
+from web.verdict import RECORDER_RING, REQUEST_RING, RESPONSE_RING, hangs, not_ready, remarks, verdict
 
 if TYPE_CHECKING:
     from shm.broker_reading import Names
@@ -29,7 +29,7 @@ def snapshot(earlier: Reading | None, now: Reading, sources: Sources) -> Snapsho
     facts = sources.facts
     growth = Growth(earlier, now)
     processes = _processes(growth, earlier, now)
-    turns = {(each.role, each.index) for each in processes if each.silent_s is None or each.silent_s < SILENT_S}
+    turns = {(each.role, each.index) for each in processes if not hangs(each)}
     processors = [_processor(growth, now, index, turns) for index in range(facts.processors)]
     handlers = [_target(growth, "handler", index, turns) for index in range(facts.handlers)]
     controller = _target(growth, "controller", 0, turns)
@@ -41,6 +41,7 @@ def snapshot(earlier: Reading | None, now: Reading, sources: Sources) -> Snapsho
         window_s=growth.ns / 1e9 if growth.ns > 0 else None,
         ready=not reasons,
         reasons=reasons,
+        remarks=remarks(processes),
         verdict=verdict(processors, [*handlers, controller], rings, processes),
         broker=_broker(facts, now),
         totals=_totals(growth, facts, processors, [*handlers, controller], topics),

@@ -263,6 +263,7 @@ class Snapshot:
     window_s: float | None
     ready: bool
     reasons: list[str]
+    remarks: list[str]
     verdict: Verdict
     broker: Broker
     totals: Totals

@@ -5,6 +5,9 @@ What is down comes first, then full queues, then whoever has no time left.
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
+from shm.process_slots import SILENT_NS
 from web.status import Process, Processor, Ring, Target, Verdict
 
 REQUEST_RING, RESPONSE_RING, RECORDER_RING = "request", "response", "recorder"
@@ -13,13 +16,23 @@ REQUEST_RING, RESPONSE_RING, RECORDER_RING = "request", "response", "recorder"
 QUEUING_FILL = 0.10
 #: From there on the recorder samples ordinary requests.
 SAMPLING_FILL = 0.5
-#: Processes say twice a second that their loop turns; one that has not for so long hangs, if something waits for it.
-SILENT_S = 3.0
+#: A process whose loop has not turned for so long hangs.
+SILENT_S = SILENT_NS / 1e9
 #: A process with less idle time than this is what limits the rest.
 BUSY_IDLE = 0.10
 
 #: Clients are served without these as well as with them.
 _BESIDE = frozenset(("cleaner", "recorder", "web"))
+
+#: What is lacking while one of these stands still. Clients are served meanwhile.
+_WITHOUT = MappingProxyType(
+    {
+        "supervisor": "whatever dies meanwhile is not replaced",
+        "cleaner": "logs are neither compacted nor do they expire meanwhile",
+        "recorder": "the request log waits meanwhile",
+        "web": "the status page waits meanwhile",
+    }
+)
 
 _CALM = Verdict(level="calm", text="Nothing queues: every ring is nearly empty and everyone has time.", where=[])
 
@@ -43,7 +56,22 @@ def not_ready(processes: list[Process], *, is_draining: bool) -> list[str]:
         for each in processes
         if not each.serves and each.role not in _BESIDE
     ]
+    reasons += [_still(each) for each in processes if hangs(each) and each.role not in _WITHOUT]
     return [*reasons, "the broker is shutting down"] if is_draining else reasons
+
+
+def remarks(processes: list[Process]) -> list[str]:
+    """Return what is wrong although clients are served."""
+    return [f"{_still(each)}: {_WITHOUT[each.role]}" for each in processes if hangs(each) and each.role in _WITHOUT]
+
+
+def hangs(process: Process) -> bool:
+    """Return whether a process is there and its loop does not turn."""
+    return process.serves and process.silent_s is not None and process.silent_s >= SILENT_S
+
+
+def _still(process: Process) -> str:
+    return f"{label(process)} has not turned for {process.silent_s or 0:.0f} s"
 
 
 def label(process: Process) -> str:
@@ -61,10 +89,9 @@ def _down(processes: list[Process]) -> Verdict | None:
 
 
 def _silent(processes: list[Process], rings: list[Ring], controller: int) -> Verdict | None:
-    """Return a verdict on a process that is there and does not take what waits for it."""
-    for each in processes:
-        if each.silent_s is None or each.silent_s < SILENT_S:
-            continue
+    """Return a verdict on processes that are there and do not turn: first on one that clients wait for."""
+    silent = sorted((each for each in processes if hangs(each)), key=lambda each: each.role in _WITHOUT)
+    for each in silent:
         what, waiting = "requests", 0
         if each.role == "processor":
             what = "answers"
@@ -72,9 +99,13 @@ def _silent(processes: list[Process], rings: list[Ring], controller: int) -> Ver
         elif each.role in {"handler", "controller"}:
             target = each.index if each.role == "handler" else controller
             waiting = sum(ring.frames for ring in rings if ring.kind == REQUEST_RING and ring.target == target)
-        if waiting:
-            text = f"{label(each).capitalize()} has not moved for {each.silent_s:.0f} s while {waiting} {what} wait."
-            return Verdict(level="stuck", text=text, where=[f"{each.role}-{each.index}"])
+        text = _still(each).capitalize()
+        if each.role in _WITHOUT:
+            text += f"; clients are served, and {_WITHOUT[each.role]}"
+        elif waiting:
+            text += f" while {waiting} {what} wait"
+        level = "busy" if each.role in _WITHOUT else "stuck"
+        return Verdict(level=level, text=f"{text}.", where=[f"{each.role}-{each.index}"])
     return None
 
 

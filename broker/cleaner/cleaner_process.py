@@ -42,7 +42,11 @@ def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None
     """Look after the logs until told to stop."""
     os.nice(NICENESS)
     clock = SystemClock()
-    owners = Owners(heritage.channel, index, generation, heritage.target_bells, stop.is_set)
+
+    def beat() -> None:
+        heritage.slots.beat(Role.CLEANER, 0, clock.monotonic_ns())
+
+    owners = Owners(heritage.channel, index, generation, heritage.target_bells, stop.is_set, beat)
     metadata = MetadataCache(metadata_path(heritage.config.data_dir), heritage.handlers, heritage.config)
     pages = MetricsSegment(heritage.metrics.view, heritage.processors, heritage.handlers)
     page = MetricsWriter(pages.page(Role.CLEANER, 0))
@@ -51,19 +55,18 @@ def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None
     heritage.mark_ready(Role.CLEANER, 0, generation)
     try:
         owners.await_predecessor()
-        _serve(cleaner, heritage, owners)
+        _serve(cleaner, owners)
     except Stopped:
         metadata.close()
 
 
-def _serve(cleaner: Cleaner, heritage: Heritage, owners: Owners) -> None:
+def _serve(cleaner: Cleaner, owners: Owners) -> None:
     # What goes wrong with one partition is contained where it arises.
     faults = FaultLimit(logger, "the cleaner's loop", passing=(Stopped,))
     while True:
         wait_s = FAULT_PAUSE_S
         with faults:
             wait_s = cleaner.turn()
-        heritage.slots.beat(Role.CLEANER, 0, SystemClock.monotonic_ns())
         owners.wait(wait_s)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from broker.errors import RotundaError
 from broker.server.peers import TASK, TASK_ANSWER, PeerMessage, Peers
 from broker.server.target_tasks import TASK_NAMES
+from shm.process_slots import BEAT_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +29,10 @@ class Stopped(RotundaError):  # noqa: N818  # said as it is
 
 
 class Owners:
-    """The cleaner's ends of the peer rings. `is_stopped` says that the process is to end."""
+    """The cleaner's ends of the peer rings. `is_stopped` says that the process is to end.
+
+    `beat` is told that it turns.
+    """
 
     def __init__(
         self,
@@ -37,10 +41,12 @@ class Owners:
         generation: int,
         bells: tuple[SemaphoreBell, ...],
         is_stopped: Callable[[], bool],
+        beat: Callable[[], None],
     ) -> None:
         self._peers = Peers(channel, index, generation, bells)
         self._bell = bells[index]
         self._is_stopped = is_stopped
+        self._beat = beat
         self._tokens = self._peers.new_tokens()
         self._asked = -1
         self._answers: dict[int, PeerMessage] = {}
@@ -64,14 +70,15 @@ class Owners:
         return answer.error_code, answer.payload
 
     def wait(self, timeout_s: float) -> None:
-        """Sleep until the bell rings or the time is over, and take what has arrived. Raises Stopped."""
+        """Sleep until the bell rings, at most `timeout_s` and BEAT_S; take what has arrived. Raises Stopped."""
         self.look()
         if not self._answers:
-            self._bell.wait(timeout_s)
+            self._bell.wait(min(timeout_s, BEAT_S))
             self.look()
 
     def look(self) -> None:
         """Take what has arrived, so that no owner waits for room. Raises Stopped."""
+        self._beat()
         for _, message, _ in self._peers.receive():
             if message.kind == TASK_ANSWER and message.token == self._asked:
                 self._asked = -1

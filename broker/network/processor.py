@@ -209,19 +209,14 @@ class Processor:
 
     def process_disconnected(self) -> None:
         """Close the channels that this turn found gone or at fault, and tell the acceptor."""
-        if self._disconnected:
-            for channel, cause in self._disconnected:
-                self._close(channel, cause)
-            self._disconnected.clear()
+        for channel, cause in self._disconnected:
+            self._close(channel, cause)
+        if self._disconnected or self._handoff.wants_write:
             self._handoff.flush()
-        elif self._handoff.wants_write:
-            self._handoff.flush()
+        self._disconnected.clear()
 
     def close_expired_connection(self) -> None:
-        """Close the least recently active connection if it has been idle for too long: one a turn (``B17``).
-
-        What else is due by the clock is done here too.
-        """
+        """Close the connection that has been idle longest, if for too long (``B17``); do what else the clock asks."""
         now_ns = self._now_ns()
         if self._idle_ns >= 0:
             idle = self._selector.idle_since(now_ns - self._idle_ns)
@@ -236,10 +231,7 @@ class Processor:
             self._publish(now_ns)
 
     def target_ready(self, target: int, generation: int) -> None:
-        """Send to this generation of a target from now on, and again what its predecessor has not answered.
-
-        What that one had answered is read first, so that nothing is repeated that has been answered.
-        """
+        """Send to this generation of a target from now on, and again what no predecessor has answered."""
         self.process_new_responses()
         self._repeats.add(self._by_id.values(), target, generation)
         self._repeats.send()

@@ -20,6 +20,7 @@ from broker.process import FaultLimit, Retired, Role
 from broker.recorder.ledger import Ledger
 from broker.recorder.part_files import DIRECTORY, RUNNING, apply_retention, remove_unfinished
 from shm.metrics import MetricsSegment, MetricsWriter
+from shm.process_slots import BEAT_S
 from shm.recent_requests import RecentWriter
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ logger = logging.getLogger(__name__)
 NICENESS = 5
 
 #: How often old files are looked for while nothing is told.
-RETENTION_S = 600.0
+RETENTION_NS = 600_000_000_000
 
 #: A recorder that has had nothing to do for this long makes room for one that has not loaded anything.
 RETIRE_AFTER_NS = 30_000_000_000
@@ -91,11 +92,14 @@ def is_anything_told(heritage: Heritage) -> bool:
 def _await_first(heritage: Heritage, root: Path, stop: StopFlag) -> None:
     """Sleep until somebody has told something, or it is time to stop; old files go meanwhile."""
     settings, clock = heritage.recorder_rings.settings(), SystemClock()
+    due_ns = 0
     while not (stop.is_set() or is_anything_told(heritage)):
-        now_s = clock.wall_ms() / 1000
-        apply_retention(root, now_s, *settings.retention)
-        heritage.slots.beat(Role.RECORDER, 0, clock.monotonic_ns())
-        heritage.recorder_bell.wait(RETENTION_S)
+        now_ns = clock.monotonic_ns()
+        heritage.slots.beat(Role.RECORDER, 0, now_ns)
+        if now_ns >= due_ns:
+            due_ns = now_ns + RETENTION_NS
+            apply_retention(root, clock.wall_ms() / 1000, *settings.retention)
+        heritage.recorder_bell.wait(BEAT_S)
 
 
 def build(heritage: Heritage, generation: int, root: Path) -> Recorder:
@@ -137,4 +141,4 @@ def _serve(recorder: Recorder, heritage: Heritage, page: MetricsWriter, stop: St
             page.add(page.index(name), value - before)
         stored = counts
         heritage.slots.beat(Role.RECORDER, 0, SystemClock.monotonic_ns())
-        heritage.recorder_bell.wait(min(wait_s, RETIRE_AFTER_NS / 1e9))
+        heritage.recorder_bell.wait(min(wait_s, BEAT_S))

@@ -42,7 +42,7 @@ class Desk:
         self.answered: list[PeerMessage] = []
 
     def cleaner(self, generation: int) -> Owners:
-        return Owners(self.channel, CLEANER, generation, self.bells, lambda: self.stopped)  # type: ignore[arg-type]
+        return Owners(self.channel, CLEANER, generation, self.bells, lambda: self.stopped, lambda: None)  # type: ignore[arg-type]
 
     def answer_all(self, payload: bytes = b"done") -> None:
         for source, message, _ in self.handler.receive():

@@ -14,6 +14,7 @@ from broker.log.partition_log import PartitionLog
 from broker.request_channel import CLOSE_CONNECTION, SEND
 from broker.server.fetch import FetchPath
 from broker.server.partition_appends import OwnedPartition
+from broker.server.pending_fetch import PendingFetch
 from broker.server.request_handler import RequestHandler
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import Killed, Sent, SteppedBroker, produced
@@ -149,10 +150,10 @@ def test_an_answer_that_was_put_off_and_kills_is_its_requests_fault(
     partition = stepped.owned_by("topic", 1)[0]
     real = FetchPath._send
 
-    def deadly(self: FetchPath, to: Any, *rest: Any) -> None:
-        if to[1] == fetching.connection:
+    def deadly(self: FetchPath, fetch: PendingFetch) -> None:
+        if fetch.to[1] == fetching.connection:
             raise Killed
-        real(self, to, *rest)
+        real(self, fetch)
 
     monkeypatch.setattr(FetchPath, "_send", deadly)
     fetching = stepped.client()

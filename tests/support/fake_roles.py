@@ -5,7 +5,8 @@
 The real supervisor and the real acceptor run. A processor takes connections and answers what it reads with its
 own number and generation. What a role is to do wrong stands in the environment: FAULT=boot:handler, or crash,
 deaf, code, or hold: not ready until the run directory holds a file `go`. FAULT=full:processor takes no connections,
-FAULT=retire:recorder makes room for another one.
+FAULT=retire:recorder makes room for another one, FAULT=hang:handler lets the first of each not turn at all, and with
+FAULT=serve:handler each has served a request when it is ready.
 """
 
 import os
@@ -14,6 +15,7 @@ import signal
 import sys
 from pathlib import Path
 
+from broker.clock import SystemClock
 from broker.config import load
 from broker.errors import BootFailed
 from broker.heritage import Heritage
@@ -23,6 +25,7 @@ from broker.network.handoff import HandoffReceiver
 from broker.process import Retired, Role
 from broker.serve import serve
 from broker.signals import StopFlag
+from shm.process_slots import BEAT_S
 from tests.support.deadline import wait_until
 
 
@@ -59,7 +62,8 @@ def processor(heritage: Heritage, index: int, generation: int, stop: StopFlag) -
         poll.register(receiver.fileno(), select.POLLIN)
     heritage.mark_ready(Role.PROCESSOR, index, generation)
     while not stop.is_set():
-        for fd, _ in poll.poll():
+        heritage.slots.beat(Role.PROCESSOR, index, SystemClock.monotonic_ns())
+        for fd, _ in poll.poll(BEAT_S * 1000):
             if fd == bell.fileno():
                 bell.drain()
             elif fd == receiver.fileno():
@@ -81,9 +85,14 @@ def target(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> N
     behind = {heritage.handlers: (Role.CONTROLLER, 0), heritage.cleaner: (Role.CLEANER, 0)}
     role, number = behind.get(index, (Role.HANDLER, index))
     misbehave(role.label, heritage, stop)
+    if os.environ.get("FAULT") == f"serve:{role.label}":
+        heritage.channel.request_consumer(0, index).release_to(8 * generation)
     heritage.mark_ready(role, number, generation)
+    hangs = os.environ.get("FAULT") == f"hang:{role.label}" and generation == 1
     while not stop.is_set():
-        heritage.target_bells[index].wait(None)
+        if not hangs:
+            heritage.slots.beat(role, number, SystemClock.monotonic_ns())
+        heritage.target_bells[index].wait(BEAT_S)
 
 
 def recorder(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None:
@@ -92,7 +101,8 @@ def recorder(heritage: Heritage, index: int, generation: int, stop: StopFlag) ->
     if os.environ.get("FAULT") == "retire:recorder" and generation == 1:
         raise Retired
     while not stop.is_set():
-        heritage.recorder_bell.wait(None)
+        heritage.slots.beat(Role.RECORDER, index, SystemClock.monotonic_ns())
+        heritage.recorder_bell.wait(BEAT_S)
 
 
 def misbehave(role: str, heritage: Heritage, stop: StopFlag) -> None:

@@ -1,7 +1,7 @@
 """Where requests wait: what is down first, then full queues, then whoever has no time left."""
 
 from web.status import Process, Processor, Ring, Target
-from web.verdict import not_ready, verdict
+from web.verdict import not_ready, remarks, verdict
 
 
 def process(role: str, index: int = 0, *, serves: bool = True, silent_s: float | None = 0.1) -> Process:
@@ -55,13 +55,39 @@ def test_clients_are_served_without_what_stands_beside_the_path_of_a_request():
     assert not_ready([process("handler")], is_draining=True) == ["the broker is shutting down"]
 
 
-def test_a_process_that_hangs_while_something_waits():
+def test_a_process_that_hangs_is_named_with_what_waits_for_it():
     found = verdict([processor()], TARGETS, [ring("request", 0.0, at=1)], [process("handler", 1, silent_s=5.2)])
     assert (found.level, found.where) == ("stuck", ["handler-1"])
-    assert "Handler 1 has not moved for 5 s while 7 requests wait" in found.text
-    elsewhere = [ring("request", 0.0, at=0), ring("response", 0.0, at=1)]
-    assert verdict([processor()], TARGETS, elsewhere, [process("handler", 1, silent_s=60)]).level == "calm"
-    assert verdict([processor()], TARGETS, elsewhere, [process("processor", silent_s=60)]).level == "stuck"
+    assert found.text == "Handler 1 has not turned for 5 s while 7 requests wait."
+    elsewhere = [ring("request", 0.0, at=0)]
+    found = verdict([processor()], TARGETS, elsewhere, [process("handler", 1, silent_s=60)])
+    assert (found.level, found.text) == ("stuck", "Handler 1 has not turned for 60 s.")
+    assert verdict([processor()], TARGETS, elsewhere, [process("processor", silent_s=60)]).where == ["processor-0"]
+
+
+def test_a_process_that_hangs_is_a_reason_unless_clients_are_served_without_it():
+    for role in ("acceptor", "processor", "handler", "controller"):
+        hanging = [process(role, silent_s=2.1)]
+        assert not_ready(hanging, is_draining=False)[0].endswith(" has not turned for 2 s")
+        assert remarks(hanging) == []
+    for role in ("supervisor", "cleaner", "recorder", "web"):
+        hanging = [process(role, silent_s=2.1)]
+        assert not_ready(hanging, is_draining=False) == []
+        assert remarks(hanging)[0].startswith(f"{role} has not turned for 2 s: ")
+        found = verdict([processor()], TARGETS, [], [*hanging, process("handler")])
+        assert (found.level, found.where) == ("busy", [f"{role}-0"])
+        assert "clients are served" in found.text
+
+
+def test_one_that_clients_wait_for_comes_first():
+    found = verdict(
+        [processor()], TARGETS, [], [process("supervisor", silent_s=9.0), process("acceptor", silent_s=3.0)]
+    )
+    assert found.where == ["acceptor-0"]
+
+
+def test_what_is_being_replaced_does_not_hang():
+    assert not_ready([process("handler", serves=False, silent_s=9.0)], is_draining=False) == ["handler 0 is dead"]
 
 
 def test_the_fullest_ring_is_named():
