@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from broker.network.mute_state import MuteCause
 from broker.open_segments import OpenFile
+from broker.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
     from broker.network.clients import Client
@@ -24,6 +25,9 @@ SMALL_READ_BYTES = 64 * 1024
 #: Read size after a large request: little of the next one's payload is read before its block of memory is known.
 LARGE_READ_BYTES = 2048
 
+
+#: How those requests begin that wait for others than the broker: for records, or for members of a group.
+_WAITING = tuple(int(key).to_bytes(2, "big") for key in (ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP))
 
 #: What is kept of a request until it is answered, for every API but Produce, to send it again should its target die:
 #: (received_ns, target, the whole frame). A Produce is in its ring until then and is taken again from there.
@@ -158,6 +162,12 @@ class Channel:
     def first_unfinished(self) -> int:
         """Sequence of the first request whose answer has not been written whole."""
         return (self.ended_at if self.closing else self.next_answer) - len(self.answered)
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether every answer has been written but those that wait for others, which may be long."""
+        waiting = sum(frame.startswith(_WAITING) for _, _, frame in self.repeatable.values())
+        return not self.unsent and self.in_flight <= waiting
 
     def forget_requests(self) -> None:
         """Expect no more answers: what comes for this channel from now on has no taker."""

@@ -24,7 +24,6 @@ from broker.network.repeats import Repeats
 from broker.network.request_reader import RequestReader
 from broker.network.response_reader import ResponseReader
 from broker.network.selector import GONE, READ, WRITE, Selector
-from broker.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
     from broker.config import BrokerConfig
@@ -38,9 +37,6 @@ POLL_TIMEOUT_MS = 300
 
 #: While a channel waits for room that is given back without a bell, the loop looks again after this time.
 RETRY_MS = 1
-
-#: How a request for records begins.
-_FETCH = int(ApiKey.FETCH).to_bytes(2, "big")
 
 #: A channel that holds arena memory for an unfinished request may be silent for this long while others wait for some.
 STALL_NS = 1_000_000_000
@@ -238,18 +234,14 @@ class Processor:
         self._reader.sender.publish()
 
     def drain(self) -> bool:
-        """Take no new requests; True once every answer but those of parked fetches has been written."""
+        """Take no new requests; True once every answer has been written but those that wait for others."""
         if not self._draining:
             self._draining = True
             for channel in self._by_id.values():
                 self._mute(channel, MuteCause.DRAINING)
                 self._selector.update(channel)
         self.step()
-        return not any(
-            channel.unsent
-            or channel.in_flight > sum(frame.startswith(_FETCH) for _, _, frame in channel.repeatable.values())
-            for channel in self._by_id.values()
-        )
+        return all(channel.is_drained for channel in self._by_id.values())
 
     def close_all(self) -> None:
         """Close every connection without waiting for answers (``B31``)."""
