@@ -4,13 +4,16 @@ Any handler asks this of any partition's files. Indexes and headers narrow it do
 are looked into. But a header is its producer's word: one that promises a record at a time, and has none, leads to the
 next batch. So what one question may look into has a bound, a `ReadAllowance`; where that is used up, the answer is
 the offset up to which nothing was found, from which a reader misses nothing either.
+
+A search is a generator, because a batch may hold very many records: it yields whenever it has looked at `SLICE` of
+them, or of headers, and returns what it has found. Others may remove segments meanwhile.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from broker.log.segment_files import LOG_SUFFIX, segment_file
 from broker.log.segment_scan import scan_headers
@@ -19,11 +22,28 @@ from broker.log.time_index import NO_TIMESTAMP, TimeIndex
 from broker.protocol.record_reader import ReadAllowance, record_times
 from broker.protocol.records import BatchHeader
 
-#: What one question may look into: records, and bytes of them, read or unpacked.
-MOST_RECORDS: Final = 50_000
-MOST_BYTES: Final = 16 * 1024 * 1024
+#: What one question may look into: records and headers of batches, and bytes of records, uncompressed.
+MOST_RECORDS: Final = 500_000
+MOST_BYTES: Final = 32 * 1024 * 1024
+#: After so many of them others have their turn.
+SLICE: Final = 1000
 
 _NO_LEADER_EPOCH: Final = -1
+
+
+Found = TypeVar("Found")
+Search: TypeAlias = Generator[None, None, Found]
+"""Yields where others may have their turn, and returns what was found."""
+
+
+def result_of(search: Search[Found]) -> Found:
+    """Return what a search finds, without a turn for others."""
+    while True:
+        try:
+            next(search)
+        except StopIteration as stop:
+            found: Found = stop.value
+            return found
 
 
 class TimestampOffset(NamedTuple):
@@ -56,7 +76,7 @@ def _open_walk(directory: Path, span: SegmentSpan) -> Iterator[SegmentWalk]:
 
 def first_at_or_after(
     directory: Path, spans: list[SegmentSpan], timestamp_ms: int, start_offset: int
-) -> TimestampOffset | None:
+) -> Search[TimestampOffset | None]:
     """Return the first record from `start_offset` on whose timestamp is `timestamp_ms` or later, or one before it.
 
     It is one before it, with the time that its batch promises, only if too many batches promise what they do not have.
@@ -76,7 +96,7 @@ def first_at_or_after(
         finally:
             times.file.close()
         with _open_walk(directory, span) as walk:
-            found = _search_segment(
+            found = yield from _search_segment(
                 walk,
                 walk.position_of(from_offset),
                 allowance,
@@ -88,7 +108,7 @@ def first_at_or_after(
     return None
 
 
-def largest(directory: Path, spans: list[SegmentSpan], start_offset: int) -> TimestampOffset | None:
+def largest(directory: Path, spans: list[SegmentSpan], start_offset: int) -> Search[TimestampOffset | None]:
     """Return the first record that has the largest timestamp of the log, or None if no record has one.
 
     If no record of its segment has what the index or a header promises, the offset that they promise it for.
@@ -102,11 +122,12 @@ def largest(directory: Path, spans: list[SegmentSpan], start_offset: int) -> Tim
         timestamp_ms, offset = _largest_of(directory, span)
         if timestamp_ms > NO_TIMESTAMP and (best is None or timestamp_ms > best[0]):
             best = (timestamp_ms, offset, span)
+        yield
     if best is None:
         return None
     largest_ms, offset, span = best
     with _open_walk(directory, span) as walk:
-        found = _search_segment(
+        found = yield from _search_segment(
             walk,
             walk.position_of(offset),
             ReadAllowance(MOST_RECORDS, MOST_BYTES),
@@ -138,19 +159,23 @@ def _search_segment(
     allowance: ReadAllowance,
     may_hold: Callable[[BatchHeader], bool],
     is_wanted: Callable[[int, int], bool],
-) -> TimestampOffset | None:
+) -> Search[TimestampOffset | None]:
     """Return the first record, (timestamp, offset) wanted, of the batches from `position` on that may hold it.
 
     Or the first that there was no allowance for.
     """
     for at, header in scan_headers(walk.fd, position, walk.limit, WALK_CHUNK_BYTES):
-        if not header.record_count or not may_hold(header):
-            continue
+        allowance.left_records -= 1
         unseen_offset = header.base_offset
-        for timestamp_ms, offset in record_times(os.pread(walk.fd, header.size_bytes, at), header, allowance):
-            if is_wanted(timestamp_ms, offset):
-                return TimestampOffset(timestamp_ms, offset, header.leader_epoch)
-            unseen_offset = offset + 1
+        if header.record_count and may_hold(header):
+            for timestamp_ms, offset in record_times(os.pread(walk.fd, header.size_bytes, at), header, allowance):
+                if is_wanted(timestamp_ms, offset):
+                    return TimestampOffset(timestamp_ms, offset, header.leader_epoch)
+                unseen_offset = offset + 1
+                if not allowance.left_records % SLICE:
+                    yield
+        if not allowance.left_records % SLICE:
+            yield
         if allowance.is_used_up:
             return TimestampOffset(header.max_timestamp, min(unseen_offset, header.last_offset), header.leader_epoch)
     return None

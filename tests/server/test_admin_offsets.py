@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ import pytest
 from broker.log.log_reader import LogReader
 from broker.log.partition_log import PartitionLog, PartitionName
 from broker.log.recovery import Checkpointed
+from broker.log.timestamp_search import result_of
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.messages.list_offsets import (
@@ -28,6 +29,7 @@ from broker.server.request_context import Parked, PendingAnswer
 from shm.partitions import STATE_CLOSED, STATE_UNOPENED
 from tests.support.admin_cluster import AdminCluster
 from tests.support.record_batches import record_batch
+from tests.support.slices import finished
 
 NONE = (0, -1, -1, -1)
 READ_COMMITTED = 1
@@ -48,13 +50,17 @@ class ListReader:
         self._records = records
         self._epochs = epochs
 
-    def offset_for_timestamp(self, timestamp_ms: int, start: int, end: tuple[int, int, int]) -> Found | None:
+    def offset_for_timestamp(
+        self, timestamp_ms: int, start: int, end: tuple[int, int, int]
+    ) -> Generator[None, None, Found | None]:
+        yield
         for offset, timestamp in self._records:
             if start <= offset < end[0] and timestamp >= timestamp_ms:
                 return Found(timestamp, offset, self.epoch_for_offset(offset))
         return None
 
-    def max_timestamp(self, start: int, end: tuple[int, int, int]) -> Found | None:
+    def max_timestamp(self, start: int, end: tuple[int, int, int]) -> Generator[None, None, Found | None]:
+        yield
         inside = [(timestamp, -offset) for offset, timestamp in self._records if start <= offset < end[0]]
         if not inside:
             return None
@@ -91,7 +97,7 @@ def offsets(
     cluster: AdminCluster, *parts: ListOffsetsPart, isolation_level: int = 0, version: int = 11
 ) -> list[tuple[int, ...]]:
     request = ListOffsetsRequest(-1, isolation_level, list(parts), 1000)
-    answer = handle_list_offsets(cluster.context(ApiKey.LIST_OFFSETS, version), request)
+    answer = finished(handle_list_offsets(cluster.context(ApiKey.LIST_OFFSETS, version), request))
     assert encode_list_offsets_response(min(version, 10), 1, answer)
     return [tuple(part[2:]) for part in answer.parts]
 
@@ -173,10 +179,10 @@ def test_offsets_by_time_in_a_real_log(cluster: AdminCluster, tmp_path: Path) ->
     model = ListReader(records, [(log.leader_epoch, 0)])
     end = (len(records), 0, 0)
     for timestamp in (0, *(chance.randrange(999_990, 1_001_010) for _ in range(200)), 2**62):
-        found = model.offset_for_timestamp(timestamp, 0, end)
+        found = result_of(model.offset_for_timestamp(timestamp, 0, end))
         expected = NONE if found is None else (0, *found)
         assert offsets(cluster, at(timestamp, "timed")) == [expected], timestamp
-    assert offsets(cluster, at(-3, "timed")) == [(0, *(model.max_timestamp(0, end) or NONE))]
+    assert offsets(cluster, at(-3, "timed")) == [(0, *(result_of(model.max_timestamp(0, end)) or NONE))]
     log.close()
 
 

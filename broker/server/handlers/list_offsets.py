@@ -1,6 +1,7 @@
 """ListOffsets: where a partition begins and ends, and which offset stands at a time.
 
-Any handler answers, from what the owner has published and from the files.
+Any handler answers, from what the owner has published and from the files. A search through files is done in slices, and
+so are the answers for very many partitions.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from broker.errors import ApiError
-from broker.log.log_reader import End, LogReader
-from broker.log.timestamp_search import TimestampOffset
+from broker.log.log_reader import ATTEMPTS, End, LogReader
+from broker.log.timestamp_search import Search, TimestampOffset, result_of
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.messages.list_offsets import (
     ListOffsetsPart,
@@ -34,6 +35,11 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING
 
 _READ_COMMITTED = 1
 
+#: What is answered without a look into files of records.
+_PUBLISHED = frozenset({LATEST, EARLIEST, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD})
+#: So many of those take no longer than a slice may.
+_SLICE_PARTS = 50
+
 
 class _Found(NamedTuple):
     """What answers one partition; all -1: there is no such offset."""
@@ -54,20 +60,32 @@ class _Query(NamedTuple):
     timestamp: int
 
 
-def handle_list_offsets(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+def handle_list_offsets(
+    context: RequestContext, request: ListOffsetsRequest
+) -> ListOffsetsResponse | Search[ListOffsetsResponse]:
     """Return an offset or an error for every partition asked for."""
     times_asked = Counter((part.topic_name, part.partition) for part in request.parts)
+    answers = _answers(context, request, times_asked)
+    is_short = len(request.parts) <= _SLICE_PARTS and all(part.timestamp in _PUBLISHED for part in request.parts)
+    return result_of(answers) if is_short else answers
+
+
+def _answers(
+    context: RequestContext, request: ListOffsetsRequest, times_asked: Mapping[tuple[str, int], int]
+) -> Search[ListOffsetsResponse]:
     read_committed = request.isolation_level == _READ_COMMITTED
     parts = []
     for part in request.parts:
         if times_asked[part.topic_name, part.partition] > 1:
             parts.append(_failed(part, ErrorCode.INVALID_REQUEST))
         else:
-            parts.append(_answer(context, part, read_committed))
+            parts.append((yield from _answer(context, part, read_committed)))
+        if not len(parts) % _SLICE_PARTS:
+            yield
     return ListOffsetsResponse(0, parts)
 
 
-def _answer(context: RequestContext, part: ListOffsetsPart, read_committed: bool) -> ListOffsetsPartResponse:
+def _answer(context: RequestContext, part: ListOffsetsPart, read_committed: bool) -> Search[ListOffsetsPartResponse]:
     metadata = context.broker.metadata
     topic, partition = metadata.topic(part.topic_name), metadata.partition(part.topic_name, part.partition)
     if topic is None or partition is None:
@@ -83,6 +101,8 @@ def _answer(context: RequestContext, part: ListOffsetsPart, read_committed: bool
         return _failed(part, error)
     try:
         found = lookup(_Query(context, topic.name, partition, ends, read_committed, part.timestamp))
+        if not isinstance(found, _Found):
+            found = yield from found
     except ApiError as unreadable:
         return _failed(part, unreadable.code)
     return ListOffsetsPartResponse(part.topic_name, part.partition, 0, *found)
@@ -104,13 +124,13 @@ def _earliest(query: _Query) -> _Found:
     return _Found(offset=start, leader_epoch=_reader(query).epoch_for_offset(start))
 
 
-def _max_timestamp(query: _Query) -> _Found:
+def _max_timestamp(query: _Query) -> _Found | Search[_Found]:
     if query.ends.start == query.ends.end:
         return _Found()
     return _search(query, lambda reader, end: reader.max_timestamp(query.ends.start, end))
 
 
-def _by_time(query: _Query) -> _Found:
+def _by_time(query: _Query) -> _Found | Search[_Found]:
     if query.ends.start == query.ends.end:
         return _Found()
     return _search(query, lambda reader, end: reader.offset_for_timestamp(query.timestamp, query.ends.start, end))
@@ -121,16 +141,20 @@ def _reader(query: _Query) -> LogReader:
     return query.context.broker.reader(partition.row, query.topic_name, partition.index)
 
 
-def _search(query: _Query, search: Callable[[LogReader, End], TimestampOffset | None]) -> _Found:
-    """Search the log up to its published end, which holds while its segment is appended to: else again."""
+def _search(query: _Query, search: Callable[[LogReader, End], Search[TimestampOffset | None]]) -> Search[_Found]:
+    """Search the log up to its published end, which holds while its segment is appended to: else again.
+
+    ApiError LEADER_NOT_AVAILABLE, with which clients ask again, when segments come faster than they are searched.
+    """
     table, row = query.context.broker.partitions, query.partition.row
-    while True:
+    for _ in range(ATTEMPTS):
         stable_offset = table.read_stable(row)
         end = table.read_position(row)
-        found = search(_reader(query), end)
+        found = yield from search(_reader(query), end)
         if table.read_position(row)[1] == end[1]:
             limit = stable_offset if query.is_committed else end[0]
             return _Found() if found is None or found.offset >= limit else _Found(*found)
+    raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE)
 
 
 def _none(_query: _Query) -> _Found:
@@ -139,7 +163,7 @@ def _none(_query: _Query) -> _Found:
 
 
 #: By special timestamp: what answers it, and from which version on it may be asked.
-_LOOKUPS: Mapping[int, tuple[Callable[[_Query], _Found], int | None]] = {
+_LOOKUPS: Mapping[int, tuple[Callable[[_Query], _Found | Search[_Found]], int | None]] = {
     LATEST: (_latest, 1),
     EARLIEST: (_earliest, 1),
     MAX_TIMESTAMP: (_max_timestamp, 7),
