@@ -56,6 +56,16 @@ ACCEPTOR_METRICS = (
         _LISTENERS,
     ),
     Metric(
+        "connections_refused",
+        COUNTER,
+        "connections",
+        "Connections closed at once because their address has too many.",
+        "See max.connections.per.ip. Beyond max.connections nobody is refused: others wait, which is blocked_ns. Rows "
+        "`A08`, `A14`.",
+        "listener",
+        _LISTENERS,
+    ),
+    Metric(
         "blocked_ns",
         COUNTER,
         "ns",
@@ -279,6 +289,27 @@ HANDLER_METRICS = (
         "They found less than fetch.min.bytes.",
     ),
     *_TURN_METRICS,
+    Metric(
+        "fetches_not_parked",
+        COUNTER,
+        "requests",
+        "Fetches that were answered without records at once because too many waited.",
+        "Their clients ask again. rows_watched or operations_waiting says of what there is too much.",
+    ),
+    Metric(
+        "operations_waiting",
+        GAUGE,
+        "requests",
+        "Requests that wait: for records, for members of their group, for another process.",
+        "Also those of clients that have gone: each ends with its own time limit.",
+    ),
+    Metric(
+        "rows_watched",
+        GAUGE,
+        "partitions",
+        "Partitions that waiting fetches watch, each counted for each of them.",
+        "What parked fetches take in memory grows with it.",
+    ),
     Metric(
         "group_state_bytes",
         GAUGE,

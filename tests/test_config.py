@@ -324,7 +324,15 @@ OTHER_DEFAULTS = {
     "transaction.state.log.num.partitions",
     "transaction.state.log.replication.factor",
 }
-FIXED_HERE = {"listener.security.protocol.map", "listeners", "num.io.threads", "num.network.threads"}
+FIXED_HERE = {
+    "listener.security.protocol.map",
+    "listeners",
+    "max.connections",
+    "max.connections.per.ip",
+    "max.connections.per.ip.overrides",
+    "num.io.threads",
+    "num.network.threads",
+}
 
 
 def test_settings_are_described_as_kafka_describes_them() -> None:
@@ -415,3 +423,10 @@ def test_the_sample_file_loads_with_every_setting_uncommented(tmp_path: Path) ->
     config = load_file(tmp_path, "\n".join(settings))
     default = load(None, {"num.network.threads": "1", "num.io.threads": "1", "log.dirs": "rotunda-data"}, {})
     assert config == default
+
+
+@pytest.mark.parametrize("text", ["10.0.0.1", "host:", ":5", "host:5,other", "host:five"])
+def test_overrides_of_connections_have_a_form(text: str) -> None:
+    with pytest.raises(ConfigError, match="host:number"):
+        load(None, {"max.connections.per.ip.overrides": text}, {})
+    load(None, {"max.connections.per.ip.overrides": "10.0.0.1:5, ::1:7"}, {})

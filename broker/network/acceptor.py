@@ -19,8 +19,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from broker.clock import Clock, SystemClock
+from broker.log_setup import RepeatedWarnings
 from broker.network.acceptor_meters import AcceptorMeters
-from broker.network.connection_quotas import ConnectionQuotas
+from broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas, overrides_of
 from broker.network.handoff import QUEUE_SOCKETS, Census, Closed, HandoffSender, Hello, Taken
 from broker.process import FaultLimit, Role
 from shm.metrics import MetricsSegment, MetricsWriter
@@ -45,6 +46,9 @@ _CENSUS_PATIENCE_NS = 1_000_000_000
 _GENERATION_SHIFT = 40
 
 _Held = tuple[socket.socket, tuple[str, int]]
+
+
+_NO_LIMITS = ConnectionLimits()
 
 
 class Link:
@@ -85,7 +89,10 @@ class Acceptor:
         generation: int,
         meters: AcceptorMeters,
         clock: Clock,
+        limits: ConnectionLimits = _NO_LIMITS,
     ) -> None:
+        self._limits = limits
+        self._warnings = RepeatedWarnings(_log, clock.monotonic_ns)
         self.quotas = ConnectionQuotas(len(listeners), len(senders))
         self._gates = [Gate(listener, index) for index, listener in enumerate(listeners)]
         self._links = [Link(sender) for sender in senders]
@@ -185,8 +192,17 @@ class Acceptor:
         return True
 
     def _hand_over(self, gate: Gate, held: _Held) -> bool:
-        """Give the connection to the next processor with room, trying each once (`A21`). False: none has."""
+        """Give the connection to the next processor with room, trying each once (`A21`). False: none has.
+
+        Nor has the broker at `max.connections` (`A08`); what an address has too many of is closed (`A14`).
+        """
         client, peer = held
+        if self.quotas.total >= self._limits.total:
+            self._warnings.warning("total", "%d connections are open (max.connections): others wait", self.quotas.total)
+            return False
+        if self.quotas.by_address[peer[0]] >= self._limits.of(peer[0]):
+            self._refuse(gate, held)
+            return True
         for _ in self._links:
             number = self._next_processor
             link = self._links[number]
@@ -207,6 +223,14 @@ class Acceptor:
             client.close()
             return True
         return False
+
+    def _refuse(self, gate: Gate, held: _Held) -> None:
+        client, (address, _) = held
+        client.close()
+        self._meters.refused(gate.index)
+        self._warnings.warning(
+            address, "closing a connection of %s: it has %d (max.connections.per.ip)", address, self._limits.of(address)
+        )
 
     def _accept_failed(self, gate: Gate, failure: OSError) -> None:
         """Back off when descriptors or memory ran out: a readable listener would spin the loop (`A24`)."""
@@ -324,6 +348,11 @@ def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None
         generation,
         AcceptorMeters(writer, len(heritage.listeners), clock.monotonic_ns),
         clock,
+        ConnectionLimits(
+            heritage.config.max_connections,
+            heritage.config.max_connections_per_ip,
+            overrides_of(heritage.config.max_connections_per_ip_overrides),
+        ),
     )
     acceptor.start(stop.fileno(), take_stock=generation > 1)
     heritage.mark_ready(Role.ACCEPTOR, index, generation)

@@ -22,6 +22,7 @@ class AcceptorMeters:
         self._now_ns = now_ns
         self._accepted = [writer.index("connections_accepted", label) for label in labels]
         self._closed = [writer.index("connections_closed", label) for label in labels]
+        self._refused = [writer.index("connections_refused", label) for label in labels]
         self._blocked = [writer.index("blocked_ns", label) for label in labels]
         self._errors = writer.index("accept_errors")
         self._blocked_since_ns: dict[int, int] = {}
@@ -33,6 +34,11 @@ class AcceptorMeters:
     def closed(self, listener: int) -> None:
         """Count a connection that is gone."""
         self._writer.add(self._closed[listener], 1)
+
+    def refused(self, listener: int) -> None:
+        """Count a connection that is closed because its address has too many."""
+        self._writer.add(self._refused[listener], 1)
+        self.closed(listener)
 
     def accept_error(self) -> None:
         """Count a failure to accept, to configure or to hand over."""

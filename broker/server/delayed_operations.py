@@ -25,6 +25,11 @@ logger = logging.getLogger(__name__)
 #: Answered operations are swept out before their deadline when there are more of them than this, and than others.
 _SWEEP_FROM: Final = 256
 
+#: So many operations wait at a time, and watch so many rows together. A client's requests go on waiting when it has
+#: gone, and it chooses for how long.
+MOST_OPERATIONS: Final = 100_000
+MOST_WATCHED_ROWS: Final = 1_000_000
+
 #: How long one turn may try operations.
 TURN_NS: Final = 4_000_000
 
@@ -68,11 +73,22 @@ class DelayedOperations:
         self._woken: deque[DelayedOperation] = deque()
         self._numbers = count()
         self._answered = 0
+        #: By all operations together.
+        self.watched_rows = 0
         #: How often operations have been tried.
         self.tries = 0
 
     def __len__(self) -> int:
         return len(self._by_deadline)
+
+    @property
+    def waiting(self) -> int:
+        """How many operations wait."""
+        return len(self._by_deadline) - self._answered
+
+    def has_room(self, rows: int) -> bool:
+        """Return whether another operation may wait that watches so many rows."""
+        return self.waiting < MOST_OPERATIONS and self.watched_rows + rows <= MOST_WATCHED_ROWS
 
     def watch(self, operation: DelayedOperation) -> None:
         """Let an operation wait. It is tried again at once for rows whose flag was down when it was tried first."""
@@ -80,6 +96,7 @@ class DelayedOperations:
         if not operation.rows:
             self._unbound[operation] = None
             return
+        self.watched_rows += len(operation.rows)
         by_row = self._by_row
         unflagged: list[int] = []
         for row in operation.rows:
@@ -169,6 +186,7 @@ class DelayedOperations:
     def _release(self, operation: DelayedOperation) -> None:
         """Let nothing watch, and keep, what an answered operation knew: it may stay in the heap for long."""
         by_row = self._by_row
+        self.watched_rows -= len(operation.rows)
         for row in operation.rows:
             watchers = by_row.get(row)
             if watchers is not None:

@@ -37,6 +37,10 @@ INLINE_ENVELOPE_BYTES: Final = 64 * 1024
 ATTEMPTS: Final = 3
 
 
+#: A fetch waits no longer than this: its client may have gone, and finds nothing strange in an answer without records.
+MOST_WAIT_MS: Final = 300_000
+
+
 class FetchPath:
     """Answers and parks fetches."""
 
@@ -48,6 +52,8 @@ class FetchPath:
         now_ns: Callable[[], int],
     ) -> None:
         self.parked = 0
+        #: Fetches that were answered without records because too many waited.
+        self.not_parked = 0
         self._state = state
         self._current = state.heritage.current[state.index]
         self._responses = responses
@@ -69,6 +75,10 @@ class FetchPath:
         fetch.local_ns = self._now_ns()
         if fetch.is_enough or request.max_wait_ms <= 0:
             self._send(fetch)
+        elif not self._delayed.has_room(len(fetch.rows)):
+            # Its client asks again, as after a wait that was in vain.
+            self.not_parked += 1
+            self._send(fetch)
         else:
             self._park(fetch, frame.received_ns)
 
@@ -88,7 +98,7 @@ class FetchPath:
 
         self.parked += 1
         # From its arrival on: a replacement that reads it again does not let its client wait anew.
-        deadline_ns = received_ns + fetch.request.max_wait_ms * 1_000_000
+        deadline_ns = received_ns + min(fetch.request.max_wait_ms, MOST_WAIT_MS) * 1_000_000
         attempt = self._current.during(fetch.to[1:3], try_complete)
         self._delayed.watch(DelayedOperation(attempt, deadline_ns, give_up, fetch.rows, fetch.moved))
 

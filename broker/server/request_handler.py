@@ -203,13 +203,19 @@ class RequestHandler:
             "bytes_appended": self._produce.appends.bytes_appended,
             "commits": self._produce.appends.commits,
             "fetches_parked": self._fetch.parked,
+            "fetches_not_parked": self._fetch.not_parked,
             "slow_turns": self.turns.count,
             **self._coordinators.counters(),
         }
 
     def gauges(self) -> dict[str, int]:
         """Return what is so now, by metric name."""
-        return {"longest_turn_ns": self.turns.longest_ns, **self._coordinators.gauges()}
+        return {
+            "longest_turn_ns": self.turns.longest_ns,
+            "operations_waiting": self._delayed.waiting,
+            "rows_watched": self._delayed.watched_rows,
+            **self._coordinators.gauges(),
+        }
 
     def _commit(self) -> None:
         """Commit what this turn has staged, and what answering that has staged in turn."""

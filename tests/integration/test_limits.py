@@ -1,10 +1,12 @@
 """What clients can make many of, at a real broker: it is refused or recycled, counted, and ends again."""
 
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import psutil
 
-from tests.integration.test_hostile_groups import call, open_topics
+from tests.integration.test_hostile_groups import call, open_topics, receive, send
 from tests.support.broker_process import BrokerProcess
 from tests.support.coordinator_requests import INIT, JOIN
 from tests.support.deadline import wait_until
@@ -96,3 +98,32 @@ def test_names_of_clients_leave_nothing_behind(broker: BrokerProcess) -> None:
         call(client, 18, 3, {"client_software_name": "librdkafka", "client_software_version": "2.8"})
         told = 'client_software_name="librdkafka"'
         wait_until(lambda: told in ask(broker, "/metrics")[2].decode(), "the newcomer's name")
+
+
+def test_connections_have_kafkas_limits(broker_directory: Path) -> None:
+    """Beyond max.connections others wait for one to end; what an address has too many of is closed at once."""
+    broker = BrokerProcess(broker_directory, {"max.connections": 12, "max.connections.per.ip.overrides": "127.0.0.2:3"})
+    broker.start()
+    try:
+        with ExitStack() as held:
+            mine = [held.enter_context(WireClient(broker.port)) for _ in range(9)]
+            others = [held.enter_context(WireClient(broker.port, source_host="127.0.0.2")) for _ in range(3)]
+            for client in (*mine, *others):
+                assert call(client, 18, 0, {}).error_code == 0
+            others[0].close()
+            wait_until(lambda: metrics(broker, "rotunda_processor_connections") == 11, "the end of one")
+            again = held.enter_context(WireClient(broker.port, source_host="127.0.0.2"))
+            assert call(again, 18, 0, {}).error_code == 0
+            waiting = held.enter_context(WireClient(broker.port))
+            send(waiting, 18, 0, {})
+            wait_until(lambda: metrics(broker, "rotunda_acceptor_blocked_seconds_total") > 0, "a listener that waits")
+            mine[0].close()
+            assert receive(waiting, 18, 0).error_code == 0
+            for client in mine[1:4]:
+                client.close()
+            wait_until(lambda: metrics(broker, "rotunda_processor_connections") == 9, "the end of three")
+            refused = held.enter_context(WireClient(broker.port, source_host="127.0.0.2"))
+            assert refused.socket.recv(1) == b""
+            wait_until(lambda: metrics(broker, "rotunda_acceptor_connections_refused_total") == 1, "the metric")
+    finally:
+        broker.stop()

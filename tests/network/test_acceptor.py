@@ -11,6 +11,7 @@ import pytest
 from broker.heritage import BoundListener
 from broker.network.acceptor import Acceptor
 from broker.network.acceptor_meters import AcceptorMeters
+from broker.network.connection_quotas import ConnectionLimits
 from broker.network.handoff import QUEUE_SOCKETS, HandoffReceiver, HandoffSender, NewConnection
 from shm.metrics import MetricsReader, MetricsSegment, MetricsWriter
 from shm.process_slots import ACCEPTOR
@@ -19,6 +20,7 @@ from tests.support.fakes import FakeClock
 
 SECOND_NS = 1_000_000_000
 BATCH = 16
+NO_LIMITS = ConnectionLimits()
 
 
 class Listening(socket.socket):
@@ -48,7 +50,12 @@ def backlog(listening: socket.socket) -> int:
 class Bench:
     """An acceptor with two listeners and two processors' ends."""
 
-    def __init__(self, generation: int = 1, pairs: list[tuple[socket.socket, socket.socket]] | None = None) -> None:
+    def __init__(
+        self,
+        generation: int = 1,
+        pairs: list[tuple[socket.socket, socket.socket]] | None = None,
+        limits: ConnectionLimits = NO_LIMITS,
+    ) -> None:
         self.clock = FakeClock()
         self.pairs = pairs or [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2)]
         for end in (end for pair in self.pairs for end in pair):
@@ -64,7 +71,7 @@ class Bench:
         self.reader = MetricsReader(page)
         meters = AcceptorMeters(MetricsWriter(page), 2, self.clock.monotonic_ns)
         senders = tuple(HandoffSender(pair[0]) for pair in self.pairs)
-        self.acceptor = Acceptor(listeners, senders, -1, generation, meters, self.clock)
+        self.acceptor = Acceptor(listeners, senders, -1, generation, meters, self.clock, limits)
         self.receivers = [HandoffReceiver(pair[1]) for pair in self.pairs]
         self.wake, self._wake_writer = os.pipe()
         self.clients: list[socket.socket] = []
@@ -303,3 +310,37 @@ def test_a_replaced_acceptor_waits_a_second_for_a_processor_that_is_silent(bench
     successor.clock.advance_ms(1)
     run_until(successor, lambda: successor.acceptor.quotas.total == 1)
     successor.close()
+
+
+def test_a08_beyond_max_connections_others_wait_until_one_ends(caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody is refused: the listener is not polled, with one connection held."""
+    bench = Bench(limits=ConnectionLimits(total=3))
+    try:
+        bench.acceptor.start(bench.wake, take_stock=False)
+        bench.connect(count=5)
+        run_until(bench, lambda: bench.metric("connections_accepted", 0) == 4)
+        assert bench.acceptor.quotas.total == 3
+        assert "max.connections" in caplog.text
+        new = (bench.take(0) + bench.take(1))[0]
+        receiver = bench.receivers[0 if new.serial in bench.acceptor.quotas.serials(0) else 1]
+        receiver.report_closed(new.serial)
+        receiver.flush()
+        run_until(bench, lambda: bench.metric("connections_accepted", 0) == 5)
+        assert bench.acceptor.quotas.total == 3
+        assert bench.metric("connections_refused", 0) == 0
+    finally:
+        bench.close()
+
+
+def test_a14_what_an_address_has_too_many_of_is_closed(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench(limits=ConnectionLimits(per_address=2, overrides={"127.0.0.9": 1}))
+    try:
+        bench.acceptor.start(bench.wake, take_stock=False)
+        bench.connect(count=5)
+        run_until(bench, lambda: bench.metric("connections_refused", 0) == 3)
+        assert bench.acceptor.quotas.by_address == {"127.0.0.1": 2}
+        assert bench.metric("connections_accepted", 0) - bench.metric("connections_closed", 0) == 2
+        lines = [record.getMessage() for record in caplog.records if "max.connections.per.ip" in record.getMessage()]
+        assert len(lines) == 1
+    finally:
+        bench.close()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 
 import pytest
 
+from broker.server import delayed_operations
 from broker.server.delayed_operations import TURN_NS, DelayedOperation, DelayedOperations
 from tests.support.fakes import FakeClock
 
@@ -248,3 +249,17 @@ def test_what_an_answered_operation_knew_is_let_go_of_at_once(delayed: Purgatory
     delayed.turn()
     gc.collect()
     assert known() is None
+
+
+def test_what_waits_and_what_it_watches_have_limits(delayed: Purgatory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delayed_operations, "MOST_OPERATIONS", 2)
+    monkeypatch.setattr(delayed_operations, "MOST_WATCHED_ROWS", 10)
+    first, second = Waiting(100, range(6)), Waiting(200, range(3))
+    delayed.watch(first.operation)
+    assert (delayed.has_room(4), delayed.has_room(5)) == (True, False)
+    delayed.watch(second.operation)
+    assert (delayed.waiting, delayed.watched_rows, delayed.has_room(0)) == (2, 9, False)
+    delayed.turn_at(100)
+    assert (delayed.waiting, delayed.watched_rows, delayed.has_room(7)) == (1, 3, True)
+    delayed.turn_at(200)
+    assert (delayed.waiting, delayed.watched_rows) == (0, 0)

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 import pytest
 
 from broker.log.log_reader import FileSlice
+from broker.server import delayed_operations
 from broker.server import fetch as fetch_module
+from broker.server.fetch import MOST_WAIT_MS
 from broker.server.fetch_reader import FetchReader
 from shm.moved_rows import CAPACITY
 from shm.partitions import PartitionTable
@@ -460,3 +462,28 @@ def test_a_handler_that_was_left_behind_looks_at_everything_that_it_watches(step
     stepped.turn(1)
     stepped.drain()
     assert values(sent) == [b"new"]
+
+
+def test_of_too_many_parked_fetches_the_next_is_answered_at_once(
+    stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its client asks again. Those that wait go on waiting."""
+    monkeypatch.setattr(delayed_operations, "MOST_OPERATIONS", 3)
+    waiting = [fetch(stepped.client(), 0, target=0, max_wait_ms=10_000) for _ in range(5)]
+    stepped.settle()
+    assert [bool(sent.answers) for sent in waiting] == [False, False, False, True, True]
+    handlers = [handler.counters()["fetches_not_parked"] for handler in stepped.handlers if handler is not None]
+    assert sum(handlers) == 2
+    fill(stepped, 0, [b"a"])
+    stepped.settle()
+    assert all(sent.answers for sent in waiting)
+
+
+def test_a_client_does_not_choose_to_wait_for_weeks(stepped: SteppedBroker) -> None:
+    """It may have gone, and nobody would take its request away."""
+    sent = fetch(stepped.client(), 0, max_wait_ms=2**31 - 1)
+    stepped.settle()
+    assert not sent.answers
+    stepped.clock.advance_ms(MOST_WAIT_MS)
+    stepped.settle()
+    assert found(sent).error_code == 0
