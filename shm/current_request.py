@@ -24,9 +24,15 @@ _SUSPECTS_EVER = CURRENT_REQUEST.word("suspects_ever")
 _FIRST_SUSPECT = CURRENT_REQUEST.size // 8
 _SUSPECT_WORDS = SUSPECT.size // 8
 _DEATHS = SUSPECT.word("deaths")
+_SIZE = SUSPECT.word("size")
+_FINGERPRINT = SUSPECT.word("fingerprint")
+_DROPPED_NS = SUSPECT.word("dropped_ns")
 
 #: (connection id, sequence) of a request; of a peer's message (-1 - the peer's index, its position in the ring).
 Identity = tuple[int, int]
+
+#: Of a request that was dropped: (its size in bytes, a hash of it, when that was in ns).
+Dropped = tuple[int, int, int]
 
 #: Of what belongs to no request.
 NOBODY: Identity = (0, 0)
@@ -90,10 +96,26 @@ class CurrentRequest:
                 return
         ever = self.words[_SUSPECTS_EVER]
         start = _FIRST_SUSPECT + ever % SUSPECTS * _SUSPECT_WORDS
-        self.words[start + _DEATHS] = 0
+        self.words[start + _DEATHS] = self.words[start + _SIZE] = 0
         self.words[start], self.words[start + 1] = identity
         self.words[start + _DEATHS] = 1
         self.words[_SUSPECTS_EVER] = ever + 1
+
+    def note_dropped(self, identity: Identity, dropped: Dropped) -> None:
+        """Remember what a request was like that was dropped, as long as its deaths are remembered."""
+        for start in self._suspects():
+            if (self.words[start], self.words[start + 1]) == identity:
+                # SYNC: the size last: 0 says that the others do not stand yet.
+                self.words[start + _FINGERPRINT], self.words[start + _DROPPED_NS] = dropped[1:]
+                self.words[start + _SIZE] = dropped[0]
+
+    def dropped(self) -> list[Dropped]:
+        """Return what the requests were like that were dropped."""
+        return [
+            (self.words[start + _SIZE], self.words[start + _FINGERPRINT], self.words[start + _DROPPED_NS])
+            for start in self._suspects()
+            if self.words[start + _SIZE]
+        ]
 
     def deaths(self) -> dict[Identity, int]:
         """Return how many processes have died in which request, of the last ones that any has died in."""

@@ -274,11 +274,14 @@ CURRENT_REQUEST = Record(
 SUSPECT = Record(
     "SUSPECT",
     "A request or a peer's message that a process of this target died in.",
-    32,
+    48,
     (
         Field("connection_id", "q", "id", "that target", "as in CURRENT_REQUEST"),
         Field("sequence", "q", "count", "that target", "as in CURRENT_REQUEST"),
         Field("deaths", "q", "count", "that target", "processes that died in it; 0: nothing stands here"),
+        Field("size", "q", "bytes", "that target", "of a request that was dropped: its size; else 0"),
+        Field("fingerprint", "q", "hash", "that target", "of that request's bytes: those that come again are dropped"),
+        Field("dropped_ns", "q", "ns", "that target", "monotonic time when it was dropped"),
     ),
 )
 

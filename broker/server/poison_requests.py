@@ -3,6 +3,9 @@
 Runs in handler processes and the controller. A target publishes which request it is in (`shm.current_request`), and its
 replacement counts a death against it before anything is read again. What two processes have died in is not run a third
 time: its connection is closed without an answer, with a line that names it. The same holds for what other targets ask.
+Clients send again what was not answered. So what is the same, byte for byte, as a request that was dropped is dropped
+as well for a while, at no death: what kills costs two deaths in each process.restart.window.ms.
+
 A death that struck when no single request was being done, such as in a commit, is nobody's; what is read again after it
 is taken one by one, so that the next such death has a name.
 """
@@ -10,19 +13,25 @@ is taken one by one, so that the next such death has a name.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b
+from itertools import islice
+from struct import Struct
 from typing import TYPE_CHECKING
 
 from broker.errors import InvalidReceive
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.headers import parse_header
+from broker.protocol.messages.produce import parse_produce
+from broker.protocol.records import BATCH_HEADER_BYTES
 from broker.request_channel import REQUEST
 from broker.server.response_writer import ReplyTo, Told
 from shm.layout import REQUEST_ENVELOPE
 
 if TYPE_CHECKING:
     from broker.heritage import Heritage
-    from shm.current_request import Identity
+    from shm.current_request import Dropped, Identity
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +40,16 @@ MOST_DEATHS = 2
 
 #: What the request log is told of a request that is dropped.
 DROPPED = Told(int(ErrorCode.UNKNOWN_SERVER_ERROR))
+
+#: Where a request lies: its start, its end, and whether owners have noted in it what they did.
+Place = tuple[int, int, bool]
+
+#: Of a batch its owner writes base offset, length and leader epoch, with which it begins.
+_REWRITTEN_BYTES = 16
+
+#: Where a request goes on behind its correlation id.
+_CORRELATED = 8
+_SALT = Struct(">hh")
 
 _FIELDS = [each.name for each in REQUEST_ENVELOPE.fields]
 _CONNECTION_ID, _SEQUENCE = _FIELDS.index("connection_id"), _FIELDS.index("sequence")
@@ -48,26 +67,57 @@ class PoisonRequests:
         if generation > 1:
             self._count_death()
         self._condemned = {identity for identity, deaths in self.current.deaths().items() if deaths >= most_deaths}
+        self._window_ns = heritage.config.process_restart_window_ms * 1_000_000
+        #: By size, then by fingerprint: when requests that were dropped were.
+        self.dropped: dict[int, dict[int, int]] = {}
+        for dropped in self.current.dropped():
+            self._remember(dropped)
 
     def is_condemned(self, identity: Identity) -> bool:
         """Return whether a request, or a peer's message, is not to be done again."""
         return identity in self._condemned
 
-    def report(self, to: ReplyTo, view: memoryview, start: int, end: int, owner: int | None = None) -> None:
-        """Log that a request is dropped, with what is known of it; ``owner``: another handler that has died in it."""
+    def is_dropped(self, to: ReplyTo, view: memoryview, place: Place, now_ns: int) -> bool:
+        """Return whether a request is not to be done, and log that, with what is known of it."""
+        if (to[1], to[2]) in self._condemned:
+            self.drop(to, view, place, now_ns)
+            return True
+        alike = self.dropped.get(to[8])
+        if alike is None:
+            return False
+        if now_ns - max(alike.values()) >= self._window_ns:
+            del self.dropped[to[8]]
+            return False
+        dropped_ns = next((alike[each] for each in _fingerprints(to, view, *place) if each in alike), None)
+        if dropped_ns is None or now_ns - dropped_ns >= self._window_ns:
+            return False
+        ago_s = (now_ns - dropped_ns) // 1_000_000_000
+        self._report(to, view, place, f"is the same as one that was dropped {ago_s} s ago, and is not tried")
+        return True
+
+    def drop(self, to: ReplyTo, view: memoryview, place: Place, now_ns: int, owner: int | None = None) -> None:
+        """Remember and log that a request is dropped; ``owner``: another handler that has died in it."""
+        for fingerprint in islice(_fingerprints(to, view, *place), 1):
+            dropped = to[8], fingerprint, now_ns
+            self._remember(dropped)
+            self.current.note_dropped((to[1], to[2]), dropped)
+        whom = self._name if owner is None else f"handler {owner}"
+        self._report(to, view, place, f"has ended {whom} {self._most_deaths} times; it is not tried again")
+
+    def _remember(self, dropped: Dropped) -> None:
+        size, fingerprint, dropped_ns = dropped
+        self.dropped.setdefault(size, {})[fingerprint] = dropped_ns
+
+    def _report(self, to: ReplyTo, view: memoryview, place: Place, why: str) -> None:
         _, connection, _, _, _, api_key, version, _, size = to
         try:
-            client = parse_header(view, start, end).client_id
+            client = parse_header(view, *place[:2]).client_id
         except InvalidReceive:
             client = ""
         name = next((key.text for key in ApiKey if key == api_key), f"api key {api_key}")
         host = self._heritage.client_hosts.of(connection).removeprefix("/") or "an unknown address"
-        whom = self._name if owner is None else f"handler {owner}"
-        logger.error(
-            "%s version %d of client %r at %s (%d bytes) has ended %s %d times; "
-            "it is not tried again, and its connection is closed",
-            name, version, client, host, size, whom, self._most_deaths,
-        )  # fmt: skip
+        what = "%s version %d of client %r at %s (%d bytes) %s, and its connection is closed"
+        logger.error(what, name, version, client, host, size, why)
 
     def report_message(self, source: int, what: str) -> None:
         """Log that what another target, or the cleaner, has asked for is not done."""
@@ -84,3 +134,31 @@ class PoisonRequests:
             identity = fields[_CONNECTION_ID], fields[_SEQUENCE]
         if identity is not None:
             self.current.count_death(identity)
+
+
+def _fingerprints(to: ReplyTo, view: memoryview, start: int, end: int, is_noted: bool) -> Iterator[int]:
+    """Yield hashes of a request that are the same when its client sends it again, under another correlation id.
+
+    One is of all its bytes, unless owners have noted in them what they did; of a Produce there is one without notes.
+    That one is worked out last, and of a request that is dropped only if it has been parsed before.
+    """
+    if not is_noted:
+        yield _hash(to, [view[start + _CORRELATED : end]])
+    if to[5] == ApiKey.PRODUCE:
+        pieces, at = [], start + _CORRELATED
+        try:
+            request = parse_produce(view, to[6], parse_header(view, start, end).body_offset, end)
+        except InvalidReceive:
+            return
+        for part in request.parts:
+            if part.records_size >= BATCH_HEADER_BYTES:
+                pieces.append(view[at : part.records_offset])
+                at = part.records_offset + _REWRITTEN_BYTES
+        yield _hash(to, [*pieces, view[at:end]])
+
+
+def _hash(to: ReplyTo, pieces: Iterable[memoryview]) -> int:
+    digest = blake2b(digest_size=8, salt=_SALT.pack(to[5], to[6]))
+    for piece in pieces:
+        digest.update(piece)
+    return int.from_bytes(digest.digest(), "big", signed=True)

@@ -161,7 +161,9 @@ class ProducePath:
             return
         if message.error_code == POISON:
             frame = pending.drop()
-            self._poison.report(frame.to, frame.view, frame.start, frame.end, self._state.owner_of(message.row))
+            self._poison.drop(
+                frame.to, frame.view, (frame.start, frame.end, True), self._now_ns(), self._state.owner_of(message.row)
+            )
             message = message._replace(error_code=int(ErrorCode.UNKNOWN_SERVER_ERROR))
         part = self._transactional.forwarded.get((message.token, message.part))
         if part is not None:

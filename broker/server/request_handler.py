@@ -248,7 +248,7 @@ class RequestHandler:
         try_fast = self._produce.try_fast
         short_ways = self._groups.ways
         oldest_generation, alone_until_ns = self._oldest_generation, self._alone_until_ns
-        current = self._current.words
+        current, dropped = self._current.words, self._poison.dropped
         dequeued_ns = self._now_ns()
         self.turns.spent(dequeued_ns, _TAKING)
         start = ring.cursor
@@ -268,7 +268,9 @@ class RequestHandler:
                 else:
                     memory, first = self._areas.view(area), address
                 place = (first, first + size, at)
-                if received <= alone_until_ns and self._drops(to, memory, place):
+                if (received <= alone_until_ns or dropped) and self._drops(
+                    to, memory, (first, first + size, noted == NOTED)
+                ):
                     taken = True
                 elif key == _PRODUCE:
                     taken = not noted and try_fast(to, version, memory, place)
@@ -295,12 +297,12 @@ class RequestHandler:
         ring.cursor = start
         self.requests += len(frames)
 
-    def _drops(self, to: ReplyTo, memory: memoryview, place: tuple[int, int, int]) -> bool:
+    def _drops(self, to: ReplyTo, memory: memoryview, place: tuple[int, int, bool]) -> bool:
         """Close the connection of a request that has killed predecessors of this process; False if it has not."""
-        if not self._poison.is_condemned((to[1], to[2])):
+        now_ns = self._now_ns()
+        if not self._poison.is_dropped(to, memory, place, now_ns):
             return False
-        self._poison.report(to, memory, place[0], place[1])
-        self._responses.close_connection(to, self._now_ns(), DROPPED)
+        self._responses.close_connection(to, now_ns, DROPPED)
         return True
 
     def _dispatch(self, frame: Frame) -> None:

@@ -56,15 +56,15 @@ def test_a_request_that_kills_costs_two_deaths_and_its_own_connection(
     broker: BrokerProcess, wire: WireClient, topic: str, what: str
 ) -> None:
     create_topic(wire, topic, 4)
-    killing = record_batch([KILLS])
+    killing, name = record_batch([KILLS]), NAME + topic
     api_key, version, body = {
-        "metadata": (METADATA, 4, metadata_body([NAME])),
+        "metadata": (METADATA, 4, metadata_body([name])),
         "produce": (PRODUCE, PRODUCE_VERSION, produce_body([(topic, 0, killing)])),
         "forwarded": (PRODUCE, PRODUCE_VERSION, produce_body([(topic, n, killing) for n in range(4)])),
         "create": (
             CREATE_TOPICS,
             2,
-            struct.pack(">i", 1) + string(NAME) + struct.pack(">ihiii?", 1, 1, 0, 0, 1, False),
+            struct.pack(">i", 1) + string(name) + struct.pack(">ihiii?", 1, 1, 0, 0, 1, False),
         ),
     }[what]
     before, logged = deaths(broker), broker.log_bytes()
@@ -87,8 +87,18 @@ def test_a_request_that_kills_costs_two_deaths_and_its_own_connection(
     assert ("controller" if what == "create" else "handler") in line
 
 
-def test_a_request_that_was_dropped_has_a_row_in_the_request_log(broker: BrokerProcess) -> None:
-    send_poison(broker, METADATA, 4, metadata_body([NAME]))
+def test_a_client_that_sends_it_again_and_again_costs_two_deaths_a_handler(broker: BrokerProcess, topic: str) -> None:
+    """Whichever handler its connection leads to. The others' connections stay as they are."""
+    before = deaths(broker)
+    with WireClient(broker.port) as bystander:
+        for _ in range(20):
+            send_poison(broker, METADATA, 4, metadata_body([NAME + topic]))
+            bystander.call(METADATA, 4, metadata_body([]))
+    assert 2 <= deaths(broker) - before <= 2 * 2
+
+
+def test_a_request_that_was_dropped_has_a_row_in_the_request_log(broker: BrokerProcess, topic: str) -> None:
+    send_poison(broker, METADATA, 4, metadata_body([NAME + topic]))
 
     def is_there() -> bool:
         parts = finished(dataset_path(broker.data_dir / "request-log", "requests"))

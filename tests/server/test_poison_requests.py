@@ -197,3 +197,43 @@ def test_one_death_drops_nothing(stepped: SteppedBroker, monkeypatch: pytest.Mon
     sent = [stepped.client().send(METADATA, METADATA_VERSION, metadata_body([]), target=0) for _ in range(3)]
     assert settle(stepped) == 1
     assert [each.answer.kind for each in sent] == [SEND] * 3
+
+
+@pytest.mark.parametrize("size", [6, 5000])
+@pytest.mark.parametrize("what", ["produce", "forwarded", "metadata"])
+def test_what_comes_again_after_it_was_dropped_is_dropped_at_no_death(
+    stepped: SteppedBroker, kills: Callable[..., None], caplog: pytest.LogCaptureFixture, what: str, size: int
+) -> None:
+    """A client sends again what was not answered. It is tried again when the window of restarts has passed."""
+    kills(PartitionLog, "stage", lambda _, batch, *__, **___: bytes(batch))
+    kills(RequestHandler, "_dispatch", lambda _, frame: bytes(frame.view[frame.start : frame.end])[:80])
+    own, other = stepped.owned_by("topic", 0)[0], stepped.owned_by("topic", 1)[0]
+
+    def send(value: bytes) -> Sent:
+        client = stepped.client()
+        client.send(METADATA, METADATA_VERSION, metadata_body([]), target=0)
+        if what == "metadata":
+            return client.send(METADATA, METADATA_VERSION, metadata_body([value.decode()]), target=0)
+        parts = [("topic", own, record_batch([value]))] if what == "produce" else []
+        if what == "forwarded":
+            parts = [("topic", own, record_batch([b"harmless"])), ("topic", other, record_batch([value]))]
+        return client.produce(parts)
+
+    poison, harmless = POISON.ljust(size, b"."), b"posion".ljust(size, b".")
+    assert is_dropped_in(stepped, send(poison), 2)
+    for _ in range(3):
+        assert is_dropped_in(stepped, send(poison), 0)
+        again = send(harmless)
+        assert settle(stepped) == 0
+        assert again.answer.kind == SEND
+    assert (
+        "is the same as one that was dropped 0 s ago, and is not tried, and its connection is closed"
+        in lines(caplog)[-1]
+    )
+    stepped.clock.advance_ns(stepped.config.process_restart_window_ms * 1_000_000)
+    assert is_dropped_in(stepped, send(poison), 2)
+
+
+def is_dropped_in(broker: SteppedBroker, sent: Sent, deaths: int) -> bool:
+    """Return whether a request is dropped after so many deaths."""
+    return settle(broker) == deaths and is_dropped(sent)
