@@ -8,9 +8,10 @@ this process: the answer names ranges of segment files, unless they are so short
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final
 
+from broker.errors import InvalidReceive
 from broker.open_segments import SegmentFiles
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.headers import parse_header
@@ -22,6 +23,7 @@ from broker.server.frame import Frame
 from broker.server.pending_fetch import Found, PendingFetch
 from broker.server.request_facts import subject
 from broker.server.response_writer import FileRange, ResponseWriter, Told
+from broker.server.slices import SlicedWork, Slices, TooManyWaitError, Work
 
 if TYPE_CHECKING:
     from broker.log.log_reader import FileSlice
@@ -32,6 +34,10 @@ INLINE_RECORDS_BYTES: Final = 16 * 1024
 
 #: An answer whose own fields take more than this does not fit a ring; it is read here and travels by a file.
 INLINE_ENVELOPE_BYTES: Final = 64 * 1024
+
+#: A fetch of more partitions is read in slices of so many, between which others are served.
+PARTS_IN_A_TURN: Final = 2_000
+PARTS_IN_A_SLICE: Final = 250
 
 #: How often a partition is read anew because its files have gone before its records were read.
 ATTEMPTS: Final = 3
@@ -49,6 +55,7 @@ class FetchPath:
         state: BrokerState,
         responses: ResponseWriter,
         delayed: DelayedOperations,
+        slices: Slices,
         now_ns: Callable[[], int],
     ) -> None:
         self.parked = 0
@@ -58,29 +65,75 @@ class FetchPath:
         self._current = state.heritage.current[state.index]
         self._responses = responses
         self._delayed = delayed
+        self._slices = slices
         self._now_ns = now_ns
         self._reader = FetchReader(state)
+        #: Fetches that are read in slices.
+        self._begun: set[PendingFetch] = set()
         self._files = SegmentFiles()
 
     def take(self, frame: Frame) -> None:
         """Answer a fetch or park it. Raises InvalidReceive when it is malformed."""
         header = parse_header(frame.view, frame.start, frame.end)
-        request = parse_fetch(frame.view, frame.api_version, header.body_offset, frame.end)
+        # There may be unknown ones among them, and a few that are named twice.
+        most_parts = 2 * self._state.config.max_partitions
+        request = parse_fetch(frame.view, frame.api_version, header.body_offset, frame.end, most_parts)
         if request.session_id != 0 and request.session_epoch > 0:
             self._refuse_session(frame, request)
             return
         empty = self._reader.empty_parts(frame.api_version, request.isolation_level == 1)
         fetch = PendingFetch(request, frame.to, empty, self._state.metadata.broker_config.fetch_max_bytes)
-        self._reader.read(fetch)
+        if len(request.parts) > PARTS_IN_A_TURN:
+            self._begin(fetch, frame.received_ns, header.client_id)
+        else:
+            self._reader.read(fetch, 0, len(request.parts))
+            self._settle(fetch, frame.received_ns)
+
+    def _begin(self, fetch: PendingFetch, received_ns: int, client_id: str) -> None:
+        """Read the partitions of a large fetch in slices."""
+        parts = len(fetch.request.parts)
+
+        def work() -> Work:
+            try:
+                for start in range(0, parts, PARTS_IN_A_SLICE):
+                    self._reader.read(fetch, start, start + PARTS_IN_A_SLICE)
+                    yield None
+            finally:
+                self._begun.discard(fetch)
+
+        new = SlicedWork(
+            work(),
+            lane=fetch.to[1],
+            identity=fetch.to[1:3],
+            done=lambda _: self._settle(fetch, received_ns),
+            failed=lambda: self._responses.close_connection(fetch.to, self._now_ns()),
+            doing=("FETCH", client_id),
+            size=fetch.to[8],
+        )
+        try:
+            self._slices.add(new)
+        except TooManyWaitError as error:
+            raise InvalidReceive(f"Fetch cannot be begun: {error}") from error
+        self._begun.add(fetch)
+
+    def rows_moved(self, rows: Collection[int] | None) -> None:
+        """Take note of rows that have moved while fetches are read in slices; None: any of them may have."""
+        for fetch in self._begun:
+            fetch.moved += fetch.rows if rows is None else [row for row in rows if row in fetch.rows]
+
+    def _settle(self, fetch: PendingFetch, received_ns: int) -> None:
+        """Answer a fetch whose partitions have been read, or let it wait."""
+        if fetch.moved:
+            self._reader.read_moved(fetch)
         fetch.local_ns = self._now_ns()
-        if fetch.is_enough or request.max_wait_ms <= 0:
+        if fetch.is_enough or fetch.request.max_wait_ms <= 0:
             self._send(fetch)
         elif not self._delayed.has_room(len(fetch.rows)):
             # Its client asks again, as after a wait that was in vain.
             self.not_parked += 1
             self._send(fetch)
         else:
-            self._park(fetch, frame.received_ns)
+            self._park(fetch, received_ns)
 
     def _park(self, fetch: PendingFetch, received_ns: int) -> None:
         def try_complete(final: bool) -> bool:
@@ -115,7 +168,7 @@ class FetchPath:
     def _subject(self, request: FetchRequest) -> bytes:
         """Return what the request log is told of a request."""
         parts = request.parts
-        row = self._state.row_of(parts[0].topic_name, parts[0].topic_id, parts[0].partition) if parts else -1
+        row = self._state.row_of(*parts[0][:3]) if parts else -1
         return subject(row, len(parts), min_bytes=request.min_bytes, isolation_level=request.isolation_level)
 
     def _send(self, fetch: PendingFetch) -> None:
@@ -125,7 +178,7 @@ class FetchPath:
             fetch.records_bytes <= INLINE_RECORDS_BYTES or _envelope_bytes(chunks, in_order) > INLINE_ENVELOPE_BYTES
         )
         if is_inline and in_order:
-            in_order, chunks = self._with_records(fetch)
+            in_order, chunks = self._with_records(fetch, in_order, chunks)
         told = fetch.told(self._subject(fetch.request))
         complete_ns = self._now_ns()
         if is_inline:
@@ -139,29 +192,30 @@ class FetchPath:
         for _, found in in_order:
             self._state.partitions.count_fetched(found.row, self._state.index, found.slice.length)
 
-    def _with_records(self, fetch: PendingFetch) -> tuple[list[tuple[int, Found]], list[bytes]]:
-        """Return what has been found, in order, and the whole answer in pieces, with the records in it."""
-        records: dict[int, tuple[FileSlice, bytes]] = {}
+    def _with_records(
+        self, fetch: PendingFetch, in_order: list[tuple[int, Found]], chunks: list[bytes]
+    ) -> tuple[list[tuple[int, Found]], list[bytes]]:
+        """Return what has been found, and the whole answer in pieces, with the records in it.
+
+        A partition whose topic has gone, or a part of its log, since its records were found is read again.
+        """
         attempts = 0
-        for index in sorted(fetch.found):
-            while index in fetch.found:
-                found = fetch.found[index].slice
+        while True:
+            pieces = [chunks[0]]
+            for (index, found), chunk in zip(in_order, chunks[1:], strict=True):
                 try:
-                    records[index] = found, self._read(found)
-                    break
+                    pieces += (self._read(found.slice), chunk)
                 except OSError:
-                    # Its topic has gone, or a part of its log, since the records were found.
                     attempts += 1
                     if attempts <= ATTEMPTS:
                         self._reader.read_again(fetch, index)
                     else:
                         self._reader.refuse(fetch, index)
-        in_order = fetch.in_order()
-        chunks = fetch.chunks(in_order)
-        pieces = [chunks[0]]
-        for (index, _), chunk in zip(in_order, chunks[1:], strict=True):
-            pieces += (records[index][1], chunk)
-        return in_order, pieces
+                    break
+            else:
+                return in_order, pieces
+            in_order = fetch.in_order()
+            chunks = fetch.chunks(in_order)
 
     def _read(self, found: FileSlice) -> bytes:
         file = self._files.open(os.fsdecode(found.path), found.inode)

@@ -10,7 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.messages.fetch import EmptyParts, EncodedTopic, FetchPart, FetchPartResponse
+from broker.protocol.messages.fetch import EmptyParts, FetchPart, FetchPartResponse
 from broker.server.pending_fetch import NAMED_TWICE, PendingFetch
 from shm.partitions import STATE_OPEN
 
@@ -32,48 +32,54 @@ class FetchReader:
         #: By version and whether committed records are asked for.
         self.empty_parts = cache(lambda version, committed: EmptyParts(version, committed=committed))
 
-    def read(self, fetch: PendingFetch) -> None:
-        """Read every partition. HOT: most have nothing, which two words of the partition table show."""
+    def read(self, fetch: PendingFetch, start: int, stop: int) -> None:
+        """Read the partitions in request.parts[start:stop], which follow those read before. HOT.
+
+        Most have nothing, which a few words of the partition table show.
+        """
         read_fetched = self._state.partitions.read_fetched
         encode_empty = fetch.empty.encode
         is_committed, parts, rows = fetch.is_committed, fetch.parts, fetch.rows
         name: str | None = None
         topic_id: bytes | None = None
         infos: Sequence[PartitionInfo] = ()
-        first = index = 0
-        for part_name, part_id, partition, epoch, offset, _, _, _ in fetch.request.parts:
+        first = index = start
+        for part_name, part_id, partition, epoch, offset, _, _, _ in fetch.request.parts[start:stop]:
             if part_name is not name or part_id is not topic_id:
-                # Neighbouring parts of one topic share its entry.
-                if (part_name, part_id) != (name, topic_id):
-                    if index:
-                        fetch.topics.append(EncodedTopic(name, topic_id, index - first))
-                    first = index
-                    infos = self._partitions_of(part_name, part_id)
+                fetch.add_topic(name, topic_id, index - first)
+                first = index
                 name, topic_id = part_name, part_id
+                infos = self._partitions_of(name, topic_id)
             row = infos[partition].row if 0 <= partition < len(infos) else -1
             if row >= 0:
                 rows[row] = NAMED_TWICE if row in rows else index
-                state, leader_epoch, stable, end, start = read_fetched(row)
+                state, leader_epoch, stable, end, log_start = read_fetched(row)
                 if (
                     (offset == end or (is_committed and stable <= offset < end))
                     and state == STATE_OPEN
                     and (epoch == leader_epoch or epoch < 0)
-                    and start <= offset
+                    and log_start <= offset
                 ):
-                    parts.append(encode_empty(partition, end, min(stable, end), start))
+                    parts.append(encode_empty(partition, end, min(stable, end), log_start))
                     index += 1
                     continue
             parts.append(b"")
             self._read_part(fetch, index, row)
             index += 1
-        if index:
-            fetch.topics.append(EncodedTopic(name, topic_id, index - first))
+        fetch.add_topic(name, topic_id, index - first)
 
     def read_again(self, fetch: PendingFetch, index: int) -> None:
         """Read one partition anew, wherever it is now."""
         fetch.forget(index)
-        part = fetch.request.parts[index]
-        self._read_part(fetch, index, self._state.row_of(part.topic_name, part.topic_id, part.partition))
+        name, topic_id, partition, epoch, offset, _, _, _ = fetch.request.parts[index]
+        row = self._state.row_of(name, topic_id, partition)
+        if row >= 0 and not fetch.is_committed:
+            state, leader_epoch, stable, end, start = self._state.partitions.read_fetched(row)
+            is_known = epoch == leader_epoch or epoch < 0
+            if offset == end and state == STATE_OPEN and is_known and start <= offset:
+                fetch.parts[index] = fetch.empty.encode(partition, end, min(stable, end), start)
+                return
+        self._read_part(fetch, index, row)
 
     def read_moved(self, fetch: PendingFetch) -> set[int]:
         """Read the partitions anew whose rows have moved, and return the indices of their parts."""
@@ -89,7 +95,9 @@ class FetchReader:
     def refuse(self, fetch: PendingFetch, index: int) -> None:
         """Answer for a partition whose files go while they are looked for: its consumer asks again."""
         fetch.forget(index)
-        fetch.put(index, _failure(fetch.request.parts[index], int(ErrorCode.NOT_LEADER_OR_FOLLOWER)), -1, None)
+        fetch.put(
+            index, _failure(FetchPart(*fetch.request.parts[index]), int(ErrorCode.NOT_LEADER_OR_FOLLOWER)), -1, None
+        )
 
     def _partitions_of(self, name: str | None, topic_id: bytes | None) -> Sequence[PartitionInfo]:
         metadata = self._state.metadata
@@ -98,7 +106,7 @@ class FetchReader:
 
     def _read_part(self, fetch: PendingFetch, index: int, row: int) -> None:
         """Find the records of one partition."""
-        part = fetch.request.parts[index]
+        part = FetchPart(*fetch.request.parts[index])
         refusal = self._refusal(part, row)
         if refusal:
             fetch.put(index, _failure(part, refusal), row, None)

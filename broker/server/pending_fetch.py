@@ -34,6 +34,10 @@ NAMED_TWICE: Final = -1
 
 _READ_COMMITTED: Final = 1
 
+#: Where `PartFields` have these.
+_FETCH_OFFSET: Final = 4
+_PARTITION_MAX_BYTES: Final = 7
+
 
 class Found(NamedTuple):
     """Records that a partition has for an answer, and the row of that partition."""
@@ -98,7 +102,14 @@ class PendingFetch:
         if len(self.found) >= MAX_RANGES:
             return 0, False
         left_bytes = self.most_bytes - self.records_bytes
-        return min(left_bytes, self.request.parts[index].partition_max_bytes), self.records_bytes == 0
+        return min(left_bytes, self.request.parts[index][_PARTITION_MAX_BYTES]), self.records_bytes == 0
+
+    def add_topic(self, name: str | None, topic_id: bytes | None, partitions: int) -> None:
+        """Go on with so many partitions of a topic; neighbouring parts of one topic share its entry."""
+        if self.topics and self.topics[-1][:2] == (name, topic_id):
+            self.topics[-1] = EncodedTopic(name, topic_id, self.topics[-1].partitions + partitions)
+        elif partitions:
+            self.topics.append(EncodedTopic(name, topic_id, partitions))
 
     def forget(self, index: int) -> None:
         """Take a part out of the answer, to be read again."""
@@ -133,5 +144,5 @@ class PendingFetch:
         """Return what the request log is told of the answer: the first error, and how many offsets it covers."""
         error = self.errors[min(self.errors)] if self.errors else 0
         parts = self.request.parts
-        records = sum(found.slice.next_offset - parts[index].fetch_offset for index, found in self.found.items())
+        records = sum(found.slice.next_offset - parts[index][_FETCH_OFFSET] for index, found in self.found.items())
         return Told(error, min(records, MOST_COUNTED), subject)

@@ -95,7 +95,7 @@ class RequestHandler:
         self._desk = PeerDesk(state, channel, areas, poison, generation, self._slices)
         self._produce = ProducePath(state, self._responses, self._desk.peers, poison, now_ns)
         self._calls = ApiCalls(state, (self._responses, self._delayed, self._slices), self.turns, now_ns)
-        self._fetch = FetchPath(state, self._responses, self._delayed, now_ns)
+        self._fetch = FetchPath(state, self._responses, self._delayed, self._slices, now_ns)
         self._groups = GroupPath(state, self._responses, now_ns)
         self._desk.connect(self._produce, self._delayed)
         self._coordinators = state.coordinators
@@ -341,11 +341,14 @@ class RequestHandler:
         moved, self._moved = self._moved, []
         if moved:
             self._announce(moved)
+            self._fetch.rows_moved(moved)
             self._delayed.rows_moved(moved)
         elsewhere = self._moved_elsewhere.read()
         if elsewhere is None:
+            self._fetch.rows_moved(None)
             self._delayed.anything_moved()
         elif elsewhere:
+            self._fetch.rows_moved(elsewhere)
             self._delayed.rows_moved(elsewhere)
 
     def _announce(self, rows: list[int]) -> None:

@@ -8,10 +8,13 @@ from collections.abc import Sequence
 import pytest
 
 from broker.log.log_reader import FileSlice
+from broker.request_channel import CLOSE_CONNECTION
 from broker.server import delayed_operations
 from broker.server import fetch as fetch_module
+from broker.server import slices as slices_module
 from broker.server.fetch import MOST_WAIT_MS
 from broker.server.fetch_reader import FetchReader
+from broker.server.pending_fetch import PendingFetch
 from shm.moved_rows import CAPACITY
 from shm.partitions import PartitionTable
 from tests.support.record_batches import record_batch
@@ -397,7 +400,8 @@ def test_a_poll_of_many_idle_partitions_reads_each_once(
 
     first = poll()
     stepped.turn(handler)
-    assert work.taken() == (40, 40)
+    # A second time because the flags were down at the first.
+    assert work.taken() == (80, 0)
     stepped.clock.advance_ns(1_000_000_000)
     stepped.turn(handler)
     assert work.taken() == (0, 0)
@@ -409,7 +413,7 @@ def test_a_poll_of_many_idle_partitions_reads_each_once(
     assert work.taken() == (0, 0)
     stepped.client().produce([("wide", 7, record_batch([b"new"]))])
     stepped.settle()
-    assert work.taken() == (0, 1)
+    assert work.taken() == (1, 1)
     assert [len(part.records) > 0 for part in read_fetch(first.answer.payload[8:])] == [False] * 40
     assert [len(part.records) > 0 for part in read_fetch(second.answer.payload[8:])] == [n == 7 for n in range(40)]
 
@@ -429,13 +433,69 @@ def test_a_row_that_moves_costs_each_fetch_that_watches_it_one_partition(
     work.taken()
     for number in range(3):
         fill(stepped, 2, [b"%d" % number])
-    assert work.taken() == (0, 150)
+    assert work.taken() == (150, 150)
     assert not any(sent.answers for sent in waiting)
     stepped.clock.advance_ms(60_001)
     stepped.settle()
     # What was found meanwhile is looked for once more, as it is by now.
-    assert work.taken() == (0, 50)
+    assert work.taken() == (50, 50)
     assert [len(list(read_batches(read_fetch(sent.answer.payload[8:])[2].records))) for sent in waiting] == [3] * 50
+
+
+@pytest.mark.parametrize("enough", [False, True])
+def test_a_large_fetch_is_read_in_slices_between_which_others_are_served(
+    stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch, enough: bool
+) -> None:
+    """And what moves meanwhile behind its back is read again, although its flag was up already."""
+    monkeypatch.setattr(fetch_module, "PARTS_IN_A_TURN", 10)
+    monkeypatch.setattr(fetch_module, "PARTS_IN_A_SLICE", 4)
+    stepped.create("wide", 40)
+    first_own = stepped.owned_by("wide", 0)[0]
+    places = [first_own, *(index for index in range(40) if index != first_own)]
+
+    def poll(min_bytes: int = 1) -> Sent:
+        body = struct.pack(">iiiibiii", -1, 60_000, min_bytes, 1 << 20, 0, 0, -1, 1) + string("wide")
+        body += struct.pack(">i", 40)
+        body += b"".join(struct.pack(">iiqqi", index, -1, 0, -1, 1 << 20) for index in places)
+        return stepped.client().send(FETCH, VERSION, body + struct.pack(">i", 0) + string(""), 0)
+
+    watcher = poll(1 << 20)
+    stepped.settle(20)
+    slices: list[int] = []
+    read = FetchReader.read
+
+    def slow(reader: FetchReader, fetch: PendingFetch, start: int, stop: int) -> None:
+        slices.append(stop - start)
+        read(reader, fetch, start, stop)
+        stepped.clock.advance_ns(slices_module.BUDGET_NS)
+
+    monkeypatch.setattr(FetchReader, "read", slow)
+    sent = poll(1 if enough else 10_000)
+    for turns in range(1, 4):
+        stepped.turn(0)
+        assert slices == [4] * turns
+        assert stepped.handler(0).wait_ms() == 0
+    other = stepped.client().produce([("wide", first_own, record_batch([b"moved"]))])
+    stepped.turn(0)
+    stepped.drain()
+    assert produced(other) == [(0, 0)]
+    stepped.settle(20)
+    assert slices == [4] * 10
+    assert bool(sent.answers) == enough
+    stepped.clock.advance_ms(60_001)
+    stepped.settle()
+    for each in (sent, watcher):
+        parts = read_fetch(each.answer.payload[8:])
+        assert [len(list(read_batches(part.records))) for part in parts] == [1] + [0] * 39
+
+
+def test_a_fetch_of_more_partitions_than_there_can_be_closes_its_connection(
+    stepped: SteppedBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent = fetch_many(stepped.client(), [(0, 0)] * (2 * stepped.config.max_partitions + 1), 1 << 20)
+    stepped.settle()
+    assert sent.answer.kind == CLOSE_CONNECTION
+    assert "may be named" in caplog.text
 
 
 def test_a_partition_that_is_named_twice_is_answered_twice(stepped: SteppedBroker) -> None:

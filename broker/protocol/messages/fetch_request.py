@@ -1,6 +1,7 @@
 """Fetch requests, versions 4-18. HOT: every poll of every consumer is one; handlers parse them here."""
 
 import struct
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from broker.errors import InvalidReceive
@@ -25,6 +26,7 @@ RACK_FROM: Final = 11
 _REPLICA_STATE_FROM: Final = 15
 _REPLICA_STATE_TAG: Final = 1
 _EMPTY_COMPACT_ARRAY: Final = 1
+NO_LIMIT: Final = 1 << 31
 NO_SESSION: Final = (0, -1)
 """Session id and epoch of a request that has none, which is any request below version 7."""
 
@@ -40,6 +42,11 @@ class FetchPart(NamedTuple):
     last_fetched_epoch: int
     log_start_offset: int
     partition_max_bytes: int
+
+
+#: The fields of a `FetchPart`, in order: a plain tuple, because there may be thousands in each poll, and the garbage
+#: collector leaves those alone.
+PartFields = tuple[str | None, bytes | None, int, int, int, int, int, int]
 
 
 class ForgottenPart(NamedTuple):
@@ -60,7 +67,7 @@ class FetchRequest(NamedTuple):
     isolation_level: int
     session_id: int
     session_epoch: int
-    parts: list[FetchPart]
+    parts: list[PartFields]
     forgotten: list[ForgottenPart]
     rack_id: str
 
@@ -87,28 +94,28 @@ _unpack_session = struct.Struct(
     "i"  # session_id
     "i"  # session_epoch
 ).unpack_from
-_unpack_part_v4 = struct.Struct(
+_PART_V4 = struct.Struct(
     ">"
     "i"  # partition
     "q"  # fetch_offset
     "i"  # partition_max_bytes
-).unpack_from
-_unpack_part_v5 = struct.Struct(
+)
+_PART_V5 = struct.Struct(
     ">"
     "i"  # partition
     "q"  # fetch_offset
     "q"  # log_start_offset
     "i"  # partition_max_bytes
-).unpack_from
-_unpack_part_v9 = struct.Struct(
+)
+_PART_V9 = struct.Struct(
     ">"
     "i"  # partition
     "i"  # current_leader_epoch
     "q"  # fetch_offset
     "q"  # log_start_offset
     "i"  # partition_max_bytes
-).unpack_from
-_unpack_part_v12 = struct.Struct(
+)
+_PART_V12 = struct.Struct(
     ">"
     "i"  # partition
     "i"  # current_leader_epoch
@@ -116,41 +123,51 @@ _unpack_part_v12 = struct.Struct(
     "i"  # last_fetched_epoch
     "q"  # log_start_offset
     "i"  # partition_max_bytes
-).unpack_from
+    "B"  # no tagged fields, or how many
+)
+_TAGS = itemgetter(6)
 _unpack_int32 = struct.Struct(">i").unpack_from
 
 
 _Topic = tuple[str | None, bytes | None]
 
 
-def parse_fetch(buffer: Buffer, version: int, offset: int, end: int) -> FetchRequest:
-    """Return the request whose body is [offset, end) of `buffer`. InvalidReceive when malformed."""
+def parse_fetch(buffer: Buffer, version: int, offset: int, end: int, most_parts: int = NO_LIMIT) -> FetchRequest:
+    """Return the request whose body is [offset, end) of `buffer`.
+
+    InvalidReceive when it is malformed, or names more than ``most_parts`` topics or partitions.
+    """
     try:
         if version >= FIRST_FLEXIBLE:
-            request, offset = _parse_flexible(buffer, version, offset, end)
+            request, offset = _parse_flexible(buffer, version, offset, end, most_parts)
         else:
-            request, offset = _parse_legacy(buffer, version, offset, end)
+            request, offset = _parse_legacy(buffer, version, offset, end, most_parts)
     except MALFORMED as error:
         raise InvalidReceive(f"malformed Fetch: {error}") from error
     check_end(offset, end)
     return request
 
 
-def _parse_legacy(buffer: Buffer, version: int, offset: int, end: int) -> tuple[FetchRequest, int]:
+def _check_parts(count: int, most_parts: int) -> None:
+    if count > most_parts:
+        raise InvalidReceive(f"Fetch of {count} topics or partitions; {most_parts} may be named")
+
+
+def _parse_legacy(buffer: Buffer, version: int, offset: int, end: int, most_parts: int) -> tuple[FetchRequest, int]:
     replica_id, max_wait_ms, min_bytes, max_bytes, isolation_level = _unpack_head(buffer, offset)
     offset += 17
     session_id, session_epoch = NO_SESSION
     if version >= SESSION_FROM:
         session_id, session_epoch = _unpack_session(buffer, offset)
         offset += 8
-    parts: list[FetchPart] = []
+    parts: list[PartFields] = []
     topics, offset = _read_count(buffer, offset, end)
+    _check_parts(topics, most_parts)
     for _ in range(topics):
         name, offset = read_string(buffer, offset, end)
         partitions, offset = _read_count(buffer, offset, end)
-        for _ in range(partitions):
-            part, offset = _read_legacy_part(buffer, version, offset, name)
-            parts.append(part)
+        _check_parts(len(parts) + partitions, most_parts)
+        offset = _read_legacy_parts(buffer, version, offset, end, (name, partitions), parts)
     forgotten: list[ForgottenPart] = []
     if version >= SESSION_FROM:
         offset = _parse_legacy_forgotten(buffer, offset, end, forgotten)
@@ -176,15 +193,22 @@ def _read_count(buffer: Buffer, offset: int, end: int) -> tuple[int, int]:
     return count, offset
 
 
-def _read_legacy_part(buffer: Buffer, version: int, offset: int, name: str) -> tuple[FetchPart, int]:
+def _read_legacy_parts(
+    buffer: Buffer, version: int, offset: int, end: int, topic: tuple[str, int], into: list[PartFields]
+) -> int:
+    """Read the partitions of a topic (name, how many) all at once; return where they end."""
+    name, count = topic
+    layout = _PART_V9 if version >= _LEADER_EPOCH_FROM else _PART_V5 if version >= LOG_START_FROM else _PART_V4
+    stop = offset + count * layout.size
+    check_end(stop, end)
+    fields = layout.iter_unpack(buffer[offset:stop])
     if version >= _LEADER_EPOCH_FROM:
-        partition, leader_epoch, fetch_offset, start, max_bytes = _unpack_part_v9(buffer, offset)
-        return FetchPart(name, None, partition, leader_epoch, fetch_offset, -1, start, max_bytes), offset + 28
-    if version >= LOG_START_FROM:
-        partition, fetch_offset, start, max_bytes = _unpack_part_v5(buffer, offset)
-        return FetchPart(name, None, partition, -1, fetch_offset, -1, start, max_bytes), offset + 24
-    partition, fetch_offset, max_bytes = _unpack_part_v4(buffer, offset)
-    return FetchPart(name, None, partition, -1, fetch_offset, -1, -1, max_bytes), offset + 16
+        into += [(name, None, at, epoch, first, -1, start, most) for at, epoch, first, start, most in fields]
+    elif version >= LOG_START_FROM:
+        into += [(name, None, at, -1, first, -1, start, most) for at, first, start, most in fields]
+    else:
+        into += [(name, None, at, -1, first, -1, -1, most) for at, first, most in fields]
+    return stop
 
 
 def _parse_legacy_forgotten(buffer: Buffer, offset: int, end: int, into: list[ForgottenPart]) -> int:
@@ -198,7 +222,7 @@ def _parse_legacy_forgotten(buffer: Buffer, offset: int, end: int, into: list[Fo
     return offset
 
 
-def _parse_flexible(buffer: Buffer, version: int, offset: int, end: int) -> tuple[FetchRequest, int]:
+def _parse_flexible(buffer: Buffer, version: int, offset: int, end: int, most_parts: int) -> tuple[FetchRequest, int]:
     replica_id = -1
     if version < _REPLICA_STATE_FROM:
         (replica_id,) = _unpack_int32(buffer, offset)
@@ -206,8 +230,8 @@ def _parse_flexible(buffer: Buffer, version: int, offset: int, end: int) -> tupl
     max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch = _unpack_flexible_head(
         buffer, offset
     )
-    parts: list[FetchPart] = []
-    offset = _parse_flexible_topics(buffer, version, offset + 21, end, parts)
+    parts: list[PartFields] = []
+    offset = _parse_flexible_topics(buffer, version, offset + 21, end, parts, most_parts)
     forgotten: list[ForgottenPart] = []
     if buffer[offset] == _EMPTY_COMPACT_ARRAY:
         offset += 1
@@ -241,10 +265,13 @@ def _read_topic(buffer: Buffer, version: int, offset: int, end: int) -> tuple[_T
     return (name, None), offset
 
 
-def _parse_flexible_topics(buffer: Buffer, version: int, offset: int, end: int, into: list[FetchPart]) -> int:
+def _parse_flexible_topics(
+    buffer: Buffer, version: int, offset: int, end: int, into: list[PartFields], most_parts: int
+) -> int:
     name: str | None = None
     topic_id: bytes | None = None
     topics, offset = read_compact_count(buffer, offset, end)
+    _check_parts(topics, most_parts)
     for _ in range(topics):
         if version >= TOPIC_ID_FROM:
             topic_id = bytes(buffer[offset : offset + 16])
@@ -252,12 +279,30 @@ def _parse_flexible_topics(buffer: Buffer, version: int, offset: int, end: int, 
         else:
             name, offset = read_compact_string(buffer, offset, end)
         partitions, offset = read_compact_count(buffer, offset, end)
-        for _ in range(partitions):
-            partition, epoch, fetch_offset, last_epoch, start, max_bytes = _unpack_part_v12(buffer, offset)
-            into.append(FetchPart(name, topic_id, partition, epoch, fetch_offset, last_epoch, start, max_bytes))
-            offset += 32
-            offset = offset + 1 if buffer[offset] == 0 else skip_tagged_fields(buffer, offset, end)
+        _check_parts(len(into) + partitions, most_parts)
+        offset = _read_flexible_parts(buffer, offset, end, (name, topic_id, partitions), into)
         offset = offset + 1 if buffer[offset] == 0 else skip_tagged_fields(buffer, offset, end)
+    return offset
+
+
+def _read_flexible_parts(
+    buffer: Buffer, offset: int, end: int, topic: tuple[str | None, bytes | None, int], into: list[PartFields]
+) -> int:
+    """Read the partitions of a topic (name, id, how many), all at once if none has tags; return where they end."""
+    name, topic_id, count = topic
+    stop = offset + count * _PART_V12.size
+    if stop <= end:
+        fields = list(_PART_V12.iter_unpack(buffer[offset:stop]))
+        if not any(map(_TAGS, fields)):
+            into += [
+                (name, topic_id, at, epoch, first, last, start, most)
+                for at, epoch, first, last, start, most, _ in fields
+            ]
+            return stop
+    for _ in range(count):
+        at, epoch, first, last, start, most, _ = _PART_V12.unpack_from(buffer, offset)
+        into.append((name, topic_id, at, epoch, first, last, start, most))
+        offset = skip_tagged_fields(buffer, offset + _PART_V12.size - 1, end)
     return offset
 
 
