@@ -140,8 +140,12 @@ class Child:
         return len(self._restarted), self._restarted[0][1]
 
     def ask_to_stop(self) -> None:
-        """Send SIGTERM, then ring: a signal that comes just before a wait begins does not end that wait."""
-        self.kill(signal.SIGTERM)
+        """Send SIGTERM."""
+        self.tell(signal.SIGTERM)
+
+    def tell(self, signum: signal.Signals) -> None:
+        """Send a signal, then ring: a signal that comes just before a wait begins does not end that wait."""
+        self.kill(signum)
         if self.role is Role.PROCESSOR:
             self._heritage.processor_bells[self.index].ring()
         elif self.role in {Role.HANDLER, Role.CONTROLLER, Role.CLEANER}:

@@ -185,6 +185,7 @@ _COMMANDS: dict[str, tuple[str, str, str, _Add]] = {
         _add_start,
     ),
     "stop": ("broker.cli_status", "stop", "stop a running broker and wait until it is gone", _add_stop),
+    "reload": ("broker.cli_status", "reload", "let a running broker read its configuration file again", run_dir_option),
     "status": ("broker.cli_status", "status", "show a running broker and its processes", _add_status),
     "top": ("broker.cli_top", "run", "show a running broker live in the terminal", add_top),
     "check-config": ("broker.cli_config", "check", "say whether the configuration is valid", _config_options),

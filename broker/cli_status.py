@@ -1,4 +1,4 @@
-"""`rotunda status` and `rotunda stop`: what run directory and control segment tell of a running broker.
+"""`rotunda status`, `stop` and `reload`: what run directory and control segment tell of a running broker, and signals.
 
 Reads shared memory without writing to it, so neither can disturb the broker.
 """
@@ -53,6 +53,30 @@ def status(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
 def stop(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     """Ask the broker to stop and wait until its supervisor, hence every process of it, is gone."""
     path = run_path(parsed, environment)
+    record, pid_fd = _running(path)
+    signal.pidfd_send_signal(pid_fd, signal.SIGINT if parsed.quick else signal.SIGTERM)
+    gone, _, _ = select.select((pid_fd,), (), (), parsed.wait)
+    os.close(pid_fd)
+    if not gone:
+        raise RotundaError(f"pid {record.pid} has not stopped after {parsed.wait:g} s")
+    print(f"rotunda stopped pid={record.pid}")
+    return 0
+
+
+def reload(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
+    """Ask the broker to read its configuration file again; its log says what came of it."""
+    path = run_path(parsed, environment)
+    record, pid_fd = _running(path)
+    if record.state != run_dir.READY:
+        raise RotundaError(f"pid {record.pid} is {record.state}, and reads its configuration when it is ready")
+    signal.pidfd_send_signal(pid_fd, signal.SIGHUP)
+    os.close(pid_fd)
+    print(f"rotunda reads its configuration again pid={record.pid}; its log says what is in force now")
+    return 0
+
+
+def _running(path: Path) -> tuple[RunRecord, int]:
+    """Return the record of the broker that runs there, and a descriptor of its supervisor. Raises BootFailed."""
     record = run_dir.read(path)
     pid_fd = -1
     if record is not None:
@@ -61,13 +85,7 @@ def stop(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     # Asked after the descriptor was opened: from here on it can only mean the process that the record names.
     if record is None or pid_fd < 0 or not record.is_alive:
         raise BootFailed(f"no broker runs with run directory {path}", _NOT_RUNNING_EXIT_CODE)
-    signal.pidfd_send_signal(pid_fd, signal.SIGINT if parsed.quick else signal.SIGTERM)
-    gone, _, _ = select.select((pid_fd,), (), (), parsed.wait)
-    os.close(pid_fd)
-    if not gone:
-        raise RotundaError(f"pid {record.pid} has not stopped after {parsed.wait:g} s")
-    print(f"rotunda stopped pid={record.pid}")
-    return 0
+    return record, pid_fd
 
 
 def run_path(parsed: argparse.Namespace, environment: Mapping[str, str]) -> Path:

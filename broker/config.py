@@ -85,6 +85,15 @@ class Layer(NamedTuple):
 
 Layers = Mapping[str, tuple[Layer, ...]]
 
+
+class Sources(NamedTuple):
+    """What a configuration was read from."""
+
+    file: Path | None = None
+    sets: Mapping[str, str] = MappingProxyType({})
+    environment: Mapping[str, str] = MappingProxyType({})
+
+
 _BY_DEFAULT = Origin(Source.DEFAULT, "default")
 
 
@@ -108,6 +117,7 @@ class BrokerConfig(
     """
 
     layers: Layers = dataclasses.field(default_factory=dict, compare=False)
+    sources: Sources = dataclasses.field(default=Sources(), compare=False)
 
     @property
     def origins(self) -> dict[str, Origin]:
@@ -176,6 +186,39 @@ class BrokerConfig(
         _check(changed)
         return changed
 
+    def read_again(self) -> BrokerConfig:
+        """Return the configuration as its sources make it now. Raises ConfigError."""
+        return load(*self.sources)
+
+    @property
+    def file_texts(self) -> dict[str, str]:
+        """What the configuration file says, by property name."""
+        return {
+            name: render(layer.value) or ""
+            for name, layers in self.layers.items()
+            for layer in reversed(layers)
+            if layer.origin.source == Source.FILE
+        }
+
+    def with_file(self, texts: Mapping[str, str]) -> BrokerConfig:
+        """Return this configuration with what its file says now of the settings that may change while it runs.
+
+        Raises ConfigError for an unknown name or a bad value.
+        """
+        origin = Origin(Source.FILE, f"{self.sources.file}, read again")
+        read = _accept(Assignment(name, text, origin) for name, text in texts.items())
+        layers = {name: stack for name, stack in self.layers.items() if not BROKER_KEYS[name].dynamic}
+        dynamic = {key.attribute: key.default for key in BROKER_KEYS.values() if key.dynamic}
+        for name in BROKER_KEYS:
+            if BROKER_KEYS[name].dynamic:
+                stronger = [layer for layer in self.layers.get(name, ()) if layer.origin.source != Source.FILE]
+                stack = (*stronger, *read.get(name, ()))
+                if stack:
+                    layers[name] = stack
+        changed = dataclasses.replace(self, **{**dynamic, **_values(layers)}, layers=layers)
+        _check(changed)
+        return changed
+
     def described(self) -> Iterator[tuple[str, str, str]]:
         """Yield property name, value as text and origin of every setting, by name."""
         for name in sorted(BROKER_KEYS):
@@ -199,7 +242,8 @@ def load(file: Path | None, sets: Mapping[str, str], environment: Mapping[str, s
     values = _derived_defaults() | _values(layers)
     # One for each handler: of one handler's commits all go into the same write.
     values.setdefault("offsets_topic_num_partitions", values["num_io_threads"])
-    config = BrokerConfig(**values, layers=layers)
+    sources = Sources(file.absolute() if file else None, dict(sets), dict(environment))
+    config = BrokerConfig(**values, layers=layers, sources=sources)
     _check(config)
     return config
 

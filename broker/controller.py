@@ -33,7 +33,7 @@ from broker.config_alteration import (
 from broker.errors import ApiError, BootFailed
 from broker.features import LEVEL, FeatureUpdate, check_updates
 from broker.kept_outcomes import TopicOutcome
-from broker.metadata_store import MetadataStore, Transaction, metadata_path
+from broker.metadata_store import CONFIGURATION_FILE, MetadataStore, Transaction, metadata_path
 from broker.partition_rows import PartitionRows
 from broker.protocol.coordinator_routing import CoordinatorPartitions
 from broker.protocol.error_codes import ErrorCode
@@ -343,12 +343,18 @@ class Controller:
     def _alter_broker(self, name: str, alteration: Alteration, validate_only: bool) -> None:
         self._check_broker_name(name)
         current = self._metadata.broker_overrides.get(name, {})
-        configs = altered_broker(alteration, current, self._config, name)
+        configs = altered_broker(alteration, current, self._metadata.loaded_config, name)
         if validate_only or configs == current:
             return
         with self._change() as transaction:
             transaction.set_broker_configs(name, configs)
         log.info("broker %s now has the settings %s", name or "default", configs)
+        self._metadata.refresh()
+
+    def replace_file_settings(self, texts: Mapping[str, str]) -> None:
+        """Put in force what the configuration file says now, in place of what it said before."""
+        with self._change() as transaction:
+            transaction.set_broker_configs(CONFIGURATION_FILE, {CONFIGURATION_FILE: "", **texts})
         self._metadata.refresh()
 
     def _alter_group(self, name: str, alteration: Alteration, validate_only: bool) -> None:

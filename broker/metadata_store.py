@@ -211,6 +211,11 @@ class MetadataStore:
         with self._committing():
             kept_outcomes.forget_all(self._connection)
 
+    def forget_broker_configs(self, broker: str) -> None:
+        """Forget the settings stored under a name. Only when the broker starts."""
+        with self._committing():
+            self._connection.execute("DELETE FROM broker_configs WHERE broker = ?", (broker,))
+
     def taken_rows(self) -> list[tuple[int, bool]]:
         """Return every row that is taken, with whether its topic is a tombstone, in order of rows."""
         query = "SELECT table_row, deleted FROM partitions JOIN topics USING (topic_id) ORDER BY table_row"
@@ -309,6 +314,11 @@ def partition_counts(path: Path, topics: Sequence[str]) -> dict[str, int]:
     return {topic.name: len(topic.rows) for topic in found if not topic.deleted and topic.name in topics}
 
 
+#: What the configuration file said when it was last read again is stored under this name instead of a broker's id, and
+#: there once more, so that a file that says nothing is told from one that was not read again.
+CONFIGURATION_FILE = "configuration file"
+
+
 def prepare(data_dir: Path, max_partitions: int, *, ephemeral: bool = False) -> None:
     """Make the file ready before the processes that read it start, and check that its partitions have room.
 
@@ -322,6 +332,7 @@ def prepare(data_dir: Path, max_partitions: int, *, ephemeral: bool = False) -> 
         if taken and taken[-1][0] >= max_partitions:
             store.renumber_rows()
         store.forget_outcomes()
+        store.forget_broker_configs(CONFIGURATION_FILE)
     except ApiError as error:
         raise BootFailed(f"cannot prepare the metadata file: {error.message}") from error
     finally:

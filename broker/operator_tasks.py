@@ -102,7 +102,12 @@ class OperatorTasks:
                 child.kill(REOPEN_LOG)
 
     def _reload(self) -> None:
-        _log.info("SIGHUP: nothing can be reloaded")
+        [controller] = (child for child in self._children if child.role is Role.CONTROLLER)
+        if controller.is_alive and controller.ready:
+            _log.info("SIGHUP: the controller reads the configuration file again")
+            controller.tell(signal.SIGHUP)
+        else:
+            _log.warning("SIGHUP: the controller is being replaced, and nothing was read again; try once more")
 
     def _nothing(self) -> None:
         _log.info("SIGUSR2 asks for nothing and is ignored")

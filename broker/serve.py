@@ -26,6 +26,7 @@ from broker.log.data_dir import (
 from broker.metadata_store import prepare as prepare_metadata
 from broker.network.listener import bind
 from broker.process import Role
+from broker.signals import ignore_tasks
 from broker.status_listener import bind_status_page, status_url
 from broker.supervisor import Supervisor
 from shm.segment import SharedMemoryTooSmall, new_instance, start_ticks
@@ -54,6 +55,7 @@ def serve(
     Raises BootFailed, whose exit code the program ends with, when it cannot start or cannot go on. Either
     way all it made is gone afterwards, but for the run directory's record of a failure.
     """
+    ignore_tasks()
     log_setup.configure(Role.SUPERVISOR.label, 0, log_output.line_format)
     with ExitStack() as undo:
         run_dir.make(run_path)

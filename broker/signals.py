@@ -28,6 +28,12 @@ _TASKS = (signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 HELD_SIGNALS = frozenset((*_STOP, *_TASKS, DUMP_STACKS))
 
 
+def ignore_tasks() -> None:
+    """Ignore what asks for no stop, until there is somebody who does it: by default it would end the process."""
+    for signum in _TASKS:
+        signal.signal(signum, signal.SIG_IGN)
+
+
 class OperatorSignals:
     """What signals have asked of the supervisor. SIGINT, or any second signal to stop, asks for a quick stop."""
 

@@ -16,6 +16,7 @@ from broker.log.log_manager import LogManager
 from broker.log.log_reader import LogReader
 from broker.log.partition_log import LogDamaged, PartitionName, PublishedEnd
 from broker.protocol.error_codes import ErrorCode
+from broker.reloading import ReloadRequest, reload
 from broker.request_log_settings import store_settings
 from broker.server.coordinators import Coordinators
 from broker.server.log_upkeep import LogUpkeep
@@ -48,6 +49,7 @@ class BrokerState:
         self.logs = self.log_manager.logs
         self.owned: dict[int, OwnedPartition] = {}
         self.controller: Controller | None = None
+        self.reload_request = ReloadRequest()
         self.apis: Sequence[tuple[int, int, int]] = ()
         self.rows_closed: Callable[[int], None] = _nobody_waits
         self.ask_peer: Callable[[int, str, int, PendingAnswer], None] = _no_peers
@@ -149,6 +151,13 @@ class BrokerState:
         heritage.cluster.set_metadata_version(self.controller.version)
         for bell in (*heritage.target_bells, heritage.recorder_bell):
             bell.ring()
+
+    def reload_if_asked(self) -> None:
+        """Read the configuration file again if a signal has asked for it. Controller only; others are never asked."""
+        if self.reload_request.asked and self.controller is not None:
+            self.reload_request.asked = False
+            reload(self.controller, self.metadata, self.config)
+            self.announce_metadata()
 
     def _open(self, topic: TopicInfo, partition: PartitionInfo) -> None:
         row = partition.row

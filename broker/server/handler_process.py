@@ -7,6 +7,7 @@ loop with the one writer of the metadata in its state.
 from __future__ import annotations
 
 import logging
+import signal
 from typing import TYPE_CHECKING
 
 from broker.clock import SystemClock
@@ -51,6 +52,8 @@ def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None
     page.start(generation, clock.monotonic_ns())
     metrics = HandlerMetrics(page, handler, clock.monotonic_ns(), _board(heritage, index, state))
     heritage.mark_ready(role, place, generation)
+    if role is Role.CONTROLLER:
+        stop.obey(signal.SIGHUP, state.reload_request.ask)
     _serve(handler, heritage, (role, place), metrics, stop)
     handler.finish()
     state.log_manager.close(clean=True)

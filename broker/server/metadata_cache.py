@@ -16,7 +16,7 @@ from broker.client_quotas import ClientQuotas, quotas_of
 from broker.config import BrokerConfig
 from broker.errors import ConfigError
 from broker.features import finalized_levels
-from broker.metadata_store import MetadataDelta, MetadataReader, TopicRecord
+from broker.metadata_store import CONFIGURATION_FILE, MetadataDelta, MetadataReader, TopicRecord
 from broker.protocol.routing import owner_of, topic_hash
 from broker.stored_entities import Entities, EntityKind
 from broker.topic_config import LogConfig
@@ -64,6 +64,8 @@ class MetadataCache:
         self._reader = MetadataReader(path)
         self._handlers = handlers
         self._static_config = broker_config
+        #: The configuration as it was read last, from flags, environment and file.
+        self.loaded_config = broker_config
         self._by_name: dict[str, TopicInfo] = {}
         self._by_id: dict[bytes, TopicInfo] = {}
         #: By the name in which topics may collide; it has one of those that do.
@@ -80,6 +82,7 @@ class MetadataCache:
         self.client_quotas: ClientQuotas = {}
         #: By name, the settings of each subscription to clients' metrics.
         self.client_metrics_configs: Mapping[str, Mapping[str, str]] = {}
+        self._broker_configs: dict[str, dict[str, str]] = {}
         self._group_configs: Mapping[str, Mapping[str, str]] = {}
 
     def topic(self, name: str) -> TopicInfo | None:
@@ -153,7 +156,8 @@ class MetadataCache:
             self._drop_missing(delta.topics, changes)
         for record in delta.topics:
             self._take(record, changes)
-        if delta.broker_configs != self.broker_overrides:
+        if delta.broker_configs != self._broker_configs:
+            self._broker_configs = delta.broker_configs
             self._take_broker_configs(delta.broker_configs, changes)
         for kind, entities in delta.entities.items():
             self._take_entities(kind, entities)
@@ -195,9 +199,13 @@ class MetadataCache:
 
     def _take_broker_configs(self, overrides: dict[str, dict[str, str]], changes: Changes) -> None:
         """Put settings of the broker in force. They are defaults of topics: all of those count as altered."""
-        self.broker_overrides = overrides
+        self.broker_overrides = {name: configs for name, configs in overrides.items() if name != CONFIGURATION_FILE}
+        read_again = overrides.get(CONFIGURATION_FILE)
+        if read_again is not None:
+            texts = {name: text for name, text in read_again.items() if name != CONFIGURATION_FILE}
+            self.loaded_config = self._static_config.with_file(texts)
         own = overrides.get(str(self._static_config.node_id), {})
-        self.broker_config = _overridden(self._static_config, own, overrides.get(EVERY_BROKER, {}))
+        self.broker_config = _overridden(self.loaded_config, own, overrides.get(EVERY_BROKER, {}))
         self._log_configs.clear()
         altered = {topic.topic_id for topic in changes.altered}
         changes.altered.extend(topic for topic in self._by_id.values() if topic.topic_id not in altered)

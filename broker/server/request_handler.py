@@ -158,9 +158,10 @@ class RequestHandler:
         now_ns = self._now_ns()
         self.turns.spent(now_ns, _COMMITTING)
         if now_ns >= self._next_tick_ns:
-            # Flushes that are due, checkpoints, producers that have expired.
+            # Flushes that are due, checkpoints, producers that have expired; what an operator asks for.
             self._next_tick_ns = now_ns + TICK_NS
             self._state.log_manager.tick()
+            self._state.reload_if_asked()
             self._fetch.forget_removed_files()
             self._desk.repeat()
             self.turns.spent(self._now_ns(), _UPKEEP)
