@@ -116,16 +116,12 @@ class Controller:
     ) -> list[TopicOutcome]:
         """Create the topics that can be created, all in one change, and return an outcome for each.
 
-        Names are taken to be distinct. Raises ApiError, for all of them, when they have too many partitions or the
-        change cannot be written.
+        Names are taken to be distinct, and together to be no more than `check_size` lets through. Raises ApiError, for
+        all of them, when the change cannot be written.
         """
         made = self.outcomes_of(request)
         if made is not None:
             return made
-        check_total_partitions(
-            (topic for topic in wanted if topic.name != CLUSTER_METADATA_TOPIC),
-            self._metadata.broker_config.num_partitions,
-        )
         outcomes: list[TopicOutcome] = []
         accepted: list[tuple[TopicOutcome, list[int]]] = []
         for topic in wanted:
@@ -151,6 +147,13 @@ class Controller:
                 log.info("created topic %s with %d partition(s)", outcome.name, outcome.partitions)
             self._metadata.refresh()
         return outcomes
+
+    def check_size(self, wanted: Sequence[NewTopic]) -> None:
+        """Raise ApiError(POLICY_VIOLATION) if topics have too many partitions to be created with one request."""
+        check_total_partitions(
+            (topic for topic in wanted if topic.name != CLUSTER_METADATA_TOPIC),
+            self._metadata.broker_config.num_partitions,
+        )
 
     def auto_create(self, names: Sequence[str]) -> dict[str, int]:
         """Create topics with the broker's defaults; return name -> error code."""
@@ -322,7 +325,7 @@ class Controller:
         return topic
 
     def _take_rows(self, count: int) -> list[int]:
-        if count > self._rows.available and self._rows.let_go():
+        while count > self._rows.available and self._rows.let_go():
             with self._change():
                 pass  # nothing but the rows that have been let go of
         return self._rows.take(count)

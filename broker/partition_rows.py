@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
 from broker.clock import Clock
 from broker.errors import ApiError
@@ -18,6 +19,10 @@ from shm.partitions import STATE_CLOSED, PartitionTable
 #: before its new owner opened it, shows no sign of having been let go. It is used again after this time, far
 #: longer than an owner needs to notice.
 UNSEEN_CLOSE_NS = 30_000_000_000
+
+
+#: Rows that are taken off the record with one change: ten milliseconds of it.
+MOST_LET_GO = 1000
 
 
 class PartitionRows:
@@ -69,8 +74,9 @@ class PartitionRows:
                 self._closed_before.discard(row)
 
     def let_go(self) -> list[int]:
-        """Return the retired rows that their owners have closed; ``free`` them once that is on record."""
-        return [row for row, retired_ns in self._retired.items() if self._is_let_go(row, retired_ns)]
+        """Return retired rows that their owners have closed, some hundred at most; ``free`` them once on record."""
+        closed = (row for row, retired_ns in self._retired.items() if self._is_let_go(row, retired_ns))
+        return list(islice(closed, MOST_LET_GO))
 
     def free(self, rows: Iterable[int]) -> None:
         """Make rows from ``let_go`` available."""

@@ -122,6 +122,16 @@ class GroupCoordinator:
         """Return the partition that keeps a group. Raises ApiError when this handler does not have it (now). HOT."""
         shard = self._shards.get(_partition_of(group_id, self._partitions))
         if shard is None or shard.has_failed:
+            return self._opened_now(group_id)
+        return shard
+
+    def _opened_now(self, group_id: str) -> GroupShard:
+        """Return the partition that keeps a group if it only waits to be opened. Raises ApiError as `shard_of`."""
+        partition = _partition_of(group_id, self._partitions)
+        info = self._state.metadata.partition(GROUP_TOPIC, partition)
+        is_owned = info is not None and self._state.owned.get(info.row) is not None
+        shard = self._shards.get(partition) if is_owned else None
+        if shard is None or shard.has_failed:
             raise self._absent(group_id)
         return shard
 

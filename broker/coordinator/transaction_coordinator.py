@@ -259,6 +259,10 @@ class TransactionCoordinator:
         if len(transactional_id.encode()) > _LONGEST_BYTES:
             raise ApiError(ErrorCode.INVALID_REQUEST, "a transactional id is too long")
         partition = coordinator_partition(transactional_id, state.heritage.coordinators.transactions)
+        info = None if partition in self._shards else state.metadata.partition(TRANSACTION_TOPIC, partition)
+        if info is not None:
+            # It may only wait to be opened.
+            state.owned.get(info.row)
         shard = self._shards.get(partition)
         if shard is not None and not shard.has_failed:
             return shard

@@ -5,7 +5,7 @@ Runs in handler processes. What stands in the checkpoint files, which all handle
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
@@ -82,6 +82,21 @@ class LogManager:
         self.logs[key] = log
         return log
 
+    def forget_checkpoints(self, keys: Collection[TopicPartition]) -> None:
+        """Take partitions that are deleted out of the checkpoints: a later topic of that name must not inherit them.
+
+        On a full disk that is written when the removal of logs has made room; until then the topic id keeps what
+        stands there from being believed.
+        """
+        found = self._checkpointed()
+        stored = [key for key in keys if key in self._written or key in found]
+        for key in stored:
+            found.pop(key, None)
+            self._written.pop(key, None)
+        self._removed.update(stored)
+        if self._removed:
+            self._write_checkpoints({})
+
     def delete(self, name: PartitionName) -> None:
         """Remove a partition's log, open or not; that there is none is fine. Raises OSError.
 
@@ -92,12 +107,7 @@ class LogManager:
         if directory.exists() and read_topic_id(directory) not in {name.topic_id, None}:
             return
         log = self.logs.pop(key, None)
-        self._checkpointed().pop(key, None)
-        self._written.pop(key, None)
-        # First the checkpoints: a later topic of this name must not inherit them. On a full disk they are written when
-        # the removal has made room; until then the topic id keeps them from being believed.
-        self._removed.add(key)
-        self._write_checkpoints({})
+        self.forget_checkpoints([key])
         if log is not None:
             log.delete()
         elif directory.exists():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from broker.errors import ApiError
@@ -22,6 +23,7 @@ from broker.server.coordinators import Coordinators
 from broker.server.log_upkeep import LogUpkeep
 from broker.server.metadata_cache import MetadataCache, PartitionInfo, TopicInfo
 from broker.server.partition_appends import OwnedPartition
+from broker.server.partition_changes import OwnedPartitions, PartitionChanges
 from broker.server.request_context import PendingAnswer
 from broker.server.target_tasks import TargetTasks
 from shm.partitions import STATE_CLOSED, STATE_OPEN, STATE_UNOPENED
@@ -47,7 +49,9 @@ class BrokerState:
         self.client_hosts = heritage.client_hosts
         self.log_manager = LogManager(heritage.config.data_dir, clock, heritage.config.producer_id_expiration_ms)
         self.logs = self.log_manager.logs
-        self.owned: dict[int, OwnedPartition] = {}
+        #: What is to be done to this process's partitions, in slices.
+        self.changes = PartitionChanges()
+        self.owned = OwnedPartitions(self.changes)
         self.controller: Controller | None = None
         self.reload_request = ReloadRequest()
         self.apis: Sequence[tuple[int, int, int]] = ()
@@ -66,11 +70,19 @@ class BrokerState:
         return self.heritage.cluster.metadata_version > self.metadata.version
 
     def load_metadata(self) -> None:
-        """Read the metadata file and open, change or delete what this process owns accordingly.
+        """Read the metadata file and open, change or delete what this process owns accordingly, all at once."""
+        self.take_metadata()
+        self.changes.finish()
+
+    def take_metadata(self) -> None:
+        """Take over what has changed; what that means for this process's logs is added to `changes`.
 
         A fault of ours with one partition is logged and keeps no other from its turn: nothing is reported twice.
         """
         changes = self.metadata.refresh()
+        own = [(topic.name, partition.index) for topic, partition in changes.deleted if partition.owner == self.index]
+        if own:
+            self.log_manager.forget_checkpoints(own)
         # Deletions first: a topic that was deleted and created again keeps its directory's name.
         for topic, partition in changes.deleted:
             with _contained("forget", topic.name, partition.index):
@@ -78,11 +90,10 @@ class BrokerState:
         for topic, partition in changes.created:
             self._owners[partition.row] = partition.owner
             if partition.owner == self.index:
-                with _contained("open", topic.name, partition.index):
-                    self._open(topic, partition)
+                opening = partial(_do, "open", self._open, topic, partition)
+                self.changes.add((topic.name, partition.index), opening, opens=partition.row)
         for topic in changes.altered:
-            with _contained("reconfigure", topic.name):
-                self._reconfigure(topic)
+            self.changes.add((topic.name, _ALL_PARTITIONS), partial(_do, "reconfigure", self._reconfigure, topic))
         self.log_manager.expire_producers_after(self.metadata.broker_config.producer_id_expiration_ms)
 
     def rows(self) -> list[int]:
@@ -117,7 +128,7 @@ class BrokerState:
     def ask_owner(self, row: int, kind: str, argument: int) -> PendingAnswer:
         """Ask the owner of a partition to do something; the answer may come later (``Parked``)."""
         pending = PendingAnswer()
-        if row in self.owned:
+        if self.owner_of(row) == self.index:
             pending.error_code, pending.value = self.do_owner_task(row, kind, argument)
             pending.done = True
         else:
@@ -187,16 +198,28 @@ class BrokerState:
         if self.index < self.heritage.handlers:
             self.partitions.forget_fetched(partition.row, self.index)
         if partition.owner == self.index:
-            self._delete(topic, partition)
+            self._close(topic, partition)
         self.rows_closed(partition.row)
 
-    def _delete(self, topic: TopicInfo, partition: PartitionInfo) -> None:
-        is_ours = self._has_row(topic, partition)
-        if is_ours:
+    def _close(self, topic: TopicInfo, partition: PartitionInfo) -> None:
+        """Serve a deleted partition no longer; its log goes later."""
+        self.changes.cancel_opening(partition.row)
+        is_open = partition.row in self.owned
+        if is_open:
             # Before anything of it goes: whoever misses a file or an offset looks at the state again.
             self.partitions.set_state(partition.row, STATE_UNOPENED)
-        self.owned.pop(partition.row, None)
-        self.coordinators.partition_closed(topic.name, partition.index)
+            del self.owned[partition.row]
+            self.coordinators.partition_closed(topic.name, partition.index)
+        deleting = partial(_do, "delete", partial(self._delete, is_open=is_open), topic, partition)
+        self.changes.add((topic.name, partition.index), deleting)
+
+    def _delete(self, topic: TopicInfo, partition: PartitionInfo, *, is_open: bool) -> None:
+        """Remove the log of a deleted partition, and let go of its row; ``is_open``: it was when it was deleted."""
+        is_ours = is_open or self._has_row(topic, partition)
+        if is_ours:
+            self.partitions.set_state(partition.row, STATE_UNOPENED)
+        if self.owned.pop(partition.row, None) is not None:
+            self.coordinators.partition_closed(topic.name, partition.index)
         try:
             self.log_manager.delete(PartitionName(topic.name, partition.index, topic.topic_id))
         except OSError as error:
@@ -219,9 +242,19 @@ class BrokerState:
     def _reconfigure(self, topic: TopicInfo) -> None:
         config = self.metadata.log_config(topic)
         for partition in topic.partitions:
-            owned = self.owned.get(partition.row)
-            if owned is not None:
-                owned.log.update_config(config)
+            if partition.row in self.owned:
+                self.owned[partition.row].log.update_config(config)
+
+
+#: Stands for every partition of a topic.
+_ALL_PARTITIONS = -1
+
+
+def _do(action: str, act: Callable[..., None], topic: TopicInfo, partition: PartitionInfo | None = None) -> None:
+    """Change something of a topic or of one of its partitions; a fault of ours is logged."""
+    about = (topic,) if partition is None else (topic, partition)
+    with _contained(action, topic.name, *(() if partition is None else (partition.index,))):
+        act(*about)
 
 
 @contextmanager

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode
 from broker.server.append_notes import note_refusal
 from broker.server.broker_state import OWNER_TASK_NAMES
+from broker.server.handlers.controlling import TOPICS_AT_ONCE
 from broker.server.memory_areas import MemoryAreas
 from broker.server.peer_post import IN_MESSAGE, PeerPost
 from broker.server.peers import (
@@ -31,11 +33,12 @@ from broker.server.peers import (
     Received,
 )
 from broker.server.request_context import PendingAnswer
-from broker.server.slices import SlicedWork, Slices, Work
+from broker.server.slices import SlicedWork, Slices, TooManyWaitError, Work
 from broker.server.target_tasks import TASK_NAMES, TaskDone
 from shm.process_slots import CONTROLLER, HANDLER
 
 if TYPE_CHECKING:
+    from broker.controller import Controller
     from broker.request_channel import RequestChannel
     from broker.server.broker_state import BrokerState
     from broker.server.delayed_operations import DelayedOperations
@@ -84,6 +87,8 @@ class PeerDesk:
         self._state = state
         self._areas = areas
         self._poison = poison
+        #: Controller: topics that others have asked for and that are not made yet.
+        self._to_create: dict[str, None] = {}
         self._asked: dict[int, PendingAnswer] = {}
         self._asked_tasks: dict[int, TaskDone] = {}
         #: Of those, the ones that are done in slices: their target may die when it has let go of the question.
@@ -282,11 +287,32 @@ class PeerDesk:
 
     def _create_topics(self, source: int, message: PeerMessage) -> None:
         del source
-        controller = self._state.controller
-        if controller is None:
+        if self._state.controller is None:
             return
-        try:
-            controller.auto_create([message.payload.decode()])
-        except ApiError as error:
-            logger.error("cannot create topic %s: %s", message.payload.decode(), error)
-        self._state.announce_metadata()
+        is_first = not self._to_create
+        self._to_create[message.payload.decode()] = None
+        if is_first:
+            try:
+                self._slices.add(self._creation(self._state.controller))
+            except TooManyWaitError:
+                # Whoever asked for them asks again.
+                self._to_create.clear()
+                raise
+
+    def _creation(self, controller: Controller) -> SlicedWork:
+        work = self._create(controller)
+        end = self._to_create.clear
+        return SlicedWork(work, "creation", lambda _: end(), end, ("topics that clients made up", ""), exclusive=True)
+
+    def _create(self, controller: Controller) -> Work:
+        """Create the topics that were asked for, some with each change of the metadata."""
+        while self._to_create:
+            names = list(islice(self._to_create, TOPICS_AT_ONCE))
+            try:
+                controller.auto_create(names)
+            except ApiError as error:
+                logger.error("cannot create topics %s: %s", ", ".join(names), error)
+            for name in names:
+                del self._to_create[name]
+            self._state.announce_metadata()
+            yield None

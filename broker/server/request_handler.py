@@ -29,7 +29,7 @@ from broker.server.poison_requests import DROPPED
 from broker.server.produce import ProducePath
 from broker.server.request_ring import RequestRing
 from broker.server.response_writer import ReplyTo, ResponseWriter, Told
-from broker.server.slices import Slices
+from broker.server.slices import SlicedWork, Slices
 from broker.server.unreleased_requests import RingFrame, unreleased
 from broker.slow_turns import Doing, SlowTurns
 from shm.current_request import REQUEST_AT
@@ -112,6 +112,7 @@ class RequestHandler:
         #: Rows of this handler that have moved, until those who wait for them have been told.
         self._moved: list[int] = []
         self._next_tick_ns = 0
+        self._works_off_changes = False
         #: What was sent to an earlier generation comes again, but for Produce.
         self._oldest_generation = generation if generation > 1 else 0
         #: What was received by then may be what a predecessor has died in: it is committed before the next is taken.
@@ -232,15 +233,28 @@ class RequestHandler:
         if not self._state.is_behind:
             return False
         try:
-            self._state.load_metadata()
+            self._state.take_metadata()
         finally:
             # Also after a fault: some of it may have been taken over.
             self._produce.forget_metadata()
             self._groups.forget_metadata()
             self._coordinators.metadata_changed()
             self._delayed.something_changed()
+            self._work_off_changes()
             self.turns.spent(self._now_ns(), _METADATA)
         return True
+
+    def _work_off_changes(self) -> None:
+        """Open, change and remove logs as the metadata has it, in slices."""
+        if self._works_off_changes or not self._state.changes:
+            return
+
+        def done(_: object = None) -> None:
+            self._works_off_changes = False
+            self._delayed.something_changed()
+
+        self._works_off_changes = True
+        self._slices.add_now(SlicedWork(self._state.changes.work(), "metadata", done, done, _METADATA))
 
     def _take_frames(self, processor: int, ring: RequestRing, frames: list[RingFrame]) -> None:
         view = self._view

@@ -42,6 +42,15 @@ MOST_WAITING_BYTES = 64 << 20
 Work: TypeAlias = Generator[Deferred | None, Any, Any]
 
 
+def finish(work: Work) -> Any:
+    """Do a work that waits for nothing at once; return its result."""
+    try:
+        while True:
+            work.send(None)
+    except StopIteration as stop:
+        return stop.value
+
+
 class TooManyWaitError(Exception):
     """So much waits to be begun that this cannot wait as well."""
 

@@ -11,19 +11,21 @@ from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode, text_of
 from broker.server.handlers.controlling import controller_of
 from broker.server.request_context import RequestContext
+from broker.server.slices import Work
 
 
-def handle_alter_configs(context: RequestContext, request: Any) -> dict[str, Any]:
+def handle_alter_configs(context: RequestContext, request: Any) -> Work:
     """Return an outcome for each resource, whose settings become those named and no others."""
     return _alter(context, request, _replacement)
 
 
-def handle_incremental_alter_configs(context: RequestContext, request: Any) -> dict[str, Any]:
+def handle_incremental_alter_configs(context: RequestContext, request: Any) -> Work:
     """Return an outcome for each resource, of whose settings only those named change (KIP-339)."""
     return _alter(context, request, _increment)
 
 
-def _alter(context: RequestContext, request: Any, alteration_of: Callable[[Any], Alteration]) -> dict[str, Any]:
+def _alter(context: RequestContext, request: Any, alteration_of: Callable[[Any], Alteration]) -> Work:
+    """Change one resource in each slice; each is one change of the metadata."""
     controller = controller_of(context)
     resources = {(each.resource_type, each.resource_name): each for each in request.resources}
     times_asked = Counter((each.resource_type, each.resource_name) for each in request.resources)
@@ -45,6 +47,7 @@ def _alter(context: RequestContext, request: Any, alteration_of: Callable[[Any],
                 "resource_name": name,
             }
         )
+        yield None
     context.broker.announce_metadata()
     return {"throttle_time_ms": 0, "responses": responses}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from broker.client_quotas import Match, QuotaOp, entity_of, matching
@@ -9,6 +10,7 @@ from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode, text_of
 from broker.server.handlers.controlling import controller_of
 from broker.server.request_context import RequestContext
+from broker.server.slices import Work
 
 
 def handle_describe_client_quotas(context: RequestContext, request: Any) -> dict[str, Any]:
@@ -33,15 +35,16 @@ def handle_describe_client_quotas(context: RequestContext, request: Any) -> dict
     return {"throttle_time_ms": 0, "error_code": 0, "error_message": None, "entries": entries}
 
 
-def handle_alter_client_quotas(context: RequestContext, request: Any) -> dict[str, Any]:
+def handle_alter_client_quotas(context: RequestContext, request: Any) -> Work:
     """Return an outcome for each entity, whose quotas are on disk and known to every process when it is good."""
     controller = controller_of(context)
     asked = [tuple((part.entity_type, part.entity_name) for part in entry.entity) for entry in request.entries]
+    times_asked = Counter(asked)
     entries = []
     for parts, entry in zip(asked, request.entries, strict=True):
         failure = None
         try:
-            if asked.count(parts) > 1:
+            if times_asked[parts] > 1:
                 raise ApiError(
                     ErrorCode.INVALID_REQUEST, f"Ignoring duplicate entity {dict(parts)}: name it once a request"
                 )
@@ -56,6 +59,7 @@ def handle_alter_client_quotas(context: RequestContext, request: Any) -> dict[st
                 "entity": _entity_fields(parts),
             }
         )
+        yield None
     context.broker.announce_metadata()
     return {"throttle_time_ms": 0, "entries": entries}
 

@@ -17,3 +17,12 @@ def controller_of(context: RequestContext) -> Controller:
 def request_id_of(context: RequestContext) -> str:
     """Return the text by which the controller knows a request that it is sent again: no other has it in this run."""
     return f"{context.connection_id}-{context.sequence}-{context.received_ns}"
+
+
+#: Topics that are changed in one slice, with one change of the metadata.
+TOPICS_AT_ONCE = 50
+
+
+def part_of(request: str, start: int) -> str:
+    """Return the text by which the controller knows the part of a request that begins with its ``start``-th topic."""
+    return request if start == 0 else f"{request}-{start}"

@@ -7,13 +7,14 @@ from typing import Any
 
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode, text_of
-from broker.server.handlers.controlling import controller_of, request_id_of
+from broker.server.handlers.controlling import TOPICS_AT_ONCE, controller_of, part_of, request_id_of
 from broker.server.request_context import RequestContext
+from broker.server.slices import Work
 from broker.topic_rules import AddedPartitions
 
 
-def handle_create_partitions(context: RequestContext, request: Any) -> dict[str, Any]:
-    """Return an outcome for each topic asked for."""
+def handle_create_partitions(context: RequestContext, request: Any) -> Work:
+    """Return an outcome for each topic asked for, changed some at a time; each time is one change."""
     times_asked = Counter(topic.name for topic in request.topics)
     results = [
         _result(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
@@ -21,14 +22,18 @@ def handle_create_partitions(context: RequestContext, request: Any) -> dict[str,
         if times > 1
     ]
     wanted = [_added(topic) for topic in request.topics if times_asked[topic.name] == 1]
-    try:
-        outcomes = controller_of(context).create_partitions(
-            wanted, validate_only=request.validate_only, request=request_id_of(context)
-        )
-        results += [_result(outcome.name, outcome.error_code, outcome.message) for outcome in outcomes]
-    except ApiError as error:
-        results += [_result(each.name, error.code, error.message) for each in wanted]
-    context.broker.announce_metadata()
+    request_id = request_id_of(context)
+    for start in range(0, len(wanted), TOPICS_AT_ONCE):
+        some = wanted[start : start + TOPICS_AT_ONCE]
+        try:
+            outcomes = controller_of(context).create_partitions(
+                some, validate_only=request.validate_only, request=part_of(request_id, start)
+            )
+            results += [_result(outcome.name, outcome.error_code, outcome.message) for outcome in outcomes]
+        except ApiError as error:
+            results += [_result(each.name, error.code, error.message) for each in some]
+        context.broker.announce_metadata()
+        yield None
     return {"throttle_time_ms": 0, "results": results}
 
 

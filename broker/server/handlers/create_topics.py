@@ -3,52 +3,74 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+from broker.config import BrokerConfig
 from broker.config_metadata import describe_topic
+from broker.controller import Controller
 from broker.errors import ApiError
+from broker.kept_outcomes import TopicOutcome
 from broker.protocol.error_codes import ErrorCode, text_of
+from broker.protocol.kio_slices import Lazily
 from broker.server.handlers.config_entries import creation_summary
-from broker.server.handlers.controlling import controller_of, request_id_of
+from broker.server.handlers.controlling import TOPICS_AT_ONCE, controller_of, part_of, request_id_of
+from broker.server.handlers.long_answers import at_length
 from broker.server.request_context import RequestContext
+from broker.server.slices import Work
 from broker.topic_rules import NewTopic
 
 
-def handle_create_topics(context: RequestContext, request: Any) -> dict[str, Any]:
+def handle_create_topics(context: RequestContext, request: Any) -> Work:
     """Return an outcome for each topic, with its settings when it was created or only checked."""
     times_asked = Counter(topic.name for topic in request.topics)
     wanted = [_new_topic(topic) for topic in request.topics if times_asked[topic.name] == 1]
+    controller, request_id = controller_of(context), request_id_of(context)
     try:
-        outcomes = controller_of(context).create_topics(
-            wanted, validate_only=request.validate_only, request=request_id_of(context)
-        )
+        controller.check_size(wanted)
     except ApiError as error:
         results = [_failed(name, error.code, error.message) for name in times_asked]
-        return {"throttle_time_ms": 0, "topics": results}
-    context.broker.announce_metadata()
-    results = []
+        return at_length({"throttle_time_ms": 0, "topics": results})
+    twice = [name for name, times in times_asked.items() if times > 1]
+    return _create(context, wanted, twice, partial(_create_some, controller, request_id, request.validate_only))
+
+
+def _create(
+    context: RequestContext, wanted: list[NewTopic], twice: list[str], create: Callable[[int, list[NewTopic]], Any]
+) -> Work:
+    """Create topics some at a time; each time is one change, which a replacement finds to be made or makes."""
+    outcomes: list[TopicOutcome] = []
+    for start in range(0, len(wanted), TOPICS_AT_ONCE):
+        outcomes += create(start, wanted[start : start + TOPICS_AT_ONCE])
+        context.broker.announce_metadata()
+        yield None
+    outcomes += [TopicOutcome(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for name in twice]
     config = context.broker.metadata.broker_config
-    for outcome in outcomes:
-        if outcome.error_code:
-            results.append(_failed(outcome.name, outcome.error_code, outcome.message))
-            continue
-        results.append(
-            {
-                "name": outcome.name,
-                "topic_id": outcome.topic_id,
-                "error_code": 0,
-                "error_message": None,
-                "num_partitions": outcome.partitions,
-                "replication_factor": 1,
-                "configs": creation_summary(describe_topic(outcome.configs, config)),
-            }
-        )
-    results += [
-        _failed(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-        for name, times in times_asked.items()
-        if times > 1
-    ]
-    return {"throttle_time_ms": 0, "topics": results}
+    return {"throttle_time_ms": 0, "topics": Lazily(outcomes, partial(_result, config))}
+
+
+def _create_some(
+    controller: Controller, request_id: str, validate_only: bool, start: int, wanted: list[NewTopic]
+) -> list[TopicOutcome]:
+    try:
+        return controller.create_topics(wanted, validate_only=validate_only, request=part_of(request_id, start))
+    except ApiError as error:
+        return [TopicOutcome(topic.name, error.code, error.message) for topic in wanted]
+
+
+def _result(config: BrokerConfig, outcome: TopicOutcome) -> dict[str, Any]:
+    if outcome.error_code:
+        return _failed(outcome.name, outcome.error_code, outcome.message)
+    return {
+        "name": outcome.name,
+        "topic_id": outcome.topic_id,
+        "error_code": 0,
+        "error_message": None,
+        "num_partitions": outcome.partitions,
+        "replication_factor": 1,
+        "configs": creation_summary(describe_topic(outcome.configs, config)),
+    }
 
 
 def _new_topic(topic: Any) -> NewTopic:

@@ -7,6 +7,7 @@ from typing import Any
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.kio_adapter import milliseconds
 from broker.server.request_context import Parked, PendingAnswer, RequestContext
+from broker.server.slices import Work
 
 _NO_OFFSET = -1
 #: A client's timeout is meant for followers. There are none, so that even a timeout of 0 gets an answer without errors;
@@ -14,12 +15,16 @@ _NO_OFFSET = -1
 _OWNERS_MS = 5_000
 
 
-def handle_delete_records(context: RequestContext, request: Any) -> dict[str, Any] | Parked:
+def handle_delete_records(context: RequestContext, request: Any) -> Work:
     """Return the new beginning of each partition, or a wait for the owners of some."""
-    asked = [
-        (topic.name, [(part.partition_index, _ask(context, topic.name, part)) for part in topic.partitions])
-        for topic in request.topics
-    ]
+    asked: list[tuple[str, list[tuple[int, PendingAnswer]]]] = []
+    for topic in request.topics:
+        answers: list[tuple[int, PendingAnswer]] = []
+        asked.append((topic.name, answers))
+        for part in topic.partitions:
+            # An owner takes segments out of the log for it.
+            answers.append((part.partition_index, _ask(context, topic.name, part)))
+            yield None
 
     def retry(final: bool) -> dict[str, Any] | None:
         if not final and not all(answer.done for _, parts in asked for _, answer in parts):

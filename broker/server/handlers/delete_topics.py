@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from broker.errors import ApiError
 from broker.kept_outcomes import TopicOutcome
 from broker.protocol.error_codes import ErrorCode, text_of
-from broker.server.handlers.controlling import controller_of, request_id_of
+from broker.protocol.kio_slices import Lazily
+from broker.server.handlers.controlling import TOPICS_AT_ONCE, controller_of, part_of, request_id_of
 from broker.server.metadata_cache import MetadataCache, TopicInfo
 from broker.server.request_context import RequestContext
+from broker.server.slices import Work
 
 _NO_ID = bytes(16)
 
@@ -24,30 +26,43 @@ class _Asked(NamedTuple):
     topic_id: bytes
 
 
-def handle_delete_topics(context: RequestContext, request: Any) -> dict[str, Any]:
-    """Return an outcome for each topic asked for."""
+def handle_delete_topics(context: RequestContext, request: Any) -> Work:
+    """Return an outcome for each topic asked for, deleted some at a time; each time is one change."""
     times_asked = Counter(_asked(request))
-    outcomes = controller_of(context).outcomes_of(request_id_of(context))
-    if outcomes is None:
-        outcomes = _delete(context, times_asked)
-    responses = [_result(each, outcome) for each, outcome in zip(times_asked, outcomes, strict=True)]
-    return {"throttle_time_ms": 0, "responses": responses}
+    asked = list(times_asked)
+    controller, request_id = controller_of(context), request_id_of(context)
+    outcomes: list[TopicOutcome] = []
+    #: Ids of the topics that are deleted by this request.
+    found: set[bytes] = set()
+    for start in range(0, len(asked), TOPICS_AT_ONCE):
+        part, some = part_of(request_id, start), asked[start : start + TOPICS_AT_ONCE]
+        made = controller.outcomes_of(part)
+        if made is None:
+            made = _delete(context, [(each, times_asked[each]) for each in some], found, part)
+        found.update(outcome.topic_id for outcome in made if not outcome.error_code)
+        outcomes += made
+        yield None
+    results = list(zip(asked, outcomes, strict=True))
+    return {"throttle_time_ms": 0, "responses": Lazily(results, lambda result: _result(*result))}
 
 
-def _delete(context: RequestContext, times_asked: Mapping[_Asked, int]) -> list[TopicOutcome]:
-    found: list[TopicInfo] = []
+def _delete(
+    context: RequestContext, asked: Sequence[tuple[_Asked, int]], found: set[bytes], request_id: str
+) -> list[TopicOutcome]:
+    topics: list[TopicInfo] = []
     outcomes = []
-    for each, times in times_asked.items():
+    for each, times in asked:
         try:
             topic = _find(context.broker.metadata, each, times, found)
         except ApiError as error:
             outcomes.append(TopicOutcome(each.name or "", error.code, error.message, each.topic_id))
             continue
-        found.append(topic)
+        found.add(topic.topic_id)
+        topics.append(topic)
         outcomes.append(TopicOutcome(topic.name, topic_id=topic.topic_id))
-    if found:
+    if topics:
         try:
-            controller_of(context).delete_topics(found, request_id_of(context), outcomes)
+            controller_of(context).delete_topics(topics, request_id, outcomes)
         except ApiError as error:
             outcomes = [
                 outcome if outcome.error_code else outcome._replace(error_code=error.code, message=error.message)
@@ -68,7 +83,7 @@ def _id_bytes(topic_id: uuid.UUID | None) -> bytes:
     return _NO_ID if topic_id is None else topic_id.bytes
 
 
-def _find(metadata: MetadataCache, asked: _Asked, times: int, found: Collection[TopicInfo]) -> TopicInfo:
+def _find(metadata: MetadataCache, asked: _Asked, times: int, found: Collection[bytes]) -> TopicInfo:
     name, topic_id = asked
     by_id = topic_id != _NO_ID
     if name is None and not by_id:
@@ -80,7 +95,7 @@ def _find(metadata: MetadataCache, asked: _Asked, times: int, found: Collection[
     topic = metadata.topic_by_id(topic_id) if name is None else metadata.topic(name)
     if topic is None:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if topic in found:
+    if topic.topic_id in found:
         raise ApiError(ErrorCode.INVALID_REQUEST, "The provided topic name maps to an ID that was already supplied.")
     return topic
 

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from broker.protocol.error_codes import ErrorCode
+from broker.protocol.kio_slices import Lazily
+from broker.server.handlers.long_answers import at_length
 from broker.server.metadata_cache import PartitionInfo
 from broker.server.request_context import RequestContext
+from broker.server.slices import Work
 from shm.partitions import STATE_OPEN
 
 _UNKNOWN_SIZE = -1
 
 
-def handle_describe_log_dirs(context: RequestContext, request: Any) -> dict[str, Any]:
+def handle_describe_log_dirs(context: RequestContext, request: Any) -> Work:
     """Return the directory with the partitions asked for that exist; with all when the request names none."""
     directory = context.broker.config.log_dirs[0]
     try:
@@ -27,7 +31,7 @@ def handle_describe_log_dirs(context: RequestContext, request: Any) -> dict[str,
     except OSError:
         error, total_bytes, usable_bytes = int(ErrorCode.KAFKA_STORAGE_ERROR), _UNKNOWN_SIZE, _UNKNOWN_SIZE
     topics = [
-        {"name": name, "partitions": [_part(context, partition) for partition in partitions]}
+        {"name": name, "partitions": Lazily(partitions, partial(_part, context))}
         for name, partitions in _wanted(context, request.topics)
         if partitions
     ]
@@ -38,7 +42,7 @@ def handle_describe_log_dirs(context: RequestContext, request: Any) -> dict[str,
         "total_bytes": total_bytes,
         "usable_bytes": usable_bytes,
     }
-    return {"throttle_time_ms": 0, "error_code": 0, "results": [result]}
+    return at_length({"throttle_time_ms": 0, "error_code": 0, "results": [result]})
 
 
 def _wanted(context: RequestContext, topics: Any) -> Iterable[tuple[str, list[PartitionInfo]]]:
