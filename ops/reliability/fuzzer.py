@@ -28,8 +28,8 @@ from ops.reliability.frames import NAMES, FrameMaker
 from ops.reliability.mutations import Mutator
 from ops.reliability.wire import RECEIVE_BYTES, Wire
 
-CONNECTIONS = 24
-AT_ONCE = 16
+CONNECTIONS = 16
+AT_ONCE = 48
 FRAMES_OF_A_VERSION = 12
 #: What makes and removes files: one frame in some seconds is as good as a hundred.
 EXPENSIVE = (

@@ -20,7 +20,7 @@ LENGTHS = (
     b"\x80\0\0\0",
 )
 #: Most mutations change values alone. A frame that is not well-formed costs its connection, and the frames behind it.
-VALUES_SHARE = 31 / 32
+VALUES_SHARE = 63 / 64
 #: A frame whose size lies makes the frames behind it part of it.
 LYING_SIZE_SHARE = 1 / 2000
 HEADER_SHARE = 1 / 1000
