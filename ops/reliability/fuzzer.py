@@ -54,7 +54,9 @@ TOPICS = 8
 class Counts(ctypes.Structure):
     """What the process has done so far; written by it, read by the campaign."""
 
-    _fields_ = tuple((name, ctypes.c_int64) for name in ("frames", "answered", "closed", "given_up", "connections"))
+    _fields_ = tuple(
+        (name, ctypes.c_int64) for name in ("frames", "answered", "closed", "given_up", "connections", "versions")
+    )
 
 
 class Fuzzer:
@@ -193,8 +195,7 @@ def run(port: int, seed: int, wanted: int | None, frames_per_second: float, coun
     """Send mutated frames at that rate until enough of them were dealt with; runs in the process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(NICENESS)
-    source = chance.source(seed, "frames")
-    barrage = Barrage(port, counts, mutated_frames(port, source))
+    barrage = Barrage(port, counts, mutated_frames(port, chance.source(seed, "frames"), counts))
     begin = time.monotonic()
     while wanted is None or counts.frames < wanted:
         barrage.turn()
@@ -203,7 +204,7 @@ def run(port: int, seed: int, wanted: int | None, frames_per_second: float, coun
             time.sleep(min(ahead_seconds, LONGEST_REST_SECONDS))
 
 
-def mutated_frames(port: int, source: random.Random) -> Iterator[bytes]:
+def mutated_frames(port: int, source: random.Random, counts: Counts) -> Iterator[bytes]:
     """Yield mutated frames without end, every version of every API as often as any other, but for expensive ones."""
     with Wire(port) as wire:
         served = wire.ask(ApiKey.API_VERSIONS, 0, {}).api_keys
@@ -214,6 +215,7 @@ def mutated_frames(port: int, source: random.Random) -> Iterator[bytes]:
         for key, version in versions
         for _ in range(FEW_FRAMES if is_expensive(key, version) else FRAMES_OF_A_VERSION)
     ]
+    counts.versions = len(versions)
     mutated = Mutator(source, templates).mutated
     while True:
         source.shuffle(templates)

@@ -53,7 +53,8 @@ def actions(result: Result) -> str:
     rows = [(name, f"{count:,}") for name, count in sorted(result.actions.items())]
     frames = result.frames
     rows.append(("mutated frames", f"{frames['frames']:,}"))
-    rows.append(("of them answered, the others closed their connection", f"{frames['answered']:,}"))
+    rows.append(("of them answered; over the others a connection was closed", f"{frames['answered']:,}"))
+    rows.append(("versions of APIs that they were made from", f"{frames['versions']:,}"))
     return table(("what was done", "times"), rows)
 
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Coroutine, Mapping, Sequence
+from concurrent.futures import CancelledError
 from functools import partial
 from typing import Any, TypeVar
 
@@ -44,7 +45,7 @@ class EventLoop:
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result(seconds)
-        except (KafkaError, TimeoutError) as failure:
+        except (KafkaError, TimeoutError, CancelledError) as failure:
             future.cancel()
             raise ClientError(failure, remedy_for(failure)) from failure
 

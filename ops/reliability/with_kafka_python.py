@@ -30,6 +30,8 @@ Value = TypeVar("Value")
 POLL_MS = 200
 #: A client that lost its broker looks for it again after this long at most; the default, 30 s, is for many brokers.
 RECONNECT_MS = 500
+#: After a lost connection its sender may find records to send, and send none, round and round until they have expired.
+TRANSACTION_LIMITS = {"request_timeout_ms": 10_000, "delivery_timeout_ms": 15_000}
 #: Errors after which a transactional producer is of no more use.
 FATAL = ("ProducerFencedError", "InvalidProducerEpochError", "IllegalStateError", "OutOfOrderSequenceNumberError")
 
@@ -47,7 +49,7 @@ class KafkaPythonProducer:
             "reconnect_backoff_max_ms": RECONNECT_MS,
         }
         if kind is Kind.TRANSACTIONAL:
-            settings["transactional_id"] = transactional_id
+            settings |= {"transactional_id": transactional_id, **TRANSACTION_LIMITS}
         self._producer = translated(KafkaProducer, **settings)
         if kind is Kind.TRANSACTIONAL:
             translated(self._producer.init_transactions)
