@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ops.reliability.bystander import Pause
 from ops.reliability.journal import Journal, Window
@@ -19,6 +21,8 @@ CAUSES = (RESTARTED, DIED, STOPPED, HANDLER_STOPPED, BESIDE)
 WHOLE = ("restart", "crash of all")
 #: The death of a processor is noted a moment before or after its connections know of it.
 SLACK_SECONDS = 0.5
+#: So many of the longest are told of one by one.
+MOST_EPISODES = 12
 
 
 @dataclass
@@ -70,12 +74,34 @@ def is_death(window: Window) -> bool:
     return window.action == KILL or (window.action == STOP and window.detail == "replaced")
 
 
+class Episode(NamedTuple):
+    """Pauses of several bystanders at one time."""
+
+    begin: float
+    end: float
+    pauses: list[Pause]
+
+    def words(self, journal: Journal) -> str:
+        """Return what it was, and what was going on."""
+        around = Counter(f"{w.action} {w.role}".strip() for w in journal.during(self.begin - SLACK_SECONDS, self.end))
+        beside = ", ".join(name if count == 1 else f"{name} ({count} times)" for name, count in sorted(around.items()))
+        asked = ", ".join(sorted({pause.what for pause in self.pauses}))
+        worst = max(pause.seconds for pause in self.pauses)
+        return (
+            f"{worst:.2f} s at {self.begin:.2f}, {len(self.pauses)} bystanders ({asked}), beside {beside or 'nothing'}"
+        )
+
+
 def unexplained(pauses: Iterable[Pause], journal: Journal, longer_than: float) -> list[str]:
-    """Return a line for each closed connection and each longer pause that nothing of its own explains."""
-    lines = []
-    for pause in sorted(pauses, key=lambda each: -each.seconds):
-        if cause_of(pause, journal) == BESIDE and (pause.was_closed or pause.seconds > longer_than):
-            around = [f"{w.action} {w.role} {w.detail}".strip() for w in journal.during(pause.begin - 0.5, pause.end)]
-            what = "connection closed" if pause.was_closed else pause.what
-            lines.append(f"{pause.seconds:.2f} s at {pause.begin:.2f} ({what}) beside {', '.join(around) or 'nothing'}")
-    return lines
+    """Return a line for each time when connections were closed, or pauses were longer, and nothing explains it."""
+    episodes: list[Episode] = []
+    for pause in sorted(pauses):
+        if cause_of(pause, journal) != BESIDE or not (pause.was_closed or pause.seconds > longer_than):
+            continue
+        if episodes and pause.begin <= episodes[-1].end:
+            last = episodes.pop()
+            episodes.append(Episode(last.begin, max(last.end, pause.end), [*last.pauses, pause]))
+        else:
+            episodes.append(Episode(pause.begin, pause.end, [pause]))
+    episodes.sort(key=lambda each: each.begin - each.end)
+    return [episode.words(journal) for episode in episodes[:MOST_EPISODES]]
