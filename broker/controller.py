@@ -229,6 +229,11 @@ class Controller:
         else:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}: {HAVE_SETTINGS}")
 
+    @property
+    def settings_bytes(self) -> int:
+        """What the settings of groups, client metrics subscriptions and quotas take."""
+        return self._store.entity_bytes
+
     def alter_client_quotas(self, entity: QuotaEntity, operations: Sequence[QuotaOp], *, validate_only: bool) -> None:
         """Change the quotas of one entity (KIP-546). Raises ApiError when it may not have them."""
         current = self._metadata.client_quotas.get(entity, {})

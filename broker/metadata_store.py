@@ -31,6 +31,7 @@ from broker.stored_entities import (
     has_table,
     read_entities,
     replace_entity,
+    used_bytes,
 )
 
 FORMAT = 1
@@ -178,6 +179,11 @@ class MetadataStore:
                 EXIT_DATA_FROM_NEWER_VERSION,
             )
         return cls(connection)
+
+    @property
+    def entity_bytes(self) -> int:
+        """What all entities take."""
+        return used_bytes(self._connection)
 
     @property
     def change(self) -> int:

@@ -66,20 +66,20 @@ def replace_entity(
     connection: sqlite3.Connection, change: int, kind: EntityKind, name: str, values: Mapping[str, StoredValue]
 ) -> None:
     """Replace all values of one entity; without any it is gone. ApiError when all entities would take too much."""
-    used_bytes = _used_bytes(connection)
+    total_bytes = used_bytes(connection)
     (before_bytes,) = connection.execute(f"{_SIZE} WHERE kind = ? AND name = ?", (kind, name)).fetchone()
     connection.execute("DELETE FROM entities WHERE kind = ? AND name = ?", (kind, name))
     rows = [(kind, name, key, value) for key, value in values.items()]
     connection.executemany("INSERT INTO entities VALUES (?, ?, ?, ?)", rows)
     (after_bytes,) = connection.execute(f"{_SIZE} WHERE kind = ? AND name = ?", (kind, name)).fetchone()
-    used_bytes += after_bytes - before_bytes
-    if used_bytes > MOST_BYTES and after_bytes > before_bytes:
+    total_bytes += after_bytes - before_bytes
+    if total_bytes > MOST_BYTES and after_bytes > before_bytes:
         raise ApiError(
             ErrorCode.POLICY_VIOLATION,
-            f"The settings of groups, client metrics subscriptions and quotas would take {used_bytes} bytes, more than "
-            f"{MOST_BYTES}; delete some first.",
+            f"The settings of groups, client metrics subscriptions and quotas would take {total_bytes} bytes, more "
+            f"than {MOST_BYTES}; delete some first.",
         )
-    connection.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (_USED_BYTES, used_bytes))
+    connection.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (_USED_BYTES, total_bytes))
     connection.execute("INSERT OR REPLACE INTO entity_changes VALUES (?, ?)", (kind, change))
 
 
@@ -89,11 +89,11 @@ def read_entities(connection: sqlite3.Connection, since: int) -> dict[EntityKind
     return {EntityKind(kind): _read_kind(connection, kind) for kind in _texts(changed)}
 
 
-def _used_bytes(connection: sqlite3.Connection) -> int:
+def used_bytes(connection: sqlite3.Connection) -> int:
     """Return what all entities take; a file of an older version does not say it, so it is added up once."""
     found = connection.execute("SELECT value FROM state WHERE name = ?", (_USED_BYTES,)).fetchone()
-    used_bytes: int = (found or connection.execute(_SIZE).fetchone())[0]
-    return used_bytes
+    total_bytes: int = (found or connection.execute(_SIZE).fetchone())[0]
+    return total_bytes
 
 
 def _texts(rows: Iterable[tuple[str]]) -> list[str]:

@@ -18,6 +18,7 @@ PAGES = {
     "docs/api-versions.md": ("broker.server.apis", "describe_markdown"),
     "docs/configuration.md": ("broker.config_reference", "describe_markdown"),
     "docs/layout.md": ("shm.layout", "describe_markdown"),
+    "docs/limits.md": ("broker.limits", "describe_markdown"),
     "docs/metrics.md": ("shm.metrics_page", "describe_markdown"),
     "docs/request-log.md": ("broker.recorder.columns", "describe_markdown"),
     "ops/server.properties": ("broker.config_reference", "sample_properties"),

@@ -311,6 +311,28 @@ HANDLER_METRICS = (
         "What parked fetches take in memory grows with it.",
     ),
     Metric(
+        "works_waiting",
+        GAUGE,
+        "requests",
+        "Requests that wait to be served in slices.",
+        "Those that take long: descriptions and listings of much, changes of many topics.",
+    ),
+    Metric(
+        "producer_ids",
+        GAUGE,
+        "producers",
+        "Producer ids that the partitions of a handler remember.",
+        "As of the last checkpoint, which is taken once a minute. Each partition forgets those that have been silent "
+        "longest when they are too many, and all after producer.id.expiration.ms.",
+    ),
+    Metric(
+        "settings_bytes",
+        GAUGE,
+        "bytes",
+        "What the settings of groups, client metrics subscriptions and quotas take.",
+        "Of the controller; 0 elsewhere.",
+    ),
+    Metric(
         "group_state_bytes",
         GAUGE,
         "bytes",

@@ -290,6 +290,11 @@ class CommittedLog:
         """Return the state of every producer, for reading."""
         return list(self._producers.entries.values())
 
+    @property
+    def producer_ids(self) -> int:
+        """How many producers are remembered."""
+        return len(self._producers.entries)
+
     def expire_producers(self) -> None:
         """Forget producers that wrote nothing for `producer.id.expiration.ms`."""
         self._producers.expire(self._wall_ms(), self.producer_id_expiration_ms)

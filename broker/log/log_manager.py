@@ -42,6 +42,7 @@ class LogManager:
         "_removed",
         "_written",
         "logs",
+        "producer_ids",
     )
 
     def __init__(self, data_dir: Path, clock: Clock, producer_id_expiration_ms: int) -> None:
@@ -58,6 +59,8 @@ class LogManager:
         now_ns = clock.monotonic_ns()
         self._checkpoint_due_ns = now_ns + CHECKPOINT_INTERVAL_NS
         self._expire_due_ns = now_ns + EXPIRE_INTERVAL_NS
+        #: Remembered by all partitions, as of the last checkpoint.
+        self.producer_ids = 0
 
     def open(self, name: PartitionName, config: LogConfig, published: PublishedEnd | None) -> PartitionLog:
         """Open or create a log; `published` is what a killed predecessor left in shared memory, if there was one.
@@ -138,6 +141,7 @@ class LogManager:
 
     def checkpoint(self) -> None:
         """Put recovery points, log starts and log ends into the checkpoint files, if any of them changed."""
+        self.producer_ids = sum([log.producer_ids for log in self.logs.values()])
         offsets = {
             key: (log.recovery_point, log.log_start_offset, log.log_end_offset) for key, log in self.logs.items()
         }

@@ -216,6 +216,9 @@ class RequestHandler:
             "longest_turn_ns": self.turns.longest_ns,
             "operations_waiting": self._delayed.waiting,
             "rows_watched": self._delayed.watched_rows,
+            "works_waiting": self._slices.waiting,
+            "producer_ids": self._state.log_manager.producer_ids,
+            "settings_bytes": 0 if self._state.controller is None else self._state.controller.settings_bytes,
             **self._coordinators.gauges(),
         }
 

@@ -92,6 +92,11 @@ class Slices:
         self._waiting_bytes = 0
         self._exclusive: SlicedWork | None = None
 
+    @property
+    def waiting(self) -> int:
+        """How many works have not begun."""
+        return self._waiting
+
     def add(self, new: SlicedWork) -> None:
         """Let a work be done. Raises TooManyWaitError."""
         if self._waiting and (self._waiting >= MOST_WAITING or self._waiting_bytes + new.size > MOST_WAITING_BYTES):

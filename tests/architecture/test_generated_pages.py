@@ -13,6 +13,7 @@ PAGES = (
     "docs/api-versions.md",
     "docs/configuration.md",
     "docs/layout.md",
+    "docs/limits.md",
     "docs/metrics.md",
     "docs/request-log.md",
     "ops/server.properties",
