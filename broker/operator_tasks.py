@@ -16,7 +16,7 @@ from broker.log_limit import UNLIMITED
 from broker.log_setup import tag_of
 from broker.process import Role
 from broker.signals import REOPEN_LOG
-from broker.stack_dumps import what_the_system_knows
+from broker.stack_dumps import ANSWER_MS, what_the_system_knows
 
 if TYPE_CHECKING:
     from broker.children import Child
@@ -71,8 +71,9 @@ class OperatorTasks:
             child.stacks.ask(child.pid)
         own = " | ".join(self._signals.own_stack)
         _log.info("stacks of %s: %s", tag_of(Role.SUPERVISOR.label, os.getpid()), own, extra=UNLIMITED)
+        deadline_ns = self._clock.monotonic_ns() + ANSWER_MS * 1_000_000
         for child in alive:
-            log_stacks(child)
+            log_stacks(child, max(0, deadline_ns - self._clock.monotonic_ns()) // 1_000_000)
 
     def _reopen_log(self) -> None:
         if self._log_file is None:
@@ -119,9 +120,9 @@ def report_where(child: Child) -> None:
     log_stacks(child)
 
 
-def log_stacks(child: Child) -> None:
+def log_stacks(child: Child, wait_ms: int = ANSWER_MS) -> None:
     """Log where a child stands that was asked for it, or why it does not answer."""
-    stacks = child.stacks.answer()
+    stacks = child.stacks.answer(wait_ms)
     if stacks:
         _log.info("stacks of %s: %s", tag_of(child.role.label, child.pid), stacks, extra=UNLIMITED)
     else:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from broker.config import BROKER_KEYS, Source
 from broker.config_keys import render
-from broker.errors import ConfigError
+from broker.errors import ApiError, ConfigError
 
 if TYPE_CHECKING:
     from broker.config import BrokerConfig
@@ -43,14 +43,18 @@ def reload(controller: Controller, metadata: MetadataCache, config: BrokerConfig
     if file is None:
         _log.info("SIGHUP: the broker was started without a configuration file, so there is none to read again")
         return
+    before = metadata.loaded_config
     try:
         fresh = config.read_again()
+        texts = {name: text for name, text in fresh.file_texts.items() if BROKER_KEYS[name].dynamic}
+        config.with_file(texts)
+        controller.replace_file_settings(texts)
     except ConfigError as error:
         _log.warning("SIGHUP: nothing was taken over, the configuration is wrong: %s", str(error).replace("\n", "; "))
         return
-    before = metadata.loaded_config
-    texts = {name: text for name, text in fresh.file_texts.items() if BROKER_KEYS[name].dynamic}
-    controller.replace_file_settings(texts)
+    except ApiError as error:
+        _log.warning("SIGHUP: nothing was taken over, it cannot be stored: %s", error.message)
+        return
     after = metadata.loaded_config
     changed = [name for name in sorted(BROKER_KEYS) if before.value(name) != after.value(name)]
     waiting = _differing(config.file_texts, fresh.file_texts)
