@@ -174,6 +174,11 @@ class LogConfig:
         return (self.retention_bytes, self.retention_ms) if self.deletes else (-1, -1)
 
     @property
+    def compaction(self) -> tuple[int, int]:
+        """For how many ms compaction keeps tombstones, and leaves records alone; -1 where nothing is compacted."""
+        return (self.delete_retention_ms, self.min_compaction_lag_ms) if self.compacts else (-1, -1)
+
+    @property
     def log_append_time(self) -> bool:
         """Whether records get the time at which they are appended."""
         return self.message_timestamp_type == "LogAppendTime"

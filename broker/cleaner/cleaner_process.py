@@ -78,7 +78,7 @@ class Cleaner:
         self._metadata = metadata
         self._clock = SystemClock()
         self._pace = Pace(owners, self._clock)
-        self._upkeep = Upkeep(metadata, heritage.partitions, self._clock, owners.ask, self._pace.use)
+        self._upkeep = Upkeep(metadata, heritage.partitions, self._clock, owners.ask, self._pause)
         self._page = page
         self._stored: dict[str, int] = {}
         now_ns = self._clock.monotonic_ns()
@@ -90,10 +90,8 @@ class Cleaner:
 
     def turn(self) -> float:
         """Do what is due; return in how many seconds something is due again. Raises Stopped."""
-        if self._cluster.metadata_version > self._metadata.version:
-            self._upkeep.refresh()
+        self._refresh()
         config = self._metadata.broker_config
-        self._pace.bytes_per_second = config.log_cleaner_io_max_bytes_per_second
         now_ns = self._clock.monotonic_ns()
         if now_ns >= self._retention_due_ns:
             self._upkeep.apply_retention()
@@ -112,6 +110,16 @@ class Cleaner:
         self._publish()
         dues = (self._retention_due_ns, self._compaction_due_ns, self._doomed_due_ns)
         return max(0, min(due for due in dues if due is not None) - now_ns) / _NS_PER_S
+
+    def _pause(self, size_bytes: int) -> None:
+        """Account for what was read or written, and take over what has changed meanwhile. Raises Stopped."""
+        self._pace.use(size_bytes)
+        self._refresh()
+
+    def _refresh(self) -> None:
+        if self._cluster.metadata_version > self._metadata.version:
+            self._upkeep.refresh()
+        self._pace.bytes_per_second = self._metadata.broker_config.log_cleaner_io_max_bytes_per_second
 
     def _publish(self) -> None:
         """Bring the metrics page up to date; counters go on from what a predecessor has left."""

@@ -19,7 +19,7 @@ from broker.cleaner.key_map import KeyMap
 from broker.cleaner.raw_records import raw_records
 from broker.cleaner.segments import Segment, SegmentedLog
 from broker.cleaner.transactions import CleanedTransactions
-from broker.errors import ApiError
+from broker.errors import ApiError, RotundaError
 from broker.log.segment_swap import SegmentSwap
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.record_reader import uncompressed_records
@@ -31,6 +31,10 @@ Pause = Callable[[int], None]
 
 #: Asks the owner to put a cleaned segment in place; False if it could not.
 Swap = Callable[[SegmentSwap], bool]
+
+
+class SettingsChanged(RotundaError):  # noqa: N818  # said as it is
+    """What a round works by is no longer in force. What has been swapped in by then was by its rules."""
 
 
 class Limits(NamedTuple):
@@ -69,7 +73,8 @@ class Compaction:
     def run(self, swap: Swap) -> int | None:
         """Compact; return the offset below which the partition is clean now, None if the owner would not have it.
 
-        Raises ApiError where no batch can be made out, OSError, and what `pause` raises.
+        Raises ApiError where no batch can be made out, OSError, and what `pause` and `swap` raise, such as
+        SettingsChanged.
         """
         aborted = self._log.aborted_transactions()
         newest = KeyMap(self._limits.key_map_bytes)
@@ -127,8 +132,15 @@ class Compaction:
             raise
         old_bytes = sum(each.size_bytes for each in group)
         self.stats.bytes_written += cleaned.size_bytes
-        self._pause(0)
-        return swap(SegmentSwap(group[0].base_offset, group[-1].base_offset, len(group), old_bytes, cleaned.size_bytes))
+        try:
+            self._pause(0)
+            return swap(
+                SegmentSwap(group[0].base_offset, group[-1].base_offset, len(group), old_bytes, cleaned.size_bytes)
+            )
+        except SettingsChanged:
+            # Whatever else goes wrong, the owner may be about to swap it in.
+            cleaned.discard()
+            raise
 
     def _clean_segment(self, segment: Segment, batch_filter: BatchFilter, cleaned: CleanedSegment) -> bool:
         """Write what is left of a segment; return whether that is not all of it."""

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from broker.cleaner.clean_offsets import CleanOffsets
 from broker.cleaner.cleanable import Cleanable, cleanable
-from broker.cleaner.compaction import Compaction, CompactionStats, Limits
+from broker.cleaner.compaction import Compaction, CompactionStats, Limits, SettingsChanged
 from broker.cleaner.doomed_files import remove_doomed
 from broker.cleaner.retention import retained_from
 from broker.cleaner.segments import Published, SegmentedLog, look_at
 from broker.errors import ApiError
 from broker.log.segment_swap import SegmentSwap
-from broker.log.upkeep_tasks import BYTES, RETAIN, ROW
+from broker.log.upkeep_tasks import BYTES, RETAIN, SWAP
+from broker.protocol.error_codes import ErrorCode
 from shm.partitions import STATE_OPEN
 
 if TYPE_CHECKING:
@@ -157,16 +158,28 @@ class Upkeep:
         begin_ns = self._clock.monotonic_ns()
         broker_config = self._metadata.broker_config
         limits = Limits(broker_config.log_cleaner_dedupe_buffer_size, broker_config.producer_id_expiration_ms)
-        round_ = Compaction(log, found, place.config, limits, self._clock.wall_ms(), self._pause)
+        rules = place.config.compaction
+
+        def pause(size_bytes: int) -> None:
+            self._pause(size_bytes)
+            self._check_rules(place)
 
         def swap(segment_swap: SegmentSwap) -> bool:
-            error, _ = self._ask(place.owner, "swap_segments", ROW.pack(place.row) + segment_swap.pack())
+            task = SWAP.pack(place.row, *rules) + segment_swap.pack()
+            error, _ = self._ask(place.owner, "swap_segments", task)
+            if error == ErrorCode.INVALID_CONFIG:
+                raise SettingsChanged(place.directory.name)
             return not error
+
+        round_ = Compaction(log, found, place.config, limits, self._clock.wall_ms(), pause)
 
         try:
             end_offset = round_.run(swap)
         except FileNotFoundError:
             return False  # deleted meanwhile
+        except SettingsChanged:
+            logger.info("%s: its compaction begins anew, by changed settings", place.directory.name)
+            return True
         except ApiError as error:
             logger.error("%s cannot be compacted and is left alone: %s", place.directory.name, error)
             self.uncleanable.add(place.key)
@@ -192,6 +205,16 @@ class Upkeep:
             round_.stats.records_removed,
         )
         return True
+
+    def _check_rules(self, place: Place) -> None:
+        """Raise SettingsChanged if a round over a partition is not to go on by the settings that it began with."""
+        topic = self._metadata.topic_by_id(place.topic_id)
+        if (
+            topic is None
+            or not self._metadata.broker_config.log_cleaner_enable
+            or self._metadata.log_config(topic).compaction != place.config.compaction
+        ):
+            raise SettingsChanged(place.directory.name)
 
     def _name_unreadable(self, place: Place, unreadable: Mapping[int, str]) -> None:
         """Log what compaction had to leave as it is, unless that has been logged before."""

@@ -1,6 +1,7 @@
 """What the cleaner and the owner of a partition say to each other, in bytes. Both processes use it; it knows neither.
 
-`retain_log`: `RETAIN`, answered with `BYTES`. `swap_segments`: `ROW` and a `SegmentSwap`, answered with nothing.
+`retain_log`: `RETAIN`, answered with `BYTES`. `swap_segments`: `SWAP` and a `SegmentSwap`, answered with nothing. Both
+name the settings that they follow from: an owner by whose settings they would not follow refuses.
 """
 
 import struct
@@ -11,7 +12,10 @@ RETAIN = struct.Struct(
     "qq"  # the retention in bytes and in ms that this follows from
 )
 
-ROW = struct.Struct(">q")
+SWAP = struct.Struct(
+    ">q"  # row in the partition table
+    "qq"  # the `LogConfig.compaction` by which the segment was cleaned
+)
 
 #: How many bytes the log lost.
 BYTES = struct.Struct(">q")

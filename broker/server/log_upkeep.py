@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from broker.errors import ApiError
 from broker.log.partition_log import LogWriteFailed
 from broker.log.segment_swap import SegmentSwap
-from broker.log.upkeep_tasks import BYTES, RETAIN, ROW
+from broker.log.upkeep_tasks import BYTES, RETAIN, SWAP
 from broker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -67,13 +67,14 @@ class LogUpkeep:
 
     def _swap(self, payload: bytes, reply: TaskDone) -> None:
         """Put a compacted segment in the place of those it was made of."""
-        (row,) = ROW.unpack_from(payload)
-        swap = SegmentSwap.unpack(payload[ROW.size :])
+        row, *rules = SWAP.unpack_from(payload)
+        swap = SegmentSwap.unpack(payload[SWAP.size :])
         owned = self._state.owned.get(row)
         if owned is None:
             reply(ErrorCode.NOT_LEADER_OR_FOLLOWER, b"")
             return
-        if not owned.log.config.compacts:
+        config = owned.log.config
+        if not config.compacts or config.compaction != tuple(rules):
             reply(ErrorCode.INVALID_CONFIG, b"")
             return
         try:

@@ -2,6 +2,8 @@
 
 import errno
 import shutil
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,12 +15,14 @@ from broker.cleaner.cleaned_segment import CleanedSegment
 from broker.cleaner.upkeep import Upkeep
 from broker.log import checkpoints
 from broker.log.segment_swap import SegmentSwap
-from broker.log.upkeep_tasks import ROW
+from broker.log.upkeep_tasks import SWAP
+from broker.protocol.error_codes import ErrorCode
 from broker.topic_config import LogConfig
 from shm.partitions import STATE_OPEN, PartitionTable
 from tests.cleaner.keyed_log import KeyedLog
 from tests.support.fakes import FakeClock
 
+INVALID_CONFIG = int(ErrorCode.INVALID_CONFIG)
 FIRST, LATER = b"1" * 16, b"2" * 16
 CONFIG = LogConfig(cleanup_policy=("compact",), internal_segment_bytes=700, min_cleanable_dirty_ratio=0)
 
@@ -41,20 +45,38 @@ class Partitions:
             table.set_state(row, STATE_OPEN)
         rows = [SimpleNamespace(index=row, row=row, owner=0) for row in range(count)]
         settings = SimpleNamespace(
-            data_dir=data_dir, log_cleaner_dedupe_buffer_size=1 << 20, producer_id_expiration_ms=1000
+            data_dir=data_dir,
+            log_cleaner_dedupe_buffer_size=1 << 20,
+            producer_id_expiration_ms=1000,
+            log_cleaner_enable=True,
         )
+        self.config = CONFIG
+        #: Called with the bytes that were read or written.
+        self.pause: Callable[[int], None] = lambda _: None
+        topic = SimpleNamespace(name="t", topic_id=topic_id, partitions=rows)
+        self.settings = settings
         metadata = SimpleNamespace(
             broker_config=settings,
-            topics=lambda: [SimpleNamespace(name="t", topic_id=topic_id, partitions=rows)],
+            topics=lambda: [topic],
+            topic_by_id=lambda _: topic,
             refresh=lambda: SimpleNamespace(deleted=self.deleted),
-            log_config=lambda _: CONFIG,
+            log_config=lambda _: self.config,
         )
-        self.upkeep = Upkeep(metadata, table, self.clock, self._ask, lambda _: None)  # type: ignore[arg-type]
+        self.ask = self._ask
+        self.upkeep = Upkeep(
+            metadata,  # type: ignore[arg-type]
+            table,
+            self.clock,
+            lambda *task: self.ask(*task),  # noqa: PLW0108 - tests replace both
+            lambda size: self.pause(size),  # noqa: PLW0108
+        )
 
     def _ask(self, owner: int, task: str, payload: bytes) -> tuple[int, bytes]:
         assert (owner, task) == (0, "swap_segments")
-        (row,) = ROW.unpack_from(payload)
-        return int(not self.logs[row].log.swap_segments(SegmentSwap.unpack(payload[ROW.size :]))), b""
+        row, *rules = SWAP.unpack_from(payload)
+        if tuple(rules) != self.config.compaction:
+            return INVALID_CONFIG, b""
+        return int(not self.logs[row].log.swap_segments(SegmentSwap.unpack(payload[SWAP.size :]))), b""
 
     def is_compacted(self, index: int) -> bool:
         """Whether a round has been over a partition."""
@@ -171,3 +193,46 @@ def test_a_later_topic_inherits_nothing_from_a_checkpoint_that_was_not_finished(
     monkeypatch.setattr(checkpoints, "replace_file", replace_some)
     CleanOffsets(tmp_path).put(("t", 0), LATER, 10)
     assert CleanOffsets(tmp_path).of(("t", 0), LATER) is None
+
+
+@pytest.mark.parametrize("changed", ["delete_retention_ms", "min_compaction_lag_ms", "cleanup_policy"])
+@pytest.mark.parametrize("late", [False, True])
+def test_a_round_whose_settings_change_begins_anew_by_the_new_ones(tmp_path: Path, changed: str, late: bool) -> None:
+    """What it reads next shows it; or the owner does, who knew first."""
+    partitions = Partitions(tmp_path, 1)
+    before = [path.name for path in sorted((tmp_path / "t-0").glob("*.log"))]
+    new = replace(CONFIG, **{changed: ("delete",) if changed == "cleanup_policy" else 1_000_000_000})
+    reads: list[int] = []
+
+    def change(size_bytes: int) -> None:
+        reads.append(size_bytes)
+        if not late and len(reads) == 5:
+            partitions.config = new
+
+    partitions.pause = change
+    asked = partitions.ask
+    if late:
+        partitions.ask = lambda *_: (INVALID_CONFIG, b"")
+    assert partitions.upkeep.compact_dirtiest()
+    assert late or len(reads) == 5
+    assert not partitions.is_compacted(0)
+    assert [path.name for path in sorted((tmp_path / "t-0").glob("*.log"))] == before
+    assert not list((tmp_path / "t-0").glob("*.cleaned"))
+    if changed == "delete_retention_ms":
+        partitions.config, partitions.pause, partitions.ask = new, lambda _: None, asked
+        assert partitions.upkeep.compact_dirtiest()
+        assert partitions.is_compacted(0)
+
+
+def test_a_cleaner_that_is_switched_off_stops_in_the_middle_of_a_round(tmp_path: Path) -> None:
+    partitions = Partitions(tmp_path, 1)
+    reads: list[int] = []
+
+    def switch_off(size_bytes: int) -> None:
+        reads.append(size_bytes)
+        partitions.settings.log_cleaner_enable = len(reads) < 3
+
+    partitions.pause = switch_off
+    partitions.upkeep.compact_dirtiest()
+    assert len(reads) == 3
+    assert not partitions.is_compacted(0)

@@ -1,5 +1,6 @@
 """What the owner does for the cleaner: each task in one go, published, and harmless when it is asked twice."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -8,7 +9,7 @@ import pytest
 from broker.log import rolled_segments
 from broker.log.segment_files import LOG_SUFFIX, segment_file
 from broker.log.segment_swap import SegmentSwap
-from broker.log.upkeep_tasks import BYTES, RETAIN, ROW
+from broker.log.upkeep_tasks import BYTES, RETAIN, SWAP
 from broker.protocol.error_codes import ErrorCode
 from broker.server.log_upkeep import LogUpkeep
 from broker.server.partition_appends import OwnedPartition
@@ -108,7 +109,7 @@ def test_a_swap_is_done_once(owner: Owner) -> None:
 
     def ask(swap: SegmentSwap) -> bool:
         asked.append(swap)
-        return not owner.do("swap_segments", ROW.pack(ROW_NUMBER) + swap.pack())[0]
+        return not owner.do("swap_segments", SWAP.pack(ROW_NUMBER, *CONFIG.compaction) + swap.pack())[0]
 
     owner.keyed.clean(swap=ask)
     (swap,) = asked
@@ -117,7 +118,7 @@ def test_a_swap_is_done_once(owner: Owner) -> None:
     assert owner.table.log_bytes(ROW_NUMBER) == owner.log.size_bytes
     removals = owner.table.removals(ROW_NUMBER)
     assert removals > 0
-    again = owner.do("swap_segments", ROW.pack(ROW_NUMBER) + swap.pack())
+    again = owner.do("swap_segments", SWAP.pack(ROW_NUMBER, *CONFIG.compaction) + swap.pack())
     assert again == (ErrorCode.INVALID_REQUEST, b"")
     assert [record.value for record in owner.keyed.records()] == [b"2", b"3"]
 
@@ -128,7 +129,7 @@ def test_a_swap_of_other_segments_than_there_are_is_refused(owner: Owner) -> Non
 
     def ask(swap: SegmentSwap) -> bool:
         owner.log.delete_records_before(1)
-        refused.append(owner.do("swap_segments", ROW.pack(ROW_NUMBER) + swap.pack())[0] != 0)
+        refused.append(owner.do("swap_segments", SWAP.pack(ROW_NUMBER, *CONFIG.compaction) + swap.pack())[0] != 0)
         return False
 
     owner.keyed.clean(swap=ask)
@@ -138,8 +139,23 @@ def test_a_swap_of_other_segments_than_there_are_is_refused(owner: Owner) -> Non
 
 def test_a_partition_of_somebody_else(owner: Owner) -> None:
     assert owner.retain(1, row=5) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
-    payload = ROW.pack(5) + SegmentSwap(0, 0, 1, 1, 1).pack()
+    payload = SWAP.pack(5, *CONFIG.compaction) + SegmentSwap(0, 0, 1, 1, 1).pack()
     assert owner.do("swap_segments", payload) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, b"")
+
+
+@pytest.mark.parametrize("changed", ["delete_retention_ms", "min_compaction_lag_ms"])
+def test_a_segment_that_was_cleaned_by_other_rules_is_not_swapped_in(owner: Owner, changed: str) -> None:
+    """It may lack tombstones, or records, that are to be kept by now."""
+    asked: list[tuple[int, bytes]] = []
+
+    def ask(swap: SegmentSwap) -> bool:
+        owner.log.update_config(replace(CONFIG, **{changed: 77}))
+        asked.append(owner.do("swap_segments", SWAP.pack(ROW_NUMBER, *CONFIG.compaction) + swap.pack()))
+        return False
+
+    owner.keyed.clean(swap=ask)
+    assert asked == [(ErrorCode.INVALID_CONFIG, b"")]
+    assert [info.base_offset for info in owner.log.segments()] == [0, 1, 2, 3]
 
 
 def test_what_follows_from_settings_no_longer_in_force_is_refused(owner: Owner) -> None:
@@ -149,7 +165,7 @@ def test_what_follows_from_settings_no_longer_in_force_is_refused(owner: Owner) 
 
     def ask(swap: SegmentSwap) -> bool:
         owner.log.update_config(LogConfig(cleanup_policy=("delete",), retention_bytes=1000, retention_ms=-1))
-        asked.append(owner.do("swap_segments", ROW.pack(ROW_NUMBER) + swap.pack()))
+        asked.append(owner.do("swap_segments", SWAP.pack(ROW_NUMBER, *CONFIG.compaction) + swap.pack()))
         return False
 
     owner.keyed.clean(swap=ask)
