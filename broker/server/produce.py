@@ -26,6 +26,7 @@ from broker.server.frame import NOTED, STATE_OFFSET, Frame
 from broker.server.partition_appends import Answer
 from broker.server.peers import POISON, PRODUCE_PART, PeerMessage, Peers
 from broker.server.pending_produce import BLAMED, INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE, PendingProduce
+from broker.server.recently_used import RecentlyUsed
 from broker.server.record_errors import NOBODY, Blame, keyless, out_of_range, too_large
 from broker.server.remembered_request import RememberedRequest
 from broker.server.request_facts import MOST_COUNTED, subject
@@ -48,6 +49,9 @@ if TYPE_CHECKING:
 #: Connections whose last request is remembered.
 MAX_REMEMBERED = 10_000
 
+#: A request is remembered at least so long after the last one like it, and at most twice as long.
+REMEMBERED_NS = 30_000_000_000
+
 
 class ProducePath:
     """Appends what Produce requests bring for this handler's partitions and sends the rest to their owners."""
@@ -67,7 +71,7 @@ class ProducePath:
         self._poison = poison
         self._now_ns = now_ns
         self._words = words_of(state.heritage.rings.view, 0, state.heritage.rings.view.nbytes)
-        self._remembered: dict[int, RememberedRequest] = {}
+        self._remembered: RecentlyUsed[int, RememberedRequest] = RecentlyUsed(MAX_REMEMBERED, REMEMBERED_NS)
         self._dirty = self.appends.dirty
         self._pending: dict[int, PendingProduce] = {}
         self._tokens = peers.new_tokens()
@@ -77,12 +81,16 @@ class ProducePath:
         """Parse the next request of every connection anew: topics have changed."""
         self._remembered.clear()
 
+    def forget_unused(self, now_ns: int) -> None:
+        """Let go of what is remembered of connections that have sent nothing for a while: they may have closed."""
+        self._remembered.forget_unused(now_ns)
+
     def try_fast(self, to: ReplyTo, version: int, view: memoryview, place: tuple[int, int, int]) -> bool:
         """Stage a request that differs from the connection's last one in its records alone; False if it does not.
 
         ``place`` is (start of the request in ``view``, its end, offset of its envelope in the rings).
         """
-        remembered = self._remembered.get(to[1])
+        remembered = self._remembered.recent.get(to[1]) or self._remembered.recall(to[1])
         if remembered is None or remembered.version != version:
             return False
         batch = remembered.records(view, place[0], place[1])
@@ -335,6 +343,4 @@ class ProducePath:
         owned = self._state.owned.get(topic.partitions[part.partition].row)
         if owned is None or owned.log.config.message_timestamp_type != "CreateTime":
             return
-        if len(self._remembered) >= MAX_REMEMBERED:
-            self._remembered.clear()
-        self._remembered[frame.to[1]] = RememberedRequest(frame, part, acks, owned, self._state.index)
+        self._remembered.put(frame.to[1], RememberedRequest(frame, part, acks, owned, self._state.index))

@@ -164,6 +164,7 @@ class RequestHandler:
             self._state.log_manager.tick()
             self._state.reload_if_asked()
             self._fetch.forget_removed_files()
+            self._produce.forget_unused(now_ns)
             self._desk.repeat()
             self.turns.spent(self._now_ns(), _UPKEEP)
         self._publish()

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from broker.protocol import kio_adapter
-from broker.server.produce import ProducePath
+from broker.server.produce import REMEMBERED_NS, ProducePath
 from tests.support.record_batches import record_batch
-from tests.support.stepped_broker import ARENA_BYTES, Sent, SteppedBroker
+from tests.support.stepped_broker import ARENA_BYTES, Client, Sent, SteppedBroker
 from tests.support.wire_messages import PRODUCE, produce_body
 
 VERSIONS = (3, 5, 8, 9, 12, 13)
@@ -142,3 +142,27 @@ def test_a_request_larger_than_the_arena_is_as_exact_as_any(tmp_path: Path) -> N
         assert broker.released(0, 0)
     finally:
         broker.close()
+
+
+def test_nothing_is_kept_of_connections_that_have_gone(stepped: SteppedBroker, parsed: list[int]) -> None:
+    """Nobody says that they have; what they are remembered by holds on to logs."""
+    partition = stepped.owned_by("topic", 0)[0]
+    staying = stepped.client()
+    path = stepped.handler(0)._produce
+
+    def produce(client: Client) -> None:
+        client.produce([("topic", partition, record_batch([b"a"]))])
+        stepped.settle()
+
+    for _ in range(20):
+        produce(stepped.client())
+    produce(staying)
+    assert len(path._remembered) == 21
+    parsed.clear()
+    for _ in range(3):
+        stepped.clock.advance_ns(REMEMBERED_NS + 1)
+        produce(staying)
+        stepped.settle()
+    assert parsed == []
+    assert len(path._remembered) == 1
+    assert path._remembered.recall(staying.connection) is not None
