@@ -145,6 +145,8 @@ def _screen(now: Snapshot) -> RenderableType:
 def _processes(now: Snapshot) -> Table:
     from rich.markup import escape  # noqa: PLC0415
 
+    from web.verdict import hangs  # noqa: PLC0415
+
     idle = {("processor", each.index): each.idle for each in now.processors}
     idle |= {("handler", each.index): each.idle for each in now.handlers} | {("controller", 0): now.controller.idle}
     rates = {("processor", each.index): each.requests_per_s for each in now.processors}
@@ -159,6 +161,7 @@ def _processes(now: Snapshot) -> Table:
         key = each.role, each.index
         name = f"{each.role} {each.index}" if each.role in {"processor", "handler"} else each.role
         state = "[green]serves[/]" if each.serves else f"[bold red]{each.state}[/]"
+        state = "[bold red]hangs[/]" if hangs(each) else state
         rows.append(
             (name, str(each.pid), state, _bar(idle.get(key)), _count(rates.get(key)), _count(waiting.get(key)),
              _percent(each.cpu), _size(each.pss_bytes), str(each.restarts), escape(printable(each.last_words)))

@@ -38,7 +38,7 @@ PROCESS_METRICS = (
         GAUGE,
         "seconds",
         "Time since the last turn of a process's loop.",
-        "Loops turn several times a second even when idle; the supervisor, the cleaner and the recorder sleep longer.",
+        "Every loop turns once a second even when idle; at process.hang.timeout.ms its process is killed and replaced.",
         keys=_PROCESS,
     ),
 )

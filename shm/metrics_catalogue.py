@@ -290,6 +290,13 @@ HANDLER_METRICS = (
     ),
     *_TURN_METRICS,
     Metric(
+        "requests_dropped",
+        COUNTER,
+        "requests",
+        "Requests that were dropped because processes had died in them, or in others with the same bytes.",
+        "The log names API, client and address of each. Whatever kills a process is a fault of the broker.",
+    ),
+    Metric(
         "fetches_not_parked",
         COUNTER,
         "requests",

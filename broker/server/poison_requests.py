@@ -3,8 +3,10 @@
 Runs in handler processes and the controller. A target publishes which request it is in (`shm.current_request`), and its
 replacement counts a death against it before anything is read again. What two processes have died in is not run a third
 time: its connection is closed without an answer, with a line that names it. The same holds for what other targets ask.
-Clients send again what was not answered. So what is the same, byte for byte, as a request that was dropped is dropped
-as well for a while, at no death: what kills costs two deaths in each process.restart.window.ms.
+Clients send again what was not answered. So what is the same, byte for byte and from the same address, as two requests
+that were dropped is dropped as well for a while, at no death: what kills costs four deaths of a target in each
+process.restart.window.ms. One would be too few: two processes may be killed in a harmless request for other reasons,
+and many clients send the same bytes.
 
 A death that struck when no single request was being done, such as in a commit, is nobody's; what is read again after it
 is taken one by one, so that the next such death has a name.
@@ -13,9 +15,11 @@ is taken one by one, so that the next such death has a name.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
 from hashlib import blake2b
 from itertools import islice
+from operator import itemgetter
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -38,6 +42,9 @@ logger = logging.getLogger(__name__)
 #: Processes that may die in a request before it is dropped.
 MOST_DEATHS = 2
 
+#: Requests of the same bytes that are dropped for deaths before others are for being like them.
+MOST_ALIKE = 2
+
 #: What the request log is told of a request that is dropped.
 DROPPED = Told(int(ErrorCode.UNKNOWN_SERVER_ERROR))
 
@@ -49,7 +56,7 @@ _REWRITTEN_BYTES = 16
 
 #: Where a request goes on behind its correlation id.
 _CORRELATED = 8
-_SALT = Struct(">hh")
+_CAUSE = Struct(">hh")
 
 _FIELDS = [each.name for each in REQUEST_ENVELOPE.fields]
 _CONNECTION_ID, _SEQUENCE = _FIELDS.index("connection_id"), _FIELDS.index("sequence")
@@ -68,9 +75,11 @@ class PoisonRequests:
             self._count_death()
         self._condemned = {identity for identity, deaths in self.current.deaths().items() if deaths >= most_deaths}
         self._window_ns = heritage.config.process_restart_window_ms * 1_000_000
-        #: By size, then by fingerprint: when requests that were dropped were.
-        self.dropped: dict[int, dict[int, int]] = {}
-        for dropped in self.current.dropped():
+        #: Requests that this process has dropped.
+        self.count = 0
+        #: By size, then by fingerprint: how many requests have been dropped for deaths, and when the last one was.
+        self.dropped: dict[int, dict[int, tuple[int, int]]] = {}
+        for dropped in sorted(self.current.dropped(), key=itemgetter(2)):
             self._remember(dropped)
 
     def is_condemned(self, identity: Identity) -> bool:
@@ -85,19 +94,22 @@ class PoisonRequests:
         alike = self.dropped.get(to[8])
         if alike is None:
             return False
-        if now_ns - max(alike.values()) >= self._window_ns:
+        if all(now_ns - dropped_ns >= self._window_ns for _, dropped_ns in alike.values()):
             del self.dropped[to[8]]
             return False
-        dropped_ns = next((alike[each] for each in _fingerprints(to, view, *place) if each in alike), None)
-        if dropped_ns is None or now_ns - dropped_ns >= self._window_ns:
+        known = (alike[each] for each in self._fingerprints(to, view, place) if each in alike)
+        count, dropped_ns = next(known, (0, 0))
+        if count < MOST_ALIKE or now_ns - dropped_ns >= self._window_ns:
             return False
         ago_s = (now_ns - dropped_ns) // 1_000_000_000
-        self._report(to, view, place, f"is the same as one that was dropped {ago_s} s ago, and is not tried")
+        self._report(
+            to, view, place, f"is the same as {count} that were dropped, the last {ago_s} s ago; it is not tried"
+        )
         return True
 
     def drop(self, to: ReplyTo, view: memoryview, place: Place, now_ns: int, owner: int | None = None) -> None:
         """Remember and log that a request is dropped; ``owner``: another handler that has died in it."""
-        for fingerprint in islice(_fingerprints(to, view, *place), 1):
+        for fingerprint in islice(self._fingerprints(to, view, place), 1):
             dropped = to[8], fingerprint, now_ns
             self._remember(dropped)
             self.current.note_dropped((to[1], to[2]), dropped)
@@ -106,9 +118,26 @@ class PoisonRequests:
 
     def _remember(self, dropped: Dropped) -> None:
         size, fingerprint, dropped_ns = dropped
-        self.dropped.setdefault(size, {})[fingerprint] = dropped_ns
+        alike = self.dropped.setdefault(size, {})
+        count, before_ns = alike.get(fingerprint, (0, dropped_ns))
+        alike[fingerprint] = count + 1 if dropped_ns - before_ns < self._window_ns else 1, dropped_ns
+
+    def _fingerprints(self, to: ReplyTo, view: memoryview, place: Place) -> Iterator[int]:
+        """Yield hashes of a request that are the same when its client sends it again, under another correlation id.
+
+        One is of all its bytes, unless owners have noted in them what they did; of a Produce there is one without
+        notes. That one is worked out last, and of a request that is dropped only if it has been parsed before.
+        """
+        start, end, is_noted = place
+        cause = _CAUSE.pack(to[5], to[6]) + self._heritage.client_hosts.of(to[1]).encode()
+        if not is_noted:
+            yield _hash(cause, view[start + _CORRELATED : end])
+        if to[5] == ApiKey.PRODUCE:
+            with suppress(InvalidReceive):
+                yield _hash(cause, *_without_notes(to[6], view, start, end))
 
     def _report(self, to: ReplyTo, view: memoryview, place: Place, why: str) -> None:
+        self.count += 1
         _, connection, _, _, _, api_key, version, _, size = to
         try:
             client = parse_header(view, *place[:2]).client_id
@@ -136,29 +165,18 @@ class PoisonRequests:
             self.current.count_death(identity)
 
 
-def _fingerprints(to: ReplyTo, view: memoryview, start: int, end: int, is_noted: bool) -> Iterator[int]:
-    """Yield hashes of a request that are the same when its client sends it again, under another correlation id.
-
-    One is of all its bytes, unless owners have noted in them what they did; of a Produce there is one without notes.
-    That one is worked out last, and of a request that is dropped only if it has been parsed before.
-    """
-    if not is_noted:
-        yield _hash(to, [view[start + _CORRELATED : end]])
-    if to[5] == ApiKey.PRODUCE:
-        pieces, at = [], start + _CORRELATED
-        try:
-            request = parse_produce(view, to[6], parse_header(view, start, end).body_offset, end)
-        except InvalidReceive:
-            return
-        for part in request.parts:
-            if part.records_size >= BATCH_HEADER_BYTES:
-                pieces.append(view[at : part.records_offset])
-                at = part.records_offset + _REWRITTEN_BYTES
-        yield _hash(to, [*pieces, view[at:end]])
+def _without_notes(version: int, view: memoryview, start: int, end: int) -> list[memoryview]:
+    """Return the pieces of a Produce between what owners write into it. Raises InvalidReceive."""
+    pieces, at = [], start + _CORRELATED
+    for part in parse_produce(view, version, parse_header(view, start, end).body_offset, end).parts:
+        if part.records_size >= BATCH_HEADER_BYTES:
+            pieces.append(view[at : part.records_offset])
+            at = part.records_offset + _REWRITTEN_BYTES
+    return [*pieces, view[at:end]]
 
 
-def _hash(to: ReplyTo, pieces: Iterable[memoryview]) -> int:
-    digest = blake2b(digest_size=8, salt=_SALT.pack(to[5], to[6]))
+def _hash(*pieces: bytes | memoryview) -> int:
+    digest = blake2b(digest_size=8)
     for piece in pieces:
         digest.update(piece)
     return int.from_bytes(digest.digest(), "big", signed=True)

@@ -207,6 +207,7 @@ class RequestHandler:
             "commits": self._produce.appends.commits,
             "fetches_parked": self._fetch.parked,
             "fetches_not_parked": self._fetch.not_parked,
+            "requests_dropped": self._poison.count,
             "slow_turns": self.turns.count,
             **self._coordinators.counters(),
         }

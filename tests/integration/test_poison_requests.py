@@ -11,7 +11,7 @@ import pytest
 from broker.recorder.part_files import dataset_path, finished
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
-from tests.support.poisonable_broker import KILLS
+from tests.support.poisonable_broker import KILLS, KILLS_PROCESSOR
 from tests.support.record_batches import record_batch
 from tests.support.wire_client import WireClient, request_frame
 from tests.support.wire_messages import (
@@ -87,14 +87,37 @@ def test_a_request_that_kills_costs_two_deaths_and_its_own_connection(
     assert ("controller" if what == "create" else "handler") in line
 
 
-def test_a_client_that_sends_it_again_and_again_costs_two_deaths_a_handler(broker: BrokerProcess, topic: str) -> None:
+def test_a_request_that_kills_its_processor_comes_to_nobody_again(broker: BrokerProcess, topic: str) -> None:
+    """The connection that it came by has gone with its processor, and those of the other stay."""
+    before = deaths(broker), sum(row["restarts"] for row in broker.processes("processor"))
+    bystanders = [WireClient(broker.port) for _ in range(4)]
+    for each in bystanders:
+        each.call(METADATA, 4, metadata_body([]))
+    with WireClient(broker.port) as client:
+        client.send(request_frame(METADATA, 4, 7, metadata_body([KILLS_PROCESSOR.decode() + topic])))
+        assert client.socket.recv(1) == b""
+    wait_until(lambda: all(row["ready"] for row in broker.processes("processor")), "a new processor")
+    with WireClient(broker.port) as late:
+        create_topic(late, topic)
+    assert (deaths(broker), sum(row["restarts"] for row in broker.processes("processor"))) == (before[0], before[1] + 1)
+    closed = 0
+    for each in bystanders:
+        try:
+            each.call(METADATA, 4, metadata_body([]))
+        except (AssertionError, OSError):
+            closed += 1
+        each.close()
+    assert closed == 2
+
+
+def test_a_client_that_sends_it_again_and_again_costs_four_deaths_a_handler(broker: BrokerProcess, topic: str) -> None:
     """Whichever handler its connection leads to. The others' connections stay as they are."""
     before = deaths(broker)
     with WireClient(broker.port) as bystander:
         for _ in range(20):
             send_poison(broker, METADATA, 4, metadata_body([NAME + topic]))
             bystander.call(METADATA, 4, metadata_body([]))
-    assert 2 <= deaths(broker) - before <= 2 * 2
+    assert 4 <= deaths(broker) - before <= 4 * 2
 
 
 def test_a_request_that_was_dropped_has_a_row_in_the_request_log(broker: BrokerProcess, topic: str) -> None:

@@ -7,11 +7,13 @@ import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from broker.log.partition_log import PartitionLog
 from broker.request_channel import CLOSE_CONNECTION, SEND
+from broker.server.api_calls import ApiCalls
 from broker.server.fetch import FetchPath
 from broker.server.partition_appends import OwnedPartition
 from broker.server.pending_fetch import PendingFetch
@@ -21,6 +23,7 @@ from tests.support.stepped_broker import Killed, Sent, SteppedBroker, produced
 from tests.support.wire_messages import CREATE_TOPICS, FETCH, FETCH_VERSION, METADATA, fetch_body, metadata_body, string
 
 POISON = b"poison"
+LIST_GROUPS = 16
 CONTROLLER = 2
 METADATA_VERSION = 4
 
@@ -165,6 +168,28 @@ def test_an_answer_that_was_put_off_and_kills_is_its_requests_fault(
     assert produced(produce) == [(0, 0)]
 
 
+def test_a_slice_that_kills_is_its_requests_fault(stepped: SteppedBroker, caplog: pytest.LogCaptureFixture) -> None:
+    """It died turns after the request was taken, and its memory given back."""
+
+    def deadly(self: ApiCalls, call: Any, work: Any) -> Any:
+        for _ in range(5):
+            yield None
+        if call.to[1] == poisonous.connection:
+            raise Killed
+        return (yield from real(self, call, work))
+
+    real = ApiCalls._in_slices
+    with mock.patch.object(ApiCalls, "_in_slices", deadly):
+        poisonous = stepped.client()
+        sent = [
+            client.send(LIST_GROUPS, 0, b"", target=0) for client in (stepped.client(), poisonous, stepped.client())
+        ]
+        assert settle(stepped) == 2
+    assert is_dropped(sent[1])
+    assert sent[0].answer.kind == sent[2].answer.kind == SEND
+    assert "ListGroups version 0 of client 'test'" in lines(caplog)[-1]
+
+
 def test_what_kills_in_the_commit_is_found_by_taking_each_alone(
     stepped: SteppedBroker, kills: Callable[..., None]
 ) -> None:
@@ -201,7 +226,7 @@ def test_one_death_drops_nothing(stepped: SteppedBroker, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("size", [6, 5000])
 @pytest.mark.parametrize("what", ["produce", "forwarded", "metadata"])
-def test_what_comes_again_after_it_was_dropped_is_dropped_at_no_death(
+def test_what_has_been_dropped_twice_is_dropped_at_no_death(
     stepped: SteppedBroker, kills: Callable[..., None], caplog: pytest.LogCaptureFixture, what: str, size: int
 ) -> None:
     """A client sends again what was not answered. It is tried again when the window of restarts has passed."""
@@ -221,13 +246,14 @@ def test_what_comes_again_after_it_was_dropped_is_dropped_at_no_death(
 
     poison, harmless = POISON.ljust(size, b"."), b"posion".ljust(size, b".")
     assert is_dropped_in(stepped, send(poison), 2)
+    assert is_dropped_in(stepped, send(poison), 2)
     for _ in range(3):
         assert is_dropped_in(stepped, send(poison), 0)
         again = send(harmless)
         assert settle(stepped) == 0
         assert again.answer.kind == SEND
     assert (
-        "is the same as one that was dropped 0 s ago, and is not tried, and its connection is closed"
+        "is the same as 2 that were dropped, the last 0 s ago; it is not tried, and its connection is closed"
         in lines(caplog)[-1]
     )
     stepped.clock.advance_ns(stepped.config.process_restart_window_ms * 1_000_000)

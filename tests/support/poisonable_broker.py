@@ -1,4 +1,4 @@
-"""The whole broker, but that some requests kill the target that takes them, and some never let it go.
+"""The whole broker, but that some requests kill the process that takes them, and some never let it go.
 
 python -m tests.support.poisonable_broker start ...
 """
@@ -9,10 +9,13 @@ import sys
 from typing import Any
 
 from broker.cli import main
+from broker.network.request_reader import RequestReader
 from broker.server.request_handler import RequestHandler
 
 #: A request with these bytes in it kills whoever takes it, and one with the others keeps it busy for ever.
 KILLS, HANGS = b"-kill-me-", b"-keep-me-"
+#: One with these kills its processor, before it is sent to anybody.
+KILLS_PROCESSOR = b"-kill-you-"
 
 
 def poison(dispatch: Any) -> Any:
@@ -29,6 +32,19 @@ def poison(dispatch: Any) -> Any:
     return poisoned
 
 
+def poison_reader(try_send: Any) -> Any:
+    """Return what sends frames on as `try_send` does, if it lives."""
+
+    def poisoned(self: RequestReader, channel: Any, frame: bytes, *rest: Any) -> bool:
+        if KILLS_PROCESSOR in frame:
+            os.kill(os.getpid(), signal.SIGKILL)
+        sent: bool = try_send(self, channel, frame, *rest)
+        return sent
+
+    return poisoned
+
+
 if __name__ == "__main__":
     RequestHandler._dispatch = poison(RequestHandler._dispatch)  # type: ignore[method-assign]
+    RequestReader._try_send = poison_reader(RequestReader._try_send)  # type: ignore[method-assign]
     sys.exit(main())
