@@ -13,6 +13,7 @@ from broker.clock import Clock
 from broker.errors import ApiError, RotundaError
 from broker.log.append_limits import AppendLimits
 from broker.log.flush_state import NEVER, FlushState
+from broker.log.flusher import FlushJob
 from broker.log.leader_epochs import resume_epochs, write_epochs
 from broker.log.log_segment import LogSegment
 from broker.log.partition_metadata import PartitionName
@@ -197,6 +198,18 @@ class CommittedLog:
             self._go_offline()
             raise LogWriteFailed(f"{self.directory}: {error}") from error
         self._flush.done(self.log_end_offset)
+
+    def begin_flush(self) -> FlushJob:
+        """Return what makes everything committed durable when it is run; `end_flush` takes note of it."""
+        return self._flush.begin(self.segment_base, self.log_end_offset)
+
+    def end_flush(self, job: FlushJob, error: OSError | None) -> None:
+        """Take note of a flush that has been done, or not; the log is then offline, as after `flush`."""
+        if error is None:
+            self._flush.end(job)
+        else:
+            _log.error("%s: cannot be flushed: %s", self.directory, error)
+            self.refuse_everything()
 
     def refuse_everything(self) -> None:
         """Take no further batch: what was staged, and with it what memory holds of the log, is in doubt."""

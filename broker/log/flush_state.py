@@ -9,6 +9,7 @@ import os
 from itertools import pairwise
 from pathlib import Path
 
+from broker.log.flusher import FlushJob
 from broker.log.segment_files import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -90,6 +91,17 @@ class FlushState:
                 self._sync(base_offset, suffix)
         self._rolled = []
         sync_directory(self._directory)
+
+    def begin(self, active_base: int, end_offset: int) -> FlushJob:
+        """Return what makes everything below `end_offset` durable; what is written from here on is due anew."""
+        self.due_ns = None
+        return FlushJob(self._directory, (*self._rolled, active_base), end_offset)
+
+    def end(self, job: FlushJob) -> None:
+        """Take note of a job that is done. More may have been written and rolled meanwhile."""
+        self._rolled = [base_offset for base_offset in self._rolled if base_offset not in job.bases[:-1]]
+        self.recovery_point = max(self.recovery_point, job.end_offset)
+        self._synced_offset = max(self._synced_offset, job.end_offset)
 
     def done(self, end_offset: int) -> None:
         """Everything below `end_offset` is durable, indexes included."""

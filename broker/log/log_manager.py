@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from broker.clock import Clock
 from broker.log.checkpoints import HIGH_WATERMARK_FILE, LOG_START_OFFSET_FILE, RECOVERY_POINT_FILE
+from broker.log.flusher import Flusher
 from broker.log.offset_checkpoints import OffsetCheckpoints
 from broker.log.partition_log import LogDamaged, LogWriteFailed, PartitionLog, PartitionName
 from broker.log.partition_metadata import TopicIdMismatch, claim_directory, read_topic_id
@@ -22,6 +23,9 @@ TopicPartition: TypeAlias = tuple[str, int]
 
 CHECKPOINT_INTERVAL_NS = 60 * 1_000_000_000
 EXPIRE_INTERVAL_NS = 600 * 1_000_000_000
+
+#: How much of one tick goes into forgetting producers; the rest is done in the next ones.
+_EXPIRE_NS = 5_000_000
 
 _FILES = (RECOVERY_POINT_FILE, LOG_START_OFFSET_FILE, HIGH_WATERMARK_FILE)
 
@@ -37,9 +41,11 @@ class LogManager:
         "_clock",
         "_data_dir",
         "_expire_due_ns",
+        "_flusher",
         "_found",
         "_producer_id_expiration_ms",
         "_removed",
+        "_to_expire",
         "_written",
         "logs",
         "producer_ids",
@@ -56,6 +62,9 @@ class LogManager:
         self._written: dict[TopicPartition, tuple[int, int, int]] = {}
         # Deleted, and perhaps still in the checkpoint files: these could not be written.
         self._removed: set[TopicPartition] = set()
+        self._flusher = Flusher()
+        # Logs whose idle producers are still to be forgotten.
+        self._to_expire: list[PartitionLog] = []
         now_ns = clock.monotonic_ns()
         self._checkpoint_due_ns = now_ns + CHECKPOINT_INTERVAL_NS
         self._expire_due_ns = now_ns + EXPIRE_INTERVAL_NS
@@ -127,17 +136,27 @@ class LogManager:
     def tick(self) -> None:
         """Do what is due: flush logs, write checkpoints, forget idle producers."""
         now_ns = self._clock.monotonic_ns()
-        for log in self.logs.values():
-            due_ns = log.flush_due_ns()
-            if due_ns is not None and due_ns <= now_ns:
-                _flush(log)
+        self._take_flushed()
+        if not self._flusher.is_busy:
+            due = [log for log in self.logs.values() if (log.flush_due_ns() or now_ns + 1) <= now_ns]
+            if due:
+                self._flusher.start([(log, log.begin_flush()) for log in due])
         if now_ns >= self._checkpoint_due_ns:
             self._checkpoint_due_ns = now_ns + CHECKPOINT_INTERVAL_NS
             self.checkpoint()
         if now_ns >= self._expire_due_ns:
             self._expire_due_ns = now_ns + EXPIRE_INTERVAL_NS
-            for log in self.logs.values():
-                log.expire_producers()
+            self._to_expire = list(self.logs.values())
+        while self._to_expire and self._clock.monotonic_ns() - now_ns < _EXPIRE_NS:
+            self._to_expire.pop().expire_producers()
+
+    def wait_for_flushes(self) -> None:
+        """Wait until what `tick` has begun to flush is durable."""
+        self._take_flushed(wait=True)
+
+    def _take_flushed(self, *, wait: bool = False) -> None:
+        for log, job, error in self._flusher.take(wait=wait):
+            log.end_flush(job, error)
 
     def checkpoint(self) -> None:
         """Put recovery points, log starts and log ends into the checkpoint files, if any of them changed."""
@@ -150,6 +169,7 @@ class LogManager:
 
     def close(self, *, clean: bool = True) -> None:
         """Close every log; `clean` makes all of it durable and says so in the checkpoints."""
+        self.wait_for_flushes()
         for log in self.logs.values():
             try:
                 log.close(clean=clean)
@@ -198,10 +218,3 @@ def orphan_directories(data_dir: Path, known: Mapping[str, bytes]) -> list[Path]
             if topic_id is not None and topic_id not in known_ids:
                 orphans.append(entry)
     return orphans
-
-
-def _flush(log: PartitionLog) -> None:
-    try:
-        log.flush()
-    except LogWriteFailed as error:
-        _log.error("%s: offline: %s", log.directory, error)

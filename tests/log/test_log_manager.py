@@ -2,6 +2,7 @@
 
 import errno
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -108,13 +109,16 @@ def test_timers(tmp_path: Path, clock: FakeClock) -> None:
     append(log)
     clock.advance_ms(49)
     manager.tick()
+    manager.wait_for_flushes()
     assert log.recovery_point == 0
     clock.advance_ms(1)
     manager.tick()
+    manager.wait_for_flushes()
     assert log.recovery_point == 1
     assert not (tmp_path / "recovery-point-offset-checkpoint").exists()
     clock.advance_ns(CHECKPOINT_INTERVAL_NS)
     manager.tick()
+    manager.wait_for_flushes()
     assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\na 0 1\n"
 
 
@@ -126,6 +130,7 @@ def test_rolled_segments_become_durable_after_a_while(tmp_path: Path, clock: Fak
     assert log.recovery_point == 0
     clock.advance_ms(60_000)
     manager.tick()
+    manager.wait_for_flushes()
     assert log.recovery_point == 5
 
 
@@ -212,3 +217,63 @@ def test_a_full_disk_keeps_no_log_from_being_removed(
     assert "a 0 3" in (tmp_path / "replication-offset-checkpoint").read_text()
     manager.checkpoint()
     assert "a 0 3" not in (tmp_path / "replication-offset-checkpoint").read_text()
+
+
+def test_no_turn_waits_for_the_disk(tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tick begins to flush; appends, rolls and further ticks go on while the disk takes its time."""
+    manager = LogManager(tmp_path, clock, EXPIRATION_MS)
+    log = manager.open(name("a"), LogConfig(flush_ms=50, internal_segment_bytes=200), None)
+    append(log)
+    release, sync = threading.Event(), os.fsync
+
+    def slow(fd: int) -> None:
+        assert release.wait(30)
+        sync(fd)
+
+    monkeypatch.setattr(os, "fsync", slow)
+    clock.advance_ms(50)
+    manager.tick()
+    for _ in range(4):
+        append(log)
+    manager.tick()
+    assert (log.recovery_point, log.log_end_offset) == (0, 5)
+    release.set()
+    manager.wait_for_flushes()
+    assert log.recovery_point == 1
+    clock.advance_ms(50)
+    manager.tick()
+    manager.wait_for_flushes()
+    assert log.recovery_point == 5
+
+
+def test_a_flush_that_fails_takes_its_log_offline(
+    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = LogManager(tmp_path, clock, EXPIRATION_MS)
+    logs = [manager.open(name(topic), LogConfig(flush_ms=50), None) for topic in "ab"]
+    for log in logs:
+        append(log)
+    sync = os.fsync
+
+    def failing(fd: int) -> None:
+        if "/a-0/" in str(Path(f"/proc/self/fd/{fd}").readlink()):
+            raise OSError(errno.EIO, "the disk has failed")
+        sync(fd)
+
+    monkeypatch.setattr(os, "fsync", failing)
+    clock.advance_ms(50)
+    manager.tick()
+    manager.wait_for_flushes()
+    assert [log.recovery_point for log in logs] == [0, 1]
+    assert [log._failed for log in logs] == [True, False]
+
+
+def test_a_log_that_is_deleted_while_it_is_flushed_is_gone(tmp_path: Path, clock: FakeClock) -> None:
+    manager = LogManager(tmp_path, clock, EXPIRATION_MS)
+    log = manager.open(name("a"), LogConfig(flush_ms=50), None)
+    append(log)
+    job = log.begin_flush()
+    manager.delete(name("a"))
+    job.run()
+    log.end_flush(job, None)
+    assert not (tmp_path / "a-0").exists()
