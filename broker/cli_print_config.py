@@ -13,6 +13,7 @@ from broker.cli_client import connected
 from broker.cli_config import configuration
 from broker.cli_table import printable
 from broker.client import settings
+from broker.config import BROKER_KEYS
 from broker.errors import UsageError
 
 
@@ -31,4 +32,6 @@ def _running(parsed: argparse.Namespace, environment: Mapping[str, str]) -> list
     if parsed.config or parsed.sets or parsed.data_dir or parsed.listen or parsed.ephemeral:
         raise UsageError("--run-dir is for a broker that runs already: settings cannot be given with it")
     with connected(parsed, environment) as connection:
-        return [(each.name, each.value, each.origin) for each in settings.describe(connection)]
+        described = settings.describe(connection)
+    # The broker describes those settings too that only Kafka has.
+    return [(each.name, each.value, each.origin) for each in described if each.name in BROKER_KEYS]

@@ -73,6 +73,7 @@ def test_the_query_finds_something(broker: BrokerProcess, screen: Screen):
 def test_the_configuration_is_that_of_the_running_broker(broker: BrokerProcess):
     """Users.md section 3: each value and where it came from."""
     printed = broker.command("print-config").stdout.splitlines()
+    assert not [line for line in printed if line.startswith("num.replica.fetchers")], "a setting that only Kafka has"
     assert "request.log.roll.ms=200  # set when it was started" in printed
     assert "request.log.enable=true  # default" in printed
     done = broker.command("print-config", "--set", "num.io.threads=2")
