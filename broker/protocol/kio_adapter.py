@@ -43,6 +43,7 @@ from broker.protocol.kio_writer import write_message
 from broker.protocol.primitives import (
     INT32,
     MALFORMED,
+    MOST_ELEMENTS,
     Buffer,
     nullable_string_bytes,
     skip_tagged_fields,
@@ -54,7 +55,7 @@ IsName = Callable[[str], bool]
 
 def decode(api_key: int, version: int, buffer: Buffer, offset: int, end: int) -> Any:
     """Return the request whose body is [offset, end) of `buffer`. InvalidReceive when malformed."""
-    return read_message(request_class(api_key, version), buffer, offset, end)
+    return read_message(request_class(api_key, version), buffer, offset, end, MOST_ELEMENTS)
 
 
 def decode_response(api_key: int, version: int, buffer: Buffer, offset: int, end: int) -> Any:

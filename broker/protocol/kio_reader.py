@@ -4,10 +4,12 @@ Run by handlers, on behalf of `kio_adapter`. kio has a reader of its own, made f
 broker: it sets memory aside for whatever count a message claims, which ends the process, and refuses tagged
 fields that it does not know, which newer clients may send. Here every count and length is first compared
 with the bytes that are there, and unknown tagged fields are skipped. One reader per message class is put
-together from the schema and kept.
+together from the schema and kept. What all arrays of one message may have together is bounded too: an element takes a
+byte of the request, and a hundred of memory.
 """
 
 import struct
+import sys
 import uuid
 from collections.abc import Callable
 from datetime import timedelta
@@ -52,8 +54,30 @@ FIXED: Final = {
 }
 
 
-def read_message(message_class: Any, buffer: Buffer, offset: int, end: int) -> Any:
-    """Return the `message_class` whose body is [offset, end) of `buffer`. InvalidReceive when malformed."""
+class _Elements:
+    """How many elements the message that is read may still have. One is read at a time."""
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = 0
+
+    def take(self, count: int) -> None:
+        """Account for elements that are about to be read. InvalidReceive if they are too many."""
+        self.left -= count
+        if self.left < 0:
+            raise InvalidReceive("more elements in its arrays than a request may have")
+
+
+_elements = _Elements()
+
+
+def read_message(message_class: Any, buffer: Buffer, offset: int, end: int, most_elements: int = sys.maxsize) -> Any:
+    """Return the `message_class` whose body is [offset, end) of `buffer`.
+
+    InvalidReceive when it is malformed, or its arrays have more elements together than `most_elements`.
+    """
+    _elements.left = most_elements
     try:
         message, offset = _structure_reader(message_class)(buffer, offset, end)
     except (*MALFORMED, ValueError, OverflowError) as error:
@@ -81,6 +105,7 @@ def _structure_reader(message_class: Any) -> Reader:
             values[name], offset = read_field(buffer, offset, end)
         if flexible:
             found, offset = read_tagged_fields(buffer, offset, end)
+            _elements.take(len(found))
             for tag, position in found.items():
                 if tag in tagged:
                     name, read_field = tagged[tag]
@@ -119,6 +144,7 @@ def _array_reader(element: Reader, flexible: bool, *, nullable: bool) -> Reader:
             if not nullable:
                 raise InvalidReceive("null where an array must be")
             return None, offset
+        _elements.take(count)
         values = []
         for _ in range(count):
             value, offset = element(buffer, offset, end)

@@ -28,6 +28,12 @@ _unpack_int32 = INT32.unpack_from
 _VARINT_MAX_BYTES: Final = 5
 
 
+MOST_ELEMENTS: Final = 100_000
+"""Of all arrays of a request together, where they may be many: more is a turn of its own to read, and not asked for."""
+MOST_TAGGED_FIELDS: Final = 100
+"""Of one structure. Kafka's have a handful."""
+
+
 def check_end(offset: int, end: int) -> None:
     """Raise `InvalidReceive` when reading went beyond the request."""
     if offset > end:
@@ -38,6 +44,12 @@ def check_count(count: int, offset: int, end: int) -> None:
     """Raise `InvalidReceive` for an element count that is negative or cannot fit at a byte an element."""
     if count < 0 or count > end - offset:
         raise InvalidReceive(f"array of {count} elements in {end - offset} bytes")
+
+
+def check_elements(count: int) -> None:
+    """Raise `InvalidReceive` for more elements, mostly of several arrays together, than one request may have."""
+    if count > MOST_ELEMENTS:
+        raise InvalidReceive(f"{count} elements in the arrays of a request, which may have {MOST_ELEMENTS}")
 
 
 def read_unsigned_varint(buffer: Buffer, offset: int) -> tuple[int, int]:
@@ -137,7 +149,8 @@ def read_tagged_fields(buffer: Buffer, offset: int, end: int) -> tuple[dict[int,
     Unknown tags are the caller's to ignore.
     """
     count, offset = read_unsigned_varint(buffer, offset)
-    check_count(count, offset, end)
+    if count > MOST_TAGGED_FIELDS:
+        raise InvalidReceive(f"{count} tagged fields in one structure")
     found = {}
     for _ in range(count):
         tag, offset = read_unsigned_varint(buffer, offset)

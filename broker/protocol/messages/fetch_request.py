@@ -8,6 +8,7 @@ from broker.errors import InvalidReceive
 from broker.protocol.primitives import (
     MALFORMED,
     Buffer,
+    check_elements,
     check_end,
     read_array_count,
     read_compact_count,
@@ -213,9 +214,11 @@ def _read_legacy_parts(
 
 def _parse_legacy_forgotten(buffer: Buffer, offset: int, end: int, into: list[ForgottenPart]) -> int:
     topics, offset = _read_count(buffer, offset, end)
+    check_elements(topics)
     for _ in range(topics):
         name, offset = read_string(buffer, offset, end)
         partitions, offset = _read_count(buffer, offset, end)
+        check_elements(len(into) + partitions)
         for _ in range(partitions):
             into.append(ForgottenPart(name, None, _unpack_int32(buffer, offset)[0]))
             offset += 4
@@ -308,9 +311,11 @@ def _read_flexible_parts(
 
 def _parse_flexible_forgotten(buffer: Buffer, version: int, offset: int, end: int, into: list[ForgottenPart]) -> int:
     topics, offset = read_compact_count(buffer, offset, end)
+    check_elements(topics)
     for _ in range(topics):
         (name, topic_id), offset = _read_topic(buffer, version, offset, end)
         partitions, offset = read_compact_count(buffer, offset, end)
+        check_elements(len(into) + partitions)
         for _ in range(partitions):
             into.append(ForgottenPart(name, topic_id, _unpack_int32(buffer, offset)[0]))
             offset += 4

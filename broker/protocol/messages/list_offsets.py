@@ -10,6 +10,7 @@ from broker.errors import InvalidReceive
 from broker.protocol.primitives import (
     MALFORMED,
     Buffer,
+    check_elements,
     check_end,
     compact_string_bytes,
     read_array_count,
@@ -125,9 +126,11 @@ def _parse_topics(buffer: Buffer, version: int, offset: int, end: int) -> tuple[
     read_name = read_compact_string if flexible else read_string
     parts: list[ListOffsetsPart] = []
     topics, offset = _read_count(buffer, flexible, offset, end)
+    check_elements(topics)
     for _ in range(topics):
         name, offset = read_name(buffer, offset, end)
         partitions, offset = _read_count(buffer, flexible, offset, end)
+        check_elements(len(parts) + partitions)
         for _ in range(partitions):
             if version >= _LEADER_EPOCH_FROM:
                 partition, leader_epoch, timestamp = _unpack_part_v4(buffer, offset)

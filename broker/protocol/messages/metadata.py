@@ -10,6 +10,7 @@ from broker.protocol.primitives import (
     MALFORMED,
     ZERO_TOPIC_ID,
     Buffer,
+    check_elements,
     check_end,
     compact_nullable_string_bytes,
     compact_string_bytes,
@@ -169,6 +170,7 @@ def _parse_topics(buffer: Buffer, version: int, offset: int, end: int) -> tuple[
         return None, offset
     if count == 0 and version == 0:
         return None, offset
+    check_elements(count)
     topics = []
     for _ in range(count):
         topic, offset = _parse_topic(buffer, version, offset, end)

@@ -12,6 +12,7 @@ from broker.protocol.primitives import (
     MALFORMED,
     ZERO_TOPIC_ID,
     Buffer,
+    check_elements,
     check_end,
     compact_string_bytes,
     read_array_count,
@@ -156,6 +157,7 @@ def _parse_topics(
     name, topic_id = "", ZERO_TOPIC_ID
     topics: list[OffsetCommitTopic] = []
     count, offset = _read_count(buffer, flexible, offset, end)
+    check_elements(count)
     for _ in range(count):
         if version >= TOPIC_ID_FROM:
             topic_id = bytes(buffer[offset : offset + 16])
@@ -176,6 +178,7 @@ def _parse_parts(
     parts: list[OffsetCommitPart] = []
     leader_epoch = -1
     count, offset = _read_count(buffer, flexible, offset, end)
+    check_elements(len(places) + count)
     for _ in range(count):
         places.append(offset + 4)
         if version >= _LEADER_EPOCH_FROM:

@@ -16,6 +16,7 @@ from broker.protocol.primitives import (
     ZERO_TOPIC_ID,
     Buffer,
     check_count,
+    check_elements,
     check_end,
     compact_nullable_string_bytes,
     compact_string_bytes,
@@ -113,12 +114,14 @@ def _parse_legacy(buffer: Buffer, offset: int, end: int) -> tuple[ProduceRequest
     acks, timeout_ms, topic_count = _unpack_acks_timeout_count(buffer, offset)
     offset += 10
     check_count(topic_count, offset, end)
+    check_elements(topic_count)
     parts: list[Part] = []
     for _ in range(topic_count):
         name, offset = read_string(buffer, offset, end)
         (count,) = _unpack_int32(buffer, offset)
         offset += 4
         check_count(count, offset, end)
+        check_elements(len(parts) + count)
         for _ in range(count):
             partition, size = _unpack_index_size(buffer, offset)
             offset += 8
@@ -140,6 +143,7 @@ def _parse_flexible(buffer: Buffer, version: int, offset: int, end: int) -> tupl
         transactional_id, offset = read_compact_nullable_string(buffer, offset, end)
     acks, timeout_ms = _unpack_acks_timeout(buffer, offset)
     topic_count, offset = read_compact_count(buffer, offset + 6, end)
+    check_elements(topic_count)
     parts: list[Part] = []
     for _ in range(topic_count):
         name: str | None = None
@@ -161,6 +165,7 @@ def _parse_flexible_partitions(
     """Append a topic's parts to the list in `topic`; return the offset after the topic's array."""
     name, topic_id, parts = topic
     count, offset = read_compact_count(buffer, offset, end)
+    check_elements(len(parts) + count)
     for _ in range(count):
         partition, size = _unpack_index_varint(buffer, offset)
         offset += 5

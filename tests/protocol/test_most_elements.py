@@ -1,0 +1,85 @@
+"""How much one request may name: less than its bytes could hold, where that would be a turn of its own to read."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from broker.errors import InvalidReceive
+from broker.protocol import kio_adapter
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.messages.list_offsets import parse_list_offsets
+from broker.protocol.messages.metadata import parse_metadata
+from broker.protocol.messages.offset_commit import parse_offset_commit
+from broker.protocol.messages.produce import parse_produce
+from broker.protocol.primitives import MOST_ELEMENTS, MOST_TAGGED_FIELDS, read_tagged_fields, unsigned_varint_bytes
+
+Parse = Callable[[bytes, int, int, int], Any]
+
+
+def legacy(count: int) -> bytes:
+    return struct.pack(">i", count)
+
+
+def compact(count: int) -> bytes:
+    return unsigned_varint_bytes(count + 1)
+
+
+def delete_records(view: bytes, version: int, offset: int, end: int) -> Any:
+    return kio_adapter.decode(ApiKey.DELETE_RECORDS, version, memoryview(view), offset, end)
+
+
+#: (what reads it, version, what stands before the topics, a topic up to its partitions, a partition, behind a topic,
+#: behind the topics)
+Shape = tuple[Parse, int, bytes, bytes, bytes, bytes, bytes]
+SHAPES: dict[str, Shape] = {
+    "Produce": (parse_produce, 3, struct.pack(">hhi", -1, 1, 0), b"\0\1t", struct.pack(">ii", 0, -1), b"", b""),
+    "Produce, flexible": (
+        parse_produce, 9, struct.pack(">bhi", 0, 1, 0), b"\2t", struct.pack(">iH", 0, 0), b"\0", b"\0"
+    ),
+    "ListOffsets": (parse_list_offsets, 1, struct.pack(">i", -1), b"\0\1t", bytes(12), b"", b""),
+    "OffsetCommit": (parse_offset_commit, 7, b"\0\1g" + bytes(4) + b"\0\1m\0\0", b"\0\1t", bytes(18), b"", b""),
+    "by kio": (delete_records, 2, b"", b"\2t", bytes(13), b"\0", bytes(5)),
+}  # fmt: skip
+
+
+def request(shape: Shape, topics: int, partitions: int) -> bytes:
+    _, _, head, topic, part, behind_topic, behind = shape
+    count = compact if behind_topic else legacy
+    return head + count(topics) + (topic + count(partitions) + part * partitions + behind_topic) * topics + behind
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_as_many_as_anybody_names_are_read_and_not_more(name: str) -> None:
+    shape = SHAPES[name]
+    parse, version, *_ = shape
+    for topics, partitions in ((1, MOST_ELEMENTS - 1), (9, 10_000), (10, 9_999)):
+        body = request(shape, topics, partitions)
+        assert parse(body, version, 0, len(body))
+    for topics, partitions in ((1, MOST_ELEMENTS + 1), (11, 10_000), (200, 1_000), (MOST_ELEMENTS + 1, 0)):
+        body = request(shape, topics, partitions)
+        with pytest.raises(InvalidReceive, match=r"a request.* may have"):
+            parse(body, version, 0, len(body))
+
+
+def test_topics_of_metadata() -> None:
+    for version, count in ((4, legacy), (9, compact)):
+        name = b"\0\1t" if version == 4 else b"\2t\0"
+        body = count(MOST_ELEMENTS + 1) + name * (MOST_ELEMENTS + 1) + bytes(8)
+        with pytest.raises(InvalidReceive, match=r"a request.* may have"):
+            parse_metadata(body, version, 0, len(body))
+
+
+def test_tagged_fields() -> None:
+    def fields(count: int) -> bytes:
+        return unsigned_varint_bytes(count) + b"".join(unsigned_varint_bytes(tag) + b"\0" for tag in range(count))
+
+    body = fields(MOST_TAGGED_FIELDS)
+    assert len(read_tagged_fields(body, 0, len(body))[0]) == MOST_TAGGED_FIELDS
+    for count in (MOST_TAGGED_FIELDS + 1, 2**31 - 1, 2**32 - 1):
+        body = unsigned_varint_bytes(count) + fields(300)[2:]
+        with pytest.raises(InvalidReceive, match="tagged fields"):
+            read_tagged_fields(body, 0, len(body))
