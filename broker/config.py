@@ -33,6 +33,7 @@ from broker.config_request_log import RequestLogSettings
 from broker.config_security import SecuritySettings
 from broker.config_server import ServerSettings
 from broker.config_status import StatusSettings, check_status_host
+from broker.config_storage import StorageSettings
 from broker.config_transactions import TransactionSettings
 from broker.errors import ConfigError
 
@@ -110,6 +111,7 @@ class BrokerConfig(
     SecuritySettings,
     ServerSettings,
     StatusSettings,
+    StorageSettings,
 ):
     """Every setting of the broker. Attributes are property names with underscores for dots.
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from broker.client_quotas import QuotaEntity, QuotaOp, altered_quotas, stored_name
@@ -33,7 +33,7 @@ from broker.config_alteration import (
 from broker.errors import ApiError, BootFailed
 from broker.features import LEVEL, FeatureUpdate, check_updates
 from broker.kept_outcomes import TopicOutcome
-from broker.metadata_store import CONFIGURATION_FILE, MetadataStore, Transaction, metadata_path
+from broker.metadata_store import CONFIGURATION_FILE, MetadataStore, Transaction, metadata_path, nothing_to_do
 from broker.partition_rows import PartitionRows
 from broker.protocol.coordinator_routing import CoordinatorPartitions
 from broker.protocol.error_codes import ErrorCode
@@ -89,12 +89,16 @@ class Controller:
         config: BrokerConfig,
         clock: Clock,
         coordinators: CoordinatorPartitions = CoordinatorPartitions(),  # noqa: B008 - an immutable value
+        before_change: Callable[[], None] = nothing_to_do,
     ) -> Controller:
         """Open the metadata file of the data directory for writing and bring ``metadata`` up to date.
 
+        ``before_change`` is called before each change of it: it makes room on a full disk, or raises an ApiError.
+
         Raises BootFailed when the file cannot be used or the partition table is too small for it.
         """
-        store = MetadataStore.open(metadata_path(config.data_dir), ephemeral=config.ephemeral)
+        path = metadata_path(config.data_dir)
+        store = MetadataStore.open(path, ephemeral=config.ephemeral, before_change=before_change)
         taken = store.taken_rows()
         if taken and taken[-1][0] >= partitions.rows:
             store.close()

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from shm.partitions import PartitionTable
     from shm.process_slots import ProcessSlots
     from shm.segment import Segment
+    from shm.storage import StorageReading
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,10 @@ class Heritage:
     def cluster(self) -> ClusterWords:
         """The cluster words. `draining` tells a child that is to stop to finish first what is under way."""
         return self._parts.cluster
+
+    def storage(self) -> StorageReading:
+        """Return the state of the data directory's disk, as it is published."""
+        return self._parts.storage()
 
     @cached_property
     def channel(self) -> RequestChannel:

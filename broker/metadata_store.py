@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -150,15 +150,24 @@ class Transaction:
         self._connection.executemany("INSERT INTO partitions VALUES (?, ?, ?)", partitions)
 
 
+def nothing_to_do() -> None:
+    """Precede a change of which nothing is in the way."""
+
+
 class MetadataStore:
     """The writing connection. One process has it at a time: the controller."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, before_change: Callable[[], None]) -> None:
         self._connection = connection
+        self._before_change = before_change
 
     @classmethod
-    def open(cls, path: Path, *, ephemeral: bool = False) -> MetadataStore:
+    def open(
+        cls, path: Path, *, ephemeral: bool = False, before_change: Callable[[], None] = nothing_to_do
+    ) -> MetadataStore:
         """Open the file, making it if it is not there. ``ephemeral`` data is not forced to disk.
+
+        ``before_change`` is called before each change: it makes room on a full disk, or raises an ApiError.
 
         Raises BootFailed when the file is from a newer version, damaged or cannot be written.
         """
@@ -178,7 +187,7 @@ class MetadataStore:
                 f"{path} was written by a newer version (format {stored}, this version reads up to {FORMAT})",
                 EXIT_DATA_FROM_NEWER_VERSION,
             )
-        return cls(connection)
+        return cls(connection, before_change)
 
     @property
     def entity_bytes(self) -> int:
@@ -240,6 +249,7 @@ class MetadataStore:
 
     @contextmanager
     def _committing(self) -> Iterator[None]:
+        self._before_change()
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             yield
@@ -299,7 +309,13 @@ class MetadataReader:
                 timeout=BUSY_TIMEOUT_S,
                 isolation_level=None,
             )
-            if not _has_schema(connection):
+            try:
+                has_schema = _has_schema(connection)
+            except sqlite3.OperationalError:
+                if self._path.exists():
+                    raise
+                has_schema = False
+            if not has_schema:
                 connection.close()
                 return None
             self._connection = connection
@@ -323,26 +339,6 @@ def partition_counts(path: Path, topics: Sequence[str]) -> dict[str, int]:
 #: What the configuration file said when it was last read again is stored under this name instead of a broker's id, and
 #: there once more, so that a file that says nothing is told from one that was not read again.
 CONFIGURATION_FILE = "configuration file"
-
-
-def prepare(data_dir: Path, max_partitions: int, *, ephemeral: bool = False) -> None:
-    """Make the file ready before the processes that read it start, and check that its partitions have room.
-
-    Raises BootFailed when the file cannot be used or holds more partitions than ``max.partitions``.
-    """
-    store = MetadataStore.open(metadata_path(data_dir), ephemeral=ephemeral)
-    try:
-        taken = store.taken_rows()
-        if len(taken) > max_partitions:
-            raise BootFailed(f"the data directory holds {len(taken)} partitions: set max.partitions to that or more")
-        if taken and taken[-1][0] >= max_partitions:
-            store.renumber_rows()
-        store.forget_outcomes()
-        store.forget_broker_configs(CONFIGURATION_FILE)
-    except ApiError as error:
-        raise BootFailed(f"cannot prepare the metadata file: {error.message}") from error
-    finally:
-        store.close()
 
 
 def _ensure_schema(connection: sqlite3.Connection) -> None:

@@ -23,11 +23,12 @@ from broker.log.data_dir import (
     take_clean_shutdown_mark,
     write_clean_shutdown_mark,
 )
-from broker.metadata_store import prepare as prepare_metadata
+from broker.metadata_preparation import prepare as prepare_metadata
 from broker.network.listener import bind
 from broker.process import Role
 from broker.signals import ignore_tasks
 from broker.status_listener import bind_status_page, status_url
+from broker.storage_reserve import StorageReserve
 from broker.supervisor import Supervisor
 from shm.segment import SharedMemoryTooSmall, new_instance, start_ticks
 
@@ -64,7 +65,12 @@ def serve(
         undo.callback(os.close, lock_data_dir(config.data_dir))
         undo.callback(os.close, run_dir.outlast_children(config.data_dir))
         cluster_id = prepare_data_dir(config.data_dir, config.node_id)
-        prepare_metadata(config.data_dir, config.max_partitions, ephemeral=config.ephemeral)
+        prepare_metadata(
+            config.data_dir,
+            config.max_partitions,
+            ephemeral=config.ephemeral,
+            before_change=StorageReserve(config.data_dir).make_room,
+        )
         take_clean_shutdown_mark(config.data_dir)
         heritage = _make_heritage(config, run_path, cluster_id, log_output, undo)
         log_setup.configure(Role.SUPERVISOR.label, 0, log_output.line_format, after_line=heritage.after_log_line)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from shm.metrics import MetricsReading, MetricsSegment
     from shm.process_slots import ProcessStatus
     from shm.recorder_rings import RecorderRings
+    from shm.storage import StorageReading
 
 #: A board that is older says nothing of the present.
 FRESH_NS = 30_000_000_000
@@ -84,6 +85,7 @@ class BrokerReading:
     request_log: dict[str, int]
     handlers: int
     per_partition: bool
+    storage: StorageReading
 
     @property
     def groups_known(self) -> bool:
@@ -149,6 +151,7 @@ class BrokerReader:
             request_log=self._request_log(),
             handlers=self.handlers,
             per_partition=self._per_partition,
+            storage=control.storage(),
         )
 
     def connections(self) -> dict[int, dict[str, Any]]:
@@ -184,7 +187,7 @@ class BrokerReader:
                 stable, end = table.read_stable(row), table.read_end(row)
                 offsets = (min(table.read_start(row), end), end, min(stable, end))
                 traffic = (table.records_in(row), table.bytes_in(row), table.bytes_out(row))
-                is_open = table.state(row) == STATE_OPEN
+                is_open = table.state(row) == STATE_OPEN and not table.fault(row)
                 found.append(Partition(number, is_open, *offsets, table.log_bytes(row), *traffic))
         return found
 

@@ -8,11 +8,14 @@ from __future__ import annotations
 from shm.current_request import CurrentRequest
 from shm.layout import CLUSTER_WORDS
 from shm.partitions import PartitionTable
-from shm.process_slots import ProcessSlots
+from shm.process_slots import HANDLER, ProcessSlots
+from shm.storage import StorageReading, StorageState
 from shm.words import words_of
 
 _METADATA_VERSION = CLUSTER_WORDS.word("metadata_version")
 _DRAINING = CLUSTER_WORDS.word("draining")
+_STORAGE_STATE = CLUSTER_WORDS.word("storage_state")
+_STORAGE_FREE_BYTES = CLUSTER_WORDS.word("storage_free_bytes")
 
 
 class ClusterWords:
@@ -42,6 +45,23 @@ class ClusterWords:
         """Tell everyone to finish. Supervisor only."""
         self._words[_DRAINING] = 1 if draining else 0
 
+    @property
+    def storage_state(self) -> int:
+        """State of the data directory's disk, a `shm.storage.StorageState`. HOT: one load."""
+        state: int = self._words[_STORAGE_STATE]
+        return state
+
+    @property
+    def storage_free_bytes(self) -> int:
+        """What is free on the data directory's disk, as of the last look."""
+        free_bytes: int = self._words[_STORAGE_FREE_BYTES]
+        return free_bytes
+
+    def set_storage(self, state: int, free_bytes: int) -> None:
+        """Publish what a look at the disk found. Controller only."""
+        self._words[_STORAGE_FREE_BYTES] = free_bytes
+        self._words[_STORAGE_STATE] = state
+
 
 class ControlSegment:
     """The parts over `view`; zeroed memory and `slots.initialise()` make them valid."""
@@ -52,9 +72,16 @@ class ControlSegment:
         partitions_base = current_base + CurrentRequest.bytes_needed(handlers + 1)
         self.cluster = ClusterWords(view, 0)
         self.slots = ProcessSlots(view, slots_base, processors, handlers)
+        self._handlers = handlers
         #: By target: what it is doing.
         self.current = tuple(CurrentRequest(view, current_base, target) for target in range(handlers + 1))
         self.partitions = PartitionTable(view, partitions_base, max_partitions, handlers)
+
+    def storage(self) -> StorageReading:
+        """Return the state of the data directory's disk, as the controller and the handlers publish it."""
+        errors = {index: self.slots.storage_error(HANDLER, index) for index in range(self._handlers)}
+        failing = {index: error for index, error in errors.items() if error}
+        return StorageReading(StorageState(self.cluster.storage_state), self.cluster.storage_free_bytes, failing)
 
     @staticmethod
     def bytes_needed(processors: int, handlers: int, max_partitions: int) -> int:

@@ -43,6 +43,32 @@ PROCESS_METRICS = (
     ),
 )
 
+STORAGE_METRICS = (
+    Metric(
+        "storage_state",
+        GAUGE,
+        "0-4",
+        "How the disk of the data directory is.",
+        "0: there is room. 1: less than storage.free.warn.bytes. 2: the request log has stopped. 3: records are "
+        "refused. 4: the data directory has been removed.",
+    ),
+    Metric("storage_free_bytes", GAUGE, "bytes", "What is free on that disk.", "As of the last look, once a second."),
+    Metric(
+        "storage_refuses_records",
+        GAUGE,
+        "0/1",
+        "Whether records are refused because of the disk.",
+        "1 also when writes fail for a quota, which no figure of the disk shows; the status page says why.",
+    ),
+    Metric(
+        "offline_log_directories",
+        GAUGE,
+        "directories",
+        "Data directories that are not there any more.",
+        "Kafka's OfflineLogDirectoryCount. Of partitions that are offline one by one, see topic_offline_partitions.",
+    ),
+)
+
 RING_METRICS = (
     Metric(
         "ring_used_bytes",
@@ -222,6 +248,7 @@ REQUEST_LOG_METRICS = (
 
 DERIVED: dict[str, tuple[Metric, ...]] = {
     "processes": PROCESS_METRICS,
+    "disk": STORAGE_METRICS,
     "rings": RING_METRICS,
     "topics": TOPIC_METRICS,
     "groups and transactions": GROUP_METRICS,

@@ -182,6 +182,7 @@ PARTITION_ROW = Record(
         Field("leader_epoch", "q", "epoch", "owner", "current leader epoch"),
         Field("log_bytes", "q", "bytes", "owner", "size of all segments"),
         Field("removals", "q", "count", "owner", "raised after segments were removed or replaced by compacted ones"),
+        Field("fault", "q", "error number", "owner", "with which the log went offline: nothing is appended; 0: none"),
         Field("a_end_offset", "q", "offset", "owner", "end this slot speaks of", align=64),
         Field("a_segment_base", "q", "offset", "owner", "base offset of the active segment"),
         Field("a_position", "q", "bytes", "owner", "end of data in the active segment's file"),
@@ -225,6 +226,8 @@ CLUSTER_WORDS = Record(
     (
         Field("metadata_version", "q", "count", "controller", "last committed change of the metadata"),
         Field("draining", "q", "0/1", "supervisor", "1: shutting down"),
+        Field("storage_state", "q", "0-4", "controller", "of the data directory's disk, as shm/storage.py numbers it"),
+        Field("storage_free_bytes", "q", "bytes", "controller", "what is free on that disk"),
     ),
 )
 
@@ -248,6 +251,7 @@ PROCESS_SLOT = Record(
         ),
         Field("ready_generation", "q", "count", "child", "its generation, once it can serve", align=64),
         Field("heartbeat_ns", "q", "ns", "child", "monotonic time of its last turn of the loop"),
+        Field("storage_error", "q", "error number", "child", "of a handler whose writes find no room; 0: they do"),
         Field("last_words_bytes", "q", "bytes", "child", "length of last_words; stored after the text"),
         Field("last_words", "256s", "UTF-8", "child", "why it is about to die; outlives it"),
     ),

@@ -282,6 +282,13 @@ HANDLER_METRICS = (
         "Records per commit tell how well batches form.",
     ),
     Metric(
+        "write_failures",
+        COUNTER,
+        "writes",
+        "Writes to logs that failed.",
+        "For want of room: records are refused until there is some. Otherwise the partition is offline.",
+    ),
+    Metric(
         "fetches_parked",
         COUNTER,
         "requests",

@@ -28,6 +28,7 @@ _STATE = PARTITION_ROW.word("state")
 _EPOCH = PARTITION_ROW.word("leader_epoch")
 _LOG_BYTES = PARTITION_ROW.word("log_bytes")
 _REMOVALS = PARTITION_ROW.word("removals")
+_FAULT = PARTITION_ROW.word("fault")
 _RECORDS_IN = PARTITION_ROW.word("records_in")
 _BYTES_IN = PARTITION_ROW.word("bytes_in")
 _SLOT_A = PARTITION_ROW.word("a_end_offset")
@@ -209,12 +210,22 @@ class PartitionTable:
         """Store the leader epoch. Owner only."""
         self._words[row * _ROW + _EPOCH] = epoch
 
+    def fault(self, row: int) -> int:
+        """Return the error number with which the partition's log went offline, or 0."""
+        fault: int = self._words[row * _ROW + _FAULT]
+        return fault
+
+    def set_fault(self, row: int, error: int) -> None:
+        """Store the error number with which the log went offline, or 0. Owner only."""
+        self._words[row * _ROW + _FAULT] = error
+
     def reset(self, row: int) -> None:
         """Make a closed row ready for another partition, as if it had never been used. Owner only."""
         self.row_writer(row).publish(0, 0, 0, 0, 0, 0)
         self._words[row * _ROW + _RECORDS_IN] = 0
         self._words[row * _ROW + _BYTES_IN] = 0
         self.set_leader_epoch(row, 0)
+        self.set_fault(row, 0)
         self.set_state(row, STATE_UNOPENED)
 
     def records_in(self, row: int) -> int:

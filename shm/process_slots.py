@@ -29,6 +29,7 @@ _STATE = PROCESS_SLOT.word("state")
 _EXIT_STATUS = PROCESS_SLOT.word("exit_status")
 _READY_GENERATION = PROCESS_SLOT.word("ready_generation")
 _HEARTBEAT = PROCESS_SLOT.word("heartbeat_ns")
+_STORAGE_ERROR = PROCESS_SLOT.word("storage_error")
 _LAST_WORDS_BYTES = PROCESS_SLOT.word("last_words_bytes")
 _LAST_WORDS = PROCESS_SLOT.offset("last_words")
 _LAST_WORDS_ROOM = 256
@@ -48,6 +49,7 @@ class ProcessStatus:
     ready: bool
     heartbeat_ns: int
     last_words: str
+    storage_error: int
 
 
 class ProcessSlots:
@@ -73,7 +75,7 @@ class ProcessSlots:
         for role, count in enumerate(self._counts):
             for index in range(count):
                 start = (self._first[role] + index) * PROCESS_SLOT.size
-                PROCESS_SLOT.struct.pack_into(self._view, start, role, index, *([0] * 8), b"")
+                PROCESS_SLOT.struct.pack_into(self._view, start, role, index, *([0] * 9), b"")
 
     def set_generation(self, role: int, index: int, generation: int) -> None:
         """Supervisor: the generation about to be forked; peers see it before the process runs."""
@@ -102,6 +104,10 @@ class ProcessSlots:
     def beat(self, role: int, index: int, now_ns: int) -> None:
         """Child: the loop turned at this monotonic time."""
         self._store(role, index, _HEARTBEAT, now_ns)
+
+    def set_storage_error(self, role: int, index: int, error: int) -> None:
+        """Child: the error number with which its writes to the data directory fail for want of room, or 0."""
+        self._store(role, index, _STORAGE_ERROR, error)
 
     def set_last_words(self, role: int, index: int, text: str) -> None:
         """Child: why it is about to die; cut to 256 bytes of UTF-8."""
@@ -143,6 +149,10 @@ class ProcessSlots:
         start = self._slot(role, index) * PROCESS_SLOT.size + _LAST_WORDS
         return bytes(self._view[start : start + length]).decode(errors="replace")
 
+    def storage_error(self, role: int, index: int) -> int:
+        """Return the error number with which the process's writes fail for want of room, or 0."""
+        return self._load(role, index, _STORAGE_ERROR)
+
     def statuses(self) -> list[ProcessStatus]:
         """Return a reading of every slot, in slot order."""
         return [self._status(role, index) for role, count in enumerate(self._counts) for index in range(count)]
@@ -160,6 +170,7 @@ class ProcessSlots:
             ready=generation > 0 and self.ready_generation(role, index) == generation,
             heartbeat_ns=self.heartbeat_ns(role, index),
             last_words=self.last_words(role, index),
+            storage_error=self.storage_error(role, index),
         )
 
     def _slot(self, role: int, index: int) -> int:

@@ -18,6 +18,7 @@ from shm.metric import COUNTER, HISTOGRAM, Metric
 from shm.metric_tables import NO_TEXT, OTHER
 from shm.metrics import OTHER_API_KEY
 from shm.metrics_catalogue import CATALOGUE
+from shm.storage import StorageState
 
 if TYPE_CHECKING:
     from shm.broker_reading import BrokerReading, Partition
@@ -241,6 +242,10 @@ def _cumulated(counts: Iterable[int], scale: float, bounds: tuple[float, ...]) -
 def _add_processes(families: _Families, reading: BrokerReading) -> None:
     families.add("build_info", 1, version=reading.version)
     families.add("draining", reading.is_draining)
+    families.add("storage_state", reading.storage.state)
+    families.add("storage_free_bytes", reading.storage.free_bytes)
+    families.add("storage_refuses_records", bool(reading.storage.refusal))
+    families.add("offline_log_directories", reading.storage.state == StorageState.GONE)
     for process in reading.processes:
         if process.state == "empty":
             # Not every broker has every role.

@@ -11,7 +11,8 @@ import pytest
 from broker import kept_outcomes
 from broker.errors import BootFailed
 from broker.kept_outcomes import MOST_REQUESTS, TopicOutcome
-from broker.metadata_store import MetadataStore, metadata_path, prepare
+from broker.metadata_preparation import prepare
+from broker.metadata_store import MetadataStore, metadata_path
 
 OUTCOMES = [
     TopicOutcome("made", 0, None, bytes(range(16)), 3, {"retention.ms": "5"}),

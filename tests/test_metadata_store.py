@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from broker.errors import ApiError, BootFailed
-from broker.metadata_store import FORMAT, MetadataReader, MetadataStore, metadata_path, prepare
+from broker.metadata_preparation import prepare
+from broker.metadata_store import FORMAT, MetadataReader, MetadataStore, metadata_path
 from broker.protocol.error_codes import ErrorCode
 
 KAFKA_STORAGE_ERROR = ErrorCode.KAFKA_STORAGE_ERROR

@@ -9,7 +9,8 @@ import pytest
 
 from broker import stored_entities
 from broker.errors import ApiError
-from broker.metadata_store import MetadataReader, MetadataStore, metadata_path, prepare
+from broker.metadata_preparation import prepare
+from broker.metadata_store import MetadataReader, MetadataStore, metadata_path
 from broker.protocol.error_codes import ErrorCode
 from broker.stored_entities import EntityKind
 

@@ -17,6 +17,7 @@ from web.sources import PartitionFacts, TopicFacts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from shm.broker_reading import BrokerReading
     from shm.metrics import MetricsReading
@@ -109,7 +110,7 @@ class Reader:
         sources = self._sources
         self.look(WANTED_NS)
         broker = sources.reader.read()
-        disk = psutil.disk_usage(str(sources.disk))
+        free_bytes, all_bytes = _disk(sources.disk)
         return Reading(
             broker=broker,
             pages={(page.role, page.index): page for page in broker.pages},
@@ -120,6 +121,15 @@ class Reader:
             connections=sources.reader.connections(),
             usage=self._process_table.read([each.pid for each in broker.processes if each.pid], broker.time_ns),
             recent=sources.recent.read(),
-            disk_free_bytes=disk.free,
-            disk_bytes=disk.total,
+            disk_free_bytes=free_bytes,
+            disk_bytes=all_bytes,
         )
+
+
+def _disk(path: Path) -> tuple[int, int]:
+    """Return what is free on a disk and its size; nothing if the path is gone."""
+    try:
+        usage = psutil.disk_usage(str(path))
+    except OSError:
+        return 0, 0
+    return usage.free, usage.total

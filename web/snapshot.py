@@ -8,7 +8,7 @@ from web.clients import clients_of, left_out
 from web.groups import groups_of, transactions_of
 from web.growth import Growth, total
 from web.status import Acceptor, Api, Broker, Partition, Process, Processor, Ring, Snapshot, Target, Topic, Totals
-from web.verdict import RECORDER_RING, REQUEST_RING, RESPONSE_RING, hangs, not_ready, remarks, verdict
+from web.verdict import RECORDER_RING, REQUEST_RING, RESPONSE_RING, hangs, not_ready, remarks, storage_remarks, verdict
 
 if TYPE_CHECKING:
     from shm.broker_reading import Names
@@ -35,14 +35,24 @@ def snapshot(earlier: Reading | None, now: Reading, sources: Sources) -> Snapsho
     controller = _target(growth, "controller", 0, turns)
     rings = [_ring(each, facts.handlers) for each in now.broker.rings if each.kind in RING_KINDS]
     topics = [_topic(growth, earlier, now, topic) for topic in now.topics if topic.name in now.broker.topics]
-    reasons = not_ready(processes, is_draining=now.broker.is_draining)
+    storage = now.broker.storage
+    reasons = not_ready(processes, is_draining=now.broker.is_draining, storage=storage)
+    offline = [f"{topic.name}-{each.number}" for topic in topics for each in topic.partitions if not each.is_open]
+    on_storage = storage_remarks(storage, offline)
     return Snapshot(
         time_ms=now.broker.wall_ms,
         window_s=growth.ns / 1e9 if growth.ns > 0 else None,
         ready=not reasons,
         reasons=reasons,
-        remarks=remarks(processes),
-        verdict=verdict(processors, [*handlers, controller], rings, processes),
+        remarks=[*remarks(processes), *on_storage],
+        verdict=verdict(
+            processors,
+            [*handlers, controller],
+            rings,
+            processes,
+            on_storage,
+            is_refusing=bool(storage.refusal or offline),
+        ),
         broker=_broker(facts, now),
         totals=_totals(growth, facts, processors, [*handlers, controller], topics),
         acceptor=_acceptor(growth, now, facts),

@@ -257,7 +257,10 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """Everything that /status.json tells; `window_s` is what the rates are means of."""
+    """Everything that /status.json tells; `window_s` is what the rates are means of.
+
+    `reasons` say why clients are not served, `remarks` what somebody should see to all the same.
+    """
 
     time_ms: int
     window_s: float | None

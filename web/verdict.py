@@ -5,10 +5,15 @@ What is down comes first, then full queues, then whoever has no time left.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from shm.process_slots import SILENT_NS
 from web.status import Process, Processor, Ring, Target, Verdict
+
+if TYPE_CHECKING:
+    from shm.storage import StorageReading
 
 REQUEST_RING, RESPONSE_RING, RECORDER_RING = "request", "response", "recorder"
 
@@ -34,13 +39,25 @@ _WITHOUT = MappingProxyType(
     }
 )
 
+#: Partitions that are offline are named up to this number.
+MOST_NAMED = 5
+
 _CALM = Verdict(level="calm", text="Nothing queues: every ring is nearly empty and everyone has time.", where=[])
 
 
-def verdict(processors: list[Processor], targets: list[Target], rings: list[Ring], processes: list[Process]) -> Verdict:
-    """Return the verdict; the last of `targets` is the controller."""
+def verdict(
+    processors: list[Processor],
+    targets: list[Target],
+    rings: list[Ring],
+    processes: list[Process],
+    warned: Sequence[str] = (),
+    *,
+    is_refusing: bool = False,
+) -> Verdict:
+    """Return the verdict; the last of `targets` is the controller. `warned` are `storage_remarks`."""
     return (
         _down(processes)
+        or _warned(warned, is_refusing)
         or _silent(processes, rings, len(targets) - 1)
         or _full_ring(rings, len(targets) - 1)
         or _full_arena(processors)
@@ -49,14 +66,16 @@ def verdict(processors: list[Processor], targets: list[Target], rings: list[Ring
     )
 
 
-def not_ready(processes: list[Process], *, is_draining: bool) -> list[str]:
-    """Return why clients are not served; empty if they are."""
+def not_ready(processes: list[Process], *, is_draining: bool, storage: StorageReading | None = None) -> list[str]:
+    """Return why clients are not served; empty if they are. One that cannot store a record serves too few of them."""
     reasons = [
         f"{label(each)} is {each.state}" + (f": {each.last_words}" if each.last_words else "")
         for each in processes
         if not each.serves and each.role not in _BESIDE
     ]
     reasons += [_still(each) for each in processes if hangs(each) and each.role not in _WITHOUT]
+    if storage is not None and storage.refusal:
+        reasons.append(storage.refusal)
     return [*reasons, "the broker is shutting down"] if is_draining else reasons
 
 
@@ -74,6 +93,15 @@ def _still(process: Process) -> str:
     return f"{label(process)} has not turned for {process.silent_s or 0:.0f} s"
 
 
+def storage_remarks(storage: StorageReading, offline: Sequence[str]) -> list[str]:
+    """Return what somebody should see to: the disk, and partitions that are not served."""
+    found = [storage.refusal or storage.warning]
+    if offline:
+        more = f" and {len(offline) - MOST_NAMED} more" if len(offline) > MOST_NAMED else ""
+        found.append(f"Offline, see the broker's log: {', '.join(offline[:MOST_NAMED])}{more}.")
+    return [each for each in found if each]
+
+
 def label(process: Process) -> str:
     """Return what a process is called."""
     return f"{process.role} {process.index}" if process.role in {"processor", "handler"} else process.role
@@ -86,6 +114,12 @@ def _down(processes: list[Process]) -> Verdict | None:
     named = ", ".join(label(each) for each in down)
     where = [f"{each.role}-{each.index}" for each in down]
     return Verdict(level="stuck", text=f"Being replaced: {named}. What was asked of it waits and is kept.", where=where)
+
+
+def _warned(warned: Sequence[str], is_refusing: bool) -> Verdict | None:
+    if not warned:
+        return None
+    return Verdict(level="stuck" if is_refusing else "busy", text=" ".join(warned), where=[])
 
 
 def _silent(processes: list[Process], rings: list[Ring], controller: int) -> Verdict | None:

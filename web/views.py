@@ -101,6 +101,7 @@ def _common(now: Snapshot) -> dict[str, Any]:
         "window_s": now.window_s,
         "ready": now.ready,
         "reasons": now.reasons,
+        "remarks": now.remarks,
         "verdict": asdict(now.verdict),
         "totals": asdict(now.totals),
     }

@@ -18,6 +18,7 @@ from broker.metadata_store import metadata_path
 from broker.process import FaultLimit, Role
 from broker.server.metadata_cache import MetadataCache
 from shm.metrics import MetricsSegment, MetricsWriter
+from shm.storage import StorageState
 
 if TYPE_CHECKING:
     from broker.heritage import Heritage
@@ -30,6 +31,9 @@ NICENESS = 10
 
 #: After a fault the cleaner rests for this long.
 FAULT_PAUSE_S = 1.0
+
+#: How often it is looked whether a data directory that has been taken away is back.
+GONE_PAUSE_S = 1.0
 
 #: The first look at what has expired waits until the broker has started and clients are back.
 FIRST_RETENTION_MS = 30_000
@@ -90,6 +94,8 @@ class Cleaner:
 
     def turn(self) -> float:
         """Do what is due; return in how many seconds something is due again. Raises Stopped."""
+        if self._cluster.storage_state == StorageState.GONE:
+            return GONE_PAUSE_S
         self._refresh()
         config = self._metadata.broker_config
         now_ns = self._clock.monotonic_ns()

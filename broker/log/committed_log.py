@@ -5,13 +5,16 @@ part of the log by a commit, and what fails on the way there is undone here, in 
 which a replacement of the owner begins (`recovery`).
 """
 
+import errno
 import logging
+from enum import IntEnum
 from pathlib import Path
 from typing import Self
 
 from broker.clock import Clock
 from broker.errors import ApiError, RotundaError
 from broker.log.append_limits import AppendLimits
+from broker.log.disk_room import NO_ROOM
 from broker.log.flush_state import NEVER, FlushState
 from broker.log.flusher import FlushJob
 from broker.log.leader_epochs import resume_epochs, write_epochs
@@ -35,13 +38,28 @@ _log = logging.getLogger(__name__)
 
 
 class LogWriteFailed(RotundaError):  # noqa: N818  # said as it is
-    """What was staged could not be written; none of it stands and the log is as it was."""
+    """What was staged could not be written; none of it stands. The log is as it was, or offline (`fault`)."""
+
+    def __init__(self, reason: str, error: OSError) -> None:
+        super().__init__(f"{reason}: {error}")
+        self.errno = error.errno or errno.EIO
+
+
+class Hold(IntEnum):
+    """Which batches are refused although the log could take them."""
+
+    NOTHING = 0
+    #: Those of clients.
+    CLIENTS = 1
+    #: Those of this process too.
+    EVERYTHING = 2
 
 
 class CommittedLog:
     """The committed log of one partition. `log_end_offset`, `segment_base` and `position` say where it ends.
 
-    `next_offset` is where the next staged batch will stand; below `last_stable_offset` no transaction is open.
+    `next_offset` is where the next staged batch will stand; below `last_stable_offset` no transaction is open. `fault`
+    is the error number with which the log went offline, 0 while it takes batches.
     """
 
     def __init__(self, directory: Path, name: PartitionName, config: LogConfig, clock: Clock) -> None:
@@ -52,7 +70,8 @@ class CommittedLog:
         self._clock = clock
         self._wall_ms = clock.wall_ms
         self._flush = FlushState(directory)
-        self._failed = False
+        self.fault = 0
+        self._held = Hold.NOTHING
         self._rolled = RolledSegments(directory, [])
         self._pending_rolls: list[tuple[LogSegment, bytes]] = []
         self._take_config(config)
@@ -113,7 +132,7 @@ class CommittedLog:
         self.config = config
         self._rolls = RollPolicy(config)
         self._limits = AppendLimits(config)
-        self._limits.is_strict |= self._failed
+        self._limits.is_strict |= bool(self.fault or self._held)
         self._flush.flush_messages = config.flush_messages
         self._flush.flush_ms = config.flush_ms
         self._flushes = (config.flush_messages, config.flush_ms) != (NEVER, NEVER)
@@ -147,8 +166,8 @@ class CommittedLog:
         if self._flush.is_due_at(end_offset):
             try:
                 self._flush.sync_data(segment.fileno(), end_offset, now_ns)
-            except OSError:
-                self._go_offline()
+            except OSError as error:
+                self._go_offline(error)
                 raise
         self._flush.note_commit(now_ns)
 
@@ -172,8 +191,34 @@ class CommittedLog:
                     self.recovery_point,
                 )
             )
-        except (OSError, LogDamaged):
-            self._go_offline()
+        except (OSError, LogDamaged) as error:
+            self._go_offline(error)
+
+    def _write_failed(self, what: object, error: OSError) -> LogWriteFailed:
+        """Return the failure to raise. A disk without room leaves the log as it was, any other error takes it offline.
+
+        A write that failed otherwise may have damaged what stands beside it: a disk that reports an error once is not
+        asked again.
+        """
+        if error.errno in NO_ROOM:
+            self._restore()
+        elif not self.fault:
+            self._go_offline(error)
+        return LogWriteFailed(str(what), error)
+
+    def hold(self, hold: Hold) -> None:
+        """Refuse batches from now on, or take them again."""
+        self._held = hold
+        self._take_config(self.config)
+        if hold is Hold.NOTHING and not self._epochs.is_stored:
+            self._write_epochs()
+
+    def check_present(self) -> None:
+        """Go offline if the file that is appended to is no longer there under its name: nobody would ever read it."""
+        if self.fault or self._segment.is_present():
+            return
+        missing = FileNotFoundError(errno.ENOENT, "removed while it was appended to", str(self._segment.path))
+        self._go_offline(missing)
 
     # ---- durability ----------------------------------------------------------------------------------------------
 
@@ -195,8 +240,8 @@ class CommittedLog:
             self._flush.sync_rolled()
             self._segment.sync()
         except OSError as error:
-            self._go_offline()
-            raise LogWriteFailed(f"{self.directory}: {error}") from error
+            self._go_offline(error)
+            raise LogWriteFailed(str(self.directory), error) from error
         self._flush.done(self.log_end_offset)
 
     def begin_flush(self) -> FlushJob:
@@ -213,16 +258,17 @@ class CommittedLog:
 
     def refuse_everything(self) -> None:
         """Take no further batch: what was staged, and with it what memory holds of the log, is in doubt."""
-        self._go_offline()
+        self._go_offline(RuntimeError("a fault of the broker, see above"))
 
-    def _go_offline(self) -> None:
+    def _go_offline(self, error: Exception) -> None:
         self.next_offset = self.log_end_offset
-        self._refuse_batches()
+        self._refuse_batches(error)
 
-    def _refuse_batches(self) -> None:
+    def _refuse_batches(self, error: Exception) -> None:
         """Take no further batch; what has been staged by now may still be written."""
-        _log.exception("%s: offline", self.directory)
-        self._failed = self._limits.is_strict = True
+        _log.error("%s is offline, it takes no records until the broker starts again: %s", self.directory, error)
+        self.fault = getattr(error, "errno", None) or errno.EIO
+        self._limits.is_strict = True
 
     # ---- the rest ------------------------------------------------------------------------------------------------
 
@@ -268,14 +314,13 @@ class CommittedLog:
 
         The caller publishes the new place of the end. Raises LogWriteFailed.
         """
-        if self._failed or not self.position or self.next_offset != self.log_end_offset:
+        if self.fault or not self.position or self.next_offset != self.log_end_offset:
             return False
         try:
             self._stage_roll()
             self._write_rolls()
         except OSError as error:
-            self._restore()
-            raise LogWriteFailed(f"{self.directory}: no new segment: {error}") from error
+            raise self._write_failed(f"{self.directory}: no new segment", error) from error
         self.segment_base = self._segment.base_offset
         self.position = 0
         self.size_bytes = self._rolled.size_bytes
@@ -287,12 +332,12 @@ class CommittedLog:
         Raises OSError when it is half done and stays so: nothing more can be appended then, and the swap is completed
         when the log is opened next.
         """
-        if self._failed:
+        if self.fault:
             return False
         try:
             done = self._rolled.try_swap(swap)
-        except OSError:
-            self._refuse_batches()
+        except OSError as error:
+            self._refuse_batches(error)
             raise
         self.size_bytes = self._rolled.size_bytes + self.position
         if done:
@@ -319,7 +364,7 @@ class CommittedLog:
     def close(self, *, clean: bool = True) -> None:
         """Let go of the files; `clean` also makes everything durable, so that the next open checks nothing."""
         self.discard_staged()
-        if clean and not self._failed and self.recovery_point != self.log_end_offset:
+        if clean and not self.fault and self.recovery_point != self.log_end_offset:
             self._segment.finish_time_index()
             self._snapshots.take(self.log_end_offset, self._producers, self._rolled.bases())
             self._snapshots.files.sync_newest()

@@ -47,6 +47,25 @@ class DataFromNewerVersion(BootFailed):
         )
 
 
+class DirectoryIdentity:
+    """Which directory a path named when this was made, to notice that it has been removed or replaced since."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._found = self._look()
+
+    def is_present(self) -> bool:
+        """Return whether the path still names that directory."""
+        return self._look() == self._found
+
+    def _look(self) -> tuple[int, int] | None:
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+
 def random_uuid() -> str:
     """Return a random id in Kafka's text form: 22 characters, never beginning with a dash."""
     while True:
@@ -128,5 +147,8 @@ def take_clean_shutdown_mark(path: Path) -> bool:
 
 
 def write_clean_shutdown_mark(path: Path) -> None:
-    """Say that every log was closed in order."""
-    replace_file(path / CLEAN_SHUTDOWN_FILE, json.dumps({"version": 0, "brokerEpoch": -1}))
+    """Say that every log was closed in order. Without the mark the next start looks at what it would have trusted."""
+    try:
+        replace_file(path / CLEAN_SHUTDOWN_FILE, json.dumps({"version": 0, "brokerEpoch": -1}))
+    except OSError as error:
+        _log.warning("the data directory cannot be marked as closed in order: %s", error)

@@ -23,12 +23,13 @@ _log = logging.getLogger(__name__)
 
 
 class LeaderEpochs:
-    """(epoch, start offset) pairs, both strictly ascending."""
+    """(epoch, start offset) pairs, both strictly ascending. `is_stored`: the file has them."""
 
-    __slots__ = ("entries",)
+    __slots__ = ("entries", "is_stored")
 
     def __init__(self, entries: list[tuple[int, int]] | None = None) -> None:
         self.entries: list[tuple[int, int]] = entries or []
+        self.is_stored = True
 
     @property
     def latest(self) -> int:
@@ -94,9 +95,11 @@ def read_epochs(directory: Path) -> LeaderEpochs:
 
 
 def write_epochs(directory: Path, epochs: LeaderEpochs, *, durable: bool = True) -> None:
-    """Replace the epochs of a partition directory."""
+    """Replace the epochs of a partition directory. Raises OSError."""
+    epochs.is_stored = False
     lines = [f"{epoch} {start_offset}" for epoch, start_offset in epochs.entries]
     write_lines(directory / FILE_NAME, lines, durable=durable)
+    epochs.is_stored = True
 
 
 def resume_epochs(

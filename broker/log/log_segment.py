@@ -99,6 +99,15 @@ class LogSegment:
             self._fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         return self._fd
 
+    def is_present(self) -> bool:
+        """Whether what is appended to still has its name; True while the file is not open."""
+        if self._fd < 0:
+            return True
+        try:
+            return os.stat(self.path).st_ino == os.fstat(self._fd).st_ino  # noqa: PTH116  # beside fstat
+        except FileNotFoundError:
+            return False
+
     def cut(self, position: int, end_offset: int) -> None:
         """Make `position` the end of the file and drop index entries of what is not below it."""
         if os.fstat(self.fileno()).st_size != position:

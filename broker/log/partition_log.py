@@ -10,7 +10,7 @@ published end are whole on disk, and whatever else lies there is cut away by the
 import struct
 
 from broker.log.append_limits import NO_OFFSET, STORAGE_ERROR, StageResult
-from broker.log.committed_log import CommittedLog, LogWriteFailed
+from broker.log.committed_log import CommittedLog, Hold, LogWriteFailed
 from broker.log.partition_metadata import PartitionName
 from broker.log.recovery import Checkpointed, LogDamaged, PublishedEnd, SegmentInfo
 from broker.log.snapshot_schedule import WALK_BYTES_PER_BATCH
@@ -20,6 +20,7 @@ from broker.protocol.records import LOG_OVERHEAD_BYTES, BatchHeader, RawHeader, 
 
 __all__ = [
     "Checkpointed",
+    "Hold",
     "LogDamaged",
     "LogWriteFailed",
     "PartitionLog",
@@ -41,8 +42,8 @@ _DUPLICATE = int(ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 class PartitionLog(CommittedLog):
     """Appends to one partition.
 
-    After a failed write the log restores itself; if even that fails, every further batch is refused with
-    KAFKA_STORAGE_ERROR.
+    After a write that found no room the log restores itself. After any other error it is offline: every further batch
+    is refused with KAFKA_STORAGE_ERROR, what stands can still be read and deleted.
     """
 
     def stage(self, batch: memoryview, header: RawHeader, *, is_own: bool = False) -> StageResult:
@@ -67,7 +68,7 @@ class PartitionLog(CommittedLog):
             or max_timestamp - now_ms > limits.after_max_ms
             or now_ms - base_timestamp > limits.before_max_ms
         ):
-            if self._failed:
+            if self.fault or self._held > is_own:
                 return STORAGE_ERROR
             admitted = batch if is_own else limits.admit(batch, BatchHeader._make(header), now_ms)
             if isinstance(admitted, tuple):
@@ -109,7 +110,7 @@ class PartitionLog(CommittedLog):
         It is written even if no transaction is open. Returns (0, its offset, -1), or (error code, -1, -1):
         INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, KAFKA_STORAGE_ERROR.
         """
-        if self._failed:
+        if self.fault or self._held is Hold.EVERYTHING:
             return STORAGE_ERROR
         producers = self._producers
         error = producers.judge_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
@@ -175,8 +176,7 @@ class PartitionLog(CommittedLog):
             if self._flushes:
                 self._flush_as_configured(segment, next_offset)
         except OSError as error:
-            self._restore()
-            raise LogWriteFailed(f"{segment.path}: {error}") from error
+            raise self._write_failed(segment.path, error) from error
         self.log_end_offset = next_offset
         self.last_stable_offset = self._stable_end(next_offset) if self._producers.open_transactions else next_offset
         self.segment_base = segment.base_offset

@@ -10,6 +10,7 @@ Either way producer state is then made to hold exactly the batches that stand (`
 
 import logging
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -158,7 +159,9 @@ def _note_from_last_index_entry(segment: LogSegment, end: int) -> list[tuple[int
     if segment.staged_position != end:
         raise LogDamaged(f"{segment.path}: no batch at {segment.staged_position}, but {end} bytes were acknowledged")
     segment.position = end
-    segment.write_index_entries()
+    with suppress(OSError):
+        # On a full disk: they stay staged, and an index that lacks its last entries is searched a little longer.
+        segment.write_index_entries()
     return epoch_starts
 
 

@@ -47,7 +47,8 @@ def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None
     """Record requests until told to stop; then write what is left."""
     os.nice(NICENESS)
     root = heritage.config.data_dir / DIRECTORY
-    root.mkdir(parents=True, exist_ok=True)
+    if not _make(root, heritage, stop):
+        return
     remove_unfinished(root)
     pages = MetricsSegment(heritage.metrics.view, heritage.processors, heritage.handlers)
     page = MetricsWriter(pages.page(Role.RECORDER, 0))
@@ -65,6 +66,27 @@ def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None
     (root / RUNNING).unlink(missing_ok=True)
     if not stop.is_set():
         raise Retired
+
+
+def _make(root: Path, heritage: Heritage, stop: StopFlag) -> bool:
+    """Make the directory as soon as that is possible; False if it is time to stop before.
+
+    The disk may be full, and a data directory that has been taken away is not made anew.
+    """
+    warned = False
+    while not stop.is_set():
+        try:
+            root.mkdir(exist_ok=True)
+        except OSError as error:
+            if not warned:
+                logger.warning("nothing is recorded until the directory of the request log can be made: %s", error)
+                heritage.mark_ready(Role.RECORDER, 0, heritage.slots.generation(Role.RECORDER, 0))
+            warned = True
+            heritage.slots.beat(Role.RECORDER, 0, SystemClock.monotonic_ns())
+            heritage.recorder_bell.wait(FAULT_PAUSE_S)
+        else:
+            return True
+    return False
 
 
 class _WithoutPandas:

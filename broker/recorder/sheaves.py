@@ -125,6 +125,8 @@ class Sheaves:
             return
         dataset = DATASETS[sheaf.dataset]
         if sheaf.part is None:
+            # Never the data directory itself: one that has been taken away is not to be found in its place.
+            self._root.mkdir(exist_ok=True)
             name = f"part-{self._name}-{next(self._numbers):06d}{SUFFIX}"
             sheaf.part = OpenPart(hour_path(self._root, sheaf.dataset, sheaf.hour), name, dataset)
         sheaf.part.write(table_of(dataset, self._values_of(sheaf.dataset, sheaf.chunks)))

@@ -13,9 +13,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from broker.errors import ApiError
+from broker.log.disk_room import NO_ROOM
 from broker.log.log_manager import LogManager
 from broker.log.log_reader import LogReader
-from broker.log.partition_log import LogDamaged, PartitionName, PublishedEnd
+from broker.log.partition_log import Hold, LogDamaged, PartitionName, PublishedEnd
 from broker.protocol.error_codes import ErrorCode
 from broker.reloading import ReloadRequest, reload
 from broker.request_log_settings import store_settings
@@ -25,13 +26,16 @@ from broker.server.metadata_cache import MetadataCache, PartitionInfo, TopicInfo
 from broker.server.partition_appends import OwnedPartition
 from broker.server.partition_changes import OwnedPartitions, PartitionChanges
 from broker.server.request_context import PendingAnswer
+from broker.server.storage_gate import StorageGate
 from broker.server.target_tasks import TargetTasks
 from shm.partitions import STATE_CLOSED, STATE_OPEN, STATE_UNOPENED
+from shm.storage import StorageState
 
 if TYPE_CHECKING:
     from broker.clock import Clock
     from broker.controller import Controller
     from broker.heritage import Heritage
+    from broker.storage_watch import StorageWatch
 
 logger = logging.getLogger(__name__)
 
@@ -52,8 +56,12 @@ class BrokerState:
         #: What is to be done to this process's partitions, in slices.
         self.changes = PartitionChanges()
         self.owned = OwnedPartitions(self.changes)
+        self.storage = StorageGate(heritage, index, self.owned, clock)
+        #: What could not be opened because the disk was full, by row.
+        self._unopened: dict[int, tuple[TopicInfo, PartitionInfo]] = {}
         self.controller: Controller | None = None
         self.reload_request = ReloadRequest()
+        self.storage_watch: StorageWatch | None = None
         self.apis: Sequence[tuple[int, int, int]] = ()
         self.rows_closed: Callable[[int], None] = _nobody_waits
         self.ask_peer: Callable[[int, str, int, PendingAnswer], None] = _no_peers
@@ -95,6 +103,18 @@ class BrokerState:
         for topic in changes.altered:
             self.changes.add((topic.name, _ALL_PARTITIONS), partial(_do, "reconfigure", self._reconfigure, topic))
         self.log_manager.expire_producers_after(self.metadata.broker_config.producer_id_expiration_ms)
+
+    def tick(self) -> None:
+        """Do what is due: flush, checkpoint, look at the disk, and open what there was no room for."""
+        self.log_manager.tick()
+        if self.storage_watch is not None:
+            self.storage_watch.tick()
+        self.storage.tick()
+        if self._unopened and self.storage.hold is not Hold.EVERYTHING:
+            unopened, self._unopened = self._unopened, {}
+            for topic, partition in unopened.values():
+                with _contained("open", topic.name, partition.index):
+                    self._open(topic, partition)
 
     def rows(self) -> list[int]:
         """Return the rows of all partitions."""
@@ -156,7 +176,7 @@ class BrokerState:
             raise RuntimeError("only the controller announces metadata")
         heritage = self.heritage
         # Also when nothing has changed: a predecessor may have been killed before it came to this.
-        store_settings(heritage.recorder_rings, self.metadata.broker_config)
+        self.store_request_log_settings()
         if heritage.cluster.metadata_version == self.controller.version:
             return
         heritage.cluster.set_metadata_version(self.controller.version)
@@ -170,6 +190,11 @@ class BrokerState:
             reload(self.controller, self.metadata, self.config)
             self.announce_metadata()
 
+    def store_request_log_settings(self) -> None:
+        """Have requests recorded as settings and disk allow. Controller only."""
+        has_room = self.heritage.cluster.storage_state < StorageState.NO_REQUEST_LOG
+        store_settings(self.heritage.recorder_rings, self.metadata.broker_config, has_room=has_room)
+
     def _open(self, topic: TopicInfo, partition: PartitionInfo) -> None:
         row = partition.row
         name = PartitionName(topic.name, partition.index, topic.topic_id)
@@ -182,7 +207,12 @@ class BrokerState:
             log = self.log_manager.open(name, self.metadata.log_config(topic), published)
         except (LogDamaged, OSError) as error:
             logger.error("%s stays offline: %s", name.directory_name, error)
+            if isinstance(error, OSError) and error.errno in NO_ROOM:
+                self._unopened[row] = topic, partition
+                self.storage.found_no_room(error.errno or 0, str(error))
             return
+        log.hold(self.storage.hold)
+        self.partitions.set_fault(row, 0)
         owned = OwnedPartition(log, row, self.partitions.row_writer(row))
         self.partitions.set_leader_epoch(row, log.leader_epoch)
         owned.publish()
@@ -195,6 +225,7 @@ class BrokerState:
         """Let go of a deleted partition, whoever owns it."""
         self._readers.pop(partition.row, None)
         self._owners.pop(partition.row, None)
+        self._unopened.pop(partition.row, None)
         if self.index < self.heritage.handlers:
             self.partitions.forget_fetched(partition.row, self.index)
         if partition.owner == self.index:

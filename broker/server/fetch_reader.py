@@ -6,9 +6,11 @@ records are found in the files (`log_reader`). To a fetch of committed records t
 
 from __future__ import annotations
 
+import logging
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
+from broker.log_setup import RepeatedWarnings
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.messages.fetch import EmptyParts, FetchPart, FetchPartResponse
 from broker.server.pending_fetch import NAMED_TWICE, PendingFetch
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from broker.server.broker_state import BrokerState
     from broker.server.metadata_cache import PartitionInfo
 
+logger = logging.getLogger(__name__)
+
 _NO_OFFSETS: Final = (-1, -1, -1)
 
 
@@ -29,6 +33,7 @@ class FetchReader:
 
     def __init__(self, state: BrokerState) -> None:
         self._state = state
+        self._warnings = RepeatedWarnings(logger, state.clock.monotonic_ns)
         #: By version and whether committed records are asked for.
         self.empty_parts = cache(lambda version, committed: EmptyParts(version, committed=committed))
 
@@ -105,7 +110,17 @@ class FetchReader:
         return () if topic is None else topic.partitions
 
     def _read_part(self, fetch: PendingFetch, index: int, row: int) -> None:
-        """Find the records of one partition."""
+        """Find the records of one partition. Files that cannot be read are an error of that partition alone."""
+        try:
+            self._find(fetch, index, row)
+        except OSError as error:
+            part = FetchPart(*fetch.request.parts[index])
+            name = f"{part.topic_name or self._name_of(part)}-{part.partition}"
+            self._warnings.warning(name, "%s cannot be read: %s", name, error)
+            fetch.put(index, _failure(part, int(ErrorCode.KAFKA_STORAGE_ERROR)), row, None)
+
+    def _find(self, fetch: PendingFetch, index: int, row: int) -> None:
+        """Find the records of one partition. Raises OSError."""
         part = FetchPart(*fetch.request.parts[index])
         refusal = self._refusal(part, row)
         if refusal:
@@ -140,7 +155,11 @@ class FetchReader:
             if partitions.read_end(row) == end[0] or partitions.read_position(row)[1] == end[1]:
                 break
         if found is None:
-            fetch.put(index, _failure(part, self._out_of_range(part, row), offsets), row, None)
+            error = self._out_of_range(part, row)
+            if error == ErrorCode.OFFSET_OUT_OF_RANGE and part.fetch_offset >= partitions.read_start(row):
+                # The offset is there, its file is not: whoever goes elsewhere for it would lose what lies between.
+                error = int(ErrorCode.KAFKA_STORAGE_ERROR)
+            fetch.put(index, _failure(part, error, offsets), row, None)
         else:
             fetch.put(index, _response(part, offsets, found.length, aborted), row, found)
 

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 
 from broker.clock import SystemClock
 from broker.controller import Controller
+from broker.errors import ApiError
 from broker.log.log_manager import orphan_directories
 from broker.log_setup import report_held_back
 from broker.metadata_store import metadata_path
 from broker.process import FaultLimit, Role
+from broker.protocol.error_codes import ErrorCode
 from broker.server.apis import advertised
 from broker.server.broker_state import BrokerState
 from broker.server.group_board import GroupBoard
@@ -26,8 +28,11 @@ from broker.server.poison_requests import PoisonRequests
 from broker.server.request_handler import RequestHandler
 from broker.server.takeover import take_back_uncommitted_notes
 from broker.server.unread_times import UnreadTimes
+from broker.storage_reserve import StorageReserve
+from broker.storage_watch import StorageWatch
 from shm.board import BoardWriter
 from shm.metrics import MetricsSegment, MetricsWriter
+from shm.storage import StorageState
 
 if TYPE_CHECKING:
     from broker.heritage import Heritage
@@ -76,7 +81,7 @@ def _boot(heritage: Heritage, index: int, clock: SystemClock) -> BrokerState:
     state = BrokerState(heritage, index, metadata, clock)
     state.apis = advertised()
     if index == heritage.handlers:
-        state.controller = Controller.open(metadata, heritage.partitions, heritage.config, clock, heritage.coordinators)
+        _open_controller(state, heritage, clock)
         state.announce_metadata()
         known = {
             f"{topic.name}-{partition.index}": topic.topic_id
@@ -94,6 +99,23 @@ def _boot(heritage: Heritage, index: int, clock: SystemClock) -> BrokerState:
             # A predecessor's flags speak of fetches that died with it.
             heritage.partitions.set_waiting(row, index, False)
     return state
+
+
+def _open_controller(state: BrokerState, heritage: Heritage, clock: SystemClock) -> None:
+    """Make this process the controller, and have it look after the disk from the start."""
+    reserve = StorageReserve(heritage.config.data_dir)
+
+    def before_change() -> None:
+        if watch.state == StorageState.GONE:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, heritage.storage().refusal)
+        reserve.make_room()
+
+    metadata = state.metadata
+    watch = StorageWatch(heritage, lambda: metadata.broker_config, reserve, clock, state.store_request_log_settings)
+    state.storage_watch = watch
+    partitions, coordinators = heritage.partitions, heritage.coordinators
+    state.controller = Controller.open(metadata, partitions, heritage.config, clock, coordinators, before_change)
+    watch.look()
 
 
 def _serve(

@@ -21,8 +21,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: What is called when a commit could not be written.
+WriteFailed = Callable[["OwnedPartition", LogWriteFailed], None]
+
 #: What is called when a staged batch stands or has failed: (error code, base offset, append time in ms).
 Answer = Callable[[int, int, int], None]
+
+
+def _nobody_asks(owned: OwnedPartition, failure: LogWriteFailed) -> None:
+    """Stand in for whoever sees to failed writes."""
 
 
 class OwnedPartition:
@@ -54,15 +61,16 @@ class OwnedPartition:
         )
         self.published_end = log.log_end_offset
 
-    def commit(self) -> int:
-        """Write and publish what is staged.
+    def commit(self, write_failed: WriteFailed = _nobody_asks) -> int:
+        """Write and publish what is staged; ``write_failed`` is called when that fails.
 
         Return the Kafka error code that answers whatever is not below `published_end`.
         """
         try:
             if self.log.commit():
                 self.publish()
-        except LogWriteFailed:
+        except LogWriteFailed as failure:
+            write_failed(self, failure)
             return int(ErrorCode.KAFKA_STORAGE_ERROR)
         except Exception:
             # A fault of ours, somewhere between memory and file: what was staged is in doubt, what is published is not.

@@ -24,8 +24,10 @@ INVALID_RECORD = int(ErrorCode.INVALID_RECORD)
 INVALID_TIMESTAMP = int(ErrorCode.INVALID_TIMESTAMP)
 MESSAGE_TOO_LARGE = int(ErrorCode.MESSAGE_TOO_LARGE)
 
-#: With these the answer says which records are to blame, or what about their batch.
-BLAMED = frozenset({INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE})
+STORAGE_ERROR = int(ErrorCode.KAFKA_STORAGE_ERROR)
+
+#: With these the answer says which records are to blame, or what about their batch or the disk.
+BLAMED = frozenset({INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE, STORAGE_ERROR})
 
 #: The first version of Produce whose answer has room for that (KIP-467).
 _FIRST_VERSION_WITH_BLAME = 8

@@ -25,7 +25,14 @@ from broker.server.append_notes import NOT_APPENDED, REFUSED, note_refusal, note
 from broker.server.frame import NOTED, STATE_OFFSET, Frame
 from broker.server.partition_appends import Answer
 from broker.server.peers import POISON, PRODUCE_PART, PeerMessage, Peers
-from broker.server.pending_produce import BLAMED, INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE, PendingProduce
+from broker.server.pending_produce import (
+    BLAMED,
+    INVALID_RECORD,
+    INVALID_TIMESTAMP,
+    MESSAGE_TOO_LARGE,
+    STORAGE_ERROR,
+    PendingProduce,
+)
 from broker.server.recently_used import RecentlyUsed
 from broker.server.record_errors import NOBODY, Blame, keyless, out_of_range, too_large
 from broker.server.remembered_request import RememberedRequest
@@ -64,7 +71,7 @@ class ProducePath:
         poison: PoisonRequests,
         now_ns: Callable[[], int],
     ) -> None:
-        self.appends = StagedAppends(responses, peers.new_tokens(), now_ns)
+        self.appends = StagedAppends(responses, peers.new_tokens(), now_ns, state.storage.write_failed)
         self._state = state
         self._responses = responses
         self._peers = peers
@@ -213,6 +220,8 @@ class ProducePath:
         topic = self._topic(part)
         if topic is None:
             return NOBODY
+        if error == STORAGE_ERROR:
+            return Blame(self._state.storage.message(topic.partitions[part.partition].row))
         config = self._state.metadata.log_config(topic)
         partition = f"{topic.name}-{part.partition}"
         batch = frame.view[part.records_offset : part.records_offset + max(part.records_size, 0)]

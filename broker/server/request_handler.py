@@ -147,6 +147,7 @@ class RequestHandler:
         # After the last look into a ring: what is in there may have been sent because of what was announced, such as
         # the first request to a topic whose creation has just been answered.
         worked = self._refresh_metadata()
+        self._state.storage.turn()
         while read:
             processor, frames = read.pop(0)
             if frames:
@@ -161,7 +162,7 @@ class RequestHandler:
         if now_ns >= self._next_tick_ns:
             # Flushes that are due, checkpoints, producers that have expired; what an operator asks for.
             self._next_tick_ns = now_ns + TICK_NS
-            self._state.log_manager.tick()
+            self._state.tick()
             self._state.reload_if_asked()
             self._fetch.forget_removed_files()
             self._produce.forget_unused(now_ns)
@@ -205,6 +206,7 @@ class RequestHandler:
             "records_appended": self._produce.appends.records_appended,
             "bytes_appended": self._produce.appends.bytes_appended,
             "commits": self._produce.appends.commits,
+            "write_failures": self._state.storage.write_failures,
             "fetches_parked": self._fetch.parked,
             "fetches_not_parked": self._fetch.not_parked,
             "requests_dropped": self._poison.count,

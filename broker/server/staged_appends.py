@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.records import TRANSACTIONAL_BIT, BatchHeader, read_header, unpack_header, validate
 from broker.server.append_notes import NOT_APPENDED, NOTE, REFUSED, note_refusal, write_note
-from broker.server.partition_appends import Answer, OwnedPartition
+from broker.server.partition_appends import Answer, OwnedPartition, WriteFailed
 from broker.server.response_writer import ReplyTo, ResponseWriter, Told
 from broker.server.transaction_verification import NEEDS_VERIFICATION, VerificationGuards
 
@@ -30,13 +30,21 @@ SUCCESS = (0, int(ErrorCode.DUPLICATE_SEQUENCE_NUMBER))
 class StagedAppends:
     """Appends to the partitions of this handler."""
 
-    def __init__(self, responses: ResponseWriter, guards: Iterator[int], now_ns: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        responses: ResponseWriter,
+        guards: Iterator[int],
+        now_ns: Callable[[], int],
+        write_failed: WriteFailed,
+    ) -> None:
+        """``write_failed`` is called for every write to a log that fails."""
         self.records_appended = 0
         self.bytes_appended = 0
         self.commits = 0
         #: By row, the partitions with something staged. Always the same object.
         self.dirty: dict[int, OwnedPartition] = {}
         self._responses = responses
+        self._write_failed = write_failed
         self._guards = VerificationGuards(guards)
         self._now_ns = now_ns
 
@@ -112,7 +120,7 @@ class StagedAppends:
         for row, owned in dirty:
             log = owned.log
             before = log.log_end_offset, log.size_bytes
-            error = owned.commit()
+            error = owned.commit(self._write_failed)
             rows.append(row)
             self.commits += 1
             records, size_bytes = log.log_end_offset - before[0], log.size_bytes - before[1]

@@ -17,8 +17,8 @@ STORAGE_ERROR, OUT_OF_ORDER, UNKNOWN_TOPIC = 56, 45, 3
 
 
 @pytest.fixture
-def with_full_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
-    """Return a function that calls another while no segment can be written."""
+def with_full_disk(stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
+    """Return a function that calls another while no segment can be written; a second later there is room again."""
 
     def fail(*_: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -27,6 +27,9 @@ def with_full_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], ob
         with monkeypatch.context() as patch:
             patch.setattr(log_segment.os, "pwritev", fail)
             do()
+        stepped.clock.advance_ms(1_100)
+        for handler in (0, 1):
+            stepped.handler(handler)._state.storage.tick()
 
     return call
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -407,13 +408,16 @@ def test_a_repeated_commit_that_cannot_be_written_is_refused_and_forgotten(
     members = (member, other)
     for offset in (1, 2):
         assert [each.commit({("topic", 0): offset}) for each in members] == [[0], [0]]
-    with mock.patch.object(LogSegment, "write", side_effect=OSError("full")):
+    with mock.patch.object(LogSegment, "write", side_effect=OSError(errno.ENOSPC, "full")):
         sent = [each.commit_request({("topic", 0): 3}) for each in members for _ in range(2)]
         broker.settle()
         assert [error_codes(each) for each in sent] == [[15]] * 4
         assert [each.commit({("topic", 0): 4}) for each in members] == [[15], [15]]
     for each in members:
         assert committed(broker, each.group_id, [("topic", 0)]) == [(2, 0)]
+    # Room is asked for a second later.
+    broker.clock.advance_ms(1_100)
+    broker.settle()
     path: GroupPath = broker.handler(0)._groups
     for offset in (5, 6):
         assert [each.commit({("topic", 0): offset}) for each in members] == [[0], [0]]

@@ -30,7 +30,10 @@ class BrokerProcess:
         settings: Mapping[str, object] | None = None,
         ephemeral: bool = True,
         module: str = "broker",
+        environment: Mapping[str, str] | None = None,
     ):
+        """`environment` is what its processes have besides the test's own."""
+        self._environment = {**os.environ, **(environment or {})}
         self.run_dir = directory / "run"
         self.data_dir = directory / "data"
         self.ephemeral = ephemeral
@@ -58,7 +61,7 @@ class BrokerProcess:
             command += ["--set", f"{key}={value}"]
         with self._log.open("ab") as log, self._ready.open("wb") as ready:
             self._process = subprocess.Popen(
-                command, cwd=REPOSITORY, stdin=subprocess.DEVNULL, stdout=ready, stderr=log
+                command, cwd=REPOSITORY, stdin=subprocess.DEVNULL, stdout=ready, stderr=log, env=self._environment
             )
         try:
             wait_until(self._is_ready, "the ready line", deadline_s=30)

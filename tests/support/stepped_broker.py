@@ -24,7 +24,7 @@ from broker.config import load
 from broker.heritage import BoundListener
 from broker.log.data_dir import prepare_data_dir
 from broker.log_file import LogOutput
-from broker.metadata_store import prepare as prepare_metadata
+from broker.metadata_preparation import prepare as prepare_metadata
 from broker.network.request_sender import MemoryPool, RequestSender, spill_area
 from broker.request_channel import (
     CLOSE_CONNECTION,

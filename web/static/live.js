@@ -67,8 +67,16 @@ function take(facts) {
   state.arrived = Date.now();
   state.lost = false;
   for (const [name, key] of SERIES) remember(name, facts.time_ms, facts.totals[key]);
+  showBanner(facts.remarks);
   state.draw(facts);
   showAge();
+}
+
+function showBanner(remarks) {
+  const banner = document.getElementById("banner");
+  const text = plain(remarks.join(" "));
+  if (banner.textContent !== text) banner.textContent = text;
+  banner.hidden = !text;
 }
 
 function close() {

@@ -150,7 +150,10 @@ def _search(query: _Query, search: Callable[[LogReader, End], Search[TimestampOf
     for _ in range(ATTEMPTS):
         stable_offset = table.read_stable(row)
         end = table.read_position(row)
-        found = yield from search(_reader(query), end)
+        try:
+            found = yield from search(_reader(query), end)
+        except OSError as error:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR) from error
         if table.read_position(row)[1] == end[1]:
             limit = stable_offset if query.is_committed else end[0]
             return _Found() if found is None or found.offset >= limit else _Found(*found)

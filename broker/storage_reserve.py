@@ -1,0 +1,57 @@
+"""The reserve: room on the disk for changes of the metadata, held by a file that is given up when there is no other.
+
+Used by the controller, and by the supervisor before it starts. Deleting a topic frees its room only after the deletion
+is on record, so that record must not fail for want of room.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import Final
+
+from broker.log.disk_room import has_room
+
+logger = logging.getLogger(__name__)
+
+FILE_NAME: Final = "rotunda-reserve"
+RESERVE_BYTES: Final = 2 * 1024 * 1024
+
+#: More than a change of a few topics takes in the write-ahead log and in the file itself.
+CHANGE_BYTES: Final = 256 * 1024
+
+
+class StorageReserve:
+    """The reserve of one data directory."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._data_dir = data_dir
+        self._path = data_dir / FILE_NAME
+        self._is_kept = False
+
+    def keep(self) -> None:
+        """Take the room, if it is there and not taken yet."""
+        if self._is_kept or not has_room(self._data_dir, 2 * RESERVE_BYTES):
+            return
+        try:
+            fd = os.open(self._path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+            try:
+                os.posix_fallocate(fd, 0, RESERVE_BYTES)
+            finally:
+                os.close(fd)
+        except OSError as error:
+            logger.warning("no reserve for changes of the metadata: %s", error)
+            return
+        self._is_kept = True
+
+    def make_room(self) -> None:
+        """Give the room up if nothing else is left for a change of the metadata."""
+        if has_room(self._data_dir, CHANGE_BYTES):
+            return
+        self._is_kept = False
+        try:
+            self._path.unlink()
+        except OSError:
+            return  # there is none, or it has been given up; the change says itself whether it needed it
+        logger.warning("the disk is full: the reserve for changes of the metadata has been given up")

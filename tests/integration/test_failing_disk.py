@@ -1,0 +1,265 @@
+"""A disk that is full, limited by a quota, broken in places, or taken away, under a real broker and real clients.
+
+The system's calls fail by rules (`tests.support.failing_disk`); what is free is measured against settings.
+"""
+
+import errno
+import http.client
+import json
+import os
+import shutil
+import struct
+from collections.abc import Iterator
+from contextlib import closing
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.run_dir import read as run_dir_record
+from tests.support.broker_process import BrokerProcess
+from tests.support.deadline import wait_until
+from tests.support.exposition import Exposition
+from tests.support.failing_disk import FailingDisk
+from tests.support.record_batches import record_batch
+from tests.support.wire_client import WireClient
+from tests.support.wire_messages import PRODUCE, Reader, create_topic, fetch, produce, produce_body, read_partition
+
+SETTINGS = {
+    "num.network.threads": 1,
+    "num.io.threads": 2,
+    "storage.free.warn.bytes": 0,
+    "storage.free.min.bytes": 0,
+    "offsets.topic.num.partitions": 2,
+}
+STORAGE_ERROR = 56
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> FailingDisk:
+    return FailingDisk(tmp_path)
+
+
+@pytest.fixture
+def broker(disk: FailingDisk, broker_directory: Path) -> Iterator[BrokerProcess]:
+    running = disk.broker(broker_directory, SETTINGS).start()
+    yield running
+    disk.mend()
+    running.stop()
+
+
+@cache
+def page_of(run_dir: Path, pid: int) -> tuple[str, str]:
+    record = run_dir_record(run_dir)
+    assert record is not None
+    assert record.pid == pid
+    host, port = record.status_url.removeprefix("http://").rstrip("/").split(":")
+    return host, port
+
+
+def ask(broker: BrokerProcess, path: str) -> tuple[int, str]:
+    """Return status and body of what the status page answers."""
+    host, port = page_of(broker.run_dir, broker.pid())
+    with closing(http.client.HTTPConnection(host, int(port), timeout=20)) as connection:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+
+
+def status(broker: BrokerProcess) -> dict[str, Any]:
+    return json.loads(ask(broker, "/status.json")[1])
+
+
+def metric(broker: BrokerProcess, name: str, **labels: str) -> float:
+    [value] = [each.value for each in Exposition(ask(broker, "/metrics")[1]).samples[name] if each.labels == labels]
+    return value
+
+
+def refusal(client: WireClient, topic: str, partition: int = 0, value: bytes = b"x") -> tuple[int, str]:
+    """Produce with version 8; return error code and message."""
+    reader = Reader(client.call(PRODUCE, 8, produce_body([(topic, partition, record_batch([value]))])))
+    assert reader.number("i") == 1
+    reader.string()
+    assert reader.number("i") == 1
+    _, error, _, _, _ = reader.take("ihqqq")
+    assert reader.number("i") == 0
+    size = reader.number("h")
+    return error, reader.raw(size).decode() if size >= 0 else ""
+
+
+def takes(client: WireClient, topic: str, partition: int = 0) -> bool:
+    return produce(client, topic, partition, record_batch([b"again"])).error_code == 0
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_refuses_records_says_so_and_goes_on_by_itself(disk, broker, topic, error) -> None:
+    with WireClient(broker.port) as client:
+        create_topic(client, topic, 4)
+        create_topic(client, "doomed", 1)
+        for partition in range(4):
+            assert produce(client, topic, partition, record_batch([b"before"])).error_code == 0
+        assert ask(broker, "/readyz") == (200, "ready\n")
+        begin = broker.log_bytes()
+        disk.fill(broker.data_dir, error)
+        for number in range(200):
+            assert produce(client, topic, number % 4, record_batch([b"lost"])).error_code == STORAGE_ERROR
+        assert refusal(client, topic)[0] == STORAGE_ERROR
+        assert os.strerror(error) in refusal(client, topic)[1]
+        wait_until(lambda: ask(broker, "/readyz")[0] == 503, "unready")
+        assert os.strerror(error) in ask(broker, "/readyz")[1]
+        found = status(broker)
+        assert found["verdict"]["level"] == "stuck"
+        assert os.strerror(error) in found["verdict"]["text"] + found["remarks"][0]
+        assert metric(broker, "rotunda_storage_refuses_records") == 1
+        assert metric(broker, "rotunda_storage_state") == 3
+        lines = broker.log_since(begin)
+        assert any(os.strerror(error) in line for line in lines)
+        assert len(lines) < 40, "\n".join(lines)
+        # What does not take room goes on.
+        assert [each.value for each in read_partition(client, topic, 0)] == [b"before"]
+        # What was written and refused is not there, and what is sent now is.
+        disk.mend()
+        wait_until(lambda: takes(client, topic), "room")
+        wait_until(lambda: ask(broker, "/readyz") == (200, "ready\n"), "ready")
+        assert {each.value for each in read_partition(client, topic, 0)} == {b"before", b"again"}
+
+
+def test_topics_can_be_deleted_on_a_full_disk(disk, broker, topic) -> None:
+    with WireClient(broker.port) as client:
+        create_topic(client, topic, 1)
+        assert produce(client, topic, 0, record_batch([b"x"])).error_code == 0
+        for kind in (".log", "checkpoint", ".snapshot", "index", "#"):
+            disk.fill(kind)
+        assert produce(client, topic, 0, record_batch([b"x"])).error_code == STORAGE_ERROR
+        done = broker.command("topic", "delete", topic, "--bootstrap", broker.bootstrap)
+        assert done.returncode == 0, done.stdout + done.stderr + broker.log_text()
+        wait_until(lambda: not (broker.data_dir / f"{topic}-0").exists(), "the removal")
+
+
+def test_an_error_of_one_segment_takes_its_partition_offline_and_no_other(disk, broker, topic) -> None:
+    with WireClient(broker.port) as client:
+        create_topic(client, topic, 2)
+        for partition in range(2):
+            assert produce(client, topic, partition, record_batch([b"before"])).error_code == 0
+        disk.fail("write", errno.EIO, f"{topic}-0/")
+        assert produce(client, topic, 0, record_batch([b"lost"])).error_code == STORAGE_ERROR
+        disk.mend()
+        code, message = refusal(client, topic, 0)
+        assert code == STORAGE_ERROR
+        assert os.strerror(errno.EIO) in message
+        assert produce(client, topic, 1, record_batch([b"other"])).error_code == 0
+        assert [each.value for each in read_partition(client, topic, 0)] == [b"before"]
+        wait_until(lambda: f"{topic}-0" in "".join(status(broker)["remarks"]), "the warning")
+        assert ask(broker, "/readyz")[0] == 200
+        assert metric(broker, "rotunda_topic_offline_partitions", topic=topic) == 1
+        assert f"{topic}-0 is offline" in broker.log_text()
+    broker.stop()
+    broker.start()
+    with WireClient(broker.port) as client:
+        assert takes(client, topic)
+        assert [each.value for each in read_partition(client, topic, 0)] == [b"before", b"again"]
+
+
+def test_data_that_cannot_be_made_durable_is_not_acknowledged(disk, broker, topic) -> None:
+    with WireClient(broker.port) as client:
+        create_topic(client, topic, 2, configs={"flush.messages": "1"})
+        disk.fail("sync", errno.EIO, f"{topic}-1/")
+        assert produce(client, topic, 1, record_batch([b"x"])).error_code == STORAGE_ERROR
+        assert produce(client, topic, 0, record_batch([b"x"])).error_code == 0
+        disk.mend()
+        # What the system failed to write once it does not write again: only a restart may go on.
+        assert produce(client, topic, 1, record_batch([b"x"])).error_code == STORAGE_ERROR
+
+
+def test_a_segment_that_cannot_be_read_is_an_error_of_its_partition(disk, broker, topic) -> None:
+    with WireClient(broker.port) as client:
+        create_topic(client, topic, 2)
+        for partition in range(2):
+            assert produce(client, topic, partition, record_batch([b"x" * 50_000])).error_code == 0
+        disk.fail("read", errno.EIO, f"{topic}-0/")
+        assert fetch(client, topic, 0, 0).error_code == STORAGE_ERROR
+        assert fetch(client, topic, 1, 0).error_code == 0
+        disk.mend()
+        assert fetch(client, topic, 0, 0).error_code == 0
+
+
+def test_a_partition_whose_directory_vanishes_acknowledges_nothing_more(broker, topic) -> None:
+    with WireClient(broker.port) as client:
+        create_topic(client, topic, 2)
+        for partition in range(2):
+            assert produce(client, topic, partition, record_batch([b"x"])).error_code == 0
+        shutil.rmtree(broker.data_dir / f"{topic}-0")
+        wait_until(lambda: refusal(client, topic, 0)[0] == STORAGE_ERROR, "the refusal")
+        assert "No such file" in refusal(client, topic, 0)[1]
+        assert produce(client, topic, 1, record_batch([b"x"])).error_code == 0
+        # No consumer is sent elsewhere for records that should be there.
+        assert fetch(client, topic, 0, 0).error_code == STORAGE_ERROR
+
+
+def test_a_data_directory_that_is_taken_away_takes_nothing_until_it_is_back(broker, topic) -> None:
+    away = broker.data_dir.with_name("away")
+    with WireClient(broker.port) as client:
+        create_topic(client, topic, 1)
+        assert produce(client, topic, 0, record_batch([b"x"])).error_code == 0
+        broker.data_dir.rename(away)
+        wait_until(lambda: refusal(client, topic)[0] == STORAGE_ERROR, "the refusal")
+        wait_until(lambda: ask(broker, "/readyz")[0] == 503, "unready")
+        assert "has been removed" in ask(broker, "/readyz")[1]
+        assert metric(broker, "rotunda_offline_log_directories") == 1
+        assert fetch(client, topic, 0, 0).error_code == STORAGE_ERROR
+        done = broker.command("topic", "create", "another", "--bootstrap", broker.bootstrap)
+        assert done.returncode != 0
+        assert "has been removed" in done.stdout + done.stderr
+        assert not broker.data_dir.exists(), "nothing makes it anew"
+        away.rename(broker.data_dir)
+        wait_until(lambda: takes(client, topic), "the directory")
+        wait_until(lambda: ask(broker, "/readyz") == (200, "ready\n"), "ready")
+
+
+def test_a_data_directory_that_is_removed_for_good(disk, broker_directory, topic) -> None:
+    broker = disk.broker(broker_directory, SETTINGS).start()
+    with WireClient(broker.port) as client:
+        create_topic(client, topic, 1)
+        assert produce(client, topic, 0, record_batch([b"x"])).error_code == 0
+        shutil.rmtree(broker.data_dir)
+        wait_until(lambda: refusal(client, topic)[0] == STORAGE_ERROR, "the refusal")
+        wait_until(lambda: ask(broker, "/readyz")[0] == 503, "unready")
+    broker.stop()
+    assert not broker.data_dir.exists()
+    assert "Traceback" not in broker.log_text()
+
+
+def test_warning_then_no_request_log_then_no_records_by_what_is_free(broker, topic) -> None:
+    """The thresholds are moved, as what is free cannot be."""
+    with WireClient(broker.port) as client:
+        create_topic(client, topic, 1)
+        alter(client, "storage.free.warn.ratio", "1")
+        alter(client, "storage.free.warn.bytes", str(2**62))
+        wait_until(lambda: "nearly full" in ask(broker, "/readyz")[1], "the warning")
+        assert ask(broker, "/readyz")[0] == 200
+        assert status(broker)["verdict"]["level"] == "busy"
+        assert "nearly full" in broker.log_text()
+        assert takes(client, topic)
+        alter(client, "storage.free.min.ratio", "1")
+        alter(client, "storage.free.min.bytes", str(2**62))
+        wait_until(lambda: refusal(client, topic)[0] == STORAGE_ERROR, "the refusal")
+        assert "storage.free.min.bytes" in refusal(client, topic)[1]
+        assert ask(broker, "/readyz")[0] == 503
+        assert read_partition(client, topic, 0)[0].value == b"again"
+        create_topic(client, f"{topic}-new", 1)
+        alter(client, "storage.free.min.bytes", "0")
+        alter(client, "storage.free.warn.bytes", "0")
+        wait_until(lambda: takes(client, topic), "room")
+        wait_until(lambda: ask(broker, "/readyz") == (200, "ready\n"), "ready")
+
+
+def alter(client: WireClient, key: str, value: str) -> None:
+    """Change a setting of all brokers (IncrementalAlterConfigs 0)."""
+
+    def text(each: str) -> bytes:
+        return struct.pack(">h", len(each)) + each.encode()
+
+    body = struct.pack(">ib", 1, 4) + text("") + struct.pack(">i", 1) + text(key) + b"\0" + text(value) + b"\0"
+    answer = client.call(44, 0, body)
+    assert struct.unpack_from(">ih", answer, 4)[1] == 0, answer

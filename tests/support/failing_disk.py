@@ -1,0 +1,42 @@
+"""A whole broker on a disk that fails as a test wants it to: the system's calls are replaced in all its processes."""
+
+import errno
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.support.broker_process import BrokerProcess
+
+SOURCE = Path(__file__).with_name("failing_disk.c")
+
+
+class FailingDisk:
+    """The rules that stand; `environment` is for the broker's processes."""
+
+    def __init__(self, directory: Path) -> None:
+        library = directory / "failing_disk.so"
+        subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, SOURCE, "-ldl"], check=True, timeout=60)
+        self._rules = directory / "failing_disk.rules"
+        self.environment = {"LD_PRELOAD": str(library), "FAILING_DISK": str(self._rules)}
+        self.mend()
+
+    def fail(self, operation: str, error: int, path: object) -> None:
+        """Let an operation (write, sync, read) fail on every file whose path has this text; earlier rules stay."""
+        self._put(self._rules.read_text() + f"{operation} {error} {path}\n")
+
+    def fill(self, path: object, error: int = errno.ENOSPC) -> None:
+        """Let no write to a file with this text in its path find room."""
+        self.fail("write", error, path)
+
+    def mend(self) -> None:
+        """Let everything succeed again."""
+        self._put("")
+
+    def _put(self, rules: str) -> None:
+        beside = self._rules.with_suffix(".tmp")
+        beside.write_text(rules)
+        beside.replace(self._rules)
+
+    def broker(self, directory: Path, settings: Mapping[str, object] | None = None) -> BrokerProcess:
+        """Return a broker on this disk that is not started yet."""
+        return BrokerProcess(directory, settings, ephemeral=False, environment=self.environment)
