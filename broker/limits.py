@@ -217,11 +217,11 @@ _GROUPS = Area(
             end="with the transaction",
         ),
         Limit(
-            what="Produce requests by connection that the next one is compared with, of each handler",
-            bounds=("broker.server.produce:MAX_REMEMBERED",),
+            what="Produce requests that the next one of a connection is compared with, of each handler; bytes of each",
+            bounds=("broker.server.produce:MAX_REMEMBERED", "broker.server.produce:MOST_REMEMBERED_BYTES"),
             metrics=("rotunda_handler_requests_handled_total",),
-            beyond="all are forgotten: the next of each connection is parsed",
-            end="the metadata changes",
+            beyond="the one used longest ago is forgotten, and a longer one never kept: the next one is parsed",
+            end="half a minute without another, or the metadata changes",
         ),
     ),
 )

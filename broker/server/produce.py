@@ -59,6 +59,9 @@ MAX_REMEMBERED = 10_000
 #: A request is remembered at least so long after the last one like it, and at most twice as long.
 REMEMBERED_NS = 30_000_000_000
 
+#: What stands before the records of a request that is remembered: a client id may be 32 KB long.
+MOST_REMEMBERED_BYTES = 1024
+
 
 class ProducePath:
     """Appends what Produce requests bring for this handler's partitions and sends the rest to their owners."""
@@ -346,6 +349,8 @@ class ProducePath:
         """Let the connection's next request take the fast path if this one could have."""
         topic = self._topic(part)
         if topic is None or transactional_id is not None or part.records_size < BATCH_HEADER_BYTES:
+            return
+        if part.records_offset - frame.start > MOST_REMEMBERED_BYTES:
             return
         if self._refusal(part, acks, ""):
             return

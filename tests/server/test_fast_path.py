@@ -47,6 +47,23 @@ def outcome(sent: Sent) -> tuple[int, int]:
     return int(partition.error_code), partition.base_offset
 
 
+def test_what_stands_before_long_names_is_not_remembered(stepped: SteppedBroker) -> None:
+    """A connection's memory is small, whatever its client calls itself."""
+    partition = stepped.owned_by("topic", 0)[0]
+    for client_id, remembered in (("short", 1), ("x" * 30_000, 1), ("x" * 300, 2)):
+        client = stepped.client()
+        values = {
+            "acks": 1,
+            "timeout_ms": 1000,
+            "topic_data": [
+                {"name": "topic", "partition_data": [{"index": partition, "records": bytes(record_batch([b"a"]))}]}
+            ],
+        }
+        client.send_frame(PRODUCE, 8, kio_adapter.encode_request(PRODUCE, 8, 0, client_id, values)[4:], 0)
+        stepped.settle()
+        assert len(stepped.handler(0)._produce._remembered) == remembered
+
+
 @pytest.fixture
 def parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list to which each request that takes the general path adds its version."""

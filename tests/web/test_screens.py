@@ -2,8 +2,10 @@
 
 import os
 import signal
+import socket
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,6 +15,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from ops.screens.load import PageLoad, warm_up
 from tests.support.broker_process import BrokerProcess
+from tests.web.test_status_page import address
 from web.screens import SCREENS
 
 pytestmark = pytest.mark.slow
@@ -312,3 +315,27 @@ def test_the_timeline_of_groups_says_what_its_signs_mean(watched: Watched):
     join, rebalance = (page.locator(f"#timeline path.{kind}").first for kind in ("join", "rebalance"))
     assert join.get_attribute("d") != rebalance.get_attribute("d")
     assert "join" in (join.locator("title").text_content() or "")
+
+
+def test_a_screen_without_a_stream_asks_now_and_then(browser: Browser, broker: BrokerProcess, load: PageLoad):
+    """Other streams have taken all there are; when they go, it gets one."""
+    assert load.consumed
+    with ExitStack() as held:
+        request = b"GET /events/overview HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        streams = [held.enter_context(socket.create_connection(address(broker), timeout=20)) for _ in range(100)]
+        for stream in streams:
+            stream.sendall(request)
+            assert stream.recv(12).endswith(b"200")
+        found = Watched(browser, broker.status()["status_url"])
+        page = found.open("overview")
+        expect(page.locator("#state")).to_have_text("Ready")
+        first = page.locator("#age").inner_text()
+        expect(page.locator("#age")).not_to_have_text(first)
+        assert not page.locator("body.stale").count()
+    with page.expect_request(lambda request: "/events/" in request.url, timeout=WAIT_MS) as asked:
+        pass
+    expect(page.locator("#state")).to_have_text("Ready")
+    assert asked.value.url.endswith("/events/overview")
+    found.page.close()
+    # The browser itself says that a stream was refused.
+    assert all("503" in complaint for complaint in found.complaints)
