@@ -249,7 +249,7 @@ class Campaign:
 
 
 def at_quarters(samples: list[Footprint]) -> list[Footprint]:
-    """Return what was used in the first three quarters: of each the sample in the middle, by memory."""
+    """Return what was used in the first three quarters: of each the sample with the most memory."""
     size = max(1, len(samples) // 4)
-    quarters = [sorted(samples[first : first + size], key=lambda each: each.total) for first in (0, size, 2 * size)]
-    return [quarter[len(quarter) // 2] for quarter in quarters if quarter]
+    quarters = [samples[first : first + size] for first in (0, size, 2 * size)]
+    return [max(quarter, key=lambda each: each.total) for quarter in quarters if quarter]
