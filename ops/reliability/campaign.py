@@ -164,10 +164,9 @@ class Campaign:
 
     def _prepare_disk(self) -> None:
         self._disk.directory.mkdir(parents=True, exist_ok=True)
-        if "disk" in self._orders.attacks:
-            complaint = self._disk.mount() if os.geteuid() == 0 else "only root may"
-            if complaint:
-                self._remarks.append(f"The disk was never full: a small one could not be mounted ({complaint}).")
+        complaint = self._disk.mount() if os.geteuid() == 0 else "only root may"
+        if complaint and "disk" in self._orders.attacks:
+            self._remarks.append(f"The disk was never full: a small one could not be mounted ({complaint}).")
 
     def _attack(self, end: float) -> None:
         threads = [threading.Thread(target=each.run, args=(self._field,)) for each in self._attacks()]
