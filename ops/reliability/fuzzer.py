@@ -11,7 +11,6 @@ import contextlib
 import ctypes
 import itertools
 import multiprocessing
-import os
 import random
 import select
 import signal
@@ -47,7 +46,6 @@ PATIENCE_SECONDS = 0.5
 LOOK_SECONDS = 0.1
 #: Less than its patience, or it would give up what it has not looked at.
 LONGEST_REST_SECONDS = 0.2
-NICENESS = 10
 TOPICS = 8
 
 
@@ -194,7 +192,6 @@ class Barrage:
 def run(port: int, seed: int, wanted: int | None, frames_per_second: float, counts: Counts) -> None:
     """Send mutated frames at that rate until enough of them were dealt with; runs in the process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.nice(NICENESS)
     barrage = Barrage(port, counts, mutated_frames(port, chance.source(seed, "frames"), counts))
     begin = time.monotonic()
     while wanted is None or counts.frames < wanted:
