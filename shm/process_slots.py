@@ -142,6 +142,11 @@ class ProcessSlots:
         """Return the monotonic time of the process's last turn; 0 before the first."""
         return self._load(role, index, _HEARTBEAT)
 
+    def is_silent(self, role: int, index: int, now_ns: int) -> bool:
+        """Return whether the loop of a process that was ready once has not turned for SILENT_NS."""
+        heartbeat_ns = self.heartbeat_ns(role, index)
+        return heartbeat_ns > 0 and now_ns - heartbeat_ns >= SILENT_NS
+
     def last_words(self, role: int, index: int) -> str:
         """Return what the slot's last dying process said, or the empty string."""
         # SYNC: the length before the text; pairs with the stores in set_last_words.

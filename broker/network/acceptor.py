@@ -16,6 +16,7 @@ import logging
 import select
 import socket
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from broker.clock import Clock, SystemClock
@@ -62,8 +63,8 @@ class Link:
 
     @property
     def has_room(self) -> bool:
-        """Whether the processor's queue takes another connection (`A22`)."""
-        return len(self.untaken) < QUEUE_SOCKETS
+        """Whether the processor takes another connection: it turns, and its queue is not full (`A22`)."""
+        return len(self.untaken) < QUEUE_SOCKETS and not self.sender.is_silent()
 
 
 class Gate:
@@ -341,9 +342,13 @@ def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None
         MetricsSegment(heritage.metrics.view, heritage.processors, heritage.handlers).page(ACCEPTOR, 0)
     )
     writer.start(generation, clock.monotonic_ns())
+
+    def is_silent(processor: int) -> bool:
+        return heritage.slots.is_silent(Role.PROCESSOR, processor, clock.monotonic_ns())
+
     acceptor = Acceptor(
         heritage.listeners,
-        tuple(HandoffSender(acceptor_end) for acceptor_end, _ in heritage.handoff),
+        tuple(HandoffSender(pair[0], partial(is_silent, number)) for number, pair in enumerate(heritage.handoff)),
         heritage.config.socket_send_buffer_bytes,
         generation,
         AcceptorMeters(writer, len(heritage.listeners), clock.monotonic_ns),

@@ -20,7 +20,7 @@ import errno
 import socket
 import struct
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 from broker.network.fd_passing import send_fd, try_receive
@@ -198,9 +198,13 @@ class HandoffReceiver:
 
 
 class HandoffSender:
-    """The acceptor's end of one pair. Counts nothing: what its reports mean is the acceptor's business."""
+    """The acceptor's end of one pair. Counts nothing: what its reports mean is the acceptor's business.
 
-    def __init__(self, pair_end: socket.socket) -> None:
+    `is_silent` says whether the loop of the processor at the other end stands still.
+    """
+
+    def __init__(self, pair_end: socket.socket, is_silent: Callable[[], bool] = lambda: False) -> None:
+        self.is_silent = is_silent
         self._pair_end = pair_end
         self._outbox = _Outbox(pair_end)
         self._census: list[OpenConnection] = []

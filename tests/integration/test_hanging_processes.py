@@ -82,6 +82,11 @@ def test_who_is_stopped_is_named_and_replaced(broker: BrokerProcess, wire: WireC
             )
             assert time.monotonic() - stopped_s < NAMED_WITHIN_S
             assert status == (200 if role in {"cleaner", "recorder"} else 503)
+            if role == "processor":
+                # What comes now goes to the other one.
+                with WireClient(broker.port) as one, WireClient(broker.port) as another:
+                    assert answers(one)
+                    assert answers(another)
             wait_until(lambda: is_replaced(broker, role, victim["pid"]), f"a new {role}", deadline_s=30)
             wait_until(lambda: ready(broker) == (200, "ready\n"), "nobody hangs any more")
         finally:

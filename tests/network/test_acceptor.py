@@ -70,7 +70,11 @@ class Bench:
         page = pages.page(ACCEPTOR, 0)
         self.reader = MetricsReader(page)
         meters = AcceptorMeters(MetricsWriter(page), 2, self.clock.monotonic_ns)
-        senders = tuple(HandoffSender(pair[0]) for pair in self.pairs)
+        #: Processors whose loop stands still.
+        self.silent: set[int] = set()
+        senders = tuple(
+            HandoffSender(pair[0], lambda n=number: n in self.silent) for number, pair in enumerate(self.pairs)
+        )
         self.acceptor = Acceptor(listeners, senders, -1, generation, meters, self.clock, limits)
         self.receivers = [HandoffReceiver(pair[1]) for pair in self.pairs]
         self.wake, self._wake_writer = os.pipe()
@@ -130,6 +134,21 @@ def test_connections_go_round_robin_with_their_options(bench: Bench) -> None:
         assert new.peer_host == "127.0.0.1"
     assert {new.peer_port for new in (*first, *second)} == {c.getsockname()[1] for c in bench.clients}
     assert bench.metric("connections_accepted", 0) == 4
+
+
+def test_a_processor_that_stands_still_gets_no_connection(bench: Bench) -> None:
+    """They wait for it only when none is left that turns."""
+    bench.silent = {0}
+    bench.connect(count=4)
+    run_until(bench, lambda: bench.acceptor.quotas.total == 4)
+    assert [len(bench.take(0)), len(bench.take(1))] == [0, 4]
+    bench.silent = {0, 1}
+    bench.connect()
+    for _ in range(3):
+        bench.acceptor.step()
+    assert bench.acceptor.quotas.total == 4
+    bench.silent = set()
+    run_until(bench, lambda: bench.acceptor.quotas.total == 5)
 
 
 def test_a_closed_connection_is_uncounted_once(bench: Bench) -> None:
