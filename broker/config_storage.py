@@ -62,3 +62,14 @@ class StorageSettings:
             doc="storage.free.min.bytes as a share of the disk; of the two the one that is less counts.",
         )
     )
+    metadata_rebuild: bool = setting(
+        Key(
+            name="metadata.rebuild",
+            kind=Kind.BOOLEAN,
+            default=False,
+            doc="Whether a metadata file that is lost or damaged is made again from the partition directories beside "
+            "it, as for a data directory that Kafka wrote. Topics keep names, ids and records, and nothing of them "
+            "expires until they are told otherwise; settings, quotas and features are lost. Without it such a start is "
+            "refused.",
+        )
+    )

@@ -91,12 +91,7 @@ class Controller:
         coordinators: CoordinatorPartitions = CoordinatorPartitions(),  # noqa: B008 - an immutable value
         before_change: Callable[[], None] = nothing_to_do,
     ) -> Controller:
-        """Open the metadata file of the data directory for writing and bring ``metadata`` up to date.
-
-        ``before_change`` is called before each change of it: it makes room on a full disk, or raises an ApiError.
-
-        Raises BootFailed when the file cannot be used or the partition table is too small for it.
-        """
+        """Open the metadata file and read it. Raises BootFailed: unusable, or too many partitions there."""
         path = metadata_path(config.data_dir)
         store = MetadataStore.open(path, ephemeral=config.ephemeral, before_change=before_change)
         taken = store.taken_rows()

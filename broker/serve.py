@@ -24,6 +24,7 @@ from broker.log.data_dir import (
     write_clean_shutdown_mark,
 )
 from broker.metadata_preparation import prepare as prepare_metadata
+from broker.metadata_rebuild import check_or_rebuild
 from broker.network.listener import bind
 from broker.process import Role
 from broker.signals import ignore_tasks
@@ -65,6 +66,7 @@ def serve(
         undo.callback(os.close, lock_data_dir(config.data_dir))
         undo.callback(os.close, run_dir.outlast_children(config.data_dir))
         cluster_id = prepare_data_dir(config.data_dir, config.node_id)
+        check_or_rebuild(config, SystemClock().wall_ms())
         prepare_metadata(
             config.data_dir,
             config.max_partitions,

@@ -9,12 +9,13 @@ import fcntl
 import json
 import logging
 import os
+import re
 import shutil
 import uuid
 from pathlib import Path
 
 from broker.errors import BootFailed
-from broker.log.checkpoints import replace_file
+from broker.log.checkpoints import replace_file, set_aside
 from broker.log.segment_files import DELETE_SUFFIX, remove_if_there
 
 META_PROPERTIES_FILE = "meta.properties"
@@ -23,6 +24,9 @@ LOCK_FILE = ".lock"
 
 #: The newest form of meta.properties that is understood: cluster.id, node.id, directory.id (KIP-631, KIP-858).
 META_PROPERTIES_VERSION = 1
+
+#: Kafka's ids are 22 characters; others were written by hand.
+_ID = re.compile(r"[A-Za-z0-9_-]+")
 
 EXIT_IN_USE = 4
 EXIT_NEWER_VERSION = 5
@@ -99,12 +103,35 @@ def prepare_data_dir(path: Path, node_id: int) -> str:
 
 
 def _read_properties(path: Path) -> dict[str, str]:
+    """Return what the file says; nothing if there is none, or one that cannot be read, which is set aside.
+
+    Raises OSError when it cannot be.
+    """
     try:
-        lines = path.read_text().splitlines()
+        lines = path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
         return {}
+    except (IsADirectoryError, UnicodeDecodeError) as error:
+        complaint = str(error)
+        lines = []
+    else:
+        complaint = "" if any(line.strip() for line in lines) else "it is empty"
     pairs = (line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
-    return {name.strip(): value.strip() for name, value in pairs}
+    properties = {name.strip(): value.strip() for name, value in pairs}
+    if not complaint and not properties.keys() & {"node.id", "broker.id"}:
+        complaint = "it does not say which node it belongs to"
+    if not complaint and not _ID.fullmatch(properties.get("cluster.id", "")):
+        complaint = f"cluster.id is {properties.get('cluster.id', '')!r}"
+    if complaint:
+        _log.warning(
+            "%s cannot be used: %s. It is made anew: the data stays, and belongs to the node that starts now; the id "
+            "of the cluster is a new one. To keep the old one, stop the broker and write it into the file",
+            path,
+            complaint,
+        )
+        set_aside(path)
+        return {}
+    return properties
 
 
 def _check(path: Path, properties: dict[str, str], node_id: int) -> None:
@@ -113,7 +140,10 @@ def _check(path: Path, properties: dict[str, str], node_id: int) -> None:
         raise DataFromNewerVersion(path / META_PROPERTIES_FILE, version)
     stored = properties.get("node.id", properties.get("broker.id", str(node_id)))
     if stored != str(node_id):
-        raise BootFailed(f"data directory {path} belongs to node {stored}; this broker is node {node_id}")
+        raise BootFailed(
+            f"data directory {path} belongs to node {stored}; this broker is node {node_id}. Set node.id={stored} to "
+            f"use it, or correct {path / META_PROPERTIES_FILE} if that is what is wrong"
+        )
 
 
 def _remove_doomed(path: Path) -> None:

@@ -88,3 +88,21 @@ def test_the_clean_shutdown_mark_holds_for_one_start(tmp_path: Path) -> None:
     assert (tmp_path / ".kafka_cleanshutdown").read_text() == '{"version": 0, "brokerEpoch": -1}'
     assert take_clean_shutdown_mark(tmp_path) is True
     assert take_clean_shutdown_mark(tmp_path) is False
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\xff\xfe\x00", b"cluster.id=abc\n", b"node.id=3\nversion=1\n", b"node.id=3\ncluster.id=a b\n", None],
+)
+def test_a_file_that_cannot_be_used_is_set_aside_and_made_anew(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes | None
+) -> None:
+    path = tmp_path / "meta.properties"
+    path.mkdir() if content is None else path.write_bytes(content)
+    cluster_id = prepare_data_dir(tmp_path, 3)
+    assert len(cluster_id) == 22
+    assert str(path) in caplog.text
+    assert (tmp_path / "meta.properties.damaged-1").exists()
+    caplog.clear()
+    assert prepare_data_dir(tmp_path, 3) == cluster_id
+    assert not caplog.text
