@@ -253,8 +253,7 @@ class CommittedLog:
         if error is None:
             self._flush.end(job)
         else:
-            _log.error("%s: cannot be flushed: %s", self.directory, error)
-            self.refuse_everything()
+            self._go_offline(error)
 
     def refuse_everything(self) -> None:
         """Take no further batch: what was staged, and with it what memory holds of the log, is in doubt."""

@@ -35,6 +35,11 @@ class OffsetIndex:
         """Stage the entry of the batch that ends with `last_offset` and starts at `position`."""
         self.file.stage(last_offset - self.base_offset, position)
 
+    def floor(self, offset: int) -> tuple[int, int] | None:
+        """Return (last offset of the batch, position) of the last entry at or below `offset`, or None."""
+        found = self.file.floor_entry(RELATIVE_OFFSET, offset - self.base_offset)
+        return None if found is None else (self.base_offset + found[RELATIVE_OFFSET], found[POSITION])
+
     def lookup(self, offset: int) -> int:
         """Return where to start looking for the batch that holds `offset`: a batch start at or before it, or 0."""
         found = self.file.floor_entry(RELATIVE_OFFSET, offset - self.base_offset)

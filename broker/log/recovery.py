@@ -118,7 +118,13 @@ def _remove_leftovers(directory: Path) -> list[int]:
 
 
 def _infos(directory: Path, bases: list[int]) -> list[SegmentInfo]:
-    return [SegmentInfo(base, segment_file(directory, base, LOG_SUFFIX).stat().st_size) for base in bases]
+    """Return the rolled segments; one without a byte has lost its records, since none is rolled empty."""
+    infos = [SegmentInfo(base, segment_file(directory, base, LOG_SUFFIX).stat().st_size) for base in bases]
+    for info in infos:
+        if not info.size_bytes:
+            path = segment_file(directory, info.base_offset, LOG_SUFFIX)
+            _log.error("%s is empty: its records are lost. Put a copy of it in its place if there is one", path)
+    return infos
 
 
 def _create_first(directory: Path, base_offset: int, shape: SegmentShape) -> LoadedFiles:
@@ -190,19 +196,36 @@ def _recover(directory: Path, bases: list[int], shape: SegmentShape, resume: Che
         end_offset, whole = _recover_segment(segment, resume.recovery_point, epoch_starts, unindexed)
         if not whole:
             _log.warning("%s: cut to offset %d at byte %d", segment.path, end_offset, segment.position)
-            for later in bases[number + 1 :]:
-                remove_segment_files(directory, later)
-            bases = bases[: number + 1]
-            is_last = True
+            bases = _without_torn(directory, bases, number, resume.recovery_point)
+            is_last = number == len(bases) - 1
         if is_last:
             break
         segment.become_inactive()
+    if end_offset < resume.recovery_point:
+        _log.error("%s: offsets %d to %d were durable and are lost", directory, end_offset, resume.recovery_point - 1)
     if end_offset < resume.log_start_offset:
-        for base_offset in bases:
-            remove_segment_files(directory, base_offset)
         segment.close()
-        return _create_first(directory, resume.log_start_offset, shape)
+        return _begin_anew(directory, bases, resume.log_start_offset, shape)
     return LoadedFiles(_infos(directory, bases[:-1]), segment, end_offset, epoch_starts, min([*unindexed, end_offset]))
+
+
+def _without_torn(directory: Path, bases: list[int], cut: int, recovery_point: int) -> list[int]:
+    """Remove what follows a segment that had to be cut, and return what stands.
+
+    What follows a segment that was durable is durable itself, and is not lost with a part of that one.
+    """
+    later = bases[cut + 1 :]
+    if later and later[0] <= recovery_point:
+        return bases
+    for base_offset in later:
+        remove_segment_files(directory, base_offset)
+    return bases[: cut + 1]
+
+
+def _begin_anew(directory: Path, bases: list[int], log_start_offset: int, shape: SegmentShape) -> LoadedFiles:
+    for base_offset in bases:
+        remove_segment_files(directory, base_offset)
+    return _create_first(directory, log_start_offset, shape)
 
 
 def _has_index(directory: Path, base_offset: int) -> bool:

@@ -3,12 +3,19 @@
 Used by readers. `limit` is the position that the reader may look up to; whatever lies beyond it does not exist yet.
 """
 
+import logging
 import os
 from pathlib import Path
 from typing import NamedTuple
 
 from broker.log.offset_index import OffsetIndex
 from broker.log.segment_scan import scan_headers
+from broker.protocol.records import BATCH_HEADER_BYTES
+
+#: Damaged indexes that have been told of.
+_reported: set[Path] = set()
+
+_log = logging.getLogger(__name__)
 
 #: Enough to walk one index interval of small batches at a time.
 WALK_CHUNK_BYTES = 8 * 1024
@@ -43,12 +50,28 @@ class SegmentWalk:
         self.limit = limit
 
     def position_of(self, offset: int) -> int:
-        """Return a batch start at or before the batch that holds `offset`."""
+        """Return a batch start at or before the batch that holds `offset`. An entry that is damaged is not believed."""
         index = OffsetIndex(self.directory, self.base_offset, writable=False)
         try:
-            return index.lookup(offset)
+            found = index.floor(offset)
         finally:
             index.file.close()
+        if found is None:
+            return 0
+        last_offset, position = found
+        first = next(scan_headers(self.fd, position, self.limit, BATCH_HEADER_BYTES), None)
+        if first is not None and self.base_offset <= first[1].base_offset <= first[1].last_offset <= last_offset:
+            return position
+        if index.file.path not in _reported:
+            _reported.add(index.file.path)
+            _log.warning(
+                "%s is damaged: no batch up to offset %d at byte %d. Its segment is read from the beginning each time; "
+                "stop the broker and remove the file to have it built anew",
+                index.file.path,
+                last_offset,
+                position,
+            )
+        return 0
 
     def batch_with(self, offset: int, start: int) -> BatchPlace | None:
         """Return the first batch at or after `start` (-1: ask the index) that does not end before `offset`."""

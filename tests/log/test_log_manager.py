@@ -265,7 +265,7 @@ def test_a_flush_that_fails_takes_its_log_offline(
     manager.tick()
     manager.wait_for_flushes()
     assert [log.recovery_point for log in logs] == [0, 1]
-    assert [log._failed for log in logs] == [True, False]
+    assert [log.fault for log in logs] == [errno.EIO, 0]
 
 
 def test_a_log_that_is_deleted_while_it_is_flushed_is_gone(tmp_path: Path, clock: FakeClock) -> None:
