@@ -101,7 +101,8 @@ class BrokerState:
                 opening = partial(_do, "open", self._open, topic, partition)
                 self.changes.add((topic.name, partition.index), opening, opens=partition.row)
         for topic in changes.altered:
-            self.changes.add((topic.name, _ALL_PARTITIONS), partial(_do, "reconfigure", self._reconfigure, topic))
+            rows = [partition.row for partition in topic.partitions if partition.owner == self.index]
+            self.changes.alter(rows, partial(self._reconfigure, topic))
         self.log_manager.expire_producers_after(self.metadata.broker_config.producer_id_expiration_ms)
 
     def tick(self) -> None:
@@ -234,7 +235,7 @@ class BrokerState:
 
     def _close(self, topic: TopicInfo, partition: PartitionInfo) -> None:
         """Serve a deleted partition no longer; its log goes later."""
-        self.changes.cancel_opening(partition.row)
+        self.changes.cancel(partition.row)
         is_open = partition.row in self.owned
         if is_open:
             # Before anything of it goes: whoever misses a file or an offset looks at the state again.
@@ -270,22 +271,18 @@ class BrokerState:
             return True
         return self.partitions.state(partition.row) != STATE_CLOSED and self.metadata.has_row(topic, partition)
 
-    def _reconfigure(self, topic: TopicInfo) -> None:
-        config = self.metadata.log_config(topic)
-        for partition in topic.partitions:
-            if partition.row in self.owned:
-                self.owned[partition.row].log.update_config(config)
+    def _reconfigure(self, topic: TopicInfo, row: int) -> None:
+        if row in self.owned:
+            with _contained("reconfigure", topic.name, f"row {row}"):
+                self.owned[row].log.update_config(self.metadata.log_config(topic))
 
 
-#: Stands for every partition of a topic.
-_ALL_PARTITIONS = -1
-
-
-def _do(action: str, act: Callable[..., None], topic: TopicInfo, partition: PartitionInfo | None = None) -> None:
-    """Change something of a topic or of one of its partitions; a fault of ours is logged."""
-    about = (topic,) if partition is None else (topic, partition)
-    with _contained(action, topic.name, *(() if partition is None else (partition.index,))):
-        act(*about)
+def _do(
+    action: str, act: Callable[[TopicInfo, PartitionInfo], None], topic: TopicInfo, partition: PartitionInfo
+) -> None:
+    """Change something of a partition; a fault of ours is logged."""
+    with _contained(action, topic.name, partition.index):
+        act(topic, partition)
 
 
 @contextmanager

@@ -114,10 +114,14 @@ class MetadataCache:
         return self._at_start is not None and topic.topic_id in self._at_start
 
     def log_config(self, topic: TopicInfo) -> LogConfig:
-        """Return the settings in force for a topic: its own, else the broker's, else the defaults."""
+        """Return the settings in force for a topic: its own, else the broker's, else the defaults.
+
+        ``topic`` may have been altered since it was looked up.
+        """
         config = self._log_configs.get(topic.topic_id)
         if config is None:
-            config = LogConfig.resolve(topic.configs, self.broker_config)
+            now = self._by_id.get(topic.topic_id, topic)
+            config = LogConfig.resolve(now.configs, self.broker_config)
             self._log_configs[topic.topic_id] = config
         return config
 

@@ -2,13 +2,14 @@
 
 Runs in handler processes. To make the directory of a partition takes a good part of a millisecond, so a change of
 thousands of partitions is worked off in slices (`slices`), in which the rest is served. Nobody notices an order: a
-partition that somebody asks for is opened there and then. What is to be done to partitions of one name is done in the
-order in which it was asked for: a topic that was deleted and made again keeps its directory's name.
+partition that somebody asks for is opened there and then, and has its settings: what an admin was told is in force for
+whatever is sent after that. What is to be done to partitions of one name is done in the order in which it was asked
+for: a topic that was deleted and made again keeps its directory's name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from broker.server.slices import Work, finish
@@ -28,9 +29,11 @@ class PartitionChanges:
         #: The partitions among them that are to be opened, by row, and their rows.
         self._to_open: dict[int, Place] = {}
         self._rows: dict[Place, int] = {}
+        #: Rows whose settings have changed, and what gives them to a row.
+        self._to_alter: dict[int, Callable[[int], None]] = {}
 
     def __len__(self) -> int:
-        return len(self._steps)
+        return len(self._steps) + len(self._to_alter)
 
     def add(self, place: Place, step: Callable[[], None], *, opens: int | None = None) -> None:
         """Let a step be taken, after those that wait for the same place; it opens the row ``opens``."""
@@ -39,12 +42,13 @@ class PartitionChanges:
             self._to_open[opens] = place
             self._rows[place] = opens
 
-    def is_to_open(self, row: int) -> bool:
-        """Return whether a row waits to be opened."""
-        return row in self._to_open
+    def alter(self, rows: Iterable[int], give_settings: Callable[[int], None]) -> None:
+        """Let each of these rows be given its settings, by this instead of what waits for that already."""
+        self._to_alter.update(dict.fromkeys(rows, give_settings))
 
-    def cancel_opening(self, row: int) -> None:
-        """Let nobody who asks for a row open it any more: its partition has been deleted since."""
+    def cancel(self, row: int) -> None:
+        """Let nobody who asks for a row open or alter it any more: its partition has been deleted since."""
+        self._to_alter.pop(row, None)
         place = self._to_open.pop(row, None)
         if place is not None:
             del self._rows[place]
@@ -57,8 +61,17 @@ class PartitionChanges:
         self._take(place)
         return True
 
+    def alter_now(self, row: int) -> None:
+        """Give a row its settings if it waits for that."""
+        give_settings = self._to_alter.pop(row, None)
+        if give_settings is not None:
+            give_settings(row)
+
     def work(self) -> Work:
         """Take all steps, those of one partition in each slice."""
+        while self._to_alter:
+            self.alter_now(next(iter(self._to_alter)))
+            yield None
         while self._steps:
             self._take(next(iter(self._steps)))
             yield None
@@ -76,7 +89,7 @@ class PartitionChanges:
 
 
 class OwnedPartitions(dict[int, "OwnedPartition"]):
-    """The partitions of this handler by row. One that waits to be opened is opened when it is asked for."""
+    """The partitions of this handler by row. One that waits to be opened or altered is so when it is asked for."""
 
     def __init__(self, changes: PartitionChanges) -> None:
         super().__init__()
@@ -84,6 +97,7 @@ class OwnedPartitions(dict[int, "OwnedPartition"]):
 
     def get(self, row: int, default: Any = None) -> Any:
         """Return the partition of a row, or None when this handler has none there."""
+        self._changes.alter_now(row)
         owned = super().get(row)
         if owned is None and self._changes.open_now(row):
             owned = super().get(row)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.config_alteration import TOPIC, Alteration, ConfigChange, Operation
 from broker.server.partition_changes import OwnedPartitions, PartitionChanges
 from broker.topic_rules import NewTopic
 from tests.support.record_batches import record_batch
@@ -53,12 +54,32 @@ def test_what_was_deleted_before_it_was_opened_is_opened_for_nobody() -> None:
     log = Log()
     owned = OwnedPartitions(log.changes)
     log.add(("a", 0), "open", opens=3)
-    log.changes.cancel_opening(3)
+    log.changes.cancel(3)
     log.add(("a", 0), "delete")
     assert owned.get(3) is None
     assert log.taken == []
     log.changes.finish()
     assert log.taken == ["open", "delete"]
+
+
+def test_a_row_whose_settings_change_has_them_when_it_is_asked_for() -> None:
+    """Each row by itself, once, and by the last of several changes; not when its partition has been deleted."""
+    taken: list[tuple[str, int]] = []
+    changes = PartitionChanges()
+    changes.alter([1, 2, 3, 4], lambda row: taken.append(("first", row)))
+    changes.alter([2, 3], lambda row: taken.append(("second", row)))
+    changes.cancel(4)
+    owned = OwnedPartitions(changes)
+    for _ in range(2):
+        owned.get(2)
+        assert taken == [("second", 2)]
+    work = changes.work()
+    for count in (2, 3):
+        next(work)
+        assert len(taken) == count
+    changes.finish()
+    assert sorted(taken) == [("first", 1), ("second", 2), ("second", 3)]
+    assert not changes
 
 
 @pytest.fixture
@@ -90,6 +111,56 @@ def test_a_partition_that_is_asked_for_is_opened_there_and_then(broker: SteppedB
         assert set(broker.owned_by("wide", 0)) == {
             partition.index for partition in state.metadata.topic("wide").partitions if partition.row in state.owned
         }
+    finally:
+        broker.close()
+
+
+def alter(broker: SteppedBroker, name: str, configs: dict[str, str]) -> None:
+    """Change settings of a topic as the controller does before it answers."""
+    state = broker.state(2)
+    assert state.controller is not None
+    settings = tuple(ConfigChange(key, Operation.SET, value) for key, value in configs.items())
+    state.controller.alter_configs(TOPIC, name, Alteration(settings, replaces=True), validate_only=False)
+    state.announce_metadata()
+
+
+@pytest.mark.parametrize("by_its_connection", [False, True], ids=["first request", "like the one before"])
+def test_a_setting_holds_for_what_was_sent_after_the_answer(broker: SteppedBroker, by_its_connection: bool) -> None:
+    """The owner finds the change and the Produce at the same turn."""
+    too_large, client = 10, broker.client()
+    try:
+        broker.create("set", 4)
+        index = broker.owned_by("set", 0)[0]
+        if by_its_connection:
+            client.produce([("set", index, record_batch([bytes(2000)]))])
+            broker.settle()
+        alter(broker, "set", {"max.message.bytes": "1000"})
+        refused = client.produce([("set", index, record_batch([bytes(2000)]))])
+        broker.settle()
+        assert produced(refused) == [(too_large, -1)]
+        alter(broker, "set", {})
+        taken = client.produce([("set", index, record_batch([bytes(2000)]))])
+        broker.settle()
+        assert produced(taken) == [(0, int(by_its_connection))]
+    finally:
+        broker.close()
+
+
+def test_a_topic_that_is_altered_before_it_is_opened_has_its_last_settings(broker: SteppedBroker) -> None:
+    controller, state = broker.state(2).controller, broker.state(0)
+    try:
+        assert controller is not None
+        controller.create_topics([NewTopic("wide", PARTITIONS)])
+        broker.state(2).announce_metadata()
+        state.take_metadata()
+        alter(broker, "wide", {"max.message.bytes": "1000"})
+        first, *_ = broker.owned_by("wide", 0)
+        sent = broker.client().produce([("wide", first, record_batch([bytes(2000)]))])
+        broker.settle()
+        assert produced(sent) == [(10, -1)]
+        state.changes.finish()
+        logs = [each.log for each in state.owned.values() if each.log.directory.name.startswith("wide-")]
+        assert {log.config.max_message_bytes for log in logs} == {1000}
     finally:
         broker.close()
 
