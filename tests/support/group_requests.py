@@ -166,4 +166,9 @@ def committed(
     }
     answer = call(broker, broker.client(), OFFSET_FETCH, 7, values)
     assert int(answer.error_code) == 0
-    return [(part.committed_offset, int(part.error_code)) for topic in answer.topics for part in topic.partitions]
+    found = {
+        (topic.name, part.partition_index): (part.committed_offset, int(part.error_code))
+        for topic in answer.topics
+        for part in topic.partitions
+    }
+    return [found[place] for place in places]
