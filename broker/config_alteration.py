@@ -170,3 +170,13 @@ _LIST_OPERATIONS: Mapping[Operation, Callable[[list[str], list[str]], list[str]]
     Operation.APPEND: _append,
     Operation.SUBTRACT: _subtract,
 }
+
+
+def check_broker_id(name: str, node_id: int) -> None:
+    """Raise ApiError(INVALID_REQUEST) unless a resource's name is the id of this broker."""
+    try:
+        broker_id = int(name)
+    except ValueError:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}") from None
+    if broker_id != node_id or name != str(broker_id):
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id}, but received {name}")

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from broker.client_quotas import QuotaEntity, QuotaOp, altered_quotas, stored_name
-from broker.clock import Clock
 from broker.config import BrokerConfig
 from broker.config_alteration import (
     BROKER,
@@ -29,6 +28,7 @@ from broker.config_alteration import (
     altered_client_metrics,
     altered_group,
     altered_topic,
+    check_broker_id,
 )
 from broker.errors import ApiError, BootFailed
 from broker.features import LEVEL, FeatureUpdate, check_updates
@@ -87,11 +87,14 @@ class Controller:
         metadata: MetadataCache,
         partitions: PartitionTable,
         config: BrokerConfig,
-        clock: Clock,
+        taken_over: Callable[[], int],
         coordinators: CoordinatorPartitions = CoordinatorPartitions(),  # noqa: B008 - an immutable value
         before_change: Callable[[], None] = nothing_to_do,
     ) -> Controller:
-        """Open the metadata file and read it. Raises BootFailed: unusable, or too many partitions there."""
+        """Open the metadata file and read it; ``taken_over`` returns the version that all handlers have taken over.
+
+        Raises BootFailed: unusable, or too many partitions there.
+        """
         path = metadata_path(config.data_dir)
         store = MetadataStore.open(path, ephemeral=config.ephemeral, before_change=before_change)
         taken = store.taken_rows()
@@ -99,7 +102,8 @@ class Controller:
             store.close()
             raise BootFailed(f"partition row {taken[-1][0]} is beyond max.partitions ({partitions.rows})")
         metadata.refresh()
-        return cls(store, metadata, PartitionRows(partitions, taken, clock), config, coordinators)
+        rows = PartitionRows(partitions, taken, metadata.version, taken_over)
+        return cls(store, metadata, rows, config, coordinators)
 
     @property
     def version(self) -> int:
@@ -175,7 +179,7 @@ class Controller:
             for topic in topics:
                 transaction.delete_topic(topic.topic_id)
         for topic in topics:
-            self._rows.retire(partition.row for partition in topic.partitions)
+            self._rows.retire((partition.row for partition in topic.partitions), self._store.change)
             log.info("deleted topic %s", topic.name)
         self._metadata.refresh()
 
@@ -297,7 +301,7 @@ class Controller:
         except Exception:
             self._rows.put_back(taken)
             raise
-        self._rows.free(let_go)
+        self._rows.free(let_go, self._store.change)
 
     def _check_new_topic(self, topic: NewTopic) -> TopicOutcome:
         name = topic.name
@@ -329,10 +333,17 @@ class Controller:
         return topic
 
     def _take_rows(self, count: int) -> list[int]:
-        while count > self._rows.available and self._rows.let_go():
-            with self._change():
-                pass  # nothing but the rows that have been let go of
+        self.release_rows(wanted=count)
         return self._rows.take(count)
+
+    def release_rows(self, wanted: int = 0) -> bool:
+        """Take rows off the record that nobody has any more, if rows run short; False if there is nothing to do."""
+        if not (self._rows.run_short or wanted > self._rows.available) or not self._rows.let_go():
+            return False
+        with self._change():
+            pass  # nothing but that
+        self._metadata.refresh()
+        return True
 
     def _alter_topic(self, name: str, alteration: Alteration, validate_only: bool) -> None:
         topic = self._metadata.topic(name)
@@ -348,7 +359,8 @@ class Controller:
         self._metadata.refresh()
 
     def _alter_broker(self, name: str, alteration: Alteration, validate_only: bool) -> None:
-        self._check_broker_name(name)
+        if name != EVERY_BROKER:
+            check_broker_id(name, self._config.node_id)
         current = self._metadata.broker_overrides.get(name, {})
         configs = altered_broker(alteration, current, self._metadata.loaded_config, name)
         if validate_only or configs == current:
@@ -384,16 +396,3 @@ class Controller:
             transaction.set_entity(kind, name, configs)
         log.info("%s %s now has the settings %s", kind, name, configs)
         self._metadata.refresh()
-
-    def _check_broker_name(self, name: str) -> None:
-        if name == EVERY_BROKER:
-            return
-        try:
-            broker_id = int(name)
-        except ValueError:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}") from None
-        if broker_id != self._config.node_id or name != str(broker_id):
-            raise ApiError(
-                ErrorCode.INVALID_REQUEST,
-                f"Unexpected broker id, expected {self._config.node_id}, but received {name}",
-            )

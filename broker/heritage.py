@@ -22,6 +22,7 @@ from broker.request_channel import RequestChannel
 from shm.board import BoardSegment
 from shm.client_hosts import ClientHosts, ClientHostWriter
 from shm.control import ControlSegment
+from shm.process_slots import HANDLER
 from shm.recorder_rings import RecorderRings
 
 if TYPE_CHECKING:
@@ -151,6 +152,10 @@ class Heritage:
     def client_host_writer(self, processor: int) -> ClientHostWriter:
         """Return what a processor tells the addresses of its clients with."""
         return ClientHostWriter(self._client_hosts_view, processor)
+
+    def taken_over(self) -> int:
+        """Return the version of the metadata that every handler has taken over."""
+        return min(self.slots.metadata_version(HANDLER, index) for index in range(self.handlers))
 
     def mark_ready(self, role: int, index: int, generation: int) -> None:
         """Say that this child can serve, and wake the supervisor. From here on its loop has to turn."""

@@ -1,25 +1,27 @@
 """Which row of the shared partition table each partition gets, and when a row may be used again.
 
-Held by the controller, which hands rows out; it never writes to one. A row belongs to the owner of its
-partition until that owner has marked it closed, which it does once it has seen that the topic is deleted.
+Held by the controller, which hands rows out; it never writes to one. A row is never in two hands, however long a
+process stands still: each handler publishes up to which version of the metadata it has taken over changes, to the last
+log that they concern, and a row is given out again in three steps.
+
+- Its topic is deleted. It stays on record until every handler has taken that over and its owner has marked it closed.
+- It is taken off the record, with the next change. Nobody has the row any more, but a handler may have a message about
+  it still to read.
+- Every handler has taken over that change, and with it has read what was sent before.
+
+A handler that stops, or that is dead and not yet replaced, takes nothing over, so no row that it may write to is given
+out.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
-from broker.clock import Clock
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode
 from shm.partitions import STATE_CLOSED, PartitionTable
-
-#: A row that was handed out while still marked closed by its former owner, and whose partition was deleted
-#: before its new owner opened it, shows no sign of having been let go. It is used again after this time, far
-#: longer than an owner needs to notice.
-UNSEEN_CLOSE_NS = 30_000_000_000
-
 
 #: Rows that are taken off the record with one change: ten milliseconds of it.
 MOST_LET_GO = 1000
@@ -28,22 +30,40 @@ MOST_LET_GO = 1000
 class PartitionRows:
     """The rows that are free, and those of deleted partitions that wait for their owners to let go."""
 
-    def __init__(self, table: PartitionTable, taken: Sequence[tuple[int, bool]], clock: Clock) -> None:
-        """``taken``: every row that is taken, with whether its topic is deleted, in order of rows."""
+    def __init__(
+        self,
+        table: PartitionTable,
+        taken: Sequence[tuple[int, bool]],
+        version: int,
+        taken_over: Callable[[], int],
+    ) -> None:
+        """``taken``: every row that is taken, with whether its topic is deleted, in order of rows, as of ``version``.
+
+        ``taken_over`` returns the version of the metadata that every handler has taken over.
+        """
         self._table = table
-        self._clock = clock
+        self._taken_over = taken_over
         self._never_used = taken[-1][0] + 1 if taken else 0
         in_use = {row for row, _ in taken}
-        self._free = deque(row for row in range(self._never_used) if row not in in_use)
-        now_ns = clock.monotonic_ns()
-        self._retired = {row: now_ns for row, deleted in taken if deleted}
-        #: Rows whose "closed" was written by the owner before the present one.
-        self._closed_before = {row for row, deleted in taken if not deleted and self._is_closed(row)}
+        self._free: deque[int] = deque()
+        #: Rows that are off the record, with the version since which they are, in its order.
+        self._resting = deque((version, row) for row in range(self._never_used) if row not in in_use)
+        #: Rows of deleted topics, with the version since which these are.
+        self._retired = {row: version for row, deleted in taken if deleted}
 
     @property
     def available(self) -> int:
         """How many rows can be taken at once."""
+        if self._resting:
+            taken_over = self._taken_over()
+            while self._resting and self._resting[0][0] <= taken_over:
+                self._free.append(self._resting.popleft()[1])
         return self._table.rows - self._never_used + len(self._free)
+
+    @property
+    def run_short(self) -> bool:
+        """Whether fewer than a tenth of the rows can be taken."""
+        return self.available * 10 < self._table.rows
 
     def take(self, count: int) -> list[int]:
         """Return ``count`` free rows. Raises ApiError(INVALID_PARTITIONS) when there are not so many."""
@@ -58,37 +78,29 @@ class PartitionRows:
         self._never_used += fresh
         # A row rests as long as it can before it is used again: never used ones first, then the longest free.
         rows += [self._free.popleft() for _ in range(count - fresh)]
-        self._closed_before.update(row for row in rows if self._is_closed(row))
         return rows
 
     def put_back(self, rows: Iterable[int]) -> None:
         """Free rows that were taken for a change that then failed."""
         self._free.extend(rows)
 
-    def retire(self, rows: Iterable[int]) -> None:
-        """Note rows whose partitions are deleted."""
-        now_ns = self._clock.monotonic_ns()
+    def retire(self, rows: Iterable[int], version: int) -> None:
+        """Note rows whose partitions are deleted as of a version."""
         for row in rows:
-            self._retired[row] = now_ns
-            if not self._is_closed(row):
-                self._closed_before.discard(row)
+            self._retired[row] = version
 
     def let_go(self) -> list[int]:
-        """Return retired rows that their owners have closed, some hundred at most; ``free`` them once on record."""
-        closed = (row for row, retired_ns in self._retired.items() if self._is_let_go(row, retired_ns))
+        """Return retired rows that nobody has any more, some hundred at most; ``free`` them once on record."""
+        taken_over = self._taken_over()
+        closed = (
+            row
+            for row, version in self._retired.items()
+            if version <= taken_over and self._table.state(row) == STATE_CLOSED
+        )
         return list(islice(closed, MOST_LET_GO))
 
-    def free(self, rows: Iterable[int]) -> None:
-        """Make rows from ``let_go`` available."""
+    def free(self, rows: Iterable[int], version: int) -> None:
+        """Make rows from ``let_go`` available once everybody has taken over the version that took them off record."""
         for row in rows:
             del self._retired[row]
-            self._closed_before.discard(row)
-            self._free.append(row)
-
-    def _is_let_go(self, row: int, retired_ns: int) -> bool:
-        if not self._is_closed(row):
-            return False
-        return row not in self._closed_before or self._clock.monotonic_ns() - retired_ns > UNSEEN_CLOSE_NS
-
-    def _is_closed(self, row: int) -> bool:
-        return self._table.state(row) == STATE_CLOSED
+            self._resting.append((version, row))

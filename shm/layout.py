@@ -22,7 +22,7 @@ from shm.recorder_layout import (
     REQUEST_ROW,
 )
 
-LAYOUT_VERSION = 5
+LAYOUT_VERSION = 6
 SEGMENT_MAGIC = 0x61646E75746F52  # "Rotunda" read from memory on a little-endian machine
 CACHE_LINE_BYTES = 64
 
@@ -246,6 +246,7 @@ PROCESS_SLOT = Record(
         Field("ready_generation", "q", "count", "child", "its generation, once it can serve", align=64),
         Field("heartbeat_ns", "q", "ns", "child", "monotonic time of its last turn of the loop"),
         Field("storage_error", "q", "error number", "child", "of a handler whose writes find no room; 0: they do"),
+        Field("metadata_version", "q", "count", "child", "the last change of the metadata that it has taken over"),
         Field("last_words_bytes", "q", "bytes", "child", "length of last_words; stored after the text"),
         Field("last_words", "256s", "UTF-8", "child", "why it is about to die; outlives it"),
     ),

@@ -30,6 +30,7 @@ _EXIT_STATUS = PROCESS_SLOT.word("exit_status")
 _READY_GENERATION = PROCESS_SLOT.word("ready_generation")
 _HEARTBEAT = PROCESS_SLOT.word("heartbeat_ns")
 _STORAGE_ERROR = PROCESS_SLOT.word("storage_error")
+_METADATA_VERSION = PROCESS_SLOT.word("metadata_version")
 _LAST_WORDS_BYTES = PROCESS_SLOT.word("last_words_bytes")
 _LAST_WORDS = PROCESS_SLOT.offset("last_words")
 _LAST_WORDS_ROOM = 256
@@ -75,7 +76,7 @@ class ProcessSlots:
         for role, count in enumerate(self._counts):
             for index in range(count):
                 start = (self._first[role] + index) * PROCESS_SLOT.size
-                PROCESS_SLOT.struct.pack_into(self._view, start, role, index, *([0] * 9), b"")
+                PROCESS_SLOT.struct.pack_into(self._view, start, role, index, *([0] * 10), b"")
 
     def set_generation(self, role: int, index: int, generation: int) -> None:
         """Supervisor: the generation about to be forked; peers see it before the process runs."""
@@ -109,6 +110,10 @@ class ProcessSlots:
         """Child: the error number with which its writes to the data directory fail for want of room, or 0."""
         self._store(role, index, _STORAGE_ERROR, error)
 
+    def set_metadata_version(self, role: int, index: int, version: int) -> None:
+        """Child: every change of the metadata up to this version has been taken over; 0 before anything is known."""
+        self._store(role, index, _METADATA_VERSION, version)
+
     def set_last_words(self, role: int, index: int, text: str) -> None:
         """Child: why it is about to die; cut to 256 bytes of UTF-8."""
         encoded = text.encode()[:_LAST_WORDS_ROOM].decode(errors="ignore").encode()
@@ -117,6 +122,10 @@ class ProcessSlots:
         self._view[start : start + len(encoded)] = encoded
         # SYNC: the text before its length; pairs with the load in last_words.
         self._store(role, index, _LAST_WORDS_BYTES, len(encoded))
+
+    def metadata_version(self, role: int, index: int) -> int:
+        """Return up to which version the process, or its predecessor, has taken over changes of the metadata."""
+        return self._load(role, index, _METADATA_VERSION)
 
     def pid(self, role: int, index: int) -> int:
         """Return the process id; 0 before the first start."""

@@ -29,6 +29,7 @@ from broker.server.request_context import PendingAnswer
 from broker.server.storage_gate import StorageGate
 from broker.server.target_tasks import TargetTasks
 from shm.partitions import STATE_CLOSED, STATE_OPEN, STATE_UNOPENED
+from shm.process_slots import HANDLER
 from shm.storage import StorageState
 
 if TYPE_CHECKING:
@@ -71,11 +72,24 @@ class BrokerState:
         self.coordinators = Coordinators(self)
         self._readers: dict[int, LogReader] = {}
         self._owners: dict[int, int] = {}
+        self._taken_over = 0
 
     @property
     def is_behind(self) -> bool:
         """Whether the controller has announced a change that this process has not taken over yet."""
         return self.heritage.cluster.metadata_version > self.metadata.version
+
+    def publish_taken_over(self) -> None:
+        """Publish up to which version of the metadata this handler has taken over changes, unless some are left."""
+        version = self.metadata.version
+        if version != self._taken_over and not self.changes and self.index < self.heritage.handlers:
+            self._taken_over = version
+            self.heritage.slots.set_metadata_version(HANDLER, self.index, version)
+
+    def release_rows(self) -> None:
+        """Let rows of deleted partitions be used again, if they run short. Does something in the controller only."""
+        if self.controller is not None and self.controller.release_rows():
+            self.announce_metadata()
 
     def load_metadata(self) -> None:
         """Read the metadata file and open, change or delete what this process owns accordingly, all at once."""

@@ -94,7 +94,10 @@ def _boot(heritage: Heritage, index: int, clock: SystemClock) -> BrokerState:
                 directory,
             )
     else:
+        # Before it looks: what a predecessor has taken over says nothing of this process.
+        heritage.slots.set_metadata_version(Role.HANDLER, index, 0)
         state.load_metadata()
+        state.publish_taken_over()
         for row in state.rows():
             # A predecessor's flags speak of fetches that died with it.
             heritage.partitions.set_waiting(row, index, False)
@@ -114,7 +117,9 @@ def _open_controller(state: BrokerState, heritage: Heritage, clock: SystemClock)
     watch = StorageWatch(heritage, lambda: metadata.broker_config, reserve, clock, state.store_request_log_settings)
     state.storage_watch = watch
     partitions, coordinators = heritage.partitions, heritage.coordinators
-    state.controller = Controller.open(metadata, partitions, heritage.config, clock, coordinators, before_change)
+    state.controller = Controller.open(
+        metadata, partitions, heritage.config, heritage.taken_over, coordinators, before_change
+    )
     watch.look()
 
 

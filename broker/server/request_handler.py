@@ -163,12 +163,14 @@ class RequestHandler:
             # Flushes that are due, checkpoints, producers that have expired; what an operator asks for.
             self._next_tick_ns = now_ns + TICK_NS
             self._state.tick()
+            self._state.release_rows()
             self._state.reload_if_asked()
             self._fetch.forget_removed_files()
             self._produce.forget_unused(now_ns)
             self._desk.repeat()
             self.turns.spent(self._now_ns(), _UPKEEP)
         self._publish()
+        self._state.publish_taken_over()
         self._rows_moved()
         if self._delayed.turn():
             self._publish()

@@ -38,7 +38,7 @@ class AdminCluster:
         memory = memoryview(bytearray(PartitionTable.bytes_needed(rows, HANDLERS + 1)))
         self.table = PartitionTable(memory, 0, rows, HANDLERS + 1)
         self.metadata = self.new_cache()
-        self.controller = Controller.open(self.metadata, self.table, self.config, self.clock)
+        self.controller = Controller.open(self.metadata, self.table, self.config, lambda: self.metadata.version)
         self.handlers = [self.new_cache() for _ in range(HANDLERS)]
         self.announced: list[int] = []
         self.asked_to_create: list[list[str]] = []
@@ -55,7 +55,7 @@ class AdminCluster:
         """Put a new controller in the place of the present one; the partition table stays."""
         self.controller.close()
         self.metadata = self.new_cache()
-        self.controller = Controller.open(self.metadata, self.table, self.config, self.clock)
+        self.controller = Controller.open(self.metadata, self.table, self.config, lambda: self.metadata.version)
 
     def close(self) -> None:
         self.controller.close()
