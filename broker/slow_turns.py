@@ -16,8 +16,18 @@ from broker.log_setup import RepeatedWarnings
 #: No turn takes longer, whatever is asked; one that does is counted, and is worth a line.
 SLOW_TURN_NS = 50_000_000
 
+#: A turn that has taken as long takes nothing more that may take long.
+LONG_NS = 20_000_000
+
 #: What was being done, and for whom (empty: for nobody in particular).
 Doing = tuple[str, str]
+
+#: What a turn's time is put down to where it is not one request's.
+METADATA: Doing = ("changes of the metadata", "")
+TAKING: Doing = ("Produce, Fetch, or what another handler asked for", "")
+COMMITTING: Doing = ("coordinators and the commit of what was appended", "")
+UPKEEP: Doing = ("upkeep of the logs", "")
+WAITING: Doing = ("requests that were put off", "")
 
 #: The time between the last reading of the clock and the end of the turn.
 _THE_REST: Doing = ("the rest of the turn", "")
@@ -48,6 +58,11 @@ class SlowTurns:
         if ns > self._doing_ns:
             self._doing_ns = ns
             self._doing = doing
+
+    @property
+    def is_long(self) -> bool:
+        """Whether the turn has taken `LONG_NS`, as far as the clock has been read; never where nobody times turns."""
+        return self._began_ns > 0 and self._stamp_ns - self._began_ns > LONG_NS
 
     def end(self, now_ns: int) -> None:
         """End the turn; a slow one is counted and reported. HOT."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from broker.server.slices import Work, finish
+from broker.server.slices import SlicedWork, Slices, Work, finish
 
 if TYPE_CHECKING:
     from broker.server.partition_appends import OwnedPartition
@@ -31,6 +31,7 @@ class PartitionChanges:
         self._rows: dict[Place, int] = {}
         #: Rows whose settings have changed, and what gives them to a row.
         self._to_alter: dict[int, Callable[[int], None]] = {}
+        self._is_begun = False
 
     def __len__(self) -> int:
         return len(self._steps) + len(self._to_alter)
@@ -66,6 +67,18 @@ class PartitionChanges:
         give_settings = self._to_alter.pop(row, None)
         if give_settings is not None:
             give_settings(row)
+
+    def begin(self, slices: Slices, done: Callable[[], None]) -> None:
+        """Have the steps taken in slices, unless that is being done; ``done`` is called when none is left."""
+        if self._is_begun or not len(self):
+            return
+
+        def end(_: object = None) -> None:
+            self._is_begun = False
+            done()
+
+        self._is_begun = True
+        slices.add_now(SlicedWork(self.work(), "changes", end, end, ("opening and removing logs", "")))
 
     def work(self) -> Work:
         """Take all steps, those of one partition in each slice."""

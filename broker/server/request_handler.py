@@ -9,7 +9,7 @@ finds every request that has none.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from broker.errors import InvalidReceive
@@ -27,11 +27,11 @@ from broker.server.memory_areas import MemoryAreas
 from broker.server.peer_desk import PeerDesk
 from broker.server.poison_requests import DROPPED
 from broker.server.produce import ProducePath
-from broker.server.request_ring import RequestRing
+from broker.server.request_ring import Hold, RequestRing
 from broker.server.response_writer import ReplyTo, ResponseWriter, Told
-from broker.server.slices import SlicedWork, Slices
+from broker.server.slices import Slices
 from broker.server.unreleased_requests import RingFrame, unreleased
-from broker.slow_turns import Doing, SlowTurns
+from broker.slow_turns import COMMITTING, METADATA, TAKING, UPKEEP, WAITING, SlowTurns
 from shm.current_request import REQUEST_AT
 
 if TYPE_CHECKING:
@@ -57,13 +57,6 @@ TICK_NS = 100_000_000
 
 #: While something waits that no bell announces (room in a ring, a peer's release), the loop looks again after this.
 RETRY_MS = 1
-
-#: What a turn's time is put down to where it is not one request's.
-_METADATA: Doing = ("changes of the metadata", "")
-_TAKING: Doing = ("Produce, Fetch, or what another handler asked for", "")
-_COMMITTING: Doing = ("coordinators and the commit of what was appended", "")
-_UPKEEP: Doing = ("upkeep of the logs", "")
-_WAITING: Doing = ("requests that were put off", "")
 
 
 class RequestHandler:
@@ -112,7 +105,9 @@ class RequestHandler:
         #: Rows of this handler that have moved, until those who wait for them have been told.
         self._moved: list[int] = []
         self._next_tick_ns = 0
-        self._works_off_changes = False
+        #: Requests for which a turn has become too long, and what keeps their memory.
+        self._rest: list[RingFrame] = []
+        self._left = Hold(0)
         #: What was sent to an earlier generation comes again, but for Produce.
         self._oldest_generation = generation if generation > 1 else 0
         #: What was received by then may be what a predecessor has died in: it is committed before the next is taken.
@@ -142,7 +137,9 @@ class RequestHandler:
         self._responses.retry()
         # No ring gives anything twice: after a fault of this turn the next one goes on with what has been read.
         read = self._read
-        read += ((p, ring.read(BATCH)) for p, ring in enumerate(self._rings) if not self._responses.blocked(p))
+        self._left.answered = True
+        if not read:
+            read += ((p, ring.read(BATCH)) for p, ring in enumerate(self._rings) if not self._responses.blocked(p))
         self._received += self._desk.receive()
         # After the last look into a ring: what is in there may have been sent because of what was announced, such as
         # the first request to a topic whose creation has just been answered.
@@ -153,12 +150,15 @@ class RequestHandler:
             if frames:
                 self._take_frames(processor, self._rings[processor], frames)
                 worked = True
+                if self._rest:
+                    self._leave(processor)
+                    break
         messages, self._received = self._received, []
         worked |= self._desk.take(messages)
         worked |= self._slices.turn()
         self._commit()
         now_ns = self._now_ns()
-        self.turns.spent(now_ns, _COMMITTING)
+        self.turns.spent(now_ns, COMMITTING)
         if now_ns >= self._next_tick_ns:
             # Flushes that are due, checkpoints, producers that have expired; what an operator asks for.
             self._next_tick_ns = now_ns + TICK_NS
@@ -168,13 +168,13 @@ class RequestHandler:
             self._fetch.forget_removed_files()
             self._produce.forget_unused(now_ns)
             self._desk.repeat()
-            self.turns.spent(self._now_ns(), _UPKEEP)
+            self.turns.spent(self._now_ns(), UPKEEP)
         self._publish()
         self._state.publish_taken_over()
         self._rows_moved()
         if self._delayed.turn():
             self._publish()
-            self.turns.spent(self._now_ns(), _WAITING)
+            self.turns.spent(self._now_ns(), WAITING)
         return worked
 
     def wait_ms(self) -> int:
@@ -231,7 +231,7 @@ class RequestHandler:
     def _commit(self) -> None:
         """Commit what this turn has staged, and what answering that has staged in turn."""
         now_ns = self._now_ns()
-        self.turns.spent(now_ns, _TAKING)
+        self.turns.spent(now_ns, TAKING)
         self._coordinators.turn(now_ns)
         self._moved += self._produce.commit()
         while self._coordinators.flush() or self._produce.is_dirty:
@@ -249,21 +249,16 @@ class RequestHandler:
             self._groups.forget_metadata()
             self._coordinators.metadata_changed()
             self._delayed.something_changed()
-            self._work_off_changes()
-            self.turns.spent(self._now_ns(), _METADATA)
+            self._state.changes.begin(self._slices, self._delayed.something_changed)
+            self.turns.spent(self._now_ns(), METADATA)
         return True
 
-    def _work_off_changes(self) -> None:
-        """Open, change and remove logs as the metadata has it, in slices."""
-        if self._works_off_changes or not self._state.changes:
-            return
-
-        def done(_: object = None) -> None:
-            self._works_off_changes = False
-            self._delayed.something_changed()
-
-        self._works_off_changes = True
-        self._slices.add_now(SlicedWork(self._state.changes.work(), "metadata", done, done, _METADATA))
+    def _leave(self, processor: int) -> None:
+        """Leave the rest to the next turn; its memory stays until then."""
+        ring = self._rings[processor]
+        self._left = ring.hold(ring.cursor)
+        rest, self._rest = self._rest, []
+        self._read.insert(0, (processor, rest))
 
     def _take_frames(self, processor: int, ring: RequestRing, frames: list[RingFrame]) -> None:
         view = self._view
@@ -274,9 +269,10 @@ class RequestHandler:
         oldest_generation, alone_until_ns = self._oldest_generation, self._alone_until_ns
         current, dropped = self._current.words, self._poison.dropped
         dequeued_ns = self._now_ns()
-        self.turns.spent(dequeued_ns, _TAKING)
+        self.turns.spent(dequeued_ns, TAKING)
         start = ring.cursor
-        for at, _, end in frames:
+        remaining = iter(frames)
+        for at, _, end in remaining:
             (
                 connection, sequence, received, key, version, correlation, size,
                 address, listener, area, generation, noted,
@@ -307,6 +303,7 @@ class RequestHandler:
                         noted == NOTED, ring, start,
                     )  # fmt: skip
                     self._dispatch(frame)
+                    self._look_at_the_clock(frame, remaining)
                 if received <= alone_until_ns:
                     self._commit()
             except InvalidReceive as error:
@@ -319,7 +316,14 @@ class RequestHandler:
             start = end
         current[REQUEST_AT] = 0
         ring.cursor = start
-        self.requests += len(frames)
+        self.requests += len(frames) - len(self._rest)
+
+    def _look_at_the_clock(self, frame: Frame, remaining: Iterator[RingFrame]) -> None:
+        """Take nothing more in this turn if it has become long."""
+        if frame.area != INLINE:
+            self.turns.spent(self._now_ns(), TAKING)
+        if self.turns.is_long:
+            self._rest = list(remaining)
 
     def _drops(self, to: ReplyTo, memory: memoryview, place: tuple[int, int, bool]) -> bool:
         """Close the connection of a request that has killed predecessors of this process; False if it has not."""

@@ -354,3 +354,27 @@ def test_c14_errors_are_per_partition(
     assert [code for code, _ in produced(beside)] == [error if acks == 2 else 0, error]
     if error and not known:
         assert stepped.end("topic", 0) == 0
+
+
+def test_a_turn_that_has_become_long_leaves_the_rest_to_the_next(stepped: SteppedBroker) -> None:
+    """What is left keeps its memory and its order, also behind a request that comes meanwhile."""
+    client = stepped.client()
+    slow = [client.send(METADATA, 4, metadata_body(["topic"]), 0) for _ in range(3)]
+    later = client.send(API_VERSIONS, 0, b"", 0)
+    handler = stepped.handler(0)
+    stepped.clock.advance_ms(1)
+
+    taken = []
+    with pytest.MonkeyPatch.context() as patch:
+        settle = handler._calls._settle
+        patch.setattr(handler._calls, "_settle", lambda *a: (stepped.clock.advance_ms(30), settle(*a)))
+        for _ in range(4):
+            handler.turns.begin(stepped.clock.monotonic_ns())
+            assert handler.turn()
+            handler.turns.end(stepped.clock.monotonic_ns())
+            stepped.drain()
+            taken.append(sum(bool(sent.answers) for sent in [*slow, later]))
+    assert taken == [1, 2, 3, 4]
+    stepped.settle()
+    assert stepped.released(0, 0)
+    assert [len(sent.answers) for sent in [*slow, later]] == [1, 1, 1, 1]
