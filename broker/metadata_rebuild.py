@@ -12,7 +12,7 @@ import logging
 import os
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -21,7 +21,14 @@ from broker.errors import ApiError, BootFailed
 from broker.log.checkpoints import set_aside
 from broker.log.partition_metadata import read_topic_id
 from broker.log.segment_files import LOG_SUFFIX, offsets_of
-from broker.metadata_store import MetadataReader, MetadataStore, metadata_path
+from broker.metadata_store import (
+    FORMAT,
+    MetadataReader,
+    MetadataStore,
+    metadata_path,
+    nothing_to_do,
+    stored_format,
+)
 from broker.protocol.coordinator_routing import GROUP_TOPIC, TRANSACTION_TOPIC
 from broker.protocol.routing import topic_id_for
 from broker.topic_rules import check_topic_name, internal_topic_configs
@@ -35,6 +42,20 @@ OPTION: Final = "metadata.rebuild"
 
 #: What keeps everything, whatever the settings of the broker say: what the topic's own were is not known.
 _KEEP_FOREVER: Final[Mapping[str, str]] = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+
+#: Errors that say nothing of what the file holds: a full disk, missing rights, somebody else's lock.
+_NO_DAMAGE: Final = frozenset(
+    {
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_NOMEM,
+    }
+)
 
 _TOPIC_ID_ENTROPY_BYTES: Final = 16
 
@@ -51,41 +72,83 @@ class Found(NamedTuple):
     topic_id: bytes | None
 
 
-def check_or_rebuild(config: BrokerConfig, wall_ms: int) -> None:
+def check_or_rebuild(config: BrokerConfig, wall_ms: int, before_change: Callable[[], None] = nothing_to_do) -> None:
     """Return if the metadata file knows what lies beside it, or is new beside nothing; rebuild it if that is allowed.
 
-    Raises BootFailed when it is lost or damaged and ``metadata.rebuild`` is not set.
+    A file that knows only some of it is an older one: the topics that it lacks are added, or named in a warning.
+    ``before_change`` is called before each change of it.
+
+    Raises BootFailed when it is lost or damaged and ``metadata.rebuild`` is not set, or when it cannot be read now.
     """
     path = metadata_path(config.data_dir)
     found = list(_partition_directories(config.data_dir))
-    complaint = _complaint(path, found)
-    if not complaint:
+    try:
+        topics = _topics_in(path) if _is_there(path) else {}
+    except (sqlite3.Error, OSError, ValueError, TypeError, LookupError, ApiError) as error:
+        if path.is_file() and getattr(error, "sqlite_errorcode", 0) & 0xFF in _NO_DAMAGE:
+            raise BootFailed(f"cannot read the metadata file {path}: {error}") from error
+        complaint = f"the metadata file {path} is damaged: {error}"
+    else:
+        if topics is None:
+            return
+        complaint = _complaint(path, topics, found)
+        unknown = _unknown(topics, found)
+    if complaint:
+        unknown = found
+        _refuse_or_set_aside(path, complaint, found, is_allowed=config.metadata_rebuild)
+    elif unknown and not config.metadata_rebuild:
+        logger.warning(
+            "the metadata file %s does not know the topics of %d partition directories (%s): they are not served. "
+            "If it is an old copy, start once with --set %s=true: they are then topics again. Remove them otherwise",
+            path,
+            len(unknown),
+            _examples(unknown),
+            OPTION,
+        )
         return
-    examples = ", ".join(each.path.name for each in found[:3]) or "none"
-    if not config.metadata_rebuild:
+    if unknown:
+        try:
+            _rebuild(path, unknown, config, wall_ms, before_change)
+        except ApiError as error:
+            raise BootFailed(f"cannot make the metadata file again: {error.message}") from error
+
+
+def _refuse_or_set_aside(path: Path, complaint: str, found: list[Found], *, is_allowed: bool) -> None:
+    if not is_allowed:
         raise BootFailed(
-            f"{complaint}. Beside it lie {len(found)} partition directories ({examples} ...), which would not be "
+            f"{complaint}. Beside it lie {len(found)} partition directories ({_examples(found)}), which would not be "
             f"served. Put a copy of the file in its place; or start once with --set {OPTION}=true: it is then "
             "made again from the directories, without the settings of topics, brokers, groups and quotas. The "
             "damaged file is kept"
         )
-    logger.warning("%s; it is made again from %d partition directories", complaint, len(found))
+    logger.warning(
+        "%s; it is made again from %d partition directories. Lost are the settings of topics, brokers and groups, the "
+        "quotas and the features: set them again. What lies in the file's place is kept beside it",
+        complaint,
+        len(found),
+    )
     for suffix in ("", "-wal", "-shm"):
         old = path.with_name(path.name + suffix)
         if old.exists():
             set_aside(old)
-    _rebuild(path, found, config, wall_ms)
 
 
-def _complaint(path: Path, found: list[Found]) -> str:
-    """Return what is wrong with the file, in words that begin a sentence; empty if nothing is."""
-    if not path.exists() or (path.is_file() and path.stat().st_size == 0):
-        return f"the metadata file {path} is missing or empty" if found else ""
-    try:
-        topics = _topics_in(path)
-    except (sqlite3.Error, OSError, ValueError, TypeError, LookupError, ApiError) as error:
-        return f"the metadata file {path} is damaged: {error}"
-    if not topics and found:
+def _examples(found: list[Found]) -> str:
+    names = [each.path.name for each in found]
+    return ", ".join(names[:3]) + (" ..." if len(names) > 3 else "") or "none"
+
+
+def _is_there(path: Path) -> bool:
+    return path.exists() and not (path.is_file() and path.stat().st_size == 0)
+
+
+def _complaint(path: Path, topics: Mapping[bytes, str], found: list[Found]) -> str:
+    """Return what is wrong with a file that knows these topics, in words that begin a sentence; empty if nothing is."""
+    if not found:
+        return ""
+    if not _is_there(path):
+        return f"the metadata file {path} is missing or empty"
+    if not topics:
         return f"the metadata file {path} knows no topic"
     for each in found:
         known = topics.get(each.topic_id or b"", each.topic)
@@ -94,12 +157,23 @@ def _complaint(path: Path, found: list[Found]) -> str:
     return ""
 
 
-def _topics_in(path: Path) -> dict[bytes, str]:
-    """Return the names of all topics by id, deleted ones included. Raises what tells of damage."""
+def _unknown(topics: Mapping[bytes, str], found: list[Found]) -> list[Found]:
+    """Return the directories of topics that are not among these, by id or by name."""
+    names = set(topics.values())
+    return [each for each in found if each.topic_id not in topics and each.topic not in names]
+
+
+def _topics_in(path: Path) -> dict[bytes, str] | None:
+    """Return the names of all topics by id, deleted ones included; None if a newer version wrote the file.
+
+    Raises what tells of damage.
+    """
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         [(verdict, *_), *_] = connection.execute("PRAGMA quick_check(1)").fetchall()
-    if verdict != "ok":
-        raise ValueError(verdict)
+        if verdict != "ok":
+            raise ValueError(verdict)
+        if stored_format(connection) > FORMAT:
+            return None
     with closing(MetadataReader(path)) as reader:
         delta = reader.read(0)
     topics = {} if delta is None else {each.topic_id: each.name for each in delta.topics}
@@ -116,7 +190,10 @@ def _partition_directories(data_dir: Path) -> Iterator[Found]:
             yield Found(path, topic, int(number), read_topic_id(path))
 
 
-def _rebuild(path: Path, found: list[Found], config: BrokerConfig, wall_ms: int) -> None:
+def _rebuild(
+    path: Path, found: list[Found], config: BrokerConfig, wall_ms: int, before_change: Callable[[], None]
+) -> None:
+    """Add the topics of these directories, in rows behind all others. Raises ApiError, BootFailed."""
     by_topic: dict[str, list[Found]] = {}
     for each in found:
         try:
@@ -125,9 +202,9 @@ def _rebuild(path: Path, found: list[Found], config: BrokerConfig, wall_ms: int)
             logger.warning("%s is left alone: %s", each.path, error.message)
         else:
             by_topic.setdefault(each.topic, []).append(each)
-    store = MetadataStore.open(path, ephemeral=config.ephemeral)
-    row = 0
+    store = MetadataStore.open(path, ephemeral=config.ephemeral, before_change=before_change)
     with closing(store):
+        row = max((taken for taken, _ in store.taken_rows()), default=-1) + 1
         with store.transaction() as transaction:
             for topic, partitions in by_topic.items():
                 count = max(each.partition for each in partitions) + 1

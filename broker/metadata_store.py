@@ -351,6 +351,11 @@ def _ensure_schema(connection: sqlite3.Connection) -> None:
     connection.execute("COMMIT")
 
 
+def stored_format(connection: sqlite3.Connection) -> int:
+    """Return the format of an open file; 0 if nothing is in it. Raises sqlite3.Error."""
+    return _state(connection, "format") if has_table(connection, "state") else 0
+
+
 def _has_schema(connection: sqlite3.Connection) -> bool:
     return has_table(connection, "state") and has_table(connection, "entity_changes")
 

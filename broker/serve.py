@@ -66,12 +66,10 @@ def serve(
         undo.callback(os.close, lock_data_dir(config.data_dir))
         undo.callback(os.close, run_dir.outlast_children(config.data_dir))
         cluster_id = prepare_data_dir(config.data_dir, config.node_id)
-        check_or_rebuild(config, SystemClock().wall_ms())
+        reserve = StorageReserve(config.data_dir)
+        check_or_rebuild(config, SystemClock().wall_ms(), reserve.make_room)
         prepare_metadata(
-            config.data_dir,
-            config.max_partitions,
-            ephemeral=config.ephemeral,
-            before_change=StorageReserve(config.data_dir).make_room,
+            config.data_dir, config.max_partitions, ephemeral=config.ephemeral, before_change=reserve.make_room
         )
         take_clean_shutdown_mark(config.data_dir)
         heritage = _make_heritage(config, run_path, cluster_id, log_output, undo)

@@ -1,5 +1,6 @@
 """A metadata file that is lost or damaged: the start is refused with what to do, and can be made again on request."""
 
+import shutil
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -93,3 +94,85 @@ def test_a_lost_or_damaged_file_is_refused_and_made_again_on_request(data_dir: P
     assert store.reserve_producer_ids(1) >= NOW_MS
     store.close()
     check_or_rebuild(config_of(data_dir), NOW_MS)
+
+
+def test_topics_that_an_old_copy_does_not_know_are_named_and_added_on_request(
+    data_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = metadata_path(data_dir)
+    with sqlite3.connect(path) as connection:
+        connection.execute("DELETE FROM partitions WHERE topic_id = ?", (IDS["orders"],))
+        connection.execute("DELETE FROM topics WHERE name = 'orders'")
+    connection.close()
+    check_or_rebuild(config_of(data_dir), NOW_MS)
+    assert "2 partition directories (orders-0, orders-2)" in caplog.text
+    assert "metadata.rebuild=true" in caplog.text
+    check_or_rebuild(config_of(data_dir, **{"metadata.rebuild": "true"}), NOW_MS)
+    delta = MetadataReader(path).read(0)
+    assert delta is not None
+    topics = {each.name: (each.topic_id, dict(each.rows)) for each in delta.topics}
+    assert topics == {"orders": (IDS["orders"], {0: 4, 1: 5, 2: 6}), "users": (IDS["users"], {0: 3})}
+    caplog.clear()
+    check_or_rebuild(config_of(data_dir), NOW_MS)
+    assert not caplog.text
+
+
+def test_a_file_of_a_newer_version_is_not_taken_for_damage(data_dir: Path) -> None:
+    path = metadata_path(data_dir)
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE state SET value = 99 WHERE name = 'format'")
+        connection.execute("DROP TABLE partitions")
+    connection.close()
+    check_or_rebuild(config_of(data_dir, **{"metadata.rebuild": "true"}), NOW_MS)
+    with pytest.raises(BootFailed) as refused:
+        MetadataStore.open(path)
+    assert refused.value.exit_code == 5
+
+
+def test_a_file_that_cannot_be_read_now_is_not_taken_for_damage(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = sqlite3.OperationalError("database or disk is full")
+    error.sqlite_errorcode = sqlite3.SQLITE_FULL
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(sqlite3, "connect", fail)
+    with pytest.raises(BootFailed) as refused:
+        check_or_rebuild(config_of(data_dir, **{"metadata.rebuild": "true"}), NOW_MS)
+    assert "damaged" not in refused.value.reason
+    assert "disk is full" in refused.value.reason
+    assert not list(data_dir.glob("*damaged*"))
+
+
+def damage_wal(path: Path, suffix: str, content: bytes | None) -> None:
+    beside = path.with_name(path.name + suffix)
+    beside.unlink() if content is None else beside.write_bytes(content)
+
+
+@pytest.mark.parametrize("suffix", ["-wal", "-shm"])
+@pytest.mark.parametrize("content", [None, b"", b"\xff\x00garbage" * 1000], ids=["missing", "emptied", "garbage"])
+def test_a_write_ahead_log_that_is_lost_or_damaged_leaves_no_broker_without_topics(
+    data_dir: Path, tmp_path: Path, suffix: str, content: bytes | None
+) -> None:
+    """As after SIGKILL: nothing has been folded into the file."""
+    path = metadata_path(data_dir)
+    path.unlink()
+    store = MetadataStore.open(path)
+    with store.transaction() as transaction:
+        transaction.insert_topic(IDS["orders"], "orders", [0, 1, 2], {})
+        transaction.insert_topic(IDS["users"], "users", [3], {})
+    crashed = tmp_path / "crashed"
+    shutil.copytree(data_dir, crashed, ignore=shutil.ignore_patterns("crashed"))
+    store.close()
+    damage_wal(metadata_path(crashed), suffix, content)
+    if suffix == "-wal":
+        with pytest.raises(BootFailed) as refused:
+            check_or_rebuild(config_of(crashed), NOW_MS)
+        assert str(metadata_path(crashed)) in refused.value.reason
+        check_or_rebuild(config_of(crashed, **{"metadata.rebuild": "true"}), NOW_MS)
+    check_or_rebuild(config_of(crashed), NOW_MS)
+    delta = MetadataReader(metadata_path(crashed)).read(0)
+    assert delta is not None
+    assert {each.name for each in delta.topics} == set(IDS)

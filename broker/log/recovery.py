@@ -21,6 +21,7 @@ from broker.log.segment_files import (
     LEFTOVER_SUFFIXES,
     LOG_SUFFIX,
     SEGMENT_SUFFIXES,
+    TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
     offsets_of,
     remove_if_there,
@@ -88,6 +89,7 @@ class LogDamaged(RotundaError):  # noqa: N818  # said as it is
 def load_files(directory: Path, shape: SegmentShape, resume: PublishedEnd | Checkpointed) -> LoadedFiles:
     """Bring the files of `directory` in order and return what stands. Raises LogDamaged, OSError."""
     bases = _remove_leftovers(directory)
+    _report_emptied(directory, bases[:-1])
     if isinstance(resume, PublishedEnd):
         return _cut_to_published(directory, bases, shape, resume)
     return _recover(directory, bases, shape, resume)
@@ -117,14 +119,20 @@ def _remove_leftovers(directory: Path) -> list[int]:
     return bases
 
 
-def _infos(directory: Path, bases: list[int]) -> list[SegmentInfo]:
-    """Return the rolled segments; one without a byte has lost its records, since none is rolled empty."""
-    infos = [SegmentInfo(base, segment_file(directory, base, LOG_SUFFIX).stat().st_size) for base in bases]
-    for info in infos:
-        if not info.size_bytes:
-            path = segment_file(directory, info.base_offset, LOG_SUFFIX)
+def _report_emptied(directory: Path, rolled: list[int]) -> None:
+    """Log which segments have lost all their records: none is rolled empty.
+
+    One that compaction has left without records has no timestamps in its index either.
+    """
+    for base_offset in rolled:
+        path = segment_file(directory, base_offset, LOG_SUFFIX)
+        times = segment_file(directory, base_offset, TIME_INDEX_SUFFIX)
+        if not path.stat().st_size and times.is_file() and times.stat().st_size:
             _log.error("%s is empty: its records are lost. Put a copy of it in its place if there is one", path)
-    return infos
+
+
+def _infos(directory: Path, bases: list[int]) -> list[SegmentInfo]:
+    return [SegmentInfo(base, segment_file(directory, base, LOG_SUFFIX).stat().st_size) for base in bases]
 
 
 def _create_first(directory: Path, base_offset: int, shape: SegmentShape) -> LoadedFiles:

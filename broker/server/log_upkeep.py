@@ -12,6 +12,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from broker.errors import ApiError
+from broker.log.disk_room import NO_ROOM
 from broker.log.partition_log import LogWriteFailed
 from broker.log.segment_swap import SegmentSwap
 from broker.log.upkeep_tasks import BYTES, RETAIN, SWAP
@@ -46,13 +47,8 @@ class LogUpkeep:
             return
         before_bytes = log.size_bytes
         try:
-            if offset == log.log_end_offset:
-                if log.roll():
-                    # Before the segment goes in which the published end has been until now.
-                    owned.publish()
-                else:
-                    # Somebody is appending: the last segment stays.
-                    offset = log.segment_base
+            if offset == log.log_end_offset and not _begins_anew(owned):
+                offset = log.segment_base
             if offset > log.log_start_offset:
                 log.delete_records_before(offset)
             else:
@@ -86,6 +82,25 @@ class LogUpkeep:
         finally:
             _publish(owned)
         reply(ErrorCode.NONE if done else ErrorCode.INVALID_REQUEST, b"")
+
+
+def _begins_anew(owned: OwnedPartition) -> bool:
+    """Begin a segment at the end, so that all others can go; False if the last one has to stay.
+
+    That is so while somebody appends to it, and on a full disk until those before it have made room for a new one.
+    Raises LogWriteFailed.
+    """
+    log = owned.log
+    try:
+        if not log.roll():
+            return False
+    except LogWriteFailed as failure:
+        if failure.errno not in NO_ROOM or log.segment_base <= log.log_start_offset:
+            raise
+        return False
+    # Before the segment goes in which the published end has been until now.
+    owned.publish()
+    return True
 
 
 def _publish(owned: OwnedPartition) -> None:

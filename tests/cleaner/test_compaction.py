@@ -98,6 +98,25 @@ def test_rewritten_batches_keep_their_codec(tmp_path: Path, codec: int) -> None:
     assert log.records() == log.written[-5:]
 
 
+def test_a_segment_that_compaction_has_left_without_records_is_no_lost_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = KeyedLog(tmp_path / "t-0", SMALL)
+    log.append([key_value(1, 1)])
+    log.roll()
+    log.append([key_value(1, 2)] * 30)
+    log.roll()
+    log.append([key_value(2, 3)])
+    log.log.flush()
+    whole = replace(SMALL, internal_segment_bytes=100)
+    log.config = whole  # no two segments become one
+    log.clean()
+    assert log.log.segments()[0].size_bytes == 0
+    for resume in (None, Checkpointed(log.log.log_end_offset), Checkpointed()):
+        log.reopen(resume)
+    assert "is empty" not in caplog.text
+
+
 def test_a_tombstone_stays_until_its_horizon_has_passed(tmp_path: Path) -> None:
     """The first round sets the horizon in the batch, from then on it counts delete.retention.ms (KIP-534)."""
     log = KeyedLog(tmp_path / "t-0", SMALL)

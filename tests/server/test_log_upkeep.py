@@ -1,5 +1,6 @@
 """What the owner does for the cleaner: each task in one go, published, and harmless when it is asked twice."""
 
+import errno
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -7,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from broker.log import rolled_segments
+from broker.log.log_segment import LogSegment
 from broker.log.segment_files import LOG_SUFFIX, segment_file
 from broker.log.segment_swap import SegmentSwap
 from broker.log.upkeep_tasks import BYTES, RETAIN, SWAP
@@ -102,6 +104,26 @@ def test_a_segment_that_somebody_appends_to_stays(owner: Owner) -> None:
     assert owner.retain(4)[0] == 0
     assert owner.table.read_start(ROW_NUMBER) == 4
     assert [info.base_offset for info in owner.log.segments()] == [3]
+
+
+def test_on_a_full_disk_what_needs_no_new_segment_goes_first(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All has expired, but there is no room to begin a new segment: the others go, and make that room."""
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(LogSegment, "create", fail)
+        error, removed_bytes = owner.retain(4)
+        assert (error, removed_bytes > 0) == (0, True)
+        assert owner.table.read_start(ROW_NUMBER) == 3
+        assert [info.base_offset for info in owner.log.segments()] == [3]
+        assert owner.log.fault == 0
+        assert owner.retain(4)[0] == ErrorCode.KAFKA_STORAGE_ERROR, "nothing else can go"
+    assert owner.retain(4)[0] == 0
+    assert owner.table.read_start(ROW_NUMBER) == 4
+    owner.keyed.append([(b"k", b"on")])
+    assert owner.log.log_end_offset == 5
 
 
 def test_a_swap_is_done_once(owner: Owner) -> None:

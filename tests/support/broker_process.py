@@ -99,6 +99,10 @@ class BrokerProcess:
         assert self._process is not None
         return self._process.pid
 
+    def is_running(self) -> bool:
+        """Return whether the supervisor lives."""
+        return self._process is not None and self._process.poll() is None
+
     def processes(self, role: str | None = None) -> list[dict[str, Any]]:
         """Return the rows of `status` (role, index, pid, state, restarts) of one role, or all."""
         return [row for row in self.status()["processes"] if role in (None, row["role"])]
