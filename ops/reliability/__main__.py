@@ -6,6 +6,7 @@ Exit status 1 when a record was lost, came twice, out of order or although abort
 
 import argparse
 import secrets
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -30,6 +31,8 @@ def main() -> int:
         attacks=tuple(options.only or ATTACKS),
         settings=dict(pair.split("=", 1) for pair in options.set),
     )
+    # Asked to end, it ends its broker and its clients first, and takes its disk away.
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(1))
     directory = Path(options.directory or tempfile.mkdtemp(prefix="rotunda-campaign-"))
     directory.mkdir(parents=True, exist_ok=True)
     print(f"seed {orders.seed}, directory {directory}", flush=True)
