@@ -113,6 +113,7 @@ class Campaign:
         self._orders, self._say = orders, say
         self._remarks: list[str] = []
         self._samples: list[Footprint] = []
+        self._told: set[str] = set()
         self._disk = Disk(directory / "disk", DISK_MEGABYTES)
         self.broker = Broker(directory, self._disk.directory / "data", orders.settings)
         self._journal = Journal(directory / "journal.jsonl")
@@ -238,8 +239,13 @@ class Campaign:
 
     def _progress(self, end: float) -> str:
         self._samples.append(self._footprint())
-        tallies = [tally for client in self._clients for tally in client.tallies().values()]
-        total = sum(tallies, Tally())
+        tallies = {name: tally for client in self._clients for name, tally in client.tallies().items()}
+        total = sum(tallies.values(), Tally())
+        for name, tally in tallies.items():
+            for line in tally.evidence:
+                if line not in self._told:
+                    self._told.add(line)
+                    self._say(f"{name}: {line}")
         return (
             f"{max(0, end - time.monotonic()):.0f} s left: {total.acknowledged} acknowledged, {total.read} read, "
             f"{total.faults} faults, {sum(self._journal.counts.values())} actions, "

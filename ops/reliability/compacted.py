@@ -12,7 +12,7 @@ import time
 from collections import Counter
 
 from ops.reliability.clients import ClientError, Isolation, Kind, Library, Record, ToSend
-from ops.reliability.ledger import Tally, number_of
+from ops.reliability.ledger import MOST_EVIDENCE, Tally, number_of
 from ops.reliability.workloads import PAUSE_SECONDS, READ_SECONDS, Client, Stopwatch, Topic, has_ended
 
 KEYS = 40
@@ -38,14 +38,16 @@ class KeyLedger:
         self.newest: dict[bytes, int] = {}
         self.deletions: dict[bytes, int] = {}
 
-    def missing(self, before: dict[bytes, int], found: dict[bytes, int]) -> int:
-        """Return of how many keys the last word is not there: `found` has the number last read, of those with a value.
+    def missing(self, before: dict[bytes, int], found: dict[bytes, int]) -> list[str]:
+        """Return a line for each key whose last word is not there: `found` has the number last read, if it has a value.
 
         `before` is `newest` as it was when the reading began.
         """
-        return sum(
-            found.get(key, -1) < number and self.deletions.get(key, -1) < number for key, number in before.items()
-        )
+        return [
+            f"{time.strftime('%H:%M:%S')} {key.decode()} has {found.get(key, 'nothing')}, not {number} or a newer value"
+            for key, number in before.items()
+            if found.get(key, -1) < number and self.deletions.get(key, -1) < number
+        ]
 
 
 class CompactedWorkload:
@@ -59,6 +61,7 @@ class CompactedWorkload:
         self._errors: Counter[str] = Counter()
         self._ledger = KeyLedger()
         self._lost = self._out_of_order = self._read = 0
+        self._evidence: list[str] = []
         self._stopwatch = Stopwatch()
         self._enough = threading.Event()
         self._threads = [threading.Thread(target=each, daemon=True) for each in (self._write_all, self._read_all)]
@@ -87,6 +90,7 @@ class CompactedWorkload:
             out_of_order=self._out_of_order,
             longest_pause_seconds=self._stopwatch.longest_until_now(),
             errors=Counter(self._errors),
+            evidence=list(self._evidence),
         )
 
     def _write_all(self) -> None:
@@ -170,4 +174,6 @@ class CompactedWorkload:
             else:
                 found[key] = number_of(value)
         self._read += len(records)
-        self._lost += self._ledger.missing(before, found)
+        missing = self._ledger.missing(before, found)
+        self._lost += len(missing)
+        self._evidence = [*self._evidence, *missing][:MOST_EVIDENCE]

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ops.reliability.clients import ClientError, Isolation, Library, Record
-from ops.reliability.ledger import Tally
+from ops.reliability.ledger import MOST_EVIDENCE, Tally
 from ops.reliability.workloads import PAUSE_SECONDS, READ_SECONDS, Client, Stopwatch, Topic, TopicWorkload
 
 MEMBERS = 2
@@ -30,6 +30,7 @@ class GroupLedger:
         self.committed = [0] * partitions
         self.reached = [0] * partitions
         self.read = self.twice = self.lost = 0
+        self.evidence: list[str] = []
         self._lock = threading.Lock()
 
     def take(self, partition: int, offset: int, expected: int | None, floor: int) -> None:
@@ -39,6 +40,11 @@ class GroupLedger:
             self.read += 1
             self.twice += max(0, low - offset)
             self.lost += max(0, offset - high)
+            if not low <= offset <= high and len(self.evidence) < MOST_EVIDENCE:
+                self.evidence.append(
+                    f"{time.strftime('%H:%M:%S')} a member got offset {offset} of partition {partition} "
+                    f"{'first' if expected is None else 'next'}, where {low} to {high} was to come"
+                )
             self.reached[partition] = max(self.reached[partition], offset + 1)
 
     def commit(self, offsets: dict[int, int]) -> None:
@@ -111,6 +117,7 @@ class GroupWorkload:
             lost=ledger.lost,
             longest_pause_seconds=self._stopwatch.longest_until_now(),
             errors=Counter(self._errors),
+            evidence=list(ledger.evidence),
         )
 
     def _run_members(self) -> None:

@@ -14,6 +14,8 @@ import numpy as np
 #: Outcomes of a record beside the offset at which it was acknowledged.
 PENDING, FAILED, ACKNOWLEDGED, ABORTED = -1, -2, -3, -4
 NOWHERE = -1
+#: So many faults of one kind are told of one by one.
+MOST_EVIDENCE = 5
 
 
 @dataclass
@@ -21,7 +23,7 @@ class Tally:
     """What the writers and readers of one workload have seen; tallies add.
 
     `repeated_by_client` are records of a plain producer that sent them again itself. `torn` counts transactions of
-    which a reader saw a part. `errors` are counted by their text.
+    which a reader saw a part. `errors` are counted by their text; `evidence` are lines on the first few faults.
     """
 
     sent: int = 0
@@ -38,6 +40,7 @@ class Tally:
     repeated_by_client: int = 0
     longest_pause_seconds: float = 0.0
     errors: Counter[str] = field(default_factory=Counter)
+    evidence: list[str] = field(default_factory=list)
 
     def __add__(self, other: "Tally") -> "Tally":
         added = {each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(Tally)}
@@ -87,32 +90,37 @@ class Reading:
         self._found = [array("q") for _ in range(ledger.partitions)]
         self._repeated = 0
         self._strange = 0
+        self._evidence: list[str] = []
 
     def take(self, partition: int, offset: int, value: bytes | None) -> None:
         """Note a record, which must come after the one before."""
         self.read += 1
         if offset < self.next_offsets[partition]:
             self._strange += 1
+            self._note(f"offset {offset} of partition {partition} was read after {self.next_offsets[partition] - 1}")
         self.next_offsets[partition] = offset + 1
         number = number_of(value)
         found = self._found[partition]
         if not 0 <= number < len(self.ledger.outcomes[partition]):
             self._strange += 1
+            self._note(f"record {number} at offset {offset} of partition {partition} was never sent")
             return
         if number >= len(found):
             found.extend([NOWHERE] * (number + 1 - len(found)))
         if found[number] != NOWHERE:
             self._repeated += 1
+            if self.ledger.is_exact:
+                self._note(f"record {number} of partition {partition} is at {found[number]} and again at {offset}")
         else:
             found[number] = offset
 
     def has_everything(self) -> bool:
         """Return whether every acknowledged record was read."""
-        return all(not self._lost(partition, at_end=True) for partition in range(self.ledger.partitions))
+        return not self.judge(at_end=True).lost
 
     def judge(self, at_end: bool) -> Tally:
         """Return the tally so far. Before the end only that is lost which this reader has passed by."""
-        tally = Tally(read=self.read, misplaced=self._strange)
+        tally = Tally(read=self.read, misplaced=self._strange, evidence=list(self._evidence))
         if self.ledger.is_exact:
             tally.twice = self._repeated
         else:
@@ -130,20 +138,26 @@ class Reading:
         tally.acknowledged += int(acknowledged.sum())
         tally.failed += int((outcomes == FAILED).sum())
         tally.aborted += int((outcomes == ABORTED).sum())
-        tally.aborted_seen += int(((outcomes == ABORTED) & (found != NOWHERE)).sum())
-        tally.lost += self._lost(partition, at_end)
-        if self.ledger.is_exact:
-            named = (outcomes >= 0) & (found != NOWHERE)
-            tally.misplaced += int((found[named] != outcomes[named]).sum())
-            in_order = found[acknowledged & (found != NOWHERE)]
-            tally.out_of_order += int((np.diff(in_order) < 0).sum())
+        passed_by = acknowledged if at_end else (outcomes >= 0) & (outcomes < self.next_offsets[partition])
+        is_found = found != NOWHERE
+        wrongs = {
+            "lost": passed_by & ~is_found,
+            "aborted_seen": (outcomes == ABORTED) & is_found,
+            "misplaced": (outcomes >= 0) & is_found & (found != outcomes),
+            "out_of_order": is_found & acknowledged & comes_before_an_earlier(np.where(acknowledged, found, NOWHERE)),
+        }
+        for name, is_wrong in wrongs.items():
+            if self.ledger.is_exact or name in ("lost", "aborted_seen"):
+                setattr(tally, name, getattr(tally, name) + int(is_wrong.sum()))
+                tally.evidence += [
+                    f"{name.replace('_', ' ')}: record {number} of partition {partition}, acknowledged at "
+                    f"{outcomes[number]}, read at {found[number]}"
+                    for number in np.flatnonzero(is_wrong)[:MOST_EVIDENCE]
+                ]
 
-    def _lost(self, partition: int, at_end: bool) -> int:
-        outcomes = copied(self.ledger.outcomes[partition])
-        missing = self._positions(partition, len(outcomes)) == NOWHERE
-        if at_end:
-            return int((missing & ((outcomes >= 0) | (outcomes == ACKNOWLEDGED))).sum())
-        return int((missing & (outcomes >= 0) & (outcomes < self.next_offsets[partition])).sum())
+    def _note(self, evidence: str) -> None:
+        if len(self._evidence) < MOST_EVIDENCE:
+            self._evidence.append(evidence)
 
     def _positions(self, partition: int, length: int) -> np.ndarray:
         """Return where each of the first `length` records was found, NOWHERE for the others."""
@@ -155,6 +169,11 @@ class Reading:
     def _is_torn(self, records: list[tuple[int, int]]) -> bool:
         seen = {len(self._found[p]) > number and self._found[p][number] != NOWHERE for p, number in records}
         return len(seen) > 1
+
+
+def comes_before_an_earlier(positions: np.ndarray) -> np.ndarray:
+    """Return which of the records in the order of their numbers lies before one that was sent before it."""
+    return positions < np.maximum.accumulate(positions)
 
 
 def copied(numbers: "array[int]") -> np.ndarray:

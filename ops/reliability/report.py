@@ -37,6 +37,7 @@ def text(result: Result) -> str:
         f"Seed {result.orders.seed}, {result.seconds / 60:.1f} minutes of attacks.",
         actions(result),
         records(result.tallies),
+        evidence(result.tallies),
         errors(result.tallies),
         bystanders(result.sightings, result.pauses),
         usage(result.footprints),
@@ -45,7 +46,12 @@ def text(result: Result) -> str:
         parts.append("\n".join(f"- {remark}" for remark in result.remarks))
     if result.failures:
         parts.append("\n".join(["**The campaign failed:**", *result.failures]))
-    return "\n\n".join(parts)
+    return "\n\n".join(filter(None, parts))
+
+
+def evidence(tallies: dict[str, Tally]) -> str:
+    """Return a line for each of the first faults of each workload."""
+    return "\n".join(f"- {name}: {line}" for name, tally in tallies.items() for line in tally.evidence)
 
 
 def actions(result: Result) -> str:

@@ -149,6 +149,7 @@ class TopicWorkload:
             again = self._again.judge(at_end)
             for fault in ("lost", "twice", "out_of_order", "misplaced", "aborted_seen", "torn", "repeated_by_client"):
                 setattr(tally, fault, max(getattr(tally, fault), getattr(again, fault)))
+            tally.evidence += [f"when read again: {line}" for line in again.evidence]
         tally.longest_pause_seconds = self._stopwatch.longest_until_now()
         tally.errors = Counter(self._errors)
         return tally
