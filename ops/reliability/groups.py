@@ -51,7 +51,17 @@ class GroupLedger:
         """Note a commit that the broker has acknowledged."""
         with self._lock:
             for partition, offset in offsets.items():
-                self.committed[partition] = max(self.committed[partition], offset)
+                self.committed[partition] = offset
+
+    def doubt(self, offsets: dict[int, int]) -> None:
+        """Note a commit that has failed, and may yet have been made.
+
+        aiokafka sends a commit again for whatever generation it is in by then. So it may come after one of the member
+        that has the partition now, and the broker, as Kafka, takes it.
+        """
+        with self._lock:
+            for partition, offset in offsets.items():
+                self.committed[partition] = min(self.committed[partition], offset)
 
 
 class MemberView:
@@ -132,6 +142,7 @@ class GroupWorkload:
             self._errors,
         )
         while time.monotonic() < end and not self._ended.is_set():
+            offsets: dict[int, int] = {}
             try:
                 offsets = view.take(member.get().poll())
                 if offsets:
@@ -139,6 +150,7 @@ class GroupWorkload:
                     self._ledger.commit(offsets)
                     self._stopwatch.progress()
             except ClientError as fault:
+                self._ledger.doubt(offsets)
                 member.note(fault)
                 self._ended.wait(PAUSE_SECONDS)
         member.close()
