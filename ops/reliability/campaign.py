@@ -130,6 +130,7 @@ class Campaign:
             self.broker.start()
             return self._run()
         finally:
+            self._field.ended.set()
             for client in self._clients:
                 client.kill()
             self._bystanders.kill()
