@@ -98,8 +98,10 @@ class Reading:
         if offset < self.next_offsets[partition]:
             self._strange += 1
             self._note(f"offset {offset} of partition {partition} was read after {self.next_offsets[partition] - 1}")
+        self._find(partition, offset, number_of(value))
         self.next_offsets[partition] = offset + 1
-        number = number_of(value)
+
+    def _find(self, partition: int, offset: int, number: int) -> None:
         found = self._found[partition]
         if not 0 <= number < len(self.ledger.outcomes[partition]):
             self._strange += 1
@@ -131,6 +133,8 @@ class Reading:
         return tally
 
     def _judge_partition(self, partition: int, tally: Tally, at_end: bool) -> None:
+        # The reader goes on meanwhile: what it has passed by is asked for before what it has found.
+        passed = self.next_offsets[partition]
         outcomes = copied(self.ledger.outcomes[partition])
         found = self._positions(partition, len(outcomes))
         acknowledged = (outcomes >= 0) | (outcomes == ACKNOWLEDGED)
@@ -138,7 +142,7 @@ class Reading:
         tally.acknowledged += int(acknowledged.sum())
         tally.failed += int((outcomes == FAILED).sum())
         tally.aborted += int((outcomes == ABORTED).sum())
-        passed_by = acknowledged if at_end else (outcomes >= 0) & (outcomes < self.next_offsets[partition])
+        passed_by = acknowledged if at_end else (outcomes >= 0) & (outcomes < passed)
         is_found = found != NOWHERE
         wrongs = {
             "lost": passed_by & ~is_found,
