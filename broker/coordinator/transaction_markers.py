@@ -1,13 +1,15 @@
 """Bringing the decision about a transaction to its partitions: a marker in each, written by whoever owns it.
 
 Runs in the handler that coordinates the transaction, once the decision is committed in its log. Until every marker has
-been written nothing new can begin under that transactional id. A marker may be written twice, if the handler dies in
+been written nothing new can begin under that transactional id. Each is a write to a log, so they are asked for a few at
+a time, the next when those are answered, in a later turn. A marker may be written twice, if the handler dies in
 between; the second ends nothing. Partitions that exist no more need none.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
@@ -19,6 +21,9 @@ logger = logging.getLogger(__name__)
 
 #: How long until a marker that could not be written is tried again.
 RETRY_MS = 50
+
+#: Markers that one transaction asks for at a time.
+AT_ONCE = 32
 
 #: The partition has seen a later epoch or coordinator: no transaction of this epoch is open there.
 _NOTHING_TO_END = (int(ErrorCode.INVALID_PRODUCER_EPOCH), int(ErrorCode.TRANSACTION_COORDINATOR_FENCED))
@@ -55,7 +60,10 @@ class TransactionDesk(Protocol):
 class TransactionEnd:
     """The markers of one transaction that is being ended."""
 
-    __slots__ = ("_coordinator_epoch", "_desk", "_done", "_left", "_metadata", "_timers", "_wanted")
+    __slots__ = (
+        "_asked", "_coordinator_epoch", "_desk", "_done", "_goes_on", "_left", "_metadata", "_timers", "_to_ask",
+        "_wanted",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -72,6 +80,11 @@ class TransactionEnd:
         self._timers = timers
         self._wanted = wanted
         self._left = set(metadata.partitions)
+        #: Partitions that no marker has been asked for yet, and how many markers have not been answered.
+        self._to_ask = deque(sorted(self._left))
+        self._asked = 0
+        #: Whether a timer asks for the next ones.
+        self._goes_on = False
         self._done: Callable[[], None] = _nobody
 
     def start(self, done: Callable[[], None]) -> None:
@@ -80,8 +93,19 @@ class TransactionEnd:
         if not self._left:
             done()
             return
-        for place in sorted(self._left):
-            self._try(place)
+        self._ask_some()
+
+    def _ask_some(self) -> None:
+        self._goes_on = False
+        for _ in range(min(AT_ONCE, len(self._to_ask))):
+            self._try(self._to_ask.popleft())
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Ask for the next markers in a later turn, once nothing is asked for."""
+        if self._to_ask and not self._asked and not self._goes_on and self._wanted():
+            self._goes_on = True
+            self._timers.after_ms(1, self._ask_some)
 
     def _try(self, place: TopicPartition) -> None:
         if not self._wanted() or place not in self._left:
@@ -100,9 +124,12 @@ class TransactionEnd:
             metadata.is_commit,
             metadata.client_version,
         )
+        self._asked += 1
         self._desk.write_marker(owner, marker, lambda error: self._answered(place, error))
 
     def _answered(self, place: TopicPartition, error: int) -> None:
+        self._asked -= 1
+        self._go_on()
         if not self._wanted():
             return
         if error and error not in _NOTHING_TO_END:

@@ -1,7 +1,8 @@
 """DescribeUserScramCredentials and AlterUserScramCredentials without SASL: nobody has a credential (KIP-554).
 
 A credential that no listener would ever ask for is not taken: UNSUPPORTED_VERSION is how Kafka answers where it cannot
-keep one. What is wrong with a request besides is said first, so that a mistake is not taken for that.
+keep one. What is wrong with a request besides is said first, so that a mistake is not taken for that. Both are done in
+slices: a request may name very many users.
 """
 
 from __future__ import annotations
@@ -11,39 +12,48 @@ from typing import Any
 
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode, text_of
+from broker.server.handlers.long_answers import each_of
 from broker.server.request_context import RequestContext
+from broker.server.slices import Work
 
 #: By number of the mechanism: its name and the fewest iterations that Kafka accepts for it.
 _MECHANISMS = {1: ("SCRAM-SHA-256", 4096), 2: ("SCRAM-SHA-512", 4096)}
 _MOST_ITERATIONS = 16384
 
 
-def handle_describe_user_scram_credentials(context: RequestContext, request: Any) -> dict[str, Any]:
+def handle_describe_user_scram_credentials(context: RequestContext, request: Any) -> Work:
     """Return an error for each user asked for; nothing when the question is for all users."""
     del context
     times_asked = Counter(user.name for user in request.users or ())
-    results = [_unknown(name) if times == 1 else _asked_twice(name) for name, times in times_asked.items()]
+    yield None
+    results: list[dict[str, Any]] = []
+
+    def describe(asked: tuple[str, int]) -> None:
+        name, times = asked
+        results.append(_unknown(name) if times == 1 else _asked_twice(name))
+
+    yield from each_of(times_asked.items(), describe)
     return {"throttle_time_ms": 0, "error_code": 0, "error_message": None, "results": results}
 
 
-def handle_alter_user_scram_credentials(context: RequestContext, request: Any) -> dict[str, Any]:
+def handle_alter_user_scram_credentials(context: RequestContext, request: Any) -> Work:
     """Return an error for each user named."""
     del context
     times_named = Counter(each.name for each in (*request.deletions, *request.upsertions))
-    failures: dict[str, ApiError] = {}
-    for deletion in request.deletions:
-        failures[deletion.name] = _failed_deletion(deletion)
-    for upsertion in request.upsertions:
-        failures[upsertion.name] = _failed_upsertion(upsertion)
-    for name, times in times_named.items():
-        if times > 1:
-            failures[name] = ApiError(
+    yield None
+    failures: dict[str, dict[str, Any]] = {}
+
+    def note(user: str, error: ApiError) -> None:
+        if times_named[user] > 1:
+            error = ApiError(
                 ErrorCode.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request"
             )
-    results = [
-        {"user": name, "error_code": error.code, "error_message": error.message or text_of(error.code)}
-        for name, error in failures.items()
-    ]
+        message = error.message or text_of(error.code)
+        failures[user] = {"user": user, "error_code": error.code, "error_message": message}
+
+    yield from each_of(request.deletions, lambda each: note(each.name, _failed_deletion(each)))
+    yield from each_of(request.upsertions, lambda each: note(each.name, _failed_upsertion(each)))
+    results = list(failures.values())
     return {"throttle_time_ms": 0, "results": results}
 
 

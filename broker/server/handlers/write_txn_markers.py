@@ -2,48 +2,56 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
-from broker.coordinator.transaction_markers import Marker
+from broker.coordinator.transaction_markers import Marker, TransactionDesk
 from broker.protocol.error_codes import ErrorCode
 from broker.server.deferred import Deferred
 from broker.server.request_context import RequestContext
+from broker.server.slices import Work
+
+#: Markers that are written in one slice: each is a write to a log.
+AT_ONCE = 16
 
 
-def handle_write_txn_markers(context: RequestContext, request: Any) -> Deferred | dict[str, Any]:
+def handle_write_txn_markers(context: RequestContext, request: Any) -> Work:
     """Return an error code for each partition of each marker."""
     desk = context.broker.coordinators.transaction_desk
     answers: list[dict[str, Any]] = []
-    wanted: list[tuple[Marker, dict[str, int]]] = []
+    waiting: list[tuple[dict[str, int], Deferred]] = []
     for marker in request.markers:
         topics = []
         for topic in marker.topics:
-            results = []
+            results: list[dict[str, int]] = []
             for index in topic.partition_indexes:
                 results.append({"partition_index": index, "error_code": 0})
-                wanted.append((_marker(marker, topic.name, index), results[-1]))
+                written = _write(desk, _marker(marker, topic.name, index))
+                waiting.append((results[-1], written))
+                if len(waiting) == AT_ONCE:
+                    yield from _note(waiting)
             topics.append({"name": topic.name, "partitions": results})
         answers.append({"producer_id": marker.producer_id, "topics": topics})
-    if not wanted:
-        return {"markers": answers}
-    deferred = Deferred()
-    left = len(wanted)
+    yield from _note(waiting)
+    return {"markers": answers}
 
-    def noted(result: dict[str, int], error: int) -> None:
-        nonlocal left
-        result["error_code"] = error
-        left -= 1
-        if not left:
-            deferred.complete({"markers": answers})
 
-    for one, result in wanted:
-        owner = desk.owner_of((one.topic, one.partition))
-        if owner is None:
-            noted(result, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-        else:
-            desk.write_marker(owner, one, partial(noted, result))
-    return deferred
+def _write(desk: TransactionDesk, marker: Marker) -> Deferred:
+    """Return what is completed with the error of a marker, boxed: 0 is an answer too."""
+    written = Deferred()
+    owner = desk.owner_of((marker.topic, marker.partition))
+    if owner is None:
+        written.complete((int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),))
+    else:
+        desk.write_marker(owner, marker, lambda error: written.complete((error,)))
+    return written
+
+
+def _note(waiting: list[tuple[dict[str, int], Deferred]]) -> Work:
+    """Wait for markers, and put down what has become of each."""
+    for result, written in waiting:
+        (result["error_code"],) = yield written
+    waiting.clear()
+    yield None
 
 
 def _marker(marker: Any, topic: str, index: int) -> Marker:
