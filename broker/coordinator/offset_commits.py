@@ -113,6 +113,12 @@ def drop_unused(shard: GroupShard, group_id: str) -> None:
         del shard.groups[group_id]
 
 
+def is_too_large(group_id: str, topics: Sequence[tuple[str, int]]) -> bool:
+    """Return whether the records of a commit of so many partitions of each topic would take too much."""
+    group_bytes = len(group_id) + _MOST_VALUE_BYTES
+    return sum((group_bytes + len(name)) * count for name, count in topics) > _MOST_BYTES
+
+
 def take_commit(
     shard: GroupShard,
     group_id: str,

@@ -67,6 +67,8 @@ class BrokerState:
         self.rows_closed: Callable[[int], None] = _nobody_waits
         self.ask_peer: Callable[[int, str, int, PendingAnswer], None] = _no_peers
         self.create_topics_later: Callable[[Sequence[str]], None] = _no_controller
+        #: Whether something that a connection has asked for is done in slices, and is not done.
+        self.is_in_slices: Callable[[int], bool] = _never
         self.tasks = TargetTasks(index)
         self.upkeep = LogUpkeep(self)
         self.coordinators = Coordinators(self)
@@ -318,6 +320,10 @@ _OWNER_TASKS: dict[str, Callable[[OwnedPartition, int], int]] = {"delete_records
 
 #: How owner tasks are numbered in peer messages.
 OWNER_TASK_NAMES: tuple[str, ...] = tuple(_OWNER_TASKS)
+
+
+def _never(connection: int) -> bool:  # noqa: ARG001
+    return False
 
 
 def _nobody_waits(row: int) -> None:

@@ -45,6 +45,9 @@ _SHORTEST: Final = 16
 _LONGEST_HEARTBEAT: Final = 512
 _LONGEST_ANSWER: Final = 4096
 
+#: Longer commits go the long way, on which those of very many partitions are taken in slices.
+_LONGEST_COMMIT: Final = 16_384
+
 #: How many heartbeats are remembered by their bytes: those of a member are all the same.
 _MOST_REMEMBERED: Final = 8192
 
@@ -140,7 +143,12 @@ class GroupPath:
 
     def commit(self, to: ReplyTo, version: int, view: memoryview, start: int, end: int) -> bool:
         """Take a commit of offsets; False if it is to go the long way."""
-        if not _OLDEST_COMMIT <= version <= _NEWEST_COMMIT or end - start < _SHORTEST:
+        is_short_and_next = (
+            _SHORTEST <= end - start <= _LONGEST_COMMIT
+            # An older commit of this connection may be among what is done in slices.
+            and not self._state.is_in_slices(to[1])
+        )
+        if not is_short_and_next or not _OLDEST_COMMIT <= version <= _NEWEST_COMMIT:
             return False
         key, rest_at, remembered = self._recall(version, view, start, end)
         if remembered is not None:

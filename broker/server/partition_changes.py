@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from broker.server.slices import SlicedWork, Slices, Work, finish
+from broker.server.slices import SlicedWork, Slices, Work
 
 if TYPE_CHECKING:
     from broker.server.partition_appends import OwnedPartition
@@ -81,17 +81,18 @@ class PartitionChanges:
         slices.add_now(SlicedWork(self.work(), "changes", end, end, ("opening and removing logs", "")))
 
     def work(self) -> Work:
-        """Take all steps, those of one partition in each slice."""
-        while self._to_alter:
-            self.alter_now(next(iter(self._to_alter)))
-            yield None
-        while self._steps:
-            self._take(next(iter(self._steps)))
+        """Take all steps, those of one partition in each slice; also those that are added meanwhile."""
+        while len(self):
+            if self._to_alter:
+                self.alter_now(next(iter(self._to_alter)))
+            else:
+                self._take(next(iter(self._steps)))
             yield None
 
     def finish(self) -> None:
         """Take all steps at once."""
-        finish(self.work())
+        for _ in self.work():
+            pass
 
     def _take(self, place: Place) -> None:
         row = self._rows.pop(place, None)

@@ -85,6 +85,7 @@ class RequestHandler:
         #: How long turns take. Whoever turns the loop says when one begins and ends.
         self.turns = SlowTurns(logger, now_ns)
         self._slices = Slices(now_ns, self.turns, poison.current)
+        state.is_in_slices = self._slices.has
         self._desk = PeerDesk(state, channel, areas, poison, generation, self._slices)
         self._produce = ProducePath(state, self._responses, self._desk.peers, poison, now_ns)
         self._calls = ApiCalls(state, (self._responses, self._delayed, self._slices), self.turns, now_ns)

@@ -42,15 +42,6 @@ MOST_WAITING_BYTES = 64 << 20
 Work: TypeAlias = Generator[Deferred | None, Any, Any]
 
 
-def finish(work: Work) -> Any:
-    """Do a work that waits for nothing at once; return its result."""
-    try:
-        while True:
-            work.send(None)
-    except StopIteration as stop:
-        return stop.value
-
-
 class TooManyWaitError(Exception):
     """So much waits to be begun that this cannot wait as well."""
 
@@ -113,6 +104,10 @@ class Slices:
     def add_now(self, new: SlicedWork) -> None:
         """Let a work be done beside all others, whatever waits: for what never waits for another work itself."""
         self._ready.append(new)
+
+    def has(self, lane: Hashable) -> bool:
+        """Return whether a work of this lane is not done. HOT."""
+        return lane in self._lanes
 
     @property
     def is_idle(self) -> bool:

@@ -185,3 +185,17 @@ def test_a_topic_that_is_made_again_at_once_has_none_of_its_former_records(broke
         assert broker.values("again", index) == [b"after"]
     finally:
         broker.close()
+
+
+def test_what_is_asked_for_while_steps_are_taken_is_done_too() -> None:
+    """Settings that change while logs are opened are not left to wait for the next change."""
+    log = Log()
+    altered: list[int] = []
+    log.add(("a", 0), "open a-0", opens=7)
+    log.add(("a", 1), "open a-1", opens=8)
+    work = log.changes.work()
+    next(work)
+    log.changes.alter([7, 8], altered.append)
+    list(work)
+    assert (log.taken, altered) == (["open a-0", "open a-1"], [7, 8])
+    assert not log.changes

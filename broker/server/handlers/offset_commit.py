@@ -1,11 +1,22 @@
-"""OffsetCommit: a group remembers how far it has read. HOT."""
+"""OffsetCommit: a group remembers how far it has read. HOT.
+
+A commit of very many partitions is taken in portions, each like a commit of its own: judged, kept and written in one
+slice. What its connection sends meanwhile is taken behind it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker.coordinator.offset_commits import Committer, CommitTime, drop_unused, take_commit, validate_commit
+from broker.coordinator.offset_commits import (
+    Committer,
+    CommitTime,
+    drop_unused,
+    is_too_large,
+    take_commit,
+    validate_commit,
+)
 from broker.coordinator.offsets import NO_EXPIRY
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode
@@ -22,6 +33,7 @@ from broker.protocol.messages.offset_commit import (
 )
 from broker.server.deferred import Deferred
 from broker.server.request_context import RequestContext
+from broker.server.slices import Work
 
 if TYPE_CHECKING:
     from broker.coordinator.coordinator_log import Record
@@ -30,6 +42,10 @@ if TYPE_CHECKING:
 
 _UNKNOWN_TOPIC_OR_PARTITION = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 _UNKNOWN_TOPIC_ID = int(ErrorCode.UNKNOWN_TOPIC_ID)
+_INVALID_COMMIT_OFFSET_SIZE = int(ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+
+#: Partitions that are taken at once: a few milliseconds of work.
+AT_ONCE = 500
 
 #: The last time that a record can name.
 _LAST_MS = 2**63 - 1
@@ -49,8 +65,55 @@ class JudgedCommit(NamedTuple):
     """How many are named."""
 
 
-def handle_offset_commit(context: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse | Deferred:
+def handle_offset_commit(
+    context: RequestContext, request: OffsetCommitRequest
+) -> OffsetCommitResponse | Deferred | Work:
     """Return an error for each partition, once what was taken is committed."""
+    count = sum(len(topic.partitions) for topic in request.topics)
+    if count > AT_ONCE or context.broker.is_in_slices(context.connection_id):
+        return _in_portions(context, request)
+    return _at_once(context, request)
+
+
+def _in_portions(context: RequestContext, request: OffsetCommitRequest) -> Work:
+    if is_too_large(request.group_id, [(topic.name, len(topic.partitions)) for topic in request.topics]):
+        return refused(request.topics, _INVALID_COMMIT_OFFSET_SIZE)
+    answers: list[OffsetCommitResponse | Deferred] = []
+    for topics in _portions(request.topics):
+        answers.append(_at_once(context, request._replace(topics=topics)))
+        yield None
+    merged: list[OffsetCommitTopicResponse] = []
+    for answer in answers:
+        response = (yield answer) if isinstance(answer, Deferred) else answer
+        for topic in response.topics:
+            last = merged[-1] if merged else None
+            if last is not None and (last.name, last.topic_id) == (topic.name, topic.topic_id):
+                merged[-1] = last._replace(partitions=[*last.partitions, *topic.partitions])
+            else:
+                merged.append(topic)
+        yield None
+    return OffsetCommitResponse(merged)
+
+
+def _portions(topics: Sequence[OffsetCommitTopic]) -> Iterator[list[OffsetCommitTopic]]:
+    """Yield the topics in their order, split so that together they have no more than `AT_ONCE` partitions."""
+    portion: list[OffsetCommitTopic] = []
+    room = AT_ONCE
+    for topic in topics:
+        parts = topic.partitions
+        start = 0
+        while start < len(parts):
+            portion.append(topic._replace(partitions=parts[start : start + room]))
+            taken = len(portion[-1].partitions)
+            start, room = start + taken, room - taken
+            if not room:
+                yield portion
+                portion, room = [], AT_ONCE
+    if portion:
+        yield portion
+
+
+def _at_once(context: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse | Deferred:
     judged = judge_commit(context.broker, context.api_version, request)
     if judged.shard is None or not judged.records:
         return judged.response
