@@ -232,6 +232,17 @@ class Controller:
         else:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}: {HAVE_SETTINGS}")
 
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Make the changes of settings and quotas that follow with one change of the metadata.
+
+        They are to be of different things, and are known when it ends. One that is refused leaves the others. Raises
+        ApiError when it cannot be written: none of them is made then.
+        """
+        with self._store.together():
+            yield
+        self._metadata.refresh()
+
     @property
     def settings_bytes(self) -> int:
         """What the settings of groups, client metrics subscriptions and quotas take."""
@@ -291,7 +302,8 @@ class Controller:
 
         ``taken``: the rows that were taken for it, which are put back if it is not made.
         """
-        let_go = self._rows.let_go()
+        # Rows are free once a change is made: not before several are.
+        let_go = [] if self._store.is_together else self._rows.let_go()
         try:
             with self._store.transaction() as transaction:
                 transaction.release_rows(let_go)

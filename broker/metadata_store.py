@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -160,6 +160,9 @@ class MetadataStore:
     def __init__(self, connection: sqlite3.Connection, before_change: Callable[[], None]) -> None:
         self._connection = connection
         self._before_change = before_change
+        #: While several transactions are made with one change: what ends it, and the change once it has begun.
+        self._together: ExitStack | None = None
+        self._shared: Transaction | None = None
 
     @classmethod
     def open(
@@ -205,10 +208,50 @@ class MetadataStore:
 
         Raises ApiError(KAFKA_STORAGE_ERROR) when the file cannot be written.
         """
+        if self._together is None:
+            with self._change() as transaction:
+                yield transaction
+            return
+        if self._shared is None:
+            self._shared = self._together.enter_context(self._change())
+        with self._undone_alone():
+            yield self._shared
+
+    @contextmanager
+    def _change(self) -> Iterator[Transaction]:
         with self._committing():
             change = _state(self._connection, "change") + 1
             yield Transaction(self._connection, change)
             self._connection.execute("UPDATE state SET value = ? WHERE name = 'change'", (change,))
+
+    @property
+    def is_together(self) -> bool:
+        """Whether transactions are made with one change at present."""
+        return self._together is not None
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Make the transactions that follow, if any, with one change. An ApiError in one of them undoes that one alone.
+
+        Raises ApiError(KAFKA_STORAGE_ERROR) when the file cannot be written: none of them is made then.
+        """
+        with ExitStack() as together:
+            self._together, self._shared = together, None
+            try:
+                yield
+            finally:
+                self._together = self._shared = None
+
+    @contextmanager
+    def _undone_alone(self) -> Iterator[None]:
+        self._connection.execute("SAVEPOINT one")
+        try:
+            yield
+        except BaseException:
+            self._connection.execute("ROLLBACK TO one")
+            raise
+        finally:
+            self._connection.execute("RELEASE one")
 
     def reserve_producer_ids(self, count: int) -> int:
         """Return the first of ``count`` producer ids that were never handed out and are now reserved."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -123,4 +124,39 @@ def test_the_size_is_known_of_a_file_that_does_not_say_it(tmp_path: Path, monkey
     store = MetadataStore.open(path)
     with pytest.raises(ApiError), store.transaction() as transaction:
         transaction.set_entity(EntityKind.GROUP, "another", {"x": "v" * 1000})
+    store.close()
+
+
+def remove_and_fail(store: MetadataStore, name: str) -> None:
+    """Fail behind one of the transactions that are made with one change."""
+    with store.together():
+        with store.transaction() as transaction:
+            transaction.set_entity(EntityKind.GROUP, name, {})
+        raise ZeroDivisionError
+
+
+def test_several_are_replaced_with_one_change_and_one_that_is_refused_is_undone_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_entities, "MOST_BYTES", 700)
+    path = metadata_path(tmp_path)
+    store = MetadataStore.open(path, ephemeral=True)
+    with store.together():
+        for name in ("a", "b", "c", "d"):
+            refused = pytest.raises(ApiError) if name == "d" else nullcontext()
+            with refused, store.transaction() as transaction:
+                transaction.set_entity(EntityKind.GROUP, name, {"key": "value"})
+    assert store.change == 1
+    delta = MetadataReader(path).read(0)
+    assert delta is not None
+    assert sorted(delta.entities[EntityKind.GROUP]) == ["a", "b", "c"]
+    with store.together():
+        pass
+    assert store.change == 1
+    with pytest.raises(ZeroDivisionError):
+        remove_and_fail(store, "a")
+    assert store.change == 1
+    with store.transaction() as transaction:
+        transaction.set_entity(EntityKind.GROUP, "a", {})
+    assert store.change == 2
     store.close()

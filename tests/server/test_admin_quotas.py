@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from broker.client_quotas import DEFAULT, EXACT, SPECIFIED
+from broker.errors import ApiError
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
 from broker.server.handlers.client_quotas import handle_alter_client_quotas, handle_describe_client_quotas
+from broker.server.handlers.controlling import ALTERED_AT_ONCE
 from tests.support.admin_cluster import AdminCluster
 
 Entity = dict[str, str | None]
@@ -188,3 +190,26 @@ def test_largest_values_are_accepted(cluster: AdminCluster) -> None:
     assert alter(cluster, {"user": "a"}, {"producer_byte_rate": float(2**63 - 1)}) == (0, None)
     assert alter(cluster, {"ip": None}, {"connection_creation_rate": float(2**31 - 1)}) == (0, None)
     assert alter(cluster, {"user": "a"}, {"request_percentage": 0.01}) == (0, None)
+
+
+def test_many_entities_are_changed_a_few_with_one_change(cluster: AdminCluster) -> None:
+    """One that is refused leaves the others of its change as they are to be."""
+    many = [entry({"user": f"user-{number}"}, {"producer_byte_rate": 5.0}) for number in range(2 * ALTERED_AT_ONCE + 1)]
+    many[3]["ops"][0]["key"] = "no_such_quota"
+    before = cluster.controller.version
+    outcomes = alter_all(cluster, many)
+    assert [number for number, (error, _) in enumerate(outcomes) if error] == [3]
+    assert cluster.controller.version == before + 3
+    assert len(describe(cluster)) == len(many) - 1
+
+
+def test_a_change_of_many_that_cannot_be_written_is_refused_to_each(
+    cluster: AdminCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full() -> None:
+        raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR)
+
+    monkeypatch.setattr(cluster.controller._store, "_before_change", full)
+    many = [entry({"user": f"user-{number}"}, {"producer_byte_rate": 5.0}) for number in range(3)]
+    assert [error for error, _ in alter_all(cluster, many)] == [ErrorCode.KAFKA_STORAGE_ERROR] * 3
+    assert describe(cluster) == {}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from broker.config_alteration import Alteration, ConfigChange, Operation
+from broker.config_alteration import BROKER, Alteration, ConfigChange, Operation
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode, text_of
-from broker.server.handlers.controlling import controller_of
+from broker.server.handlers.controlling import ALTERED_AT_ONCE, alter_each, controller_of
 from broker.server.request_context import RequestContext
 from broker.server.slices import Work
 
@@ -25,31 +25,47 @@ def handle_incremental_alter_configs(context: RequestContext, request: Any) -> W
 
 
 def _alter(context: RequestContext, request: Any, alteration_of: Callable[[Any], Alteration]) -> Work:
-    """Change one resource in each slice; each is one change of the metadata."""
+    """Change a few resources in each slice, with one change of the metadata."""
     controller = controller_of(context)
     resources = {(each.resource_type, each.resource_name): each for each in request.resources}
     times_asked = Counter((each.resource_type, each.resource_name) for each in request.resources)
+
+    def alter(resource: Any) -> None:
+        resource_type, name = resource.resource_type, resource.resource_name
+        if times_asked[resource_type, name] > 1:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+        controller.alter_configs(resource_type, name, alteration_of(resource), validate_only=request.validate_only)
+
     responses = []
-    for (resource_type, name), resource in resources.items():
-        failure = None
-        try:
-            if times_asked[resource_type, name] > 1:
-                raise ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-            alteration = alteration_of(resource)
-            controller.alter_configs(resource_type, name, alteration, validate_only=request.validate_only)
-        except ApiError as error:
-            failure = error
-        responses.append(
-            {
-                "error_code": 0 if failure is None else failure.code,
-                "error_message": None if failure is None else failure.message or text_of(failure.code),
-                "resource_type": resource_type,
-                "resource_name": name,
-            }
-        )
+    for portion in _portions(resources.values()):
+        for resource, failure in zip(portion, alter_each(controller, portion, alter), strict=True):
+            responses.append(
+                {
+                    "error_code": 0 if failure is None else failure.code,
+                    "error_message": None if failure is None else failure.message or text_of(failure.code),
+                    "resource_type": resource.resource_type,
+                    "resource_name": resource.resource_name,
+                }
+            )
         yield None
     context.broker.announce_metadata()
     return {"throttle_time_ms": 0, "responses": responses}
+
+
+def _portions(resources: Iterable[Any]) -> Iterator[list[Any]]:
+    """Yield the resources in their order, a few at a time; a broker alone: what others may have depends on it."""
+    portion: list[Any] = []
+    for resource in resources:
+        is_broker = resource.resource_type == BROKER
+        if portion and (is_broker or len(portion) == ALTERED_AT_ONCE):
+            yield portion
+            portion = []
+        portion.append(resource)
+        if is_broker:
+            yield portion
+            portion = []
+    if portion:
+        yield portion
 
 
 def _replacement(resource: Any) -> Alteration:

@@ -8,9 +8,12 @@ from typing import Any
 from broker.client_quotas import Match, QuotaOp, entity_of, matching
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode, text_of
-from broker.server.handlers.controlling import controller_of
+from broker.server.handlers.controlling import ALTERED_AT_ONCE, alter_each, controller_of
 from broker.server.request_context import RequestContext
 from broker.server.slices import Work
+
+#: The types of an entity, and its names.
+_Parts = tuple[tuple[str, str | None], ...]
 
 
 def handle_describe_client_quotas(context: RequestContext, request: Any) -> dict[str, Any]:
@@ -40,25 +43,28 @@ def handle_alter_client_quotas(context: RequestContext, request: Any) -> Work:
     controller = controller_of(context)
     asked = [tuple((part.entity_type, part.entity_name) for part in entry.entity) for entry in request.entries]
     times_asked = Counter(asked)
+
+    def alter(named: tuple[_Parts, Any]) -> None:
+        parts, entry = named
+        if times_asked[parts] > 1:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST, f"Ignoring duplicate entity {dict(parts)}: name it once a request"
+            )
+        operations = [QuotaOp(each.key, None if each.remove else each.value) for each in entry.ops]
+        controller.alter_client_quotas(entity_of(parts), operations, validate_only=request.validate_only)
+
     entries = []
-    for parts, entry in zip(asked, request.entries, strict=True):
-        failure = None
-        try:
-            if times_asked[parts] > 1:
-                raise ApiError(
-                    ErrorCode.INVALID_REQUEST, f"Ignoring duplicate entity {dict(parts)}: name it once a request"
-                )
-            operations = [QuotaOp(each.key, None if each.remove else each.value) for each in entry.ops]
-            controller.alter_client_quotas(entity_of(parts), operations, validate_only=request.validate_only)
-        except ApiError as error:
-            failure = error
-        entries.append(
-            {
-                "error_code": 0 if failure is None else failure.code,
-                "error_message": None if failure is None else failure.message or text_of(failure.code),
-                "entity": _entity_fields(parts),
-            }
-        )
+    wanted = list(zip(asked, request.entries, strict=True))
+    for start in range(0, len(wanted), ALTERED_AT_ONCE):
+        portion = wanted[start : start + ALTERED_AT_ONCE]
+        for (parts, _), failure in zip(portion, alter_each(controller, portion, alter), strict=True):
+            entries.append(
+                {
+                    "error_code": 0 if failure is None else failure.code,
+                    "error_message": None if failure is None else failure.message or text_of(failure.code),
+                    "entity": _entity_fields(parts),
+                }
+            )
         yield None
     context.broker.announce_metadata()
     return {"throttle_time_ms": 0, "entries": entries}
