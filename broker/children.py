@@ -49,6 +49,8 @@ class Child:
         self._restarted: deque[tuple[int, int]] = deque()
         #: When it is to be started again, if that has to wait; else 0.
         self.restart_due_ns = 0
+        #: When it was started again last.
+        self.replaced_ns = 0
 
     @property
     def is_alive(self) -> bool:

@@ -348,9 +348,10 @@ class ServerSettings:
             least=1,
             most=MAX_INT,
             doc="How often one process that dies is replaced at once within process.restart.window.ms. Beyond that "
-            "each replacement waits for that window divided by this limit, and the others go on serving. If no "
-            "process has served any request since the first of these deaths, the broker stops instead, and the log "
-            "and `rotunda status` say why; without its status page or its request log it goes on.",
+            "one is started half a second after the one before at the earliest, of a cleaner, recorder or status page "
+            "after that window divided by this limit, and the others go on serving. If no process has served any "
+            "request since the first of these deaths, the broker stops instead, and the log and `rotunda status` say "
+            "why; without its status page or its request log it goes on.",
         )
     )
     process_hang_timeout_ms: int = setting(

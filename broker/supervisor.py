@@ -6,7 +6,7 @@ children ring when they are ready; once a second it looks whether their loops tu
 
 A child that cannot boot stops the start, or the broker, with its reason. One that dies later is replaced, at first at
 once; one that dies often waits for it. The broker stops, and says why, if nobody serves any request
-between such deaths. Without those that only look on it goes on even then: clients are served as before.
+between such deaths. Without those that only look on, or clean up, it goes on even then: clients are served as before.
 """
 
 from __future__ import annotations
@@ -49,6 +49,9 @@ _CLIENT_SHARE = 0.6
 
 #: The broker serves without them, so they start when it does: they take nothing from its start.
 _LATE_ROLES = frozenset({Role.CLEANER, Role.RECORDER, Role.WEB})
+
+#: Clients wait for all others: one that dies often is started again this long after it was started last, not later.
+_CLIENTS_WAIT_NS = 500_000_000
 
 #: The cleaner asks handlers, so it stops before them; the recorder writes down what all the others did to the last.
 _STAGES = (
@@ -180,6 +183,7 @@ class Supervisor:
                 self._replace(child)
 
     def _replace(self, child: Child) -> None:
+        child.replaced_ns = self._clock.monotonic_ns()
         child.start(self._foreign_fds())
         self._heritage.ring_everyone()
 
@@ -232,8 +236,10 @@ class Supervisor:
         recent, served_before = child.count_restart(now_ns, window_ms * 1_000_000, served)
         if recent <= limit:
             return None
-        if served > served_before:
-            child.restart_due_ns = now_ns + window_ms * 1_000_000 // limit
+        if served > served_before or child.role is Role.CLEANER:
+            apart_ns = window_ms * 1_000_000 // limit
+            due_ns = child.replaced_ns + (apart_ns if child.role in _LATE_ROLES else min(apart_ns, _CLIENTS_WAIT_NS))
+            child.restart_due_ns = due_ns if due_ns > now_ns else 0
             return None
         often = f"it died {recent} times within {window_ms} ms, above process.restart.limit"
         return BootFailed(f"{what}; {often}, and no request was served meanwhile")

@@ -1,6 +1,7 @@
 """The supervisor with real processes: start, replacement, stop, and what is left behind."""
 
 import os
+import re
 import signal
 import socket
 import time
@@ -189,24 +190,40 @@ def test_too_many_restarts_stop_the_broker_with_a_reason_in_log_and_status(tmp_p
         assert "killed by SIGKILL; it died 3 times" in done.stdout
 
 
-def test_who_dies_too_often_while_requests_are_served_is_replaced_more_slowly(tmp_path: Path) -> None:
-    """The broker does not stop: twice in a minute at once, then every half a minute."""
-    with Supervised(tmp_path, fault="serve:handler", process_restart_limit=2) as broker:
-        broker.ready()
-        for generation in (1, 2, 3):
-            slot = wait_until(
-                lambda generation=generation: next(
-                    (s for s in [broker.slot("handler")] if s["generation"] == generation and s["ready"]), None
-                ),
-                f"generation {generation} runs",
-            )
-            os.kill(slot["pid"], signal.SIGKILL)
-        often = "it dies too often (process.restart.limit), so it is replaced in 30.0 s (restart 3)"
-        wait_until(lambda: often in broker.log.read_text(), "the log says that it waits")
-        assert broker.slot("handler")["state"] == "dead"
+def kill_generations(broker: Supervised, role: str, most: int) -> None:
+    """Kill each of the first processes of a role as soon as it is ready."""
+    for generation in range(1, most + 1):
+        slot = wait_until(
+            lambda generation=generation: next(
+                (s for s in [broker.slot(role)] if s["generation"] == generation and s["ready"]), None
+            ),
+            f"generation {generation} runs",
+        )
+        os.kill(slot["pid"], signal.SIGKILL)
+
+
+def test_a_cleaner_that_dies_too_often_is_replaced_more_slowly(tmp_path: Path) -> None:
+    """The broker does not stop, though it be idle: twice in a minute at once, then every half a minute."""
+    with Supervised(tmp_path, process_restart_limit=2) as broker:
+        broker.complete()
+        kill_generations(broker, "cleaner", 3)
+        often = re.compile(r"cleaner .* dies too often \(process.restart.limit\), so it is replaced in (29|30)\.\d s")
+        wait_until(lambda: often.search(broker.log.read_text()), "the log says that it waits")
+        assert broker.slot("cleaner")["state"] == "dead"
         with broker.connect() as client:
-            assert ask(client).endswith(".1")
+            assert ask(client)
         broker.terminate()
+
+
+def test_clients_do_not_wait_for_who_dies_too_often(tmp_path: Path) -> None:
+    """It is started again half a second after it was started last, however often it dies."""
+    with Supervised(tmp_path, fault="serve:handler", process_restart_limit=1) as broker:
+        broker.ready()
+        kill_generations(broker, "handler", 8)
+        wait_until(lambda: broker.slot("handler")["generation"] == 9, "the last replacement")
+        waits_s = [float(each) for each in re.findall(r"so it is replaced in (\d+\.\d) s", broker.log.read_text())]
+        assert all(wait_s <= 0.5 for wait_s in waits_s), waits_s
+        assert broker.terminate() == 0
 
 
 def test_the_replacement_that_had_to_wait_comes(tmp_path: Path) -> None:
