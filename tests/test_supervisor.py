@@ -243,10 +243,10 @@ def test_the_replacement_that_had_to_wait_comes(tmp_path: Path) -> None:
 
 
 def test_a_child_that_does_not_turn_is_named_killed_and_replaced(tmp_path: Path) -> None:
-    with Supervised(tmp_path, fault="hang:handler", process_hang_timeout_ms=3000) as broker:
+    with Supervised(tmp_path, fault="hang:handler", process_hang_timeout_ms=6000) as broker:
         first = broker.ready().slot("handler")
-        wait_until(lambda: broker.slot("handler")["silent_ms"] >= 2000, "it has been silent")
-        assert "hangs 2 s" in command("status", "--run-dir", str(broker.run_dir)).stdout
+        text = ("status", "--run-dir", str(broker.run_dir))
+        wait_until(lambda: re.search(r"hangs \d s", command(*text).stdout), "it has been silent")
         wait_until(lambda: broker.slot("handler")["generation"] == 2, "it is replaced")
         log = broker.log.read_text()
         assert f"handler 0 (pid {first['pid']}) has not turned for 2 s: it is running or asleep" in log
