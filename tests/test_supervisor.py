@@ -5,6 +5,7 @@ import re
 import signal
 import socket
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -193,13 +194,18 @@ def test_too_many_restarts_stop_the_broker_with_a_reason_in_log_and_status(tmp_p
 def kill_generations(broker: Supervised, role: str, most: int) -> None:
     """Kill each of the first processes of a role as soon as it is ready."""
     for generation in range(1, most + 1):
-        slot = wait_until(
-            lambda generation=generation: next(
-                (s for s in [broker.slot(role)] if s["generation"] == generation and s["ready"]), None
-            ),
-            f"generation {generation} runs",
-        )
-        os.kill(slot["pid"], signal.SIGKILL)
+
+        def killed(generation: int = generation) -> bool:
+            slot = broker.slot(role)
+            if slot["generation"] != generation or not slot["ready"]:
+                return False
+            # A process may be ready before the supervisor has written down which it is.
+            with suppress(ProcessLookupError):
+                os.kill(slot["pid"], signal.SIGKILL)
+                return True
+            return False
+
+        wait_until(killed, f"generation {generation} runs")
 
 
 def test_a_cleaner_that_dies_too_often_is_replaced_more_slowly(tmp_path: Path) -> None:
