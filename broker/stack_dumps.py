@@ -25,6 +25,9 @@ _PAUSE_MS = 20
 _READ_BYTES = 65536
 _FRAME = re.compile(r'File "([^"]*)", line (\d+|\?+) in (.*)')
 
+#: In which /proc counts time.
+_TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+
 #: How the system calls the states of a process (proc(5)).
 _STATES = {
     "T": "stopped by a signal",
@@ -79,19 +82,29 @@ def on_one_line(dump: str) -> str:
 def is_beyond_signals(pid: int) -> bool:
     """Return whether a process waits in the kernel such that not even SIGKILL ends it before the wait is over."""
     try:
-        return _state(pid) == "D"
+        return _stat(pid)[0] == "D"
     except OSError:
         return False
 
 
-def _state(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[0]
+def run_ns_if_runnable(pid: int) -> int | None:
+    """Return for how long a process has had a processor, if it has one or waits for one; else None."""
+    try:
+        fields = _stat(pid)
+    except OSError:
+        return None
+    return (int(fields[11]) + int(fields[12])) * _TICK_NS if fields[0] == "R" else None
+
+
+def _stat(pid: int) -> list[str]:
+    """Return the fields of proc(5)'s stat from the state on. Raises OSError."""
+    return Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
 
 
 def what_the_system_knows(pid: int) -> str:
     """Return why a process may not answer: its state, and where in the kernel it waits."""
     try:
-        state = _state(pid)
+        state = _stat(pid)[0]
         where = Path(f"/proc/{pid}/wchan").read_text(encoding="ascii").strip("0\n")
     except OSError:
         return "it is gone"

@@ -4,7 +4,8 @@ Runs in the supervisor, which replaces what was killed as it replaces whatever d
 that nobody comes back and writes to what is another's. Every child publishes when its loop has last turned, at least
 once a second from the moment on when it is ready. Silence is added up look by look: time in which the supervisor itself
 stood still, or the whole machine, is nobody's. Neither is time that a process waits in the kernel where no signal
-reaches it, which is mostly for a disk: killing it would not end it any earlier.
+reaches it, which is mostly for a disk: killing it would not end it any earlier. Nor is time that it waits for a
+processor: an endless loop has one now and then, and what a crowded machine does not let run would start even later.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from broker.stack_dumps import is_beyond_signals, what_the_system_knows
+from broker.stack_dumps import is_beyond_signals, run_ns_if_runnable, what_the_system_knows
 from shm.process_slots import SILENT_NS, ProcessSlots
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ class Silence:
     heartbeat_ns: int
     silent_ns: int = 0
     blamed_ns: int = 0
+    run_ns: int | None = None
+    """For how long it has had a processor, when it was last seen to have one or to wait for one."""
     is_reported: bool = False
     is_killed: bool = False
 
@@ -72,8 +75,7 @@ class Watchdog:
             self._silences[child] = Silence(child.generation, heartbeat_ns)
             return
         silence.silent_ns += passed_ns
-        if silence.silent_ns < SILENT_NS or not is_beyond_signals(child.pid):
-            silence.blamed_ns += passed_ns
+        silence.blamed_ns += _to_blame(silence, child.pid, passed_ns)
         if silence.silent_ns < SILENT_NS or silence.is_killed:
             return
         if not silence.is_reported:
@@ -87,6 +89,16 @@ class Watchdog:
             known = what_the_system_knows(child.pid)
             _log.error(hangs, named(child), silence.silent_ns // 1_000_000_000, known)
             child.kill()
+
+
+def _to_blame(silence: Silence, pid: int, passed_ns: int) -> int:
+    """Return how much of the time that has passed is the process's own."""
+    if silence.silent_ns < SILENT_NS:
+        return passed_ns
+    before_ns, silence.run_ns = silence.run_ns, run_ns_if_runnable(pid)
+    if before_ns is not None and silence.run_ns is not None:
+        return min(passed_ns, silence.run_ns - before_ns)
+    return 0 if is_beyond_signals(pid) else passed_ns
 
 
 def named(child: Child) -> str:

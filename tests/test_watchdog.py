@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from broker import watchdog
+from broker import stack_dumps, watchdog
 from broker.process import Role
 from broker.watchdog import LOOK_MS, NEVER, Watchdog
 from shm.process_slots import ProcessSlots
+from tests.support.deadline import wait_until
 from tests.support.fakes import FakeClock
 
 TIMEOUT_MS = 10_000
@@ -55,7 +58,8 @@ class Bench:
 @pytest.fixture(autouse=True)
 def system(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Answer for the system: the child waits for no disk unless a test says so."""
-    told = SimpleNamespace(is_beyond_signals=False)
+    told = SimpleNamespace(is_beyond_signals=False, run_ns=None)
+    monkeypatch.setattr(watchdog, "run_ns_if_runnable", lambda _: told.run_ns)
     monkeypatch.setattr(watchdog, "is_beyond_signals", lambda _: told.is_beyond_signals)
     monkeypatch.setattr(watchdog, "what_the_system_knows", lambda _: "it is asleep")
     return told
@@ -131,3 +135,34 @@ def test_nobody_is_killed_without_a_limit() -> None:
     bench = Bench(NEVER)
     bench.look(100_000)
     assert (len(bench.reported), bench.child.killed) == (1, 0)
+
+
+def test_who_waits_for_a_processor_is_not_killed(system: SimpleNamespace) -> None:
+    """It may be the recorder, which everybody else comes before; what it is given of a second counts."""
+    bench = Bench()
+    for _ in range(3 * TIMEOUT_MS // LOOK_MS):
+        system.run_ns = (system.run_ns or 0) + 100_000_000
+        bench.look()
+    assert (bench.reported, bench.child.killed) == ([bench.child], 0)
+
+
+def test_an_endless_loop_is_killed(system: SimpleNamespace) -> None:
+    """One that has half of a processor after twice the time."""
+    bench = Bench()
+    for _ in range(2 * TIMEOUT_MS // LOOK_MS):
+        system.run_ns = (system.run_ns or 0) + 500_000_000
+        bench.look()
+    assert bench.child.killed == 1
+
+
+def test_what_a_process_has_run_is_what_the_system_counts() -> None:
+    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    idle = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        wait_until(lambda: (stack_dumps.run_ns_if_runnable(busy.pid) or 0) > 100_000_000, "it has run for a while")
+        wait_until(lambda: stack_dumps.run_ns_if_runnable(idle.pid) is None, "it sleeps")
+    finally:
+        for each in (busy, idle):
+            each.kill()
+            each.wait()
+    assert stack_dumps.run_ns_if_runnable(busy.pid) is None
