@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NoReturn
 from broker import run_dir
 from broker.cli_config import configuration
 from broker.errors import BootFailed, RotundaError, UsageError
+from broker.signals import ignore_tasks
 from shm.segment import new_instance, start_ticks
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ _OnReady = Callable[["RunRecord"], None]
 
 def start(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     """Start a broker. In the foreground this returns when it has stopped."""
+    # What rotates logs or reloads does not look whether a broker is ready yet.
+    ignore_tasks()
     config = configuration(parsed, environment)
     if parsed.wait is not None and not parsed.daemon:
         raise UsageError("--wait goes with --daemon")

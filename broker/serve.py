@@ -27,7 +27,6 @@ from broker.metadata_preparation import prepare as prepare_metadata
 from broker.metadata_rebuild import check_or_rebuild
 from broker.network.listener import bind
 from broker.process import Role
-from broker.signals import ignore_tasks
 from broker.status_listener import bind_status_page, status_url
 from broker.storage_reserve import StorageReserve
 from broker.supervisor import Supervisor
@@ -57,7 +56,6 @@ def serve(
     Raises BootFailed, whose exit code the program ends with, when it cannot start or cannot go on. Either
     way all it made is gone afterwards, but for the run directory's record of a failure.
     """
-    ignore_tasks()
     log_setup.configure(Role.SUPERVISOR.label, 0, log_output.line_format)
     with ExitStack() as undo:
         run_dir.make(run_path)

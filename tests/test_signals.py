@@ -5,6 +5,8 @@ import json
 import os
 import select
 import signal
+import subprocess
+import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +19,7 @@ from broker import run_dir
 from broker.log_file import LogFile
 from broker.signals import DUMP_STACKS, StopFlag
 from broker.stack_dumps import StackPipe
-from tests.support.broker_process import BrokerProcess
+from tests.support.broker_process import REPOSITORY, BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.supervised import Supervised, ask, command
 from tests.support.wire_client import WireClient
@@ -210,6 +212,27 @@ def test_another_signal_does_not_look_like_a_stop() -> None:
 
 def _readable(stop: StopFlag) -> bool:
     return bool(select.select((stop.fileno(),), (), (), 0)[0])
+
+
+def test_no_signal_but_one_to_stop_ends_a_broker_that_is_starting(tmp_path: Path) -> None:
+    """It is still reading its configuration, from a pipe into which nobody has written yet."""
+    configuration = tmp_path / "server.properties"
+    os.mkfifo(configuration)
+    command = [sys.executable, "-m", "broker", "start", "--ephemeral", "--run-dir", str(tmp_path / "run")]
+    command += ["--config", str(configuration)]
+    with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as starting:
+        assert starting.stdout is not None
+        try:
+            # Returns when the other side has opened it as well.
+            with configuration.open("w", encoding="utf-8") as pipe:
+                for signum in (signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
+                    starting.send_signal(signum)
+                pipe.write("listeners=PLAINTEXT://127.0.0.1:0\nstatus.port=0\n")
+            assert starting.stdout.readline().startswith(b"rotunda ready ")
+            starting.terminate()
+            assert starting.wait(30) == 0
+        finally:
+            starting.kill()
 
 
 def test_a_whole_broker_says_where_it_stands_and_goes_on(broker_directory: Path) -> None:
