@@ -129,6 +129,8 @@ class RequestHandler:
         try:
             return self._turn()
         except Exception:
+            # Nobody is to be blamed if this process is killed when it has long done with what it was doing.
+            self._current.clear()
             # What was answered before it is not kept back by it. Nothing is released: not all has been looked at.
             self._responses.publish()
             self._responses.ring_bells()

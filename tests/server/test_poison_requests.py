@@ -224,6 +224,23 @@ def test_one_death_drops_nothing(stepped: SteppedBroker, monkeypatch: pytest.Mon
     assert [each.answer.kind for each in sent] == [SEND] * 3
 
 
+def test_nobody_is_blamed_for_a_death_after_a_fault(stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault of ours that ends a turn in the middle of a request; the process is killed later, while it sleeps."""
+    handler = stepped.handler(0)
+
+    def turn() -> bool:
+        handler._current.enter((1, 7))
+        raise ZeroDivisionError("ours")
+
+    for _ in range(2):
+        handler = stepped.handler(0)
+        monkeypatch.setattr(handler._slices, "turn", turn)
+        with pytest.raises(ZeroDivisionError, match="ours"):
+            stepped.turn(0)
+        stepped.replace(0)
+    assert stepped.handler(0)._current.deaths() == {}
+
+
 @pytest.mark.parametrize("size", [6, 5000])
 @pytest.mark.parametrize("what", ["produce", "forwarded", "metadata"])
 def test_what_has_been_dropped_twice_is_dropped_at_no_death(
