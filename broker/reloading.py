@@ -47,8 +47,8 @@ def reload(controller: Controller, metadata: MetadataCache, config: BrokerConfig
     try:
         fresh = config.read_again()
         texts = {name: text for name, text in fresh.file_texts.items() if BROKER_KEYS[name].dynamic}
-        config.with_file(texts)
-        controller.replace_file_settings(texts)
+        if config.with_file(texts) != before:
+            controller.replace_file_settings(texts)
     except ConfigError as error:
         _log.warning("SIGHUP: nothing was taken over, the configuration is wrong: %s", str(error).replace("\n", "; "))
         return

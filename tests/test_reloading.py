@@ -5,13 +5,16 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from broker.config import BrokerConfig, Source, load
 from broker.protocol.api_keys import ApiKey
+from broker.reloading import reload
 from tests.support.broker_process import REPOSITORY
 from tests.support.deadline import wait_until
 from tests.support.described_requests import ask
@@ -131,6 +134,23 @@ def test_without_a_file_there_is_nothing_to_read() -> None:
     config = load(None, {"log.segment.bytes": "2097152"}, {})
     assert config.sources.file is None
     assert config.file_texts == {}
+
+
+def test_a_file_that_says_what_is_in_force_is_not_stored_again(tmp_path: Path) -> None:
+    """However often the signal comes: it would be a change of the metadata for everybody."""
+    config = loaded(tmp_path, "log.retention.ms=1\n")
+    metadata: Any = SimpleNamespace(loaded_config=config, broker_config=config)
+    stored: list[Mapping[str, str]] = []
+
+    def store(texts: Mapping[str, str]) -> None:
+        stored.append(texts)
+        metadata.loaded_config = config.with_file(texts)
+
+    controller: Any = SimpleNamespace(replace_file_settings=store)
+    (tmp_path / "server.properties").write_text("log.retention.ms=2\n")
+    for _ in range(3):
+        reload(controller, metadata, config)
+    assert stored == [{"log.retention.ms": "2"}]
 
 
 def loaded(tmp_path: Path, text: str, **sets: str) -> BrokerConfig:
