@@ -247,6 +247,27 @@ class ServerSettings:
             doc="Reading goes on when fewer than this many requests are unanswered. At most pipeline.max.",
         )
     )
+    pipeline_max_bytes: int = setting(
+        Key(
+            name="pipeline.max.bytes",
+            kind=Kind.LONG,
+            default=1048576,
+            unit="bytes",
+            least=1,
+            doc="A connection with more bytes of unanswered requests, Produce apart, is read no further.",
+        )
+    )
+    pipeline_max_total_bytes: int = setting(
+        Key(
+            name="pipeline.max.total.bytes",
+            kind=Kind.LONG,
+            default=67108864,
+            unit="bytes",
+            least=0,
+            doc="Unanswered requests that all processors keep for a handler's successor, besides 8 KiB a connection. "
+            "Beyond it a connection may send one more, which is lost with its connection if its handler dies.",
+        )
+    )
     output_max_bytes: int = setting(
         Key(
             name="output.max.bytes",
@@ -254,7 +275,7 @@ class ServerSettings:
             default=8388608,
             unit="bytes",
             least=1,
-            doc="A connection with more than this many bytes of answers waiting to be sent is read no further.",
+            doc="A connection for which more bytes of answers wait, also for earlier ones, is read no further.",
         )
     )
     request_ring_bytes: int = setting(

@@ -64,6 +64,20 @@ _CONNECTIONS = Area(
             end="with their answers",
         ),
         Limit(
+            what="Bytes of the requests of a connection that are not answered, Produce apart",
+            bounds=("pipeline.max.bytes",),
+            metrics=("rotunda_processor_mutes_total",),
+            beyond="nothing more is read from it until some are",
+            end="with their answers",
+        ),
+        Limit(
+            what="Bytes of unanswered requests that are kept for a handler's successor; besides, of each connection",
+            bounds=("pipeline.max.total.bytes", "broker.network.kept_requests:OWN_BYTES"),
+            metrics=("rotunda_processor_requests_kept_bytes", "rotunda_processor_requests_not_kept_total"),
+            beyond="a connection has one more, which is not kept, and is read no further until its own are answered",
+            end="with their answers",
+        ),
+        Limit(
             what="Bytes of a request",
             bounds=("socket.request.max.bytes",),
             metrics=("rotunda_processor_connections_closed_total",),
@@ -106,10 +120,10 @@ _CONNECTIONS = Area(
             end="their target is done with them",
         ),
         Limit(
-            what="Bytes of answers that a client does not read",
+            what="Bytes of answers that a client does not read, or that wait for earlier ones",
             bounds=("output.max.bytes",),
             metrics=("rotunda_processor_mutes_total",),
-            beyond="nothing more is read from it until it reads",
+            beyond="nothing more is read from it until they have left",
             end="it reads, or its connection ends",
         ),
         Limit(

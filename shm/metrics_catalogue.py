@@ -12,8 +12,8 @@ from shm.background_metrics import CLEANER_METRICS, RECORDER_METRICS, WEB_METRIC
 from shm.metric import COUNTER, GAUGE, HISTOGRAM, Metric
 
 PHASES = ("queue", "local", "remote", "response_queue", "send", "total")
-MUTE_CAUSES = ("pipeline", "arena", "ring_full", "output", "order", "draining")
-CLOSE_CAUSES = ("client", "idle", "invalid_request", "io_error", "response", "shutdown", "fault")
+MUTE_CAUSES = ("pipeline", "arena", "ring_full", "output", "order", "draining", "pipeline_bytes")
+CLOSE_CAUSES = ("client", "idle", "invalid_request", "io_error", "response", "shutdown", "fault", "not_kept")
 MAX_LISTENERS = 8
 _LISTENERS = tuple(str(index) for index in range(MAX_LISTENERS))
 
@@ -121,9 +121,9 @@ PROCESSOR_METRICS = (
         COUNTER,
         "connections",
         "Connections closed, by what ended them.",
-        "client: the other side left. idle: connections.max.idle.ms without a byte. invalid_request: broken "
-        "framing or a header that cannot be read. io_error: the socket failed. response: a handler asked for "
-        "it. shutdown: the broker stops. fault: an error of ours, contained to the connection.",
+        "client: the other side left. idle: connections.max.idle.ms without a byte. invalid_request: broken framing or "
+        "header. io_error: the socket failed. response: a handler asked for it. shutdown: the broker stops. fault: an "
+        "error of ours, contained to the connection. not_kept: its handler died, and no copy of its request was kept.",
         "cause",
         CLOSE_CAUSES,
     ),
@@ -144,9 +144,9 @@ PROCESSOR_METRICS = (
         COUNTER,
         "events",
         "How often reading from a connection was stopped, by cause.",
-        "pipeline: too many requests in flight. arena: no block for a large request. ring_full: its handler "
-        "does not keep up. output: the client does not read its responses. order: a Produce of several partitions "
-        "waits for what is in flight. draining: the broker stops.",
+        "pipeline: too many requests in flight; pipeline_bytes: too many bytes of them. arena: no block for a large "
+        "request. ring_full: its handler does not keep up. output: responses wait for the client, or an earlier one. "
+        "order: a Produce of several partitions waits for what is in flight. draining: the broker stops.",
         "cause",
         MUTE_CAUSES,
     ),
@@ -171,6 +171,16 @@ PROCESSOR_METRICS = (
         "Time in which at least one large request waited for a block of the arena.",
         "Kafka's MemoryPoolDepletedTimeTotal; its growth per nanosecond is MemoryPoolAvgDepletedPercent. When it "
         "grows, raise queued.max.request.bytes or ask why handlers are slow.",
+    ),
+    Metric(
+        "requests_kept_bytes",
+        GAUGE,
+        "bytes",
+        "Copies of unanswered requests, beyond the first 8 KiB of each connection.",
+        "To be sent again should their handler die. At most pipeline.max.total.bytes, all processors together.",
+    ),
+    Metric(
+        "requests_not_kept", COUNTER, "requests", "Requests not kept, for want of room.", "They die with their handler."
     ),
     Metric(
         "phase_ns",

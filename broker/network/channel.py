@@ -31,6 +31,7 @@ _WAITING = tuple(int(key).to_bytes(2, "big") for key in (ApiKey.FETCH, ApiKey.JO
 
 #: What is kept of a request until it is answered, for every API but Produce, to send it again should its target die:
 #: (received_ns, target, the whole frame). A Produce is in its ring until then and is taken again from there.
+#: Where there is no room for it, two bytes are left of the frame (`kept_requests`).
 Repeatable = tuple[int, int, bytes]
 
 #: RESPONSE_ENVELOPE: connection id, sequence, inline bytes, file ranges, kind, and what the request log is told.
@@ -56,6 +57,7 @@ class HeldAnswer(NamedTuple):
     """An answer that came before the answers to earlier requests of its connection."""
 
     kind: int
+    size: int
     pieces: list[Piece]
     answered: Answered
 
@@ -91,8 +93,10 @@ class Channel:
         "fd",
         "former_clients",
         "held",
+        "held_bytes",
         "inbox",
         "interest",
+        "kept_bytes",
         "large",
         "last_active_ns",
         "listener",
@@ -132,7 +136,10 @@ class Channel:
         #: The target of every Produce once one has named several partitions; -1 until then: each goes to its owner.
         self.produce_target = -1
         self.repeatable: dict[int, Repeatable] = {}
+        #: Bytes of the frames in ``repeatable``.
+        self.kept_bytes = 0
         self.held: dict[int, HeldAnswer] = {}
+        self.held_bytes = 0
         self.out: list[Piece] = []
         #: Of the answers attached before ``next_answer``, those that are not written whole yet.
         self.answered: list[Answered] = []
@@ -170,10 +177,9 @@ class Channel:
         return not self.unsent and self.in_flight <= waiting
 
     def forget_requests(self) -> None:
-        """Expect no more answers: what comes for this channel from now on has no taker."""
+        """Expect no more answers: what comes for this channel from now on has no taker. Nothing of it may be kept."""
         self.ended_at = self.next_answer + len(self.held)
         self.next_answer = self.next_sequence
-        self.repeatable.clear()
         self._drop_held()
 
     def send_out(self) -> bool:
@@ -238,6 +244,7 @@ class Channel:
         """Forget answers that came early; they are done with as if they had been written (``D21``)."""
         self.answered += [answer.answered for answer in self.held.values()]
         self.held.clear()
+        self.held_bytes = 0
 
     def _send_plain(self, items: list[Piece]) -> list[Piece]:
         """Write a run of plain pieces with one system call; return what it did not take."""

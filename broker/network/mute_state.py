@@ -20,10 +20,16 @@ class MuteCause(IntFlag):
     ARENA = 4
     """No block of shared memory is free for a large request; ends when one is (``B14``)."""
     OUTPUT = 8
-    """The client reads its answers too slowly: ``output.max.bytes`` wait for it (``B27``)."""
+    """``output.max.bytes`` of answers wait for the client, which reads too slowly, or for an earlier one (``B27``)."""
     ORDER = 16
     """Its next Produce names several partitions; it goes on when nothing is in flight that it could overtake."""
     REFUSED = 32
     """It is closed as soon as its earlier requests are answered: what it sent next is no request (``D12``)."""
     DRAINING = 64
     """The broker is shutting down and takes no new requests."""
+    PIPELINE_BYTES = 128
+    """Its unanswered requests take ``pipeline.max.bytes``, or there is no room; ends as they are answered (``D10``)."""
+
+
+#: A channel with one of these ends when its client has gone; with another, what it sent before is done first (``B19``).
+ENDED_BY_HANGING_UP = MuteCause.DRAINING | MuteCause.PIPELINE_BYTES

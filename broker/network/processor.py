@@ -19,8 +19,8 @@ from broker.network import connection_id
 from broker.network.channel import Channel
 from broker.network.finished_requests import BATCH_ROWS, FinishedRequests
 from broker.network.handoff import HandoffReceiver
-from broker.network.mute_state import MuteCause
-from broker.network.repeats import Repeats
+from broker.network.mute_state import ENDED_BY_HANGING_UP, MuteCause
+from broker.network.repeats import NOT_KEPT, Repeats
 from broker.network.request_reader import RequestReader
 from broker.network.response_reader import ResponseReader
 from broker.network.selector import GONE, READ, WRITE, Selector
@@ -130,7 +130,7 @@ class Processor:
             for channel in ready.values():
                 try:
                     done = self._write_out(channel)
-                    if done and not channel.muted and not channel.closing:
+                    if done and not channel.muted and not channel.closing and not channel.held:
                         finish(channel, now_ns())
                     else:
                         self._after_write(channel, done)
@@ -229,7 +229,10 @@ class Processor:
     def target_ready(self, target: int, generation: int) -> None:
         """Send to this generation of a target from now on, and again what no predecessor has answered."""
         self.process_new_responses()
-        self._repeats.add(self._by_id.values(), target, generation)
+        for channel in self._repeats.add(self._by_id.values(), target, generation):
+            name = f"{connection_id.text(channel.connection_id)} of {channel.peer}"
+            self._warnings.warning("not kept", "closing connection %s: %s", name, NOT_KEPT)
+            self._disconnected.append((channel, "not_kept"))
         self._repeats.send()
         self._reader.sender.publish()
 
@@ -264,8 +267,11 @@ class Processor:
             self._selector.unwatch(fd)
 
     def _hung_up(self, channel: Channel) -> None:
-        """Deal with a client that has gone; what it sent before, while muted, is still worth doing (``B19``)."""
-        if channel.muted and not channel.unsent and not channel.muted & MuteCause.DRAINING:
+        """Deal with a client that has gone; what it sent before, while muted, is still worth doing (``B19``).
+
+        But not the memory that it may be muted for until its requests have waited for minutes.
+        """
+        if channel.muted and not channel.unsent and not channel.muted & ENDED_BY_HANGING_UP:
             self._selector.set_aside(channel)
         else:
             self._disconnected.append((channel, "client"))
@@ -291,13 +297,16 @@ class Processor:
             if channel.muted & MuteCause.REFUSED and not channel.in_flight:
                 self._disconnected.append((channel, "invalid_request"))
                 return
-            channel.muted &= ~MuteCause.OUTPUT
             if channel.muted & MuteCause.PIPELINE and channel.in_flight < self._pipeline_resume:
                 channel.muted &= ~MuteCause.PIPELINE
+            if channel.muted & MuteCause.PIPELINE_BYTES and self._reader.kept.allows(channel):
+                channel.muted &= ~MuteCause.PIPELINE_BYTES
             if channel.muted & MuteCause.ORDER and not channel.in_flight:
                 channel.muted &= ~MuteCause.ORDER
-        elif channel.out_bytes > self._output_max_bytes:
+        if channel.out_bytes + channel.held_bytes > self._output_max_bytes:
             self._mute(channel, MuteCause.OUTPUT)
+        elif done:
+            channel.muted &= ~MuteCause.OUTPUT
         if not channel.muted and (channel.inbox or channel.large is not None):
             self._resume(channel)
         self._selector.update(channel)
@@ -382,6 +391,7 @@ class Processor:
         self._selector.unregister(channel)
         self._reader.waiting.pop(channel.fd, None)
         self._give_up_large(channel)
+        self._reader.kept.drop_all(channel)
         channel.discard_output()
         channel.sock.close()
         self._handoff.report_closed(channel.serial)

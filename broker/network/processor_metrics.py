@@ -34,6 +34,7 @@ _MUTE_LABELS = {
     MuteCause.OUTPUT: "output",
     MuteCause.ORDER: "order",
     MuteCause.DRAINING: "draining",
+    MuteCause.PIPELINE_BYTES: "pipeline_bytes",
 }
 
 
@@ -55,10 +56,10 @@ class ProcessorMetrics:
         self._closed = {cause: page.index("connections_closed", cause) for cause in CLOSE_CAUSES}
         self._muted = {cause: page.index("mutes", label) for cause, label in _MUTE_LABELS.items()}
         names = ("requests_received", "responses_sent", "bytes_received", "bytes_sent")
-        own = ("io_wait_ns", "io_ns", "polls", "arena_depleted_ns", "slow_turns")
+        own = ("io_wait_ns", "io_ns", "polls", "arena_depleted_ns", "slow_turns", "requests_not_kept")
         self._counters = {name: page.index(name) for name in (*names, *own)}
         self._opened = page.index("connections_opened")
-        gauges = ("connections", "arena_used_bytes", "arena_free_bytes", "longest_turn_ns")
+        gauges = ("connections", "arena_used_bytes", "arena_free_bytes", "requests_kept_bytes", "longest_turn_ns")
         self._gauges = {name: page.index(name) for name in gauges}
 
     def connection_opened(self) -> None:
@@ -119,6 +120,7 @@ class ProcessorMetrics:
             "polls": self._polls,
             "arena_depleted_ns": self._arena_depleted_ns,
             "slow_turns": self._turns.count,
+            "requests_not_kept": reader.kept.not_kept,
         }
         for name, index in self._counters.items():
             # The page goes on with its predecessor's counts, so what is added is what is new.
@@ -128,5 +130,6 @@ class ProcessorMetrics:
         self._page.set(self._gauges["connections"], connections)
         self._page.set(self._gauges["arena_used_bytes"], pool.used_bytes)
         self._page.set(self._gauges["arena_free_bytes"], pool.free_bytes)
+        self._page.set(self._gauges["requests_kept_bytes"], reader.kept.shared_bytes)
         self._page.set(self._gauges["longest_turn_ns"], self._turns.longest_ns)
         finished.flush(self._page)

@@ -19,6 +19,7 @@ from broker.network.clients import Clients
 from broker.network.connection_board import ConnectionBoard
 from broker.network.finished_requests import FinishedRequests
 from broker.network.handoff import HandoffReceiver
+from broker.network.kept_requests import KeptRequests
 from broker.network.processor import Processor
 from broker.network.processor_metrics import ProcessorMetrics
 from broker.network.request_reader import RequestReader
@@ -97,8 +98,9 @@ def build(heritage: Heritage, index: int, generation: int, now_ns: Callable[[], 
     handoff = HandoffReceiver(heritage.handoff[index][1])
     handoff.hello(generation)
     config = heritage.config
-    reader = RequestReader(config, sender, now_ns)
-    responses = ResponseReader(channel, index, now_ns)
+    kept = KeptRequests(config.pipeline_max_bytes, config.pipeline_max_total_bytes // heritage.processors)
+    reader = RequestReader(config, sender, kept, now_ns)
+    responses = ResponseReader(channel, index, kept, config.output_max_bytes, now_ns)
     pages = MetricsSegment(heritage.metrics.view, heritage.processors, heritage.handlers)
     page = MetricsWriter(pages.page(Role.PROCESSOR, index))
     page.start(generation, now_ns())

@@ -11,7 +11,11 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 
 from broker.network.channel import Channel
+from broker.network.kept_requests import is_kept
 from broker.network.request_reader import RequestReader
+
+#: Why a connection ends whose request cannot be sent again.
+NOT_KEPT = "who had its request died, and there was no room to keep a copy for another (pipeline.max.total.bytes)"
 
 
 class Repeats:
@@ -25,20 +29,29 @@ class Repeats:
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
-    def add(self, channels: Iterable[Channel], target: int, generation: int) -> None:
+    def add(self, channels: Iterable[Channel], target: int, generation: int) -> list[Channel]:
         """Send to this generation of a target from now on, and again what these channels have in flight to another.
+
+        Returns the channels that wait for an answer which cannot come any more: their request was not kept.
 
         What goes out before bears the other's number, so that no generation takes anything twice. The first one takes
         everything: a processor may send to it before it knows that it is there.
         """
         self._reader.sender.generations[target] = generation
         if generation == 1:
-            return
+            return []
         waiting = set(self._waiting)
+        without: dict[int, Channel] = {}
         for channel in channels:
-            for sequence, (_, owner, _) in channel.repeatable.items():
-                if owner == target and (channel, sequence) not in waiting:
+            for sequence, (_, owner, frame) in channel.repeatable.items():
+                if owner != target:
+                    continue
+                if not is_kept(frame):
+                    if sequence not in channel.held:
+                        without[channel.fd] = channel
+                elif (channel, sequence) not in waiting:
                     self._waiting.append((channel, sequence))
+        return list(without.values())
 
     def send(self) -> None:
         """Send what there is room for."""

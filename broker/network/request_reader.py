@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from broker.errors import InvalidReceive
 from broker.network.channel import LARGE_READ_BYTES, SMALL_READ_BYTES, Channel, LargeReceive
 from broker.network.foreign_protocols import describe_foreign
+from broker.network.kept_requests import OWN_BYTES
 from broker.network.mute_state import MuteCause
 from broker.network.request_sender import RequestSender
 from broker.protocol.api_keys import ApiKey
@@ -22,6 +23,7 @@ from broker.request_channel import INLINE_REQUEST_BYTES
 if TYPE_CHECKING:
     from broker.config import BrokerConfig
     from broker.network.clients import Clients
+    from broker.network.kept_requests import KeptRequests
 
 #: size, api key, api version, correlation id: all that is read of a frame before its routing key.
 _FRAME_START = Struct(">ihhi")
@@ -42,8 +44,11 @@ _unpack_start = _FRAME_START.unpack_from
 class RequestReader:
     """Reads channels and sends their requests on; keeps the list of channels that wait for room."""
 
-    def __init__(self, config: BrokerConfig, sender: RequestSender, now_ns: Callable[[], int]) -> None:
+    def __init__(
+        self, config: BrokerConfig, sender: RequestSender, kept: KeptRequests, now_ns: Callable[[], int]
+    ) -> None:
         self.sender = sender
+        self.kept = kept
         self.waiting: dict[int, Channel] = {}
         #: Told who asks; it must know every channel that says so (`Channel.client_prefix`).
         self.clients: Clients | None = None
@@ -153,7 +158,12 @@ class RequestReader:
             self._wait(channel, MuteCause.RING_FULL)
             return False
         if api_key != _PRODUCE:
-            channel.repeatable[sequence] = (now_ns, target, frame)
+            kept_bytes = channel.kept_bytes + size
+            if kept_bytes <= OWN_BYTES:
+                channel.repeatable[sequence] = (now_ns, target, frame)
+                channel.kept_bytes = kept_bytes
+            else:
+                self.kept.keep(channel, sequence, now_ns, target, frame)
             if api_key == _API_VERSIONS and self.clients is not None:
                 self.clients.introduced(channel, frame, api_version)
         channel.next_sequence = sequence = sequence + 1
@@ -235,7 +245,7 @@ class RequestReader:
             self._wait(channel, MuteCause.RING_FULL)
             return False
         if api_key != _PRODUCE:
-            channel.repeatable[sequence] = (now_ns, target, bytes(large.view))
+            self.kept.keep(channel, sequence, now_ns, target, large.view)
         channel.next_sequence = sequence + 1
         channel.large = None
         self.requests_received += 1

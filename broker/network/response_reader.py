@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 
 from broker.network.channel import Answered, Channel, Envelope, FileSend, HeldAnswer, Piece
+from broker.network.kept_requests import OWN_BYTES, KeptRequests
 from broker.network.mute_state import MuteCause
 from broker.open_segments import SegmentFiles
 from broker.request_channel import CLOSE_CONNECTION, RANGE, RESPONSE_TO_FACTS, RequestChannel
@@ -40,8 +41,17 @@ Fault = Callable[["Channel | None"], None]
 class ResponseReader:
     """The consuming ends of the processor's response rings."""
 
-    def __init__(self, channel: RequestChannel, processor: int, now_ns: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        channel: RequestChannel,
+        processor: int,
+        kept: KeptRequests,
+        output_max_bytes: int,
+        now_ns: Callable[[], int],
+    ) -> None:
         self._view = channel.view
+        self._kept = kept
+        self._output_max_bytes = output_max_bytes
         self._rings: list[RingConsumer] = [
             channel.response_consumer(processor, target) for target in range(channel.shape.targets)
         ]
@@ -58,6 +68,8 @@ class ResponseReader:
 
     def read(self, by_id: dict[int, Channel], fault: Fault) -> dict[int, Channel]:
         """Attach every answer that is there to its channel and return the channels with something to write.
+
+        Among them are channels for which more than ``output.max.bytes`` of answers wait for an earlier one.
 
         An answer to the only request that its connection has in flight is not attached but put into `lone`. What an
         exception keeps from being attached costs no other channel its answer: no ring gives anything twice.
@@ -86,7 +98,10 @@ class ResponseReader:
                     continue
                 channel.next_answer = sequence + 1
                 if channel.repeatable:
-                    channel.repeatable.pop(sequence, None)
+                    if channel.kept_bytes > OWN_BYTES:
+                        self._kept.drop(channel, sequence)
+                    elif (request := channel.repeatable.pop(sequence, None)) is not None:
+                        channel.kept_bytes -= len(request[2])
                 start = at + _ENVELOPE_BYTES
                 self.bytes_taken += size
                 if not channel.answered and sequence + 1 == channel.next_sequence and not channel.muted:
@@ -149,16 +164,19 @@ class ResponseReader:
         self.bytes_taken += size
         if sequence != channel.next_answer:
             kept: list[Piece] = [bytes(p) if isinstance(p, memoryview) else p for p in pieces]
-            channel.held[sequence] = HeldAnswer(kind, kept, (facts, now_ns))
+            held_bytes = sum(p.length if isinstance(p, FileSend) else len(p) for p in kept)
+            channel.held[sequence] = HeldAnswer(kind, held_bytes, kept, (facts, now_ns))
+            channel.held_bytes += held_bytes
+            if channel.held_bytes > self._output_max_bytes:
+                ready[channel.fd] = channel
             return
         channel.out.extend(pieces)
         self._answered(channel, kind, (facts, now_ns))
         self._release_held(channel)
         ready[channel.fd] = channel
 
-    @staticmethod
-    def _answered(channel: Channel, kind: int, answered: Answered) -> None:
-        channel.repeatable.pop(channel.next_answer, None)
+    def _answered(self, channel: Channel, kind: int, answered: Answered) -> None:
+        self._kept.drop(channel, channel.next_answer)
         channel.next_answer += 1
         channel.answered.append(answered)
         if kind == CLOSE_CONNECTION:
@@ -166,6 +184,7 @@ class ResponseReader:
             # taken for this one's.
             channel.closing = True
             channel.muted |= MuteCause.REFUSED
+            self._kept.drop_all(channel)
             channel.forget_requests()
 
     def _release_held(self, channel: Channel) -> None:
@@ -174,6 +193,7 @@ class ResponseReader:
             answer = channel.held.pop(channel.next_answer, None)
             if answer is None:
                 return
+            channel.held_bytes -= answer.size
             channel.out.extend(answer.pieces)
             self._answered(channel, answer.kind, answer.answered)
 

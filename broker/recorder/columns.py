@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from shm.metrics_catalogue import CLOSE_CAUSES
+
 #: Stands in the path of every dataset.
 FORMAT_VERSION = 1
 
@@ -106,7 +108,7 @@ CONNECTIONS = Dataset(
         Column("time", TIMESTAMP, "when it was opened or closed"),
         Column("event", STRING, "open or close"),
         *_CLIENT,
-        Column("cause", STRING, "of a close: client, idle, invalid_request, io_error, response, shutdown, fault", True),
+        Column("cause", STRING, f"of a close: {', '.join(CLOSE_CAUSES)}", True),
         Column("durationUs", INT64, "of a close: since it was opened", True),
         Column("requests", INT64, "requests done with in its life; sampling does not touch these counts"),
         Column("requestBytes", INT64, "their size"),

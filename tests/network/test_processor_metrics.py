@@ -45,7 +45,7 @@ def test_each_of_several_mutes_is_counted(page: memoryview) -> None:
     metrics.muted(MuteCause.PIPELINE)
     metrics.muted(MuteCause.NONE)
     counts = {cause: values(page)["mutes", cause] for cause in MUTE_CAUSES}
-    assert counts == {"pipeline": 2, "arena": 1, "ring_full": 0, "output": 0, "order": 0, "draining": 0}
+    assert counts == dict.fromkeys(MUTE_CAUSES, 0) | {"pipeline": 2, "arena": 1}
 
 
 def test_b30_work_is_what_lies_between_two_waits(page: memoryview) -> None:

@@ -57,7 +57,7 @@ class Wire:
 
 @pytest.fixture
 def wire() -> Iterator[Wire]:
-    with ProcessorBench(socket_request_max_bytes=LIMIT) as bench:
+    with ProcessorBench(socket_request_max_bytes=LIMIT, pipeline_max_bytes=2 * LIMIT) as bench:
         made = Wire(bench)
         yield made
         made.close()

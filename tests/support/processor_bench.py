@@ -22,6 +22,7 @@ from broker.network import connection_id
 from broker.network.clients import Clients
 from broker.network.finished_requests import FinishedRequests
 from broker.network.handoff import Closed, HandoffReceiver, HandoffSender
+from broker.network.kept_requests import KeptRequests
 from broker.network.processor import Processor
 from broker.network.processor_metrics import ProcessorMetrics
 from broker.network.request_reader import RequestReader
@@ -216,8 +217,9 @@ class ProcessorBench:
         now_ns = self.clock.monotonic_ns
         pool = MemoryPool(self.arena, 0, ARENA_BYTES, self.spill_fd, spill_area(0))
         self.sender = RequestSender(self.channel, 0, self.target_bells, pool)
-        self.reader = RequestReader(self.config, self.sender, now_ns)
-        self.responses = ResponseReader(self.channel, 0, now_ns)
+        kept = KeptRequests(self.config.pipeline_max_bytes, self.config.pipeline_max_total_bytes)
+        self.reader = RequestReader(self.config, self.sender, kept, now_ns)
+        self.responses = ResponseReader(self.channel, 0, kept, self.config.output_max_bytes, now_ns)
         handoff = HandoffReceiver(self.pair[1])
         counter = itertools.count()
 
