@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 from broker import run_dir
 from broker.cli_config import check_address
@@ -39,6 +40,7 @@ def _address(parsed: argparse.Namespace, environment: Mapping[str, str]) -> str:
     path = parsed.run_dir or run_dir.default_path(environment)
     record = run_dir.read(path)
     if record is None or not record.is_alive:
+        run_dir.check_readable(Path(path))
         instead = "; or use --bootstrap" if takes_addresses else ""
         raise BootFailed(f"no broker runs with run directory {path}{instead}", _NOT_RUNNING_EXIT_CODE)
     return record.bootstrap

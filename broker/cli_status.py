@@ -44,6 +44,7 @@ def status(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
             break
         select.select((), (), (), _LOOK_AGAIN_S)
     if record is None or not alive:
+        run_dir.check_readable(path)
         _print_not_running(path, record, parsed.json)
         return _NOT_RUNNING_EXIT_CODE
     _print_running(record, _processes(record), parsed.json)
@@ -84,6 +85,7 @@ def _running(path: Path) -> tuple[RunRecord, int]:
             pid_fd = os.pidfd_open(record.pid)
     # Asked after the descriptor was opened: from here on it can only mean the process that the record names.
     if record is None or pid_fd < 0 or not record.is_alive:
+        run_dir.check_readable(path)
         raise BootFailed(f"no broker runs with run directory {path}", _NOT_RUNNING_EXIT_CODE)
     return record, pid_fd
 

@@ -146,9 +146,39 @@ def read(path: Path) -> RunRecord | None:
     """Return the record, or None when there is none (or none that this version can read)."""
     try:
         found = json.loads((path / RECORD_NAME).read_text(encoding="utf-8"))
-        return RunRecord(**{field.name: found[field.name] for field in fields(RunRecord)})
+        if any(type(found[field.name]).__name__ != field.type for field in fields(RunRecord)):
+            return None
+        return RunRecord(**{field.name: found[field.name] for field in fields(RunRecord)}) if found["pid"] > 0 else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def check_readable(path: Path) -> None:
+    """Return if there is no record, or nobody runs there. Raises BootFailed when a broker does whose record is damaged.
+
+    Called where `read` has found none: that nothing runs would then be wrong.
+    """
+    if not (path / RECORD_NAME).exists() or read(path) is not None:
+        return
+    pid = _holder(path / _LOCK_NAME)
+    if pid:
+        raise BootFailed(
+            f"{path / RECORD_NAME} cannot be read: it is damaged, or of another version. A broker runs there all the "
+            f"same, with pid {pid}, and serves its clients: kill -TERM {pid} stops it, and its next start writes the "
+            "file anew"
+        )
+
+
+def _holder(path: Path) -> int:
+    """Return the process that took a lock by `flock`; 0 if it is not taken."""
+    try:
+        found = path.stat()
+        locks = Path("/proc/locks").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 0
+    place = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+    held = (line.split() for line in locks)
+    return next((int(each[4]) for each in held if len(each) > 5 and each[1] == "FLOCK" and each[5] == place), 0)
 
 
 def is_running(pid: int, ticks: int) -> bool:

@@ -1,5 +1,6 @@
 """The run directory: private, locked, and honest about who runs."""
 
+import json
 import os
 import stat
 from pathlib import Path
@@ -54,3 +55,39 @@ def test_the_default_place(environment: dict[str, str], expected: str) -> None:
 
 def test_without_any_hint_each_user_has_one() -> None:
     assert run_dir.default_path({}).name == f"rotunda-{os.getuid()}"
+
+
+@pytest.mark.parametrize("content", ["", "{}", '{"pid": 1', "\x00\x00"])
+def test_a_damaged_record_of_a_broker_that_runs_is_named(tmp_path: Path, content: str) -> None:
+    record = tmp_path / run_dir.RECORD_NAME
+    record.write_text(content)
+    run_dir.check_readable(tmp_path)
+    fd = run_dir.lock(tmp_path)
+    with pytest.raises(BootFailed) as refused:
+        run_dir.check_readable(tmp_path)
+    assert str(record) in refused.value.reason
+    assert f"kill -TERM {os.getpid()} stops it" in refused.value.reason
+    os.close(fd)
+    run_dir.check_readable(tmp_path)
+
+
+@pytest.mark.parametrize("pid", ["7", -1.5, None, [7], -1, 0])
+def test_a_record_with_a_field_of_another_kind_is_none(tmp_path: Path, pid: object) -> None:
+    record = run_dir.RunRecord(
+        instance="i",
+        pid=7,
+        start_ticks=1,
+        state=run_dir.READY,
+        bootstrap="",
+        data_dir="",
+        run_dir="",
+        processors=1,
+        handlers=1,
+        max_partitions=1,
+        started_ms=1,
+    )
+    run_dir.write(tmp_path, record)
+    assert run_dir.read(tmp_path) == record
+    text = json.loads((tmp_path / run_dir.RECORD_NAME).read_text())
+    (tmp_path / run_dir.RECORD_NAME).write_text(json.dumps({**text, "pid": pid}))
+    assert run_dir.read(tmp_path) is None

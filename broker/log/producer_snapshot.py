@@ -14,6 +14,7 @@ refused as out of order. A snapshot is written in one go under its own name: a t
 before it is used. Only the owner of the partition uses this module.
 """
 
+import errno
 import logging
 import os
 import struct
@@ -140,7 +141,12 @@ class SnapshotFiles:
         """Write the snapshot of the state up to `offset`. Raises OSError."""
         fd = os.open(self._path(offset), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         try:
-            os.write(fd, content)
+            if os.write(fd, content) != len(content):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path(offset)))
+        except OSError:
+            # As on a full disk; half of a snapshot is none.
+            self._remove(offset)
+            raise
         finally:
             os.close(fd)
         if offset not in self.offsets:
@@ -173,7 +179,9 @@ class SnapshotFiles:
             self._remove(old)
 
     def sync_newest(self) -> None:
-        """Make the newest snapshot durable."""
+        """Make the newest snapshot durable, if there is one."""
+        if not self.offsets:
+            return
         fd = os.open(self._path(self.offsets[-1]), os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
@@ -185,4 +193,5 @@ class SnapshotFiles:
 
     def _remove(self, offset: int) -> None:
         remove_if_there(self._path(offset))
-        self.offsets.remove(offset)
+        if offset in self.offsets:
+            self.offsets.remove(offset)

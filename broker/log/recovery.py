@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from broker.errors import RotundaError
+from broker.log.checkpoints import set_aside
 from broker.log.log_segment import LogSegment
 from broker.log.segment_files import (
     INDEX_SUFFIX,
     LEFTOVER_SUFFIXES,
     LOG_SUFFIX,
     SEGMENT_SUFFIXES,
+    SNAPSHOT_SUFFIX,
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
     offsets_of,
@@ -34,6 +36,9 @@ from broker.log.transaction_index import TransactionIndex
 from broker.protocol.records import BatchHeader
 
 _log = logging.getLogger(__name__)
+
+#: What follows from the batches.
+_MADE_AGAIN = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
 
 
 class PublishedEnd(NamedTuple):
@@ -108,6 +113,7 @@ def new_segment(directory: Path, base_offset: int, shape: SegmentShape, *, exist
 
 def _remove_leftovers(directory: Path) -> list[int]:
     """Complete or remove the traces of steps cut short; return the base offsets of the segments."""
+    _set_directories_aside(directory)
     complete_swaps(directory)
     bases = offsets_of(directory, LOG_SUFFIX)
     for name in os.listdir(directory):
@@ -117,6 +123,15 @@ def _remove_leftovers(directory: Path) -> list[int]:
         for base_offset in set(offsets_of(directory, suffix)).difference(bases):
             remove_if_there(segment_file(directory, base_offset, suffix))
     return bases
+
+
+def _set_directories_aside(directory: Path) -> None:
+    """Make room for indexes and snapshots in whose place a directory stands: they are made again from the batches."""
+    with os.scandir(directory) as entries:
+        names = [each.name for each in entries if each.is_dir() and each.name.endswith(_MADE_AGAIN)]
+    for name in names:
+        kept = set_aside(directory / name)
+        _log.warning("%s is a directory, not a file: it is now %s, and the file is made again", directory / name, kept)
 
 
 def _report_emptied(directory: Path, rolled: list[int]) -> None:

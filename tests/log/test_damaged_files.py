@@ -50,7 +50,7 @@ FILES = (
 FILES_OF_SEGMENTS = ("t-0/*.snapshot", "t-0/*.index", "t-0/*.timeindex")
 
 CASES = [(pattern, damage) for pattern in (*FILES, *FILES_OF_SEGMENTS) for damage in DAMAGES]
-CASES += [(pattern, "a directory") for pattern in FILES]
+CASES += [(pattern, "a directory") for pattern in (*FILES, *FILES_OF_SEGMENTS)]
 
 
 @pytest.mark.parametrize(("pattern", "damage"), CASES)

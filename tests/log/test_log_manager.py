@@ -246,6 +246,37 @@ def test_no_turn_waits_for_the_disk(tmp_path: Path, clock: FakeClock, monkeypatc
     assert log.recovery_point == 5
 
 
+@pytest.mark.parametrize("written_bytes", [0, 3])
+def test_on_a_full_disk_every_log_is_closed(
+    tmp_path: Path,
+    clock: FakeClock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    written_bytes: int,
+) -> None:
+    """No snapshot can be written, and half of one is not left behind; the records become durable all the same."""
+    manager = LogManager(tmp_path, clock, EXPIRATION_MS)
+    logs = [manager.open(name(topic), LogConfig(), None) for topic in "ab"]
+    for log in logs:
+        append(log)
+    write = os.write
+
+    def full(fd: int, content: bytes) -> int:
+        if ".snapshot" not in str(Path(f"/proc/self/fd/{fd}").readlink()):
+            return write(fd, content)
+        if not written_bytes:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(fd, content[:written_bytes])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        manager.close()
+    assert [log.recovery_point for log in logs] == [1, 1]
+    assert not list(tmp_path.glob("*/*.snapshot"))
+    assert "not closed cleanly" not in caplog.text
+    assert LogManager(tmp_path, clock, EXPIRATION_MS).open(name("b"), LogConfig(), None).log_end_offset == 1
+
+
 def test_a_flush_that_fails_takes_its_log_offline(
     tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
