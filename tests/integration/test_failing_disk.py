@@ -256,6 +256,28 @@ def test_warning_then_no_request_log_then_no_records_by_what_is_free(broker, top
         wait_until(lambda: ask(broker, "/readyz") == (200, "ready\n"), "ready")
 
 
+def test_on_a_disk_that_is_nearly_full_the_request_log_stops_first(broker, topic) -> None:
+    """Records are still taken. The thresholds are moved, as what is free cannot be."""
+    rows = "rotunda_recorder_rows_written_total"
+    stopped_requests = 100
+    with WireClient(broker.port) as client:
+        create_topic(client, topic, 1)
+        alter(client, "request.log.roll.ms", "100")
+        alter(client, "storage.free.min.ratio", "1")
+        alter(client, "storage.free.min.bytes", str(shutil.disk_usage(broker.data_dir).free * 3 // 4))
+        wait_until(lambda: metric(broker, "rotunda_storage_state") == 2, "the state")
+        assert "The request log has stopped" in ask(broker, "/readyz")[1]
+        assert ask(broker, "/readyz")[0] == 200
+        for _ in range(stopped_requests):
+            assert takes(client, topic)
+        before = metric(broker, rows)
+        alter(client, "storage.free.min.bytes", "0")
+        wait_until(lambda: metric(broker, "rotunda_storage_state") == 0, "room")
+        assert takes(client, topic)
+        wait_until(lambda: metric(broker, rows) > before, "rows of what came later")
+        assert metric(broker, rows) < stopped_requests / 2
+
+
 def alter(client: WireClient, key: str, value: str) -> None:
     """Change a setting of all brokers (IncrementalAlterConfigs 0)."""
 
