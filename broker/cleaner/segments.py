@@ -74,13 +74,25 @@ class SegmentedLog(NamedTuple):
             largest_ms, offset = times.last_below(segment.end_offset)
         finally:
             times.file.close()
-        if segment is self.active and largest_ms < time_ms:
-            # Its time index lags behind.
-            for _, header in self._headers(segment, offset):
-                largest_ms = max(largest_ms, header.max_timestamp if header.record_count else NO_TIMESTAMP)
-                if largest_ms >= time_ms:
-                    return True
-        return (largest_ms if largest_ms > NO_TIMESTAMP else segment.modified_ns // 1_000_000) >= time_ms
+        modified_ms = segment.modified_ns // 1_000_000
+        is_young = modified_ms >= time_ms and segment is not self.active
+        if largest_ms >= time_ms or (largest_ms == NO_TIMESTAMP and is_young):
+            return True
+        # The last segment's index lags behind, and any may be damaged: what goes is gone, so the batches are asked.
+        largest_ms = self._largest_ms(segment, offset, largest_ms)
+        return (largest_ms if largest_ms > NO_TIMESTAMP else modified_ms) >= time_ms
+
+    def _largest_ms(self, segment: Segment, offset: int, indexed_ms: int) -> int:
+        """Return the largest timestamp of a segment, of which the index says that it is `indexed_ms`, at `offset`.
+
+        If the batch there is another, or none, all batches are looked at.
+        """
+        headers = (header for _, header in self._headers(segment, offset) if header.last_offset >= offset)
+        first = next(headers, None)
+        if first is None or first.max_timestamp != indexed_ms:
+            headers = (header for _, header in self._headers(segment, -1))
+            indexed_ms = NO_TIMESTAMP
+        return max([indexed_ms, *(each.max_timestamp for each in headers if each.record_count)])
 
     def first_timestamp_ms(self, segment: Segment) -> int:
         """Return the timestamp of a segment's first batch, or -1."""

@@ -167,3 +167,29 @@ def test_a_segment_that_is_young_by_its_index_is_not_read(tmp_path: Path, monkey
     log.clock.advance_ms(10_000)
     assert kept(log) == 5
     assert len(read) == 1
+
+
+@pytest.mark.parametrize("damage", ["a bad byte", "emptied", "missing", "another offset"])
+def test_a_damaged_time_index_lets_no_segment_go_before_its_time(tmp_path: Path, damage: str) -> None:
+    log = KeyedLog(tmp_path / "t-0", CONFIG)
+    for _ in range(3):
+        for _ in range(3):
+            log.append([(b"k", b"v")])
+            log.clock.advance_ms(1000)
+        log.roll()
+    for path in (tmp_path / "t-0").glob("*.timeindex"):
+        data = bytearray(path.read_bytes())
+        if damage == "emptied":
+            data.clear()
+        elif data:
+            data[2 if damage == "a bad byte" else -1] = 0
+            data[-9] = 0
+        path.unlink() if damage == "missing" else path.write_bytes(data)
+    for path in (tmp_path / "t-0").glob("*.log"):
+        os.utime(path, (1, 1))
+    log.clock.advance_ms(3000)
+    assert kept(log) == 0
+    log.clock.advance_ms(1)
+    assert kept(log) == 3
+    log.clock.advance_ms(6000)
+    assert kept(log) == 9
