@@ -282,10 +282,10 @@ def test_records_are_deleted_by_the_owners_and_the_answer_waits(cluster: AdminCl
     assert cluster.asked_owners == [(first, "delete_records", 6), (second, "delete_records", -1)]
     assert answer.retry(False) is None
     late = answer.retry(True)
-    assert told(cluster, version, late)[1] == ("orders", 1, ErrorCode.REQUEST_TIMED_OUT, -1)
+    assert told(cluster, version, finished(late))[1] == ("orders", 1, ErrorCode.REQUEST_TIMED_OUT, -1)
     pending = cluster.owner_answers[second]
     pending.done, pending.error_code, pending.value = True, ErrorCode.OFFSET_OUT_OF_RANGE, 0
-    assert told(cluster, version, answer.retry(False)) == [
+    assert told(cluster, version, finished(answer.retry(False))) == [
         ("orders", 0, 0, 6),
         ("orders", 1, ErrorCode.OFFSET_OUT_OF_RANGE, -1),
         ("nowhere", 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1),

@@ -6,6 +6,7 @@ from typing import Any
 
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.kio_adapter import milliseconds
+from broker.server.handlers.long_answers import AT_ONCE
 from broker.server.request_context import Parked, PendingAnswer, RequestContext
 from broker.server.slices import Work
 
@@ -26,16 +27,23 @@ def handle_delete_records(context: RequestContext, request: Any) -> Work:
             answers.append((part.partition_index, _ask(context, topic.name, part)))
             yield None
 
-    def retry(final: bool) -> dict[str, Any] | None:
-        if not final and not all(answer.done for _, parts in asked for _, answer in parts):
-            return None
-        topics = [
-            {"name": name, "partitions": [_part(partition, answer) for partition, answer in parts]}
-            for name, parts in asked
-        ]
-        return {"throttle_time_ms": 0, "topics": topics}
+    def retry(final: bool) -> Work | None:
+        is_done = final or all(answer.done for _, parts in asked for _, answer in parts)
+        return _response(asked) if is_done else None
 
     return retry(False) or Parked(max(milliseconds(request.timeout), _OWNERS_MS), retry)
+
+
+def _response(asked: list[tuple[str, list[tuple[int, PendingAnswer]]]]) -> Work:
+    topics = []
+    for name, answers in asked:
+        partitions: list[dict[str, Any]] = []
+        for number, (partition, answer) in enumerate(answers, 1):
+            partitions.append(_part(partition, answer))
+            if not number % AT_ONCE:
+                yield None
+        topics.append({"name": name, "partitions": partitions})
+    return {"throttle_time_ms": 0, "topics": topics}
 
 
 def _ask(context: RequestContext, topic_name: str, part: Any) -> PendingAnswer:

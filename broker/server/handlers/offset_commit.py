@@ -82,17 +82,15 @@ def _in_portions(context: RequestContext, request: OffsetCommitRequest) -> Work:
     for topics in _portions(request.topics):
         answers.append(_at_once(context, request._replace(topics=topics)))
         yield None
-    merged: list[OffsetCommitTopicResponse] = []
+    merged: list[tuple[str, bytes, list[OffsetCommitPartResponse]]] = []
     for answer in answers:
         response = (yield answer) if isinstance(answer, Deferred) else answer
-        for topic in response.topics:
-            last = merged[-1] if merged else None
-            if last is not None and (last.name, last.topic_id) == (topic.name, topic.topic_id):
-                merged[-1] = last._replace(partitions=[*last.partitions, *topic.partitions])
-            else:
-                merged.append(topic)
+        for name, topic_id, parts in response.topics:
+            if not merged or merged[-1][:2] != (name, topic_id):
+                merged.append((name, topic_id, []))
+            merged[-1][2].extend(parts)
         yield None
-    return OffsetCommitResponse(merged)
+    return OffsetCommitResponse([OffsetCommitTopicResponse(*topic) for topic in merged])
 
 
 def _portions(topics: Sequence[OffsetCommitTopic]) -> Iterator[list[OffsetCommitTopic]]:
