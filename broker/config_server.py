@@ -384,9 +384,9 @@ class ServerSettings:
             least=-1,
             doc="How long the loop of a process may stand still before the process is killed and replaced, as if it "
             "had died. `/readyz`, the status page and `rotunda status` name it after 2 seconds. Time in which the "
-            "whole broker or the machine stands still does not count, nor time in which the process waits for a "
-            "processor, or in the kernel where no signal reaches it, as for a slow disk. A process that is starting "
-            "has all the time it needs. It takes 2 seconds at least; -1: never.",
+            "whole broker or the machine stands still does not count, nor time in which the process waits in the "
+            "kernel where no signal reaches it, as for a slow disk; of time that it waits for a processor a quarter "
+            "counts. A process that is starting has all the time it needs. It takes 2 seconds at least; -1: never.",
         )
     )
     process_restart_window_ms: int = setting(

@@ -146,6 +146,15 @@ def test_who_waits_for_a_processor_is_not_killed(system: SimpleNamespace) -> Non
     assert (bench.reported, bench.child.killed) == ([bench.child], 0)
 
 
+def test_who_is_never_given_a_processor_is_killed_after_four_times_as_long(system: SimpleNamespace) -> None:
+    system.run_ns = 7
+    bench = Bench()
+    bench.look(3 * TIMEOUT_MS // LOOK_MS)
+    assert bench.child.killed == 0
+    bench.look(TIMEOUT_MS // LOOK_MS)
+    assert bench.child.killed == 1
+
+
 def test_an_endless_loop_is_killed(system: SimpleNamespace) -> None:
     """One that has half of a processor after twice the time."""
     bench = Bench()
