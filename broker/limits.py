@@ -99,6 +99,14 @@ _CONNECTIONS = Area(
             end="with the answer",
         ),
         Limit(
+            what="Time for which parts of one Produce are begun whose records must be looked into, in ns, and how many "
+            "are under way",
+            bounds=("broker.server.produce:LONGEST_NS", "broker.server.produce:MOST_UNDER_WAY"),
+            metrics=("rotunda_request_errors_total", "rotunda_handler_slow_turns_total"),
+            beyond="REQUEST_TIMED_OUT for the parts that are left: clients send them again",
+            end="with the answer",
+        ),
+        Limit(
             what="Records, and bytes of them, that are looked into to say which are to blame for a refused Produce",
             bounds=("broker.server.record_errors:MOST_RECORDS", "broker.server.record_errors:MOST_BYTES"),
             metrics=("rotunda_request_errors_total",),

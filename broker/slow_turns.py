@@ -16,7 +16,7 @@ from broker.log_setup import RepeatedWarnings
 #: No turn takes longer, whatever is asked; one that does is counted, and is worth a line.
 SLOW_TURN_NS = 50_000_000
 
-#: A turn that has taken as long takes nothing more that may take long.
+#: What requests and messages get of one turn; those that are left when it is used up wait for the next one.
 LONG_NS = 20_000_000
 
 #: What was being done, and for whom (empty: for nobody in particular).
@@ -58,11 +58,6 @@ class SlowTurns:
         if ns > self._doing_ns:
             self._doing_ns = ns
             self._doing = doing
-
-    @property
-    def is_long(self) -> bool:
-        """Whether the turn has taken `LONG_NS`, as far as the clock has been read; never where nobody times turns."""
-        return self._began_ns > 0 and self._stamp_ns - self._began_ns > LONG_NS
 
     def end(self, now_ns: int) -> None:
         """End the turn; a slow one is counted and reported. HOT."""

@@ -81,6 +81,11 @@ class AppendLimits:
         self.compression_level = _level_of(config)
         self.is_strict = self.compacts or self.log_append_time or self.codec >= 0
 
+    @staticmethod
+    def looks_into_records(config: LogConfig) -> bool:
+        """Whether records of a topic with these settings may have to be unpacked, or looked at one by one."""
+        return config.compacts or config.compression_type != "producer"
+
     def admit(self, batch: memoryview, header: BatchHeader, now_ms: int) -> memoryview | StageResult:
         """Return the batch as it is to be stored, or why it is not admitted.
 

@@ -82,6 +82,7 @@ class PeerDesk:
         poison: PoisonRequests,
         generation: int,
         slices: Slices,
+        now_ns: Callable[[], int],
     ) -> None:
         self.peers = Peers(channel, state.index, generation, state.heritage.target_bells)
         self._state = state
@@ -94,8 +95,11 @@ class PeerDesk:
         #: Of those, the ones that are done in slices: their target may die when it has let go of the question.
         self._asked_sliced: dict[int, _Asked] = {}
         self._slices = slices
+        self._now_ns = now_ns
         self._tokens = self.peers.new_tokens()
         self._post = PeerPost(state.heritage.run_dir, state.index)
+        #: By source, up to where its messages have been taken and not been given back.
+        self._taken: dict[int, int] = {}
         self._produce: ProducePath | None = None
         self._delayed: DelayedOperations | None = None
         self._tasks: dict[int, Callable[[int, PeerMessage], None]] = {
@@ -120,10 +124,13 @@ class PeerDesk:
         """Return what has arrived. It stays in the rings until `publish`."""
         return self.peers.receive()
 
-    def take(self, messages: list[Received]) -> bool:
-        """Do what others have asked; False when nobody has. What has killed this process's predecessors is refused."""
+    def take(self, messages: list[Received], end_ns: int) -> list[Received]:
+        """Do what others have asked, one at least, until a time; return what is left for the next turn.
+
+        What has killed this process's predecessors is refused.
+        """
         current = self._poison.current
-        for source, message, position in messages:
+        for number, (source, message, position) in enumerate(messages, 1):
             identity = -1 - source, position
             current.enter(identity)
             try:
@@ -135,7 +142,10 @@ class PeerDesk:
                 logger.exception("message of kind %d from target %d failed", message.kind, source)
                 self._answer_failure(source, message)
             current.leave()
-        return bool(messages)
+            self._taken[source] = position
+            if self._now_ns() >= end_ns:
+                return messages[number:]
+        return []
 
     def repeat(self) -> None:
         """Ask again what is done in slices by a target that has been replaced since it was asked."""
@@ -148,7 +158,7 @@ class PeerDesk:
     def publish(self) -> None:
         """Send what is to be sent; then, and only then, let go of the questions that it answers."""
         self.peers.publish()
-        self.peers.release()
+        self.peers.release_taken(self._taken)
 
     def ask(self, row: int, kind: str, argument: int, pending: PendingAnswer) -> None:
         """Put a task to the owner of a row."""

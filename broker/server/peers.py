@@ -91,7 +91,7 @@ class Peers:
             kept.append(message)
 
     def receive(self) -> list[Received]:
-        """Return what has arrived; `release` gives the memory back."""
+        """Return what has arrived; `release` or `release_taken` gives the memory back."""
         arrived: list[Received] = []
         for source, ring in self._in.items():
             if self._kept_answers[source]:
@@ -100,6 +100,11 @@ class Peers:
                 payload = bytes(self._view[at + PEER.size : at + length])
                 arrived.append((source, PeerMessage._make((*PEER.unpack_from(self._view, at), payload)), end))
         return arrived
+
+    def release_taken(self, taken: dict[int, int]) -> None:
+        """Give back what was received up to a position, by source, where the answers to it have been published."""
+        for source in [source for source in taken if not self._kept_answers[source]]:
+            self._in[source].release_to(taken.pop(source))
 
     def release(self) -> None:
         """Give back what was received, as far as the answers to it have been published."""

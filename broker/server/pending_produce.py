@@ -13,6 +13,7 @@ from collections.abc import Callable
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.messages.produce import Part, PartResponse, encode_produce_response
 from broker.protocol.record_reader import ReadAllowance
+from broker.server.deferred import Deferred
 from broker.server.frame import Frame
 from broker.server.record_errors import NOBODY, Blame, blame_allowance
 from broker.server.request_ring import Hold
@@ -49,6 +50,7 @@ class PendingProduce:
         "_responses",
         "_results",
         "_taken",
+        "_waits",
         "complete",
         "hold",
         "token",
@@ -79,6 +81,7 @@ class PendingProduce:
         self._parts: dict[int, Part] = {}
         self._missing = count
         self._taken = False
+        self._waits: Deferred | None = None
         self._is_dropped = False
         self._local_ns = 0
 
@@ -94,8 +97,18 @@ class PendingProduce:
             part.topic_name, part.topic_id, part.partition, error, base_offset, time_ms, start, message, records
         )
         self._missing -= 1
+        waits, self._waits = self._waits, None
+        if waits is not None:
+            waits.complete(True)
         if self._taken and self._missing == 0:
             self._answer()
+
+    def next_outcome(self, taken: int, most: int) -> Deferred | None:
+        """Return what is completed with the next outcome if more than ``most`` of the ``taken`` parts have none."""
+        if taken - (len(self._results) - self._missing) <= most:
+            return None
+        self._waits = Deferred()
+        return self._waits
 
     def forwarded(self, index: int, part: Part) -> None:
         """Remember a part that its owner will answer."""

@@ -16,9 +16,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from broker.log.append_limits import AppendLimits
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.headers import parse_header
-from broker.protocol.messages.produce import Part, parse_produce
+from broker.protocol.messages.produce import Part, ProduceRequest, parse_produce
 from broker.protocol.record_reader import ReadAllowance
 from broker.protocol.records import BATCH_HEADER_BYTES, record_count, unpack_header, validate
 from broker.server.append_notes import NOT_APPENDED, REFUSED, note_refusal, noted_refusal, write_note
@@ -33,11 +34,13 @@ from broker.server.pending_produce import (
     STORAGE_ERROR,
     PendingProduce,
 )
+from broker.server.produce_lines import ProduceLines
 from broker.server.recently_used import RecentlyUsed
 from broker.server.record_errors import NOBODY, Blame, keyless, out_of_range, too_large
 from broker.server.remembered_request import RememberedRequest
 from broker.server.request_facts import MOST_COUNTED, subject
 from broker.server.response_writer import ReplyTo, ResponseWriter, Told
+from broker.server.slices import Slices, Work
 from broker.server.staged_appends import SUCCESS, StagedAppends
 from broker.server.transaction_verification import (
     NEEDS_VERIFICATION,
@@ -59,6 +62,10 @@ MAX_REMEMBERED = 10_000
 #: A request is remembered at least so long after the last one like it, and at most twice as long.
 REMEMBERED_NS = 30_000_000_000
 
+#: Of the parts of one request whose records are looked into, so many are under way, and none is begun later.
+MOST_UNDER_WAY = 16
+LONGEST_NS = 1_000_000_000
+
 #: What stands before the records of a request that is remembered: a client id may be 32 KB long.
 MOST_REMEMBERED_BYTES = 1024
 
@@ -72,6 +79,7 @@ class ProducePath:
         responses: ResponseWriter,
         peers: Peers,
         poison: PoisonRequests,
+        slices: Slices,
         now_ns: Callable[[], int],
     ) -> None:
         self.appends = StagedAppends(responses, peers.new_tokens(), now_ns, state.storage.write_failed)
@@ -82,6 +90,7 @@ class ProducePath:
         self._now_ns = now_ns
         self._words = words_of(state.heritage.rings.view, 0, state.heritage.rings.view.nbytes)
         self._remembered: RecentlyUsed[int, RememberedRequest] = RecentlyUsed(MAX_REMEMBERED, REMEMBERED_NS)
+        self._lines = ProduceLines(slices, self._remembered.forget, now_ns)
         self._dirty = self.appends.dirty
         self._pending: dict[int, PendingProduce] = {}
         self._tokens = peers.new_tokens()
@@ -141,23 +150,22 @@ class ProducePath:
             self._words[(frame.envelope_at + STATE_OFFSET) >> 3] = NOTED
         pending = PendingProduce(frame, request.acks, len(request.parts), self._responses, self._now_ns, self._blame)
         pending.told = self._told(view, request.parts, request.acks)
-        try:
-            for index, part in enumerate(request.parts):
-                error = noted_refusal(view, part.records_offset, part.records_size) or self._refusal(
-                    part, request.acks, header.client_id
-                )
-                if error:
-                    note_refusal(view, part.records_offset, part.records_size, error)
-                    pending.part_done(index, part, error, -1, -1, -1)
-                else:
-                    self._take_part(pending, frame, index, (part, request.transactional_id))
-        except Exception:
+
+        def abandon() -> None:
             self._pending.pop(pending.token, None)
             pending.abandon()
+
+        def failed() -> None:
+            abandon()
+            self._responses.close_connection(frame.to, self._now_ns())
+
+        try:
+            self._lines.take(
+                frame, header.client_id, self._take_parts(pending, frame, request, header.client_id), failed
+            )
+        except Exception:
+            abandon()
             raise
-        pending.all_parts_taken()
-        if len(request.parts) == 1:
-            self._remember(frame, request.parts[0], request.acks, request.transactional_id)
 
     def take_peer_part(self, message: PeerMessage, view: memoryview, answer: Answer) -> None:
         """Append a part that another handler received; ``answer`` sends the outcome back."""
@@ -192,6 +200,37 @@ class ProducePath:
         pending.forwarded_done(message.part, message.error_code, message.base_offset, message.time_ms, message.argument)
         if pending.complete:
             self._pending.pop(message.token, None)
+
+    def _take_parts(self, pending: PendingProduce, frame: Frame, request: ProduceRequest, client_id: str) -> Work:
+        """Take the parts of a request one by one.
+
+        Parts whose records are looked into may take long: only so many are under way at a time, and those that have
+        not had their turn after `LONGEST_NS` are refused, for their client to send again. Not those of a request that
+        comes again: a predecessor may have asked another owner for them.
+        """
+        view, acks = frame.view, request.acks
+        last_ns = self._now_ns() + LONGEST_NS
+        for index, part in enumerate(request.parts):
+            error = noted_refusal(view, part.records_offset, part.records_size)
+            if index:
+                is_looked_into = self._is_looked_into(part)
+                yield pending.next_outcome(index, MOST_UNDER_WAY) if is_looked_into else None
+                if is_looked_into and not frame.noted and self._now_ns() > last_ns:
+                    error = int(ErrorCode.REQUEST_TIMED_OUT)
+            error = error or self._refusal(part, acks, client_id)
+            if error:
+                note_refusal(view, part.records_offset, part.records_size, error)
+                pending.part_done(index, part, error, -1, -1, -1)
+            else:
+                self._take_part(pending, frame, index, (part, request.transactional_id))
+        pending.all_parts_taken()
+        if len(request.parts) == 1 and not self._lines.has(frame.to[1]):
+            self._remember(frame, request.parts[0], acks, request.transactional_id)
+
+    def _is_looked_into(self, part: Part) -> bool:
+        """Whether the records of a part must be unpacked, or be looked at one by one, before they are appended."""
+        topic = self._topic(part)
+        return topic is not None and AppendLimits.looks_into_records(self._state.metadata.log_config(topic))
 
     @property
     def is_dirty(self) -> bool:

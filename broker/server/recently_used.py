@@ -43,6 +43,11 @@ class RecentlyUsed(Generic[K, V]):
         self._before.pop(key, None)
         self.recent[key] = value
 
+    def forget(self, key: K) -> None:
+        """Let go of an entry, if there is one."""
+        self.recent.pop(key, None)
+        self._before.pop(key, None)
+
     def clear(self) -> None:
         """Let go of everything."""
         self.recent.clear()

@@ -9,7 +9,7 @@ finds every request that has none.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from broker.errors import InvalidReceive
@@ -27,11 +27,12 @@ from broker.server.memory_areas import MemoryAreas
 from broker.server.peer_desk import PeerDesk
 from broker.server.poison_requests import DROPPED
 from broker.server.produce import ProducePath
-from broker.server.request_ring import Hold, RequestRing
+from broker.server.request_ring import RequestRing
 from broker.server.response_writer import ReplyTo, ResponseWriter, Told
+from broker.server.row_flags import RowFlags
 from broker.server.slices import Slices
 from broker.server.unreleased_requests import RingFrame, unreleased
-from broker.slow_turns import COMMITTING, METADATA, TAKING, UPKEEP, WAITING, SlowTurns
+from broker.slow_turns import COMMITTING, LONG_NS, METADATA, TAKING, UPKEEP, WAITING, SlowTurns
 from shm.current_request import REQUEST_AT
 
 if TYPE_CHECKING:
@@ -81,13 +82,14 @@ class RequestHandler:
         self._warnings = RepeatedWarnings(logger, now_ns)
         self._rings = [RequestRing(channel.request_consumer(p, state.index)) for p in range(channel.shape.processors)]
         self._responses = ResponseWriter(channel, state.index, heritage.processor_bells, heritage.run_dir)
-        self._delayed = DelayedOperations(self._raise_flags, self._lower_flag, now_ns)
+        self._row_flags = RowFlags(state.partitions, state.index, heritage.target_bells)
+        self._delayed = DelayedOperations(self._row_flags.raise_all, self._row_flags.lower, now_ns)
         #: How long turns take. Whoever turns the loop says when one begins and ends.
         self.turns = SlowTurns(logger, now_ns)
         self._slices = Slices(now_ns, self.turns, poison.current)
         state.is_in_slices = self._slices.has
-        self._desk = PeerDesk(state, channel, areas, poison, generation, self._slices)
-        self._produce = ProducePath(state, self._responses, self._desk.peers, poison, now_ns)
+        self._desk = PeerDesk(state, channel, areas, poison, generation, self._slices, now_ns)
+        self._produce = ProducePath(state, self._responses, self._desk.peers, poison, self._slices, now_ns)
         self._calls = ApiCalls(state, (self._responses, self._delayed, self._slices), self.turns, now_ns)
         self._fetch = FetchPath(state, self._responses, self._delayed, self._slices, now_ns)
         self._groups = GroupPath(state, self._responses, now_ns)
@@ -96,19 +98,15 @@ class RequestHandler:
         appends = self._produce.appends
         self._coordinators.connect(appends.append_own, appends.append_marker, self._groups.answer_commits)
         self._inherited = self._desk.peers.unread_before()
-        self._bells = heritage.target_bells
         self._moved_elsewhere = state.partitions.moved_rows.reader(state.index)
         if generation > 1 and state.index < heritage.handlers:
             # What a predecessor has committed and had no time to announce.
             state.partitions.moved_rows.note_all(state.index)
-            for bell in self._bells[: heritage.handlers]:
+            for bell in heritage.target_bells[: heritage.handlers]:
                 bell.ring()
         #: Rows of this handler that have moved, until those who wait for them have been told.
         self._moved: list[int] = []
         self._next_tick_ns = 0
-        #: Requests for which a turn has become too long, and what keeps their memory.
-        self._rest: list[RingFrame] = []
-        self._left = Hold(0)
         #: What was sent to an earlier generation comes again, but for Produce.
         self._oldest_generation = generation if generation > 1 else 0
         #: What was received by then may be what a predecessor has died in: it is committed before the next is taken.
@@ -140,24 +138,29 @@ class RequestHandler:
         self._responses.retry()
         # No ring gives anything twice: after a fault of this turn the next one goes on with what has been read.
         read = self._read
-        self._left.answered = True
         if not read:
             read += ((p, ring.read(BATCH)) for p, ring in enumerate(self._rings) if not self._responses.blocked(p))
-        self._received += self._desk.receive()
+        if not self._received:
+            self._received = self._desk.receive()
         # After the last look into a ring: what is in there may have been sent because of what was announced, such as
         # the first request to a topic whose creation has just been answered.
         worked = self._refresh_metadata()
         self._state.storage.turn()
+        end_ns = self._now_ns() + LONG_NS
         while read:
             processor, frames = read.pop(0)
-            if frames:
-                self._take_frames(processor, self._rings[processor], frames)
-                worked = True
-                if self._rest:
-                    self._leave(processor)
-                    break
+            if not frames:
+                continue
+            worked = True
+            left = self._take_frames(processor, self._rings[processor], frames, end_ns)
+            if left:
+                read.insert(0, (processor, left))
+            if self._now_ns() >= end_ns:
+                break
         messages, self._received = self._received, []
-        worked |= self._desk.take(messages)
+        if messages:
+            worked = True
+            self._received = self._desk.take(messages, end_ns)
         worked |= self._slices.turn()
         self._commit()
         now_ns = self._now_ns()
@@ -256,14 +259,8 @@ class RequestHandler:
             self.turns.spent(self._now_ns(), METADATA)
         return True
 
-    def _leave(self, processor: int) -> None:
-        """Leave the rest to the next turn; its memory stays until then."""
-        ring = self._rings[processor]
-        self._left = ring.hold(ring.cursor)
-        rest, self._rest = self._rest, []
-        self._read.insert(0, (processor, rest))
-
-    def _take_frames(self, processor: int, ring: RequestRing, frames: list[RingFrame]) -> None:
+    def _take_frames(self, processor: int, ring: RequestRing, frames: list[RingFrame], end_ns: int) -> list[RingFrame]:
+        """Take requests of one ring, one at least, until a time; return what is left for the next turn."""
         view = self._view
         unpack = REQUEST.unpack_from
         header_bytes = REQUEST.size
@@ -271,11 +268,10 @@ class RequestHandler:
         short_ways = self._groups.ways
         oldest_generation, alone_until_ns = self._oldest_generation, self._alone_until_ns
         current, dropped = self._current.words, self._poison.dropped
-        dequeued_ns = self._now_ns()
-        self.turns.spent(dequeued_ns, TAKING)
+        now_ns = self._now_ns
+        self.turns.spent(dequeued_ns := now_ns(), TAKING)
         start = ring.cursor
-        remaining = iter(frames)
-        for at, _, end in remaining:
+        for number, (at, _, end) in enumerate(frames, 1):  # noqa: B007 - read behind the loop
             (
                 connection, sequence, received, key, version, correlation, size,
                 address, listener, area, generation, noted,
@@ -306,27 +302,28 @@ class RequestHandler:
                         noted == NOTED, ring, start,
                     )  # fmt: skip
                     self._dispatch(frame)
-                    self._look_at_the_clock(frame, remaining)
                 if received <= alone_until_ns:
                     self._commit()
-            except InvalidReceive as error:
-                bad = "closing connection of a bad request (api key %d, version %d): %s"
-                self._warnings.warning(f"{key} {version}", bad, key, version, error)
-                self._responses.close_connection(to, self._now_ns())
-            except Exception:
-                logger.exception("request failed (api key %d, version %d); closing its connection", key, version)
-                self._responses.close_connection(to, self._now_ns())
+            except Exception as error:
+                self._close_faulty(to, error)
             start = end
+            if now_ns() >= end_ns:
+                break
         current[REQUEST_AT] = 0
         ring.cursor = start
-        self.requests += len(frames) - len(self._rest)
+        self.requests += number
+        return frames[number:]
 
-    def _look_at_the_clock(self, frame: Frame, remaining: Iterator[RingFrame]) -> None:
-        """Take nothing more in this turn if it has become long."""
-        if frame.area != INLINE:
-            self.turns.spent(self._now_ns(), TAKING)
-        if self.turns.is_long:
-            self._rest = list(remaining)
+    def _close_faulty(self, to: ReplyTo, error: Exception) -> None:
+        """Close the connection of a request that cannot be read, or has met a fault of ours."""
+        key, version = to[5], to[6]
+        if isinstance(error, InvalidReceive):
+            what = "closing connection of a bad request (api key %d, version %d): %s"
+            self._warnings.warning(f"{key} {version}", what, key, version, error)
+        else:
+            what = "request failed (api key %d, version %d); closing its connection"
+            logger.error(what, key, version, exc_info=error)
+        self._responses.close_connection(to, self._now_ns())
 
     def _drops(self, to: ReplyTo, memory: memoryview, place: tuple[int, int, bool]) -> bool:
         """Close the connection of a request that has killed predecessors of this process; False if it has not."""
@@ -371,7 +368,7 @@ class RequestHandler:
         """Wake the operations that wait for rows that have moved: here, and in other handlers if the rows are ours."""
         moved, self._moved = self._moved, []
         if moved:
-            self._announce(moved)
+            self._row_flags.announce(moved)
             self._fetch.rows_moved(moved)
             self._delayed.rows_moved(moved)
         elsewhere = self._moved_elsewhere.read()
@@ -382,25 +379,6 @@ class RequestHandler:
             self._fetch.rows_moved(elsewhere)
             self._delayed.rows_moved(elsewhere)
 
-    def _announce(self, rows: list[int]) -> None:
-        """Note own rows that have moved for the handlers that wait for them, and ring their bells."""
-        partitions, index = self._state.partitions, self._state.index
-        to_ring: set[int] = set()
-        for row in rows:
-            for target in partitions.waiters(row):
-                if target != index:
-                    partitions.moved_rows.note(index, target, row)
-                    to_ring.add(target)
-        for target in to_ring:
-            self._bells[target].ring()
-
     def _row_closed(self, row: int) -> None:
         """Wake the operations that wait for a row whose partition has gone; each process learns that by itself."""
         self._delayed.rows_moved((row,))
-
-    def _raise_flags(self, rows: list[int]) -> None:
-        """Raise this handler's flags for rows; their owners then say when they move."""
-        self._state.partitions.raise_flags(rows, self._state.index)
-
-    def _lower_flag(self, row: int) -> None:
-        self._state.partitions.set_waiting(row, self._state.index, False)

@@ -33,6 +33,7 @@ class RequestRing:
     def __init__(self, ring: RingConsumer) -> None:
         self._ring = ring
         self._holds: list[Hold] = []
+        #: Up to where requests have been taken. What has been read beyond it waits for its turn, and stays.
         self.cursor = ring.cursor
 
     def read(self, limit: int) -> list[tuple[int, int, int]]:
@@ -50,14 +51,11 @@ class RequestRing:
         return hold
 
     def release(self) -> None:
-        """Give back what has been read, up to the first request that is still held."""
+        """Give back what has been taken, up to the first request that is still held."""
         holds = self._holds
         while holds and holds[0].over():
             holds.pop(0)
-        if holds:
-            self._ring.release_to(holds[0].start)
-        else:
-            self._ring.release()
+        self._ring.release_to(holds[0].start if holds else self.cursor)
 
     @property
     def holding(self) -> bool:
