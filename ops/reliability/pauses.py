@@ -21,6 +21,8 @@ CAUSES = (RESTARTED, DIED, STOPPED, HANDLER_STOPPED, BESIDE)
 WHOLE = ("restart", "crash of all")
 #: The death of a processor is noted a moment before or after its connections know of it.
 SLACK_SECONDS = 0.5
+#: A bystander may be slow to ask again, and learns of the death only then. A number is no other process's so soon.
+DEATH_SECONDS = 10.0
 #: So many of the longest are told of one by one.
 MOST_EPISODES = 12
 
@@ -55,14 +57,15 @@ def cause_of(pause: Pause, journal: Journal) -> str:
     windows = journal.during(pause.begin - SLACK_SECONDS, pause.end)
     if any(window.action in WHOLE for window in windows):
         return RESTARTED
-    own = [window for window in windows if window.pid and window.pid == pause.pid]
+    longer = journal.during(pause.begin - DEATH_SECONDS, pause.end)
+    own = [window for window in longer if window.pid and window.pid == pause.pid]
     if not pause.pid:
         own = [window for window in windows if window.role == "processor"]
     if any(is_death(window) for window in own):
         return DIED
     if pause.was_closed:
         return BESIDE
-    if any(window.action == STOP for window in own):
+    if any(window.action == STOP for window in own if window in windows):
         return STOPPED
     if any(window.action == STOP and window.role == "handler" for window in windows):
         return HANDLER_STOPPED

@@ -45,7 +45,7 @@ class EventLoop:
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result(seconds)
-        except (KafkaError, TimeoutError, CancelledError) as failure:
+        except (KafkaError, TimeoutError, CancelledError, AssertionError) as failure:
             future.cancel()
             raise ClientError(failure, remedy_for(failure)) from failure
 
@@ -218,7 +218,8 @@ async def polled(consumer: AIOKafkaConsumer) -> list[Record]:
 
 def remedy_for(failure: BaseException) -> Remedy:
     """Return what can be done after an exception of the library."""
-    if type(failure).__name__ in FATAL:
+    # Its states are asserted: what is asked of a client that has given itself up for lost is an AssertionError.
+    if isinstance(failure, AssertionError) or type(failure).__name__ in FATAL:
         return Remedy.REPLACE
     return Remedy.RETRY if getattr(failure, "retriable", False) else Remedy.ABORT
 
