@@ -23,7 +23,7 @@ from collections.abc import Iterator
 
 from broker.protocol.api_keys import ApiKey
 from ops.reliability import chance
-from ops.reliability.frames import NAMES, FrameMaker
+from ops.reliability.frames import NAMES, FrameMaker, Template
 from ops.reliability.mutations import Mutator
 from ops.reliability.wire import RECEIVE_BYTES, Wire
 
@@ -192,7 +192,8 @@ class Barrage:
 def run(port: int, seed: int, wanted: int | None, frames_per_second: float, counts: Counts) -> None:
     """Send mutated frames at that rate until enough of them were dealt with; runs in the process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    barrage = Barrage(port, counts, mutated_frames(port, chance.source(seed, "frames"), counts))
+    source = chance.source(seed, "frames")
+    barrage = Barrage(port, counts, mutated_frames(templates_of(port, source, counts), source))
     begin = time.monotonic()
     while wanted is None or counts.frames < wanted:
         barrage.turn()
@@ -201,22 +202,31 @@ def run(port: int, seed: int, wanted: int | None, frames_per_second: float, coun
             time.sleep(min(ahead_seconds, LONGEST_REST_SECONDS))
 
 
-def mutated_frames(port: int, source: random.Random, counts: Counts) -> Iterator[bytes]:
+def mutated_frames(templates: list[Template], source: random.Random) -> Iterator[bytes]:
     """Yield mutated frames without end, every version of every API as often as any other, but for expensive ones."""
-    with Wire(port) as wire:
-        served = wire.ask(ApiKey.API_VERSIONS, 0, {}).api_keys
-        versions = [(int(each.api_key), v) for each in served for v in range(each.min_version, each.max_version + 1)]
-        maker = FrameMaker(source, make_topics(wire))
-    templates = [
-        maker.template(key, version)
-        for key, version in versions
-        for _ in range(FEW_FRAMES if is_expensive(key, version) else FRAMES_OF_A_VERSION)
-    ]
-    counts.versions = len(versions)
     mutated = Mutator(source, templates).mutated
     while True:
         source.shuffle(templates)
         yield from map(mutated, templates)
+
+
+def templates_of(port: int, source: random.Random, counts: Counts) -> list[Template]:
+    """Return frames of every version that is served, once the broker says what that is."""
+    while True:
+        try:
+            with Wire(port) as wire:
+                served = wire.ask(ApiKey.API_VERSIONS, 0, {}).api_keys
+                maker = FrameMaker(source, make_topics(wire))
+            break
+        except OSError:
+            time.sleep(LOOK_SECONDS)
+    versions = [(int(each.api_key), v) for each in served for v in range(each.min_version, each.max_version + 1)]
+    counts.versions = len(versions)
+    return [
+        maker.template(key, version)
+        for key, version in versions
+        for _ in range(FEW_FRAMES if is_expensive(key, version) else FRAMES_OF_A_VERSION)
+    ]
 
 
 def is_expensive(api_key: int, version: int) -> bool:
