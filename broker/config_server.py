@@ -264,8 +264,7 @@ class ServerSettings:
             default=67108864,
             unit="bytes",
             least=0,
-            doc="Unanswered requests that all processors keep for a handler's successor, besides 8 KiB a connection. "
-            "Beyond it a connection may send one more, which is lost with its connection if its handler dies.",
+            doc="Unanswered requests that all processors keep for a handler's successor, besides 8 KiB a connection.",
         )
     )
     output_max_bytes: int = setting(
