@@ -33,7 +33,8 @@ from broker.config_alteration import (
 from broker.errors import ApiError, BootFailed
 from broker.features import LEVEL, FeatureUpdate, check_updates
 from broker.kept_outcomes import TopicOutcome
-from broker.metadata_store import CONFIGURATION_FILE, MetadataStore, Transaction, metadata_path, nothing_to_do
+from broker.metadata_file import CONFIGURATION_FILE, metadata_path
+from broker.metadata_store import MetadataStore, Transaction, nothing_to_do
 from broker.partition_rows import PartitionRows
 from broker.protocol.coordinator_routing import CoordinatorPartitions
 from broker.protocol.error_codes import ErrorCode
@@ -80,6 +81,12 @@ class Controller:
         self._coordinators = coordinators
         self._next_producer_id = 0
         self._producer_ids_end = 0
+        self._alter_by_type = {
+            TOPIC: self._alter_topic,
+            BROKER: self._alter_broker,
+            GROUP: self._alter_group,
+            CLIENT_METRICS: self._alter_client_metrics,
+        }
 
     @classmethod
     def open(
@@ -221,16 +228,10 @@ class Controller:
 
         Raises ApiError when the resource is unknown or a setting is not acceptable.
         """
-        if resource_type == TOPIC:
-            self._alter_topic(name, alteration, validate_only)
-        elif resource_type == BROKER:
-            self._alter_broker(name, alteration, validate_only)
-        elif resource_type == GROUP:
-            self._alter_group(name, alteration, validate_only)
-        elif resource_type == CLIENT_METRICS:
-            self._alter_client_metrics(name, alteration, validate_only)
-        else:
+        alter = self._alter_by_type.get(resource_type)
+        if alter is None:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}: {HAVE_SETTINGS}")
+        alter(name, alteration, validate_only)
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -252,16 +253,11 @@ class Controller:
         """Change the quotas of one entity (KIP-546). Raises ApiError when it may not have them."""
         current = self._metadata.client_quotas.get(entity, {})
         quotas = altered_quotas(entity, current, operations)
-        if validate_only or quotas == current:
-            return
-        with self._change() as transaction:
-            transaction.set_entity(EntityKind.CLIENT_QUOTA, stored_name(entity), quotas)
-        log.info("the quotas of %s are now %s", dict(entity), quotas)
-        self._metadata.refresh()
-
-    def finalized_features(self) -> Mapping[str, int]:
-        """Return the level of every feature that is not always off."""
-        return self._metadata.finalized_features
+        if not validate_only and quotas != current:
+            with self._change() as transaction:
+                transaction.set_entity(EntityKind.CLIENT_QUOTA, stored_name(entity), quotas)
+            log.info("the quotas of %s are now %s", dict(entity), quotas)
+            self._metadata.refresh()
 
     def update_features(
         self, updates: Sequence[FeatureUpdate], *, validate_only: bool, request: str | None = None
@@ -269,26 +265,23 @@ class Controller:
         """Finalize other levels of features, all in one change (KIP-584). Raises ApiError when one may not be."""
         if self.outcomes_of(request) is not None:
             return
-        current = self.finalized_features()
+        current = self._metadata.finalized_features
         check_updates(updates, current)
         changed = [update for update in updates if update.level != current.get(update.name, 0)]
-        if validate_only or not changed:
-            return
-        with self._change(request) as transaction:
-            for update in changed:
-                transaction.set_entity(EntityKind.FEATURE, update.name, {LEVEL: update.level})
-        for update in changed:
-            log.info("feature %s is now at level %d", update.name, update.level)
-        self._metadata.refresh()
+        if changed and not validate_only:
+            with self._change(request) as transaction:
+                for update in changed:
+                    transaction.set_entity(EntityKind.FEATURE, update.name, {LEVEL: update.level})
+            log.info("features are now at these levels: %s", {update.name: update.level for update in changed})
+            self._metadata.refresh()
 
     def next_producer_id(self) -> int:
         """Return a producer id that was never handed out. Raises ApiError when none can be reserved."""
         if self._next_producer_id == self._producer_ids_end:
             self._next_producer_id = self._store.reserve_producer_ids(PRODUCER_ID_BLOCK)
             self._producer_ids_end = self._next_producer_id + PRODUCER_ID_BLOCK
-        producer_id = self._next_producer_id
         self._next_producer_id += 1
-        return producer_id
+        return self._next_producer_id - 1
 
     def close(self) -> None:
         """Close the metadata file."""
@@ -363,24 +356,20 @@ class Controller:
         configs = altered_topic(alteration, current, self._metadata.broker_config, name)
         if topic is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
-        if validate_only or configs == current:
-            return
-        with self._change() as transaction:
-            transaction.set_topic_configs(topic.topic_id, configs)
-        log.info("topic %s now has the settings %s", name, configs)
-        self._metadata.refresh()
+        if not validate_only and configs != current:
+            with self._change() as transaction:
+                transaction.set_topic_configs(topic.topic_id, configs)
+            self._changed("topic", name, configs)
 
     def _alter_broker(self, name: str, alteration: Alteration, validate_only: bool) -> None:
         if name != EVERY_BROKER:
             check_broker_id(name, self._config.node_id)
         current = self._metadata.broker_overrides.get(name, {})
         configs = altered_broker(alteration, current, self._metadata.loaded_config, name)
-        if validate_only or configs == current:
-            return
-        with self._change() as transaction:
-            transaction.set_broker_configs(name, configs)
-        log.info("broker %s now has the settings %s", name or "default", configs)
-        self._metadata.refresh()
+        if not validate_only and configs != current:
+            with self._change() as transaction:
+                transaction.set_broker_configs(name, configs)
+            self._changed("broker", name or "default", configs)
 
     def replace_file_settings(self, texts: Mapping[str, str]) -> None:
         """Put in force what the configuration file says now, in place of what it said before."""
@@ -391,20 +380,21 @@ class Controller:
     def _alter_group(self, name: str, alteration: Alteration, validate_only: bool) -> None:
         current = self._metadata.group_configs(name)
         configs = altered_group(alteration, current, self._metadata.broker_config, name)
-        if validate_only or configs == current:
-            return
-        self._replace(EntityKind.GROUP, name, configs)
+        if not validate_only and configs != current:
+            self._replace(EntityKind.GROUP, name, configs)
 
     def _alter_client_metrics(self, name: str, alteration: Alteration, validate_only: bool) -> None:
         current = self._metadata.client_metrics_configs.get(name, {})
         configs = altered_client_metrics(alteration, current, name)
-        if validate_only or configs == current:
-            return
-        self._replace(EntityKind.CLIENT_METRICS, name, configs)
+        if not validate_only and configs != current:
+            self._replace(EntityKind.CLIENT_METRICS, name, configs)
 
     def _replace(self, kind: EntityKind, name: str, configs: Mapping[str, str]) -> None:
         """Replace the settings of an entity; without any it is gone."""
         with self._change() as transaction:
             transaction.set_entity(kind, name, configs)
+        self._changed(kind, name, configs)
+
+    def _changed(self, kind: str, name: str, configs: Mapping[str, str]) -> None:
         log.info("%s %s now has the settings %s", kind, name, configs)
         self._metadata.refresh()

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 import posix_ipc
 
 from broker.heritage import BoundListener, Heritage, close_all
-from broker.metadata_store import metadata_path, partition_counts
+from broker.metadata_file import metadata_path
+from broker.metadata_reader import partition_counts
 from broker.protocol.coordinator_routing import GROUP_TOPIC, TRANSACTION_TOPIC, CoordinatorPartitions
 from broker.request_channel import ChannelShape, RequestChannel
 from broker.request_log_settings import store_settings

@@ -377,8 +377,7 @@ def value_of(bound: str) -> int | None:
         if bound not in BROKER_KEYS:
             raise LookupError(f"no setting {bound}")
         return None
-    found = getattr(importlib.import_module(module), name, None)
-    if not isinstance(found, int):
+    if not isinstance(found := getattr(importlib.import_module(module), name, None), int):
         raise LookupError(f"{bound} is not a number")
     return found
 
@@ -387,8 +386,7 @@ def describe_markdown() -> str:
     """Return the text of docs/limits.md."""
     parts = [_PREAMBLE]
     for area in LIMITS:
-        parts.append(f"## {area.title}\n")
-        parts += ["| what | limit | metrics | beyond it | its end |", "|---|---|---|---|---|"]
+        parts += [f"## {area.title}\n", "| what | limit | metrics | beyond it | its end |", "|---|---|---|---|---|"]
         for limit in area.limits:
             bounds = "<br>".join(_bound_text(bound) for bound in limit.bounds)
             metrics = "<br>".join(f"`{name}`" for name in limit.metrics)

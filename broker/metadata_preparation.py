@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from broker.errors import ApiError, BootFailed
-from broker.metadata_store import CONFIGURATION_FILE, MetadataStore, metadata_path, nothing_to_do
+from broker.metadata_file import CONFIGURATION_FILE, metadata_path
+from broker.metadata_store import MetadataStore, nothing_to_do
 
 
 def prepare(

@@ -21,14 +21,9 @@ from broker.errors import ApiError, BootFailed
 from broker.log.checkpoints import set_aside
 from broker.log.partition_metadata import read_topic_id
 from broker.log.segment_files import LOG_SUFFIX, offsets_of
-from broker.metadata_store import (
-    FORMAT,
-    MetadataReader,
-    MetadataStore,
-    metadata_path,
-    nothing_to_do,
-    stored_format,
-)
+from broker.metadata_file import FORMAT, metadata_path, stored_format
+from broker.metadata_reader import MetadataReader
+from broker.metadata_store import MetadataStore, nothing_to_do
 from broker.protocol.coordinator_routing import GROUP_TOPIC, TRANSACTION_TOPIC
 from broker.protocol.routing import topic_id_for
 from broker.topic_rules import check_topic_name, internal_topic_configs

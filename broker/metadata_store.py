@@ -1,8 +1,7 @@
-"""The cluster's metadata on disk: topics, partitions and their rows, settings, quotas, in one SQLite file.
+"""The writer of the cluster's metadata: topics, partitions and their rows, settings, quotas, in one SQLite file.
 
-The controller process is the only writer (``MetadataStore``); every other process reads what changed since it
-last looked (``MetadataReader``). WAL mode lets both go on at once: a reader sees whole changes only, and
-never holds the writer up. Each change carries the next number of one counter, which is what the processes
+The controller process is the only writer; every other process reads what changed since it last looked
+(`metadata_reader`). Each change carries the next number of one counter, which is what the processes
 compare to know whether they are up to date. Knows nothing of Kafka's rules: whoever calls has checked them.
 
 A deleted topic stays as a *tombstone* until the owners of its partitions have let go of their rows in the
@@ -12,81 +11,25 @@ are dropped, ``floor`` moves up to the last one: a reader that had not seen it m
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from broker import kept_outcomes
 from broker.errors import ApiError, BootFailed
 from broker.kept_outcomes import TopicOutcome
+from broker.metadata_file import BUSY_TIMEOUT_S, FORMAT, encode_configs, ensure_topic_tables, state_of
 from broker.protocol.error_codes import ErrorCode
-from broker.stored_entities import (
-    Entities,
-    EntityKind,
-    StoredValue,
-    ensure_schema,
-    has_table,
-    read_entities,
-    replace_entity,
-    used_bytes,
-)
-
-FORMAT = 1
-FILE_NAME = "rotunda-metadata.sqlite3"
+from broker.stored_entities import EntityKind, StoredValue, ensure_schema, replace_entity, used_bytes
 
 EXIT_DATA_FROM_NEWER_VERSION = 5
 
-#: How long a statement waits for another connection's recovery of the WAL; nothing else locks a reader out.
-BUSY_TIMEOUT_S = 2.0
-
-_SCHEMA = """
-CREATE TABLE state (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE topics (
-    topic_id BLOB PRIMARY KEY, name TEXT NOT NULL, deleted INTEGER NOT NULL, change INTEGER NOT NULL,
-    configs TEXT NOT NULL
-) WITHOUT ROWID;
-CREATE INDEX topics_by_change ON topics (change);
-CREATE UNIQUE INDEX live_topics_by_name ON topics (name) WHERE NOT deleted;
-CREATE TABLE partitions (table_row INTEGER PRIMARY KEY, topic_id BLOB NOT NULL, partition INTEGER NOT NULL);
-CREATE UNIQUE INDEX partitions_by_topic ON partitions (topic_id, partition);
-CREATE TABLE broker_configs (
-    broker TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (broker, name)
-) WITHOUT ROWID;
-"""
 
 _LAST_SPENT_TOMBSTONE = (
     "SELECT MAX(change) FROM topics WHERE deleted AND topic_id NOT IN (SELECT topic_id FROM partitions)"
 )
 _DROP_SPENT_TOMBSTONES = "DELETE FROM topics WHERE deleted AND topic_id NOT IN (SELECT topic_id FROM partitions)"
-
-_INITIAL_STATE = (("format", FORMAT), ("change", 0), ("floor", 0), ("next_producer_id", 0))
-
-
-class TopicRecord(NamedTuple):
-    """A topic as stored. ``rows`` holds (partition, row in the partition table), in order of partitions."""
-
-    topic_id: bytes
-    name: str
-    deleted: bool
-    configs: dict[str, str]
-    rows: tuple[tuple[int, int], ...]
-
-
-class MetadataDelta(NamedTuple):
-    """What a reader is told. ``complete``: these are all topics there are, not only the changed ones.
-
-    ``broker_configs`` maps a broker id as text ("" for the default of all brokers) to that broker's settings.
-    ``entities`` has all entities of each kind of which one has changed.
-    """
-
-    version: int
-    complete: bool
-    topics: list[TopicRecord]
-    broker_configs: dict[str, dict[str, str]]
-    entities: Mapping[EntityKind, Entities] = {}
 
 
 class Transaction:
@@ -99,7 +42,7 @@ class Transaction:
     def insert_topic(self, topic_id: bytes, name: str, rows: Sequence[int], configs: Mapping[str, str]) -> None:
         """Add a topic whose partition i takes ``rows[i]``."""
         self._connection.execute(
-            "INSERT INTO topics VALUES (?, ?, 0, ?, ?)", (topic_id, name, self.change, _encode(configs))
+            "INSERT INTO topics VALUES (?, ?, 0, ?, ?)", (topic_id, name, self.change, encode_configs(configs))
         )
         self._insert_partitions(topic_id, 0, rows)
 
@@ -112,7 +55,7 @@ class Transaction:
         """Replace all settings of a topic."""
         self._connection.execute(
             "UPDATE topics SET change = ?, configs = ? WHERE topic_id = ?",
-            (self.change, _encode(configs), topic_id),
+            (self.change, encode_configs(configs), topic_id),
         )
 
     def delete_topic(self, topic_id: bytes) -> None:
@@ -178,10 +121,10 @@ class MetadataStore:
             connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute(f"PRAGMA synchronous = {'OFF' if ephemeral else 'FULL'}")
-            _ensure_schema(connection)
+            ensure_topic_tables(connection)
             ensure_schema(connection)
             kept_outcomes.ensure_table(connection)
-            stored = _state(connection, "format")
+            stored = state_of(connection, "format")
         except sqlite3.Error as error:
             raise BootFailed(f"cannot open the metadata file {path}: {error}") from error
         if stored > FORMAT:
@@ -200,7 +143,7 @@ class MetadataStore:
     @property
     def change(self) -> int:
         """Number of the last committed change; 0 in a new file."""
-        return _state(self._connection, "change")
+        return state_of(self._connection, "change")
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
@@ -220,7 +163,7 @@ class MetadataStore:
     @contextmanager
     def _change(self) -> Iterator[Transaction]:
         with self._committing():
-            change = _state(self._connection, "change") + 1
+            change = state_of(self._connection, "change") + 1
             yield Transaction(self._connection, change)
             self._connection.execute("UPDATE state SET value = ? WHERE name = 'change'", (change,))
 
@@ -256,7 +199,7 @@ class MetadataStore:
     def reserve_producer_ids(self, count: int) -> int:
         """Return the first of ``count`` producer ids that were never handed out and are now reserved."""
         with self._committing():
-            first = _state(self._connection, "next_producer_id")
+            first = state_of(self._connection, "next_producer_id")
             self._connection.execute("UPDATE state SET value = ? WHERE name = 'next_producer_id'", (first + count,))
         return first
 
@@ -306,137 +249,3 @@ class MetadataStore:
                     ErrorCode.KAFKA_STORAGE_ERROR, f"The metadata file cannot be written: {error}"
                 ) from error
             raise
-
-
-class MetadataReader:
-    """A reading connection, opened at the first use. Its file may not be there yet."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._connection: sqlite3.Connection | None = None
-
-    def read(self, since: int) -> MetadataDelta | None:
-        """Return what changed after change ``since``, tombstones included, or None if nothing did."""
-        connection = self._connect()
-        if connection is None:
-            return None
-        connection.execute("BEGIN")
-        try:
-            version = _state(connection, "change")
-            if version <= since:
-                return None
-            complete = since == 0 or since < _state(connection, "floor")
-            topics = _read_topics(connection, 0 if complete else since)
-            entities = read_entities(connection, since)
-            return MetadataDelta(version, complete, topics, _read_broker_configs(connection), entities)
-        finally:
-            connection.execute("COMMIT")
-
-    def is_taken_by(self, row: int, topic_id: bytes) -> bool:
-        """Return whether a row of the partition table is, on record, that of a partition of this topic."""
-        connection = self._connect()
-        query = "SELECT 1 FROM partitions WHERE table_row = ? AND topic_id = ?"
-        return connection is not None and connection.execute(query, (row, topic_id)).fetchone() is not None
-
-    def close(self) -> None:
-        """Close the connection if it is open."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    def _connect(self) -> sqlite3.Connection | None:
-        if self._connection is None and self._path.exists():
-            connection = sqlite3.connect(
-                f"{self._path.absolute().as_uri()}?mode=ro",
-                uri=True,
-                timeout=BUSY_TIMEOUT_S,
-                isolation_level=None,
-            )
-            try:
-                has_schema = _has_schema(connection)
-            except sqlite3.OperationalError:
-                if self._path.exists():
-                    raise
-                has_schema = False
-            if not has_schema:
-                connection.close()
-                return None
-            self._connection = connection
-        return self._connection
-
-
-def metadata_path(data_dir: Path) -> Path:
-    """Return where the metadata of a data directory is kept."""
-    return data_dir / FILE_NAME
-
-
-def partition_counts(path: Path, topics: Sequence[str]) -> dict[str, int]:
-    """Return how many partitions each of these topics has, for those that exist."""
-    reader = MetadataReader(path)
-    delta = reader.read(0)
-    reader.close()
-    found = delta.topics if delta is not None else []
-    return {topic.name: len(topic.rows) for topic in found if not topic.deleted and topic.name in topics}
-
-
-#: What the configuration file said when it was last read again is stored under this name instead of a broker's id, and
-#: there once more, so that a file that says nothing is told from one that was not read again.
-CONFIGURATION_FILE = "configuration file"
-
-
-def _ensure_schema(connection: sqlite3.Connection) -> None:
-    if has_table(connection, "state"):
-        return
-    connection.execute("BEGIN IMMEDIATE")
-    for statement in _SCHEMA.split(";"):
-        connection.execute(statement)
-    connection.executemany("INSERT INTO state VALUES (?, ?)", _INITIAL_STATE)
-    connection.execute("COMMIT")
-
-
-def stored_format(connection: sqlite3.Connection) -> int:
-    """Return the format of an open file; 0 if nothing is in it. Raises sqlite3.Error."""
-    return _state(connection, "format") if has_table(connection, "state") else 0
-
-
-def _has_schema(connection: sqlite3.Connection) -> bool:
-    return has_table(connection, "state") and has_table(connection, "entity_changes")
-
-
-def _state(connection: sqlite3.Connection, name: str) -> int:
-    return int(connection.execute("SELECT value FROM state WHERE name = ?", (name,)).fetchone()[0])
-
-
-def _read_topics(connection: sqlite3.Connection, since: int) -> list[TopicRecord]:
-    rows: dict[bytes, list[tuple[int, int]]] = {}
-    query = (
-        "SELECT topic_id, partition, table_row FROM topics CROSS JOIN partitions USING (topic_id) "
-        "WHERE change > ? ORDER BY topic_id, partition"
-    )
-    for topic_id, partition, row in connection.execute(query, (since,)):
-        rows.setdefault(topic_id, []).append((partition, row))
-    found = connection.execute(
-        "SELECT topic_id, name, deleted, configs FROM topics WHERE change > ? ORDER BY change, name", (since,)
-    )
-    return [
-        TopicRecord(topic_id, name, bool(deleted), _decode(configs), tuple(rows.get(topic_id, ())))
-        for topic_id, name, deleted, configs in found
-    ]
-
-
-def _read_broker_configs(connection: sqlite3.Connection) -> dict[str, dict[str, str]]:
-    configs: dict[str, dict[str, str]] = {}
-    for broker, name, value in connection.execute("SELECT broker, name, value FROM broker_configs ORDER BY name"):
-        configs.setdefault(broker, {})[name] = value
-    return configs
-
-
-def _encode(configs: Mapping[str, str]) -> str:
-    return json.dumps(dict(configs), separators=(",", ":"))
-
-
-def _decode(configs: str) -> dict[str, str]:
-    if configs == "{}":  # as it is for most topics
-        return {}
-    decoded: dict[str, str] = json.loads(configs)
-    return decoded

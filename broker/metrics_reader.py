@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from broker.clock import SystemClock
 from broker.config import load
-from broker.metadata_store import metadata_path
+from broker.metadata_file import metadata_path
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
 from broker.server.metadata_cache import MetadataCache

@@ -70,7 +70,7 @@ def sources_of(heritage: Heritage) -> Sources:
     """Return what the page reads; all views but that of who looks are read-only."""
     from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415
 
-    from broker.metadata_store import metadata_path  # noqa: PLC0415
+    from broker.metadata_file import metadata_path  # noqa: PLC0415
     from broker.protocol.api_keys import DEPRECATED_UP_TO  # noqa: PLC0415
     from broker.server.metadata_cache import MetadataCache  # noqa: PLC0415
     from shm.broker_reading import BrokerReader  # noqa: PLC0415

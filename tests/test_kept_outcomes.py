@@ -11,8 +11,9 @@ import pytest
 from broker import kept_outcomes
 from broker.errors import BootFailed
 from broker.kept_outcomes import MOST_REQUESTS, TopicOutcome
+from broker.metadata_file import metadata_path
 from broker.metadata_preparation import prepare
-from broker.metadata_store import MetadataStore, metadata_path
+from broker.metadata_store import MetadataStore
 
 OUTCOMES = [
     TopicOutcome("made", 0, None, bytes(range(16)), 3, {"retention.ms": "5"}),

@@ -10,8 +10,10 @@ import pytest
 from broker.config import BrokerConfig, load
 from broker.errors import BootFailed
 from broker.log.partition_metadata import write_topic_id
+from broker.metadata_file import metadata_path
+from broker.metadata_reader import MetadataReader
 from broker.metadata_rebuild import check_or_rebuild
-from broker.metadata_store import MetadataReader, MetadataStore, metadata_path
+from broker.metadata_store import MetadataStore
 
 IDS = {"orders": bytes(range(16)), "users": bytes(range(16, 32))}
 NOW_MS = 1_800_000_000_000

@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from broker.errors import ApiError, BootFailed
+from broker.metadata_file import FORMAT, metadata_path
 from broker.metadata_preparation import prepare
-from broker.metadata_store import FORMAT, MetadataReader, MetadataStore, metadata_path
+from broker.metadata_reader import MetadataReader
+from broker.metadata_store import MetadataStore
 from broker.protocol.error_codes import ErrorCode
 
 KAFKA_STORAGE_ERROR = ErrorCode.KAFKA_STORAGE_ERROR

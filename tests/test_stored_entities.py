@@ -10,8 +10,10 @@ import pytest
 
 from broker import stored_entities
 from broker.errors import ApiError
+from broker.metadata_file import metadata_path
 from broker.metadata_preparation import prepare
-from broker.metadata_store import MetadataReader, MetadataStore, metadata_path
+from broker.metadata_reader import MetadataReader
+from broker.metadata_store import MetadataStore
 from broker.protocol.error_codes import ErrorCode
 from broker.stored_entities import EntityKind
 

@@ -14,7 +14,7 @@ from broker.cleaner.owners import Owners, Stopped
 from broker.cleaner.pace import Pace
 from broker.cleaner.upkeep import Upkeep
 from broker.clock import SystemClock
-from broker.metadata_store import metadata_path
+from broker.metadata_file import metadata_path
 from broker.process import FaultLimit, Role
 from broker.server.metadata_cache import MetadataCache
 from shm.metrics import MetricsSegment, MetricsWriter

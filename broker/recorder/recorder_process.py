@@ -131,7 +131,7 @@ def build(heritage: Heritage, generation: int, root: Path) -> Recorder:
     # Arrow's own allocators keep memory for a next time that may not come.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
-    from broker.metadata_store import metadata_path  # noqa: PLC0415
+    from broker.metadata_file import metadata_path  # noqa: PLC0415
     from broker.recorder.recorder import Recorder  # noqa: PLC0415
     from broker.server.metadata_cache import MetadataCache  # noqa: PLC0415
 

@@ -15,7 +15,7 @@ from broker.controller import Controller
 from broker.errors import ApiError
 from broker.log.log_manager import orphan_directories
 from broker.log_setup import report_held_back
-from broker.metadata_store import metadata_path
+from broker.metadata_file import metadata_path
 from broker.process import FaultLimit, Role
 from broker.protocol.error_codes import ErrorCode
 from broker.server.apis import advertised

@@ -16,7 +16,8 @@ from broker.client_quotas import ClientQuotas, quotas_of
 from broker.config import BrokerConfig
 from broker.errors import ConfigError
 from broker.features import finalized_levels
-from broker.metadata_store import CONFIGURATION_FILE, MetadataDelta, MetadataReader, TopicRecord
+from broker.metadata_file import CONFIGURATION_FILE
+from broker.metadata_reader import MetadataDelta, MetadataReader, TopicRecord
 from broker.protocol.routing import owner_of, topic_hash
 from broker.stored_entities import Entities, EntityKind
 from broker.topic_config import LogConfig

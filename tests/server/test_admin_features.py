@@ -36,7 +36,7 @@ def update(cluster: AdminCluster, *updates: tuple[str, int, int], version: int =
 
 @pytest.mark.parametrize("version", range(3))
 def test_a_feature_goes_down_and_up_and_every_process_knows(cluster: AdminCluster, version: int) -> None:
-    assert cluster.controller.finalized_features() == DEFAULTS
+    assert cluster.metadata.finalized_features == DEFAULTS
     response = update(cluster, ("transaction.version", 0, SAFE), ("group.version", 1, UPGRADE), version=version)
     assert (response.error_code, response.error_message) == (0, None)
     if version < 2:
@@ -47,9 +47,9 @@ def test_a_feature_goes_down_and_up_and_every_process_knows(cluster: AdminCluste
     cluster.settle()
     assert [cache.finalized_features["transaction.version"] for cache in cluster.handlers] == [0, 0, 0]
     cluster.restart_controller()
-    assert cluster.controller.finalized_features() == {**DEFAULTS, "transaction.version": 0}
+    assert cluster.metadata.finalized_features == {**DEFAULTS, "transaction.version": 0}
     assert update(cluster, ("transaction.version", 1, UPGRADE), version=version).error_code == 0
-    assert cluster.controller.finalized_features()["transaction.version"] == 1
+    assert cluster.metadata.finalized_features["transaction.version"] == 1
 
 
 @pytest.mark.parametrize("version", range(3))
@@ -77,7 +77,7 @@ def test_an_update_that_kafka_refuses_is_refused_and_changes_nothing(
     assert response.error_message.startswith("The update failed for all features since the following feature had an")
     assert f"Invalid update version {level} for feature {name}. " in response.error_message
     assert says in response.error_message
-    assert cluster.controller.finalized_features() == DEFAULTS
+    assert cluster.metadata.finalized_features == DEFAULTS
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_a_downgrade_to_a_newer_version_is_refused(cluster: AdminCluster) -> Non
 def test_only_checking_changes_nothing(cluster: AdminCluster) -> None:
     assert update(cluster, ("transaction.version", 0, SAFE), validate_only=True).error_code == 0
     assert update(cluster, ("transaction.version", 2, SAFE)).error_code == 0
-    assert (cluster.controller.finalized_features(), cluster.controller.version) == (DEFAULTS, 0)
+    assert (cluster.metadata.finalized_features, cluster.controller.version) == (DEFAULTS, 0)
 
 
 def test_c10_api_versions_tells_the_features(cluster: AdminCluster) -> None:
@@ -123,7 +123,7 @@ def test_c10_api_versions_tells_the_features(cluster: AdminCluster) -> None:
 def test_of_two_updates_of_one_feature_the_last_counts(cluster: AdminCluster) -> None:
     response = update(cluster, ("transaction.version", 0, SAFE), ("transaction.version", 1, SAFE))
     assert response.error_code == 0
-    assert cluster.controller.finalized_features()["transaction.version"] == 1
+    assert cluster.metadata.finalized_features["transaction.version"] == 1
 
 
 @pytest.mark.parametrize(
@@ -136,11 +136,11 @@ def test_the_metadata_version_does_not_go_down(cluster: AdminCluster, kind: int,
     assert "Unsupported metadata.version downgrade from 30 to 29. " in response.error_message
     assert says in response.error_message
     assert update(cluster, ("metadata.version", 30, UPGRADE), ("metadata.version", 30, kind)).error_code == 0
-    assert (cluster.controller.finalized_features(), cluster.controller.version) == (DEFAULTS, 0)
+    assert (cluster.metadata.finalized_features, cluster.controller.version) == (DEFAULTS, 0)
 
 
 def test_features_of_what_is_not_built_may_be_switched_off(cluster: AdminCluster) -> None:
     """As a downgrade to an older release asks for; they are neither supported nor finalized, and nothing changes."""
     off = [(name, 0, SAFE) for name in ("kraft.version", "share.version", "streams.version")]
     assert update(cluster, *off, ("eligible.leader.replicas.version", 0, UNSAFE)).error_code == 0
-    assert (cluster.controller.finalized_features(), cluster.controller.version) == (DEFAULTS, 0)
+    assert (cluster.metadata.finalized_features, cluster.controller.version) == (DEFAULTS, 0)

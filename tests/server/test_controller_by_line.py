@@ -14,7 +14,8 @@ import pytest
 from broker.client_quotas import QuotaEntity
 from broker.config_alteration import CLIENT_METRICS, TOPIC, Operation
 from broker.features import TRANSACTION_VERSION
-from broker.metadata_store import MetadataReader, metadata_path
+from broker.metadata_file import metadata_path
+from broker.metadata_reader import MetadataReader
 from tests.support.stepped_broker import SteppedBroker
 from tests.support.transactional import answer_of, send
 

@@ -10,7 +10,7 @@ import pytest
 
 from broker.log.log_manager import LogManager
 from broker.log.partition_log import PartitionLog, PartitionName
-from broker.metadata_store import MetadataReader
+from broker.metadata_reader import MetadataReader
 from broker.request_channel import CLOSE_CONNECTION, NO_OP, SEND
 from broker.server import apis
 from broker.topic_rules import NewTopic

@@ -14,7 +14,7 @@ from typing import Any
 
 from broker.config import BrokerConfig, load
 from broker.controller import Controller
-from broker.metadata_store import metadata_path
+from broker.metadata_file import metadata_path
 from broker.protocol import kio_adapter
 from broker.server.metadata_cache import Changes, MetadataCache, PartitionInfo, TopicInfo
 from broker.server.request_context import Parked, PendingAnswer, RequestContext
