@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from broker.slow_turns import LONG_NS, SLOW_TURN_NS, UPKEEP, SlowTurns
+from broker.slow_turns import SLOW_TURN_NS, UPKEEP, SlowTurns
 from tests.support.fakes import FakeClock
 
 MS = 1_000_000
@@ -67,17 +67,3 @@ def test_a_processors_turn_is_told_with_what_had_asked_for_it(
     assert turns.count == 1
     assert "a turn took 75 ms" in caplog.text
     assert "1200 connections and bells had asked for attention" in caplog.text
-
-
-def test_a_turn_is_long_before_it_is_slow(turns: SlowTurns, clock: FakeClock) -> None:
-    """As far as the clock has been read, and never where nobody times turns."""
-    clock.advance_ms(1)
-    turns.spent(clock.monotonic_ns(), UPKEEP)
-    assert not turns.is_long
-    turns.begin(clock.monotonic_ns())
-    clock.advance_ms(LONG_NS // MS + 1)
-    assert not turns.is_long
-    turns.spent(clock.monotonic_ns(), UPKEEP)
-    assert turns.is_long
-    turns.begin(clock.monotonic_ns())
-    assert not turns.is_long

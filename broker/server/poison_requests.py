@@ -1,12 +1,13 @@
-"""Poison requests: those that a process of this target has died in, and which are dropped after the second death.
+"""Poison requests: those that a process of this target has died in, and which are dropped after the fourth death.
 
 Runs in handler processes and the controller. A target publishes which request it is in (`shm.current_request`), and its
-replacement counts a death against it before anything is read again. What two processes have died in is not run a third
+replacement counts a death against it before anything is read again. What four processes have died in is not run a fifth
 time: its connection is closed without an answer, with a line that names it. The same holds for what other targets ask.
 Clients send again what was not answered. So what is the same, byte for byte and from the same address, as two requests
-that were dropped is dropped as well for a while, at no death: what kills costs four deaths of a target in each
-process.restart.window.ms. One would be too few: two processes may be killed in a harmless request for other reasons,
-and many clients send the same bytes.
+that were dropped is dropped as well for a while, at no death: what kills costs eight deaths of a target in each
+process.restart.window.ms. Fewer deaths would be too few: a replacement takes up first what its predecessor was in, so
+processes that are killed at random, one soon after the other, die in the same harmless request; and no connection may
+be lost by that. One dropped request would be too few, since many clients send the same bytes.
 
 A death that struck when no single request was being done, such as in a commit, is nobody's; what is read again after it
 is taken one by one, so that the next such death has a name.
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 #: Processes that may die in a request before it is dropped.
-MOST_DEATHS = 2
+MOST_DEATHS = 4
 
 #: Requests of the same bytes that are dropped for deaths before others are for being like them.
 MOST_ALIKE = 2

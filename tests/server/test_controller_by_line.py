@@ -184,7 +184,7 @@ CASES = {
     "CreatePartitions": Case(CREATE_PARTITIONS, 2, create_partitions, check_partitions, every=29),
     "AlterConfigs": Case(ALTER_CONFIGS, 2, alter_configs, check_replaced, every=11),
     "IncrementalAlterConfigs": Case(
-        INCREMENTAL_ALTER_CONFIGS, 1, append_and_subtract, check_lists, every=11, changes=2
+        INCREMENTAL_ALTER_CONFIGS, 1, append_and_subtract, check_lists, every=11, changes=1
     ),
     "AlterClientQuotas": Case(ALTER_CLIENT_QUOTAS, 1, alter_quotas, check_quotas, every=5),
     "UpdateFeatures": Case(UPDATE_FEATURES, 1, update_features, check_features, every=5),
