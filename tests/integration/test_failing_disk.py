@@ -76,6 +76,12 @@ def metric(broker: BrokerProcess, name: str, **labels: str) -> float:
     return value
 
 
+def answered(broker: BrokerProcess) -> float:
+    """Return how many answers the processors have counted."""
+    samples = Exposition(ask(broker, "/metrics")[1]).samples
+    return sum(each.value for each in samples["rotunda_processor_responses_sent_total"])
+
+
 def refusal(client: WireClient, topic: str, partition: int = 0, value: bytes = b"x") -> tuple[int, str]:
     """Produce with version 8; return error code and message."""
     reader = Reader(client.call(PRODUCE, 8, produce_body([(topic, partition, record_batch([value]))])))
@@ -268,8 +274,11 @@ def test_on_a_disk_that_is_nearly_full_the_request_log_stops_first(broker, topic
         wait_until(lambda: metric(broker, "rotunda_storage_state") == 2, "the state")
         assert "The request log has stopped" in ask(broker, "/readyz")[1]
         assert ask(broker, "/readyz")[0] == 200
+        all_answered = answered(broker) + stopped_requests
         for _ in range(stopped_requests):
             assert takes(client, topic)
+        # Processors look at what is to be recorded when they publish what they have counted.
+        wait_until(lambda: answered(broker) >= all_answered, "their answers counted")
         before = metric(broker, rows)
         alter(client, "storage.free.min.bytes", "0")
         wait_until(lambda: metric(broker, "rotunda_storage_state") == 0, "room")
