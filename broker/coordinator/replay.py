@@ -8,6 +8,7 @@ takes none of the others along.
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import Protocol
@@ -54,15 +55,18 @@ class Replayed:
 
 
 def replay_partition(directory: Path, start_offset: int, end: End, replayer: Replayer) -> Replayed:
-    """Read a partition from ``start_offset`` to its end. Raises OSError when its files cannot be read."""
+    """Read a partition from ``start_offset`` to its end. Raises OSError when its files cannot be read to the end."""
     reader = LogReader(directory)
     offset, replayed = start_offset, Replayed()
     while offset < end[0]:
         found = reader.locate(offset, end, _CHUNK_BYTES, min_one_batch=True)
         if found is None or found.length == 0:
-            break
+            # Who knew a part of it alone would say that nothing has been committed where something has.
+            raise FileNotFoundError(errno.ENOENT, f"nothing is found at offset {offset} of {end[0]}", str(directory))
         data = _read(found.path, found.position, found.length)
-        _replay_batches(data, replayer, replayed)
+        if len(data) != found.length:
+            raise OSError(errno.EIO, f"{len(data)} bytes of {found.length} could be read", os.fsdecode(found.path))
+        _replay_batches(data, offset, replayer, replayed)
         offset = found.next_offset
     replayer.loaded()
     return replayed
@@ -76,14 +80,18 @@ def _read(path: bytes, position: int, length: int) -> bytes:
         os.close(fd)
 
 
-def _replay_batches(data: bytes, replayer: Replayer, replayed: Replayed) -> None:
+def _replay_batches(data: bytes, offset: int, replayer: Replayer, replayed: Replayed) -> None:
+    """Take whole batches, of which the first holds ``offset``."""
     view = memoryview(data)
     position = 0
     while len(view) - position >= BATCH_HEADER_BYTES:
         batch = view[position:]
         header = read_header(batch)
         if header is None or header.size_bytes > len(batch):
-            break
+            size_bytes = len(batch)
+            replayed.leave_out(offset, ValueError(f"what stands there is no batch: {size_bytes} bytes are left out"))
+            return
+        offset = header.last_offset + 1
         batch = batch[: header.size_bytes]
         try:
             if header.is_control:

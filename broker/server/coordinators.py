@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from broker.coordinator.append_linger import AppendLinger
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from broker.server.partition_appends import Answer, OwnedPartition
 
 logger = logging.getLogger(__name__)
+
+#: A partition that cannot be read back is tried again after this.
+RETRY_MS = 1000
 
 AppendOwn = Callable[["OwnedPartition", memoryview, "Answer"], None]
 
@@ -120,8 +124,9 @@ class Coordinators:
         try:
             replayed = replay_partition(owned.log.directory, owned.log.log_start_offset, end, replayer)
         except OSError as error:
-            logger.error("%s-%d cannot be read, so none of its ids is coordinated: %s", topic, partition, error)
+            logger.error("%s-%d cannot be read, so none of its ids is coordinated yet: %s", topic, partition, error)
             coordinator.close_partition(partition)
+            self.timers.after_ms(RETRY_MS, partial(self._open_again, place))
             return
         self._logs[place] = log
         if replayed.records:
@@ -190,12 +195,16 @@ class Coordinators:
     def _reload_failed(self) -> None:
         """Read partitions back whose records could not be written: memory had run ahead of the log."""
         failed, self._failed = self._failed, set()
-        for topic, partition in failed:
-            self.partition_closed(topic, partition)
-            info = self._state.metadata.partition(topic, partition)
-            owned = None if info is None else self._state.owned.get(info.row)
-            if owned is not None:
-                self.partition_opened(topic, partition, owned)
+        for place in failed:
+            self.partition_closed(*place)
+            self._open_again(place)
+
+    def _open_again(self, place: tuple[str, int]) -> None:
+        """Read a partition that is still this handler's, unless it has been read by now."""
+        info = self._state.metadata.partition(*place)
+        owned = None if info is None else self._state.owned.get(info.row)
+        if owned is not None and place not in self._logs:
+            self.partition_opened(*place, owned)
 
 
 def _cannot_append(owned: OwnedPartition, batch: memoryview, answer: Answer) -> None:

@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from broker.coordinator.group_shard import GroupShard
 
 _BATCHED_FROM = 8
-_GROUP_ERROR_FROM = 2
 _TOPIC_ID_FROM = 10
 
 _UNSTABLE = int(ErrorCode.UNSTABLE_OFFSET_COMMIT)
+
+#: As in Kafka: consumers do not expect to hear that a coordinator is not available, and find one again after this.
+_TOLD = {int(ErrorCode.COORDINATOR_NOT_AVAILABLE): int(ErrorCode.NOT_COORDINATOR)}
 
 #: Topics looked up between two yields; one may have many partitions.
 _TOPICS_AT_ONCE = 16
@@ -46,10 +48,14 @@ def handle_offset_fetch(context: RequestContext, request: Any) -> Work:
 
 
 def _fetch_one(context: RequestContext, request: Any) -> Work:
-    """Answer a request for one group, as it was before version 8."""
+    """Answer a request for one group, as it was before version 8.
+
+    From version 2 on Kafka names an error at the top alone. aiokafka looks at partitions only, and would take that
+    for "nothing has been committed": so it stands there as well.
+    """
     error, topics = yield from _fetch(context, request, getattr(request, "require_stable", False))
-    if error and context.api_version < _GROUP_ERROR_FROM:
-        topics = [_failed(each, error) for each in request.topics]
+    if error:
+        topics = [_failed(each, error) for each in request.topics or ()]
     return {"throttle_time_ms": 0, "error_code": error, "topics": topics}
 
 
@@ -64,7 +70,7 @@ def _fetch(context: RequestContext, asked: Any, require_stable: bool) -> Work:
     try:
         shard = context.broker.coordinators.groups.shard_of(group_id)
     except ApiError as failure:
-        return failure.code, []
+        return _TOLD.get(failure.code, failure.code), []
     group = shard.groups.get(group_id)
     if group is not None:
         error = group.validate_offset_fetch(getattr(asked, "member_id", None), getattr(asked, "member_epoch", -1))
@@ -81,7 +87,7 @@ def _fetch(context: RequestContext, asked: Any, require_stable: bool) -> Work:
     committed = Deferred()
     shard.when_committed(committed.complete)
     error = yield committed
-    return error, [] if error else topics
+    return _TOLD.get(error, error), [] if error else topics
 
 
 def _all(query: _Query) -> Iterator[dict[str, Any]]:
@@ -145,7 +151,7 @@ def _failed(asked: Any, error: int) -> dict[str, Any]:
 
 def _group_failed(context: RequestContext, request: Any, group: Any, error: int) -> dict[str, Any]:
     del context, request
-    return {"group_id": group.group_id, "error_code": error, "topics": []}
+    return {"group_id": group.group_id, "error_code": _TOLD.get(error, error), "topics": []}
 
 
 def _merged(groups: Sequence[Any]) -> Any:
