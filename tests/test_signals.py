@@ -211,7 +211,9 @@ def test_another_signal_does_not_look_like_a_stop() -> None:
 
 
 def _readable(stop: StopFlag) -> bool:
-    return bool(select.select((stop.fileno(),), (), (), 0)[0])
+    poll = select.poll()
+    poll.register(stop.fileno(), select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def test_no_signal_but_one_to_stop_ends_a_broker_that_is_starting(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ taken as they are, as in a directory that Kafka wrote.
 
 import fcntl
 import logging
-import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -106,9 +105,6 @@ class OffsetCheckpoints:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """Hold an exclusive lock among the handlers, for as long as it takes to write a few small files."""
-        fd = os.open(self._data_dir / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
+        with (self._data_dir / LOCK_FILE).open("ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
             yield
-        finally:
-            os.close(fd)
