@@ -31,6 +31,14 @@ def noted_refusal(view: memoryview, offset: int, size: int) -> int:
     return REFUSED - note if note < NOT_APPENDED else 0
 
 
+def noted_place(view: memoryview, offset: int, size: int) -> int:
+    """Return the base offset that the batch at ``offset`` was given, by its owner or by one before, or -1."""
+    if size < BATCH_HEADER_BYTES:
+        return NOT_APPENDED
+    note: int = NOTE.unpack_from(view, offset)[0]
+    return max(note, NOT_APPENDED)
+
+
 def note_refusal(view: memoryview, offset: int, size: int, error: int) -> None:
     """Note that a part was refused, unless it has a note already; what is too short for one is refused for ever."""
     if size >= BATCH_HEADER_BYTES and NOTE.unpack_from(view, offset)[0] == NOT_APPENDED:

@@ -22,7 +22,7 @@ from broker.protocol.headers import parse_header
 from broker.protocol.messages.produce import Part, ProduceRequest, parse_produce
 from broker.protocol.record_reader import ReadAllowance
 from broker.protocol.records import BATCH_HEADER_BYTES, record_count, unpack_header, validate
-from broker.server.append_notes import NOT_APPENDED, REFUSED, note_refusal, noted_refusal, write_note
+from broker.server.append_notes import NOT_APPENDED, REFUSED, note_refusal, noted_place, noted_refusal, write_note
 from broker.server.frame import NOTED, STATE_OFFSET, Frame
 from broker.server.partition_appends import Answer
 from broker.server.peers import POISON, PRODUCE_PART, PeerMessage, Peers
@@ -35,6 +35,7 @@ from broker.server.pending_produce import (
     PendingProduce,
 )
 from broker.server.produce_lines import ProduceLines
+from broker.server.produce_refusals import PartRefusals
 from broker.server.recently_used import RecentlyUsed
 from broker.server.record_errors import NOBODY, Blame, keyless, out_of_range, too_large
 from broker.server.remembered_request import RememberedRequest
@@ -53,7 +54,6 @@ from shm.words import words_of
 
 if TYPE_CHECKING:
     from broker.server.broker_state import BrokerState
-    from broker.server.metadata_cache import TopicInfo
     from broker.server.poison_requests import PoisonRequests
 
 #: Connections whose last request is remembered.
@@ -85,6 +85,7 @@ class ProducePath:
         self.appends = StagedAppends(responses, peers.new_tokens(), now_ns, state.storage.write_failed)
         self._state = state
         self._responses = responses
+        self._refusals = PartRefusals(state)
         self._peers = peers
         self._poison = poison
         self._now_ns = now_ns
@@ -171,9 +172,11 @@ class ProducePath:
         """Append a part that another handler received; ``answer`` sends the outcome back."""
         owned = self._state.owned.get(message.row)
         if owned is None:
-            error = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            note_refusal(view, message.address, message.size, error)
-            answer(error, -1, -1)
+            records = message.address, message.size
+            error, base_offset = self._refusals.without_log(
+                view, records, message.row, ErrorCode.NOT_LEADER_OR_FOLLOWER
+            )
+            answer(error, base_offset, -1)
         else:
             place = message.address, message.size, message.argument
             number = self.appends.append(owned, view, place, answer, message.guard)
@@ -217,7 +220,9 @@ class ProducePath:
                 yield pending.next_outcome(index, MOST_UNDER_WAY) if is_looked_into else None
                 if is_looked_into and not frame.noted and self._now_ns() > last_ns:
                     error = int(ErrorCode.REQUEST_TIMED_OUT)
-            error = error or self._refusal(part, acks, client_id)
+            stands = noted_place(view, part.records_offset, part.records_size) > NOT_APPENDED
+            # What has been appended is not refused for settings that came later: its client might send it again.
+            error = error or (self._refusals.unknown(part) if stands else self._refusals.of(part, acks, client_id))
             if error:
                 note_refusal(view, part.records_offset, part.records_size, error)
                 pending.part_done(index, part, error, -1, -1, -1)
@@ -229,7 +234,7 @@ class ProducePath:
 
     def _is_looked_into(self, part: Part) -> bool:
         """Whether the records of a part must be unpacked, or be looked at one by one, before they are appended."""
-        topic = self._topic(part)
+        topic = self._refusals.topic(part)
         return topic is not None and AppendLimits.looks_into_records(self._state.metadata.log_config(topic))
 
     @property
@@ -243,23 +248,9 @@ class ProducePath:
             self._transactional.ask()
         return self.appends.commit() if self._dirty else []
 
-    def _refusal(self, part: Part, acks: int, client_id: str) -> int:
-        """Return the error that refuses a part before anything else is looked at, or 0."""
-        if acks not in (-1, 0, 1):
-            return int(ErrorCode.INVALID_REQUIRED_ACKS)
-        topic = self._topic(part)
-        if topic is None or not 0 <= part.partition < len(topic.partitions):
-            unknown_id = part.topic_name is None and topic is None
-            return int(ErrorCode.UNKNOWN_TOPIC_ID if unknown_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if topic.internal and client_id != "__admin_client":
-            return int(ErrorCode.INVALID_TOPIC_EXCEPTION)
-        if acks == -1 and self._state.metadata.log_config(topic).min_insync_replicas > 1:
-            return int(ErrorCode.NOT_ENOUGH_REPLICAS)
-        return 0
-
     def _blame(self, frame: Frame, part: Part, error: int, allowance: ReadAllowance) -> Blame:
         """Return which records of a part are the reason for its refusal with one of `BLAMED`."""
-        topic = self._topic(part)
+        topic = self._refusals.topic(part)
         if topic is None:
             return NOBODY
         if error == STORAGE_ERROR:
@@ -284,16 +275,10 @@ class ProducePath:
         row = -1 if first is None else self._state.row_of(first.topic_name, first.topic_id, first.partition)
         return Told(records=min(records, MOST_COUNTED), about=subject(row, len(parts), acks=acks))
 
-    def _topic(self, part: Part) -> TopicInfo | None:
-        metadata = self._state.metadata
-        if part.topic_name is not None:
-            return metadata.topic(part.topic_name)
-        return metadata.topic_by_id(part.topic_id or b"")
-
     def _take_part(self, pending: PendingProduce, frame: Frame, index: int, what: tuple[Part, str | None]) -> None:
         """Take a part with the transactional id of its request: to its log, to its owner, or to wait for its turn."""
         part, transactional_id = what
-        topic = self._topic(part)
+        topic = self._refusals.topic(part)
         assert topic is not None  # noqa: S101 - `_refusal` has looked it up
         _, row, owner = topic.partitions[part.partition]
         where = part, row, owner
@@ -321,9 +306,9 @@ class ProducePath:
         part, row, _ = where
         owned = self._state.owned.get(row)
         if owned is None:
-            error = int(ErrorCode.KAFKA_STORAGE_ERROR)
-            note_refusal(frame.view, part.records_offset, part.records_size, error)
-            pending.part_done(index, part, error, -1, -1, -1)
+            records = part.records_offset, part.records_size
+            error, base_offset = self._refusals.without_log(frame.view, records, row, ErrorCode.KAFKA_STORAGE_ERROR)
+            pending.part_done(index, part, error, base_offset, -1, self._state.partitions.read_start(row))
             return None
         place = (part.records_offset, part.records_size, frame.api_version)
 
@@ -386,12 +371,12 @@ class ProducePath:
 
     def _remember(self, frame: Frame, part: Part, acks: int, transactional_id: str | None) -> None:
         """Let the connection's next request take the fast path if this one could have."""
-        topic = self._topic(part)
+        topic = self._refusals.topic(part)
         if topic is None or transactional_id is not None or part.records_size < BATCH_HEADER_BYTES:
             return
         if part.records_offset - frame.start > MOST_REMEMBERED_BYTES:
             return
-        if self._refusal(part, acks, ""):
+        if self._refusals.of(part, acks, ""):
             return
         owned = self._state.owned.get(topic.partitions[part.partition].row)
         if owned is None or owned.log.config.message_timestamp_type != "CreateTime":

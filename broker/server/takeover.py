@@ -68,14 +68,15 @@ def _noted_parts(
             continue
         for part in request.parts:
             row = state.row_of(part.topic_name, part.topic_id, part.partition)
-            if row in state.owned:
+            if state.owner_of(row) == state.index:
                 found.append((view, row, part))
     poison.current.words[REQUEST_AT] = 0
     return found
 
 
 def _take_back(state: BrokerState, view: memoryview, row: int, offset: int, size: int) -> int:
-    if row not in state.owned or size < BATCH_HEADER_BYTES:
+    # Also where the log could not be opened: what lies beyond the published end goes when it is.
+    if state.owner_of(row) != state.index or size < BATCH_HEADER_BYTES:
         return 0
     (note,) = NOTE.unpack_from(view, offset)
     if note < state.partitions.read_end(row):

@@ -8,9 +8,11 @@ from collections.abc import Callable
 
 import pytest
 
+from broker.config_alteration import TOPIC, Alteration, ConfigChange, Operation
 from broker.log import log_segment
+from broker.log.partition_log import PartitionLog
 from tests.support.record_batches import record_batch
-from tests.support.stepped_broker import Killed, SteppedBroker, produced
+from tests.support.stepped_broker import Killed, Sent, SteppedBroker, produced
 from tests.support.wire_messages import read_produce
 
 STORAGE_ERROR, OUT_OF_ORDER, UNKNOWN_TOPIC = 56, 45, 3
@@ -176,3 +178,90 @@ def test_a_torn_write_is_cut_off_and_written_again(stepped: SteppedBroker, monke
     stepped.settle()
     assert [produced(each) for each in sent] == [[(0, number)] for number in range(3)]
     assert stepped.values("topic", own) == [b"0", b"1", b"2"]
+
+
+def held_behind_another(stepped: SteppedBroker, own: int, foreign: int) -> tuple[Sent, Sent]:
+    """Return a request that is held, and one behind it; both are appended, and a replacement reads both again."""
+    client = stepped.client()
+    held = client.produce([("topic", own, record_batch([b"first"])), ("topic", foreign, record_batch([b"held"]))])
+    behind = stepped.client().produce([("topic", own, record_batch([b"second"]))], acks=-1)
+    stepped.turn(0)
+    assert behind.target == 0
+    return held, behind
+
+
+def test_what_stands_is_not_refused_by_settings_that_came_later(stepped: SteppedBroker) -> None:
+    own, foreign = (stepped.owned_by("topic", owner)[0] for owner in (0, 1))
+    _, behind = held_behind_another(stepped, own, foreign)
+    state = stepped.state(stepped.heritage.handlers)
+    assert state.controller is not None
+    change = ConfigChange("min.insync.replicas", Operation.SET, "2")
+    state.controller.alter_configs(TOPIC, "topic", Alteration((change,)), validate_only=False)
+    stepped.announce()
+    stepped.replace(0)
+    stepped.settle()
+    assert [read_produce(answer.payload[8:])[0][2:] for answer in behind.answers] == [(0, 1)] * 2
+    assert stepped.values("topic", own) == [b"first", b"second"]
+
+
+@pytest.mark.parametrize("owner", [0, 1])
+def test_what_stands_is_not_refused_because_its_log_cannot_be_opened(
+    stepped: SteppedBroker, owner: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that may send records again after an error would have them twice."""
+    own, foreign = (stepped.owned_by("topic", each)[0] for each in (0, 1))
+    held, behind = held_behind_another(stepped, own, foreign)
+    stepped.turn(1)
+
+    def cannot_open(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PartitionLog, "open", cannot_open)
+        stepped.kill(0)
+        stepped.replace(owner)
+        if owner == 1:
+            # Its answer is lost with its asker, who asks again.
+            patch.undo()
+            stepped.boot(0)
+        stepped.settle()
+        assert [produced_of(answer.payload) for answer in behind.answers] == [[0]] * 2
+        assert [produced_of(answer.payload) for answer in held.answers] == [[0, 0]]
+    stepped.clock.advance_ms(1_100)
+    for handler in (0, 1):
+        stepped.turn(handler)
+    assert stepped.values("topic", own) == [b"first", b"second"]
+    assert stepped.values("topic", foreign) == [b"held"]
+
+
+def test_what_was_cut_off_a_log_that_cannot_be_opened_is_refused_for_good(
+    stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its note must not pass for one of records that stand, when others have taken its place."""
+    own, foreign = (stepped.owned_by("topic", each)[0] for each in (0, 1))
+    client = stepped.client()
+    client.produce([("topic", own, record_batch([b"first"])), ("topic", foreign, record_batch([b"held"]))])
+    stepped.turn(0)
+    lost = stepped.client().produce([("topic", own, record_batch([b"lost"]))])
+
+    def cannot(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def dies(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(log_segment.os, "pwritev", dies)
+        with pytest.raises(Killed):
+            stepped.turn(0)
+        patch.setattr(PartitionLog, "open", cannot)
+        stepped.replace(0)
+        stepped.turn(0)
+    stepped.clock.advance_ms(1_100)
+    stepped.turn(0)
+    stepped.client().produce([("topic", own, record_batch([b"other"]))])
+    stepped.turn(0)
+    stepped.replace(0)
+    stepped.settle()
+    assert {tuple(produced_of(answer.payload)) for answer in lost.answers} == {(STORAGE_ERROR,)}
+    assert stepped.values("topic", own) == [b"first", b"other"]
