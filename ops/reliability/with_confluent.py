@@ -1,4 +1,9 @@
-"""confluent-kafka: librdkafka's clients behind the interface of `clients`. Its plain producer never sends twice."""
+"""confluent-kafka: librdkafka's clients behind the interface of `clients`. Its plain producer never sends twice.
+
+Without retries it sends again all the same what is in flight when it bootstraps anew, which it does whenever its last
+connection has closed, also when it is connected again by then: it drops that connection, and takes what it has sent
+there for not sent. So it is not to bootstrap anew.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +34,12 @@ BATCH = 500
 PRODUCER_SETTINGS: dict[Kind, dict[str, object]] = {
     Kind.IDEMPOTENT: {"enable.idempotence": True},
     Kind.TRANSACTIONAL: {"transaction.timeout.ms": 60_000},
-    Kind.PLAIN: {"acks": "all", "retries": 0, "message.timeout.ms": 30_000},
+    Kind.PLAIN: {
+        "acks": "all",
+        "retries": 0,
+        "message.timeout.ms": 30_000,
+        "metadata.recovery.strategy": "none",
+    },
 }
 
 
