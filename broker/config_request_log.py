@@ -60,6 +60,19 @@ class RequestLogSettings:
             "for its group, does not count.",
         )
     )
+    request_log_roles_interval_ms: int = setting(
+        Key(
+            name="request.log.roles.interval.ms",
+            kind=Kind.LONG,
+            default=10_000,
+            unit="ms",
+            least=0,
+            most=3_600_000,
+            dynamic=True,
+            doc="How often, while there are requests, the request log is told how each process of the broker is doing "
+            "(dataset roles) and how far groups lag behind (dataset groups). 0: never.",
+        )
+    )
     request_log_roll_ms: int = setting(
         Key(
             name="request.log.roll.ms",

@@ -23,4 +23,5 @@ def store_settings(rings: RecorderRings, config: BrokerConfig, *, has_room: bool
         slow_ns=config.request_log_slow_threshold_ms * _NS_PER_MS,
         rows_per_second=max(1, rows_per_second // rings.processors) if rows_per_second else 0,
         retention=(config.request_log_retention_ms, config.request_log_retention_bytes),
+        roles_interval_ms=config.request_log_roles_interval_ms,
     )

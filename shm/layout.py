@@ -22,7 +22,7 @@ from shm.recorder_layout import (
     REQUEST_ROW,
 )
 
-LAYOUT_VERSION = 6
+LAYOUT_VERSION = 7
 SEGMENT_MAGIC = 0x61646E75746F52  # "Rotunda" read from memory on a little-endian machine
 CACHE_LINE_BYTES = 64
 
@@ -101,7 +101,7 @@ RESPONSE_ENVELOPE = Record(
     "RESPONSE_ENVELOPE",
     "An answer on its way back; FILE_RANGEs follow it, then the inline bytes. From received_ns on it is what the "
     "request log says of the request: the processor copies that part whole.",
-    112,
+    128,
     (
         Field("connection_id", "q", "id", "handler", "copied from the request"),
         Field("sequence", "q", "count", "handler", "copied from the request"),

@@ -95,6 +95,10 @@ class MetricsSegment:
         """Return a reader for each page."""
         return [MetricsReader(self.page(role, index)) for role, index in self._places]
 
+    def readers_by_process(self) -> dict[tuple[str, int], MetricsReader]:
+        """Return a reader for each page, by name of the role and index."""
+        return {(ROLES[role], index): MetricsReader(self.page(role, index)) for role, index in self._places}
+
 
 def _pages(processors: int, handlers: int) -> list[tuple[int, int, int]]:
     others = ((CONTROLLER, 1), (CLEANER, 1), (RECORDER, 1), (WEB, 1))
@@ -232,6 +236,11 @@ class MetricsReader:
     def __init__(self, page: memoryview) -> None:
         self._page = page
         self._map = _PageMap(words_of(page, 0, METRICS_PAGE.size)[_ROLE])
+
+    def values(self) -> dict[tuple[str, str], int]:
+        """Return the counters and gauges by name and label's value, without the rest of the page."""
+        words = words_of(self._page, 0, self._page.nbytes)
+        return {key: words[index] for key, index in self._map.indexes.items()}
 
     def read(self) -> MetricsReading:
         """Return a copy of the page."""

@@ -10,31 +10,13 @@ from __future__ import annotations
 
 from shm.background_metrics import CLEANER_METRICS, RECORDER_METRICS, WEB_METRICS
 from shm.metric import COUNTER, GAUGE, HISTOGRAM, Metric
+from shm.target_metrics import HANDLER_METRICS, TURN_METRICS
 
 PHASES = ("queue", "local", "remote", "response_queue", "send", "total")
 MUTE_CAUSES = ("pipeline", "arena", "ring_full", "output", "order", "draining", "pipeline_bytes")
 CLOSE_CAUSES = ("client", "idle", "invalid_request", "io_error", "response", "shutdown", "fault", "not_kept")
 MAX_LISTENERS = 8
 _LISTENERS = tuple(str(index) for index in range(MAX_LISTENERS))
-
-#: Of every process that serves requests: a turn is one round of its loop, in which it serves nobody else.
-_TURN_METRICS = (
-    Metric(
-        "slow_turns",
-        COUNTER,
-        "turns",
-        "Turns of the loop that took more than 50 ms.",
-        "Nobody else was served meanwhile; the log says what was being done. It stays at 0 on a machine that is not "
-        "short of CPU or disk.",
-    ),
-    Metric(
-        "longest_turn_ns",
-        GAUGE,
-        "ns",
-        "The longest turn of the loop since the process started.",
-        "How long a request may have waited for what others asked.",
-    ),
-)
 
 ACCEPTOR_METRICS = (
     Metric(
@@ -255,135 +237,7 @@ PROCESSOR_METRICS = (
         slots=128,
         exposed="client_connections",
     ),
-    *_TURN_METRICS,
-)
-
-HANDLER_METRICS = (
-    Metric(
-        "requests_handled",
-        COUNTER,
-        "requests",
-        "Requests dispatched to their API function.",
-        "Also parked ones.",
-    ),
-    Metric(
-        "errors",
-        COUNTER,
-        "responses",
-        "Responses with a Kafka error code.",
-        "One each, however many parts failed.",
-    ),
-    Metric(
-        "idle_ns",
-        COUNTER,
-        "ns",
-        "Time asleep on the bell.",
-        "Its growth divided by that of idle_ns and busy_ns together is the handler's idle fraction of 0 to 1; the mean "
-        "over all handlers is Kafka's RequestHandlerAvgIdlePercent. Row `E01`.",
-    ),
-    Metric("busy_ns", COUNTER, "ns", "Time awake.", "All the time that is not idle_ns."),
-    Metric("records_appended", COUNTER, "records", "Records appended to logs.", "Duplicates not counted."),
-    Metric("bytes_appended", COUNTER, "bytes", "Bytes appended to logs.", "As stored, that is compressed."),
-    Metric(
-        "commits",
-        COUNTER,
-        "writes",
-        "Commits of staged batches.",
-        "Records per commit tell how well batches form.",
-    ),
-    Metric(
-        "write_failures",
-        COUNTER,
-        "writes",
-        "Writes to logs that failed.",
-        "For want of room: records are refused until there is some. Otherwise the partition is offline.",
-    ),
-    Metric(
-        "fetches_parked",
-        COUNTER,
-        "requests",
-        "Fetches that had to wait for data.",
-        "They found less than fetch.min.bytes.",
-    ),
-    *_TURN_METRICS,
-    Metric(
-        "requests_dropped",
-        COUNTER,
-        "requests",
-        "Requests that were dropped because processes had died in them, or in others with the same bytes.",
-        "The log names API, client and address of each. Whatever kills a process is a fault of the broker.",
-    ),
-    Metric(
-        "fetches_not_parked",
-        COUNTER,
-        "requests",
-        "Fetches that were answered without records at once because too many waited.",
-        "Their clients ask again. rows_watched or operations_waiting says of what there is too much.",
-    ),
-    Metric(
-        "operations_waiting",
-        GAUGE,
-        "requests",
-        "Requests that wait: for records, for members of their group, for another process.",
-        "Also those of clients that have gone: each ends with its own time limit.",
-    ),
-    Metric(
-        "rows_watched",
-        GAUGE,
-        "partitions",
-        "Partitions that waiting fetches watch, each counted for each of them.",
-        "What parked fetches take in memory grows with it.",
-    ),
-    Metric(
-        "works_waiting",
-        GAUGE,
-        "requests",
-        "Requests that wait to be served in slices.",
-        "Those that take long: descriptions and listings of much, changes of many topics.",
-    ),
-    Metric(
-        "producer_ids",
-        GAUGE,
-        "producers",
-        "Producer ids that the partitions of a handler remember.",
-        "As of the last checkpoint, which is taken once a minute. Each partition forgets those that have been silent "
-        "longest when they are too many, and all after producer.id.expiration.ms.",
-    ),
-    Metric(
-        "settings_bytes",
-        GAUGE,
-        "bytes",
-        "What the settings of groups, client metrics subscriptions and quotas take.",
-        "Of the controller; 0 elsewhere.",
-    ),
-    Metric(
-        "group_state_bytes",
-        GAUGE,
-        "bytes",
-        "Memory that the groups of a handler take: members, subscriptions, committed offsets.",
-        "Never too low, and too high for some seconds at most. At most the handler's part of group.state.max.bytes.",
-    ),
-    Metric(
-        "group_state_refusals",
-        COUNTER,
-        "requests",
-        "Members and offsets that were refused because groups take too much memory.",
-        "Raise group.state.max.bytes, or find out who makes so many groups. The log names some.",
-    ),
-    Metric(
-        "transaction_state_bytes",
-        GAUGE,
-        "bytes",
-        "Memory that the transactional ids of a handler take, about.",
-        "At most the handler's part of transaction.state.max.bytes.",
-    ),
-    Metric(
-        "transaction_state_refusals",
-        COUNTER,
-        "requests",
-        "New transactional ids that were refused because there are too many.",
-        "They expire after transactional.id.expiration.ms.",
-    ),
+    *TURN_METRICS,
 )
 
 CATALOGUE: dict[str, tuple[Metric, ...]] = {

@@ -9,7 +9,8 @@ from __future__ import annotations
 from shm.record import Field, Record
 
 #: What is known of a finished request when its answer leaves its target: the larger part of an answer's envelope, and
-#: of a row of the request log. What stays the same from request to request on a busy connection stands last.
+#: of a row of the request log. What stays the same from request to request on a busy connection stands last. No gap
+#: between fields: numpy would leave it out when it joins rows.
 FACTS = (
     Field("received_ns", "q", "ns", "handler", "copied from the request"),
     Field("dequeued_ns", "q", "ns", "handler", "monotonic time when the request was taken"),
@@ -20,6 +21,8 @@ FACTS = (
     Field("response_bytes", "i", "bytes", "handler", "size of the answer with its size prefix, file ranges included"),
     Field("throttle_ms", "i", "ms", "handler", "throttle time told to the client"),
     Field("record_count", "i", "count", "handler", "records written, or offsets in what is fetched; -1: not known"),
+    Field("codec", "i", "index", "handler", "of a Produce: index in CODECS, MIXED_CODECS; -1: not known"),
+    Field("record_bytes", "q", "bytes", "handler", "record batches of a Produce, or in what is fetched; -1: not known"),
     Field("api_key", "h", "-", "handler", "copied from the request"),
     Field("api_version", "h", "-", "handler", "copied from the request"),
     Field("handler", "h", "index", "handler", "which target answered"),
@@ -27,6 +30,7 @@ FACTS = (
     Field("partition_row", "i", "index", "handler", "partition table row of the first partition named; -1: none"),
     Field("partition_count", "i", "count", "handler", "how many partitions the request named"),
     Field("min_bytes", "i", "bytes", "handler", "what a fetch waits for; -1: no fetch"),
+    Field("max_wait_ms", "i", "ms", "handler", "how long a fetch waits at most; -1: no fetch"),
     Field("acks", "h", "-", "handler", "of a Produce: -1, 0 or 1; NOT_TOLD: no Produce"),
     Field("isolation_level", "h", "0/1", "handler", "of a request that has one; NOT_TOLD: it has none"),
     Field("weight", "i", "count", "processor", "requests that the row stands for; 0 in an envelope"),
@@ -34,6 +38,9 @@ FACTS = (
 
 #: Says that a small field of the facts does not apply to the request.
 NOT_TOLD = -2
+
+#: Stands for the codec of a request whose batches have several: a batch has three bits for its own.
+MIXED_CODECS = 8
 
 RECORDER_SETTINGS = Record(
     "RECORDER_SETTINGS",
@@ -46,13 +53,15 @@ RECORDER_SETTINGS = Record(
         Field("rows_per_second", "q", "count", "controller", "rows that a processor may send for long; 0: any number"),
         Field("retention_ms", "q", "ms", "controller", "age at which files are removed; -1: never"),
         Field("retention_bytes", "q", "bytes", "controller", "size of all files beyond which the oldest go; -1: none"),
+        Field("roles_interval_ms", "q", "ms", "controller", "how often processes and lags are recorded; 0: never"),
     ),
 )
 
 RECORDER_SOURCE = Record(
     "RECORDER_SOURCE",
-    "One per process that tells the recorder something: the processors, then the targets. What was told and is neither "
-    "durable nor in the ring was lost with its process; the recorder writes that down, and counts what it has.",
+    "One per process that tells the recorder something: the processors, then the targets, then the recorder itself, "
+    "whose events are rows of the dataset roles. What was told and is neither durable nor in the ring was lost with "
+    "its process; the recorder writes that down, and counts what it has.",
     192,
     (
         Field("rows_taken", "q", "count", "source", "answers taken to be written; stored before they are"),
@@ -60,7 +69,13 @@ RECORDER_SOURCE = Record(
         Field("rows_skipped", "q", "count", "source", "of them left out by sampling, which weights make up for"),
         Field("rows_dropped", "q", "count", "source", "of them dropped because the ring was full"),
         Field("rows_lost", "q", "count", "source", "of them lost with predecessors that were killed"),
-        Field("events_pushed", "q", "count", "source", "connection or group events in frames of the ring, ever"),
+        Field(
+            "events_pushed",
+            "q",
+            "count",
+            "source",
+            "connection or group events in frames, or rows begun, ever",
+        ),
         Field("events_dropped", "q", "count", "source", "events dropped because the ring was full"),
         Field("rows_settled", "q", "count", "recorder", "pushed rows that are durable or reported lost", align=64),
         Field("events_settled", "q", "count", "recorder", "pushed events that are durable or reported lost"),
@@ -87,7 +102,7 @@ RECORDER_FRAME = Record(
 REQUEST_ROW = Record(
     "REQUEST_ROW",
     "One finished request. Its first part is copied from the envelope of its answer.",
-    104,
+    120,
     (
         *FACTS,
         Field("client", "q", "id", "processor", "who asked: its RECORDER_TEXT is in the same frame"),

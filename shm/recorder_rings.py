@@ -24,6 +24,7 @@ _ROWS_PER_SECOND = RECORDER_SETTINGS.word("rows_per_second")
 _SLOW_NS = RECORDER_SETTINGS.word("slow_ns")
 _RETENTION_MS = RECORDER_SETTINGS.word("retention_ms")
 _RETENTION_BYTES = RECORDER_SETTINGS.word("retention_bytes")
+_ROLES_INTERVAL_MS = RECORDER_SETTINGS.word("roles_interval_ms")
 _WORDS = {field.name: RECORDER_SOURCE.word(field.name) for field in RECORDER_SOURCE.fields}
 
 
@@ -62,11 +63,25 @@ class RecorderSettings:
         """From which age in ms on files are removed, and how many bytes all may have; -1 is no limit."""
         return self._words[_RETENTION_MS], self._words[_RETENTION_BYTES]
 
+    @property
+    def roles_interval_ns(self) -> int:
+        """How often processes and the lags of groups are recorded; 0 is never."""
+        interval_ms: int = self._words[_ROLES_INTERVAL_MS]
+        return interval_ms * 1_000_000 if self.enabled else 0
+
     def store(
-        self, *, enabled: bool, sample_interval: int, slow_ns: int, rows_per_second: int, retention: tuple[int, int]
+        self,
+        *,
+        enabled: bool,
+        sample_interval: int,
+        slow_ns: int,
+        rows_per_second: int,
+        retention: tuple[int, int],
+        roles_interval_ms: int = 0,
     ) -> None:
         """Ask for this. By the supervisor before it starts anybody, and then by the controller."""
         self._words[_RETENTION_MS], self._words[_RETENTION_BYTES] = retention
+        self._words[_ROLES_INTERVAL_MS] = roles_interval_ms
         self._words[_SAMPLE_INTERVAL] = sample_interval
         self._words[_ROWS_PER_SECOND] = rows_per_second
         self._words[_SLOW_NS] = slow_ns
@@ -102,12 +117,14 @@ class RecorderRings:
         self.view = view
         self.processors = processors
         self.sources = processors + targets
-        self._rings = RECORDER_SETTINGS.size + self.sources * RECORDER_SOURCE.size
+        #: The number of the recorder itself, which has an account and no ring.
+        self.recorder = self.sources
+        self._rings = RECORDER_SETTINGS.size + (self.sources + 1) * RECORDER_SOURCE.size
 
     @staticmethod
     def bytes_needed(processors: int, targets: int) -> int:
         """Return the usable bytes the segment needs."""
-        accounts = (processors + targets) * RECORDER_SOURCE.size
+        accounts = (processors + targets + 1) * RECORDER_SOURCE.size
         rings = processors * ring_bytes(_processor_ring(processors)) + targets * ring_bytes(TARGET_RING_BYTES)
         return RECORDER_SETTINGS.size + accounts + rings
 
@@ -122,7 +139,7 @@ class RecorderRings:
         return RecorderSettings(self.view)
 
     def account(self, source: int) -> SourceAccount:
-        """Return the counters of a source."""
+        """Return the counters of a source, or of the recorder itself."""
         return SourceAccount(self.view, RECORDER_SETTINGS.size + source * RECORDER_SOURCE.size)
 
     def producer(self, source: int) -> RingProducer:
@@ -138,7 +155,9 @@ class RecorderRings:
         return self.processors + target
 
     def describe(self, source: int) -> tuple[str, int]:
-        """Return ("processor" or "target", which one)."""
+        """Return ("processor", "target" or "recorder", which one)."""
+        if source == self.recorder:
+            return "recorder", 0
         if source < self.processors:
             return "processor", source
         return "target", source - self.processors

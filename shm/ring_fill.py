@@ -70,6 +70,22 @@ def _frames(copy: memoryview, first: int, head: int, tail: int, capacity: int) -
     return frames
 
 
+class RingShare:
+    """How full one ring is, at the cost of two loads."""
+
+    __slots__ = ("_capacity", "_header")
+
+    def __init__(self, view: memoryview, base: int) -> None:
+        self._header = words_of(view, base, RING_HEADER.size)
+        self._capacity: int = self._header[_CAPACITY]
+
+    def read(self) -> float:
+        """Return the share of the ring that is published and not let go of, 0 to 1."""
+        # SYNC: the head before the tail, so that the difference is too large rather than negative.
+        head = self._header[_HEAD]
+        return min(1.0, (self._header[_TAIL] - head) / self._capacity)
+
+
 class RingGrid:
     """Where the rings of the segment of rings are: requests, then responses, by processor and target; then peers.
 
@@ -89,6 +105,14 @@ class RingGrid:
     def response(self, processor: int, target: int) -> RingFill:
         """Return the fill of the ring that carries a target's answers to a processor."""
         return self._data_ring((self._processors + processor) * self._targets + target)
+
+    def share_of_requests(self, processor: int, target: int) -> RingShare:
+        """Return what watches the ring that carries a processor's requests to a target."""
+        return RingShare(self._view, (processor * self._targets + target) * self._ring_bytes)
+
+    def share_of_responses(self, processor: int, target: int) -> RingShare:
+        """Return what watches the ring that carries a target's answers to a processor."""
+        return RingShare(self._view, ((self._processors + processor) * self._targets + target) * self._ring_bytes)
 
     def peer(self, source: int, destination: int) -> RingFill:
         """Return the fill of the ring between two peers."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from shm.metrics_catalogue import HANDLER_METRICS, PROCESSOR_METRICS
+from shm.metrics_catalogue import PROCESSOR_METRICS
+from shm.target_metrics import HANDLER_METRICS
 from web.requests import slowest, tail
 
 if TYPE_CHECKING:

@@ -151,11 +151,6 @@ def unpack_header(batch: Buffer) -> RawHeader:
     return header
 
 
-def record_count(buffer: Buffer, offset: int) -> int:
-    """Return how many records the batch whose header starts at `offset` says it has; never negative."""
-    return max(0, _make_header(_unpack_header(buffer, offset)).record_count)
-
-
 def read_header(buffer: Buffer, offset: int = 0) -> BatchHeader | None:
     """Return the header at `offset`, unjudged; None when fewer bytes than a header are there."""
     if len(buffer) - offset < BATCH_HEADER_BYTES:

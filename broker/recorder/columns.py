@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shm.metrics_catalogue import CLOSE_CAUSES
+from broker.recorder.role_counts import column_of_mutes
+from shm.metrics_catalogue import CLOSE_CAUSES, MUTE_CAUSES
+from shm.process_slots import ROLES as PROCESS_ROLES
+from shm.process_slots import STATES as PROCESS_STATES
 
 #: Stands in the path of every dataset.
 FORMAT_VERSION = 1
@@ -19,6 +22,7 @@ BOOL = "bool"
 INT16 = "int16"
 INT32 = "int32"
 INT64 = "int64"
+DOUBLE = "double"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,17 @@ class Dataset:
     text: str
     columns: tuple[Column, ...]
 
+
+#: By cause, when processors stop reading from a connection.
+_MUTES = {
+    "pipeline": "how often a processor stopped reading from a connection: too many requests in flight",
+    "arena": "because there was no block for a large request",
+    "ring_full": "because the ring of its handler was full",
+    "output": "because answers waited for the client, or for an earlier one",
+    "order": "because a Produce of several partitions waited for what was in flight",
+    "draining": "because the broker stops",
+    "pipeline_bytes": "because of too many bytes of requests in flight",
+}
 
 _CLIENT = (
     Column("connection", STRING, "processor-generation-counter, as in the broker's log", source="connection"),
@@ -97,6 +112,14 @@ REQUESTS = Dataset(
         Column("throttleTimeUs", INT64, "told to the client; no part of the total", source="throttleTimeMs"),
         Column("slow", BOOL, "as slow as request.log.slow.threshold.ms, waiting for data not counted"),
         Column("sampleWeight", INT32, "how many requests the row stands for: sums and counts multiply by it"),
+        Column("codec", STRING, "of a Produce: none, gzip, snappy, lz4 or zstd; mixed when its batches differ", True),
+        Column(
+            "recordBytes",
+            INT32,
+            "of a Produce: bytes of its record batches as sent; of a Fetch: of those in the answer",
+            True,
+        ),
+        Column("maxWaitMs", INT32, "of a Fetch: how long at most it waits for minBytes", True),
     ),
 )
 
@@ -130,6 +153,77 @@ GROUPS = Dataset(
     ),
 )
 
+ROLES = Dataset(
+    "roles",
+    "How each process of the broker has done: one row for each, all with the same time, every "
+    "request.log.roles.interval.ms in which there were requests, and once more, with traffic false, when an interval "
+    "has passed without any. Nothing is written then until requests come again: who finds rows with traffic false "
+    "last finds a broker that was idle since, and who finds such with traffic true last, more than two intervals ago, "
+    "one that is gone. A broker that is stopped writes the interval under way. After a pause an interval begins when "
+    "requests are noticed, at most a second after they came; their counts are in it. Counts are what has come to a "
+    "counter since the process's row before; where a role does not have a column, it is null.",
+    (
+        Column("time", TIMESTAMP, "when the interval ended"),
+        Column("intervalUs", INT64, "its length: since the rows before, or since there were requests again"),
+        Column("traffic", BOOL, "whether any request came in it; the same in all rows of one time"),
+        Column("role", STRING, ", ".join(PROCESS_ROLES)),
+        Column("index", INT16, "which one of its role"),
+        Column("generation", INT32, "raised with each start of the process"),
+        Column("restarts", INT32, "how often it has died and was replaced, ever"),
+        Column("state", STRING, ", ".join(PROCESS_STATES)),
+        Column("pid", INT32, "process id", True),
+        Column("cpus", INT32, "processors of the machine that the broker may use"),
+        Column(
+            "idleShare",
+            DOUBLE,
+            "of a processor, a handler, the controller: share of the interval, 0 to 1, in which its loop waited",
+            True,
+        ),
+        Column("cpuTimeUs", INT64, "processor time, user and system, used in it (or since the process's start)", True),
+        Column("runQueueTimeUs", INT64, "time in which its main thread could run and had no processor", True),
+        Column("pssBytes", INT64, "memory, with its part of what is shared, at the end", True),
+        Column(
+            "ringFill",
+            DOUBLE,
+            "share of the fullest ring that it reads, 0 to 1, at the end: of requests (handler, controller), of "
+            "answers (processor), of rows (recorder)",
+            True,
+        ),
+        Column(
+            "ringFillPeak",
+            DOUBLE,
+            "the highest fill seen in it: one look in 250 ms at least, so what comes and goes between two is not in it",
+            True,
+        ),
+        Column(
+            "arenaUsedBytes", INT64, "of a processor: what large requests take of its memory area, at the end", True
+        ),
+        Column("arenaBytes", INT64, "of a processor: size of that area", True),
+        Column("arenaDepletedUs", INT64, "of a processor: time in which a large request waited for that area", True),
+        Column("connections", INT64, "open at the end: of a processor its own, of the acceptor all", True),
+        Column("connectionsOpened", INT64, "taken over (processor), accepted (acceptor)", True),
+        Column("connectionsClosed", INT64, "of processor and acceptor", True),
+        Column("connectionsRefused", INT64, "of the acceptor: beyond max.connections.per.ip", True),
+        Column(
+            "blockedUs",
+            INT64,
+            "of the acceptor: time in which a listener was not accepted from; of the worst",
+            True,
+        ),
+        Column("requests", INT64, "received (processor), taken (handler, controller)", True),
+        Column("errors", INT64, "of handler and controller: answers with an error code", True),
+        Column("bytesReceived", INT64, "of a processor", True),
+        Column("bytesSent", INT64, "of a processor", True),
+        Column("recordsAppended", INT64, "of a handler, to its logs", True),
+        Column("bytesAppended", INT64, "of a handler, to its logs", True),
+        Column("commits", INT64, "of a handler: writes to logs", True),
+        Column("commitTimeUs", INT64, "of a handler: time that those writes took", True),
+        Column("fetchesParked", INT64, "of a handler: fetches that had to wait for data", True),
+        Column("slowTurns", INT64, "of processor, handler, controller: turns of its loop of more than 50 ms", True),
+        *(Column(column_of_mutes(cause), INT64, _MUTES[cause], True) for cause in MUTE_CAUSES),
+    ),
+)
+
 GAPS = Dataset(
     "gaps",
     "What the other datasets miss. Without a row here nothing is missing.",
@@ -137,7 +231,7 @@ GAPS = Dataset(
         Column("time", TIMESTAMP, "when the loss was noticed"),
         Column("since", TIMESTAMP, "when it can have begun", True),
         Column("dataset", STRING, "of what rows are missing"),
-        Column("source", STRING, "processor, target or broker: whose rows"),
+        Column("source", STRING, "processor, target, recorder or broker: whose rows"),
         Column("index", INT16, "which of them", True),
         Column(
             "cause",
@@ -151,7 +245,7 @@ GAPS = Dataset(
 #: Columns by which readers choose rows: files say what values of them each row group has, so that some are passed over.
 CHOSEN_BY = frozenset({"time", "requestApiKeyName", "clientId", "topic", "errorCode", "totalTimeUs", "group"})
 
-DATASETS: dict[str, Dataset] = {each.name: each for each in (REQUESTS, CONNECTIONS, GROUPS, GAPS)}
+DATASETS: dict[str, Dataset] = {each.name: each for each in (REQUESTS, CONNECTIONS, GROUPS, ROLES, GAPS)}
 
 _PREAMBLE = """# The request log
 

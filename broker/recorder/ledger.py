@@ -21,6 +21,9 @@ _LOSSES = (
     ("events_dropped", "events_dropped_told", True, "ring_full"),
 )
 
+#: By kind of source, the dataset of its events.
+_EVENTS_OF = {"processor": "connections", "target": "groups", "recorder": "roles"}
+
 
 class Gap(NamedTuple):
     """A row of the dataset gaps without its times, and what is settled when it is told."""
@@ -34,7 +37,7 @@ class Ledger:
 
     def __init__(self, rings: RecorderRings) -> None:
         self._rings = rings
-        self._accounts = [rings.account(source) for source in range(rings.sources)]
+        self._accounts = [rings.account(source) for source in (*range(rings.sources), rings.recorder)]
         # Told by a row that is not in a finished file yet.
         self._about_to_be_told: Settlement = Counter()
 
@@ -48,7 +51,7 @@ class Ledger:
         """Return what a predecessor had taken and not made durable. To be called before anything is taken."""
         gaps = []
         for source, account in enumerate(self._accounts):
-            first = intake.first_unread(source)
+            first = None if source == self._rings.recorder else intake.first_unread(source)
             taken = (account.get("rows_pushed"), account.get("events_pushed")) if first is None else first
             for is_events, name in ((False, "rows_settled"), (True, "events_settled")):
                 lost = taken[is_events] - account.get(name)
@@ -76,6 +79,5 @@ class Ledger:
 
     def _gap(self, source: int, is_events: bool, cause: str, rows: int, settlement: Settlement) -> Gap:
         kind, index = self._rings.describe(source)
-        events = "connections" if kind == "processor" else "groups"
-        dataset = events if is_events else "requests"
+        dataset = _EVENTS_OF[kind] if is_events else "requests"
         return Gap({"dataset": dataset, "source": kind, "index": index, "cause": cause, "rows": rows}, settlement)

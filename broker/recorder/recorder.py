@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from broker.clock import Clock
+    from broker.recorder.role_rows import RoleRows
     from broker.recorder.values import Values
     from broker.server.metadata_cache import MetadataCache
     from shm.recent_requests import RecentWriter
@@ -79,11 +80,17 @@ class Recorder:
         if replaces:
             self._tell(self._ledger.killed_recorder(self._intake), self._last_written_us())
         self._recent: RecentRequests | None = None
+        self._roles: RoleRows | None = None
+        self._recorder = rings.recorder
         self._refresh()
 
     def publish_recent(self, writer: RecentWriter) -> None:
         """Publish what was requested last, from now on."""
         self._recent = RecentRequests(writer, self._clients, self._subjects)
+
+    def record_roles(self, roles: RoleRows) -> None:
+        """Record how each process is doing, from now on."""
+        self._roles = roles
 
     def broker_was_killed(self) -> None:
         """Say that a broker before this one was killed, with nobody knows how many rows in memory."""
@@ -102,7 +109,7 @@ class Recorder:
     @property
     def is_busy(self) -> bool:
         """Whether something is not in a finished file yet."""
-        return self._sheaves.pending()
+        return self._sheaves.pending() or (self._roles is not None and self._roles.is_under_way)
 
     def turn(self, metadata_version: int) -> float:
         """Do what is due; return in how many seconds something is due again, unless a bell rings before."""
@@ -118,6 +125,7 @@ class Recorder:
             self._give_up(self._sheaves.write_groups())
         if self._recent is not None:
             self._recent.publish(self._clock.monotonic_ns(), self._epoch_ns)
+        self._add_roles()
         self._tell(self._ledger.losses(), self._looked_us)
         self._looked_us = self._now_us()
         self._roll()
@@ -127,6 +135,7 @@ class Recorder:
         """Take and write what is there, whether or not it is due and what that needs has been imported."""
         self.is_prepared = True
         self.turn(self._metadata_version)
+        self._add_roles(is_last=True)
         self._roll(everything=True)
 
     def counts(self) -> Counts:
@@ -185,6 +194,15 @@ class Recorder:
                 self._recent.add_group_event(event)
             settlement = self._sheaves.add("groups", event["time"] // HOUR_US, event, 1, now_ns)
             settlement[taken.source, "events_settled"] += 1
+
+    def _add_roles(self, *, is_last: bool = False) -> None:
+        """Take in the rows of an interval that has ended."""
+        if self._roles is None:
+            return
+        now_ns, now_us = self._clock.monotonic_ns(), self._now_us()
+        for row in self._roles.turn(now_ns, now_us, is_last=is_last):
+            settlement = self._sheaves.add("roles", now_us // HOUR_US, row, 1, now_ns)
+            settlement[self._recorder, "events_settled"] += 1
 
     def _by_hour(self, rows: Rows, stamp: str) -> list[tuple[int, Rows]]:
         """Return (hour since the epoch, rows), nearly always one."""
@@ -263,6 +281,9 @@ class Recorder:
             due_ns = min(due_ns, oldest_ns + roll_ms * _NS_PER_MS, now_ns + FOLLOWED_ROLL_MS * _NS_PER_MS)
         if self._recent is not None and self._recent.due_ns is not None:
             due_ns = min(due_ns, self._recent.due_ns)
+        roles_ns = None if self._roles is None else self._roles.due_ns(now_ns)
+        if roles_ns is not None:
+            due_ns = min(due_ns, roles_ns)
         return max(0, due_ns - now_ns) / 1e9
 
     def _now_us(self) -> int:

@@ -19,9 +19,11 @@ from broker.clock import SystemClock
 from broker.process import FaultLimit, Retired, Role
 from broker.recorder.ledger import Ledger
 from broker.recorder.part_files import DIRECTORY, RUNNING, apply_retention, remove_unfinished
+from broker.recorder.role_rows import RoleRows, RoleSources
 from shm.metrics import MetricsSegment, MetricsWriter
 from shm.process_slots import BEAT_S
 from shm.recent_requests import RecentWriter
+from shm.ring_fill import RingGrid, RingShare
 
 if TYPE_CHECKING:
     from broker.heritage import Heritage
@@ -54,11 +56,13 @@ def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None
     page = MetricsWriter(pages.page(Role.RECORDER, 0))
     page.start(generation, SystemClock.monotonic_ns())
     heritage.mark_ready(Role.RECORDER, 0, generation)
+    roles = RoleRows(_role_sources(heritage, pages), heritage.recorder_rings)
     if not (root / RUNNING).exists():
-        _await_first(heritage, root, stop)
+        _await_first(heritage, root, stop, roles)
         if stop.is_set() and not is_anything_told(heritage):
             return
     recorder = build(heritage, generation, root)
+    recorder.record_roles(roles)
     recorder.is_prepared = False
     threading.Thread(target=_prepare, args=(recorder, heritage), daemon=True).start()
     _serve(recorder, heritage, page, stop)
@@ -66,6 +70,18 @@ def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None
     (root / RUNNING).unlink(missing_ok=True)
     if not stop.is_set():
         raise Retired
+
+
+def _role_sources(heritage: Heritage, pages: MetricsSegment) -> RoleSources:
+    """Return what is read of each process: its slot, its page and the rings that it reads."""
+    processors, handlers, recorder = range(heritage.processors), range(heritage.handlers), heritage.recorder_rings
+    grid = RingGrid(heritage.rings.view, heritage.processors, heritage.handlers)
+    targets = [*((Role.HANDLER.label, index) for index in handlers), (Role.CONTROLLER.label, 0)]
+    rings = {place: [grid.share_of_requests(p, t) for p in processors] for t, place in enumerate(targets)}
+    for p in processors:
+        rings[Role.PROCESSOR.label, p] = [grid.share_of_responses(p, t) for t in range(len(targets))]
+    rings[Role.RECORDER.label, 0] = [RingShare(recorder.view, base) for base in recorder.ring_bases()]
+    return RoleSources(heritage.slots, pages.readers_by_process(), rings)
 
 
 def _make(root: Path, heritage: Heritage, stop: StopFlag) -> bool:
@@ -111,11 +127,11 @@ def is_anything_told(heritage: Heritage) -> bool:
     return any(rings.consumer(source).pending() for source in range(rings.sources)) or bool(Ledger(rings).losses())
 
 
-def _await_first(heritage: Heritage, root: Path, stop: StopFlag) -> None:
+def _await_first(heritage: Heritage, root: Path, stop: StopFlag, roles: RoleRows) -> None:
     """Sleep until somebody has told something, or it is time to stop; old files go meanwhile."""
     settings, clock = heritage.recorder_rings.settings(), SystemClock()
     due_ns = 0
-    while not (stop.is_set() or is_anything_told(heritage)):
+    while not (stop.is_set() or is_anything_told(heritage) or roles.has_traffic):
         now_ns = clock.monotonic_ns()
         heritage.slots.beat(Role.RECORDER, 0, now_ns)
         if now_ns >= due_ns:

@@ -11,11 +11,12 @@ import numpy as np
 
 from broker.protocol.api_keys import DEPRECATED_UP_TO, ApiKey
 from broker.protocol.error_codes import ErrorCode
+from broker.protocol.records import CODECS
 from broker.recorder.names import ClientNames, Clients, Subjects, distinct, names_of
 from broker.recorder.values import Coded, Nullable, Values
 from broker.slow_requests import is_slow
 from shm.metrics_catalogue import CLOSE_CAUSES
-from shm.recorder_layout import NOT_TOLD
+from shm.recorder_layout import MIXED_CODECS, NOT_TOLD
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 _STAMPS = ("received_ns", "dequeued_ns", "local_complete_ns", "response_complete_ns", "taken_ns", "end_ns")
 _PHASES = ("requestQueueTimeUs", "localTimeUs", "remoteTimeUs", "responseQueueTimeUs", "sendTimeUs")
 _API_NAMES = {int(key): key.name for key in ApiKey}
+#: By what a row says of the codec, and one: nothing, the codecs, numbers that no codec has, several in one request.
+_CODECS = (None, *CODECS, *map(str, range(len(CODECS), MIXED_CODECS)), "mixed")
 _ERROR_NAMES = {int(code): code.name for code in ErrorCode}
 
 
@@ -66,6 +69,9 @@ def request_values(rows: Rows, epoch_ns: int, slow_ns: int, clients: Clients, su
         "throttleTimeUs": rows["throttle_ms"].astype(np.int64) * 1000,
         "slow": is_slow(rows, slow_ns),
         "sampleWeight": rows["weight"],
+        "codec": Coded(np.maximum(rows["codec"].astype(np.int64), -1) + 1, _CODECS),
+        "recordBytes": Nullable(rows["record_bytes"], rows["record_bytes"] < 0),
+        "maxWaitMs": Nullable(rows["max_wait_ms"], rows["max_wait_ms"] < 0),
     }
     # A clamped duration must not make the others too long: the stamps are made to rise.
     stamps = np.maximum.accumulate(np.stack([rows[name] // 1000 for name in _STAMPS]), axis=0)

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from broker.recorder.columns import BOOL, CHOSEN_BY, INT16, INT32, INT64, STRING, TIMESTAMP, Dataset
+from broker.recorder.columns import BOOL, CHOSEN_BY, DOUBLE, INT16, INT32, INT64, STRING, TIMESTAMP, Dataset
 from broker.recorder.part_files import HIDDEN, UNFINISHED
 from broker.recorder.values import Coded, Nullable, Values
 
@@ -27,6 +27,7 @@ _TYPES: dict[str, Any] = {
     INT16: pa.int16(),
     INT32: pa.int32(),
     INT64: pa.int64(),
+    DOUBLE: pa.float64(),
 }
 #: How strings are given to Parquet, which stores them as such.
 _GIVEN = {**_TYPES, STRING: pa.dictionary(pa.int32(), pa.string())}
@@ -35,7 +36,7 @@ _GIVEN = {**_TYPES, STRING: pa.dictionary(pa.int32(), pa.string())}
 #: zstd sees to them, and to look for repetitions first costs more than it saves.
 _DIFFERING = (TIMESTAMP, INT64)
 
-_NUMPY = {TIMESTAMP: "M8[us]", BOOL: "?", INT16: "i2", INT32: "i4", INT64: "i8"}
+_NUMPY = {TIMESTAMP: "M8[us]", BOOL: "?", INT16: "i2", INT32: "i4", INT64: "i8", DOUBLE: "f8"}
 
 
 def schema_of(dataset: Dataset) -> Any:

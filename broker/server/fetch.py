@@ -169,7 +169,13 @@ class FetchPath:
         """Return what the request log is told of a request."""
         parts = request.parts
         row = self._state.row_of(*parts[0][:3]) if parts else -1
-        return subject(row, len(parts), min_bytes=request.min_bytes, isolation_level=request.isolation_level)
+        return subject(
+            row,
+            len(parts),
+            min_bytes=request.min_bytes,
+            max_wait_ms=request.max_wait_ms,
+            isolation_level=request.isolation_level,
+        )
 
     def _send(self, fetch: PendingFetch) -> None:
         in_order = fetch.in_order()

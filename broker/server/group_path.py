@@ -21,7 +21,7 @@ from broker.protocol.api_keys import ApiKey
 from broker.protocol.messages import heartbeat, offset_commit
 from broker.server.handlers.offset_commit import JudgedCommit, judge_commit
 from broker.server.remembered_commit import CommitFrame, RememberedCommit, topics_at
-from broker.server.request_facts import NO_SUBJECT, UNKNOWN_COUNT, subject, tail
+from broker.server.request_facts import NO_RECORDS, NO_SUBJECT, subject, tail
 from broker.server.response_writer import ReplyTo, ResponseWriter, Told
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class GroupPath:
         responses, now_ns = self._responses, self._now_ns()
         if not error:
             at = responses.try_begin(
-                to, now_ns, heartbeat.ANSWER_BYTES[version], UNKNOWN_COUNT, self._heartbeat_tails[version]
+                to, now_ns, heartbeat.ANSWER_BYTES[version], NO_RECORDS, self._heartbeat_tails[version]
             )
             if at >= 0:
                 heartbeat.encode_heartbeat_response_into(responses.view, at, version, to[7], 0)
@@ -195,7 +195,7 @@ class GroupPath:
                     refused = offset_commit.refused(remembered.topics, error)
                     self._answer_commit(to, remembered.committer.api_version, refused, error, remembered.facts)
                     continue
-                at = try_begin(to, now_ns, remembered.answer_bytes, UNKNOWN_COUNT, end)
+                at = try_begin(to, now_ns, remembered.answer_bytes, NO_RECORDS, end)
                 if at >= 0:
                     remembered.answer_into(view, at, to[7])
                 else:
@@ -310,7 +310,7 @@ class GroupPath:
         now_ns = self._now_ns()
         responses = self._responses
         size = len(payload)
-        at = responses.try_begin(to, now_ns, size, UNKNOWN_COUNT, facts[1])
+        at = responses.try_begin(to, now_ns, size, NO_RECORDS, facts[1])
         if at >= 0:
             responses.view[at : at + size] = payload
         else:

@@ -15,6 +15,7 @@ from broker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from broker.log.partition_log import PartitionLog
+    from broker.protocol.records import RawHeader
     from broker.server.remembered_request import RememberedRequest
     from broker.server.response_writer import ReplyTo
     from shm.partitions import RowWriter
@@ -43,8 +44,8 @@ class OwnedPartition:
         self.writer = writer
         #: (answer, base offset, append time, the batch in its request) of batches that came by the general path.
         self.answers: list[tuple[Answer, int, int, memoryview]] = []
-        #: (reply to, remembered request, records, base offset, the batch) of requests with this partition alone.
-        self.fast_answers: list[tuple[ReplyTo, RememberedRequest, int, int, memoryview]] = []
+        #: (reply to, remembered request, header, base offset, the batch) of requests with this partition alone.
+        self.fast_answers: list[tuple[ReplyTo, RememberedRequest, RawHeader, int, memoryview]] = []
         #: Below this offset everything is committed.
         self.published_end = log.log_end_offset
 

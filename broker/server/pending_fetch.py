@@ -141,8 +141,8 @@ class PendingFetch:
         return frame_fetch_response(self.version, self.correlation_id, self.topics, self.parts, gaps)
 
     def told(self, subject: bytes) -> Told:
-        """Return what the request log is told of the answer: the first error, and how many offsets it covers."""
+        """Return what the request log is told of the answer: the first error, and what it has of records."""
         error = self.errors[min(self.errors)] if self.errors else 0
         parts = self.request.parts
         records = sum(found.slice.next_offset - parts[index][_FETCH_OFFSET] for index, found in self.found.items())
-        return Told(error, min(records, MOST_COUNTED), subject)
+        return Told(error, (min(records, MOST_COUNTED), self.records_bytes, -1), subject)

@@ -21,7 +21,7 @@ from broker.protocol.error_codes import ErrorCode
 from broker.protocol.headers import parse_header
 from broker.protocol.messages.produce import Part, ProduceRequest, parse_produce
 from broker.protocol.record_reader import ReadAllowance
-from broker.protocol.records import BATCH_HEADER_BYTES, record_count, unpack_header, validate
+from broker.protocol.records import BATCH_HEADER_BYTES, unpack_header, validate
 from broker.server.append_notes import NOT_APPENDED, REFUSED, note_refusal, noted_place, noted_refusal, write_note
 from broker.server.frame import NOTED, STATE_OFFSET, Frame
 from broker.server.partition_appends import Answer
@@ -39,7 +39,7 @@ from broker.server.produce_refusals import PartRefusals
 from broker.server.recently_used import RecentlyUsed
 from broker.server.record_errors import NOBODY, Blame, keyless, out_of_range, too_large
 from broker.server.remembered_request import RememberedRequest
-from broker.server.request_facts import MOST_COUNTED, subject
+from broker.server.request_facts import records_of, records_of_all, subject
 from broker.server.response_writer import ReplyTo, ResponseWriter, Told
 from broker.server.slices import Slices, Work
 from broker.server.staged_appends import SUCCESS, StagedAppends
@@ -128,7 +128,7 @@ class ProducePath:
                 # Staging has written the base offset into the batch, which is the note; this says that it is one.
                 self._words[(place[2] + STATE_OFFSET) >> 3] = NOTED
             if error in SUCCESS:
-                owned.fast_answers.append((to, remembered, header[12], base_offset, batch))
+                owned.fast_answers.append((to, remembered, header, base_offset, batch))
                 self._dirty[owned.row] = owned
                 return True
         if error in BLAMED:
@@ -136,7 +136,7 @@ class ProducePath:
             return False
         write_note(batch, 0, REFUSED - error)
         self._words[(place[2] + STATE_OFFSET) >> 3] = NOTED
-        self.appends.refuse_fast(to, remembered, header[12], error)
+        self.appends.refuse_fast(to, remembered, records_of(header, batch), error)
         return True
 
     def take(self, frame: Frame) -> None:
@@ -269,11 +269,10 @@ class ProducePath:
 
     def _told(self, view: memoryview, parts: Sequence[Part], acks: int) -> Told:
         """Return what the request log is told of a request; of its records, what the batches claim."""
-        sizes = [(part.records_offset, part.records_size) for part in parts]
-        records = sum(max(record_count(view, offset), 0) for offset, size in sizes if size >= BATCH_HEADER_BYTES)
+        records = records_of_all(view, [(part.records_offset, part.records_size) for part in parts])
         first = parts[0] if parts else None
         row = -1 if first is None else self._state.row_of(first.topic_name, first.topic_id, first.partition)
-        return Told(records=min(records, MOST_COUNTED), about=subject(row, len(parts), acks=acks))
+        return Told(records=records, about=subject(row, len(parts), acks=acks))
 
     def _take_part(self, pending: PendingProduce, frame: Frame, index: int, what: tuple[Part, str | None]) -> None:
         """Take a part with the transactional id of its request: to its log, to its owner, or to wait for its turn."""

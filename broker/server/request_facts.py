@@ -1,27 +1,36 @@
 """What the request log is told of a request's contents: which partition, how many, and what was asked of them.
 
 Runs in handler processes. Packed once for each request, or once for many that are alike, and copied into the envelope
-of the answer as it is. Nothing of records but their number is ever told.
+of the answer as it is. Nothing of records but their number, their size and their codec is ever told.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+from broker.protocol.records import BATCH_HEADER_BYTES, CODEC_MASK, BatchHeader, read_header
 from shm.layout import RESPONSE_ENVELOPE
-from shm.recorder_layout import NOT_TOLD
+from shm.recorder_layout import MIXED_CODECS, NOT_TOLD
+
+if TYPE_CHECKING:
+    from broker.protocol.records import RawHeader
 
 #: From these fields on an envelope is copied whole from here.
 _SUBJECT = RESPONSE_ENVELOPE.struct_from("partition_row")
 _TAIL = RESPONSE_ENVELOPE.struct_from("api_key")
 
+_ATTRIBUTES = BatchHeader._fields.index("attributes")
+_RECORD_COUNT = BatchHeader._fields.index("record_count")
+
 #: So many elements of a tuple are looked at to find out what it holds.
 _MOST_FIELDS = 8
 
-#: The number of records where it is not known.
-UNKNOWN_COUNT = -1
+#: What is told of the records of a request: (how many, their bytes as batches, codec); -1 is not known.
+Records = tuple[int, int, int]
+NO_RECORDS: Records = (-1, -1, -1)
+
 #: What stands for as many records and for more: parts of one request may claim more than the field can say.
 MOST_COUNTED = 2**31 - 1
 
@@ -31,11 +40,12 @@ def subject(
     partition_count: int = 0,
     *,
     min_bytes: int = -1,
+    max_wait_ms: int = -1,
     acks: int = NOT_TOLD,
     isolation_level: int = NOT_TOLD,
 ) -> bytes:
     """Return what a request is about: the table row of its first partition, how many it names, what it asks for."""
-    return _SUBJECT.pack(partition_row, partition_count, min_bytes, acks, isolation_level, 0)
+    return _SUBJECT.pack(partition_row, partition_count, min_bytes, max_wait_ms, acks, isolation_level, 0)
 
 
 def tail(api_key: int, api_version: int, handler: int, about: bytes) -> bytes:
@@ -45,6 +55,25 @@ def tail(api_key: int, api_version: int, handler: int, about: bytes) -> bytes:
 
 #: Of a request that names no partition.
 NO_SUBJECT = subject()
+
+
+def records_of(header: RawHeader, batch: memoryview) -> Records:
+    """Return what is told of one batch of a Produce, by its header. HOT."""
+    return header[_RECORD_COUNT], len(batch), header[_ATTRIBUTES] & CODEC_MASK
+
+
+def records_of_all(view: memoryview, places: Iterable[tuple[int, int]]) -> Records:
+    """Return what is told of the batches at (offset, size) of a request, by what their headers claim."""
+    count = size_bytes = 0
+    codecs = set()
+    for offset, size in places:
+        size_bytes += max(size, 0)
+        header = read_header(view, offset) if size >= BATCH_HEADER_BYTES else None
+        if header is not None:
+            count += max(header.record_count, 0)
+            codecs.add(header.codec)
+    codec = MIXED_CODECS if len(codecs) > 1 else next(iter(codecs), -1)
+    return min(count, MOST_COUNTED), size_bytes, codec
 
 
 def subject_of(request: Any, row_of: Callable[[str | None, bytes | None, int], int]) -> bytes:

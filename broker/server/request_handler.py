@@ -214,6 +214,7 @@ class RequestHandler:
             "records_appended": self._produce.appends.records_appended,
             "bytes_appended": self._produce.appends.bytes_appended,
             "commits": self._produce.appends.commits,
+            "commit_ns": self._produce.appends.commit_ns,
             "write_failures": self._state.storage.write_failures,
             "fetches_parked": self._fetch.parked,
             "fetches_not_parked": self._fetch.not_parked,

@@ -24,7 +24,7 @@ from broker.request_channel import (
     RequestChannel,
 )
 from broker.server.answer_spool import AnswerSpool
-from broker.server.request_facts import NO_SUBJECT, UNKNOWN_COUNT
+from broker.server.request_facts import NO_RECORDS, NO_SUBJECT, Records
 from shm.bell import EventBell
 from shm.ring import RingProducer
 
@@ -41,7 +41,7 @@ class Told(NamedTuple):
     """What the request log is told of an answer beyond its stamps; ``about`` is a `request_facts.subject`."""
 
     error_code: int = 0
-    records: int = UNKNOWN_COUNT
+    records: Records = NO_RECORDS
     about: bytes = NO_SUBJECT
     throttle_ms: int = 0
 
@@ -110,7 +110,7 @@ class ResponseWriter:
         path = spool.finish()
         self.send_ranges(to, (local_ns, complete_ns), b"", [FileRange(0, str(path), ONE_ANSWER, 0, spool.size)], told)
 
-    def try_begin(self, to: ReplyTo, now_ns: int, size: int, records: int, tail: bytes) -> int:
+    def try_begin(self, to: ReplyTo, now_ns: int, size: int, records: Records, tail: bytes) -> int:
         """Begin an answer of ``size`` bytes that the caller writes itself, where the returned offset says. HOT.
 
         -1 when there is no room: then hand the bytes to ``send``, which keeps them. Only for answers known to fit.
@@ -119,12 +119,13 @@ class ResponseWriter:
         processor, connection_id, sequence, received_ns, dequeued_ns, _, _, correlation_id, request_bytes = to
         if self._kept[processor]:
             return -1
+        record_count, record_bytes, codec = records
         at = self._claims[processor](_ENVELOPE_BYTES + size)
         if at < 0:
             return -1
         RESPONSE_TO_KIND.pack_into(
             self.view, at, connection_id, sequence, size, 0, SEND, received_ns, dequeued_ns, now_ns, now_ns,
-            correlation_id, request_bytes, size, 0, records, tail,
+            correlation_id, request_bytes, size, 0, record_count, codec, record_bytes, tail,
         )  # fmt: skip
         self._touched.add(processor)
         return at + _ENVELOPE_BYTES
@@ -184,9 +185,10 @@ class ResponseWriter:
         """Return an envelope; ``shape`` is (kind, inline bytes, file ranges, bytes on the wire)."""
         _, connection_id, sequence, received_ns, dequeued_ns, api_key, api_version, correlation_id, request_bytes = to
         kind, inline_bytes, ranges, wire_bytes = shape
+        record_count, record_bytes, codec = told.records
         return RESPONSE_TO_SUBJECT.pack(
             connection_id, sequence, inline_bytes, ranges, kind, received_ns, dequeued_ns, *stamps,
-            correlation_id, request_bytes, wire_bytes, told.throttle_ms, told.records,
+            correlation_id, request_bytes, wire_bytes, told.throttle_ms, record_count, codec, record_bytes,
             api_key, api_version, self._target, told.error_code, told.about,
         )  # fmt: skip
 

@@ -14,6 +14,7 @@ from broker.protocol.error_codes import ErrorCode
 from broker.protocol.records import TRANSACTIONAL_BIT, BatchHeader, read_header, unpack_header, validate
 from broker.server.append_notes import NOT_APPENDED, NOTE, REFUSED, note_refusal, write_note
 from broker.server.partition_appends import Answer, OwnedPartition, WriteFailed
+from broker.server.request_facts import Records, records_of
 from broker.server.response_writer import ReplyTo, ResponseWriter, Told
 from broker.server.transaction_verification import NEEDS_VERIFICATION, VerificationGuards
 
@@ -41,6 +42,7 @@ class StagedAppends:
         self.records_appended = 0
         self.bytes_appended = 0
         self.commits = 0
+        self.commit_ns = 0
         #: By row, the partitions with something staged. Always the same object.
         self.dirty: dict[int, OwnedPartition] = {}
         self._responses = responses
@@ -120,7 +122,9 @@ class StagedAppends:
         for row, owned in dirty:
             log = owned.log
             before = log.log_end_offset, log.size_bytes
+            begun_ns = self._now_ns()
             error = owned.commit(self._write_failed)
+            self.commit_ns += self._now_ns() - begun_ns
             rows.append(row)
             self.commits += 1
             records, size_bytes = log.log_end_offset - before[0], log.size_bytes - before[1]
@@ -155,8 +159,9 @@ class StagedAppends:
         try_begin = self._responses.try_begin
         view = self._responses.view
         now_ns = self._now_ns()
-        for to, remembered, records, base_offset, batch in answers:
+        for to, remembered, header, base_offset, batch in answers:
             try:
+                records = records_of(header, batch)
                 if error and base_offset >= owned.published_end:
                     write_note(batch, 0, REFUSED - error)
                     self.refuse_fast(to, remembered, records, error)
@@ -175,7 +180,7 @@ class StagedAppends:
                 logger.exception("cannot answer a Produce to %s; closing its connection", owned.log.directory)
                 self._responses.close_connection(to, now_ns)
 
-    def refuse_fast(self, to: ReplyTo, remembered: RememberedRequest, records: int, error: int) -> None:
+    def refuse_fast(self, to: ReplyTo, remembered: RememberedRequest, records: Records, error: int) -> None:
         """Answer a fast request with an error; without acks the connection is closed instead (``C13``)."""
         now_ns = self._now_ns()
         told = Told(error, records, remembered.about)

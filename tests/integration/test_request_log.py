@@ -1,17 +1,13 @@
 """The request log of a running broker: every request once, and an account of whatever is missing."""
 
 import json
-import os
-import signal
 import struct
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
@@ -21,6 +17,7 @@ from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.exposition import Scraper
 from tests.support.record_batches import record_batch
+from tests.support.request_log import Start, kill, read, recording_brokers, rows
 from tests.support.wire_client import WireClient, sized
 from tests.support.wire_messages import PRODUCE, create_topic, fetch, produce_body
 
@@ -32,51 +29,11 @@ IN_FLIGHT = 50
 SENT_AT_ONCE = 500
 PHASES = ("requestQueueTimeUs", "localTimeUs", "remoteTimeUs", "responseQueueTimeUs", "sendTimeUs")
 
-Start = Callable[..., BrokerProcess]
-
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
     """Return what starts a broker with a request log whose files are finished every half second."""
-    brokers: list[BrokerProcess] = []
-
-    def start(**settings: object) -> BrokerProcess:
-        names = {name.replace("_", "."): value for name, value in settings.items()}
-        made = BrokerProcess(tmp_path, {"request.log.roll.ms": 500, **names}, ephemeral=False)
-        brokers.append(made.start())
-        return made
-
-    yield start
-    for broker in brokers:
-        broker.stop()
-
-
-def read(broker: BrokerProcess, dataset: str) -> pa.Table:
-    """Return everything that finished files of a dataset hold."""
-    paths = [part.path for part in finished(dataset_path(broker.data_dir / "request-log", dataset))]
-    tables = [pq.read_table(path, partitioning=None) for path in sorted(paths)]
-    return pa.concat_tables(tables) if tables else pa.table({})
-
-
-def rows(broker: BrokerProcess, dataset: str) -> list[dict[str, Any]]:
-    return read(broker, dataset).to_pylist()
-
-
-def pid_of(broker: BrokerProcess, role: str) -> int:
-    (row,) = [row for row in broker.processes(role) if row["index"] == 0]
-    return int(row["pid"])
-
-
-def kill(broker: BrokerProcess, role: str) -> None:
-    """SIGKILL the first process of a role and wait for its replacement."""
-    pid = pid_of(broker, role)
-    os.kill(pid, signal.SIGKILL)
-
-    def replaced() -> bool:
-        (row,) = [row for row in broker.processes(role) if row["index"] == 0]
-        return row["pid"] != pid and row["state"] == "running"
-
-    wait_until(replaced, f"a new {role}")
+    yield from recording_brokers(tmp_path)
 
 
 def frame_of(api_key: int, version: int, correlation_id: int, body: bytes, client_id: str, tags: bytes = b"") -> bytes:

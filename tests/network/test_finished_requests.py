@@ -22,8 +22,10 @@ Stamps = tuple[int, int, int, int, int, int]
 def answered(stamps: Stamps) -> Answered:
     """Return what a processor keeps of an answer with these stamps."""
     api_key, received, dequeued, local, complete, taken = stamps
-    stamps_only = (received, dequeued, local, complete, 0, 0, 0, 0, 0, api_key)
-    return REQUEST_ROW.struct.pack(*stamps_only, *[0] * 12)[: REQUEST_ROW.offset("client")], taken
+    names = ("received_ns", "dequeued_ns", "local_complete_ns", "response_complete_ns", "api_key")
+    known = dict(zip(names, (received, dequeued, local, complete, api_key), strict=True))
+    row = REQUEST_ROW.struct.pack(*(known.get(field.name, 0) for field in REQUEST_ROW.fields))
+    return row[: REQUEST_ROW.offset("client")], taken
 
 
 @pytest.fixture

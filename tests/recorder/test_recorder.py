@@ -15,6 +15,7 @@ from broker.recorder.columns import DATASETS
 from broker.recorder.part_files import apply_retention, finished, remove_unfinished
 from broker.recorder.sheaves import GROUP_ROWS
 from broker.slow_requests import durations_ns, is_slow
+from shm.recorder_layout import MIXED_CODECS, REQUEST_ROW
 from shm.recorder_rings import RecorderFeed, pack_text
 from tests.support.fakes import FakeClock
 from tests.support.recorder_bench import CLIENT, WALL_MS, RecorderBench, client_text, rows_of
@@ -52,6 +53,26 @@ def test_d14_d19_a_row_says_who_asked_what_and_where_the_time_went(bench: Record
     assert (row["totalTimeUs"], row["throttleTimeUs"], row["sampleWeight"]) == (150, 4000, 1)
     assert (row["minBytes"], row["isolationLevel"]) == (None, None)
     assert row["time"].timestamp() * 1e6 == pytest.approx(WALL_MS * 1000 - 150, abs=1)
+
+
+def test_a_row_has_no_gaps() -> None:
+    """Numpy leaves them out when it joins rows, and what is joined is then read as rows again."""
+    dtype = REQUEST_ROW.dtype
+    assert sum(dtype[name].itemsize for name in dtype.names or ()) == dtype.itemsize == REQUEST_ROW.size
+
+
+def test_codec_bytes_and_longest_wait_are_null_where_they_do_not_apply(bench: RecorderBench) -> None:
+    rows = rows_of(bench.clock, 8)
+    rows["codec"] = [-1, 0, 1, 2, 3, 4, 7, MIXED_CODECS]
+    rows["record_bytes"] = [-1, 0, 1, 2, 3, 4, 5, 2**31 - 1]
+    rows["max_wait_ms"] = [-1, 0, 500, -1, -1, -1, -1, -1]
+    bench.push(rows)
+    bench.turn()
+    bench.recorder.finish()
+    told = bench.read("requests")
+    assert [row["codec"] for row in told] == [None, "none", "gzip", "snappy", "lz4", "zstd", "7", "mixed"]
+    assert [row["recordBytes"] for row in told] == [None, 0, 1, 2, 3, 4, 5, 2**31 - 1]
+    assert [row["maxWaitMs"] for row in told[:4]] == [None, 0, 500, None]
 
 
 def test_d19_c17_deprecated_versions_are_marked(bench: RecorderBench) -> None:

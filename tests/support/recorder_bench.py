@@ -99,7 +99,7 @@ def rows_of(
     rows["correlation_id"] = np.arange(count)
     defaults = {
         "client": CLIENT, "partition_row": -1, "min_bytes": -1, "acks": NOT_TOLD, "isolation_level": NOT_TOLD,
-        "record_count": -1, **fields,
+        "record_count": -1, "record_bytes": -1, "codec": -1, "max_wait_ms": -1, **fields,
     }  # fmt: skip
     for name, value in defaults.items():
         rows[name] = value

@@ -1,0 +1,99 @@
+"""The dataset roles of a running broker: what it says of a process is what the system and the clients know."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.broker_process import BrokerProcess
+from tests.support.deadline import wait_until
+from tests.support.record_batches import record_batch
+from tests.support.request_log import Start, kill, recording_brokers, rows
+from tests.support.wire_client import WireClient, request_frame
+from tests.support.wire_messages import API_VERSIONS, PRODUCE, PRODUCE_VERSION, create_topic, produce_body
+
+#: More than a connection may have in flight.
+PIPELINED = 3_000
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Return what starts a broker whose request log is finished every half second."""
+    yield from recording_brokers(tmp_path)
+
+
+def total(broker: BrokerProcess, column: str, role: str) -> int:
+    """Return what all rows of a role have in a column."""
+    return sum(row[column] for row in rows(broker, "roles") if row["role"] == role)
+
+
+def test_rows_are_what_the_system_and_the_clients_know(start: Start) -> None:
+    broker = start(request_log_roles_interval_ms=1_000, num_network_threads=1, num_io_threads=1)
+    batch = record_batch([b"x" * 100])
+    with WireClient(broker.port) as client:
+        create_topic(client, "told", 1)
+        produced = request_frame(PRODUCE, PRODUCE_VERSION, 7, produce_body([("told", 0, batch)]))
+        before = total(broker, "requests", "processor") if rows(broker, "roles") else 0
+        client.send(produced * PIPELINED)
+        client.receive_frames(PIPELINED)
+        wait_until(lambda: total(broker, "recordsAppended", "handler") == PIPELINED, "rows of all that was appended")
+        wait_until(lambda: not max(rows(broker, "roles"), key=lambda row: row["time"])["traffic"], "the last rows")
+        usage = {row["role"]: psutil.Process(row["pid"]).cpu_times() for row in broker.processes()}
+        memory = {row["role"]: psutil.Process(row["pid"]).memory_full_info().pss for row in broker.processes()}
+    found = rows(broker, "roles")
+    assert total(broker, "requests", "processor") >= before + PIPELINED
+    assert total(broker, "requests", "handler") >= PIPELINED
+    assert total(broker, "mutesPipeline", "processor") > 0
+    assert total(broker, "bytesReceived", "processor") >= PIPELINED * len(produced)
+    assert total(broker, "connectionsOpened", "processor") == total(broker, "connectionsOpened", "acceptor")
+    assert 0 < total(broker, "commitTimeUs", "handler") <= sum(row["intervalUs"] for row in found)
+    for role in ("processor", "handler"):
+        used_us = (usage[role].user + usage[role].system) * 1e6
+        assert 0 < total(broker, "cpuTimeUs", role) <= used_us
+        *_, last = sorted((row for row in found if row["role"] == role), key=lambda row: row["time"])
+        assert 0.5 < last["pssBytes"] / memory[role] < 2
+        assert min(row["idleShare"] for row in found if row["role"] == role) < last["idleShare"] <= 1
+        assert all(0 <= row["ringFill"] <= row["ringFillPeak"] <= 1 for row in found if row["role"] == role)
+    assert {row["role"]: row["pid"] for row in found if row["traffic"] is False} == {
+        row["role"]: row["pid"] or None for row in broker.processes()
+    }
+    assert {row["cpus"] for row in found} == {len(os.sched_getaffinity(broker.pid()))}
+
+
+def test_deaths_are_counted(start: Start) -> None:
+    broker = start(request_log_roles_interval_ms=300, num_io_threads=1)
+    with WireClient(broker.port) as client:
+        client.call(API_VERSIONS, 0)
+        kill(broker, "handler")
+
+        def counted() -> set[tuple[int, int]]:
+            client.call(API_VERSIONS, 0)
+            found = rows(broker, "roles")
+            return {(row["restarts"], row["generation"]) for row in found if row["role"] == "handler"}
+
+        wait_until(lambda: (1, 2) in counted(), "rows of the replacement")
+
+
+def test_a_killed_recorder_says_what_rows_it_had_begun(start: Start) -> None:
+    broker = start(request_log_roles_interval_ms=60_000)
+    with WireClient(broker.port) as client:
+        client.call(API_VERSIONS, 0)
+        wait_until(lambda: rows(broker, "requests"), "the recorder has begun")
+        kill(broker, "recorder")
+    wait_until(lambda: [gap for gap in rows(broker, "gaps") if gap["dataset"] == "roles"], "the gap")
+    (gap,) = [gap for gap in rows(broker, "gaps") if gap["dataset"] == "roles"]
+    assert (gap["source"], gap["cause"], gap["rows"]) == ("recorder", "recorder_killed", len(broker.processes()))
+
+
+def test_an_orderly_stop_leaves_no_gap(start: Start) -> None:
+    broker = start(request_log_roles_interval_ms=60_000)
+    with WireClient(broker.port) as client:
+        client.call(API_VERSIONS, 0)
+        wait_until(lambda: rows(broker, "requests"), "the recorder has begun")
+    expected = len(broker.processes())
+    broker.stop()
+    found = rows(broker, "roles")
+    assert (len(found), {row["traffic"] for row in found}, rows(broker, "gaps")) == (expected, {True}, [])
+    broker.start()

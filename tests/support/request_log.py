@@ -1,0 +1,64 @@
+"""Brokers whose request log is looked at: how they are started, and what their finished files hold."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from broker.recorder.part_files import dataset_path, finished
+from tests.support.broker_process import BrokerProcess
+from tests.support.deadline import wait_until
+
+Start = Callable[..., BrokerProcess]
+
+
+def recording_brokers(directory: Path) -> Iterator[Start]:
+    """Yield what starts a broker whose files are finished every half second; stop them all in the end.
+
+    Settings are given by name with underscores.
+    """
+    brokers: list[BrokerProcess] = []
+
+    def start(**settings: object) -> BrokerProcess:
+        names = {name.replace("_", "."): value for name, value in settings.items()}
+        made = BrokerProcess(directory, {"request.log.roll.ms": 500, **names}, ephemeral=False)
+        brokers.append(made.start())
+        return made
+
+    yield start
+    for broker in brokers:
+        broker.stop()
+
+
+def read(broker: BrokerProcess, dataset: str) -> pa.Table:
+    """Return everything that finished files of a dataset hold."""
+    paths = [part.path for part in finished(dataset_path(broker.data_dir / "request-log", dataset))]
+    tables = [pq.read_table(path, partitioning=None) for path in sorted(paths)]
+    return pa.concat_tables(tables) if tables else pa.table({})
+
+
+def rows(broker: BrokerProcess, dataset: str) -> list[dict[str, Any]]:
+    """Return the same row by row."""
+    return read(broker, dataset).to_pylist()
+
+
+def pid_of(broker: BrokerProcess, role: str) -> int:
+    """Return the process id of the first process of a role."""
+    (row,) = [row for row in broker.processes(role) if row["index"] == 0]
+    return int(row["pid"])
+
+
+def kill(broker: BrokerProcess, role: str) -> None:
+    """SIGKILL the first process of a role and wait for its replacement."""
+    pid = pid_of(broker, role)
+    os.kill(pid, signal.SIGKILL)
+
+    def replaced() -> bool:
+        (row,) = [row for row in broker.processes(role) if row["index"] == 0]
+        return row["pid"] != pid and row["state"] == "running"
+
+    wait_until(replaced, f"a new {role}")
