@@ -15,7 +15,16 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from broker.cli_options import add_group, add_metrics, add_requests, add_top, add_topic, json_option, run_dir_option
+from broker.cli_options import (
+    add_group,
+    add_metrics,
+    add_report,
+    add_requests,
+    add_top,
+    add_topic,
+    json_option,
+    run_dir_option,
+)
 from broker.errors import ApiError, BootFailed, ConfigError, RotundaError, UsageError
 
 _Add = Callable[[argparse.ArgumentParser], None]
@@ -197,6 +206,7 @@ _COMMANDS: dict[str, tuple[str, str, str, _Add]] = {
     ),
     "topic": ("broker.cli_topics", "run", "create, list, describe, alter and delete topics", add_topic),
     "requests": ("broker.cli_requests", "run", "what single requests did, from the request log", add_requests),
+    "report": ("broker.cli_report", "run", "answer a question about the request log, with Spark", add_report),
     "metrics": ("broker.cli_metrics", "run", "print every metric, as Prometheus reads them", add_metrics),
     "group": ("broker.cli_groups", "run", "list, describe, reset and delete consumer groups", add_group),
 }

@@ -126,6 +126,14 @@ def add_requests(command: argparse.ArgumentParser) -> None:
     command.add_argument("--topic", metavar="NAME", help="only requests whose first partition is one of this topic")
 
 
+def add_report(command: argparse.ArgumentParser) -> None:
+    """Add the options of `rotunda report`; what follows the job's name is the job's."""
+    run_dir_option(command)
+    command.add_argument("--data-dir", metavar="DIR", help="read the log of this data directory; no broker is needed")
+    command.add_argument("name", metavar="NAME", help="which question to answer; a wrong name lists them")
+    command.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="the job's own; try NAME --help")
+
+
 def add_top(command: argparse.ArgumentParser) -> None:
     """Add the options of `rotunda top`."""
     run_dir_option(command)

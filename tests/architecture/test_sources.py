@@ -21,7 +21,7 @@ def sources(*folders: str) -> list[Path]:
     return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
 
 
-MODULES = sources("broker", "shm", "ops")
+MODULES = sources("broker", "shm", "spark", "ops")
 TESTS = sources("tests")
 
 

@@ -1,0 +1,23 @@
+"""`python -m spark NAME …`: runs the job of that name."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from spark.job import main as run_job
+from spark.jobs import JOBS
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the job that the first argument names and return the exit code; 2 when there is none of that name."""
+    name = arguments[0] if arguments else ""
+    if name not in JOBS:
+        print(f"rotunda report: there is no job {name!r}; there are {', '.join(JOBS)}", file=sys.stderr)
+        return 2
+    return run_job(import_module(JOBS[name]).JOB, arguments[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,117 @@
+"""A job: one question, its options, and what every run of one does around its own work.
+
+A run parses the command line, opens the log, answers, writes the result beside a summary and a chart, and prints a
+short table. Everything that goes wrong on purpose is one line on stderr and exit code 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from spark.failures import JobFailed
+from spark.output import Run, write_summary, write_tables
+from spark.progress import progress
+from spark.result import Result
+from spark.session import session
+from spark.text_table import lines
+from spark.time_range import TimeRange
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from spark.request_log import RequestLog
+    from spark.rollups import Rollups
+
+FORMATS = ("parquet", "csv", "json")
+#: Rows of the table on stdout.
+SHORT_ROWS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a job works with: the session, the log and its rollups, the range, and its own parsed options."""
+
+    spark: SparkSession
+    log: RequestLog
+    rollups: Rollups
+    time_range: TimeRange
+    options: argparse.Namespace
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One question and how it is answered. `answer` raises JobFailed; `add_options` adds what only this job knows."""
+
+    name: str
+    question: str
+    answer: Callable[[Context], Result]
+    add_options: Callable[[argparse.ArgumentParser], None] = lambda _: None
+
+
+def main(job: Job, arguments: Sequence[str] | None = None) -> int:
+    """Run a job from a command line and return the exit code: 0, 1 for a failure, 2 for bad usage."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    options = _parser(job).parse_args(arguments)
+    try:
+        _run(job, options, shlex.join(["rotunda", "report", job.name, *arguments]))
+    except JobFailed as failure:
+        print(f"rotunda report {job.name}: {failure}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _parser(job: Job) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=f"rotunda report {job.name}", description=job.question)
+    add_common_options(parser)
+    job.add_options(parser)
+    return parser
+
+
+def add_common_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that every job has."""
+    parser.add_argument("--input", required=True, metavar="DIR", help="the request log: a directory or a URI")
+    parser.add_argument("--output", required=True, metavar="DIR", help="where the result, summary and chart go")
+    parser.add_argument("--rollups", metavar="DIR", help="the hourly tables (default: rollups beside the log)")
+    parser.add_argument("--from", default="24h", dest="start", metavar="TIME", help="`24h` ago or an ISO time (24h)")
+    parser.add_argument("--to", default="now", dest="end", metavar="TIME", help="`1h` ago, an ISO time, or `now` (now)")
+    parser.add_argument("--format", choices=FORMATS, default="parquet", help="of the result (default: parquet)")
+    parser.add_argument("--master", metavar="URL", help="where Spark runs (default: as spark-submit says)")
+
+
+def _run(job: Job, options: argparse.Namespace, command: str) -> None:
+    now = datetime.now(UTC)
+    time_range = TimeRange.of(options.start, options.end, now)
+    with session(job.name, options.master) as spark, progress(spark, job.name):
+        from spark.request_log import RequestLog  # noqa: PLC0415 - imports pyspark, which complaints need not wait for
+        from spark.rollups import Rollups  # noqa: PLC0415
+
+        log = RequestLog(spark, options.input)
+        rollups = Rollups(spark, options.rollups or _beside(options.input, "rollups"), log)
+        result = job.answer(Context(spark, log, rollups, time_range, options, now))
+        tables = write_tables(result, options.output, options.format)
+        ended = datetime.now(UTC)
+        run = Run(job.name, job.question, command, time_range, ended, (ended - now).total_seconds())
+        write_summary(spark, run, result, tables, options.output)
+        name, table = next(iter(tables.items()))
+        rows = [tuple(row) for row in table.limit(SHORT_ROWS + 1).collect()]
+    print(f"{result.headline}\n")
+    for line in lines(table.columns, rows[:SHORT_ROWS]):
+        print(line)
+    if len(rows) > SHORT_ROWS:
+        print(f"... the first {SHORT_ROWS} rows; all are in {options.output}/{name}")
+    print(f"\n{time_range}; {result.coverage.certainty}")
+
+
+def _beside(path: str, name: str) -> str:
+    scheme, separator, rest = path.rstrip("/").rpartition("://")
+    return f"{scheme}{separator}{PurePosixPath(rest).parent / name}"

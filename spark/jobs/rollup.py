@@ -1,0 +1,36 @@
+"""The hourly tables, brought up to date: closed hours that are new or have got late files, and no others."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from spark.job import Context, Job, main
+from spark.result import Result
+from spark.time_range import HOUR_US, duration_of, to_datetime, to_us
+
+
+def answer(context: Context) -> Result:
+    """Store the hours of the range that are closed and not up to date."""
+    closed_us = to_us(context.now - duration_of(context.options.grace))
+    outdated = context.rollups.outdated(context.time_range.hours())
+    due = {hour: files for hour, files in outdated.items() if (hour + 1) * HOUR_US <= closed_us}
+    if due:
+        context.rollups.store(due)
+    hours = [
+        (to_datetime(hour * HOUR_US), len(files), sum(f.size_bytes for f in files))
+        for hour, files in sorted(due.items())
+    ]
+    table = context.spark.createDataFrame(hours, "hour timestamp, files long, bytes long")
+    coverage = context.log.coverage(context.time_range)
+    return Result(f"{len(due)} hours brought up to date", {"rollup": table}, coverage)
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--grace", default="10m", metavar="TIME", help="how long after its end an hour is closed (10m)")
+
+
+JOB = Job("rollup", __doc__ or "", answer, _add_options)
+
+if __name__ == "__main__":
+    sys.exit(main(JOB))

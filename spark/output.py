@@ -1,0 +1,99 @@
+"""What a run leaves behind: the tables, a chart, and a summary that is written last and names the others.
+
+In `--output`: `<table>/` in the format asked for, `chart.html` and `chart.svg`, `summary.json`. A run replaces what the
+one before left; until its summary stands there, readers have that of the run before.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from spark.charts import to_html, to_svg
+from spark.storage import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from spark.result import Result
+    from spark.time_range import TimeRange
+
+#: Rows of each table that the summary repeats, for whoever shows a result without Spark.
+SUMMARY_ROWS = 200
+SUMMARY_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Which run a summary is of: the job, its command and range, when it ended and how long it took."""
+
+    job: str
+    question: str
+    command: str
+    time_range: TimeRange
+    ended: datetime
+    took_s: float
+
+
+def write_tables(result: Result, root: str, file_format: str) -> dict[str, DataFrame]:
+    """Write every table of a result and return them as they were written: what is shown is not computed again."""
+    for name, table in result.tables.items():
+        writer = table.coalesce(1).write.mode("overwrite")
+        if file_format == "csv":
+            writer = writer.option("header", "true")
+        writer.format(file_format).save(f"{root.rstrip('/')}/{name}")
+    spark = next(iter(result.tables.values())).sparkSession
+    return {
+        name: spark.read.schema(table.schema).option("header", "true").format(file_format).load(f"{root}/{name}")
+        for name, table in result.tables.items()
+    }
+
+
+def write_summary(spark: SparkSession, run: Run, result: Result, tables: dict[str, DataFrame], root: str) -> None:
+    """Write chart and summary of a run whose tables are there."""
+    storage = Storage(spark, root)
+    for name, render in (("chart.html", to_html), ("chart.svg", to_svg)):
+        if result.chart is None:
+            storage.remove(name)
+        else:
+            storage.write(name, render(result.chart))
+    storage.write("summary.json", json.dumps(_summary(run, result, tables), default=_plain, indent=1) + "\n")
+
+
+def _summary(run: Run, result: Result, tables: dict[str, DataFrame]) -> dict[str, object]:
+    return {
+        "version": SUMMARY_VERSION,
+        "job": run.job,
+        "question": run.question,
+        "command": run.command,
+        "from": run.time_range.start,
+        "to": run.time_range.end,
+        "ended": run.ended,
+        "tookS": round(run.took_s, 3),
+        "headline": result.headline,
+        "certainty": result.coverage.certainty,
+        "rowsRead": result.coverage.rows,
+        "requests": result.coverage.requests,
+        "gapRows": result.coverage.gap_rows,
+        "facts": result.facts,
+        "chart": None if result.chart is None else result.chart.title,
+        "tables": {
+            name: {
+                "columns": table.columns,
+                "rows": [list(row) for row in table.limit(SUMMARY_ROWS).collect()],
+                "files": sorted(table.inputFiles()),
+            }
+            for name, table in tables.items()
+        },
+    }
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return float(value)
+    raise TypeError(f"{type(value)} does not go into a summary")

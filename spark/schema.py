@@ -1,0 +1,82 @@
+"""The schemas of the request log's datasets, as docs/request-log.md has them, and of the partitions they lie in.
+
+Files are read with these schemas instead of their own, so that a column which an older file lacks is null. A test
+compares them with what the recorder declares.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql.types import (
+    BooleanType,
+    DataType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+#: The format of the log that these schemas describe: the directory `v=1`.
+FORMAT_VERSION = 1
+
+_TYPES: dict[str, DataType] = {
+    "timestamp": TimestampType(),
+    "string": StringType(),
+    "bool": BooleanType(),
+    "int16": ShortType(),
+    "int32": IntegerType(),
+    "int64": LongType(),
+    "double": DoubleType(),
+}
+
+_CLIENT = """
+    connection string, clientId string, softwareName string, softwareVersion string, address string, principal string,
+    securityProtocol string, listener string, processor int16
+"""
+
+_DATASETS = {
+    "requests": f"""
+        time timestamp, requestApiKey int16, requestApiKeyName string, requestApiVersion int16,
+        requestApiVersionDeprecated bool, correlationId int32, {_CLIENT}, handler int16, topic string, partition int32,
+        partitionCount int32, records int32, requestBytes int32, responseBytes int32, errorCode int16, errorName string,
+        acks int16, isolationLevel int16, minBytes int32, requestQueueTimeUs int64, localTimeUs int64,
+        remoteTimeUs int64, responseQueueTimeUs int64, sendTimeUs int64, totalTimeUs int64, throttleTimeUs int64,
+        slow bool, sampleWeight int32, codec string, recordBytes int32, maxWaitMs int32
+    """,
+    "connections": f"""
+        time timestamp, event string, {_CLIENT}, cause string, durationUs int64, requests int64, requestBytes int64,
+        responseBytes int64, errors int64
+    """,
+    "groups": """
+        time timestamp, group string, member string, event string, reason string, handler int16, kind string,
+        generation int32, members int32, durationUs int64, topic string, partition int32, records int64
+    """,
+    "roles": """
+        time timestamp, intervalUs int64, traffic bool, role string, index int16, generation int32, restarts int32,
+        state string, pid int32, cpus int32, idleShare double, cpuTimeUs int64, runQueueTimeUs int64, pssBytes int64,
+        ringFill double, ringFillPeak double, arenaUsedBytes int64, arenaBytes int64, arenaDepletedUs int64,
+        connections int64, connectionsOpened int64, connectionsClosed int64, connectionsRefused int64, blockedUs int64,
+        requests int64, errors int64, bytesReceived int64, bytesSent int64, recordsAppended int64, bytesAppended int64,
+        commits int64, commitTimeUs int64, fetchesParked int64, slowTurns int64, mutesPipeline int64, mutesArena int64,
+        mutesRingFull int64, mutesOutput int64, mutesOrder int64, mutesDraining int64, mutesPipelineBytes int64
+    """,
+    "gaps": """
+        time timestamp, since timestamp, dataset string, source string, index int16, cause string, rows int64
+    """,
+}
+
+#: The columns that the directories of a dataset stand for, in UTC.
+PARTITION_COLUMNS = ("date", "hour")
+_PARTITIONS = (StructField("date", StringType()), StructField("hour", IntegerType()))
+
+
+def _fields(text: str) -> list[StructField]:
+    pairs = (column.split() for column in text.replace("\n", " ").split(","))
+    return [StructField(name, _TYPES[kind]) for name, kind in pairs]
+
+
+#: Schema by dataset, partition columns last.
+SCHEMAS: dict[str, StructType] = {name: StructType([*_fields(text), *_PARTITIONS]) for name, text in _DATASETS.items()}

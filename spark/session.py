@@ -1,0 +1,105 @@
+"""The Spark session: the only place that configures Spark.
+
+Where a job runs is the caller's choice: a master given on the command line, or what spark-submit has set. What is set
+here holds everywhere: times are UTC, and an output replaces only the partitions that it has rows for.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from spark.failures import JobFailed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OLDEST_JAVA = 17
+
+_SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.sources.partitionOverwriteMode": "dynamic",
+    "spark.ui.showConsoleProgress": "false",
+    # A report of a range reads many small columns of few files: as many tasks as there are processors suffice.
+    "spark.sql.adaptive.enabled": "true",
+}
+#: What holds for a driver of our own, and a cluster decides for itself.
+_LOCAL_SETTINGS = {
+    "spark.driver.memory": "2g",
+    "spark.ui.enabled": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.log.level": "ERROR",
+    # Without checksum files beside every output.
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+}
+
+
+def check_java() -> None:
+    """Raise JobFailed unless there is a Java that Spark runs on."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    advice = f"Spark needs Java {OLDEST_JAVA} or later: install a JRE, or set JAVA_HOME"
+    if java is None or not Path(java).exists():
+        raise JobFailed(f"there is no Java{f' in JAVA_HOME={home}' if home else ''}; {advice}")
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    version = re.search(r'version "(?:1\.)?(\d+)', said)
+    if version is None or int(version[1]) < OLDEST_JAVA:
+        raise JobFailed(f"{java} is {said.splitlines()[0] if said else 'no Java'}; {advice}")
+
+
+@contextmanager
+def session(name: str, master: str | None) -> Iterator[SparkSession]:
+    """Yield the session of one job and end it; `master` None takes what spark-submit has set.
+
+    What Java writes on stderr while it starts is kept back, and shown only when it does not start. Raises JobFailed.
+    """
+    check_java()
+    # PySpark's advice on versions of pandas, which no job uses.
+    warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - takes a second, which complaints need not wait for
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    builder = SparkSession.builder.appName(f"rotunda {name}")
+    for key, value in (_SETTINGS | (_LOCAL_SETTINGS if master else {})).items():
+        builder = builder.config(key, value)
+    if master:
+        builder = builder.master(master)
+    with _quiet_start() as said:
+        try:
+            spark = builder.getOrCreate()
+        except (PySparkException, OSError) as error:
+            raise JobFailed(f"Spark does not start: {error}; {said()}") from error
+    try:
+        yield spark
+    finally:
+        with suppress(Exception):
+            spark.stop()
+
+
+@contextmanager
+def _quiet_start() -> Iterator[Callable[[], str]]:
+    """Keep what Java inherits as stderr in a file; yield a function that returns what is there."""
+    with tempfile.TemporaryFile("w+", errors="replace") as kept:
+        sys.stderr.flush()
+        before = os.dup(2)
+        os.dup2(kept.fileno(), 2)
+
+        def said() -> str:
+            kept.seek(0)
+            return " ".join(kept.read().split())[-500:]
+
+        try:
+            yield said
+        finally:
+            os.dup2(before, 2)
+            os.close(before)

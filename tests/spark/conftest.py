@@ -1,0 +1,20 @@
+"""Fixtures of the tests of the Spark jobs: one session for all, because it takes seconds to start."""
+
+import warnings
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark.session import session
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """Yield a session on this machine."""
+    with warnings.catch_warnings():
+        # Of PySpark's own making: what it says of pandas, and sockets that it leaves to the garbage collector.
+        warnings.simplefilter("ignore")
+        with session("tests", "local[2]") as running:
+            running.conf.set("spark.sql.shuffle.partitions", "2")
+            yield running
