@@ -46,11 +46,17 @@ class SegmentFiles:
     def __init__(self) -> None:
         self._files: OrderedDict[int, OpenFile] = OrderedDict()
 
-    def open(self, path: str, inode: int) -> OpenFile:
-        """Return the file with this inode. Raises FileNotFoundError when it is at none of its possible names."""
+    def known(self, inode: int) -> OpenFile | None:
+        """Return the file with this inode if it is open. HOT."""
         file = self._files.get(inode)
         if file is not None:
             self._files.move_to_end(inode)
+        return file
+
+    def open(self, path: str, inode: int) -> OpenFile:
+        """Return the file with this inode. Raises FileNotFoundError when it is at none of its possible names."""
+        file = self.known(inode)
+        if file is not None:
             return file
         if inode == ONE_ANSWER:
             file = OpenFile(path)

@@ -81,8 +81,8 @@ class FetchPath:
         if request.session_id != 0 and request.session_epoch > 0:
             self._refuse_session(frame, request)
             return
-        empty = self._reader.empty_parts(frame.api_version, request.isolation_level == 1)
-        fetch = PendingFetch(request, frame.to, empty, self._state.metadata.broker_config.fetch_max_bytes)
+        plain = self._reader.plain_parts(frame.api_version, request.isolation_level == 1)
+        fetch = PendingFetch(request, frame.to, plain, self._state.metadata.broker_config.fetch_max_bytes)
         if len(request.parts) > PARTS_IN_A_TURN:
             self._begin(fetch, frame.received_ns, header.client_id)
         else:
@@ -163,19 +163,8 @@ class FetchPath:
         """Answer a fetch that goes on with a session: none is ever handed out; its client falls back to a full one."""
         error, now_ns = int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND), self._now_ns()
         wire = frame_fetch_response(frame.api_version, frame.correlation_id, [], [], status=(0, error, 0))[0]
-        self._responses.send(frame.to, now_ns, now_ns, wire, Told(error, about=self._subject(request)))
-
-    def _subject(self, request: FetchRequest) -> bytes:
-        """Return what the request log is told of a request."""
-        parts = request.parts
-        row = self._state.row_of(*parts[0][:3]) if parts else -1
-        return subject(
-            row,
-            len(parts),
-            min_bytes=request.min_bytes,
-            max_wait_ms=request.max_wait_ms,
-            isolation_level=request.isolation_level,
-        )
+        row = self._state.row_of(*request.parts[0][:3]) if request.parts else -1
+        self._responses.send(frame.to, now_ns, now_ns, wire, Told(error, about=_subject(request, row)))
 
     def _send(self, fetch: PendingFetch) -> None:
         in_order = fetch.in_order()
@@ -185,7 +174,7 @@ class FetchPath:
         )
         if is_inline and in_order:
             in_order, chunks = self._with_records(fetch, in_order, chunks)
-        told = fetch.told(self._subject(fetch.request))
+        told = fetch.told(_subject(fetch.request, fetch.first_row()))
         complete_ns = self._now_ns()
         if is_inline:
             self._responses.send(fetch.to, fetch.local_ns, complete_ns, b"".join(chunks), told)
@@ -224,8 +213,19 @@ class FetchPath:
             chunks = fetch.chunks(in_order)
 
     def _read(self, found: FileSlice) -> bytes:
-        file = self._files.open(os.fsdecode(found.path), found.inode)
+        file = self._files.known(found.inode) or self._files.open(os.fsdecode(found.path), found.inode)
         return os.pread(file.fd, found.length, found.position)
+
+
+def _subject(request: FetchRequest, row: int) -> bytes:
+    """Return what the request log is told of a request whose first partition is in a row, or -1."""
+    return subject(
+        row,
+        len(request.parts),
+        min_bytes=request.min_bytes,
+        max_wait_ms=request.max_wait_ms,
+        isolation_level=request.isolation_level,
+    )
 
 
 def _envelope_bytes(chunks: list[bytes], in_order: list[tuple[int, Found]]) -> int:

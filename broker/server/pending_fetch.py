@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from broker.protocol.messages.fetch import (
-    EmptyParts,
     EncodedTopic,
     FetchPartResponse,
     Gap,
+    PlainParts,
     encode_part,
     frame_fetch_response,
     part_tags,
@@ -35,6 +35,7 @@ NAMED_TWICE: Final = -1
 _READ_COMMITTED: Final = 1
 
 #: Where `PartFields` have these.
+_PARTITION: Final = 2
 _FETCH_OFFSET: Final = 4
 _PARTITION_MAX_BYTES: Final = 7
 
@@ -52,7 +53,6 @@ class PendingFetch:
 
     __slots__ = (
         "correlation_id",
-        "empty",
         "errors",
         "found",
         "is_committed",
@@ -60,6 +60,7 @@ class PendingFetch:
         "most_bytes",
         "moved",
         "parts",
+        "plain",
         "records_bytes",
         "request",
         "rows",
@@ -69,14 +70,14 @@ class PendingFetch:
         "wanted_bytes",
     )
 
-    def __init__(self, request: FetchRequest, to: ReplyTo, empty: EmptyParts, most_bytes: int) -> None:
+    def __init__(self, request: FetchRequest, to: ReplyTo, plain: PlainParts, most_bytes: int) -> None:
         """``most_bytes``: what the broker lets one answer hold of records."""
         self.request = request
         self.to = to
         self.version, self.correlation_id = to[6], to[7]
         self.local_ns = 0
         self.is_committed = request.isolation_level == _READ_COMMITTED
-        self.empty = empty
+        self.plain = plain
         self.most_bytes = min(request.max_bytes, most_bytes)
         #: As in Kafka, nobody waits for more than an answer may hold.
         self.wanted_bytes = min(request.min_bytes, self.most_bytes)
@@ -131,6 +132,17 @@ class PendingFetch:
         if response.error_code:
             self.errors[index] = response.error_code
 
+    def put_plain(self, index: int, offsets: tuple[int, int, int], row: int, found: FileSlice) -> None:
+        """Put a part without an error or aborted transactions; ``offsets``: log end, stable, start. HOT."""
+        plain, size = self.plain, found.length
+        partition = self.request.parts[index][_PARTITION]
+        if size:
+            self.found[index] = Found(row, found, plain.tags)
+            self.records_bytes += size
+            self.parts[index] = plain.encode(partition, *offsets, size)
+        else:
+            self.parts[index] = plain.encode_empty(partition, *offsets)
+
     def in_order(self) -> list[tuple[int, Found]]:
         """Return what has been found, in the order of the parts."""
         return sorted(self.found.items())
@@ -140,9 +152,16 @@ class PendingFetch:
         gaps = [Gap(index, found.slice.length, found.tags) for index, found in in_order]
         return frame_fetch_response(self.version, self.correlation_id, self.topics, self.parts, gaps)
 
+    def first_row(self) -> int:
+        """Return the row of the first partition, or -1 when there is none such."""
+        for row, index in self.rows.items():
+            return row if index <= 0 else -1
+        return -1
+
     def told(self, subject: bytes) -> Told:
         """Return what the request log is told of the answer: the first error, and what it has of records."""
         error = self.errors[min(self.errors)] if self.errors else 0
-        parts = self.request.parts
-        records = sum(found.slice.next_offset - parts[index][_FETCH_OFFSET] for index, found in self.found.items())
+        parts, records = self.request.parts, 0
+        for index, (_, found, _) in self.found.items():
+            records += found.next_offset - parts[index][_FETCH_OFFSET]
         return Told(error, (min(records, MOST_COUNTED), self.records_bytes, -1), subject)

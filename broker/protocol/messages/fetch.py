@@ -7,23 +7,23 @@ from broker.protocol.messages.fetch_request import (
     parse_fetch,
 )
 from broker.protocol.messages.fetch_response import (
-    EmptyParts,
     EncodedTopic,
     FetchPartResponse,
     Gap,
+    PlainParts,
     encode_part,
     frame_fetch_response,
     part_tags,
 )
 
 __all__ = (
-    "EmptyParts",
     "EncodedTopic",
     "FetchPart",
     "FetchPartResponse",
     "FetchRequest",
     "ForgottenPart",
     "Gap",
+    "PlainParts",
     "encode_part",
     "frame_fetch_response",
     "parse_fetch",

@@ -188,6 +188,9 @@ def _parse_legacy(buffer: Buffer, version: int, offset: int, end: int, most_part
 
 
 def _read_count(buffer: Buffer, offset: int, end: int) -> tuple[int, int]:
+    (count,) = _unpack_int32(buffer, offset)
+    if 0 <= count <= 1:  # too few to do harm, whatever is left: what they are made of is checked
+        return count, offset + 4
     count, offset = read_array_count(buffer, offset, end)
     if count < 0:
         raise InvalidReceive("null array in Fetch")

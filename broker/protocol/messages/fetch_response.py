@@ -2,7 +2,7 @@
 
 The answer is built around the records, not with them: `frame_fetch_response` returns what stands before, between and
 after the partitions' records, and the processor sends the records themselves from the log files. Each partition is
-encoded by itself and as it becomes known, most of them by the short way of those that have no records (`EmptyParts`):
+encoded by itself and as it becomes known, most of them by the short way of those that have no error (`PlainParts`):
 an answer is then put together from what is there.
 """
 
@@ -63,6 +63,7 @@ class Gap(NamedTuple):
 
 
 _pack_int32 = struct.Struct(">i").pack
+_pack_pair_of_int32 = struct.Struct(">ii").pack
 _pack_pair_of_int64 = struct.Struct(">qq").pack
 _pack_epoch_end = struct.Struct(
     ">"
@@ -111,11 +112,13 @@ def frame_fetch_response(
 ) -> list[bytes]:
     """Return the answer around its records: one chunk more than there are gaps.
 
-    ``parts`` are what `encode_part` and `EmptyParts` return, topic by topic; ``gaps`` are in order, and their records
+    ``parts`` are what `encode_part` and `PlainParts` return, topic by topic; ``gaps`` are in order, and their records
     go out between the chunks. ``status`` is (throttle time in ms, error code, session id). The first chunk begins with
     the size of the whole, records included, and the response header.
     """
     flexible = version >= FIRST_FLEXIBLE
+    if len(parts) == 1 and len(topics) == 1 and not any(status):
+        return _frame_one(version, correlation_id, topics[0], parts[0], gaps)
     pieces = [b"\x00" if flexible else b""]
     pieces.append(_pack_head(*status) if version >= SESSION_FROM else _pack_int32(status[0]))
     pieces.append(_count_bytes(len(topics), flexible))
@@ -144,28 +147,64 @@ def frame_fetch_response(
     return chunks
 
 
-class EmptyParts:
-    """Encodes parts that have neither records nor an error nor an aborted transaction, for one version. HOT."""
+def _frame_one(version: int, correlation_id: int, topic: EncodedTopic, part: bytes, gaps: Sequence[Gap]) -> list[bytes]:
+    """Return the answer of one part, by a shorter way to the same bytes."""
+    head = _HEADS_OF_ONE[version] + _topic_head(version, topic) + part
+    end = b"\x00\x00" if version >= FIRST_FLEXIBLE else b""
+    if not gaps:
+        return [_pack_pair_of_int32(len(head) + len(end) + 4, correlation_id) + head + end]
+    _, records_bytes, tags = gaps[0]
+    end = tags + end
+    return [_pack_pair_of_int32(len(head) + records_bytes + len(end) + 4, correlation_id) + head, end]
 
-    __slots__ = ("_end", "_with_start")
+
+class PlainParts:
+    """Encodes parts that have neither an error nor an aborted transaction, for one version. HOT."""
+
+    __slots__ = ("_end", "_is_flexible", "_middle", "_with_start", "tags")
 
     def __init__(self, version: int, *, committed: bool) -> None:
         """Make an encoder for one version; ``committed``: the client has asked for committed reads."""
         self._with_start = version >= LOG_START_FROM
+        self._is_flexible = version >= FIRST_FLEXIBLE
         part = FetchPartResponse(0, 0, 0, aborted_transactions=() if committed else None)
-        self._end = b""
-        numbers = self.encode(0, 0, -1, -1)
-        self._end = encode_part(version, part).removeprefix(numbers) + part_tags(version, part)
+        numbers = self._numbers(0, 0, -1, -1)
+        no_records = unsigned_varint_bytes(1) if self._is_flexible else _pack_int32(0)
+        self._middle = encode_part(version, part).removeprefix(numbers).removesuffix(no_records)
+        #: What follows the records of a part.
+        self.tags = part_tags(version, part)
+        self._end = self._middle + no_records + self.tags
 
-    def encode(self, partition: int, high_watermark: int, stable: int, start: int) -> bytes:
-        """Return a whole part."""
+    def encode_empty(self, partition: int, high_watermark: int, stable: int, start: int) -> bytes:
+        """Return a whole part without records."""
         if self._with_start:
             return _pack_part_v5(partition, 0, high_watermark, stable, start) + self._end
         return _pack_part_v4(partition, 0, high_watermark, stable) + self._end
 
+    def encode(self, partition: int, high_watermark: int, stable: int, start: int, records_size: int) -> bytes:
+        """Return a part up to and including the length of its records, which `tags` follow."""
+        size = unsigned_varint_bytes(records_size + 1) if self._is_flexible else _pack_int32(records_size)
+        return self._numbers(partition, high_watermark, stable, start) + self._middle + size
+
+    def _numbers(self, partition: int, high_watermark: int, stable: int, start: int) -> bytes:
+        if self._with_start:
+            return _pack_part_v5(partition, 0, high_watermark, stable, start)
+        return _pack_part_v4(partition, 0, high_watermark, stable)
+
 
 def _count_bytes(count: int, flexible: bool) -> bytes:
     return unsigned_varint_bytes(count + 1) if flexible else _pack_int32(count)
+
+
+def _head_of_one(version: int) -> bytes:
+    """Return what stands before the only topic of an answer that has nothing else to say."""
+    flexible = version >= FIRST_FLEXIBLE
+    tags = b"\x00" if flexible else b""
+    return tags + (_pack_head(0, 0, 0) if version >= SESSION_FROM else _pack_int32(0)) + _count_bytes(1, flexible)
+
+
+#: By version.
+_HEADS_OF_ONE: Final = {version: _head_of_one(version) for version in range(4, 19)}
 
 
 def _topic_head(version: int, topic: EncodedTopic) -> bytes:

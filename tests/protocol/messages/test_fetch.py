@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from kio.index import load_request_schema, load_response_schema
 
 from broker.protocol.messages.fetch import (
-    EmptyParts,
     EncodedTopic,
     FetchPart,
     FetchPartResponse,
     ForgottenPart,
     Gap,
+    PlainParts,
     encode_part,
     frame_fetch_response,
     parse_fetch,
@@ -122,7 +122,7 @@ def test_responses_are_written_as_kio_writes_them(version: int, data: st.DataObj
 def test_parts_without_records_are_written_as_all_others(version: int, committed: bool) -> None:
     part = FetchPartResponse(7, 0, 1 << 40, 99, 3, aborted_transactions=() if committed else None)
     expected = encode_part(version, part) + part_tags(version, part)
-    assert EmptyParts(version, committed=committed).encode(7, 1 << 40, 99, 3) == expected
+    assert PlainParts(version, committed=committed).encode_empty(7, 1 << 40, 99, 3) == expected
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -152,3 +152,21 @@ def test_hostile_requests_are_invalid_and_nothing_worse(version: int) -> None:
 def test_an_answer_without_parts_is_one_chunk() -> None:
     (wire,) = frame_fetch_response(12, 1, [], [])
     assert wire == bytes.fromhex("00000011 00000001 00 00000000 0000 00000000 01 00")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("committed", [False, True])
+@pytest.mark.parametrize("records_size", [0, 100, 1 << 20])
+def test_the_short_way_of_a_part_is_that_of_all_others(version: int, committed: bool, records_size: int) -> None:
+    part = FetchPartResponse(7, 0, 9, 8, 3, records_size, () if committed else None)
+    plain = PlainParts(version, committed=committed)
+    encoded = plain.encode(7, 9, 8, 3, records_size)
+    assert encoded == encode_part(version, part)
+    assert plain.tags == part_tags(version, part)
+    topics = [EncodedTopic(*(("orders", None) if version < 13 else (None, b"i" * 16)), 1)]
+    gaps = [Gap(0, records_size, plain.tags)] if records_size else []
+    # A throttle time, which nobody is told alone, leads the long way round.
+    first, *rest = frame_fetch_response(version, 1, topics, [encoded], gaps, (1, 0, 0))
+    throttle_at = 9 if version >= 12 else 8
+    first = first[:throttle_at] + bytes(4) + first[throttle_at + 4 :]
+    assert frame_fetch_response(version, 1, topics, [encoded], gaps) == [first, *rest]
