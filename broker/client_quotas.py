@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
@@ -78,11 +79,11 @@ def altered_quotas(
     entity: QuotaEntity, current: Mapping[str, float], operations: Sequence[QuotaOp]
 ) -> dict[str, float]:
     """Return the entity's quotas after the operations. Raises ApiError INVALID_REQUEST for one that may not be."""
-    keys = [operation.key for operation in operations]
+    times = Counter(operation.key for operation in operations)
     known = _IP_KEYS if entity[0][0] == IP else _USER_AND_CLIENT_KEYS
     quotas = dict(current)
     for key, value in operations:
-        if keys.count(key) > 1:
+        if times[key] > 1:
             raise _invalid(f"Duplicate quota key {key}: no quota of this entity was changed")
         if value is None:
             quotas.pop(key, None)
@@ -92,18 +93,14 @@ def altered_quotas(
     return quotas
 
 
-def matching(quotas: ClientQuotas, matches: Sequence[Match], *, strict: bool) -> ClientQuotas:
-    """Return the quotas of the entities that the filter describes; ``strict``: those with no other type besides.
+def filter_of(matches: Sequence[Match], *, strict: bool) -> Callable[[QuotaEntity], bool]:
+    """Return whether a filter describes an entity; ``strict``: it must have no other type besides.
 
     Raises ApiError for a filter that makes no sense: UNSUPPORTED_VERSION for an unknown type, as Kafka does, else
     INVALID_REQUEST.
     """
     _check_matches(matches)
-    return {
-        entity: values
-        for entity, values in quotas.items()
-        if (not strict or len(entity) == len(matches)) and _matches_all(dict(entity), matches)
-    }
+    return lambda entity: (not strict or len(entity) == len(matches)) and _matches_all(dict(entity), matches)
 
 
 def stored_name(entity: QuotaEntity) -> str:

@@ -266,10 +266,10 @@ _METADATA = Area(
             end="they are deleted",
         ),
         Limit(
-            what="Characters of a setting",
-            bounds=("broker.config_alteration:MOST_CHARACTERS",),
+            what="Characters of a setting; settings of one resource, or quotas of an entity, that one request changes",
+            bounds=("broker.config_alteration:MOST_CHARACTERS", "broker.server.handlers.controlling:MOST_CHANGES"),
             metrics=("rotunda_request_errors_total",),
-            beyond="INVALID_CONFIG",
+            beyond="INVALID_CONFIG; INVALID_REQUEST",
             end="it is deleted, or its topic is",
         ),
         Limit(

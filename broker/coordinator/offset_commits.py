@@ -6,7 +6,7 @@ answered when they are committed. One that is part of a transaction stays pendin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -17,6 +17,7 @@ from broker.protocol.error_codes import ErrorCode
 from broker.protocol.messages.offset_commit import OffsetCommitPartResponse
 from broker.protocol.primitives import INT32
 from broker.protocol.repeated_records import RepeatedRecords
+from broker.protocol.steps import Steps
 
 if TYPE_CHECKING:
     from broker.coordinator.coordinator_log import Record
@@ -33,6 +34,7 @@ _GROUP_ID_NOT_FOUND_FROM: Final = 9
 _MOST_BYTES: Final = 16 << 20
 _MOST_VALUE_BYTES: Final = 64
 _MOST_REMEMBERED: Final = 8192
+_TOPICS_AT_ONCE: Final = 1024
 
 #: Longer names are put together anew each time, so that nobody fills the memory with them.
 _LONGEST_REMEMBERED: Final = 512
@@ -113,10 +115,15 @@ def drop_unused(shard: GroupShard, group_id: str) -> None:
         del shard.groups[group_id]
 
 
-def is_too_large(group_id: str, topics: Sequence[tuple[str, int]]) -> bool:
+def is_too_large(group_id: str, topics: Iterable[tuple[str, int]]) -> Steps[bool]:
     """Return whether the records of a commit of so many partitions of each topic would take too much."""
     group_bytes = len(group_id) + _MOST_VALUE_BYTES
-    return sum((group_bytes + len(name)) * count for name, count in topics) > _MOST_BYTES
+    record_bytes = 0
+    for number, (name, count) in enumerate(topics, 1):
+        record_bytes += (group_bytes + len(name)) * count
+        if not number % _TOPICS_AT_ONCE:
+            yield
+    return record_bytes > _MOST_BYTES
 
 
 def take_commit(

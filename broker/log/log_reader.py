@@ -21,7 +21,8 @@ from broker.log.checkpoints import CheckpointCorruptError
 from broker.log.leader_epochs import FILE_NAME, LeaderEpochs, read_epochs
 from broker.log.segment_files import LOG_SUFFIX, offsets_of, segment_file
 from broker.log.segment_walk import SegmentWalk, check_not_replaced
-from broker.log.timestamp_search import Search, SegmentSpan, TimestampOffset, first_at_or_after, largest
+from broker.log.timestamp_search import SegmentSpan, TimestampOffset, first_at_or_after, largest
+from broker.protocol.steps import Steps
 
 #: (log end offset, base offset of the last segment, position of the end in it), as published.
 End: TypeAlias = tuple[int, int, int]
@@ -261,7 +262,7 @@ class LogReader:
             return FileSlice(path, inode, batch.position, length, next_offset)
         return FileSlice(b"", 0, 0, 0, end_offset)
 
-    def offset_for_timestamp(self, timestamp_ms: int, start_offset: int, end: End) -> Search[TimestampOffset | None]:
+    def offset_for_timestamp(self, timestamp_ms: int, start_offset: int, end: End) -> Steps[TimestampOffset | None]:
         """Search for the first record in [start_offset, end) with this timestamp or a later one, or None.
 
         Raises ApiError when the batch that should hold it cannot be read.
@@ -273,7 +274,7 @@ class LogReader:
                 self.forget()
         return None
 
-    def max_timestamp(self, start_offset: int, end: End) -> Search[TimestampOffset | None]:
+    def max_timestamp(self, start_offset: int, end: End) -> Steps[TimestampOffset | None]:
         """Search for the first of the records with the largest timestamp, or None if no record has one (KIP-734)."""
         for _ in range(ATTEMPTS):
             try:

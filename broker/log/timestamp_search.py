@@ -5,15 +5,15 @@ are looked into. But a header is its producer's word: one that promises a record
 next batch. So what one question may look into has a bound, a `ReadAllowance`; where that is used up, the answer is
 the offset up to which nothing was found, from which a reader misses nothing either.
 
-A search is a generator, because a batch may hold very many records: it yields whenever it has looked at `SLICE` of
+A search is done in steps, because a batch may hold very many records: it yields whenever it has looked at `SLICE` of
 them, or of headers, and returns what it has found. Others may remove segments meanwhile.
 """
 
 import os
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from typing import Final, NamedTuple
 
 from broker.log.segment_files import LOG_SUFFIX, segment_file
 from broker.log.segment_scan import scan_headers
@@ -21,6 +21,7 @@ from broker.log.segment_walk import WALK_CHUNK_BYTES, SegmentWalk, check_not_rep
 from broker.log.time_index import NO_TIMESTAMP, TimeIndex
 from broker.protocol.record_reader import ReadAllowance, record_times
 from broker.protocol.records import BatchHeader
+from broker.protocol.steps import Steps
 
 #: What one question may look into: records and headers of batches, and bytes of records, uncompressed.
 MOST_RECORDS: Final = 500_000
@@ -29,21 +30,6 @@ MOST_BYTES: Final = 32 * 1024 * 1024
 SLICE: Final = 1000
 
 _NO_LEADER_EPOCH: Final = -1
-
-
-Found = TypeVar("Found")
-Search: TypeAlias = Generator[None, None, Found]
-"""Yields where others may have their turn, and returns what was found."""
-
-
-def result_of(search: Search[Found]) -> Found:
-    """Return what a search finds, without a turn for others."""
-    while True:
-        try:
-            next(search)
-        except StopIteration as stop:
-            found: Found = stop.value
-            return found
 
 
 class TimestampOffset(NamedTuple):
@@ -76,7 +62,7 @@ def _open_walk(directory: Path, span: SegmentSpan) -> Iterator[SegmentWalk]:
 
 def first_at_or_after(
     directory: Path, spans: list[SegmentSpan], timestamp_ms: int, start_offset: int
-) -> Search[TimestampOffset | None]:
+) -> Steps[TimestampOffset | None]:
     """Return the first record from `start_offset` on whose timestamp is `timestamp_ms` or later, or one before it.
 
     It is one before it, with the time that its batch promises, only if too many batches promise what they do not have.
@@ -108,7 +94,7 @@ def first_at_or_after(
     return None
 
 
-def largest(directory: Path, spans: list[SegmentSpan], start_offset: int) -> Search[TimestampOffset | None]:
+def largest(directory: Path, spans: list[SegmentSpan], start_offset: int) -> Steps[TimestampOffset | None]:
     """Return the first record that has the largest timestamp of the log, or None if no record has one.
 
     If no record of its segment has what the index or a header promises, the offset that they promise it for.
@@ -159,7 +145,7 @@ def _search_segment(
     allowance: ReadAllowance,
     may_hold: Callable[[BatchHeader], bool],
     is_wanted: Callable[[int, int], bool],
-) -> Search[TimestampOffset | None]:
+) -> Steps[TimestampOffset | None]:
     """Return the first record, (timestamp, offset) wanted, of the batches from `position` on that may hold it.
 
     Or the first that there was no allowance for.

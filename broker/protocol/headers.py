@@ -10,8 +10,15 @@ import struct
 from typing import Final, NamedTuple
 
 from broker.errors import InvalidReceive
-from broker.protocol.api_keys import FLEXIBLE_FROM, response_header_version
-from broker.protocol.primitives import MALFORMED, Buffer, check_end, read_nullable_string, skip_tagged_fields
+from broker.protocol.api_keys import FLEXIBLE_FROM, request_header_version, response_header_version
+from broker.protocol.primitives import (
+    MALFORMED,
+    Buffer,
+    check_end,
+    nullable_string_bytes,
+    read_nullable_string,
+    skip_tagged_fields,
+)
 
 _START: Final = struct.Struct(
     ">"
@@ -60,6 +67,12 @@ def response_header(api_key: int, api_version: int, correlation_id: int) -> byte
     if response_header_version(api_key, api_version) == 0:
         return _pack_int32(correlation_id)
     return _pack_correlation_and_tags(correlation_id)
+
+
+def request_header(api_key: int, api_version: int, correlation_id: int, client_id: str) -> bytes:
+    """Return the bytes between the size and the body of a request."""
+    head = _START.pack(api_key, api_version, correlation_id) + nullable_string_bytes(client_id)
+    return head + b"\x00" if request_header_version(api_key, api_version) > 1 else head
 
 
 def framed(message: bytes) -> bytes:

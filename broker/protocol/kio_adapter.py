@@ -24,9 +24,9 @@ from functools import cache, partial
 from typing import Any
 
 from broker.errors import InvalidReceive
-from broker.protocol.api_keys import request_header_version, response_header_version
-from broker.protocol.headers import framed, response_header
-from broker.protocol.kio_reader import read_message
+from broker.protocol.api_keys import response_header_version
+from broker.protocol.headers import framed, request_header, response_header
+from broker.protocol.kio_reader import read_message, read_message_in_steps
 from broker.protocol.kio_schema import (
     EPOCH,
     MILLISECOND,
@@ -41,13 +41,12 @@ from broker.protocol.kio_schema import (
 )
 from broker.protocol.kio_writer import write_message
 from broker.protocol.primitives import (
-    INT32,
     MALFORMED,
     MOST_ELEMENTS,
     Buffer,
-    nullable_string_bytes,
     skip_tagged_fields,
 )
+from broker.protocol.steps import Steps
 
 IsName = Callable[[str], bool]
 """Whether a field of the message goes by that name in some version, if not in the one to be sent."""
@@ -56,6 +55,11 @@ IsName = Callable[[str], bool]
 def decode(api_key: int, version: int, buffer: Buffer, offset: int, end: int) -> Any:
     """Return the request whose body is [offset, end) of `buffer`. InvalidReceive when malformed."""
     return read_message(request_class(api_key, version), buffer, offset, end, MOST_ELEMENTS)
+
+
+def decode_in_steps(api_key: int, version: int, buffer: Buffer, offset: int, end: int) -> Steps[Any]:
+    """Return what `decode` returns, some elements at a time. Raises InvalidReceive."""
+    return read_message_in_steps(request_class(api_key, version), buffer, offset, end, MOST_ELEMENTS)
 
 
 def decode_response(api_key: int, version: int, buffer: Buffer, offset: int, end: int) -> Any:
@@ -80,10 +84,7 @@ def encode_response(api_key: int, version: int, correlation_id: int, values: Map
 
 def encode_request(api_key: int, version: int, correlation_id: int, client_id: str, values: Mapping[str, Any]) -> bytes:
     """Return the wire bytes of a request, size and header included."""
-    head = api_key.to_bytes(2, "big") + version.to_bytes(2, "big") + INT32.pack(correlation_id)
-    head += nullable_string_bytes(client_id)
-    if request_header_version(api_key, version) > 1:
-        head += b"\x00"
+    head = request_header(api_key, version, correlation_id, client_id)
     return framed(head + write_message(build_request(api_key, version, values)))
 
 
@@ -121,13 +122,13 @@ def build(message_class: Any, values: Mapping[str, Any], is_name: IsName) -> Any
     return message_class(**defaults_of(message_class) | arguments)
 
 
-_Convert = Callable[[Any, IsName], Any]
+Convert = Callable[[Any, IsName], Any]
 
 
 @cache
-def converters_of(message_class: Any) -> dict[str, tuple[str, _Convert]]:
+def converters_of(message_class: Any) -> dict[str, tuple[str, Convert]]:
     """Return, for each name that a field goes by, the name kio gives it and the conversion of its value."""
-    found: dict[str, tuple[str, _Convert]] = {}
+    found: dict[str, tuple[str, Convert]] = {}
     for field in fields_of(message_class):
         convert = _field_converter(field)
         for name in described_names(field):
@@ -135,7 +136,7 @@ def converters_of(message_class: Any) -> dict[str, tuple[str, _Convert]]:
     return found
 
 
-def _field_converter(field: SchemaField) -> _Convert:
+def _field_converter(field: SchemaField) -> Convert:
     if field.structure is not None:
         element = _structure_converter(field.structure)
     else:
@@ -149,11 +150,11 @@ def _field_converter(field: SchemaField) -> _Convert:
     return convert_array
 
 
-def _structure_converter(message_class: Any) -> _Convert:
+def _structure_converter(message_class: Any) -> Convert:
     return lambda value, is_name: build(message_class, value, is_name) if isinstance(value, Mapping) else value
 
 
-def _primitive_converter(kafka_type: str, *, optional: bool) -> _Convert:
+def _primitive_converter(kafka_type: str, *, optional: bool) -> Convert:
     if kafka_type == "error_code":
         return lambda value, _: KioErrorCode(value)
     if kafka_type.startswith("timedelta"):

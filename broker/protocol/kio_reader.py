@@ -6,61 +6,44 @@ fields that it does not know, which newer clients may send. Here every count and
 with the bytes that are there, and unknown tagged fields are skipped. One reader per message class is put
 together from the schema and kept. What all arrays of one message may have together is bounded too: an element takes a
 byte of the request, and a hundred of memory.
+
+A message of very many elements is read in steps (`broker.protocol.steps`): of each class with arrays in it there is a
+second reader, a generator, that yields after some elements. Structures without arrays are read at once by either.
 """
 
-import struct
 import sys
-import uuid
 from collections.abc import Callable
-from datetime import timedelta
 from functools import cache
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from broker.errors import InvalidReceive
-from broker.protocol.kio_schema import EPOCH, KioErrorCode, SchemaField, fields_of
+from broker.protocol.kio_primitives import Reader, primitive_reader
+from broker.protocol.kio_schema import SchemaField, fields_of
 from broker.protocol.primitives import (
     MALFORMED,
     Buffer,
     check_end,
     read_array_count,
     read_compact_array_count,
-    read_compact_nullable_string,
-    read_compact_string,
-    read_nullable_string,
-    read_string,
     read_tagged_fields,
-    read_unsigned_varint,
 )
+from broker.protocol.steps import ELEMENTS_AT_ONCE, Steps
 
-Reader: TypeAlias = Callable[[Buffer, int, int], tuple[Any, int]]
-"""(buffer, offset, end) -> (value, offset after it); raises InvalidReceive or one of MALFORMED."""
-
-FIXED: Final = {
-    "int8": ">b",
-    "int16": ">h",
-    "int32": ">i",
-    "int64": ">q",
-    "uint8": ">B",
-    "uint16": ">H",
-    "uint32": ">I",
-    "uint64": ">Q",
-    "float64": ">d",
-    "bool": ">?",
-    "uuid": ">16s",
-    "error_code": ">h",
-    "timedelta_i32": ">i",
-    "timedelta_i64": ">q",
-    "datetime_i64": ">q",
-}
+StepReader: TypeAlias = Callable[[Buffer, int, int], Steps[tuple[Any, int]]]
+"""What a reader does, in steps."""
 
 
 class _Elements:
-    """How many elements the message that is read may still have. One is read at a time."""
+    """How many elements the message that is read may still have. One is read at a time, between two yields.
 
-    __slots__ = ("left",)
+    ``unpaused``: how many have been read since the last yield.
+    """
+
+    __slots__ = ("left", "unpaused")
 
     def __init__(self) -> None:
         self.left = 0
+        self.unpaused = 0
 
     def take(self, count: int) -> None:
         """Account for elements that are about to be read. InvalidReceive if they are too many."""
@@ -71,6 +54,8 @@ class _Elements:
 
 _elements = _Elements()
 
+_MALFORMED: Final = (*MALFORMED, ValueError, OverflowError)
+
 
 def read_message(message_class: Any, buffer: Buffer, offset: int, end: int, most_elements: int = sys.maxsize) -> Any:
     """Return the `message_class` whose body is [offset, end) of `buffer`.
@@ -80,39 +65,108 @@ def read_message(message_class: Any, buffer: Buffer, offset: int, end: int, most
     _elements.left = most_elements
     try:
         message, offset = _structure_reader(message_class)(buffer, offset, end)
-    except (*MALFORMED, ValueError, OverflowError) as error:
+    except _MALFORMED as error:
         raise InvalidReceive(f"malformed {message_class.__name__}: {error}") from error
     check_end(offset, end)
     return message
 
 
+def read_message_in_steps(
+    message_class: Any, buffer: Buffer, offset: int, end: int, most_elements: int = sys.maxsize
+) -> Steps[Any]:
+    """Return what `read_message` returns, in steps. Raises InvalidReceive."""
+    reader = _step_reader(message_class)
+    if reader is None:
+        return read_message(message_class, buffer, offset, end, most_elements)
+    left, steps = most_elements, reader(buffer, offset, end)
+    while True:
+        # Others may have read messages of theirs since the last step.
+        _elements.left, _elements.unpaused = left, 0
+        try:
+            next(steps)
+        except StopIteration as stop:
+            message, offset = stop.value
+            break
+        except _MALFORMED as error:
+            raise InvalidReceive(f"malformed {message_class.__name__}: {error}") from error
+        left = _elements.left
+        yield
+    check_end(offset, end)
+    return message
+
+
+class _Plan(NamedTuple):
+    """How a structure is read: its fields in their order, those with tags by tag, and what those have if left out."""
+
+    fields: list[tuple[str, Reader, StepReader | None]]
+    tagged: dict[int, tuple[str, Reader]]
+    defaults: dict[str, Any]
+
+
+@cache
+def _plan_of(message_class: Any) -> _Plan:
+    flexible: bool = message_class.__flexible__
+    plan = _Plan([], {}, {})
+    for field in fields_of(message_class):
+        if field.tag is None:
+            reader = _field_reader(field, flexible, nullable=field.is_nullable)
+            plan.fields.append((field.name, reader, _field_step_reader(field, flexible)))
+        else:
+            plan.tagged[field.tag] = field.name, _field_reader(field, flexible, nullable=False)
+            plan.defaults[field.name] = field.default
+    return plan
+
+
 @cache
 def _structure_reader(message_class: Any) -> Reader:
     flexible: bool = message_class.__flexible__
-    readers: list[tuple[str, Reader]] = []
-    tagged: dict[int, tuple[str, Reader]] = {}
-    defaults: dict[str, Any] = {}
-    for field in fields_of(message_class):
-        if field.tag is None:
-            readers.append((field.name, _field_reader(field, flexible, nullable=field.is_nullable)))
-        else:
-            tagged[field.tag] = field.name, _field_reader(field, flexible, nullable=False)
-            defaults[field.name] = field.default
+    fields, tagged, defaults = _plan_of(message_class)
+    readers = [(name, reader) for name, reader, _ in fields]
 
     def read(buffer: Buffer, offset: int, end: int) -> tuple[Any, int]:
         values = dict(defaults)
         for name, read_field in readers:
             values[name], offset = read_field(buffer, offset, end)
         if flexible:
-            found, offset = read_tagged_fields(buffer, offset, end)
-            _elements.take(len(found))
-            for tag, position in found.items():
-                if tag in tagged:
-                    name, read_field = tagged[tag]
-                    values[name], _ = read_field(buffer, position, offset)
+            offset = _read_tagged(tagged, values, buffer, offset, end)
         return message_class(**values), offset
 
     return read
+
+
+@cache
+def _step_reader(message_class: Any) -> StepReader | None:
+    """Return what reads a structure in steps; None if there is no array in it."""
+    flexible: bool = message_class.__flexible__
+    readers, tagged, defaults = _plan_of(message_class)
+    if all(steps is None for _, _, steps in readers):
+        return None
+
+    def read(buffer: Buffer, offset: int, end: int) -> Steps[tuple[Any, int]]:
+        values = dict(defaults)
+        for name, read_field, steps in readers:
+            if steps is None:
+                values[name], offset = read_field(buffer, offset, end)
+            else:
+                values[name], offset = yield from steps(buffer, offset, end)
+        if flexible:
+            offset = _read_tagged(tagged, values, buffer, offset, end)
+        return message_class(**values), offset
+
+    return read
+
+
+def _read_tagged(
+    tagged: dict[int, tuple[str, Reader]], values: dict[str, Any], buffer: Buffer, offset: int, end: int
+) -> int:
+    """Put the tagged fields of a structure, which are few, among its values; return the offset behind them."""
+    found, offset = read_tagged_fields(buffer, offset, end)
+    _elements.take(len(found))
+    for tag, position in found.items():
+        if tag in tagged:
+            name, read_field = tagged[tag]
+            values[name], _ = read_field(buffer, position, offset)
+    return offset
 
 
 def _field_reader(field: SchemaField, flexible: bool, *, nullable: bool) -> Reader:
@@ -122,8 +176,19 @@ def _field_reader(field: SchemaField, flexible: bool, *, nullable: bool) -> Read
         if nullable and not field.is_array:
             return _nullable_structure(element)
     else:
-        element = _primitive_reader(field.kafka_type, flexible, nullable=nullable and not field.is_array)
+        element = primitive_reader(field.kafka_type, flexible, nullable=nullable and not field.is_array)
     return _array_reader(element, flexible, nullable=nullable) if field.is_array else element
+
+
+def _field_step_reader(field: SchemaField, flexible: bool) -> StepReader | None:
+    """Return what reads a field in steps if it is an array, which is where there may be many of something."""
+    if not field.is_array:
+        return None
+    if field.structure is not None:
+        element, steps = _structure_reader(field.structure), _step_reader(field.structure)
+    else:
+        element, steps = primitive_reader(field.kafka_type, flexible, nullable=False), None
+    return _array_step_reader(element, steps, flexible, nullable=field.is_nullable)
 
 
 def _nullable_structure(element: Reader) -> Reader:
@@ -136,15 +201,12 @@ def _nullable_structure(element: Reader) -> Reader:
 
 
 def _array_reader(element: Reader, flexible: bool, *, nullable: bool) -> Reader:
-    read_count = read_compact_array_count if flexible else read_array_count
+    read_count = _count_reader(flexible, nullable=nullable)
 
     def read(buffer: Buffer, offset: int, end: int) -> tuple[Any, int]:
         count, offset = read_count(buffer, offset, end)
         if count < 0:
-            if not nullable:
-                raise InvalidReceive("null where an array must be")
             return None, offset
-        _elements.take(count)
         values = []
         for _ in range(count):
             value, offset = element(buffer, offset, end)
@@ -155,49 +217,40 @@ def _array_reader(element: Reader, flexible: bool, *, nullable: bool) -> Reader:
     return read
 
 
-def _primitive_reader(kafka_type: str, flexible: bool, *, nullable: bool) -> Reader:
-    if kafka_type in FIXED:
-        return _fixed_reader(struct.Struct(FIXED[kafka_type]), _conversion(kafka_type, nullable))
-    if kafka_type == "string":
-        if flexible:
-            return read_compact_nullable_string if nullable else read_compact_string
-        return read_nullable_string if nullable else read_string
-    return _bytes_reader(flexible, nullable=nullable)
+def _array_step_reader(element: Reader, steps: StepReader | None, flexible: bool, *, nullable: bool) -> StepReader:
+    read_count = _count_reader(flexible, nullable=nullable)
 
-
-def _fixed_reader(layout: struct.Struct, convert: Callable[[Any], Any] | None) -> Reader:
-    size = layout.size
-    unpack = layout.unpack_from
-    if convert is None:
-        return lambda buffer, offset, _: (unpack(buffer, offset)[0], offset + size)
-    return lambda buffer, offset, _: (convert(unpack(buffer, offset)[0]), offset + size)
-
-
-def _conversion(kafka_type: str, nullable: bool) -> Callable[[Any], Any] | None:
-    """Return what makes kio's value of a number on the wire, if it is not the number itself."""
-    if kafka_type == "error_code":
-        return KioErrorCode
-    if kafka_type == "uuid":
-        return lambda raw: uuid.UUID(bytes=raw) if any(raw) else None
-    if kafka_type.startswith("timedelta"):
-        return lambda ms: timedelta(milliseconds=ms)
-    if kafka_type.startswith("datetime"):
-        return lambda ms: None if ms == -1 and nullable else EPOCH + timedelta(milliseconds=ms)
-    return None
-
-
-def _bytes_reader(flexible: bool, *, nullable: bool) -> Reader:
-    def read(buffer: Buffer, offset: int, end: int) -> tuple[bytes | None, int]:
-        if flexible:
-            length, offset = read_unsigned_varint(buffer, offset)
-            length -= 1
-        else:
-            length = int.from_bytes(buffer[offset : offset + 4], "big", signed=True)
-            offset += 4
-        if length == -1 and nullable:
+    def read(buffer: Buffer, offset: int, end: int) -> Steps[tuple[Any, int]]:
+        count, offset = read_count(buffer, offset, end)
+        if count < 0:
             return None, offset
-        if length < 0 or length > end - offset:
-            raise InvalidReceive(f"{length} bytes where {end - offset} are left")
-        return bytes(buffer[offset : offset + length]), offset + length
+        values = []
+        for _ in range(count):
+            if steps is None:
+                value, offset = element(buffer, offset, end)
+            else:
+                value, offset = yield from steps(buffer, offset, end)
+            check_end(offset, end)
+            values.append(value)
+            _elements.unpaused += 1
+            if _elements.unpaused >= ELEMENTS_AT_ONCE:
+                yield
+        return tuple(values), offset
+
+    return read
+
+
+def _count_reader(flexible: bool, *, nullable: bool) -> Callable[[Buffer, int, int], tuple[int, int]]:
+    """Return what reads how many elements an array has, -1 for null, and accounts for them."""
+    read_count = read_compact_array_count if flexible else read_array_count
+
+    def read(buffer: Buffer, offset: int, end: int) -> tuple[int, int]:
+        count, offset = read_count(buffer, offset, end)
+        if count < 0:
+            if not nullable:
+                raise InvalidReceive("null where an array must be")
+            return -1, offset
+        _elements.take(count)
+        return count, offset
 
     return read

@@ -1,4 +1,4 @@
-"""Encodes a response a piece at a time, so that whoever does it can do something else in between.
+"""Encodes a message a piece at a time, so that whoever does it can do something else in between.
 
 Used where an answer may have any number of elements (`broker.server.api_calls`). The values are those of `kio_adapter`;
 an array in them may be a `Lazily`, whose elements are made one by one as they are written, so that no answer stands
@@ -8,15 +8,23 @@ would make the answer longer than it may be is replaced by what its `Lazily` has
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+import sys
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from functools import cache, partial
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
-from broker.protocol.headers import response_header
-from broker.protocol.kio_adapter import IsName, build, converters_of, defaults_of
-from broker.protocol.kio_schema import SchemaField, described_names, fields_of, is_response_name, response_class
+from broker.protocol.headers import request_header, response_header
+from broker.protocol.kio_adapter import Convert, IsName, build, converters_of, defaults_of
+from broker.protocol.kio_schema import (
+    SchemaField,
+    described_names,
+    fields_of,
+    is_response_name,
+    request_class,
+    response_class,
+)
 from broker.protocol.kio_writer import Writer, field_writer, tagged_fields, write_message
 from broker.protocol.primitives import INT32, unsigned_varint_bytes
 from broker.protocol.sinks import AnswerTooLargeError, MemorySink, Sink
@@ -24,6 +32,7 @@ from broker.protocol.sinks import AnswerTooLargeError, MemorySink, Sink
 #: After so many structures, or bytes, somebody else may have a turn: half a millisecond.
 _STRUCTURES_AT_ONCE: Final = 32
 _BYTES_AT_ONCE: Final = 64 * 1024
+_PRIMITIVES_AT_ONCE: Final = 512
 
 _SIZE_BYTES: Final = 4
 
@@ -68,6 +77,8 @@ class _Step(NamedTuple):
     nested: Any
     """The class of the structures in an array, or None."""
     write: Writer | None
+    element: Writer | None = None
+    """What writes an element of an array of numbers or texts."""
 
 
 class SlicedEncoder:
@@ -87,15 +98,21 @@ class SlicedEncoder:
     def encode(self, correlation_id: int, values: Mapping[str, Any]) -> Generator[None, None, None]:
         """Write the whole response, size and header included. Raises AnswerTooLargeError."""
         self._write(bytes(_SIZE_BYTES) + self._header(correlation_id))
-        yield from self._structure(self._class, values, 0)
+        yield from self.structure(self._class, values)
         self._sink.put_size(INT32.pack(self._sink.size - _SIZE_BYTES))
+
+    def structure(self, message_class: Any, values: Any) -> Generator[None, None, None]:
+        """Write a structure and nothing else. Raises AnswerTooLargeError."""
+        yield from self._structure(message_class, values, 0)
 
     def _structure(self, message_class: Any, values: Any, depth: int) -> Generator[None, None, None]:
         self._note_error(values, depth)
-        steps, tagged = _plan_of(message_class)
+        steps, tagged, has_structures = _plan_of(message_class)
+        # The numbers and texts in a structure are few, those in a message itself may be many.
+        is_short = not steps or (depth > 0 and not has_structures)
         if isinstance(values, Encoded):
             self._write(values.data)
-        elif not steps or not isinstance(values, Mapping):
+        elif is_short or not isinstance(values, Mapping):
             if isinstance(values, Mapping):
                 values = build(message_class, values, self._is_name)
             self._write(write_message(values))
@@ -117,10 +134,13 @@ class SlicedEncoder:
     def _fields(self, message_class: Any, values: Mapping[str, Any], depth: int) -> Generator[None, None, None]:
         """Write the fields without tags of a structure with arrays of structures."""
         self._check_names(message_class, values)
-        steps, _ = _plan_of(message_class)
+        steps, _, _ = _plan_of(message_class)
         for step in steps:
             value = _value_of(message_class, step, values, self._is_name)
-            if step.write is not None:
+            if step.element is not None and value is not None:
+                _, convert = converters_of(message_class)[step.argument]
+                yield from self._primitives((step.element, convert), value, message_class.__flexible__)
+            elif step.write is not None:
                 self._write(step.write(value))
             else:
                 yield from self._array(step.nested, value, message_class.__flexible__, depth + 1)
@@ -136,6 +156,18 @@ class SlicedEncoder:
         else:
             for value in values:
                 yield from self._structure(message_class, value, depth)
+
+    def _primitives(
+        self, how: tuple[Writer, Convert], values: Sequence[Any], flexible: bool
+    ) -> Generator[None, None, None]:
+        """Write an array of numbers or texts, which as a rule are few; ``how``: what writes one, what converts many."""
+        write, convert = how
+        self._write(_count_bytes(len(values), flexible))
+        for start in range(0, len(values), _PRIMITIVES_AT_ONCE):
+            if start:
+                yield
+            some = convert(values[start : start + _PRIMITIVES_AT_ONCE], self._is_name)
+            self._write(b"".join([write(value) for value in some]))
 
     def _lazy(self, message_class: Any, values: Lazily, item: Any, depth: int) -> Generator[None, None, None]:
         """Write one element, or what it is refused with."""
@@ -177,6 +209,18 @@ def _count_bytes(count: int, flexible: bool) -> bytes:
     return unsigned_varint_bytes(count + 1) if flexible else INT32.pack(count)
 
 
+def request_in_steps(
+    api_key: int, version: int, client_id: str, values: Mapping[str, Any]
+) -> Generator[None, None, bytes]:
+    """Return what `kio_adapter.encode_request` returns, some structures at a time."""
+    sink = MemorySink()
+    sink.append(bytes(_SIZE_BYTES) + request_header(api_key, version, 0, client_id))
+    encoder = SlicedEncoder(api_key, version, sink, sys.maxsize)
+    yield from encoder.structure(request_class(api_key, version), values)
+    sink.put_size(INT32.pack(sink.size - _SIZE_BYTES))
+    return bytes(sink.data)
+
+
 def encoded_elements(
     place: tuple[int, int, str], values: Lazily, most_bytes: int
 ) -> Generator[None, None, list[Encoded]]:
@@ -203,7 +247,8 @@ def _value_of(message_class: Any, step: _Step, values: Mapping[str, Any], is_nam
     for name in step.names:
         value = values.get(name, _NOTHING)
         if value is not _NOTHING:
-            return value if step.nested is not None else converters_of(message_class)[name][1](value, is_name)
+            is_array = step.nested is not None or step.element is not None
+            return value if is_array else converters_of(message_class)[name][1](value, is_name)
     return defaults_of(message_class)[step.argument]
 
 
@@ -223,8 +268,11 @@ def _tagged_values(
 
 
 @cache
-def _plan_of(message_class: Any) -> tuple[tuple[_Step, ...], tuple[_Tagged, ...]]:
-    """Return how a structure is written that has arrays of structures, field by field; no steps for any other."""
+def _plan_of(message_class: Any) -> tuple[tuple[_Step, ...], tuple[_Tagged, ...], bool]:
+    """Return how a structure is written that has arrays, field by field, and whether there are structures in them.
+
+    No steps for a structure without arrays.
+    """
     fields = fields_of(message_class)
     flexible: bool = message_class.__flexible__
     tagged = tuple(
@@ -233,16 +281,18 @@ def _plan_of(message_class: Any) -> tuple[tuple[_Step, ...], tuple[_Tagged, ...]
         if field.tag is not None
     )
     plain = [field for field in fields if field.tag is None]
-    if not any(_is_nested(field) for field in plain):
-        return (), tagged
-    return tuple(_step_of(field, flexible) for field in plain), tagged
+    if not any(field.is_array for field in plain):
+        return (), tagged, False
+    return tuple(_step_of(field, flexible) for field in plain), tagged, any(_is_nested(field) for field in plain)
 
 
 def _step_of(field: SchemaField, flexible: bool) -> _Step:
     names = described_names(field)
     if _is_nested(field):
         return _Step(field.name, names, field.structure, None)
-    return _Step(field.name, names, None, field_writer(field, flexible, nullable=field.is_nullable))
+    write = field_writer(field, flexible, nullable=field.is_nullable)
+    element = field_writer(field._replace(is_array=False), flexible, nullable=False) if field.is_array else None
+    return _Step(field.name, names, None, write, element)
 
 
 def _is_nested(field: SchemaField) -> bool:

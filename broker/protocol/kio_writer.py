@@ -10,7 +10,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any, Final, TypeAlias
 
-from broker.protocol.kio_reader import FIXED
+from broker.protocol.kio_primitives import FIXED
 from broker.protocol.kio_schema import EPOCH, MILLISECOND, SchemaField, fields_of
 from broker.protocol.primitives import INT16, INT32, unsigned_varint_bytes
 

@@ -7,6 +7,9 @@ Runs in handler processes and the controller. A function returns its response, o
 - a generator, which does its work in slices (`slices`) and returns any of these. Its response is encoded in slices too,
   and may be as long as `response.max.bytes`.
 
+A long request is decoded in slices too, from a copy, and what its function returns is encoded in slices. Whatever a
+connection sends while something of it is done in slices stands in line behind that.
+
 What an answer needs of its request is kept in a `Call`, so the request's memory is given back with the turn. A fault of
 ours closes the connection that it struck.
 """
@@ -14,7 +17,7 @@ ours closes the connection that it struck.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,11 +25,13 @@ from broker.errors import InvalidReceive
 from broker.log_setup import RepeatedWarnings
 from broker.protocol.headers import parse_header
 from broker.protocol.sinks import AnswerTooLargeError
+from broker.protocol.steps import Steps
 from broker.server.answer_spool import AnswerSpool
 from broker.server.deferred import Deferred
 from broker.server.delayed_operations import DelayedOperation, DelayedOperations
+from broker.server.handlers.long_answers import at_length
 from broker.server.request_context import Parked, RequestContext
-from broker.server.request_facts import first_error, subject_of, throttle_of
+from broker.server.request_facts import NO_SUBJECT, RowOf, first_error, subject_of, throttle_of
 from broker.server.response_writer import ReplyTo, ResponseWriter, Told
 from broker.server.slices import SlicedWork, Slices, TooManyWaitError, Work
 from broker.slow_turns import Doing, SlowTurns
@@ -39,16 +44,28 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+#: A request of more bytes may have so many elements that they take milliseconds to read.
+MOST_BYTES_AT_ONCE = 4096
+
+#: What is logged of a request that cannot be read: its api key, its version, and what is wrong with it.
+BAD_REQUEST = "closing connection of a bad request (api key %d, version %d): %s"
+
+
 class Call(NamedTuple):
-    """One request that has been decoded, and what its answer needs of it."""
+    """One request, and what its answer needs of it: ``about`` is known once it has been decoded."""
 
     api: Api
     to: ReplyTo
     version: int
     correlation_id: int
     received_ns: int
-    about: bytes
     doing: Doing
+    is_long: bool
+    about: bytes = NO_SUBJECT
+
+    def decoded(self, request: Any, row_of: RowOf) -> Call:
+        """Return this with what the request is about."""
+        return self._replace(about=subject_of(request, row_of))
 
 
 class ApiCalls:
@@ -71,27 +88,32 @@ class ApiCalls:
         self._current = state.heritage.current[state.index]
 
     def take(self, api: Api, frame: Frame) -> None:
-        """Decode a request and call its API's function. Raises InvalidReceive."""
+        """Decode a request and call its API's function, now or in slices. Raises InvalidReceive."""
         decode, function = api.decode, api.function
         if decode is None or function is None:
             raise InvalidReceive(f"{api.key.name} has no function")
         header = parse_header(frame.view, frame.start, frame.end)
-        request = decode(frame.view, frame.api_version, header.body_offset, frame.end)
         context = RequestContext(
             frame.api_key, frame.api_version, frame.correlation_id, header.client_id, frame.to[1], frame.to[2],
             self._state.heritage.listeners[frame.listener], frame.received_ns, self._state,
         )  # fmt: skip
-        about = subject_of(request, self._state.row_of)
+        is_long = frame.end - header.body_offset > MOST_BYTES_AT_ONCE
         doing = (api.key.name, header.client_id)
-        call = Call(api, frame.to, frame.api_version, frame.correlation_id, frame.received_ns, about, doing)
-        self._settle(call, function(context, request))
+        call = Call(api, frame.to, frame.api_version, frame.correlation_id, frame.received_ns, doing, is_long)
+        if is_long or self._slices.has(frame.to[1]):
+            # The request's memory is another's after this turn.
+            body = bytes(frame.view[header.body_offset : frame.end])
+            self._begin(call, self._from_its_bytes(call, context, body))
+            return
+        request = decode(frame.view, frame.api_version, header.body_offset, frame.end)
+        self._settle(call.decoded(request, self._state.row_of), function(context, request))
 
     def _settle(self, call: Call, response: Any) -> None:
         """Answer with what a function has returned, now or later. Raises InvalidReceive."""
         local_ns = self._now_ns()
         self._turns.spent(local_ns, call.doing)
         if isinstance(response, GeneratorType):
-            self._begin(call, response)
+            self._begin(call, self._in_slices(call, response))
         elif isinstance(response, Deferred):
             response.bind(lambda late: self._contained(call, lambda: self._settle_late(call, late, local_ns)))
         elif isinstance(response, Parked):
@@ -101,7 +123,9 @@ class ApiCalls:
 
     def _settle_late(self, call: Call, response: Any, local_ns: int) -> None:
         if isinstance(response, GeneratorType):
-            self._begin(call, response)
+            self._begin(call, self._in_slices(call, response))
+        elif call.is_long:
+            self._begin(call, self._in_slices(call, at_length(response)))
         else:
             self._answer(call, response, local_ns)
 
@@ -129,11 +153,12 @@ class ApiCalls:
     # ---- in slices -----------------------------------------------------------------------------------------------
 
     def _begin(self, call: Call, work: Work) -> None:
+        """Have a work done in slices; it returns what is put off, or None."""
         new = SlicedWork(
-            self._in_slices(call, work),
+            work,
             lane=call.to[1],
             identity=(call.to[1], call.to[2]),
-            done=lambda late: self._put_off(call, late),
+            done=self._put_off,
             failed=lambda: self._close(call),
             doing=call.doing,
             exclusive=call.api.exclusive,
@@ -144,15 +169,29 @@ class ApiCalls:
         except TooManyWaitError as error:
             raise InvalidReceive(f"{call.api.key.name} cannot be begun: {error}") from error
 
-    def _in_slices(
-        self, call: Call, work: Generator[Deferred | None, Any, Any]
-    ) -> Generator[Deferred | None, Any, Any]:
-        """Do a function's work and send its response; return what was put off, else None."""
-        response: Any = work
+    def _from_its_bytes(self, call: Call, context: RequestContext, body: bytes) -> Work:
+        """Decode a request, call its function, and go on with what that returns."""
+        api, end = call.api, len(body)
+        try:
+            if api.decode_in_steps is None:
+                request = api.decode(memoryview(body), call.version, 0, end) if api.decode is not None else None
+            else:
+                request = yield from api.decode_in_steps(body, call.version, 0, end)
+            call = call.decoded(request, self._state.row_of)
+            yield None
+            response = api.function(context, request) if api.function is not None else None
+            return (yield from self._in_slices(call, response))
+        except InvalidReceive as error:
+            self._warnings.warning(f"{api.key} {call.version}", BAD_REQUEST, api.key, call.version, error)
+            self._close(call)
+            return None
+
+    def _in_slices(self, call: Call, response: Any) -> Work:
+        """Do a function's work and send its response; return what was put off and the call that it belongs to."""
         while isinstance(response, GeneratorType):
             response = yield from response
         if isinstance(response, (Parked, Deferred)):
-            return response
+            return call, response
         local_ns = self._now_ns()
         if call.api.encode_in_slices is None:
             self._answer(call, response, local_ns)
@@ -177,12 +216,12 @@ class ApiCalls:
             spool.discard()
         return None
 
-    def _put_off(self, call: Call, late: Parked | Deferred | None) -> None:
+    def _put_off(self, late: tuple[Call, Parked | Deferred] | None) -> None:
         """Wait for what a function in slices has put off in its turn; None if it has answered."""
         if late is not None:
-            self._settle(call, late)
+            self._settle(*late)
 
-    def _encode(self, call: Call, response: Any, spool: AnswerSpool) -> Generator[None, None, int]:
+    def _encode(self, call: Call, response: Any, spool: AnswerSpool) -> Steps[int]:
         encode = call.api.encode_in_slices
         if encode is None:
             raise InvalidReceive(f"{call.api.key.name} is not encoded in slices")

@@ -22,7 +22,10 @@ from broker.protocol.messages import (
     metadata,
     offset_commit,
 )
+from broker.protocol.primitives import Buffer
 from broker.protocol.sinks import Sink
+from broker.protocol.sliced_pieces import Pieces, SlicedPieces
+from broker.protocol.steps import Steps
 from broker.server.apis_not_served import describe_rows
 from broker.server.handlers.acls import handle_create_acls, handle_delete_acls, handle_describe_acls
 from broker.server.handlers.add_offsets_to_txn import handle_add_offsets_to_txn
@@ -99,7 +102,8 @@ class Api(NamedTuple):
     """One API: the versions served, how its messages are read and written, and the function that answers.
 
     ``advertised_min`` is lower than ``min_version`` where clients need to see versions that are refused.
-    ``encode_in_slices`` writes the answers of functions that work in slices. An ``exclusive`` function that does is
+    ``decode_in_steps`` reads long requests, None stands for those that have no arrays; ``encode_in_slices`` writes the
+    answers to them, and those of functions that work in slices. An ``exclusive`` function that does is
     the only one of those at work: it changes what the others look at.
     """
 
@@ -111,6 +115,7 @@ class Api(NamedTuple):
     function: ApiFunction | None
     advertised_min: int
     note: str = ""
+    decode_in_steps: Callable[[Buffer, int, int, int], Steps[Any]] | None = None
     encode_in_slices: Callable[[int, Sink, int], SlicesAnswer] | None = None
     exclusive: bool = False
 
@@ -126,9 +131,14 @@ def _hand(
     codec: tuple[Callable[..., Any], Callable[..., bytes]],
     function: ApiFunction,
     note: str = "",
-    in_slices: Callable[[int, Sink, int], SlicesAnswer] | None = None,
+    in_steps: tuple[Callable[..., Steps[Any]], Pieces | None] | None = None,
 ) -> Api:
-    return Api(key, *versions, *codec, function, versions[0], note, in_slices)
+    api = Api(key, *versions, *codec, function, versions[0], note)
+    if in_steps is None:
+        return api
+    read, pieces = in_steps
+    write = None if pieces is None else partial(SlicedPieces, pieces)
+    return api._replace(decode_in_steps=read, encode_in_slices=write)
 
 
 def _kio(
@@ -137,9 +147,14 @@ def _kio(
     def decode(view: memoryview, version: int, offset: int, end: int) -> Any:
         return kio_adapter.decode(key, version, view, offset, end)
 
+    read = partial(_kio_in_steps, key)
     encode = partial(kio_adapter.encode_response, int(key))
     in_slices = partial(SlicedEncoder, int(key))
-    return Api(key, *versions, decode, encode, function, versions[0], note, in_slices, exclusive)
+    return Api(key, *versions, decode, encode, function, versions[0], note, read, in_slices, exclusive)
+
+
+def _kio_in_steps(key: ApiKey, view: Buffer, version: int, offset: int, end: int) -> Steps[Any]:
+    return kio_adapter.decode_in_steps(key, version, view, offset, end)
 
 
 _REFUSED_PRODUCE = "0-2 are advertised for old librdkafka, and refused by closing the connection, as Kafka does"
@@ -186,19 +201,21 @@ API_TABLE: tuple[Api, ...] = (
         (list_offsets.parse_list_offsets, list_offsets.encode_list_offsets_response),
         handle_list_offsets,
         _NO_TIERS,
+        in_steps=(list_offsets.parse_list_offsets_in_steps, list_offsets.list_offsets_pieces),
     ),
     _hand(
         ApiKey.METADATA,
         (0, 13),
         (metadata.parse_metadata, metadata.encode_metadata_response),
         handle_metadata,
-        in_slices=metadata.SlicedMetadata,
+        in_steps=(metadata.parse_metadata_in_steps, metadata.metadata_pieces),
     ),
     _hand(
         ApiKey.OFFSET_COMMIT,
         (2, 10),
         (offset_commit.parse_offset_commit, offset_commit.encode_offset_commit_response),
         handle_offset_commit,
+        in_steps=(offset_commit.parse_offset_commit_in_steps, offset_commit.offset_commit_pieces),
     ),
     _kio(ApiKey.OFFSET_FETCH, (1, 10), handle_offset_fetch),
     _kio(ApiKey.FIND_COORDINATOR, (0, 6), handle_find_coordinator),
@@ -274,6 +291,7 @@ API_TABLE: tuple[Api, ...] = (
         ),
         handle_consumer_group_heartbeat,
         _CONSUMER_GROUPS,
+        in_steps=(consumer_group_heartbeat.parse_consumer_group_heartbeat_in_steps, None),
     ),
     _kio(ApiKey.CONSUMER_GROUP_DESCRIBE, (0, 1), handle_consumer_group_describe),
     _kio(ApiKey.LIST_CONFIG_RESOURCES, (0, 1), handle_list_config_resources, _RESOURCES),

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from broker.protocol.kio_slices import Lazily
 from broker.protocol.records import BATCH_HEADER_BYTES, CODEC_MASK, BatchHeader, read_header
 from shm.layout import RESPONSE_ENVELOPE
 from shm.recorder_layout import MIXED_CODECS, NOT_TOLD
@@ -76,7 +77,11 @@ def records_of_all(view: memoryview, places: Iterable[tuple[int, int]]) -> Recor
     return min(count, MOST_COUNTED), size_bytes, codec
 
 
-def subject_of(request: Any, row_of: Callable[[str | None, bytes | None, int], int]) -> bytes:
+#: Finds the row of a partition in the partition table by its topic's name, or by its id.
+RowOf = Callable[[str | None, bytes | None, int], int]
+
+
+def subject_of(request: Any, row_of: RowOf) -> bytes:
     """Return what a decoded request is about, if it names topics with partitions; ``row_of`` finds their table row."""
     topics: Sequence[Any] = getattr(request, "topics", None) or ()
     partitions: list[Any] = []
@@ -100,7 +105,7 @@ def first_error(response: Any) -> int:
     waiting = deque((response,))
     while waiting:
         value = waiting.popleft()
-        if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+        if isinstance(value, (list, tuple, Lazily)) and not hasattr(value, "_fields"):
             waiting.extend(value)
             continue
         fields = _fields(value)
@@ -114,6 +119,8 @@ def first_error(response: Any) -> int:
 def _may_hold_error(value: Any) -> bool:
     """Return whether there are structures in a field: of a list, all elements are as the first one is."""
     if isinstance(value, dict) or hasattr(value, "_fields"):
+        return True
+    if isinstance(value, Lazily):
         return True
     if isinstance(value, list):
         return bool(value) and _may_hold_error(value[0])

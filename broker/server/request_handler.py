@@ -17,7 +17,7 @@ from broker.log_setup import RepeatedWarnings
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.messages.api_versions import unsupported_version_response
 from broker.request_channel import INLINE, REQUEST, RequestChannel
-from broker.server.api_calls import ApiCalls
+from broker.server.api_calls import BAD_REQUEST, ApiCalls
 from broker.server.apis import APIS
 from broker.server.delayed_operations import DelayedOperations
 from broker.server.fetch import FetchPath
@@ -319,8 +319,7 @@ class RequestHandler:
         """Close the connection of a request that cannot be read, or has met a fault of ours."""
         key, version = to[5], to[6]
         if isinstance(error, InvalidReceive):
-            what = "closing connection of a bad request (api key %d, version %d): %s"
-            self._warnings.warning(f"{key} {version}", what, key, version, error)
+            self._warnings.warning(f"{key} {version}", BAD_REQUEST, key, version, error)
         else:
             what = "request failed (api key %d, version %d); closing its connection"
             logger.error(what, key, version, exc_info=error)

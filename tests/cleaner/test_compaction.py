@@ -13,9 +13,9 @@ from broker.cleaner.key_map import ENTRY_BYTES
 from broker.errors import ApiError
 from broker.log.log_reader import LogReader
 from broker.log.partition_log import Checkpointed
-from broker.log.timestamp_search import result_of
 from broker.protocol.record_reader import iterate_records
 from broker.protocol.records import batch_headers
+from broker.protocol.steps import finished
 from broker.topic_config import LogConfig
 from tests.cleaner.keyed_log import ROOMY, KeyedLog, Written
 from tests.log.log_writer import check_indexes, stage
@@ -382,14 +382,14 @@ def test_offsets_are_found_by_time_and_at_vanished_offsets(tmp_path: Path) -> No
     assert log.records() == kept
     for record in log.written:
         expected = next(each for each in kept if each.timestamp_ms >= record.timestamp_ms)
-        found = result_of(reader.offset_for_timestamp(record.timestamp_ms, 0, end))
+        found = finished(reader.offset_for_timestamp(record.timestamp_ms, 0, end))
         assert found is not None
         assert (found.offset, found.timestamp_ms) == (expected.offset, expected.timestamp_ms)
         piece = reader.locate(record.offset, end, 1)
         assert piece is not None
         data = Path(piece.path.decode()).read_bytes()[piece.position : piece.position + piece.length]
         assert next(iterate_records(data)).offset == max(record.offset, 56)
-    largest = result_of(reader.max_timestamp(0, end))
+    largest = finished(reader.max_timestamp(0, end))
     assert largest is not None
     assert largest.offset == 59
     assert reader.epoch_end_offset(log.log.leader_epoch, end[0]) == (log.log.leader_epoch, 60)

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from broker.errors import ApiError
 from broker.log import timestamp_search
 from broker.log.log_reader import End, FileSlice, LogReader
-from broker.log.timestamp_search import result_of
 from broker.protocol.record_reader import iterate_records
 from broker.protocol.records import batch_headers
+from broker.protocol.steps import finished
 from broker.topic_config import LogConfig
 from tests.log.log_writer import ModelLog, batch, end_of, published_end, read_everything, stage, stored
 from tests.support.fakes import FakeClock
@@ -167,7 +167,7 @@ def test_segments_that_retention_took(tmp_path: Path) -> None:
     found = reader.locate(start, end(model), 1000)
     assert found is not None
     assert found.position == 0
-    assert result_of(reader.offset_for_timestamp(0, start, end(model))) is not None
+    assert finished(reader.offset_for_timestamp(0, start, end(model))) is not None
 
 
 def test_a_segment_that_had_come_and_has_gone_hides_none_that_begins_before_it(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_a_segment_that_had_come_and_has_gone_hides_none_that_begins_before_it(t
     begun = model.directory / f"{20:020}.log"
     begun.touch()
     reader = LogReader(model.directory)
-    assert result_of(reader.offset_for_timestamp(0, 0, end(model))) is not None
+    assert finished(reader.offset_for_timestamp(0, 0, end(model))) is not None
     begun.unlink()
     assert log.roll()
     model.append([batch(1)])
@@ -192,8 +192,8 @@ def test_a_directory_that_is_gone(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     assert LogReader(tmp_path / "empty").locate(0, (5, 0, 100), 1000) is None
     assert reader.locate(0, (5, 0, 100), 1000) is None
-    assert result_of(reader.offset_for_timestamp(0, 0, (5, 0, 100))) is None
-    assert result_of(reader.max_timestamp(0, (5, 0, 100))) is None
+    assert finished(reader.offset_for_timestamp(0, 0, (5, 0, 100))) is None
+    assert finished(reader.max_timestamp(0, (5, 0, 100))) is None
     assert reader.epoch_for_offset(0) == -1
 
 
@@ -202,7 +202,7 @@ def test_an_index_that_is_missing_costs_time_only(tmp_path: Path) -> None:
     for path in [*model.directory.glob("*.index"), *model.directory.glob("*.timeindex")]:
         path.unlink()
     assert read_everything(model.directory, end(model), max_bytes=300) == b"".join(model.acknowledged)
-    assert result_of(LogReader(model.directory).max_timestamp(0, end(model))) is not None
+    assert finished(LogReader(model.directory).max_timestamp(0, end(model))) is not None
 
 
 # ---- timestamps ------------------------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ def test_offset_for_timestamp_against_the_list(model: ModelLog, timestamp: int, 
         for record in iterate_records(data)
         if header.max_timestamp >= timestamp and record.timestamp_ms >= timestamp and record.offset >= start
     ]
-    found = result_of(LogReader(model.directory).offset_for_timestamp(timestamp, start, end(model)))
+    found = finished(LogReader(model.directory).offset_for_timestamp(timestamp, start, end(model)))
     assert (found and (found.timestamp_ms, found.offset)) == (wanted[0] if wanted else None)
 
 
@@ -232,7 +232,7 @@ def test_max_timestamp_against_the_list(tmp_path: Path) -> None:
     for seed in range(5):
         model = filled(tmp_path / f"{seed}" / "topic-0", seed)
         stated = max(header.max_timestamp for data in model.acknowledged for _, header in batch_headers(data))
-        found = result_of(LogReader(model.directory).max_timestamp(0, end(model)))
+        found = finished(LogReader(model.directory).max_timestamp(0, end(model)))
         assert found is not None
         assert (found.timestamp_ms, found.offset) == next(pair for pair in all_records(model) if pair[0] == stated)
 
@@ -241,7 +241,7 @@ def test_the_first_of_several_with_the_largest_timestamp(tmp_path: Path) -> None
     model = ModelLog(tmp_path / "topic-0", LogConfig())
     model.open()
     model.append([batch(3, timestamp_ms=5), batch(3, timestamp_ms=9), batch(1, timestamp_ms=9)])
-    found = result_of(LogReader(model.directory).max_timestamp(0, end(model)))
+    found = finished(LogReader(model.directory).max_timestamp(0, end(model)))
     assert found is not None
     assert (found.timestamp_ms, found.offset, found.leader_epoch) == (9, 3, 0)
 
@@ -255,7 +255,7 @@ def test_log_append_time_gives_all_records_one_time(tmp_path: Path) -> None:
         log.commit()
         clock.advance_ms(100)
     reader = LogReader(model.directory)
-    found = result_of(reader.offset_for_timestamp(501, 0, end(model)))
+    found = finished(reader.offset_for_timestamp(501, 0, end(model)))
     assert found is not None
     assert (found.timestamp_ms, found.offset) == (600, 3)
 
@@ -264,11 +264,11 @@ def test_no_timestamps_and_no_records(tmp_path: Path) -> None:
     model = ModelLog(tmp_path / "topic-0", LogConfig())
     model.open()
     reader = LogReader(model.directory)
-    assert result_of(reader.max_timestamp(0, end(model))) is None
-    assert result_of(reader.offset_for_timestamp(0, 0, end(model))) is None
+    assert finished(reader.max_timestamp(0, end(model))) is None
+    assert finished(reader.offset_for_timestamp(0, 0, end(model))) is None
     model.append([batch(2, timestamp_ms=-1)])
-    assert result_of(reader.max_timestamp(0, end(model))) is None
-    assert result_of(reader.offset_for_timestamp(0, 0, end(model))) is None
+    assert finished(reader.max_timestamp(0, end(model))) is None
+    assert finished(reader.offset_for_timestamp(0, 0, end(model))) is None
 
 
 def test_leader_epochs_are_read_again_when_they_change(tmp_path: Path) -> None:
@@ -313,9 +313,9 @@ def test_a_few_promises_that_are_not_kept_do_not_matter(tmp_path: Path, codec: i
     model.open()
     model.append([batch(3), *(promising(4, codec) for _ in range(20)), batch(2, timestamp_ms=TIMESTAMP_MS + 5)])
     reader = LogReader(model.directory)
-    found = result_of(reader.offset_for_timestamp(TIMESTAMP_MS + 1, 0, end(model)))
+    found = finished(reader.offset_for_timestamp(TIMESTAMP_MS + 1, 0, end(model)))
     assert (found and (found.timestamp_ms, found.offset)) == (TIMESTAMP_MS + 5, 83)
-    assert result_of(reader.offset_for_timestamp(TIMESTAMP_MS + 6, 0, end(model))) is None
+    assert finished(reader.offset_for_timestamp(TIMESTAMP_MS + 6, 0, end(model))) is None
 
 
 def test_how_far_promises_are_followed_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -326,12 +326,12 @@ def test_how_far_promises_are_followed_has_an_end(tmp_path: Path, monkeypatch: p
     model.append([batch(3), *(promising(4) for _ in range(40)), batch(2, timestamp_ms=TIMESTAMP_MS + 5)])
     reader = LogReader(model.directory)
     for start in (0, 7, 8):
-        found = result_of(reader.offset_for_timestamp(TIMESTAMP_MS + 1, start, end(model)))
+        found = finished(reader.offset_for_timestamp(TIMESTAMP_MS + 1, start, end(model)))
         first = max(3, start)
         assert found is not None
         assert first + 30 < found.offset <= first + 53
         assert found.timestamp_ms == TIMESTAMP_MS + 86_400_000
-    found = result_of(reader.max_timestamp(0, end(model)))
+    found = finished(reader.max_timestamp(0, end(model)))
     assert found is not None
     assert found.timestamp_ms == TIMESTAMP_MS + 86_400_000
     assert 3 <= found.offset <= 53
@@ -345,7 +345,7 @@ def test_a_large_batch_is_looked_into_to_the_record_and_others_are_served_meanwh
     search = LogReader(model.directory).offset_for_timestamp(TIMESTAMP_MS + 59_000, 0, end(model))
     for _ in range(59):
         next(search)  # a slice
-    assert result_of(search) == (TIMESTAMP_MS + 59_000, 59_000, 0)
+    assert finished(search) == (TIMESTAMP_MS + 59_000, 59_000, 0)
 
 
 def test_headers_that_are_looked_at_count_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -354,7 +354,7 @@ def test_headers_that_are_looked_at_count_as_well(tmp_path: Path, monkeypatch: p
     model = ModelLog(tmp_path / "topic-0", LogConfig(message_timestamp_after_max_ms=2**60))
     model.open()
     model.append([promising(1), *(batch(1) for _ in range(500)), batch(1, timestamp_ms=TIMESTAMP_MS + 5)])
-    found = result_of(LogReader(model.directory).offset_for_timestamp(TIMESTAMP_MS + 1, 0, end(model)))
+    found = finished(LogReader(model.directory).offset_for_timestamp(TIMESTAMP_MS + 1, 0, end(model)))
     assert found is not None
     assert 90 <= found.offset <= 100
 
@@ -366,7 +366,7 @@ def test_a_few_bytes_that_stand_for_very_many_are_not_unpacked(tmp_path: Path, m
     large = records_of(record_batch([b"x" * 50, bytes(1_000_000)]))
     bomb = lying_batch(large, 2, codec=4, max_timestamp_ms=TIMESTAMP_MS + 1)
     model.append([batch(3), memoryview(bytearray(bomb)), batch(2, timestamp_ms=TIMESTAMP_MS + 5)])
-    found = result_of(LogReader(model.directory).offset_for_timestamp(TIMESTAMP_MS + 1, 0, end(model)))
+    found = finished(LogReader(model.directory).offset_for_timestamp(TIMESTAMP_MS + 1, 0, end(model)))
     assert found is not None
     assert found.offset == 4  # the second of its records, which could not be looked at
 
@@ -378,9 +378,9 @@ def test_a_batch_that_cannot_be_read_is_corrupt_and_only_where_it_matters(tmp_pa
     model.append([batch(3), unreadable, batch(2, timestamp_ms=TIMESTAMP_MS + 5)])
     reader = LogReader(model.directory)
     with pytest.raises(ApiError) as raised:
-        result_of(reader.offset_for_timestamp(TIMESTAMP_MS + 1, 0, end(model)))
+        finished(reader.offset_for_timestamp(TIMESTAMP_MS + 1, 0, end(model)))
     assert raised.value.code == 2
     for timestamp, offset in ((TIMESTAMP_MS, 0), (TIMESTAMP_MS + 2, 7)):
-        found = result_of(reader.offset_for_timestamp(timestamp, 0, end(model)))
+        found = finished(reader.offset_for_timestamp(timestamp, 0, end(model)))
         assert found is not None
         assert found.offset == offset

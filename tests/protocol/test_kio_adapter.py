@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from broker.errors import InvalidReceive
 from broker.protocol import kio_adapter
 from broker.protocol.api_keys import ApiKey
+from broker.protocol.steps import finished
 from tests.protocol.kio_entities import entities, few, kio_bytes
 from tests.protocol.messages.hostile import check_hostile
 
@@ -93,7 +94,9 @@ def test_an_empty_description_is_a_message_of_defaults(api_key: int, version: in
 def test_requests_come_back_as_they_were_sent(api_key: int, version: int, data: st.DataObject) -> None:
     entity = data.draw(entities(kio_adapter.request_class(api_key, version)))
     body = kio_bytes(entity)
-    assert kio_adapter.decode(api_key, version, memoryview(b"??" + body + b"?"), 2, 2 + len(body)) == entity
+    wire = memoryview(b"??" + body + b"?")
+    assert kio_adapter.decode(api_key, version, wire, 2, 2 + len(body)) == entity
+    assert finished(kio_adapter.decode_in_steps(api_key, version, wire, 2, 2 + len(body))) == entity
 
 
 @pytest.mark.parametrize(("api_key", "version"), MESSAGES)
@@ -109,6 +112,10 @@ def test_hostile_requests_are_invalid_and_nothing_worse(api_key: int, version: i
     collect()
     check_hostile(
         lambda buffer, offset, end: kio_adapter.decode(api_key, version, buffer, offset, end),
+        max(examples, key=len),
+    )
+    check_hostile(
+        lambda buffer, offset, end: finished(kio_adapter.decode_in_steps(api_key, version, buffer, offset, end)),
         max(examples, key=len),
     )
 

@@ -1,8 +1,9 @@
-"""How much one request may name: less than its bytes could hold, where that would be a turn of its own to read."""
+"""How much one request may name: less than its bytes could hold, as it takes memory; and that it is read in steps."""
 
 from __future__ import annotations
 
 import struct
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -11,11 +12,16 @@ import pytest
 from broker.errors import InvalidReceive
 from broker.protocol import kio_adapter
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.messages.list_offsets import parse_list_offsets
-from broker.protocol.messages.metadata import parse_metadata
-from broker.protocol.messages.offset_commit import parse_offset_commit
+from broker.protocol.messages.consumer_group_heartbeat import (
+    parse_consumer_group_heartbeat,
+    parse_consumer_group_heartbeat_in_steps,
+)
+from broker.protocol.messages.list_offsets import parse_list_offsets, parse_list_offsets_in_steps
+from broker.protocol.messages.metadata import parse_metadata, parse_metadata_in_steps
+from broker.protocol.messages.offset_commit import parse_offset_commit, parse_offset_commit_in_steps
 from broker.protocol.messages.produce import parse_produce
 from broker.protocol.primitives import MOST_ELEMENTS, MOST_TAGGED_FIELDS, read_tagged_fields, unsigned_varint_bytes
+from broker.protocol.steps import ELEMENTS_AT_ONCE, Steps
 
 Parse = Callable[[bytes, int, int, int], Any]
 
@@ -26,6 +32,13 @@ def legacy(count: int) -> bytes:
 
 def compact(count: int) -> bytes:
     return unsigned_varint_bytes(count + 1)
+
+
+def heartbeat(topics: int, partitions: int, names: int = 0) -> bytes:
+    """Return a ConsumerGroupHeartbeat whose member names topics, and has partitions of one topic again and again."""
+    topic = bytes(16) + compact(partitions) + bytes(4 * partitions) + b"\0"
+    head = b"\2g\2m" + bytes(4) + b"\0\0" + bytes(4) + compact(names) + b"\2n" * names + b"\0"
+    return head + compact(topics) + topic * topics + b"\0"
 
 
 def delete_records(view: bytes, version: int, offset: int, end: int) -> Any:
@@ -63,6 +76,59 @@ def test_as_many_as_anybody_names_are_read_and_not_more(name: str) -> None:
         body = request(shape, topics, partitions)
         with pytest.raises(InvalidReceive, match=r"a request.* may have"):
             parse(body, version, 0, len(body))
+
+
+@pytest.mark.parametrize(("topics", "partitions", "names"), [(1, MOST_ELEMENTS, 0), (50_001, 1, 0), (0, 0, 100_001)])
+def test_what_a_member_of_a_consumer_group_names(topics: int, partitions: int, names: int) -> None:
+    body = heartbeat(topics, partitions, names)
+    with pytest.raises(InvalidReceive, match=r"a request.* may have"):
+        parse_consumer_group_heartbeat(body, 0, 0, len(body))
+    body = heartbeat(topics // 2, partitions // 2, names // 2)
+    assert parse_consumer_group_heartbeat(body, 0, 0, len(body)).member_id == "m"
+
+
+Read = Callable[[bytes, int, int, int], Steps[Any]]
+
+
+def by_kio(view: bytes, version: int, offset: int, end: int) -> Steps[Any]:
+    return kio_adapter.decode_in_steps(ApiKey.DELETE_RECORDS, version, view, offset, end)
+
+
+def names_by_kio(view: bytes, version: int, offset: int, end: int) -> Steps[Any]:
+    return kio_adapter.decode_in_steps(ApiKey.DELETE_GROUPS, version, view, offset, end)
+
+
+#: (what reads it, version, the bytes of a request of some 6,000 elements)
+LONG: dict[str, tuple[Read, int, bytes]] = {
+    "ListOffsets": (parse_list_offsets_in_steps, 1, request(SHAPES["ListOffsets"], 2, 3000)),
+    "ListOffsets, topics": (parse_list_offsets_in_steps, 1, request(SHAPES["ListOffsets"], 6000, 0)),
+    "OffsetCommit": (parse_offset_commit_in_steps, 7, request(SHAPES["OffsetCommit"], 2, 3000)),
+    "OffsetCommit, topics": (parse_offset_commit_in_steps, 7, request(SHAPES["OffsetCommit"], 6000, 0)),
+    "Metadata": (parse_metadata_in_steps, 4, legacy(6000) + b"\0\1t" * 6000 + bytes(8)),
+    "ConsumerGroupHeartbeat": (parse_consumer_group_heartbeat_in_steps, 0, heartbeat(3000, 1)),
+    "ConsumerGroupHeartbeat, names": (parse_consumer_group_heartbeat_in_steps, 0, heartbeat(0, 0, 6000)),
+    "structures by kio": (by_kio, 2, request(SHAPES["by kio"], 2, 3000)),
+    "small structures of structures by kio": (by_kio, 2, request(SHAPES["by kio"], 3000, 1)),
+    "empty structures of structures by kio": (by_kio, 2, request(SHAPES["by kio"], 6000, 0)),
+    "names by kio": (names_by_kio, 2, compact(6000) + b"\2n" * 6000 + b"\0"),
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_a_long_request_is_read_some_elements_at_a_time(name: str) -> None:
+    read, version, body = LONG[name]
+    assert sum(1 for _ in read(body, version, 0, len(body))) >= 3000 // ELEMENTS_AT_ONCE
+
+
+def test_requests_that_are_read_by_turns_have_their_own_limits() -> None:
+    """What one may still have is not the other's business."""
+    most = request(SHAPES["by kio"], 1, MOST_ELEMENTS - 1)
+    too_many = request(SHAPES["by kio"], 11, 10_000)
+    reading = [by_kio(body, 2, 0, len(body)) for body in (most, too_many)]
+    steps = zip(*reading, strict=True)
+    with pytest.raises(InvalidReceive, match=r"a request.* may have"):
+        deque(steps)
+    assert sum(1 for _ in reading[0]) > 0
 
 
 def test_topics_of_metadata() -> None:

@@ -12,7 +12,6 @@ import pytest
 from broker.log.log_reader import LogReader
 from broker.log.partition_log import PartitionLog, PartitionName
 from broker.log.recovery import Checkpointed
-from broker.log.timestamp_search import result_of
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.messages.list_offsets import (
@@ -179,10 +178,10 @@ def test_offsets_by_time_in_a_real_log(cluster: AdminCluster, tmp_path: Path) ->
     model = ListReader(records, [(log.leader_epoch, 0)])
     end = (len(records), 0, 0)
     for timestamp in (0, *(chance.randrange(999_990, 1_001_010) for _ in range(200)), 2**62):
-        found = result_of(model.offset_for_timestamp(timestamp, 0, end))
+        found = finished(model.offset_for_timestamp(timestamp, 0, end))
         expected = NONE if found is None else (0, *found)
         assert offsets(cluster, at(timestamp, "timed")) == [expected], timestamp
-    assert offsets(cluster, at(-3, "timed")) == [(0, *(result_of(model.max_timestamp(0, end)) or NONE))]
+    assert offsets(cluster, at(-3, "timed")) == [(0, *(finished(model.max_timestamp(0, end)) or NONE))]
     log.close()
 
 

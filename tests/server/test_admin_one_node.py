@@ -32,6 +32,7 @@ from broker.server.handlers.scram_credentials import (
 from broker.server.request_context import Parked, RequestContext
 from shm.partitions import STATE_CLOSED, STATE_OPEN, STATE_UNOPENED
 from tests.support.admin_cluster import LISTENER, AdminCluster
+from tests.support.slices import finished
 
 
 @pytest.fixture
@@ -43,8 +44,8 @@ def cluster(tmp_path: Path) -> Iterator[AdminCluster]:
 
 
 def elected_at_last(context: RequestContext, request: Any) -> dict[str, Any]:
-    answer = handle_elect_leaders(context, request)
-    return answer.retry(True) if isinstance(answer, Parked) else answer
+    answer = finished(handle_elect_leaders(context, request))
+    return finished(answer.retry(True)) if isinstance(answer, Parked) else answer
 
 
 def elect(cluster: AdminCluster, topics: dict[str, list[int]] | None, kind: int = 0, version: int = 2) -> Any:
@@ -79,11 +80,11 @@ def test_a_partition_that_is_about_to_be_opened_is_waited_for(cluster: AdminClus
     row = cluster.partition("orders", 1).row
     cluster.table.set_state(row, STATE_UNOPENED)
     request = SimpleNamespace(election_type=0, topic_partitions=None)
-    answer = handle_elect_leaders(cluster.context(ApiKey.ELECT_LEADERS, 2), request)
+    answer = finished(handle_elect_leaders(cluster.context(ApiKey.ELECT_LEADERS, 2), request))
     assert isinstance(answer, Parked)
     assert answer.retry(False) is None
     cluster.table.set_state(row, STATE_OPEN)
-    assert answer.retry(False)["replica_election_results"] == []
+    assert list(finished(answer.retry(False))["replica_election_results"]) == []
 
 
 def test_an_unknown_kind_of_election_is_refused(cluster: AdminCluster) -> None:

@@ -9,6 +9,7 @@ from broker.protocol.primitives import (
     INT32,
     MALFORMED,
     Buffer,
+    check_elements,
     check_end,
     compact_nullable_string_bytes,
     read_compact_array_count,
@@ -18,6 +19,7 @@ from broker.protocol.primitives import (
     skip_tagged_fields,
     unsigned_varint_bytes,
 )
+from broker.protocol.steps import ELEMENTS_AT_ONCE, Steps, finished
 
 _REGEX_FROM: Final = 1
 _UUID_BYTES: Final = 16
@@ -78,6 +80,13 @@ def parse_consumer_group_heartbeat(
     buffer: Buffer, version: int, offset: int, end: int
 ) -> ConsumerGroupHeartbeatRequest:
     """Return the request whose body is [offset, end) of `buffer`. InvalidReceive when malformed."""
+    return finished(parse_consumer_group_heartbeat_in_steps(buffer, version, offset, end))
+
+
+def parse_consumer_group_heartbeat_in_steps(
+    buffer: Buffer, version: int, offset: int, end: int
+) -> Steps[ConsumerGroupHeartbeatRequest]:
+    """Return what `parse_consumer_group_heartbeat` returns, some names or topics at a time. Raises InvalidReceive."""
     try:
         group_id, offset = read_compact_string(buffer, offset, end)
         member_id, offset = read_compact_string(buffer, offset, end)
@@ -85,12 +94,12 @@ def parse_consumer_group_heartbeat(
         instance_id, offset = read_compact_nullable_string(buffer, offset + 4, end)
         rack_id, offset = read_compact_nullable_string(buffer, offset, end)
         (rebalance_timeout_ms,) = _unpack_int32(buffer, offset)
-        names, offset = _read_names(buffer, offset + 4, end)
+        names, offset = yield from _read_names(buffer, offset + 4, end)
         regex = None
         if version >= _REGEX_FROM:
             regex, offset = read_compact_nullable_string(buffer, offset, end)
         assignor, offset = read_compact_nullable_string(buffer, offset, end)
-        partitions, offset = _read_partitions(buffer, offset, end)
+        partitions, offset = yield from _read_partitions(buffer, offset, end)
         offset = skip_tagged_fields(buffer, offset, end)
     except MALFORMED as error:
         raise InvalidReceive(f"malformed ConsumerGroupHeartbeat: {error}") from error
@@ -124,31 +133,40 @@ def encode_consumer_group_heartbeat_response(
     return _pack_size_and_correlation(len(body) + 4, correlation_id) + body
 
 
-def _read_names(buffer: Buffer, offset: int, end: int) -> tuple[tuple[str, ...] | None, int]:
+def _read_names(buffer: Buffer, offset: int, end: int) -> Steps[tuple[tuple[str, ...] | None, int]]:
     count, offset = read_compact_array_count(buffer, offset, end)
     if count < 0:
         return None, offset
-    names = []
+    check_elements(count)
+    names: list[str] = []
     for _ in range(count):
         name, offset = read_compact_string(buffer, offset, end)
         names.append(name)
+        if not len(names) % ELEMENTS_AT_ONCE:
+            yield
     return tuple(names), offset
 
 
-def _read_partitions(buffer: Buffer, offset: int, end: int) -> tuple[TopicPartitions | None, int]:
+def _read_partitions(buffer: Buffer, offset: int, end: int) -> Steps[tuple[TopicPartitions | None, int]]:
     topics, offset = read_compact_array_count(buffer, offset, end)
     if topics < 0:
         return None, offset
-    found: dict[bytes, frozenset[int]] = {}
-    for _ in range(topics):
+    elements = topics
+    check_elements(elements)
+    found: dict[bytes, set[int]] = {}
+    for number in range(1, topics + 1):
         topic_id = bytes(buffer[offset : offset + _UUID_BYTES])
         count, offset = read_compact_count(buffer, offset + _UUID_BYTES, end)
+        elements += count
+        check_elements(elements)
         partitions = struct.unpack_from(f">{count}i", buffer, offset)
         offset = skip_tagged_fields(buffer, offset + 4 * count, end)
         if count:
             # A topic may stand more than once.
-            found[topic_id] = found.get(topic_id, frozenset()).union(partitions)
-    return found, offset
+            found.setdefault(topic_id, set()).update(partitions)
+        if not number % ELEMENTS_AT_ONCE:
+            yield
+    return {topic_id: frozenset(partitions) for topic_id, partitions in found.items()}, offset
 
 
 def _assignment_bytes(assignment: TopicPartitions) -> bytes:

@@ -1,9 +1,7 @@
 """ListOffsets, versions 1-11: what every consumer asks before its first fetch of a partition."""
 
 import struct
-from collections.abc import Sequence
-from itertools import groupby
-from operator import itemgetter
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from broker.errors import InvalidReceive
@@ -21,6 +19,8 @@ from broker.protocol.primitives import (
     string_bytes,
     unsigned_varint_bytes,
 )
+from broker.protocol.sliced_pieces import joined, not_noted
+from broker.protocol.steps import ELEMENTS_AT_ONCE, Steps, finished
 
 FIRST_FLEXIBLE: Final = 6
 _ISOLATION_AND_THROTTLE_FROM: Final = 2
@@ -80,7 +80,6 @@ _unpack_part_v4 = struct.Struct(
     "i"  # current_leader_epoch
     "q"  # timestamp
 ).unpack_from
-_pack_size_and_correlation = struct.Struct(">ii").pack
 _pack_int32 = struct.Struct(">i").pack
 _pack_part_v1 = struct.Struct(
     ">"
@@ -101,6 +100,11 @@ _pack_part_v4 = struct.Struct(
 
 def parse_list_offsets(buffer: Buffer, version: int, offset: int, end: int) -> ListOffsetsRequest:
     """Return the request whose body is [offset, end) of `buffer`. InvalidReceive when malformed."""
+    return finished(parse_list_offsets_in_steps(buffer, version, offset, end))
+
+
+def parse_list_offsets_in_steps(buffer: Buffer, version: int, offset: int, end: int) -> Steps[ListOffsetsRequest]:
+    """Return what `parse_list_offsets` returns, some partitions at a time. Raises InvalidReceive."""
     try:
         if version >= _ISOLATION_AND_THROTTLE_FROM:
             replica_id, isolation_level = _unpack_replica_and_isolation(buffer, offset)
@@ -108,7 +112,7 @@ def parse_list_offsets(buffer: Buffer, version: int, offset: int, end: int) -> L
         else:
             replica_id, isolation_level = _unpack_int32(buffer, offset)[0], 0
             offset += 4
-        parts, offset = _parse_topics(buffer, version, offset, end)
+        parts, offset = yield from _parse_topics(buffer, version, offset, end)
         timeout_ms = 0
         if version >= _TIMEOUT_FROM:
             (timeout_ms,) = _unpack_int32(buffer, offset)
@@ -121,13 +125,13 @@ def parse_list_offsets(buffer: Buffer, version: int, offset: int, end: int) -> L
     return ListOffsetsRequest(replica_id, isolation_level, parts, timeout_ms)
 
 
-def _parse_topics(buffer: Buffer, version: int, offset: int, end: int) -> tuple[list[ListOffsetsPart], int]:
+def _parse_topics(buffer: Buffer, version: int, offset: int, end: int) -> Steps[tuple[list[ListOffsetsPart], int]]:
     flexible = version >= FIRST_FLEXIBLE
     read_name = read_compact_string if flexible else read_string
     parts: list[ListOffsetsPart] = []
     topics, offset = _read_count(buffer, flexible, offset, end)
     check_elements(topics)
-    for _ in range(topics):
+    for topic in range(1, topics + 1):
         name, offset = read_name(buffer, offset, end)
         partitions, offset = _read_count(buffer, flexible, offset, end)
         check_elements(len(parts) + partitions)
@@ -141,8 +145,12 @@ def _parse_topics(buffer: Buffer, version: int, offset: int, end: int) -> tuple[
             parts.append(ListOffsetsPart(name, partition, leader_epoch, timestamp))
             if flexible:
                 offset = skip_tagged_fields(buffer, offset, end)
+            if not (topic + len(parts)) % ELEMENTS_AT_ONCE:
+                yield
         if flexible:
             offset = skip_tagged_fields(buffer, offset, end)
+        if not (topic + len(parts)) % ELEMENTS_AT_ONCE:
+            yield
     return parts, offset
 
 
@@ -156,16 +164,32 @@ def _read_count(buffer: Buffer, flexible: bool, offset: int, end: int) -> tuple[
 
 def encode_list_offsets_response(version: int, correlation_id: int, response: ListOffsetsResponse) -> bytes:
     """Return the answer, size and header included."""
+    return joined(correlation_id, list_offsets_pieces(version, response, not_noted))
+
+
+def list_offsets_pieces(
+    version: int, response: ListOffsetsResponse, note_error: Callable[[int], None]
+) -> Iterator[list[bytes]]:
+    """Yield the body of an answer in pieces of some partitions."""
     flexible = version >= FIRST_FLEXIBLE
     end = b"\x00" if flexible else b""
-    topics = []
-    for name, group in groupby(response.parts, itemgetter(0)):
-        partitions = [_part_bytes(version, part) for part in group]
-        head = compact_string_bytes(name) if flexible else string_bytes(name)
-        topics.append(head + _count_bytes(len(partitions), flexible) + b"".join(partitions) + end)
+    topics: list[tuple[str, list[bytes]]] = []
+    for number, part in enumerate(response.parts, 1):
+        note_error(part.error_code)
+        if not topics or topics[-1][0] != part.topic_name:
+            topics.append((part.topic_name, []))
+        topics[-1][1].append(_part_bytes(version, part))
+        if not number % ELEMENTS_AT_ONCE:
+            yield []
     throttle = _pack_int32(response.throttle_ms) if version >= _ISOLATION_AND_THROTTLE_FROM else b""
-    body = end + throttle + _count_bytes(len(topics), flexible) + b"".join(topics) + end
-    return _pack_size_and_correlation(len(body) + 4, correlation_id) + body
+    pieces = [end + throttle + _count_bytes(len(topics), flexible)]
+    for name, partitions in topics:
+        head = compact_string_bytes(name) if flexible else string_bytes(name)
+        pieces += (head, _count_bytes(len(partitions), flexible), b"".join(partitions), end)
+        if len(pieces) >= ELEMENTS_AT_ONCE:
+            yield pieces
+            pieces = []
+    yield [*pieces, end]
 
 
 def _count_bytes(count: int, flexible: bool) -> bytes:

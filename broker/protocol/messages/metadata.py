@@ -1,7 +1,7 @@
 """Metadata, versions 0-13: which topics there are and where; every client asks it again and again."""
 
 import struct
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Final, NamedTuple, Protocol, TypeVar
 
@@ -24,7 +24,8 @@ from broker.protocol.primitives import (
     string_bytes,
     unsigned_varint_bytes,
 )
-from broker.protocol.sinks import AnswerTooLargeError, Sink
+from broker.protocol.sliced_pieces import joined, not_noted
+from broker.protocol.steps import ELEMENTS_AT_ONCE, Steps, finished
 
 FIRST_FLEXIBLE: Final = 9
 NO_OPERATIONS: Final = -(2**31)
@@ -40,8 +41,6 @@ _CLUSTER_OPERATIONS_LAST: Final = 10
 _TOPIC_ID_FROM: Final = 10
 _NULLABLE_NAME_FROM: Final = 12
 _ERROR_CODE_FROM: Final = 13
-
-_SIZE_BYTES: Final = 4
 
 #: How many bits of an answer are put together between two yields: about half a millisecond.
 _CHUNKS_A_PIECE: Final = 300
@@ -120,7 +119,6 @@ class MetadataResponse(NamedTuple):
     error_code: int = 0
 
 
-_pack_size_and_correlation = struct.Struct(">ii").pack
 _pack_int16 = struct.Struct(">h").pack
 _pack_int32 = struct.Struct(">i").pack
 _pack_partition_head = struct.Struct(
@@ -140,9 +138,14 @@ _pack_partition_head_v7 = struct.Struct(
 
 def parse_metadata(buffer: Buffer, version: int, offset: int, end: int) -> MetadataRequest:
     """Return the request whose body is [offset, end) of `buffer`. InvalidReceive when malformed."""
+    return finished(parse_metadata_in_steps(buffer, version, offset, end))
+
+
+def parse_metadata_in_steps(buffer: Buffer, version: int, offset: int, end: int) -> Steps[MetadataRequest]:
+    """Return what `parse_metadata` returns, some topics at a time. Raises InvalidReceive."""
     auto_creation, cluster_operations, topic_operations = True, False, False
     try:
-        topics, offset = _parse_topics(buffer, version, offset, end)
+        topics, offset = yield from _parse_topics(buffer, version, offset, end)
         if version >= _AUTO_CREATION_FROM:
             auto_creation = buffer[offset] != 0
             offset += 1
@@ -160,7 +163,9 @@ def parse_metadata(buffer: Buffer, version: int, offset: int, end: int) -> Metad
     return MetadataRequest(topics, auto_creation, cluster_operations, topic_operations)
 
 
-def _parse_topics(buffer: Buffer, version: int, offset: int, end: int) -> tuple[list[MetadataRequestTopic] | None, int]:
+def _parse_topics(
+    buffer: Buffer, version: int, offset: int, end: int
+) -> Steps[tuple[list[MetadataRequestTopic] | None, int]]:
     flexible = version >= FIRST_FLEXIBLE
     read_count = read_compact_array_count if flexible else read_array_count
     count, offset = read_count(buffer, offset, end)
@@ -172,9 +177,11 @@ def _parse_topics(buffer: Buffer, version: int, offset: int, end: int) -> tuple[
         return None, offset
     check_elements(count)
     topics = []
-    for _ in range(count):
+    for number in range(1, count + 1):
         topic, offset = _parse_topic(buffer, version, offset, end)
         topics.append(topic)
+        if not number % ELEMENTS_AT_ONCE:
+            yield
     return topics, offset
 
 
@@ -194,41 +201,11 @@ def _parse_topic(buffer: Buffer, version: int, offset: int, end: int) -> tuple[M
 
 def encode_metadata_response(version: int, correlation_id: int, response: MetadataResponse) -> bytes:
     """Return the answer, size and header included."""
-    body = b"".join([piece for pieces in _pieces(version, response) for piece in pieces])
-    return _pack_size_and_correlation(len(body) + 4, correlation_id) + body
+    return joined(correlation_id, metadata_pieces(version, response, not_noted))
 
 
-class SlicedMetadata:
-    """An answer that is written a few hundred partitions at a time (see `broker.protocol.kio_slices`)."""
-
-    def __init__(self, version: int, sink: Sink, most_bytes: int) -> None:
-        self._version = version
-        self._sink = sink
-        self._most_bytes = most_bytes
-        self.error_code = 0
-
-    def encode(self, correlation_id: int, response: MetadataResponse) -> Generator[None, None, None]:
-        """Write the answer, size and header included. Raises AnswerTooLargeError."""
-        sink = self._sink
-        sink.append(_pack_size_and_correlation(0, correlation_id))
-        for pieces in _pieces(self._version, response, self._note_error):
-            data = b"".join(pieces)
-            if sink.size + len(data) > self._most_bytes:
-                raise AnswerTooLargeError
-            sink.append(data)
-            yield
-        sink.put_size(_pack_int32(sink.size - _SIZE_BYTES))
-
-    def _note_error(self, error_code: int) -> None:
-        self.error_code = self.error_code or error_code
-
-
-def _nothing_to_note(error_code: int) -> None:
-    del error_code
-
-
-def _pieces(
-    version: int, response: MetadataResponse, note_error: Callable[[int], None] = _nothing_to_note
+def metadata_pieces(
+    version: int, response: MetadataResponse, note_error: Callable[[int], None]
 ) -> Iterator[list[bytes]]:
     """Yield the body of an answer in pieces of some hundred partitions or some dozen topics."""
     flexible = version >= FIRST_FLEXIBLE

@@ -4,7 +4,7 @@ Topics have names up to version 9 and ids from 10 on.
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from broker.errors import InvalidReceive
@@ -25,6 +25,8 @@ from broker.protocol.primitives import (
     string_bytes,
     unsigned_varint_bytes,
 )
+from broker.protocol.sliced_pieces import joined, not_noted
+from broker.protocol.steps import ELEMENTS_AT_ONCE, Steps, finished
 
 FIRST_FLEXIBLE: Final = 8
 TOPIC_ID_FROM: Final = 10
@@ -110,7 +112,6 @@ _unpack_part_v6 = struct.Struct(
     "q"  # committed_offset
     "i"  # committed_leader_epoch
 ).unpack_from
-_pack_size_and_correlation = struct.Struct(">ii").pack
 _pack_int32 = struct.Struct(">i").pack
 _pack_part = struct.Struct(
     ">"
@@ -126,7 +127,16 @@ def parse_offset_commit(
 
     `places` is told where in `buffer` the committed offset of each partition stands.
     """
-    places = [] if places is None else places
+    return finished(_parse(buffer, version, (offset, end), [] if places is None else places))
+
+
+def parse_offset_commit_in_steps(buffer: Buffer, version: int, offset: int, end: int) -> Steps[OffsetCommitRequest]:
+    """Return what `parse_offset_commit` returns, some partitions at a time. Raises InvalidReceive."""
+    return _parse(buffer, version, (offset, end), [])
+
+
+def _parse(buffer: Buffer, version: int, span: tuple[int, int], places: list[int]) -> Steps[OffsetCommitRequest]:
+    offset, end = span
     flexible = version >= FIRST_FLEXIBLE
     read_text = read_compact_string if flexible else read_string
     instance_id, retention_ms = None, NO_RETENTION
@@ -140,7 +150,7 @@ def parse_offset_commit(
         elif version < RETENTION_BEFORE:
             (retention_ms,) = _unpack_int64(buffer, offset)
             offset += 8
-        topics, offset = _parse_topics(buffer, version, (offset, end), places)
+        topics, offset = yield from _parse_topics(buffer, version, (offset, end), places)
         if flexible:
             offset = skip_tagged_fields(buffer, offset, end)
     except MALFORMED as error:
@@ -151,27 +161,29 @@ def parse_offset_commit(
 
 def _parse_topics(
     buffer: Buffer, version: int, span: tuple[int, int], places: list[int]
-) -> tuple[list[OffsetCommitTopic], int]:
+) -> Steps[tuple[list[OffsetCommitTopic], int]]:
     offset, end = span
     flexible = version >= FIRST_FLEXIBLE
     name, topic_id = "", ZERO_TOPIC_ID
     topics: list[OffsetCommitTopic] = []
     count, offset = _read_count(buffer, flexible, offset, end)
     check_elements(count)
-    for _ in range(count):
+    for number in range(1, count + 1):
         if version >= TOPIC_ID_FROM:
             topic_id = bytes(buffer[offset : offset + 16])
             offset += 16
         else:
             name, offset = (read_compact_string if flexible else read_string)(buffer, offset, end)
-        parts, offset = _parse_parts(buffer, version, (offset, end), places)
+        parts, offset = yield from _parse_parts(buffer, version, (offset, end), places)
         topics.append(OffsetCommitTopic(name, topic_id, parts))
+        if not number % ELEMENTS_AT_ONCE:
+            yield
     return topics, offset
 
 
 def _parse_parts(
     buffer: Buffer, version: int, span: tuple[int, int], places: list[int]
-) -> tuple[list[OffsetCommitPart], int]:
+) -> Steps[tuple[list[OffsetCommitPart], int]]:
     """Return the parts of a topic, and the offset behind the topic's last field."""
     offset, end = span
     flexible = version >= FIRST_FLEXIBLE
@@ -193,6 +205,8 @@ def _parse_parts(
         else:
             metadata, offset = read_nullable_string(buffer, offset, end)
         parts.append(OffsetCommitPart(partition, committed, leader_epoch, metadata))
+        if not len(places) % ELEMENTS_AT_ONCE:
+            yield
     if flexible:
         offset = skip_tagged_fields(buffer, offset, end)
     return parts, offset
@@ -209,19 +223,33 @@ def _read_count(buffer: Buffer, flexible: bool, offset: int, end: int) -> tuple[
 
 def encode_offset_commit_response(version: int, correlation_id: int, response: OffsetCommitResponse) -> bytes:
     """Return the answer, size and header included."""
-    topics = response.topics
-    if version >= FIRST_FLEXIBLE:
-        pieces = [b"\x00\x00\x00\x00\x00", unsigned_varint_bytes(len(topics) + 1)]
-        for name, topic_id, parts in topics:
-            pieces.append(topic_id if version >= TOPIC_ID_FROM else compact_string_bytes(name))
-            pieces.append(unsigned_varint_bytes(len(parts) + 1))
-            pieces += [_pack_part(partition, error) + b"\x00" for partition, error in parts]
-            pieces.append(b"\x00")
-        pieces.append(b"\x00")
-    else:
-        pieces = [bytes(4) if version >= _THROTTLE_FROM else b"", _pack_int32(len(topics))]
-        for name, _, parts in topics:
-            pieces += (string_bytes(name), _pack_int32(len(parts)))
-            pieces += [_pack_part(partition, error) for partition, error in parts]
-    body = b"".join(pieces)
-    return _pack_size_and_correlation(len(body) + 4, correlation_id) + body
+    return joined(correlation_id, offset_commit_pieces(version, response, not_noted))
+
+
+def offset_commit_pieces(
+    version: int, response: OffsetCommitResponse, note_error: Callable[[int], None]
+) -> Iterator[list[bytes]]:
+    """Yield the body of an answer in pieces of some partitions."""
+    flexible = version >= FIRST_FLEXIBLE
+    end = b"\x00" if flexible else b""
+    throttle = bytes(4) if version >= _THROTTLE_FROM else b""
+    pieces = [end, throttle, _count_bytes(len(response.topics), flexible)]
+    for name, topic_id, parts in response.topics:
+        if version >= TOPIC_ID_FROM:
+            pieces.append(topic_id)
+        else:
+            pieces.append(compact_string_bytes(name) if flexible else string_bytes(name))
+        pieces.append(_count_bytes(len(parts), flexible))
+        for start in range(0, len(parts), ELEMENTS_AT_ONCE):
+            for partition, error in parts[start : start + ELEMENTS_AT_ONCE]:
+                note_error(error)
+                pieces.append(_pack_part(partition, error) + end)
+            if len(pieces) >= ELEMENTS_AT_ONCE:
+                yield pieces
+                pieces = []
+        pieces.append(end)
+    yield [*pieces, end]
+
+
+def _count_bytes(count: int, flexible: bool) -> bytes:
+    return unsigned_varint_bytes(count + 1) if flexible else _pack_int32(count)

@@ -20,10 +20,10 @@ def handle_describe_acls(context: RequestContext, request: Any) -> dict[str, Any
 def handle_create_acls(context: RequestContext, request: Any) -> dict[str, Any]:
     """Return the refusal for each ACL."""
     del context
-    return {"throttle_time_ms": 0, "results": [_REFUSAL for _ in request.creations]}
+    return {"throttle_time_ms": 0, "results": [_REFUSAL] * len(request.creations)}
 
 
 def handle_delete_acls(context: RequestContext, request: Any) -> dict[str, Any]:
     """Return the refusal for each filter."""
     del context
-    return {"throttle_time_ms": 0, "filter_results": [{**_REFUSAL, "matching_acls": []} for _ in request.filters]}
+    return {"throttle_time_ms": 0, "filter_results": [{**_REFUSAL, "matching_acls": []}] * len(request.filters)}

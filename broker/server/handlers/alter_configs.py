@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from broker.config_alteration import BROKER, Alteration, ConfigChange, Operation
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode, text_of
-from broker.server.handlers.controlling import ALTERED_AT_ONCE, alter_each, controller_of
+from broker.server.handlers.controlling import MOST_CHANGES, TOO_MANY_CHANGES, alter_each, controller_of, portions
 from broker.server.request_context import RequestContext
 from broker.server.slices import Work
 
@@ -34,10 +34,14 @@ def _alter(context: RequestContext, request: Any, alteration_of: Callable[[Any],
         resource_type, name = resource.resource_type, resource.resource_name
         if times_asked[resource_type, name] > 1:
             raise ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+        if len(resource.configs) > MOST_CHANGES:
+            raise ApiError(ErrorCode.INVALID_REQUEST, TOO_MANY_CHANGES)
         controller.alter_configs(resource_type, name, alteration_of(resource), validate_only=request.validate_only)
 
     responses = []
-    for portion in _portions(resources.values()):
+    # A broker alone: what others may have depends on it.
+    is_broker = lambda resource: resource.resource_type == BROKER  # noqa: E731
+    for portion in portions(resources.values(), lambda resource: len(resource.configs), is_broker):
         for resource, failure in zip(portion, alter_each(controller, portion, alter), strict=True):
             responses.append(
                 {
@@ -50,22 +54,6 @@ def _alter(context: RequestContext, request: Any, alteration_of: Callable[[Any],
         yield None
     context.broker.announce_metadata()
     return {"throttle_time_ms": 0, "responses": responses}
-
-
-def _portions(resources: Iterable[Any]) -> Iterator[list[Any]]:
-    """Yield the resources in their order, a few at a time; a broker alone: what others may have depends on it."""
-    portion: list[Any] = []
-    for resource in resources:
-        is_broker = resource.resource_type == BROKER
-        if portion and (is_broker or len(portion) == ALTERED_AT_ONCE):
-            yield portion
-            portion = []
-        portion.append(resource)
-        if is_broker:
-            yield portion
-            portion = []
-    if portion:
-        yield portion
 
 
 def _replacement(resource: Any) -> Alteration:

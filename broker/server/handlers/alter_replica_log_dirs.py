@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from broker.protocol.error_codes import ErrorCode
+from broker.protocol.kio_slices import Lazily
+from broker.server.handlers.long_answers import each_of
 from broker.server.request_context import RequestContext
+from broker.server.slices import Work
 
 
-def handle_alter_replica_log_dirs(context: RequestContext, request: Any) -> dict[str, Any]:
+def handle_alter_replica_log_dirs(context: RequestContext, request: Any) -> Work:
     """Return an outcome for each partition: success where it is told to stay where it is."""
     errors: dict[str, dict[int, int]] = {}
+
+    def note(place: tuple[str, str, int]) -> None:
+        path, topic, index = place
+        errors.setdefault(topic, {})[index] = _error(context, path, topic, index)
+
+    yield from each_of(_places(request), note)
+    return {"throttle_time_ms": 0, "results": Lazily(errors.items(), _result)}
+
+
+def _places(request: Any) -> Iterator[tuple[str, str, int]]:
     for directory in request.dirs:
         for topic in directory.topics:
             for index in topic.partitions:
-                errors.setdefault(topic.name, {})[index] = _error(context, directory.path, topic.name, index)
-    results = [
-        {
-            "topic_name": name,
-            "partitions": [{"partition_index": index, "error_code": error} for index, error in partitions.items()],
-        }
-        for name, partitions in errors.items()
-    ]
-    return {"throttle_time_ms": 0, "results": results}
+                yield directory.path, topic.name, index
+
+
+def _result(topic: tuple[str, dict[int, int]]) -> dict[str, Any]:
+    name, errors = topic
+    partitions = Lazily(errors.items(), lambda each: {"partition_index": each[0], "error_code": each[1]})
+    return {"topic_name": name, "partitions": partitions}
 
 
 def _error(context: RequestContext, path: str, topic: str, index: int) -> int:

@@ -10,22 +10,23 @@ from typing import Any
 
 from broker.config_alteration import BROKER, CLIENT_METRICS, GROUP, TOPIC
 from broker.protocol.error_codes import ErrorCode
+from broker.protocol.kio_slices import Lazily
+from broker.server.handlers.long_answers import at_length
 from broker.server.request_context import RequestContext
+from broker.server.slices import Work
 
 _BROKER_LOGGER = 8
 
 
-def handle_list_config_resources(context: RequestContext, request: Any) -> dict[str, Any]:
+def handle_list_config_resources(context: RequestContext, request: Any) -> Work | dict[str, Any]:
     """Return the resources of the types asked for, of all types when none is named; error 35 for an unknown type."""
-    types = [CLIENT_METRICS] if context.api_version == 0 else list(request.resource_types) or list(_NAMES)
+    asked = dict.fromkeys(request.resource_types) if context.api_version > 0 else (CLIENT_METRICS,)
+    types = list(asked) or list(_NAMES)
     if any(resource_type not in _NAMES for resource_type in types):
         return {"throttle_time_ms": 0, "error_code": ErrorCode.UNSUPPORTED_VERSION, "config_resources": []}
-    resources = [
-        {"resource_name": name, "resource_type": resource_type}
-        for resource_type in dict.fromkeys(types)
-        for name in _NAMES[resource_type](context)
-    ]
-    return {"throttle_time_ms": 0, "error_code": 0, "config_resources": resources}
+    resources = [(name, resource_type) for resource_type in types for name in _NAMES[resource_type](context)]
+    told = Lazily(resources, lambda each: {"resource_name": each[0], "resource_type": each[1]})
+    return at_length({"throttle_time_ms": 0, "error_code": 0, "config_resources": told})
 
 
 def _topics(context: RequestContext) -> Iterable[str]:

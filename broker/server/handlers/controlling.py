@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from broker.controller import Controller
@@ -23,10 +23,37 @@ def request_id_of(context: RequestContext) -> str:
     return f"{context.connection_id}-{context.sequence}-{context.received_ns}"
 
 
-#: Settings or quotas that are changed in one slice, with one change of the metadata.
+#: Resources or entities that are changed in one slice, with one change of the metadata, and settings or quotas of them.
 ALTERED_AT_ONCE = 20
+_CHANGES_AT_ONCE = 200
+
+#: Settings of one resource, or quotas of one entity, that a request may change: there are not half as many.
+MOST_CHANGES = 1000
+TOO_MANY_CHANGES = f"More than {MOST_CHANGES} changes of one thing"
 
 _Asked = TypeVar("_Asked")
+
+
+def portions(
+    asked: Iterable[_Asked],
+    changes_of: Callable[[_Asked], int],
+    is_alone: Callable[[_Asked], bool] = lambda _: False,
+) -> Iterator[list[_Asked]]:
+    """Yield things to be changed in their order, as many as are changed at once; ``is_alone``: one by itself."""
+    portion: list[_Asked] = []
+    changes = 0
+    for each in asked:
+        if portion and (is_alone(each) or len(portion) == ALTERED_AT_ONCE or changes >= _CHANGES_AT_ONCE):
+            yield portion
+            portion, changes = [], 0
+        portion.append(each)
+        # What is refused takes no time.
+        changes += min(changes_of(each), MOST_CHANGES)
+        if is_alone(each):
+            yield portion
+            portion, changes = [], 0
+    if portion:
+        yield portion
 
 
 def alter_each(
@@ -40,7 +67,8 @@ def alter_each(
                 try:
                     alter(each)
                 except ApiError as error:
-                    failures.append(error)
+                    # A traceback that holds the list would keep itself alive until a collection.
+                    failures.append(error.with_traceback(None))
                 else:
                     failures.append(None)
     except ApiError as error:

@@ -8,6 +8,7 @@ from typing import Any
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode, text_of
 from broker.server.handlers.controlling import TOPICS_AT_ONCE, controller_of, part_of, request_id_of
+from broker.server.handlers.long_answers import each_of
 from broker.server.request_context import RequestContext
 from broker.server.slices import Work
 from broker.topic_rules import AddedPartitions
@@ -21,7 +22,10 @@ def handle_create_partitions(context: RequestContext, request: Any) -> Work:
         for name, times in times_asked.items()
         if times > 1
     ]
-    wanted = [_added(topic) for topic in request.topics if times_asked[topic.name] == 1]
+    wanted: list[AddedPartitions] = []
+    yield from each_of(
+        (topic for topic in request.topics if times_asked[topic.name] == 1), lambda topic: wanted.append(_added(topic))
+    )
     request_id = request_id_of(context)
     for start in range(0, len(wanted), TOPICS_AT_ONCE):
         some = wanted[start : start + TOPICS_AT_ONCE]

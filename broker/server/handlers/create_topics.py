@@ -16,7 +16,7 @@ from broker.protocol.error_codes import ErrorCode, text_of
 from broker.protocol.kio_slices import Lazily
 from broker.server.handlers.config_entries import creation_summary
 from broker.server.handlers.controlling import TOPICS_AT_ONCE, controller_of, part_of, request_id_of
-from broker.server.handlers.long_answers import at_length
+from broker.server.handlers.long_answers import each_of
 from broker.server.request_context import RequestContext
 from broker.server.slices import Work
 from broker.topic_rules import NewTopic
@@ -25,15 +25,20 @@ from broker.topic_rules import NewTopic
 def handle_create_topics(context: RequestContext, request: Any) -> Work:
     """Return an outcome for each topic, with its settings when it was created or only checked."""
     times_asked = Counter(topic.name for topic in request.topics)
-    wanted = [_new_topic(topic) for topic in request.topics if times_asked[topic.name] == 1]
+    wanted: list[NewTopic] = []
+    yield from each_of(
+        (topic for topic in request.topics if times_asked[topic.name] == 1),
+        lambda topic: wanted.append(_new_topic(topic)),
+    )
     controller, request_id = controller_of(context), request_id_of(context)
     try:
         controller.check_size(wanted)
     except ApiError as error:
-        results = [_failed(name, error.code, error.message) for name in times_asked]
-        return at_length({"throttle_time_ms": 0, "topics": results})
+        failed = partial(_failed, error=error.code, message=error.message)
+        return {"throttle_time_ms": 0, "topics": Lazily(times_asked, failed)}
     twice = [name for name, times in times_asked.items() if times > 1]
-    return _create(context, wanted, twice, partial(_create_some, controller, request_id, request.validate_only))
+    create = partial(_create_some, controller, request_id, request.validate_only)
+    return (yield from _create(context, wanted, twice, create))
 
 
 def _create(

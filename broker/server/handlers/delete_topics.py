@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from broker.errors import ApiError
@@ -12,6 +12,7 @@ from broker.kept_outcomes import TopicOutcome
 from broker.protocol.error_codes import ErrorCode, text_of
 from broker.protocol.kio_slices import Lazily
 from broker.server.handlers.controlling import TOPICS_AT_ONCE, controller_of, part_of, request_id_of
+from broker.server.handlers.long_answers import each_of
 from broker.server.metadata_cache import MetadataCache, TopicInfo
 from broker.server.request_context import RequestContext
 from broker.server.slices import Work
@@ -28,7 +29,8 @@ class _Asked(NamedTuple):
 
 def handle_delete_topics(context: RequestContext, request: Any) -> Work:
     """Return an outcome for each topic asked for, deleted some at a time; each time is one change."""
-    times_asked = Counter(_asked(request))
+    times_asked: Counter[_Asked] = Counter()
+    yield from each_of(_asked(request), lambda each: times_asked.update((each,)))
     asked = list(times_asked)
     controller, request_id = controller_of(context), request_id_of(context)
     outcomes: list[TopicOutcome] = []
@@ -72,11 +74,11 @@ def _delete(
     return outcomes
 
 
-def _asked(request: Any) -> Sequence[_Asked]:
+def _asked(request: Any) -> Iterator[_Asked]:
     names = getattr(request, "topic_names", None)
     if names is not None:
-        return [_Asked(name, _NO_ID) for name in names]
-    return [_Asked(topic.name, _id_bytes(topic.topic_id)) for topic in request.topics]
+        return (_Asked(name, _NO_ID) for name in names)
+    return (_Asked(topic.name, _id_bytes(topic.topic_id)) for topic in request.topics)
 
 
 def _id_bytes(topic_id: uuid.UUID | None) -> bytes:

@@ -18,8 +18,9 @@ from broker.config_metadata import (
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode, text_of
 from broker.protocol.kio_slices import Lazily
+from broker.protocol.steps import Steps
 from broker.server.handlers.config_entries import described
-from broker.server.handlers.long_answers import TOO_LONG, TOO_LONG_MESSAGE, at_length
+from broker.server.handlers.long_answers import TOO_LONG, TOO_LONG_MESSAGE, each_of
 from broker.server.metadata_cache import EVERY_BROKER
 from broker.server.request_context import RequestContext
 from broker.server.slices import Work
@@ -51,21 +52,28 @@ def handle_describe_configs(context: RequestContext, request: Any) -> Work:
             return _result(asked, error.code, error.message or text_of(error.code))
         return result
 
-    asked = _distinct(request.resources)
+    asked = yield from _distinct(request.resources)
     refused = partial(_result, error_code=TOO_LONG, error_message=TOO_LONG_MESSAGE)
-    return at_length({"throttle_time_ms": 0, "results": Lazily(asked, describe, refused)})
+    return {"throttle_time_ms": 0, "results": Lazily(asked, describe, refused)}
 
 
-def _distinct(resources: Iterable[Any]) -> list[_Asked]:
+def _distinct(resources: Iterable[Any]) -> Steps[list[_Asked]]:
     """Return each resource once, with all the keys that are asked for of it; no keys at all stand for every key."""
     keys: dict[tuple[int, str], set[str]] = {}
     whole: set[tuple[int, str]] = set()
-    for each in resources:
-        place = each.resource_type, each.resource_name
-        keys.setdefault(place, set()).update(each.configuration_keys or ())
-        if not each.configuration_keys:
+
+    def add(resource: Any) -> None:
+        place = resource.resource_type, resource.resource_name
+        keys.setdefault(place, set()).update(resource.configuration_keys or ())
+        if not resource.configuration_keys:
             whole.add(place)
-    return [_Asked(*place, frozenset(() if place in whole else named)) for place, named in keys.items()]
+
+    yield from each_of(resources, add)
+    asked: list[_Asked] = []
+    yield from each_of(
+        keys.items(), lambda each: asked.append(_Asked(*each[0], frozenset(() if each[0] in whole else each[1])))
+    )
+    return asked
 
 
 def _result(asked: _Asked, error_code: int, error_message: str) -> dict[str, Any]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.kio_slices import Lazily
-from broker.server.handlers.long_answers import at_length
+from broker.server.handlers.long_answers import each_of
 from broker.server.metadata_cache import PartitionInfo
 from broker.server.request_context import RequestContext
 from broker.server.slices import Work
@@ -30,11 +30,14 @@ def handle_describe_log_dirs(context: RequestContext, request: Any) -> Work:
         )
     except OSError:
         error, total_bytes, usable_bytes = int(ErrorCode.KAFKA_STORAGE_ERROR), _UNKNOWN_SIZE, _UNKNOWN_SIZE
-    topics = [
-        {"name": name, "partitions": Lazily(partitions, partial(_part, context))}
-        for name, partitions in _wanted(context, request.topics)
-        if partitions
-    ]
+    topics: list[dict[str, Any]] = []
+
+    def add(topic: tuple[str, Sequence[PartitionInfo]]) -> None:
+        name, partitions = topic
+        if partitions:
+            topics.append({"name": name, "partitions": Lazily(partitions, partial(_part, context))})
+
+    yield from each_of(_wanted(context, request.topics), add)
     result = {
         "error_code": error,
         "log_dir": directory,
@@ -42,18 +45,19 @@ def handle_describe_log_dirs(context: RequestContext, request: Any) -> Work:
         "total_bytes": total_bytes,
         "usable_bytes": usable_bytes,
     }
-    return at_length({"throttle_time_ms": 0, "error_code": 0, "results": [result]})
+    return {"throttle_time_ms": 0, "error_code": 0, "results": [result]}
 
 
-def _wanted(context: RequestContext, topics: Any) -> Iterable[tuple[str, list[PartitionInfo]]]:
+def _wanted(context: RequestContext, topics: Any) -> Iterator[tuple[str, Sequence[PartitionInfo]]]:
     metadata = context.broker.metadata
     if topics is None:
-        return [(topic.name, list(topic.partitions)) for topic in metadata.topics()]
-    found = []
+        for topic in metadata.topics():
+            yield topic.name, topic.partitions
+        return
     for topic in topics:
-        partitions = (metadata.partition(topic.topic, index) for index in dict.fromkeys(topic.partitions))
-        found.append((topic.topic, [partition for partition in partitions if partition is not None]))
-    return found
+        found = metadata.topic(topic.topic)
+        known = () if found is None else found.partitions
+        yield topic.topic, [known[index] for index in dict.fromkeys(topic.partitions) if 0 <= index < len(known)]
 
 
 def _part(context: RequestContext, partition: PartitionInfo) -> dict[str, Any]:

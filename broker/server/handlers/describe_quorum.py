@@ -8,26 +8,25 @@ from __future__ import annotations
 from typing import Any
 
 from broker.protocol.error_codes import ErrorCode
+from broker.protocol.kio_slices import Lazily
+from broker.server.handlers.long_answers import at_length
 from broker.server.request_context import RequestContext
+from broker.server.slices import Work
 from broker.topic_rules import CLUSTER_METADATA_TOPIC
 
 _LEADER_EPOCH = 1
 _UNKNOWN = -1
 
+#: What there is to ask for: the one partition of the one topic.
+_QUORUM = [(CLUSTER_METADATA_TOPIC, [0])]
 
-def handle_describe_quorum(context: RequestContext, request: Any) -> dict[str, Any]:
+
+def handle_describe_quorum(context: RequestContext, request: Any) -> dict[str, Any] | Work:
     """Return the quorum of the metadata partition; an error for every partition if others are asked for."""
-    asked = [(topic.topic_name, part.partition_index) for topic in request.topics for part in topic.partitions]
+    named = [topic for topic in request.topics if topic.partitions]
     answer: dict[str, Any] = {"error_code": 0, "error_message": None, "nodes": []}
-    if asked != [(CLUSTER_METADATA_TOPIC, 0)]:
-        topics = [
-            {
-                "topic_name": topic.topic_name,
-                "partitions": [_refused(part.partition_index) for part in topic.partitions],
-            }
-            for topic in request.topics
-        ]
-        return {**answer, "topics": topics}
+    if [(topic.topic_name, [part.partition_index for part in topic.partitions[:2]]) for topic in named[:2]] != _QUORUM:
+        return at_length({**answer, "topics": Lazily(request.topics, _refused_topic)})
     listener = context.listener
     node = {
         "node_id": context.broker.config.node_id,
@@ -60,10 +59,14 @@ def _partition(context: RequestContext) -> dict[str, Any]:
     }
 
 
-def _refused(index: int) -> dict[str, Any]:
+def _refused_topic(topic: Any) -> dict[str, Any]:
+    return {"topic_name": topic.topic_name, "partitions": Lazily(topic.partitions, _refused)}
+
+
+def _refused(asked: Any) -> dict[str, Any]:
     error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return {
-        "partition_index": index,
+        "partition_index": asked.partition_index,
         "error_code": error,
         "error_message": f"{error.text} Only partition 0 of {CLUSTER_METADATA_TOPIC} has a quorum.",
         "leader_id": 0,

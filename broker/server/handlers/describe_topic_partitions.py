@@ -6,10 +6,13 @@ from typing import Any, NamedTuple
 
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode
+from broker.protocol.kio_slices import Lazily
 from broker.server.handlers.authorized_operations import TOPIC_OPERATIONS
+from broker.server.handlers.long_answers import AT_ONCE, in_order
 from broker.server.metadata_cache import PartitionInfo, TopicInfo
 from broker.server.partition_ends import published_leader_epoch
 from broker.server.request_context import RequestContext
+from broker.server.slices import Work
 from broker.topic_rules import check_topic_name
 
 #: Kafka's max.request.partition.size.limit.
@@ -23,7 +26,7 @@ class _Start(NamedTuple):
     partition: int
 
 
-def handle_describe_topic_partitions(context: RequestContext, request: Any) -> dict[str, Any]:
+def handle_describe_topic_partitions(context: RequestContext, request: Any) -> Work:
     """Return topics from the cursor on until the limit of partitions is reached, and where to go on then.
 
     A cursor that points before a first partition is an error of every topic that was asked for.
@@ -32,14 +35,17 @@ def handle_describe_topic_partitions(context: RequestContext, request: Any) -> d
     if request.cursor is not None:
         start = _Start(request.cursor.topic_name, request.cursor.partition_index)
         if start.partition < 0:
-            return _response([_refused(topic.name, ErrorCode.INVALID_REQUEST) for topic in request.topics], None)
+            return _response(Lazily(request.topics, lambda topic: _refused(topic.name, ErrorCode.INVALID_REQUEST)))
     room = max(1, min(request.response_partition_limit, MOST_PARTITIONS))
     topics: list[dict[str, Any]] = []
-    for name in _names(context, request, start):
+    for number, name in enumerate((yield from _names(context, request, start)), 1):
+        if not number % AT_ONCE:
+            yield None
         topic = context.broker.metadata.topic(name)
         if topic is None:
             topics.append(_unknown(name))
             continue
+        yield None
         first = start.partition if name == start.topic else 0
         if room == 0:
             return _response(topics, _Start(name, first))
@@ -48,15 +54,16 @@ def handle_describe_topic_partitions(context: RequestContext, request: Any) -> d
         room -= len(told)
         if first + len(told) < len(topic.partitions):
             return _response(topics, _Start(name, first + len(told)))
-    return _response(topics, None)
+    return _response(topics)
 
 
-def _names(context: RequestContext, request: Any, start: _Start) -> list[str]:
+def _names(context: RequestContext, request: Any, start: _Start) -> Work:
+    """Return the names of the topics asked for, of all if none is, from the cursor on and in their order."""
     asked = {topic.name for topic in request.topics} or {topic.name for topic in context.broker.metadata.topics()}
-    return sorted(name for name in asked if name >= start.topic)
+    return (yield from in_order([name for name in asked if name >= start.topic]))
 
 
-def _response(topics: list[dict[str, Any]], next_start: _Start | None) -> dict[str, Any]:
+def _response(topics: list[dict[str, Any]] | Lazily, next_start: _Start | None = None) -> dict[str, Any]:
     cursor = None
     if next_start is not None:
         cursor = {"topic_name": next_start.topic, "partition_index": next_start.partition}

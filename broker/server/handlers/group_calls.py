@@ -18,9 +18,10 @@ from broker.protocol import kio_adapter
 from broker.protocol.coordinator_routing import GROUP_TOPIC
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.headers import parse_header
-from broker.protocol.kio_slices import Encoded, Lazily, encoded_elements
+from broker.protocol.kio_slices import Encoded, Lazily, encoded_elements, request_in_steps
+from broker.protocol.steps import Steps
 from broker.server.deferred import Deferred
-from broker.server.handlers.long_answers import AT_ONCE, TOO_LONG
+from broker.server.handlers.long_answers import AT_ONCE, TOO_LONG, each_of
 from broker.server.request_context import RequestContext
 
 if TYPE_CHECKING:
@@ -60,15 +61,16 @@ class MultiGroupApi(NamedTuple):
 
 def call_owners(context: RequestContext, request: Any, api: MultiGroupApi) -> Work:
     """Return the answers of all coordinators to a request, in the order of its groups."""
-    items = _distinct(request, api)
+    items = yield from _distinct(request, api)
     answers: list[Any] = [None] * len(items)
-    own: Sequence[int] = ()
-    asked: list[tuple[Sequence[int], Work]] = []
-    for owner, places in (yield from _by_owner(context, [api.group_id(item) for item in items])).items():
+    own: list[int] = []
+    asked: list[tuple[list[int], Work]] = []
+    owners = yield from _by_owner(context, items, api)
+    for owner, places in owners.items():
         if owner == context.broker.index:
             own = places
         else:
-            question = _question(context, request, api, [items[place] for place in places])
+            question = yield from _question(context, request, api, [items[place] for place in places])
             asked.append((places, context.broker.tasks.answer_of(owner, TASK, question)))
     for place in own:
         answer = api.answer(context, request, items[place])
@@ -78,8 +80,7 @@ def call_owners(context: RequestContext, request: Any, api: MultiGroupApi) -> Wo
         if isinstance(answers[place], Deferred):
             answers[place] = yield answers[place]
     for places, work in asked:
-        error, payload = yield from work
-        for place, element in zip(places, () if error else _elements(payload), strict=not error):
+        for place, element in zip(places, (yield from _elements(work)), strict=False):
             answers[place] = element
 
     def answer_of(place: int) -> Any:
@@ -98,7 +99,7 @@ def register_group_calls(state: BrokerState, apis: Mapping[int, MultiGroupApi]) 
     def task(payload: bytes) -> Work:
         header = parse_header(payload, _SIZE_BYTES, len(payload))
         key, version = header.api_key, header.api_version
-        request = kio_adapter.decode(key, version, payload, header.body_offset, len(payload))
+        request = yield from kio_adapter.decode_in_steps(key, version, payload, header.body_offset, len(payload))
         context = RequestContext(
             key, version, header.correlation_id, header.client_id, 0, 0, state.heritage.listeners[0],
             state.clock.monotonic_ns(), state,
@@ -108,41 +109,52 @@ def register_group_calls(state: BrokerState, apis: Mapping[int, MultiGroupApi]) 
         most_bytes = state.metadata.broker_config.response_max_bytes
         place = (key, version, api.response_field)
         elements = yield from encoded_elements(place, response[api.response_field], most_bytes)
-        return 0, b"".join([part for data, error in elements for part in (_HEAD.pack(len(data), error), data)])
+        parts: list[bytes] = []
+        yield from each_of(elements, lambda each: parts.append(_HEAD.pack(len(each.data), each.error_code) + each.data))
+        return 0, b"".join(parts)
 
     state.tasks.register_sliced(TASK, task)
 
 
-def _distinct(request: Any, api: MultiGroupApi) -> list[Any]:
+def _distinct(request: Any, api: MultiGroupApi) -> Steps[list[Any]]:
     """Return the elements of a request, one for each group."""
     items: dict[str, list[Any]] = {}
-    for item in getattr(request, api.request_field):
-        items.setdefault(api.group_id(item), []).append(item)
-    return [each[0] if len(each) == 1 else api.merged(each) for each in items.values()]
+    yield from each_of(
+        getattr(request, api.request_field), lambda item: items.setdefault(api.group_id(item), []).append(item)
+    )
+    distinct: list[Any] = []
+    yield from each_of(items.values(), lambda each: distinct.append(each[0] if len(each) == 1 else api.merged(each)))
+    return distinct
 
 
-def _elements(payload: bytes) -> list[Encoded]:
-    """Return what another coordinator has answered for each group."""
-    found, offset = [], 0
+def _elements(work: Work) -> Work:
+    """Return what another coordinator has answered for each group: nothing if it has not."""
+    error, payload = yield from work
+    if error:
+        return []
+    found: list[Encoded] = []
+    offset = 0
     while offset < len(payload):
         size, error = _HEAD.unpack_from(payload, offset)
         start = offset + _HEAD.size
         offset = start + size
         found.append(Encoded(payload[start:offset], error))
+        if not len(found) % AT_ONCE:
+            yield None
     return found
 
 
-def _by_owner(context: RequestContext, group_ids: Sequence[str]) -> Work:
+def _by_owner(context: RequestContext, items: Sequence[Any], api: MultiGroupApi) -> Steps[dict[int, list[int]]]:
     owners: dict[int, list[int]] = {}
     owner_of = context.broker.coordinators.owner_of
-    for place, group_id in enumerate(group_ids, 1):
-        owners.setdefault(owner_of(GROUP_TOPIC, group_id), []).append(place - 1)
+    for place, item in enumerate(items, 1):
+        owners.setdefault(owner_of(GROUP_TOPIC, api.group_id(item)), []).append(place - 1)
         if not place % AT_ONCE:
-            yield None
+            yield
     return owners
 
 
-def _question(context: RequestContext, request: Any, api: MultiGroupApi, items: Sequence[Any]) -> bytes:
+def _question(context: RequestContext, request: Any, api: MultiGroupApi, items: Sequence[Any]) -> Steps[bytes]:
     """Return a request of the same API and version for some of the groups."""
     values = {field.name: getattr(request, field.name) for field in fields(request)} | {api.request_field: items}
-    return kio_adapter.encode_request(context.api_key, context.api_version, 0, context.client_id, values)
+    return request_in_steps(context.api_key, context.api_version, context.client_id, values)

@@ -10,19 +10,31 @@ from broker.protocol.error_codes import ErrorCode
 from broker.server.deferred import Deferred
 from broker.server.handlers.join_group import MOST_OF_A_REASON
 from broker.server.request_context import RequestContext
+from broker.server.slices import Work
 
 _BATCHED_FROM = 3
+
+#: Members that leave in one slice.
+_AT_ONCE = 100
 
 #: Errors that are told of the request as a whole.
 _OF_THE_COORDINATOR = frozenset({int(ErrorCode.COORDINATOR_NOT_AVAILABLE), int(ErrorCode.NOT_COORDINATOR)})
 
 
-def handle_leave_group(context: RequestContext, request: Any) -> dict[str, Any] | Deferred:
+def handle_leave_group(context: RequestContext, request: Any) -> dict[str, Any] | Deferred | Work:
     """Return an error for each member, once the group without them is committed."""
-    batched = context.api_version >= _BATCHED_FROM
-    members = [_leaving(each) for each in request.members] if batched else [_leaving(request)]
     if not request.group_id:
         return _failure(int(ErrorCode.INVALID_GROUP_ID))
+    if context.api_version >= _BATCHED_FROM:
+        if len(request.members) > _AT_ONCE:
+            return _in_portions(context, request)
+        return _leave(context, request.group_id, [_leaving(each) for each in request.members], batched=True)
+    return _leave(context, request.group_id, [_leaving(request)], batched=False)
+
+
+def _leave(
+    context: RequestContext, group_id: str, members: list[LeavingMember], *, batched: bool
+) -> dict[str, Any] | Deferred:
     deferred = Deferred()
 
     def answer(errors: list[int]) -> None:
@@ -33,10 +45,24 @@ def handle_leave_group(context: RequestContext, request: Any) -> dict[str, Any] 
             deferred.complete(_failure(whole or errors[0]))
 
     try:
-        context.broker.coordinators.groups.leave(request.group_id, members, answer)
+        context.broker.coordinators.groups.leave(group_id, members, answer)
     except ApiError as error:
         return _failure(error.code)
     return deferred
+
+
+def _in_portions(context: RequestContext, request: Any) -> Work:
+    """Let very many members leave, some in each slice; the first error of the group ends it."""
+    left: list[dict[str, Any]] = []
+    for start in range(0, len(request.members), _AT_ONCE):
+        members = [_leaving(each) for each in request.members[start : start + _AT_ONCE]]
+        answer = _leave(context, request.group_id, members, batched=True)
+        response = (yield answer) if isinstance(answer, Deferred) else answer
+        if response["error_code"]:
+            return response
+        left += response["members"]
+        yield None
+    return {"throttle_time_ms": 0, "error_code": 0, "members": left}
 
 
 def _leaving(each: Any) -> LeavingMember:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from broker.errors import ApiError
 from broker.log.log_reader import ATTEMPTS, End, LogReader
-from broker.log.timestamp_search import Search, TimestampOffset, result_of
+from broker.log.timestamp_search import TimestampOffset
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.messages.list_offsets import (
     ListOffsetsPart,
@@ -20,6 +20,7 @@ from broker.protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsResponse,
 )
+from broker.protocol.steps import Steps, finished
 from broker.server.metadata_cache import PartitionInfo
 from broker.server.partition_ends import PartitionEnds, epoch_error, published_ends
 from broker.server.request_context import RequestContext
@@ -62,17 +63,17 @@ class _Query(NamedTuple):
 
 def handle_list_offsets(
     context: RequestContext, request: ListOffsetsRequest
-) -> ListOffsetsResponse | Search[ListOffsetsResponse]:
+) -> ListOffsetsResponse | Steps[ListOffsetsResponse]:
     """Return an offset or an error for every partition asked for."""
     times_asked = Counter((part.topic_name, part.partition) for part in request.parts)
     answers = _answers(context, request, times_asked)
     is_short = len(request.parts) <= _SLICE_PARTS and all(part.timestamp in _PUBLISHED for part in request.parts)
-    return result_of(answers) if is_short else answers
+    return finished(answers) if is_short else answers
 
 
 def _answers(
     context: RequestContext, request: ListOffsetsRequest, times_asked: Mapping[tuple[str, int], int]
-) -> Search[ListOffsetsResponse]:
+) -> Steps[ListOffsetsResponse]:
     read_committed = request.isolation_level == _READ_COMMITTED
     parts = []
     for part in request.parts:
@@ -85,7 +86,7 @@ def _answers(
     return ListOffsetsResponse(0, parts)
 
 
-def _answer(context: RequestContext, part: ListOffsetsPart, read_committed: bool) -> Search[ListOffsetsPartResponse]:
+def _answer(context: RequestContext, part: ListOffsetsPart, read_committed: bool) -> Steps[ListOffsetsPartResponse]:
     metadata = context.broker.metadata
     topic, partition = metadata.topic(part.topic_name), metadata.partition(part.topic_name, part.partition)
     if topic is None or partition is None:
@@ -124,13 +125,13 @@ def _earliest(query: _Query) -> _Found:
     return _Found(offset=start, leader_epoch=_reader(query).epoch_for_offset(start))
 
 
-def _max_timestamp(query: _Query) -> _Found | Search[_Found]:
+def _max_timestamp(query: _Query) -> _Found | Steps[_Found]:
     if query.ends.start == query.ends.end:
         return _Found()
     return _search(query, lambda reader, end: reader.max_timestamp(query.ends.start, end))
 
 
-def _by_time(query: _Query) -> _Found | Search[_Found]:
+def _by_time(query: _Query) -> _Found | Steps[_Found]:
     if query.ends.start == query.ends.end:
         return _Found()
     return _search(query, lambda reader, end: reader.offset_for_timestamp(query.timestamp, query.ends.start, end))
@@ -141,7 +142,7 @@ def _reader(query: _Query) -> LogReader:
     return query.context.broker.reader(partition.row, query.topic_name, partition.index)
 
 
-def _search(query: _Query, search: Callable[[LogReader, End], Search[TimestampOffset | None]]) -> Search[_Found]:
+def _search(query: _Query, search: Callable[[LogReader, End], Steps[TimestampOffset | None]]) -> Steps[_Found]:
     """Search the log up to its published end, which holds while its segment is appended to: else again.
 
     ApiError LEADER_NOT_AVAILABLE, with which clients ask again, when segments come faster than they are searched.
@@ -166,7 +167,7 @@ def _none(_query: _Query) -> _Found:
 
 
 #: By special timestamp: what answers it, and from which version on it may be asked.
-_LOOKUPS: Mapping[int, tuple[Callable[[_Query], _Found | Search[_Found]], int | None]] = {
+_LOOKUPS: Mapping[int, tuple[Callable[[_Query], _Found | Steps[_Found]], int | None]] = {
     LATEST: (_latest, 1),
     EARLIEST: (_earliest, 1),
     MAX_TIMESTAMP: (_max_timestamp, 7),

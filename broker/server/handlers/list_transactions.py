@@ -29,7 +29,7 @@ def handle_list_transactions(context: RequestContext, request: Any) -> Work | di
     except InvalidPatternError:
         return {"throttle_time_ms": 0, "error_code": int(ErrorCode.INVALID_REGULAR_EXPRESSION)}
     unknown = [text for text in request.state_filters if text not in _STATES]
-    states = [_STATES[text] for text in request.state_filters if text in _STATES]
+    states = [_STATES[text] for text in set(request.state_filters) if text in _STATES]
     if unknown and not states:
         return at_length(_response(0, unknown, []))
     wanted = ListFilter(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
 from broker.protocol.error_codes import ErrorCode
+from broker.protocol.steps import Steps
 from broker.server.slices import Work
 
 #: What is answered for a part with which an answer would be longer than `response.max.bytes`.
@@ -30,20 +31,20 @@ def at_length(response: Any) -> Work:
     return response
 
 
-def each_of(items: Iterable[_T], act: Callable[[_T], None]) -> Work:
+def each_of(items: Iterable[_T], act: Callable[[_T], None]) -> Steps[None]:
     """Do something light with each of many things, in slices."""
     for number, item in enumerate(items, 1):
         act(item)
         if not number % AT_ONCE:
-            yield None
+            yield
 
 
-def in_order(items: list[Any]) -> Work:
+def in_order(items: list[Any]) -> Steps[list[Any]]:
     """Return any number of things in their order."""
     runs = []
     for start in range(0, len(items), _SORTED_AT_ONCE):
         runs.append(sorted(items[start : start + _SORTED_AT_ONCE]))
-        yield None
+        yield
     merged: list[Any] = []
     yield from each_of(heapq.merge(*runs), merged.append)
     return merged

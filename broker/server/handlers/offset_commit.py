@@ -6,8 +6,8 @@ slice. What its connection sends meanwhile is taken behind it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from broker.coordinator.offset_commits import (
     Committer,
@@ -51,6 +51,14 @@ AT_ONCE = 500
 _LAST_MS = 2**63 - 1
 
 
+class _HasPartitions(Protocol):
+    @property
+    def partitions(self) -> Sequence[Any]: ...
+
+
+_Topic = TypeVar("_Topic", bound=_HasPartitions)
+
+
 class JudgedCommit(NamedTuple):
     """What has become of a commit: the answer, and the records that must be written before it is given."""
 
@@ -69,17 +77,17 @@ def handle_offset_commit(
     context: RequestContext, request: OffsetCommitRequest
 ) -> OffsetCommitResponse | Deferred | Work:
     """Return an error for each partition, once what was taken is committed."""
-    count = sum(len(topic.partitions) for topic in request.topics)
-    if count > AT_ONCE or context.broker.is_in_slices(context.connection_id):
+    if is_long(request.topics) or context.broker.is_in_slices(context.connection_id):
         return _in_portions(context, request)
     return _at_once(context, request)
 
 
 def _in_portions(context: RequestContext, request: OffsetCommitRequest) -> Work:
-    if is_too_large(request.group_id, [(topic.name, len(topic.partitions)) for topic in request.topics]):
+    named = ((topic.name, len(topic.partitions)) for topic in request.topics)
+    if (yield from is_too_large(request.group_id, named)):
         return refused(request.topics, _INVALID_COMMIT_OFFSET_SIZE)
     answers: list[OffsetCommitResponse | Deferred] = []
-    for topics in _portions(request.topics):
+    for topics in portions_of(request.topics, lambda topic, parts: topic._replace(partitions=parts)):
         answers.append(_at_once(context, request._replace(topics=topics)))
         yield None
     merged: list[tuple[str, bytes, list[OffsetCommitPartResponse]]] = []
@@ -93,17 +101,22 @@ def _in_portions(context: RequestContext, request: OffsetCommitRequest) -> Work:
     return OffsetCommitResponse([OffsetCommitTopicResponse(*topic) for topic in merged])
 
 
-def _portions(topics: Sequence[OffsetCommitTopic]) -> Iterator[list[OffsetCommitTopic]]:
+def is_long(topics: Sequence[_HasPartitions]) -> bool:
+    """Return whether a commit names more than is taken at once."""
+    return len(topics) > AT_ONCE or sum(len(topic.partitions) for topic in topics) > AT_ONCE
+
+
+def portions_of(topics: Sequence[_Topic], with_parts: Callable[[_Topic, Any], _Topic]) -> Iterator[list[_Topic]]:
     """Yield the topics in their order, split so that together they have no more than `AT_ONCE` partitions."""
-    portion: list[OffsetCommitTopic] = []
+    portion: list[_Topic] = []
     room = AT_ONCE
     for topic in topics:
-        parts = topic.partitions
+        parts: Any = topic.partitions
         start = 0
         while start < len(parts):
-            portion.append(topic._replace(partitions=parts[start : start + room]))
-            taken = len(portion[-1].partitions)
-            start, room = start + taken, room - taken
+            some = parts[start : start + room]
+            portion.append(with_parts(topic, some))
+            start, room = start + len(some), room - len(some)
             if not room:
                 yield portion
                 portion, room = [], AT_ONCE

@@ -11,8 +11,10 @@ from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.kio_adapter import uuid_bytes
 from broker.protocol.kio_slices import Lazily
+from broker.protocol.steps import Steps
 from broker.server.deferred import Deferred
 from broker.server.handlers.group_calls import MultiGroupApi, call_owners
+from broker.server.handlers.long_answers import each_of
 from broker.server.request_context import RequestContext
 from broker.server.slices import Work
 
@@ -55,7 +57,7 @@ def _fetch_one(context: RequestContext, request: Any) -> Work:
     """
     error, topics = yield from _fetch(context, request, getattr(request, "require_stable", False))
     if error:
-        topics = [_failed(each, error) for each in request.topics or ()]
+        topics = Lazily(request.topics or (), lambda topic: _failed(topic, error))
     return {"throttle_time_ms": 0, "error_code": error, "topics": topics}
 
 
@@ -79,7 +81,7 @@ def _fetch(context: RequestContext, asked: Any, require_stable: bool) -> Work:
     query = _Query(context, shard, group_id, require_stable)
     topics: list[dict[str, Any]] = []
     # What is told is looked up first and written later: it must be what the commit that is waited for has made sure.
-    work = _all(query) if asked.topics is None else (_topic(query, *each) for each in _distinct(asked.topics))
+    work = _all(query) if asked.topics is None else _each(query, (yield from _distinct(asked.topics)))
     for number, topic in enumerate(work, 1):
         topics.append(topic)
         if not number % _TOPICS_AT_ONCE:
@@ -100,13 +102,21 @@ def _all(query: _Query) -> Iterator[dict[str, Any]]:
         yield {**place, "partitions": _partitions(query, name, offsets, offsets)}
 
 
-def _distinct(topics: Sequence[Any]) -> Iterable[tuple[Any, Collection[int]]]:
+def _distinct(topics: Sequence[Any]) -> Steps[Iterable[tuple[Any, Collection[int]]]]:
     """Return the topics of a request and their partitions, each once."""
     found: dict[Any, tuple[Any, dict[int, None]]] = {}
-    for each in topics:
-        key = getattr(each, "topic_id", None) or getattr(each, "name", "")
-        found.setdefault(key, (each, {}))[1].update(dict.fromkeys(each.partition_indexes))
+
+    def add(topic: Any) -> None:
+        key = getattr(topic, "topic_id", None) or getattr(topic, "name", "")
+        found.setdefault(key, (topic, {}))[1].update(dict.fromkeys(topic.partition_indexes))
+
+    yield from each_of(topics, add)
     return found.values()
+
+
+def _each(query: _Query, topics: Iterable[tuple[Any, Collection[int]]]) -> Iterator[dict[str, Any]]:
+    for asked, indexes in topics:
+        yield _topic(query, asked, indexes)
 
 
 def _topic(query: _Query, asked: Any, indexes: Collection[int]) -> dict[str, Any]:
@@ -146,7 +156,7 @@ def _partition(index: int, error: int, committed: CommittedOffset | None = None)
 
 
 def _failed(asked: Any, error: int) -> dict[str, Any]:
-    return {**_place(asked), "partitions": [_partition(index, error) for index in asked.partition_indexes]}
+    return {**_place(asked), "partitions": Lazily(asked.partition_indexes, lambda index: _partition(index, error))}
 
 
 def _group_failed(context: RequestContext, request: Any, group: Any, error: int) -> dict[str, Any]:

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from broker.protocol.error_codes import ErrorCode
+from broker.protocol.kio_slices import Lazily
+from broker.server.handlers.long_answers import at_length
 from broker.server.partition_ends import epoch_error, published_ends
 from broker.server.request_context import RequestContext
+from broker.server.slices import Work
 
 _UNDEFINED = -1
 
 
-def handle_offset_for_leader_epoch(context: RequestContext, request: Any) -> dict[str, Any]:
+def handle_offset_for_leader_epoch(context: RequestContext, request: Any) -> Work:
     """Return epoch and end offset for each partition; both -1 for an epoch that the log does not know."""
-    topics = [
-        {
-            "topic": topic.topic,
-            "partitions": [_answer(context, topic.topic, partition) for partition in topic.partitions],
-        }
-        for topic in request.topics
-    ]
-    return {"throttle_time_ms": 0, "topics": topics}
+
+    def answer(topic: Any) -> dict[str, Any]:
+        partitions = Lazily(topic.partitions, partial(_answer, context, topic.topic))
+        return {"topic": topic.topic, "partitions": partitions}
+
+    return at_length({"throttle_time_ms": 0, "topics": Lazily(request.topics, answer)})
 
 
 def _answer(context: RequestContext, topic_name: str, asked: Any) -> dict[str, Any]:

@@ -5,39 +5,40 @@ A reassignment to this broker is done before it is asked for; to any other it is
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode, text_of
+from broker.protocol.kio_slices import Lazily
+from broker.server.handlers.long_answers import at_length
 from broker.server.request_context import RequestContext
+from broker.server.slices import Work
 
 
-def handle_alter_partition_reassignments(context: RequestContext, request: Any) -> dict[str, Any]:
+def handle_alter_partition_reassignments(context: RequestContext, request: Any) -> Work:
     """Return an outcome for each partition."""
-    responses = []
-    for topic in request.topics:
-        outcomes = []
-        for wanted in topic.partitions:
-            failure = None
-            try:
-                _check(context, topic.name, wanted)
-            except ApiError as error:
-                failure = error
-            outcomes.append(
-                {
-                    "partition_index": wanted.partition_index,
-                    "error_code": 0 if failure is None else failure.code,
-                    "error_message": None if failure is None else failure.message or text_of(failure.code),
-                }
-            )
-        responses.append({"name": topic.name, "partitions": outcomes})
-    return {
+
+    def answer(topic: Any) -> dict[str, Any]:
+        return {"name": topic.name, "partitions": Lazily(topic.partitions, partial(_outcome, context, topic.name))}
+
+    response = {
         "throttle_time_ms": 0,
         "allow_replication_factor_change": getattr(request, "allow_replication_factor_change", True),
         "error_code": 0,
         "error_message": None,
-        "responses": responses,
+        "responses": Lazily(request.topics, answer),
     }
+    return at_length(response)
+
+
+def _outcome(context: RequestContext, topic: str, wanted: Any) -> dict[str, Any]:
+    code, message = 0, None
+    try:
+        _check(context, topic, wanted)
+    except ApiError as error:
+        code, message = error.code, error.message or text_of(error.code)
+    return {"partition_index": wanted.partition_index, "error_code": code, "error_message": message}
 
 
 def handle_list_partition_reassignments(context: RequestContext, request: Any) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from broker.coordinator.offset_commits import Committer, CommitTime, drop_unused, take_commit, validate_commit
@@ -11,8 +12,10 @@ from broker.errors import ApiError
 from broker.protocol.coordinator_routing import GROUP_TOPIC
 from broker.protocol.error_codes import ErrorCode
 from broker.server.deferred import Deferred
+from broker.server.handlers.offset_commit import is_long, portions_of
 from broker.server.handlers.transaction_errors import for_offsets
 from broker.server.request_context import RequestContext
+from broker.server.slices import Work
 from broker.server.transaction_desk import Membership
 
 if TYPE_CHECKING:
@@ -26,8 +29,27 @@ _ILLEGAL_GENERATION = int(ErrorCode.ILLEGAL_GENERATION)
 _UNKNOWN_TOPIC_OR_PARTITION = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-def handle_txn_offset_commit(context: RequestContext, request: Any) -> dict[str, Any] | Deferred:
+def handle_txn_offset_commit(context: RequestContext, request: Any) -> dict[str, Any] | Deferred | Work:
     """Return an error for each partition, once what was taken is committed as part of the transaction."""
+    return _in_portions(context, request) if is_long(request.topics) else _at_once(context, request)
+
+
+def _in_portions(context: RequestContext, request: Any) -> Work:
+    """Commit some partitions after the other: each portion is a part of the transaction, or fails by itself."""
+    merged: list[dict[str, Any]] = []
+    for topics in portions_of(request.topics, lambda topic, parts: replace(topic, partitions=parts)):
+        answer = _at_once(context, replace(request, topics=topics))
+        response = (yield answer) if isinstance(answer, Deferred) else answer
+        for topic in response["topics"]:
+            if merged and merged[-1]["name"] == topic["name"]:
+                merged[-1]["partitions"] += topic["partitions"]
+            else:
+                merged.append(topic)
+        yield None
+    return {"throttle_time_ms": 0, "topics": merged}
+
+
+def _at_once(context: RequestContext, request: Any) -> dict[str, Any] | Deferred:
     broker = context.broker
     if not any(_is_there(context, topic.name, each) for topic in request.topics for each in topic.partitions):
         return _refused(context, request, 0)

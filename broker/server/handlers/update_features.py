@@ -8,13 +8,17 @@ from broker.errors import ApiError
 from broker.features import FeatureUpdate, UpgradeType
 from broker.protocol.error_codes import text_of
 from broker.server.handlers.controlling import controller_of, request_id_of
+from broker.server.handlers.long_answers import each_of
 from broker.server.request_context import RequestContext
+from broker.server.slices import Work
 
 
-def handle_update_features(context: RequestContext, request: Any) -> dict[str, Any]:
+def handle_update_features(context: RequestContext, request: Any) -> Work:
     """Return one outcome for all updates: all are made or none. Below version 2 it is repeated for each feature."""
     # By name, as in Kafka: of two updates of one feature the last counts.
-    updates = list({each.feature: _update(each) for each in request.feature_updates}.values())
+    by_name: dict[str, FeatureUpdate] = {}
+    yield from each_of(request.feature_updates, lambda each: by_name.update({each.feature: _update(each)}))
+    updates = list(by_name.values())
     validate_only = getattr(request, "validate_only", False)
     try:
         controller_of(context).update_features(updates, validate_only=validate_only, request=request_id_of(context))
