@@ -85,6 +85,7 @@ class Channel:
 
     __slots__ = (
         "answered",
+        "asked_again",
         "client",
         "client_prefix",
         "closing",
@@ -143,6 +144,8 @@ class Channel:
         self.out: list[Piece] = []
         #: Of the answers attached before ``next_answer``, those that are not written whole yet.
         self.answered: list[Answered] = []
+        #: How many answers in a row could not be sent, and have been asked for again.
+        self.asked_again = 0
         #: How a request of this connection goes on behind its correlation id unless its client id has changed.
         self.client_prefix = b""
         #: Client id, software name, software version.

@@ -72,7 +72,7 @@ class Processor:
         self._disconnected: list[tuple[Channel, str]] = []
         self._readable: list[Channel] = []
         self._writable: list[Channel] = []
-        self._repeats = Repeats(self._reader, self._by_id)
+        self._repeats = Repeats(self._reader, self._by_id, self._responses.unsendable)
         self._warnings = RepeatedWarnings(logger, now_ns)
         self._next_stall_check_ns = 0
         self._next_upkeep_ns = 0

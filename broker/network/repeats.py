@@ -1,4 +1,4 @@
-"""Requests that are sent again because the target that had them has been replaced.
+"""Requests that are sent again because the target that had them has been replaced, or its answer could not be sent.
 
 Part of a processor. Off the Produce path a request stays with its channel until it is answered, so a target that dies
 drops no connection: what it owed is put to its replacement. That a request reaches a target twice this way is the
@@ -21,10 +21,13 @@ NOT_KEPT = "who had its request died, and there was no room to keep a copy for a
 class Repeats:
     """What is to be sent again and has not found room yet, oldest first."""
 
-    def __init__(self, reader: RequestReader, open_channels: Mapping[int, Channel]) -> None:
+    def __init__(
+        self, reader: RequestReader, open_channels: Mapping[int, Channel], waiting: deque[tuple[Channel, int]]
+    ) -> None:
+        """Send what is in ``waiting``, as (channel, sequence): others put in what has an answer that cannot be sent."""
         self._reader = reader
         self._open = open_channels
-        self._waiting: deque[tuple[Channel, int]] = deque()
+        self._waiting = waiting
 
     def __bool__(self) -> bool:
         return bool(self._waiting)

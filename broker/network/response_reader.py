@@ -3,18 +3,21 @@
 Runs in processor processes. Targets answer in any order; a channel's answers leave in request order, by our own
 sequence numbers (``D10``, ``D11``). An answer that comes early is copied out of the ring and held. A second answer to
 the same request, and any answer to a connection that has gone, is dropped (``B21``): targets that were replaced may
-repeat themselves.
+repeat themselves. An answer to a Fetch whose records have gone, with their topic or by retention, cannot be sent any
+more: its request is put to its target again, which then answers for that partition what there is to say.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable
 
 from broker.network.channel import Answered, Channel, Envelope, FileSend, HeldAnswer, Piece
-from broker.network.kept_requests import OWN_BYTES, KeptRequests
+from broker.network.kept_requests import OWN_BYTES, KeptRequests, is_kept
 from broker.network.mute_state import MuteCause
 from broker.open_segments import SegmentFiles
+from broker.protocol.api_keys import ApiKey
 from broker.request_channel import CLOSE_CONNECTION, RANGE, RESPONSE_TO_FACTS, RequestChannel
 from shm.ring import RingConsumer
 
@@ -24,6 +27,11 @@ _ENVELOPE_BYTES = RESPONSE_TO_FACTS.size
 
 #: RANGE, field by field, with the path in the place of its length.
 Range = tuple[int, int, int, int, str]
+
+#: How a request begins that may be put to its target again although that has answered it: it changes nothing.
+_FETCH = int(ApiKey.FETCH).to_bytes(2, "big")
+#: As often one after the other for one connection.
+MOST_ASKED_AGAIN = 3
 
 #: Answers taken from one ring in one turn of the loop.
 BATCH = 512
@@ -64,6 +72,8 @@ class ResponseReader:
         self.lone: list[LoneAnswer] = []
         #: (connection id, answer) of connections that have gone.
         self.orphans: list[tuple[int, Answered]] = []
+        #: (channel, sequence) of requests whose answer could not be sent; they are to be put to their target again.
+        self.unsendable: deque[tuple[Channel, int]] = deque()
         self.bytes_taken = 0
 
     def read(self, by_id: dict[int, Channel], fault: Fault) -> dict[int, Channel]:
@@ -160,7 +170,14 @@ class ResponseReader:
             for _, inode, _, _, path in self._ranges(at + _ENVELOPE_BYTES, ranges)[0]:
                 self._files.discard(path, inode)
             return
-        kind, pieces = self._pieces(kind, at + _ENVELOPE_BYTES, size, ranges)
+        try:
+            pieces = self._parts(at + _ENVELOPE_BYTES, size, ranges)
+        except OSError as error:
+            if self._is_asked_again(channel, sequence):
+                self.responses_taken -= 1
+                return
+            logger.warning("an answer cannot be sent and closes its connection: %s", error)
+            kind, pieces = CLOSE_CONNECTION, []
         self.bytes_taken += size
         if sequence != channel.next_answer:
             kept: list[Piece] = [bytes(p) if isinstance(p, memoryview) else p for p in pieces]
@@ -178,6 +195,7 @@ class ResponseReader:
     def _answered(self, channel: Channel, kind: int, answered: Answered) -> None:
         self._kept.drop(channel, channel.next_answer)
         channel.next_answer += 1
+        channel.asked_again = 0
         channel.answered.append(answered)
         if kind == CLOSE_CONNECTION:
             # What the client has asked for since is neither read nor answered: an answer that left now would be
@@ -197,18 +215,17 @@ class ResponseReader:
             channel.out.extend(answer.pieces)
             self._answered(channel, answer.kind, answer.answered)
 
-    def _pieces(self, kind: int, at: int, size: int, ranges: int) -> tuple[int, list[Piece]]:
-        """Return (kind, parts in writing order): bytes in the ring, and ranges of segment files.
-
-        When a file has gone in the meantime the kind becomes CLOSE_CONNECTION: the client asks again.
-        """
-        try:
-            return kind, self._parts(at, size, ranges)
-        except OSError as error:
-            logger.warning("an answer cannot be sent and closes its connection: %s", error)
-            return CLOSE_CONNECTION, []
+    def _is_asked_again(self, channel: Channel, sequence: int) -> bool:
+        """Have a request put to its target again if it may be; its connection need not know."""
+        _, _, frame = channel.repeatable.get(sequence, (0, 0, b""))
+        if not (is_kept(frame) and frame.startswith(_FETCH)) or channel.asked_again >= MOST_ASKED_AGAIN:
+            return False
+        channel.asked_again += 1
+        self.unsendable.append((channel, sequence))
+        return True
 
     def _parts(self, at: int, size: int, ranges: int) -> list[Piece]:
+        """Return an answer in writing order: bytes in the ring, and ranges of files. OSError if one has gone."""
         view = self._view
         if ranges == 0:
             return [view[at : at + size]] if size else []

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.network.response_reader import MOST_ASKED_AGAIN
 from broker.server.response_writer import FileRange
 from tests.support.processor_bench import ARENA_BYTES, RING_BYTES, Client, ProcessorBench
 from tests.support.wire_client import request_frame
@@ -367,3 +368,45 @@ def test_a_foreign_descriptor_wakes_the_loop_once(bench: ProcessorBench) -> None
     assert not bench.restless()
     os.close(reader)
     os.close(writer)
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_a_fetch_whose_records_have_gone_is_asked_again_and_its_connection_stays(
+    bench: ProcessorBench, early: bool
+) -> None:
+    client = bench.connect()
+    client.send(frame(1, api_key=FETCH) + frame(2, api_key=FETCH))
+    requests = bench.requests(2)
+    gone = [FileRange(0, str(bench.directory / "gone"), 4711, 0, 7)]
+    taken = bench.responses.responses_taken
+    first, second = reversed(requests) if early else requests
+    bench.targets[0].answer_ranges(first, b"head", gone)
+    (again,) = bench.requests(1)
+    assert (again.connection_id, again.sequence) == (first.connection_id, first.sequence)
+    assert bench.responses.responses_taken == taken
+    bench.targets[0].answer(again, b"error of its partition")
+    bench.targets[0].answer(second, b"other")
+    answers = {first.sequence: b"error of its partition", second.sequence: b"other"}
+    expected = b"".join(answers[sequence] for sequence in sorted(answers))
+    assert client.receive(len(expected)) == expected
+    assert bench.closed() == []
+
+
+def test_what_cannot_be_sent_however_often_closes_the_connection(bench: ProcessorBench) -> None:
+    client = bench.connect()
+    client.send(frame(1, api_key=FETCH))
+    (request,) = bench.requests(1)
+    gone = [FileRange(0, str(bench.directory / "gone"), 4711, 0, 7)]
+    for _ in range(MOST_ASKED_AGAIN):
+        bench.targets[0].answer_ranges(request, b"head", gone)
+        (request,) = bench.requests(1)
+    bench.targets[0].answer_ranges(request, b"head", gone)
+    assert client.wait_ended() == b""
+
+
+def test_only_what_changes_nothing_is_asked_again(bench: ProcessorBench) -> None:
+    client = bench.connect()
+    client.send(frame(1, api_key=METADATA))
+    (request,) = bench.requests(1)
+    bench.targets[0].answer_ranges(request, b"head", [FileRange(0, str(bench.directory / "gone"), 4711, 0, 7)])
+    assert client.wait_ended() == b""
