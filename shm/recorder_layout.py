@@ -39,6 +39,9 @@ FACTS = (
 #: Says that a small field of the facts does not apply to the request.
 NOT_TOLD = -2
 
+#: The event of a group that is none: how far it lags behind.
+LAG = "lag"
+
 #: Stands for the codec of a request whose batches have several: a batch has three bits for its own.
 MIXED_CODECS = 8
 

@@ -91,6 +91,8 @@ class ClassicGroup:
         self.awaiting_sync: dict[str, SyncAnswer] = {}
         #: Member ids of static members by instance id.
         self.static_members: dict[str, str] = {}
+        #: When the rebalance under way began, on the wall clock; None while there is none, or if that is not known.
+        self.rebalance_began_ms: int | None = None
         #: A member came while the group's first rebalance was being put off.
         self.new_member_added = False
         #: It was read back from a record that was written when a member had gone: the others are to join again.
@@ -174,6 +176,13 @@ class ClassicGroup:
         if self.state not in PREDECESSORS[state]:
             raise ValueError(f"group {self.group_id} cannot go from {self.state.value} to {state.value}")
         self.previous_state, self.state, self.state_ms = self.state, state, now_ms
+        if state is PREPARING_REBALANCE and self.rebalance_began_ms is None:
+            self.rebalance_began_ms = now_ms
+
+    def end_rebalance(self) -> int | None:
+        """Return how long the rebalance took that has just ended, in ms; None if that is not known."""
+        began_ms, self.rebalance_began_ms = self.rebalance_began_ms, None
+        return None if began_ms is None else max(0, self.state_ms - began_ms)
 
     def begin_generation(self, now_ms: int) -> None:
         """Let those who have joined be the next generation, or none if nobody has."""

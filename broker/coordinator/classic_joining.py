@@ -23,7 +23,7 @@ from broker.coordinator.classic_group import (
 from broker.coordinator.classic_member import ClassicMember
 from broker.coordinator.classic_rebalance import ClassicRebalance
 from broker.coordinator.group import JoinAnswer, JoinRequest, JoinResult, SyncResult
-from broker.coordinator.group_events import GroupEvents
+from broker.coordinator.group_events import GroupEvents, event_of
 from broker.coordinator.group_memory import join_bytes
 from broker.coordinator.group_shard import GroupShard
 from broker.protocol.error_codes import ErrorCode
@@ -130,7 +130,7 @@ class ClassicJoining:
             group.new_member_added = True
         group.add(member, request.protocol_type)
         group.awaiting_join[member_id] = answer
-        self._events(self._wall_ms(), group.group_id, member_id, "join", request.reason)
+        self._events(event_of(group, self._wall_ms(), "join", request.reason, member_id=member_id))
         self._sessions.touch(shard, group, member, NEW_MEMBER_JOIN_TIMEOUT_MS)
         self._rebalance.prepare_or_complete(
             shard,
@@ -194,7 +194,7 @@ class ClassicJoining:
         group.update(member, request)
         group.awaiting_join[member_id] = answer
         self._sessions.touch(shard, group, member)
-        self._events(self._wall_ms(), group.group_id, member_id, "replace", request.reason)
+        self._events(event_of(group, self._wall_ms(), "replace", request.reason, member_id=member_id))
         reason = f"static member {member_id} with instance id {request.instance_id}; client reason: {request.reason}"
         if group.state is STABLE and group.select_protocol() == group.protocol_name:
             self._rebalance.write_replaced(shard, group, member, (leader_before, request.may_skip_assignment))

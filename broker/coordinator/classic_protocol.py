@@ -36,7 +36,7 @@ from broker.coordinator.group import (
     SyncRequest,
     SyncResult,
 )
-from broker.coordinator.group_events import GroupEvents
+from broker.coordinator.group_events import GroupEvents, event_of
 from broker.coordinator.group_shard import GroupShard, nobody_waits
 from broker.protocol.error_codes import ErrorCode
 
@@ -224,8 +224,8 @@ class ClassicProtocol:
             error = group.validate_member(member_id, leaving.instance_id)
             if error:
                 return error
-        self._events(self._wall_ms(), group.group_id, member_id, "leave", leaving.reason)
         self._rebalance.remove(group, group.members[member_id])
+        self._events(event_of(group, self._wall_ms(), "leave", leaving.reason, member_id=member_id))
         return 0
 
 

@@ -15,7 +15,7 @@ from broker.coordinator.classic_group import COMPLETING_REBALANCE, EMPTY, PREPAR
 from broker.coordinator.classic_member import ClassicMember
 from broker.coordinator.classic_sessions import ClassicSessions
 from broker.coordinator.group import JoinResult, SyncResult
-from broker.coordinator.group_events import GroupEvents
+from broker.coordinator.group_events import GroupEvents, event_of
 from broker.coordinator.group_shard import GroupShard, nobody_waits
 from broker.protocol.error_codes import ErrorCode
 
@@ -72,7 +72,7 @@ class ClassicRebalance:
             "Preparing to rebalance group %s with old generation %d (reason: %s)",
             group.group_id, group.generation, reason,
         )  # fmt: skip
-        self._events(group.state_ms, group.group_id, "", "rebalance", reason)
+        self._events(event_of(group, group.state_ms, "rebalance", reason))
         if is_first:
             delay_ms = self._config().group_initial_rebalance_delay_ms
             self._put_off(shard, group, delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0))
@@ -119,8 +119,8 @@ class ClassicRebalance:
         ]
         for member in missing:
             logger.info("Group %s removed member %s, which has not joined", group.group_id, member.member_id)
-            self._events(self._wall_ms(), group.group_id, member.member_id, "expire", "has not joined in time")
             group.remove(member.member_id)
+            self._expired(group, member.member_id, "has not joined in time")
         if missing:
             self.write_departure(shard, group)
         if group.members and not group.elect_joined_leader():
@@ -130,6 +130,7 @@ class ClassicRebalance:
         group.begin_generation(self._wall_ms())
         if group.state is EMPTY:
             logger.info("Group %s with generation %d is now empty", group.group_id, group.generation)
+            self._ended(group, "empty")
             shard.append([group.record({})], done)
             return True
         logger.info(
@@ -181,7 +182,7 @@ class ClassicRebalance:
             for member in group.members.values():
                 member.assignment = assignments.get(member.member_id, b"")
             group.transition_to(STABLE, self._wall_ms())
-            self._events(group.state_ms, group.group_id, "", "stable", f"generation {generation}")
+            self._ended(group, "stable")
             self._answer_syncs(shard, group, None)
 
         record = group.record(assignments)
@@ -244,10 +245,19 @@ class ClassicRebalance:
             return
         if group.state in {COMPLETING_REBALANCE, STABLE}:
             for member_id in late:
-                self._events(self._wall_ms(), group.group_id, member_id, "expire", "has not synced in time")
                 self.remove(group, group.members[member_id])
+                self._expired(group, member_id, "has not synced in time")
             self.write_departure(shard, group)
             self.prepare(shard, group, f"Removing {late} on pending sync request expiration")
+
+    # ---- what is told --------------------------------------------------------------------------------------------
+
+    def _expired(self, group: ClassicGroup, member_id: str, reason: str) -> None:
+        self._events(event_of(group, self._wall_ms(), "expire", reason, member_id=member_id))
+
+    def _ended(self, group: ClassicGroup, event: str) -> None:
+        reason = f"generation {group.generation}"
+        self._events(event_of(group, group.state_ms, event, reason, duration_ms=group.end_rebalance()))
 
     # ---- leaving -------------------------------------------------------------------------------------------------
 
@@ -281,8 +291,8 @@ class ClassicRebalance:
     def _session_ended(self, shard: GroupShard, group: ClassicGroup, member: ClassicMember) -> None:
         logger.info("Member %s in group %s has failed, removing it from the group", member.member_id, group.group_id)
         reason = f"removing member {member.member_id} on heartbeat expiration"
-        self._events(self._wall_ms(), group.group_id, member.member_id, "expire", reason)
         self.remove(group, member)
+        self._expired(group, member.member_id, reason)
         self.write_departure(shard, group)
         self._after_departure(shard, group, reason)
 

@@ -35,6 +35,7 @@ from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
+    from broker.coordinator.consumer_group_events import ConsumerGroupEvents
     from broker.coordinator.group_shard import GroupShard
 
 _LATE_JOIN: Final = "it did not join again within its rebalance timeout"
@@ -44,9 +45,10 @@ _LATE_SYNC: Final = "it did not ask for its assignment within its rebalance time
 class ClassicMembers:
     """What members of the classic protocol ask of consumer groups."""
 
-    def __init__(self, cluster: Cluster, sessions: Sessions) -> None:
+    def __init__(self, cluster: Cluster, sessions: Sessions, events: ConsumerGroupEvents) -> None:
         self._cluster = cluster
         self._sessions = sessions
+        self._events = events
 
     def join(self, shard: GroupShard, group: ConsumerGroup, request: JoinRequest, answer: JoinAnswer) -> None:
         """Let a member join, or join again, which is a step towards its assignment."""
@@ -76,11 +78,13 @@ class ClassicMembers:
             client_host=request.client_host,
             classic=ClassicMetadata(request.session_timeout_ms, request.protocols),
         )
+        how_joined = None if before.member_id in group.members else request.reason
         owned = to_ids(subscription.owned, self._cluster.topics)
         self._sessions.report(shard, group, updated)
         after = update.take(before, updated, Report(owned, is_settled=True))
         self._sessions.drop_orphans(group)
         self._sessions.satisfied(group, member_id)
+        self._events.reported(group, member_id, how_joined)
         epoch = after.epoch
         self._sessions.demand(shard, group, after, _LATE_SYNC, lambda known: known.epoch == epoch)
         joined = JoinResult(0, member_id, epoch, CONSUMER_PROTOCOL_TYPE, request.protocols[0][0])
@@ -123,6 +127,7 @@ class ClassicMembers:
         if group.is_stale:
             update = GroupUpdate(group, self._cluster.environment())
             update.refresh()
+            self._events.follow(group, "topics have changed")
             if update.records:
                 shard.append(update.records, lambda _: None)
         has_to_join = (
@@ -143,11 +148,13 @@ class ClassicMembers:
         errors = []
         for leaving in members:
             try:
-                update.remove(_leaving_member(group, leaving))
+                member = _leaving_member(group, leaving)
+                update.remove(member)
             except ApiError as error:
                 errors.append(error.code)
             else:
                 errors.append(0)
+                self._events.of_member(group, member.member_id, "leave", leaving.reason)
         self._sessions.drop_orphans(group)
         update.commit(shard, (), lambda error: answer([error or each for each in errors]))
 

@@ -84,9 +84,18 @@ class ConsumerGroup:
         self.heartbeat_interval_ms = 0
         self.session_timeout_ms = 0
         self.assignment_interval_ms = 0
+        #: The epoch as of the last event that told of it.
+        self.told_epoch = self.epoch
+        #: When the rebalance under way began, on the wall clock; None while there is none, or if that is not known.
+        self.rebalance_began_ms: int | None = None
         self._holders: dict[tuple[bytes, int], str] = {}
 
     # ---- what every group has ------------------------------------------------------------------------------------
+
+    @property
+    def generation(self) -> int:
+        """What other groups call their generation: the epoch."""
+        return self.epoch
 
     @property
     def state_name(self) -> str:

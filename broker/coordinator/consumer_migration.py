@@ -37,7 +37,7 @@ def upgraded(classic: ClassicGroup, topics: Topics) -> ConsumerGroup:
     Raises ApiError GROUP_ID_NOT_FOUND, as of a group that is no consumer group, when they are not consumers.
     """
     group = ConsumerGroup(classic.group_id)
-    group.epoch = group.assignment_epoch = classic.generation
+    group.epoch = group.assignment_epoch = group.told_epoch = classic.generation
     for member in classic.members.values():
         try:
             if classic.protocol_type != CONSUMER_PROTOCOL_TYPE:

@@ -17,6 +17,7 @@ from broker.coordinator.assignment import Assignment
 from broker.coordinator.classic_group import ClassicGroup
 from broker.coordinator.consumer_classic_members import ClassicMembers
 from broker.coordinator.consumer_group import ConsumerGroup, Session
+from broker.coordinator.consumer_group_events import ConsumerGroupEvents
 from broker.coordinator.consumer_group_heartbeat import (
     Client,
     dynamic_member,
@@ -86,10 +87,10 @@ class ConsumerProtocol:
         self, cluster: Cluster, timers: Timers, adopt_classic: AdoptClassic, events: GroupEvents = nobody_listens
     ) -> None:
         self._cluster = cluster
-        self._events = events
+        self._events = ConsumerGroupEvents(events, lambda: cluster.environment().wall_ms)
         self._adopt_classic = adopt_classic
         self._sessions = Sessions(timers, self._fence)
-        self._classic = ClassicMembers(cluster, self._sessions)
+        self._classic = ClassicMembers(cluster, self._sessions, self._events)
 
     # ---- heartbeats ----------------------------------------------------------------------------------------------
 
@@ -151,14 +152,14 @@ class ConsumerProtocol:
             if isinstance(found, ClassicGroup):
                 dismiss(found)
             self._begin_sessions(shard, group)
-        if before.member_id not in group.members:
-            self._note(group, before.member_id, "join", f"with instance id {request.instance_id}")
+        joined = None if before.member_id in group.members else f"with instance id {request.instance_id}"
         session = self._sessions.report(shard, group, replace(before, classic=None))
         must_tell, session.must_tell = session.must_tell, not session.is_confirmed
         owned = self._reported(session, request.topic_partitions)
         after = update.heartbeat(before, request, client, owned)
         self._sessions.drop_orphans(group)
         self._watch_revocation(shard, group, before, after)
+        self._events.reported(group, after.member_id, joined)
         response = ConsumerGroupHeartbeatResponse(
             0,
             None,
@@ -183,12 +184,12 @@ class ConsumerProtocol:
             member = static_member(group, request)
         update = GroupUpdate(group, environment)
         if request.member_epoch == LEAVE_STATIC_EPOCH:
-            self._note(group, member.member_id, "leave", "for a while")
             self._sessions.satisfied(group, member.member_id)
             update.leave_for_a_while(member)
+            self._events.of_member(group, member.member_id, "leave", "for a while")
         else:
-            self._note(group, member.member_id, "leave", "it said so")
             self._remove(shard, group, update, member)
+            self._events.of_member(group, member.member_id, "leave", "it said so")
         response = ConsumerGroupHeartbeatResponse(0, None, member.member_id, request.member_epoch)
         self._answer_when_committed(shard, update, update.records, response, answer)
 
@@ -246,14 +247,10 @@ class ConsumerProtocol:
 
     def _fence(self, shard: GroupShard, group: ConsumerGroup, member_id: str, why: str) -> None:
         """Go on without a member."""
-        self._note(group, member_id, "expire", why)
         update = GroupUpdate(group, self._cluster.environment())
         self._remove(shard, group, update, group.members[member_id])
+        self._events.of_member(group, member_id, "expire", why)
         update.commit(shard, (), nobody_waits)
-
-    def _note(self, group: ConsumerGroup, member_id: str, kind: str, why: str) -> None:
-        logger.info("group %s at epoch %d: %s of member %s: %s", group.group_id, group.epoch, kind, member_id, why)
-        self._events(self._cluster.environment().wall_ms, group.group_id, member_id, kind, why)
 
     def _remove(
         self, shard: GroupShard, group: ConsumerGroup, update: GroupUpdate, member: ConsumerGroupMember
@@ -291,6 +288,7 @@ class ConsumerProtocol:
         for group in shard.groups.values():
             if isinstance(group, ConsumerGroup):
                 group.take_stock()
+                group.told_epoch = group.epoch
                 self._cluster.settle(group)
                 self._begin_sessions(shard, group)
 

@@ -7,7 +7,7 @@ Errors are Kafka's codes as numbers, 0 for none: these questions are asked for e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -29,6 +29,14 @@ class Group(Protocol):
     """A group of either kind."""
 
     group_id: str
+
+    @property
+    def generation(self) -> int:
+        """The generation of a classic group, the epoch of a consumer group."""
+
+    @property
+    def members(self) -> Mapping[str, object]:
+        """The members by id."""
 
     @property
     def kind(self) -> str:

@@ -142,14 +142,30 @@ CONNECTIONS = Dataset(
 
 GROUPS = Dataset(
     "groups",
-    "What happened to groups, with the reason.",
+    "What happened to groups, with the reason. A rebalance ends with stable, or with empty when nobody is left; one "
+    "that begins before another has ended is a row of its own, and the duration counts from the first. lag is told of "
+    "each group and topic with committed offsets, every request.log.roles.interval.ms at most, when a handler begins "
+    "and then only if what the group has committed or has still to read differs from the row before, which holds "
+    "until then (the age of what is unread grows with the clock). Partitions whose lag cannot be known are left out.",
     (
         Column("time", TIMESTAMP, "when it happened"),
         Column("group", STRING, "the group's id"),
         Column("member", STRING, "the member's id; null for what concerns all", True),
-        Column("event", STRING, "what happened: a member joins, leaves or expires, the group rebalances"),
+        Column("event", STRING, "join, replace, leave, expire (a member); rebalance, stable, empty, lag (the group)"),
         Column("reason", STRING, "why", True),
         Column("handler", INT16, "which handler coordinates the group"),
+        Column("kind", STRING, "classic or consumer (KIP-848)", True),
+        Column("generation", INT32, "the generation, or epoch, after it; of rebalance the one that it leaves", True),
+        Column("members", INT32, "how many there were after it", True),
+        Column(
+            "durationUs",
+            INT64,
+            "of stable and empty: since the rebalance began; of lag: age of the oldest unread record, null if unknown",
+            True,
+        ),
+        Column("topic", STRING, "of lag", True),
+        Column("partition", INT32, "of lag: the one with most unread; null when nothing is", True),
+        Column("records", INT64, "of lag: offsets that the group has still to read of the topic", True),
     ),
 )
 
@@ -176,7 +192,8 @@ ROLES = Dataset(
         Column(
             "idleShare",
             DOUBLE,
-            "of a processor, a handler, the controller: share of the interval, 0 to 1, in which its loop waited",
+            "of a processor, a handler, the controller: share of the interval, 0 to 1, in which its loop waited; null "
+            "when it has published nothing in it",
             True,
         ),
         Column("cpuTimeUs", INT64, "processor time, user and system, used in it (or since the process's start)", True),

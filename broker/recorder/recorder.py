@@ -19,6 +19,7 @@ from broker.recorder.part_files import HOUR_US, apply_retention, finished, is_fo
 from broker.recorder.recent import RecentRequests
 from broker.recorder.row_values import connection_values, plain_values, request_values, times_us
 from broker.recorder.sheaves import Settlement, Sheaf, Sheaves
+from shm.recorder_layout import LAG
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,6 +46,9 @@ CLOCK_SET_NS = 1_000 * _NS_PER_MS
 
 #: The wall clock is taken to have been set when it is this far from where the monotonic clock says it should be.
 CLOCK_STEP_NS = 5 * _NS_PER_MS
+
+#: What stands in the columns of an event of a group that it leaves out.
+_NOTHING_TOLD = {column.name: None for column in DATASETS["groups"].columns if column.nullable}
 
 
 class Counts(NamedTuple):
@@ -190,9 +194,10 @@ class Recorder:
                 settlement = self._sheaves.add("connections", hour, part, len(part), now_ns)
                 settlement[taken.source, "events_settled"] += len(part)
         for event in taken.events:
-            if self._recent is not None:
-                self._recent.add_group_event(event)
-            settlement = self._sheaves.add("groups", event["time"] // HOUR_US, event, 1, now_ns)
+            row = _NOTHING_TOLD | event
+            if self._recent is not None and row["event"] != LAG:
+                self._recent.add_group_event(row)
+            settlement = self._sheaves.add("groups", row["time"] // HOUR_US, row, 1, now_ns)
             settlement[taken.source, "events_settled"] += 1
 
     def _add_roles(self, *, is_last: bool = False) -> None:

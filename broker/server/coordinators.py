@@ -64,7 +64,9 @@ class Coordinators:
         self.linger = AppendLinger(lambda: state.metadata.broker_config.group_coordinator_append_linger_ms)
         self._failed: set[tuple[str, int]] = set()
         self.timers = Timers(state.clock.monotonic_ns)
-        self.groups = GroupCoordinator(state, self.timers, GroupEventFeed(state.heritage, state.index))
+        #: The one way to the request log's dataset groups: its ring has one end.
+        self.group_feed = GroupEventFeed(state.heritage, state.index)
+        self.groups = GroupCoordinator(state, self.timers, self.group_feed)
         self.transaction_desk = TransactionDesk(state)
         self.transaction_admin = TransactionAdmin(state)
         register_group_tasks(state)

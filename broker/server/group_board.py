@@ -17,7 +17,7 @@ from broker.coordinator.classic_group import ClassicGroup
 from broker.coordinator.consumer_group import ConsumerGroup
 from broker.coordinator.target_assignment import preferred_assignor
 from broker.coordinator.transaction import AT_REST
-from shm.partitions import STATE_OPEN
+from broker.server.committed_lag import committed_lag
 
 if TYPE_CHECKING:
     from broker.coordinator.assignment import Assignment
@@ -157,22 +157,15 @@ class GroupBoard:
 
     def _offset(self, topic: str, partition: int, committed: CommittedOffset) -> dict[str, Any]:
         told: dict[str, Any] = {"offset": committed.offset, "commit_ms": committed.commit_ms}
-        info = self._state.metadata.partition(topic, partition)
-        partitions = self._state.partitions
-        if info is None or partitions.state(info.row) != STATE_OPEN:
+        lag = committed_lag(self._state.metadata, self._state.partitions, topic, partition, committed.offset)
+        if lag is None:
             return told
-        # In this order: the stable offset is then at or below the end, and neither is older than what was committed.
-        stable = partitions.read_stable(info.row)
-        end = partitions.read_position(info.row)
-        start = partitions.read_start(info.row)
-        told |= {"start": start, "stable": min(stable, end[0]), "end": end[0]}
-        if committed.offset > end[0]:
-            # The topic was made anew or cut: its consumer will start over, nobody knows where.
+        told |= {"start": lag.start, "stable": lag.stable, "end": lag.end[0]}
+        if lag.oldest is None:
             return told
-        oldest = max(committed.offset, start)
-        told["lag"] = end[0] - oldest
-        told["committed_lag"] = max(0, told["stable"] - oldest)
-        seconds = self._times.age_s((topic, partition, info.row), oldest, end) if told["lag"] else 0.0
+        told["lag"] = lag.records
+        told["committed_lag"] = lag.committed_records
+        seconds = self._times.age_s((topic, partition, lag.row), lag.oldest, lag.end) if lag.records else 0.0
         if seconds is not None:
             told["lag_s"] = seconds
         return told

@@ -7,11 +7,13 @@ dropped and counted there.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 from shm.recorder_rings import RecorderFeed, pack_text
 
 if TYPE_CHECKING:
+    from broker.coordinator.group_events import GroupEvent
     from broker.heritage import Heritage
 
 #: Says that a text is an event and tells of no client.
@@ -22,29 +24,55 @@ MOST_CHARACTERS = 1000
 
 
 class GroupEventFeed:
-    """Takes events as `coordinator.group_events.GroupEvents` describes them."""
+    """Takes events as `coordinator.group_events` describes them."""
 
     def __init__(self, heritage: Heritage, target: int) -> None:
         rings = heritage.recorder_rings
         self._feed = RecorderFeed(rings, rings.of_target(target))
+        self._processors = [rings.account(processor) for processor in range(rings.processors)]
         self._bell = heritage.recorder_bell
         self._target = target
 
-    def __call__(self, time_ms: int, group_id: str, member_id: str, kind: str, reason: str) -> None:
+    @property
+    def interval_ns(self) -> int:
+        """How often the lags of groups are to be told; 0 is never."""
+        return self._feed.settings.roles_interval_ns
+
+    @property
+    def is_used(self) -> bool:
+        """Whether any request has been answered since the broker started."""
+        return any(account.get("rows_taken") for account in self._processors)
+
+    @property
+    def fill(self) -> float:
+        """How full the ring to the recorder is, from 0 to 1."""
+        return self._feed.fill
+
+    def __call__(self, event: GroupEvent) -> None:
         """Tell the recorder of an event."""
-        if not self._feed.settings.enabled:
-            return
-        event = {
-            "time": time_ms * 1000,
-            "group": group_id[:MOST_CHARACTERS],
-            "member": member_id[:MOST_CHARACTERS] or None,
-            "event": kind,
-            "reason": reason[:MOST_CHARACTERS] or None,
-            "handler": self._target,
-        }
-        text = pack_text(_NOBODY, json.dumps(event).encode())
-        if self._feed.try_push((0, b""), (1, b""), (1, text)):
-            self._feed.publish()
-            self._bell.ring()
-        else:
-            self._feed.account.add("events_dropped", 1)
+        if self._feed.settings.enabled:
+            duration_ms = event.duration_ms
+            self.tell(
+                [
+                    {
+                        "time": event.time_ms * 1000,
+                        "group": event.group_id[:MOST_CHARACTERS],
+                        "member": event.member_id[:MOST_CHARACTERS] or None,
+                        "event": event.event,
+                        "reason": event.reason[:MOST_CHARACTERS] or None,
+                        "kind": event.kind,
+                        "generation": event.generation,
+                        "members": event.members,
+                        "durationUs": None if duration_ms is None else duration_ms * 1000,
+                    }
+                ]
+            )
+
+    def tell(self, rows: Iterable[dict[str, Any]]) -> None:
+        """Push rows of the dataset groups but for what is the same in all; columns that are null may be left out."""
+        for row in rows:
+            text = pack_text(_NOBODY, json.dumps({**row, "handler": self._target}).encode())
+            if not self._feed.try_push((0, b""), (1, b""), (1, text)):
+                self._feed.account.add("events_dropped", 1)
+        self._feed.publish()
+        self._bell.ring()

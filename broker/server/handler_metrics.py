@@ -5,10 +5,10 @@ Runs in handler processes and the controller.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from broker.server.group_board import GroupBoard
     from broker.server.request_handler import RequestHandler
     from shm.metrics import MetricsWriter
 
@@ -20,11 +20,12 @@ class HandlerMetrics:
     """Copies the loop's counters to the page; the page goes on with its predecessor's counts."""
 
     def __init__(
-        self, page: MetricsWriter, handler: RequestHandler, now_ns: int, board: GroupBoard | None = None
+        self, page: MetricsWriter, handler: RequestHandler, now_ns: int, also: Sequence[Callable[[int], None]] = ()
     ) -> None:
+        """Take what else is to be published now and then; it is given the monotonic time."""
         self._page = page
         self._handler = handler
-        self._board = board
+        self._also = also
         self._started_ns = now_ns
         self._published_ns = now_ns
         self._idle_ns = 0
@@ -39,7 +40,7 @@ class HandlerMetrics:
         return now_ns - self._published_ns >= INTERVAL_NS
 
     def publish(self, now_ns: int) -> None:
-        """Store everything on the page, and on the board if somebody looks at it."""
+        """Store everything on the page, and have published what else there is."""
         self._published_ns = now_ns
         times = {"idle_ns": self._idle_ns, "busy_ns": max(0, now_ns - self._started_ns - self._idle_ns)}
         for name, value in {**self._handler.counters(), **times}.items():
@@ -50,5 +51,5 @@ class HandlerMetrics:
                 self._stored[name] = value
         for name, value in self._handler.gauges().items():
             self._page.set(self._page.index(name), value)
-        if self._board is not None:
-            self._board.turn(now_ns)
+        for publish in self._also:
+            publish(now_ns)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import signal
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from broker.clock import SystemClock
@@ -21,6 +22,7 @@ from broker.protocol.error_codes import ErrorCode
 from broker.server.apis import advertised
 from broker.server.broker_state import BrokerState
 from broker.server.group_board import GroupBoard
+from broker.server.group_lags import GroupLags
 from broker.server.handler_metrics import HandlerMetrics
 from broker.server.memory_areas import MemoryAreas
 from broker.server.metadata_cache import MetadataCache
@@ -55,7 +57,7 @@ def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None
     pages = MetricsSegment(heritage.metrics.view, heritage.processors, heritage.handlers)
     page = MetricsWriter(pages.page(role, place))
     page.start(generation, clock.monotonic_ns())
-    metrics = HandlerMetrics(page, handler, clock.monotonic_ns(), _board(heritage, index, state))
+    metrics = HandlerMetrics(page, handler, clock.monotonic_ns(), _told_of_groups(heritage, index, state))
     heritage.mark_ready(role, place, generation)
     if role is Role.CONTROLLER:
         stop.obey(signal.SIGHUP, state.reload_request.ask)
@@ -66,14 +68,18 @@ def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None
         state.controller.close()
 
 
-def _board(heritage: Heritage, index: int, state: BrokerState) -> GroupBoard | None:
-    """Return what tells readers of this handler's groups; the controller has none."""
+def _told_of_groups(heritage: Heritage, index: int, state: BrokerState) -> list[Callable[[int], None]]:
+    """Return what tells readers, and the request log, of this handler's groups; the controller has none."""
     if index == heritage.handlers:
-        return None
-    boards = heritage.board_segment
-    times = UnreadTimes(heritage.config.data_dir, heritage.partitions, state.clock.wall_ms)
-    writer = BoardWriter(boards.of_handler(index))
-    return GroupBoard(state, writer, boards.wants, times, state.clock.monotonic_ns)
+        return []
+    # Each forgets what it had no use for, so each has its own.
+    board_times, lag_times = (
+        UnreadTimes(heritage.config.data_dir, heritage.partitions, state.clock.wall_ms) for _ in range(2)
+    )
+    boards, now_ns = heritage.board_segment, state.clock.monotonic_ns
+    board = GroupBoard(state, BoardWriter(boards.of_handler(index)), boards.wants, board_times, now_ns)
+    lags = GroupLags(state, state.coordinators.group_feed, lag_times, now_ns)
+    return [board.turn, lags.turn]
 
 
 def _boot(heritage: Heritage, index: int, clock: SystemClock) -> BrokerState:

@@ -1,83 +1,16 @@
 """When a handler tells of its groups, and what."""
 
-import json
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 
-from broker.coordinator.classic_group import ClassicGroup
 from broker.coordinator.consumer_group import ConsumerGroup
 from broker.coordinator.consumer_group_member import ConsumerGroupMember
-from broker.coordinator.offsets import CommittedOffset, OffsetStore
 from broker.coordinator.transaction import EMPTY, ONGOING, TransactionMetadata
 from broker.server import group_board
-from broker.server.group_board import FAULT_PAUSE_NS, INTERVAL_NS, GroupBoard
-from shm.board import BoardReader, BoardSegment, BoardWriter
-from shm.partitions import STATE_CLOSED, STATE_OPEN, PartitionTable
-
-TOPIC, GONE, CLOSED = "orders", "gone", "closed"
-TOPIC_ID = bytes(range(16))
-
-
-class Times:
-    """Stands in for the files: every record is three seconds old."""
-
-    def begin(self) -> None:
-        self.looked_up: list[int] = []
-
-    def end(self) -> None:
-        pass
-
-    def age_s(self, place: tuple[str, int, int], offset: int, _: object) -> float | None:
-        assert place[0] == TOPIC
-        self.looked_up.append(offset)
-        return 3.0
-
-
-class Handler:
-    """A handler's state as far as a board looks at it, and its board."""
-
-    def __init__(self) -> None:
-        self.now_ns = INTERVAL_NS
-        self.shard = SimpleNamespace(groups={}, offsets=OffsetStore())
-        self.transactions: list[Any] = []
-        rows, handlers = 4, 1
-        view = memoryview(bytearray(PartitionTable.bytes_needed(rows, handlers)))
-        self.partitions = PartitionTable(view, 0, rows, handlers)
-        for row in range(2):
-            # Offsets 10 to 100, stable up to 60.
-            self.partitions.row_writer(row).publish(100, 0, 5000, 10, 60, 5000)
-            self.partitions.set_state(row, STATE_OPEN)
-        self.partitions.set_state(2, STATE_CLOSED)
-        rows_of = {(TOPIC, 0): 0, (TOPIC, 1): 1, (CLOSED, 0): 2}
-        places = {place: SimpleNamespace(row=row) for place, row in rows_of.items()}
-        metadata = SimpleNamespace(
-            partition=lambda topic, index: places.get((topic, index)),
-            broker_config=SimpleNamespace(group_consumer_assignors=("uniform", "range")),
-            topic_by_id=lambda topic_id: SimpleNamespace(name=TOPIC) if topic_id == TOPIC_ID else None,
-        )
-        coordinators = SimpleNamespace(
-            groups=SimpleNamespace(shards=lambda: [self.shard]),
-            transactions=SimpleNamespace(transactions=lambda: self.transactions),
-        )
-        state = SimpleNamespace(index=0, partitions=self.partitions, metadata=metadata, coordinators=coordinators)
-        boards = BoardSegment(memoryview(bytearray(BoardSegment.bytes_needed(1, 1))), 1, 1)
-        self.wants, self.reader, self.times = boards.wants, BoardReader(boards.of_handler(0)), Times()
-        writer = BoardWriter(boards.of_handler(0))
-        self.board = GroupBoard(cast("Any", state), writer, boards.wants, cast("Any", self.times), lambda: self.now_ns)
-
-    def add(self, group_id: str, offsets: dict[tuple[str, int], int]) -> ClassicGroup:
-        group = self.shard.groups[group_id] = ClassicGroup(group_id)
-        for (topic, partition), offset in offsets.items():
-            self.shard.offsets.put(group_id, topic, partition, CommittedOffset(offset, -1, "", 7))
-        return group
-
-    def told(self) -> dict[str, Any]:
-        """Return the document as a reader gets it."""
-        document: dict[str, Any] = json.loads(json.dumps(self.board.document()))
-        return document
+from broker.server.group_board import FAULT_PAUSE_NS, INTERVAL_NS
+from tests.support.handler_groups import CLOSED, GONE, TOPIC, TOPIC_ID, Handler
 
 
 @pytest.fixture

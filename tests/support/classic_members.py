@@ -13,6 +13,7 @@ from broker.coordinator.classic_group import ClassicGroup
 from broker.coordinator.classic_protocol import ClassicProtocol
 from broker.coordinator.coordinator_log import CoordinatorLog
 from broker.coordinator.group import JoinRequest, JoinResult, LeavingMember, SyncRequest, SyncResult
+from broker.coordinator.group_events import GroupEvent
 from broker.coordinator.group_replay import CLASSIC_REPLAYS
 from broker.coordinator.group_shard import GroupShard
 from broker.coordinator.timers import Timers
@@ -36,7 +37,7 @@ class Coordinator:
     def __init__(self, settings: Mapping[str, str] | None = None) -> None:
         self.config = load(None, dict(settings or {}), {})
         self.clock = FakeClock(monotonic_ns=1_000_000_000)
-        self.events: list[tuple[str, str]] = []
+        self.told: list[GroupEvent] = []
         self._written: list[bytes] = []
         self._start()
 
@@ -52,12 +53,16 @@ class Coordinator:
                 self.shard.replay(record.key or b"", record.value, -1, record.timestamp_ms)
         self.shard.loaded()
 
+    @property
+    def events(self) -> list[tuple[str, str]]:
+        """What happened, and to whom."""
+        return [(event.event, event.member_id) for event in self.told]
+
     def _append(self, batch: memoryview, answer: object) -> None:
         self._staged.append((bytes(batch), answer))
 
-    def _note(self, time_ms: int, group_id: str, member_id: str, kind: str, reason: str) -> None:
-        del time_ms, group_id, reason
-        self.events.append((kind, member_id))
+    def _note(self, event: GroupEvent) -> None:
+        self.told.append(event)
 
     @property
     def group(self) -> ClassicGroup:

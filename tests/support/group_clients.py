@@ -20,7 +20,7 @@ from broker.coordinator.consumer_protocol import ConsumerProtocol
 from broker.coordinator.consumer_sessions import Cluster
 from broker.coordinator.coordinator_log import CoordinatorLog
 from broker.coordinator.group_coordinator import REPLAYS
-from broker.coordinator.group_events import nobody_listens
+from broker.coordinator.group_events import GroupEvent
 from broker.coordinator.group_shard import GroupShard
 from broker.coordinator.timers import Timers
 from broker.errors import ApiError
@@ -86,6 +86,8 @@ class FakeCoordinator:
     def __init__(self, topics: FakeTopics, settings: Mapping[str, str] | None = None) -> None:
         self.topics = topics
         self.clock = FakeClock()
+        #: What happened to groups.
+        self.told: list[GroupEvent] = []
         #: Kept over the death of a coordinator.
         self.committed: list[tuple[bytes, bytes | None]] = []
         self.group_configs: dict[str, dict[str, str]] = {}
@@ -179,8 +181,8 @@ class FakeCoordinator:
         cluster = Cluster(
             self.topics, lambda: self._config, lambda name: self.group_configs.get(name, {}), self.clock.wall_ms
         )
-        self.classic = ClassicProtocol(lambda: self._config, self.timers, self.clock.wall_ms, nobody_listens)
-        self.protocol = ConsumerProtocol(cluster, self.timers, self.classic.adopt)
+        self.classic = ClassicProtocol(lambda: self._config, self.timers, self.clock.wall_ms, self.told.append)
+        self.protocol = ConsumerProtocol(cluster, self.timers, self.classic.adopt, self.told.append)
         self.log = CoordinatorLog("__consumer_offsets", 0, self._stage, self.clock.wall_ms)
         self.shard = GroupShard(self.log, REPLAYS, self._loaded)
         for key, value in self.committed:

@@ -1,0 +1,105 @@
+"""What is told of groups of both kinds: how long rebalances take, of which generation, with how many members."""
+
+from __future__ import annotations
+
+from broker.coordinator.group_events import GroupEvent
+from tests.support.classic_members import REBALANCE_MS, SESSION_MS, Coordinator, join, leave, stable_group, sync
+from tests.support.group_clients import GROUP, FakeCoordinator, FakeTopics
+
+Told = tuple[str, int, int, int | None]
+
+
+def told(events: list[GroupEvent]) -> list[Told]:
+    """Return what was told: (event, generation, members, duration in ms)."""
+    return [(event.event, event.generation, event.members, event.duration_ms) for event in events]
+
+
+def test_a_classic_rebalance_from_its_cause_to_its_end() -> None:
+    coordinator = Coordinator()
+    leader, follower = stable_group(coordinator)
+    coordinator.told.clear()
+    join(coordinator, leader)
+    coordinator.advance_ms(700)
+    join(coordinator, follower)
+    coordinator.advance_ms(300)
+    sync(coordinator, leader, {leader: b"L"})
+    sync(coordinator, follower)
+    coordinator.turn()
+    assert told(coordinator.told) == [("rebalance", 1, 2, None), ("stable", 2, 2, 1000)]
+    rebalance, stable = coordinator.told
+    assert (rebalance.kind, rebalance.group_id) == ("classic", coordinator.group.group_id)
+    assert rebalance.reason.startswith("Leader re-joining")
+    assert stable.time_ms == coordinator.clock.wall_ms()
+
+
+def test_a_rebalance_that_another_interrupts_counts_from_the_first() -> None:
+    coordinator = Coordinator()
+    leader, follower = stable_group(coordinator)
+    coordinator.told.clear()
+    join(coordinator, leader)
+    join(coordinator, follower)
+    coordinator.advance_ms(500)
+    # Before it has its assignment.
+    leave(coordinator, (follower, None))
+    coordinator.advance_ms(500)
+    join(coordinator, leader)
+    sync(coordinator, leader, {leader: b"L"})
+    coordinator.turn()
+    assert told(coordinator.told) == [
+        ("rebalance", 1, 2, None), ("leave", 2, 1, None), ("rebalance", 2, 1, None), ("stable", 3, 1, 1000),
+    ]  # fmt: skip
+
+
+def test_a_classic_group_that_everybody_leaves_is_empty() -> None:
+    coordinator = Coordinator()
+    members = stable_group(coordinator)
+    coordinator.told.clear()
+    coordinator.advance_ms(SESSION_MS)
+    coordinator.advance_ms(REBALANCE_MS)
+    events = told(coordinator.told)
+    assert [event for event, *_ in events].count("expire") == len(members)
+    assert (events[-1][0], events[-1][2]) == ("empty", 0)
+    assert events[-1][3] is not None
+
+
+def test_a_group_that_was_read_back_in_peace_tells_nothing() -> None:
+    coordinator = Coordinator()
+    stable_group(coordinator)
+    coordinator.told.clear()
+    coordinator.replace()
+    coordinator.turn()
+    assert coordinator.told == []
+
+
+def test_a_consumer_group_from_epoch_to_epoch() -> None:
+    coordinator = FakeCoordinator(FakeTopics({"a": 4}))
+    coordinator.join("m1", "a")
+    coordinator.ask(member_id="m1", member_epoch=2)
+    assert told(coordinator.told) == [("join", 2, 1, None), ("rebalance", 1, 1, None), ("stable", 2, 1, 0)]
+    coordinator.told.clear()
+    coordinator.join("m2", "a")
+    coordinator.pass_ms(400)
+    a = (1).to_bytes(16, "big")
+    given = coordinator.ask(member_id="m1", member_epoch=2, topic_partitions={a: frozenset(range(4))}).assignment
+    coordinator.ask(member_id="m1", member_epoch=2, topic_partitions=given)
+    coordinator.pass_ms(600)
+    coordinator.ask(member_id="m2", member_epoch=3)
+    assert told(coordinator.told) == [("join", 3, 2, None), ("rebalance", 2, 2, None), ("stable", 3, 2, 1000)]
+    assert coordinator.told[1].reason.startswith("join of member m2")
+    assert {(event.kind, event.group_id) for event in coordinator.told} == {("consumer", GROUP)}
+    coordinator.told.clear()
+    coordinator.ask(member_id="m1", member_epoch=-1)
+    coordinator.ask(member_id="m2", member_epoch=-1)
+    assert told(coordinator.told) == [
+        ("leave", 4, 1, None), ("rebalance", 3, 1, None), ("leave", 5, 0, None), ("rebalance", 4, 0, None),
+        ("empty", 5, 0, 0),
+    ]  # fmt: skip
+
+
+def test_a_consumer_group_that_was_read_back_tells_of_no_epoch_again() -> None:
+    coordinator = FakeCoordinator(FakeTopics({"a": 4}))
+    coordinator.join("m1", "a")
+    coordinator.told.clear()
+    coordinator.die()
+    coordinator.ask(member_id="m1", member_epoch=2, topic_partitions={(1).to_bytes(16, "big"): frozenset(range(4))})
+    assert coordinator.told == []

@@ -1,0 +1,127 @@
+"""What the request log says of groups with real members: rebalances with cause and length, and how far they lag."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from tests.support.broker_process import BrokerProcess
+from tests.support.deadline import wait_until
+from tests.support.request_log import Start, kill, recording_brokers, rows
+from tests.support.wire_client import WireClient
+from tests.support.wire_messages import create_topic
+
+PROTOCOLS = ("classic", "consumer")
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Return what starts a broker whose request log is finished every half second."""
+    yield from recording_brokers(tmp_path)
+
+
+def produce(broker: BrokerProcess, count: int) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for number in range(count):
+        producer.produce("read", str(number).encode(), partition=0)
+    assert producer.flush(30) == 0
+
+
+def member(broker: BrokerProcess, group: str, protocol: str = "classic") -> Consumer:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": group,
+            "group.protocol": protocol,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.subscribe(["read"])
+    wait_until(lambda: consumer.poll(0.1) is None or consumer.assignment(), "the assignment")
+    wait_until(lambda: consumer.poll(0.1) is None and consumer.assignment(), "the assignment")
+    return consumer
+
+
+def told(broker: BrokerProcess, group: str, *events: str) -> list[dict[str, Any]]:
+    """Return the rows of a group about some events, in the order of their times."""
+    found = [row for row in rows(broker, "groups") if row["group"] == group and row["event"] in events]
+    return sorted(found, key=lambda row: row["time"])
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_rebalances_have_a_cause_a_length_and_members(start: Start, protocol: str) -> None:
+    broker = start()
+    with WireClient(broker.port) as client:
+        create_topic(client, "read", 2)
+    began = time.time()
+    first = member(broker, "team", protocol)
+    wait_until(lambda: told(broker, "team", "stable"), "the first rebalance")
+    second = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "team", "group.protocol": protocol})
+    second.subscribe(["read"])
+
+    def shared() -> bool:
+        for consumer in (first, second):
+            consumer.poll(0.05)
+        return [len(consumer.assignment()) for consumer in (first, second)] == [1, 1]
+
+    wait_until(shared, "one partition for each")
+    for consumer in (second, first):
+        consumer.close()
+    wait_until(lambda: told(broker, "team", "empty"), "the end")
+    elapsed_us = (time.time() - began) * 1e6
+    events = told(broker, "team", "rebalance", "stable", "empty")
+    assert {(row["kind"], row["reason"] is not None) for row in events} == {(protocol, True)}
+    ends = [row for row in events if row["event"] != "rebalance"]
+    assert (events[0]["event"], ends[-1]["event"], ends[-1]["members"]) == ("rebalance", "empty", 0)
+    assert max(row["members"] for row in ends) == 2
+    assert all(0 <= row["durationUs"] <= elapsed_us for row in ends)
+    generations = [row["generation"] for row in ends]
+    assert generations == sorted(set(generations))
+    assert all(row["durationUs"] is None for row in events if row["event"] == "rebalance")
+    joins = told(broker, "team", "join")
+    assert {row["members"] for row in joins} == {1, 2}
+    assert {row["topic"] for row in joins} == {None}
+
+
+def test_how_far_a_group_lags_behind(start: Start) -> None:
+    """Users row 17: what it has not read of a topic, since when, in which partition; nothing while nothing moves."""
+    broker = start(request_log_roles_interval_ms=300)
+    with WireClient(broker.port) as client:
+        create_topic(client, "read", 2)
+    produce(broker, 10)
+    consumer = member(broker, "slow")
+    consumer.commit(offsets=[TopicPartition("read", 0, 4), TopicPartition("read", 1, 0)], asynchronous=False)
+    wait_until(lambda: [row["records"] for row in told(broker, "slow", "lag")][-1:] == [6], "what is unread")
+    (row,) = told(broker, "slow", "lag")[-1:]
+    assert (row["topic"], row["partition"], row["members"], row["kind"]) == ("read", 0, 1, "classic")
+    assert 0 <= row["durationUs"] < 30_000_000
+    produce(broker, 5)
+    wait_until(lambda: told(broker, "slow", "lag")[-1]["records"] == 11, "more that is unread")
+    consumer.commit(offsets=[TopicPartition("read", 0, 15)], asynchronous=False)
+    wait_until(lambda: told(broker, "slow", "lag")[-1]["records"] == 0, "nothing that is unread")
+    (row,) = told(broker, "slow", "lag")[-1:]
+    assert (row["durationUs"], row["partition"]) == (0, None)
+    count = len(told(broker, "slow", "lag"))
+    # The member goes on sending heartbeats meanwhile, so rows of roles are written.
+    sets = len({row["time"] for row in rows(broker, "roles")})
+    wait_until(lambda: len({row["time"] for row in rows(broker, "roles")}) > sets + 1 or consumer.poll(0.1), "time")
+    assert len(told(broker, "slow", "lag")) == count
+    consumer.close()
+
+
+def test_lag_is_told_of_after_a_death(start: Start) -> None:
+    broker = start(request_log_roles_interval_ms=300, num_io_threads=1)
+    with WireClient(broker.port) as client:
+        create_topic(client, "read", 1)
+    produce(broker, 3)
+    consumer = member(broker, "kept")
+    consumer.commit(offsets=[TopicPartition("read", 0, 1)], asynchronous=False)
+    wait_until(lambda: told(broker, "kept", "lag"), "what is unread")
+    kill(broker, "handler")
+    produce(broker, 2)
+    wait_until(lambda: told(broker, "kept", "lag")[-1]["records"] == 4, "what is unread now")
+    consumer.close()
