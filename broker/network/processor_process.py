@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from broker.clock import SystemClock
+from broker.garbage import GarbageSearch
 from broker.log_setup import REPORT_INTERVAL_NS, report_held_back
 from broker.network import connection_id
 from broker.network.clients import Clients
@@ -64,12 +65,14 @@ def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None
     slots = heritage.slots
     # Faults of one connection are contained where they arise; these have no connection to blame.
     faults = FaultLimit(logger, "the processor loop")
+    garbage = GarbageSearch(clock.monotonic_ns)
     report_ns = 0
     while not stop.is_set():
         for target, ready in targets.changes():
             processor.target_ready(target, ready)
         with faults:
             processor.step()
+        garbage.turn()
         now_ns = clock.monotonic_ns()
         slots.beat(Role.PROCESSOR, index, now_ns)
         if now_ns >= report_ns:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from broker.clock import SystemClock
 from broker.controller import Controller
 from broker.errors import ApiError
+from broker.garbage import GarbageSearch
 from broker.log.log_manager import orphan_directories
 from broker.log_setup import report_held_back
 from broker.metadata_file import metadata_path
@@ -142,6 +143,7 @@ def _serve(
     # Faults of one request are contained where they arise; these have no request to blame.
     faults = FaultLimit(logger, "the request loop")
     turns = handler.turns
+    garbage = GarbageSearch(clock_ns)
     now_ns = clock_ns()
     while not stop.is_set():
         # A turn that meets a fault has left something undone that no bell rings for.
@@ -149,6 +151,7 @@ def _serve(
         turns.begin(now_ns)
         with faults:
             worked = handler.turn()
+        garbage.turn()
         now_ns = clock_ns()
         turns.end(now_ns)
         if not worked or faults.pause_s:

@@ -38,7 +38,7 @@ def request_with(api_key: int, version: int, path: Path, elements: int) -> bytes
     """
     message_class = request_class(api_key, version)
     inner = sum(each[: len(path)] == path for each in _arrays_in(message_class, ()))
-    values = _values_of(message_class, 0, (), path, elements // inner)
+    values = _values_of(message_class, 0, (), path, elements // max(inner, 1))
     return kio_adapter.encode_request(api_key, version, 7, "client", values)[4:]
 
 
