@@ -59,8 +59,8 @@ class Job:
 def main(job: Job, arguments: Sequence[str] | None = None) -> int:
     """Run a job from a command line and return the exit code: 0, 1 for a failure, 2 for bad usage."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    options = _parser(job).parse_args(arguments)
     try:
+        options = _parser(job).parse_args(arguments)
         _run(job, options, shlex.join(["rotunda", "report", job.name, *arguments]))
     except JobFailed as failure:
         print(f"rotunda report {job.name}: {failure}", file=sys.stderr)

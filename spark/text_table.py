@@ -10,7 +10,7 @@ _LONGEST = 40
 
 def lines(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
     """Return the lines of a table with its header."""
-    cells = [[_cell(value) for value in row] for row in rows]
+    cells = [[cell(value) for value in row] for row in rows]
     widths = [max([len(name), *(len(row[i]) for row in cells)]) for i, name in enumerate(columns)]
     right = [bool(rows) and all(isinstance(row[i], int | float | None) for row in rows) for i in range(len(columns))]
     table = [list(columns), *cells]
@@ -20,7 +20,8 @@ def lines(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]
     ]
 
 
-def _cell(value: object) -> str:
+def cell(value: object) -> str:
+    """Return a value as one line that is safe on a terminal and not long."""
     if value is None:
         return "-"
     if isinstance(value, bool):

@@ -4,4 +4,4 @@
 """
 
 #: Module by name of the job.
-JOBS = {name: f"spark.jobs.{name}" for name in ("rollup", "latency")}
+JOBS = {name: f"spark.jobs.{name}" for name in ("rollup", "latency", "traffic")}

@@ -1,0 +1,145 @@
+"""Who moves how much: requests, bytes and records by topic, partition and client, how evenly, and in what batches."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame, Row, Window
+from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
+
+from spark import batching
+from spark.charts import Chart, Series
+from spark.job import Context, Job, main
+from spark.options import several
+from spark.result import Result
+from spark.skew import skew
+from spark.text_table import cell
+
+COLUMNS = (
+    "requestApiKeyName",
+    "clientId",
+    "topic",
+    "partition",
+    "partitionCount",
+    "records",
+    "requestBytes",
+    "responseBytes",
+    "sampleWeight",
+)
+_SUMS = ("requests", "bytesIn", "bytesOut", "recordsIn", "recordsOut", "severalPartitions")
+_IS_PRODUCE, _IS_FETCH = (f"requestApiKeyName = '{name}'" for name in ("PRODUCE", "FETCH"))
+_BARS = 12
+
+
+def flows(rows: DataFrame) -> DataFrame:
+    """Return what each client sends (In) and gets (Out) by partition, as far as requests name one."""
+    weight = F.col("sampleWeight").cast("long")
+
+    def total(value: Column, condition: Column | None = None) -> Column:
+        counted = value if condition is None else F.when(condition, value)
+        return F.coalesce(F.sum(counted * weight), F.lit(0).cast("long"))
+
+    sums = (
+        total(F.lit(1)),
+        total(F.col("requestBytes")),
+        total(F.col("responseBytes")),
+        total(F.col("records"), F.expr(_IS_PRODUCE)),
+        total(F.col("records"), F.expr(_IS_FETCH)),
+        total(F.lit(1), F.col("partitionCount") > 1),
+    )
+    named = [column.alias(name) for column, name in zip(sums, _SUMS, strict=True)]
+    return rows.groupBy("topic", "partition", "clientId").agg(*named)
+
+
+def transform(flowing: DataFrame, by: Sequence[str]) -> DataFrame:
+    """Return the sums of flows by some columns with the share of all bytes, most bytes first."""
+    summed = flowing.groupBy(*by).agg(*(F.sum(name).alias(name) for name in _SUMS))
+    both = F.col("bytesIn") + F.col("bytesOut")
+    share = (both / F.sum(both).over(Window.partitionBy())).alias("share")
+    return summed.select(*by, *_SUMS, share).orderBy(F.desc(both), *by)
+
+
+def skews(flowing: DataFrame) -> DataFrame:
+    """Return how unevenly bytes lie on all partitions, on those of each topic, and on clients."""
+    both = (F.col("bytesIn") + F.col("bytesOut")).alias("bytes")
+    name = F.concat_ws("-", "topic", "partition").alias("member")
+    partitions = flowing.where(F.col("partition").isNotNull())
+    nothing = F.lit(None).cast("string").alias("topic")
+    members = (
+        partitions.select(F.lit("all partitions").alias("of"), nothing, name, both)
+        .unionByName(partitions.select(F.lit("partitions of a topic").alias("of"), "topic", name, both))
+        .unionByName(flowing.select(F.lit("clients").alias("of"), nothing, F.col("clientId").alias("member"), both))
+    )
+    shares = members.groupBy("of", "topic", "member").agg(F.sum("bytes").alias("bytes"))
+    return skew(shares, ("of", "topic")).orderBy("of", F.desc("bytes"), "topic")
+
+
+def answer(context: Context) -> Result:
+    """Return the traffic of a range."""
+    options = context.options
+    coverage = context.log.coverage(context.time_range)
+    flowing = flows(context.log.read("requests", context.time_range, COLUMNS)).cache()
+    produces = context.log.read("requests", context.time_range, ("requestApiKeyName", *batching.COLUMNS))
+    produces = produces.where(F.expr(_IS_PRODUCE))
+    partitions = transform(flowing.where(F.col("partition").isNotNull()), ("topic", "partition")).cache()
+    uneven, saved = skews(flowing).cache(), batching.savings(produces, options.linger_ms, options.batch_bytes).cache()
+    tables = {
+        "topics": transform(flowing, ("topic",)),
+        "partitions": partitions,
+        "clients": transform(flowing, ("clientId",)),
+        "skew": uneven,
+        "batches": batching.batch_sizes(produces),
+        "savings": saved,
+    }
+    sums = flowing.agg(*(F.sum(name).alias(name) for name in _SUMS)).first()
+    hot = uneven.where("of = 'all partitions'").first()
+    merged = saved.groupBy("lingerMs", "batchBytes").agg(F.sum("requests"), F.sum("requestsThen"))
+    outcomes = [tuple(row) for row in merged.orderBy("lingerMs", "batchBytes").collect()]
+    names = ("lingerMs", "batchBytes", "requests", "requestsThen")
+    facts = {
+        "gini": hot and hot.gini,
+        "hottest": hot and hot.hottest,
+        "hottestShare": hot and hot.hottestShare,
+        "requestsOfSeveralPartitions": sums and sums.severalPartitions,
+        "savings": [dict(zip(names, outcome, strict=True)) for outcome in outcomes],
+    }
+    return Result(_headline(sums, hot, outcomes), tables, coverage, _chart(partitions.limit(_BARS).collect()), facts)
+
+
+def _headline(sums: Row | None, hot: Row | None, outcomes: Sequence[tuple[int, ...]]) -> str:
+    assert sums is not None  # noqa: S101 - an aggregate of everything has one row
+    parts = [f"{sums.requests:,} requests, {sums.bytesIn / 1e6:,.1f} MB in, {sums.bytesOut / 1e6:,.1f} MB out"]
+    if hot is not None and hot.gini is not None:
+        parts.append(f"{cell(hot.hottest)} carries {hot.hottestShare:.0%} of what goes to partitions")
+    if outcomes:
+        linger, size, now, then = max(outcomes, key=lambda outcome: outcome[2] - outcome[3])
+        saving = f"{1 - then / now:.0%} of the Produce requests"
+        parts.append(f"a linger of {linger} ms and batches of {size:,} bytes would save {saving}")
+    return "; ".join(parts)
+
+
+def _chart(rows: Sequence[Row]) -> Chart:
+    labels = [f"{row.topic}-{row.partition}" for row in rows]
+    series = [Series("sent to it", [row.bytesIn for row in rows]), Series("read", [row.bytesOut for row in rows])]
+    return Chart("Bytes by partition: the hottest", "bars", labels, series, "bytes")
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--linger-ms", type=several, default="5,20,100", metavar="N,N", help="lingers to try, in ms (5,20,100)"
+    )
+    parser.add_argument(
+        "--batch-bytes",
+        type=several,
+        default="16384,131072,1000000",
+        metavar="N,N",
+        help="batch sizes to try (16384,131072,1000000)",
+    )
+
+
+JOB = Job("traffic", __doc__ or "", answer, _add_options)
+
+if __name__ == "__main__":
+    sys.exit(main(JOB))
