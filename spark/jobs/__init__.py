@@ -4,4 +4,12 @@
 """
 
 #: Module by name of the job.
-JOBS = {name: f"spark.jobs.{name}" for name in ("rollup", "latency", "traffic")}
+JOBS = {
+    name: f"spark.jobs.{name}"
+    for name in (
+        "rollup",
+        "latency",
+        "quotas",
+        "traffic",
+    )
+}

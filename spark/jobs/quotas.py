@@ -1,0 +1,222 @@
+"""Whom a quota would have throttled, when and for how long, had it been set.
+
+Quotas on produce and fetch bytes, request time and new connections, measured as Kafka measures them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
+
+from spark.charts import Chart, Series
+from spark.failures import JobFailed
+from spark.job import Context, Job, main
+from spark.quota_windows import SAMPLES, measured, muted_s, second_of, with_throttle
+from spark.result import Result
+from spark.time_range import TimeRange, to_datetime
+
+#: What a quota can be per, and the columns that stand for it.
+ENTITIES: Final = {
+    "client": ("clientId",),
+    "client+topic": ("clientId", "topic"),
+    "address": ("address",),
+    "principal": ("principal",),
+}
+PRODUCE, FETCH, REQUEST, CONNECTION = "produce", "fetch", "request", "connection"
+#: All quotas on requests at once: of what is violated together, the longest throttle holds (`E14`).
+ANY: Final = "any"
+_UNITS: Final = {PRODUCE: "bytes/s", FETCH: "bytes/s", REQUEST: "% of a thread", CONNECTION: "connections/s"}
+#: The longest that is throttled at once: a window for request time (`E13`), a second for connections (`A12`).
+LONGEST_S: Final = {REQUEST: 1.0, CONNECTION: 1.0}
+
+REQUEST_COLUMNS: Final = (
+    "time", "requestApiKeyName", "clientId", "topic", "address", "principal", "requestBytes", "responseBytes", "acks",
+    "requestQueueTimeUs", "localTimeUs", "remoteTimeUs", "sendTimeUs", "sampleWeight",
+)  # fmt: skip
+_US: Final = 1_000_000
+_US_OF_PERCENT: Final = 10_000
+_STEPS: Final = 60
+#: Lengths of a step of the timeline, in seconds.
+_STEP_S: Final = (1, 5, 15, 60, 300, 900, 3600, 14_400, 86_400)
+
+
+def request_charges(requests: DataFrame, quotas: Sequence[str], by: Sequence[str]) -> DataFrame:
+    """Return what requests are charged for by quota, entity and second: `amount` and how many `requests` it stands for.
+
+    Charged when the answer is made. A Produce is charged its size, a Fetch its answer's (`E11`); every request its time
+    in the handler and while it is sent, in microseconds, but not a Produce that wants no answer (`E13`).
+    """
+    is_produce, is_fetch = (F.col("requestApiKeyName") == name for name in ("PRODUCE", "FETCH"))
+    is_exempt = F.col("acks").eqNullSafe(F.lit(0))
+    amounts = {
+        PRODUCE: F.when(is_produce, F.col("requestBytes").cast("long")),
+        FETCH: F.when(is_fetch, F.col("responseBytes").cast("long")),
+        REQUEST: F.when(~is_exempt, F.col("localTimeUs") + F.col("sendTimeUs")),
+    }
+    answered = second_of(F.col("time"), F.col("requestQueueTimeUs") + F.col("localTimeUs") + F.col("remoteTimeUs"))
+    charges = F.explode(F.array(*(F.struct(F.lit(name).alias("quota"), amounts[name].alias("one")) for name in quotas)))
+    rows = requests.select(*by, answered.alias("second"), "sampleWeight", charges.alias("charge"))
+    charged = rows.where(F.col("charge.one").isNotNull()).withColumn("quota", F.col("charge.quota"))
+    weighted = F.sum(F.col("charge.one") * F.col("sampleWeight")).alias("amount")
+    return charged.groupBy("quota", *by, "second").agg(weighted, F.sum("sampleWeight").alias("requests"))
+
+
+def connection_charges(connections: DataFrame) -> DataFrame:
+    """Return how many connections each address opened in a second, as `amount` and `requests` (`A11`)."""
+    opened = connections.where(F.col("event") == "open")
+    placed = opened.select(
+        F.lit(CONNECTION).alias("quota"), "address", second_of(F.col("time"), F.lit(0)).alias("second")
+    )
+    counted = placed.groupBy("quota", "address", "second").agg(F.count("*").alias("requests"))
+    return counted.withColumn("amount", F.col("requests"))
+
+
+def throttles(charges: DataFrame, bounds: Mapping[str, float], entity: Sequence[str]) -> DataFrame:
+    """Return each charged second with what was measured, and how long a throttle it would have brought."""
+    rates = measured(charges, ["quota", *entity])
+    # Microseconds in a second as percent of that second.
+    percent = F.when(F.col("quota") == REQUEST, F.col("rate") / _US_OF_PERCENT).otherwise(F.col("rate"))
+    return with_throttle(rates.withColumn("rate", percent), bounds, LONGEST_S)
+
+
+def with_any(seconds: DataFrame, entity: Sequence[str]) -> DataFrame:
+    """Add rows of the quota `any`: of the throttles on requests in a second the longest (`E14`), where there is one."""
+    on_requests = seconds.where((F.col("quota") != CONNECTION) & (F.col("throttleS") > 0))
+    longest = on_requests.groupBy(*entity, "second").agg(F.max("throttleS").alias("throttleS"))
+    return seconds.unionByName(longest.withColumn("quota", F.lit(ANY)), allowMissingColumns=True)
+
+
+def transform(seconds: DataFrame, entity: Sequence[str]) -> DataFrame:
+    """Return one row for each quota and entity, those throttled longest first; `seconds` are those of `throttles`."""
+    keys = ["quota", *entity]
+    is_over = F.col("throttleS") > 0
+    covered = seconds.withColumn("muted", muted_s(keys))
+    summed = covered.groupBy(*keys).agg(
+        F.sum(is_over.cast("long")).alias("secondsOver"),
+        F.sum("muted").alias("throttledS"),
+        F.max("throttleS").alias("longestThrottleS"),
+        F.sum("throttleS").alias("totalThrottleS"),
+        F.max("rate").alias("highestRate"),
+        F.max("bound").alias("bound"),
+        _time(F.min(F.when(is_over, F.col("second")))).alias("firstOver"),
+        _time(F.max(F.when(is_over, F.col("second")))).alias("lastOver"),
+        F.sum(F.when(is_over, F.col("requests"))).alias("requestsOver"),
+        F.sum("requests").alias("requests"),
+    )
+    return summed.orderBy(F.desc("throttledS"), F.desc("highestRate"), *keys)
+
+
+def timeline(seconds: DataFrame, entity: Sequence[str], step_s: int) -> DataFrame:
+    """Return, for each quota and step of time, how many entities were over it and for how many seconds."""
+    over = seconds.where(F.col("throttleS") > 0)
+    step = F.floor(F.col("second") / step_s) * step_s
+    stepped = over.groupBy("quota", step.cast("long").alias("step")).agg(
+        F.count_distinct(F.struct(*entity)).alias("entities"),
+        F.count("*").alias("secondsOver"),
+        F.max("throttleS").alias("longestThrottleS"),
+    )
+    return stepped.select(
+        "quota", _time(F.col("step")).alias("time"), "entities", "secondsOver", "longestThrottleS"
+    ).orderBy("time", "quota")
+
+
+def answer(context: Context) -> Result:
+    """Return whom the quotas of the command line would have throttled in a range."""
+    bounds = _bounds(context.options)
+    by = ENTITIES[context.options.per]
+    entity = [*by, *(["address"] if CONNECTION in bounds and "address" not in by else [])]
+    seconds = _seconds(context, bounds, by, entity).cache()
+    coverage = context.log.coverage(context.time_range)
+    table = transform(seconds, entity).cache()
+    step_s = _step_s(context.time_range)
+    steps = timeline(seconds, entity, step_s)
+    told = table.where(F.col("quota") != ANY)
+    counted = told.agg(F.sum((F.col("secondsOver") > 0).cast("long")).alias("over"), F.count("*").alias("of")).first()
+    assert counted is not None  # noqa: S101 - an aggregate of everything has one row
+    worst = told.first()
+    headline = "nobody would have been throttled"
+    if worst is not None and worst.secondsOver:
+        name = ", ".join(str(worst[column]) for column in entity if worst[column] is not None)
+        headline = (
+            f"{counted['over']} of {counted['of']} would have been throttled; {name or '(no name)'} most: "
+            f"{worst.throttledS:,.1f} s by the {worst.quota} quota of {worst.bound:,.10g} {_UNITS[worst.quota]} "
+            f"(highest rate {worst.highestRate:,.1f})"
+        )
+    facts = {"bounds": dict(bounds), "per": context.options.per, "stepS": step_s, "over": counted["over"]}
+    chart = _chart(steps, context.time_range, step_s, list(bounds))
+    return Result(headline, {"quotas": table, "timeline": steps}, coverage, chart, facts)
+
+
+def _seconds(context: Context, bounds: Mapping[str, float], by: Sequence[str], entity: Sequence[str]) -> DataFrame:
+    """Return the charged seconds of the range, their rates with the samples from before it."""
+    asked = context.time_range
+    earlier = TimeRange(asked.start_us - SAMPLES * _US, asked.end_us)
+    charges = []
+    on_requests = [name for name in (PRODUCE, FETCH, REQUEST) if name in bounds]
+    if on_requests:
+        rows = context.log.read("requests", earlier, REQUEST_COLUMNS)
+        charges.append(request_charges(rows, on_requests, by))
+    if CONNECTION in bounds:
+        rows = context.log.read("connections", earlier, ["time", "event", "address"])
+        charges.append(connection_charges(rows))
+    together = charges[0] if len(charges) == 1 else charges[0].unionByName(charges[1], allowMissingColumns=True)
+    found = throttles(together, bounds, entity)
+    in_range = (F.col("second") >= asked.start_us // _US) & (F.col("second") <= (asked.end_us - 1) // _US)
+    found = found.where(in_range)
+    return with_any(found, entity) if len(on_requests) > 1 else found
+
+
+def _bounds(options: argparse.Namespace) -> dict[str, float]:
+    given = {
+        PRODUCE: options.produce_bytes_per_second,
+        FETCH: options.fetch_bytes_per_second,
+        REQUEST: options.request_percentage,
+        CONNECTION: options.connections_per_second,
+    }
+    bounds = {name: value for name, value in given.items() if value is not None}
+    if not bounds:
+        raise JobFailed("no quota is given: name one, such as --produce-bytes-per-second 1000000")
+    for name, value in bounds.items():
+        if not 0 < value < float("inf"):
+            raise JobFailed(f"the {name} quota must be greater than 0, not {value:g}")
+    return bounds
+
+
+def _step_s(time_range: TimeRange) -> int:
+    length_s = (time_range.end_us - time_range.start_us) / _US
+    return next((step for step in _STEP_S if length_s / step <= _STEPS), int(length_s / _STEPS))
+
+
+def _chart(steps: DataFrame, time_range: TimeRange, step_s: int, quotas: Sequence[str]) -> Chart:
+    found = {(row.quota, int(row.time.timestamp())): row.secondsOver for row in steps.limit(_STEPS * 8).collect()}
+    starts = range(time_range.start_us // _US // step_s * step_s, -(-time_range.end_us // _US), step_s)
+    labels = [f"{to_datetime(start * _US):%m-%d %H:%M:%S}" for start in starts]
+    series = [Series(name, [float(found.get((name, start), 0)) for start in starts]) for name in quotas]
+    return Chart(f"Seconds over the quota, in steps of {step_s} s", "bars", labels, series, "s, all entities")
+
+
+def _time(second: Column) -> Column:
+    return F.timestamp_seconds(second)
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--produce-bytes-per-second", type=float, metavar="N", help="a producer_byte_rate to try")
+    parser.add_argument("--fetch-bytes-per-second", type=float, metavar="N", help="a consumer_byte_rate to try")
+    parser.add_argument("--request-percentage", type=float, metavar="N", help="a request_percentage: of one thread")
+    parser.add_argument(
+        "--connections-per-second", type=float, metavar="N", help="a connection_creation_rate, per address"
+    )
+    parser.add_argument(
+        "--per", choices=list(ENTITIES), default="client", help="who has a quota each (default: client)"
+    )
+
+
+JOB = Job("quotas", __doc__ or "", answer, _add_options)
+
+if __name__ == "__main__":
+    sys.exit(main(JOB))
