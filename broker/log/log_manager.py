@@ -5,6 +5,7 @@ Runs in handler processes. What stands in the checkpoint files, which all handle
 """
 
 import logging
+import shutil
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TypeAlias
@@ -16,7 +17,7 @@ from broker.log.offset_checkpoints import OffsetCheckpoints
 from broker.log.partition_log import LogDamaged, LogWriteFailed, PartitionLog, PartitionName
 from broker.log.partition_metadata import TopicIdMismatch, claim_directory, read_topic_id
 from broker.log.recovery import Checkpointed, PublishedEnd
-from broker.log.segment_files import DELETE_SUFFIX, remove_directory
+from broker.log.segment_files import DELETE_SUFFIX, doomed_directories, doomed_name, remove_directory
 from broker.topic_config import LogConfig
 
 TopicPartition: TypeAlias = tuple[str, int]
@@ -40,6 +41,7 @@ class LogManager:
         "_checkpoints",
         "_clock",
         "_data_dir",
+        "_doomed",
         "_expire_due_ns",
         "_flusher",
         "_found",
@@ -62,6 +64,8 @@ class LogManager:
         self._written: dict[TopicPartition, tuple[int, int, int]] = {}
         # Deleted, and perhaps still in the checkpoint files: these could not be written.
         self._removed: set[TopicPartition] = set()
+        # By how their names begin, the directories whose removal was cut short; None: to be looked for.
+        self._doomed: dict[str, list[Path]] | None = None
         self._flusher = Flusher()
         # Logs whose idle producers are still to be forgotten.
         self._to_expire: list[PartitionLog] = []
@@ -110,19 +114,35 @@ class LogManager:
             self._write_checkpoints({})
 
     def delete(self, name: PartitionName) -> None:
-        """Remove a partition's log, open or not; that there is none is fine. Raises OSError.
+        """Remove a partition's log, open or not, and what is left of it; that there is none is fine. Raises OSError.
 
-        A log of the same name but another topic id belongs to a topic that was created since, and stays.
+        A log of the same name but another topic id belongs to a topic that was created since, and stays. After an
+        error it may be tried again.
         """
         key = (name.topic, name.partition)
         directory = self._data_dir / name.directory_name
-        if directory.exists() and read_topic_id(directory) not in {name.topic_id, None}:
-            return
+        try:
+            if directory.exists():
+                if read_topic_id(directory) in {name.topic_id, None}:
+                    self._remove(key, directory)
+                    return
+            else:
+                self.forget_checkpoints([key])
+            if self._doomed is None:
+                # What a predecessor was killed over; later ones are this process's own.
+                self._doomed = doomed_directories(self._data_dir)
+            for doomed in self._doomed.pop(doomed_name(directory), ()):
+                shutil.rmtree(doomed)
+        except OSError:
+            self._doomed = None
+            raise
+
+    def _remove(self, key: TopicPartition, directory: Path) -> None:
         log = self.logs.pop(key, None)
         self.forget_checkpoints([key])
         if log is not None:
             log.delete()
-        elif directory.exists():
+        else:
             remove_directory(directory)
 
     def expire_producers_after(self, expiration_ms: int) -> None:

@@ -31,6 +31,8 @@ LEFTOVER_SUFFIXES = (".tmp", CLEANED_SUFFIX)
 
 #: Ends the name of a partition directory that is being removed.
 DELETE_SUFFIX = "-delete"
+_LONGEST_NAME = 255
+_UUID_DIGITS = 32
 
 OFFSET_DIGITS = 20
 
@@ -101,7 +103,21 @@ def sync_directory(directory: Path) -> None:
 
 def remove_directory(directory: Path) -> None:
     """Remove a partition directory by way of a name that is never taken for a partition's, should it be cut short."""
-    suffix = f".{uuid.uuid4().hex}{DELETE_SUFFIX}"
-    doomed = directory.with_name(directory.name[: 255 - len(suffix)] + suffix)
+    doomed = directory.with_name(f"{doomed_name(directory)}.{uuid.uuid4().hex}{DELETE_SUFFIX}")
     directory.rename(doomed)
     shutil.rmtree(doomed)
+
+
+def doomed_directories(data_dir: Path) -> dict[str, list[Path]]:
+    """Return the directories whose removal was cut short, or is under way, by `doomed_name`."""
+    found: dict[str, list[Path]] = {}
+    with os.scandir(data_dir) as entries:
+        for entry in entries:
+            if entry.name.endswith(DELETE_SUFFIX) and entry.is_dir():
+                found.setdefault(entry.name.rpartition(".")[0], []).append(Path(entry.path))
+    return found
+
+
+def doomed_name(directory: Path) -> str:
+    """Return how the name begins that a directory has while it is removed."""
+    return directory.name[: _LONGEST_NAME - 1 - _UUID_DIGITS - len(DELETE_SUFFIX)]

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+REMOVE_AGAIN_NS = 1_000_000_000
+
 
 class BrokerState:
     """Owned by the request loop of one target; API functions reach it as ``context.broker``."""
@@ -60,6 +62,9 @@ class BrokerState:
         self.storage = StorageGate(heritage, index, self.owned, clock)
         #: What could not be opened because the disk was full, by row.
         self._unopened: dict[int, tuple[TopicInfo, PartitionInfo]] = {}
+        #: What could not be removed: partitions of deleted topics, with whether their rows are still theirs.
+        self._unremoved: list[tuple[TopicInfo, PartitionInfo, bool]] = []
+        self._remove_due_ns = 0
         self.controller: Controller | None = None
         self.reload_request = ReloadRequest()
         self.storage_watch: StorageWatch | None = None
@@ -132,6 +137,18 @@ class BrokerState:
             for topic, partition in unopened.values():
                 with _contained("open", topic.name, partition.index):
                     self._open(topic, partition)
+        if self._unremoved:
+            self._remove_again()
+
+    def _remove_again(self) -> None:
+        """Remove what could not be removed, once in `REMOVE_AGAIN_NS`."""
+        now_ns = self.clock.monotonic_ns()
+        if now_ns >= self._remove_due_ns:
+            self._remove_due_ns = now_ns + REMOVE_AGAIN_NS
+            unremoved, self._unremoved = self._unremoved, []
+            for topic, partition, is_ours in unremoved:
+                with _contained("delete", topic.name, partition.index):
+                    self._delete(topic, partition, is_open=is_ours)
 
     def rows(self) -> list[int]:
         """Return the rows of all partitions."""
@@ -271,7 +288,10 @@ class BrokerState:
         try:
             self.log_manager.delete(PartitionName(topic.name, partition.index, topic.topic_id))
         except OSError as error:
-            logger.error("cannot remove %s-%d: %s", topic.name, partition.index, error)
+            # Its row stays on record, so that a replacement of this process goes on with it too.
+            logger.error("cannot remove %s-%d, which is tried again: %s", topic.name, partition.index, error)
+            self._unremoved.append((topic, partition, is_ours))
+            return
         if is_ours:
             self.partitions.reset(partition.row)
             # Only now may the controller give the row to another partition.
