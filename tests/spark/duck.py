@@ -38,4 +38,8 @@ def _plain(row: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _key(row: tuple[Any, ...]) -> str:
-    return str([f"{value:.6g}" if isinstance(value, int | float) else value for value in row])
+    return str([_rounded(value) if isinstance(value, float) else str(value) for value in row])
+
+
+def _rounded(value: float) -> str:
+    return f"{value:.0f}" if value.is_integer() else f"{value:.6g}"
