@@ -102,8 +102,9 @@ class GroupPath:
             # Nothing is to keep what was known of a partition that has gone.
             self._heartbeats.clear()
             remembered = None
+        is_known = remembered is not None
         if remembered is None:
-            remembered = self._remember_heartbeat(key, view, start, end)
+            remembered = self._read_heartbeat(version, view, start, end)
             if remembered is None:
                 return False
         shard, (group_id, generation, member_id, instance_id) = remembered
@@ -113,6 +114,8 @@ class GroupPath:
         error = self._protocols[group.kind].heartbeat(shard, group, member_id, instance_id, generation)
         responses, now_ns = self._responses, self._now_ns()
         if not error:
+            if not is_known:
+                self._remember_heartbeat(key, remembered)
             at = responses.try_begin(
                 to, now_ns, heartbeat.ANSWER_BYTES[version], NO_RECORDS, self._heartbeat_tails[version]
             )
@@ -123,23 +126,22 @@ class GroupPath:
         responses.send(to, now_ns, now_ns, payload, Told(error))
         return True
 
-    def _remember_heartbeat(
-        self, key: tuple[int, bytes], view: memoryview, start: int, end: int
-    ) -> RememberedHeartbeat | None:
-        """Return what a member says and who keeps its group, from now on by its bytes; None if it is not kept here."""
-        version = key[0]
+    def _read_heartbeat(self, version: int, view: memoryview, start: int, end: int) -> RememberedHeartbeat | None:
+        """Return what a member says and who keeps its group; None if it is not kept here."""
         body = _body_of(view, start, is_flexible=version >= heartbeat.FIRST_FLEXIBLE)
         if body < 0:
             return None
         request = heartbeat.parse_heartbeat(view, version, body, end)
         try:
-            shard = self._state.coordinators.groups.shard_of(request.group_id)
+            return RememberedHeartbeat(self._state.coordinators.groups.shard_of(request.group_id), request)
         except ApiError:
             return None
+
+    def _remember_heartbeat(self, key: tuple[int, bytes], remembered: RememberedHeartbeat) -> None:
+        """Know a heartbeat by its bytes from now on. Its sender is a member: others may say whatever they like."""
         if len(self._heartbeats) >= _MOST_REMEMBERED:
             self._heartbeats.clear()
-        self._heartbeats[key] = remembered = RememberedHeartbeat(shard, request)
-        return remembered
+        self._heartbeats[key] = remembered
 
     def commit(self, to: ReplyTo, version: int, view: memoryview, start: int, end: int) -> bool:
         """Take a commit of offsets; False if it is to go the long way."""

@@ -48,3 +48,19 @@ def test_both_ways_answer_alike(broker: SteppedBroker, version: int) -> None:
             path.ways = MappingProxyType({})
     assert short == [answered(broker, *request).answer for request in requests]
     assert [each.error_code for each in short] == [0, 3, 22, 3, 0, 22, 24]
+
+
+def test_only_what_members_say_is_remembered(broker: SteppedBroker) -> None:
+    """Whoever is none may say something else each time."""
+    member = Member(broker, groups_of(broker, 0, 1)[0])
+    member.join()
+    beat = {"group_id": member.group_id, "generation_id": member.generation, "member_id": member.member_id}
+    path: GroupPath = broker.handler(0)._groups
+    path._heartbeats.clear()
+    for number in range(20):
+        for other in ({"group_id": f"other{number}"}, {"member_id": f"other{number}"}, {"generation_id": number + 90}):
+            answered(broker, HEARTBEAT, 4, beat | other)
+    assert not path._heartbeats
+    for _ in range(2):
+        assert answered(broker, HEARTBEAT, 4, beat).answer.error_code == 0
+    assert len(path._heartbeats) == 1
