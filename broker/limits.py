@@ -142,7 +142,7 @@ _CONNECTIONS = Area(
             end="with the answer",
         ),
         Limit(
-            what="Requests that wait to be served in slices, of each target",
+            what="Requests that are served in slices or wait for that, of each target; bytes of the large ones",
             bounds=("broker.server.slices:MOST_WAITING", "broker.server.slices:MOST_WAITING_BYTES"),
             metrics=("rotunda_handler_works_waiting",),
             beyond="the connection is closed",

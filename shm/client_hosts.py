@@ -1,5 +1,7 @@
 """Where clients are: the address behind each connection, for handlers that describe the members of groups by it.
 
+And whether they are still there, for handlers that do something for them.
+
 A processor fills a row when a connection opens (layout.CLIENT_HOST). Which row follows from the connection's id, so a
 handler that has a request finds the row without a search, and nothing of it is on a request's way. A row outlives its
 connection until another one gets it, so what a client sent last still finds where it came from.
@@ -25,6 +27,7 @@ _PROCESSOR_SHIFT = 48  # of a connection id, as layout.REQUEST_ENVELOPE has it
 _MOST_KNOWN = 4096
 _WORDS = CLIENT_HOST.size // 8
 _ADDRESS = CLIENT_HOST.offset("address")
+_ENDED = CLIENT_HOST.offset("ended_id") // 8
 
 
 def packed_host(host: str) -> bytes:
@@ -75,10 +78,11 @@ class ClientHostWriter:
         self._words[row * _WORDS] = connection_id
 
     def end(self, connection_id: int) -> None:
-        """Let another connection have the row; it stays as it is until then."""
+        """Publish that a connection has ended, and let another have its row, which stays as it is until then."""
         row = connection_id % ROWS
         if self._words[row * _WORDS] == connection_id:
             self._taken[row] = 0
+            self._words[row * _WORDS + _ENDED] = connection_id
 
 
 class ClientHosts:
@@ -104,6 +108,14 @@ class ClientHosts:
                 self._known.clear()
             self._known[connection_id] = host
         return host
+
+    def has_ended(self, connection_id: int) -> bool:
+        """Return whether a connection is known to have ended: the last one of its row. HOT."""
+        processor = connection_id >> _PROCESSOR_SHIFT
+        if not 0 <= processor < self._processors:
+            return False
+        ended_id: int = self._words[(processor * ROWS + connection_id % ROWS) * _WORDS + _ENDED]
+        return ended_id == connection_id
 
     def _look_up(self, connection_id: int) -> str:
         processor = connection_id >> _PROCESSOR_SHIFT

@@ -326,10 +326,11 @@ CLIENT_HOST = Record(
     "Where the client of a connection is: after the boards, as many rows for each processor as shm/client_hosts.py "
     "says. A connection's row is its id modulo their number. A reader believes an address if the id was the same "
     "before and after.",
-    24,
+    32,
     (
         Field("connection_id", "q", "id", "processor", "whose row it is; -1 while it is filled; 0 before the first"),
         Field("address", "16s", "-", "processor", "IPv6 address in network order; an IPv4 address in its mapped form"),
+        Field("ended_id", "q", "id", "processor", "the last connection of this row that has ended; 0 before the first"),
     ),
 )
 

@@ -110,7 +110,7 @@ HANDLER_METRICS = (
         "works_waiting",
         GAUGE,
         "requests",
-        "Requests that wait to be served in slices.",
+        "Requests that are served in slices, or wait for that.",
         "Those that take long: descriptions and listings of much, changes of many topics.",
     ),
     Metric(

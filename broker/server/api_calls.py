@@ -8,7 +8,8 @@ Runs in handler processes and the controller. A function returns its response, o
   and may be as long as `response.max.bytes`.
 
 A long request is decoded in slices too, from a copy, and what its function returns is encoded in slices. Whatever a
-connection sends while something of it is done in slices stands in line behind that.
+connection sends while something of it is done in slices stands in line behind that. Questions of a client that has gone
+are not gone on with; what changes something is.
 
 What an answer needs of its request is kept in a `Call`, so the request's memory is given back with the turn. A fault of
 ours closes the connection that it struck.
@@ -18,11 +19,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.errors import InvalidReceive
 from broker.log_setup import RepeatedWarnings
+from broker.protocol.api_keys import ONLY_ANSWERED
 from broker.protocol.headers import parse_header
 from broker.protocol.sinks import AnswerTooLargeError
 from broker.protocol.steps import Steps
@@ -163,11 +166,16 @@ class ApiCalls:
             doing=call.doing,
             exclusive=call.api.exclusive,
             size=call.to[8],
+            is_wanted=partial(self._is_there, call.to[1]) if call.api.key in ONLY_ANSWERED else None,
         )
         try:
             self._slices.add(new)
         except TooManyWaitError as error:
             raise InvalidReceive(f"{call.api.key.name} cannot be begun: {error}") from error
+
+    def _is_there(self, connection: int) -> bool:
+        """Return whether the client of a connection waits for answers. HOT."""
+        return not self._state.client_hosts.has_ended(connection)
 
     def _from_its_bytes(self, call: Call, context: RequestContext, body: bytes) -> Work:
         """Decode a request, call its function, and go on with what that returns."""

@@ -109,6 +109,7 @@ class FetchPath:
             failed=lambda: self._responses.close_connection(fetch.to, self._now_ns()),
             doing=("FETCH", client_id),
             size=fetch.to[8],
+            is_wanted=lambda: not self._state.client_hosts.has_ended(fetch.to[1]),
         )
         try:
             self._slices.add(new)

@@ -107,6 +107,33 @@ def test_an_answer_with_no_place_for_that_closes_its_connection(short: SteppedBr
     assert "the answer to its LIST_GROUPS would have more than 65536 bytes (response.max.bytes)" in caplog.text
 
 
+def test_a_question_of_a_client_that_has_gone_is_not_gone_on_with(stepped: SteppedBroker) -> None:
+    """But what changes something is, as Kafka does it: a client may go as soon as it has sent that."""
+    client, looked_at = stepped.client(), []
+    hosts = stepped.heritage.client_host_writer(client.processor)
+    hosts.put(client.connection, "10.0.0.1")
+
+    def listed(payload: bytes) -> slices.Work:
+        del payload
+        for number in range(1000):
+            looked_at.append(number)
+            stepped.clock.advance_ms(1)
+            yield None
+        return iter_once([])
+
+    with mock.patch("broker.server.handlers.list_groups.decode_listed", side_effect=listed):
+        sent = client.send_frame(*asked(ApiKey.LIST_GROUPS, 4, {}), target=0)
+        new = {"topics": [{"name": "made", "num_partitions": 1, "replication_factor": 1}], "timeout_ms": 1000}
+        client.send_frame(*asked(ApiKey.CREATE_TOPICS, 7, new))
+        while not looked_at:
+            stepped.settle(1)
+        hosts.end(client.connection)
+        stepped.settle(100)
+    assert len(looked_at) < 100
+    assert sent.answer.kind == CLOSE_CONNECTION
+    assert stepped.state(0).metadata.topic("made") is not None
+
+
 def iter_once(value: Any) -> slices.Work:
     yield None
     return value

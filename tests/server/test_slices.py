@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
 
 from broker.server.deferred import Deferred
-from broker.server.slices import BUDGET_NS, MOST_BEGUN, MOST_WAITING, SlicedWork, Slices, TooManyWaitError, Work
+from broker.server.slices import BUDGET_NS, MOST_LONG, MOST_WAITING, SlicedWork, Slices, TooManyWaitError, Work
 from broker.slow_turns import SlowTurns
 from shm.current_request import CurrentRequest
 from tests.support.fakes import FakeClock
@@ -96,29 +97,76 @@ def test_changes_are_made_one_after_the_other_and_questions_go_on_beside(bench: 
     assert changes == ["change 1"] * 10 + ["change 2"] * 10
 
 
-def test_only_so_many_are_under_way_and_only_so_many_wait(bench: Bench) -> None:
+def test_only_so_many_long_ones_are_under_way_and_only_so_many_wait(bench: Bench) -> None:
     for lane in range(MOST_WAITING):
-        bench.add(bench.steps(str(lane), 3), lane=lane)
+        bench.add(bench.steps(str(lane), 15), lane=lane)
     with pytest.raises(TooManyWaitError, match="1024 requests"):
         bench.add(bench.steps("one more", 1), lane="more")
-    bench.slices.turn()
-    assert len(set(bench.log)) <= MOST_BEGUN
-    bench.turns(10_000)
+    while not bench.slices.is_idle:
+        for _ in range(100):
+            bench.slices.turn()
+        had = Counter(bench.log)
+        assert sum(1 for name, steps in had.items() if steps > 11 and name not in bench.results) <= MOST_LONG
     assert len(bench.results) == MOST_WAITING
 
 
-def test_a_large_request_waits_alone_or_not_at_all(bench: Bench) -> None:
+def test_what_is_short_is_done_soon_however_many_long_ones_there_are(bench: Bench) -> None:
+    for lane in range(60):
+        bench.add(bench.steps(f"long {lane}", 1000), lane=lane)
+    for _ in range(200):
+        bench.slices.turn()
+    bench.add(bench.steps("short", 8), lane="another client")
+    for _ in range(10):
+        bench.slices.turn()
+    assert bench.results == ["short"]
+
+
+def test_long_ones_go_on_however_many_short_ones_come(bench: Bench) -> None:
+    bench.add(bench.steps("long", 50), lane="long")
+    for number in range(300):
+        bench.add(bench.steps("short", 1), lane=2 * number)
+        bench.add(bench.steps("short", 1), lane=2 * number + 1)
+        bench.slices.turn()
+    assert "long" in bench.results
+
+
+def test_what_nobody_waits_for_ends(bench: Bench) -> None:
+    there = [True]
+    closed: list[str] = []
+
+    def asked(name: str) -> Work:
+        try:
+            yield from bench.steps(name, 100)
+        finally:
+            closed.append(name)
+
+    for name in ("begun", "not begun"):
+        work = bench.work(asked(name), "a client")
+        work.is_wanted = lambda: there[0]
+        bench.slices.add(work)
+    bench.slices.turn()
+    there[0] = False
+    bench.add(bench.steps("of the same", 1), lane="a client")
+    bench.turns()
+    assert "not begun" not in bench.log
+    assert closed == ["begun"]
+    assert bench.results == ["failed", "failed", "of the same"]
+    assert bench.slices.waiting == 0
+
+
+def test_a_large_request_waits_alone_or_not_at_all_and_keeps_no_small_one_out(bench: Bench) -> None:
     bench.add(bench.steps("huge", 1), lane=1, size=1 << 40)
     with pytest.raises(TooManyWaitError, match="1099511627776 bytes"):
-        bench.add(bench.steps("small", 1), lane=2)
+        bench.add(bench.steps("large", 1), lane=2, size=1 << 20)
+    bench.add(bench.steps("small", 1), lane=3)
     bench.turns()
-    bench.add(bench.steps("small", 1), lane=2)
+    bench.add(bench.steps("large", 1), lane=2, size=1 << 20)
     bench.turns()
-    assert bench.results == ["huge", "small"]
+    assert bench.results == ["huge", "small", "large"]
 
 
 def test_one_that_waits_for_another_process_keeps_nobody_from_beginning(bench: Bench) -> None:
-    answers = [Deferred() for _ in range(MOST_BEGUN + 1)]
+    answers = [Deferred() for _ in range(MOST_LONG + 1)]
 
     def asks(deferred: Deferred) -> Generator[Deferred, Any, Any]:
         answer = yield deferred
@@ -133,7 +181,7 @@ def test_one_that_waits_for_another_process_keeps_nobody_from_beginning(bench: B
     for number, deferred in enumerate(answers):
         deferred.complete(number + 1)
     bench.turns()
-    assert bench.results == ["meanwhile", *range(1, MOST_BEGUN + 2)]
+    assert bench.results == ["meanwhile", *range(1, MOST_LONG + 2)]
 
 
 def test_what_has_its_answer_already_goes_on_with_it(bench: Bench) -> None:
@@ -163,7 +211,7 @@ def test_a_fault_ends_its_own_work_alone(bench: Bench, caplog: pytest.LogCapture
 
 
 def test_what_a_peer_asks_for_waits_for_nobody(bench: Bench) -> None:
-    for lane in range(2 * MOST_BEGUN):
+    for lane in range(2 * MOST_LONG):
         bench.add(bench.steps("client", 50), lane=lane)
     bench.slices.turn()
     bench.slices.add_now(bench.work(bench.steps("peer", 1), "peer"))

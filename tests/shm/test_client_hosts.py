@@ -40,6 +40,24 @@ def test_an_address_has_one_form(host: str, told: str) -> None:
     assert host_text(packed_host(host)) == told
 
 
+def test_a_connection_has_ended_when_its_processor_says_so(view: memoryview) -> None:
+    hosts = ClientHosts(view.toreadonly(), PROCESSORS)
+    writer = ClientHostWriter(view, 1)
+    first, second, crowded = connection(1, 7), connection(1, 7 + ROWS), connection(1, 7 + 2 * ROWS)
+    for each, host in ((first, "10.0.0.1"), (crowded, "10.0.0.3")):
+        writer.put(each, host)
+    assert not any(map(hosts.has_ended, (first, second, crowded, connection(9, 7))))
+    writer.end(crowded)
+    assert not hosts.has_ended(first)
+    writer.end(first)
+    assert hosts.has_ended(first)
+    writer.put(second, "10.0.0.2")
+    assert not hosts.has_ended(second)
+    writer.end(second)
+    assert hosts.has_ended(second)
+    assert not hosts.has_ended(crowded)
+
+
 def test_a_row_outlives_its_connection_until_another_gets_it(view: memoryview) -> None:
     hosts = ClientHosts(view, PROCESSORS)
     writer = ClientHostWriter(view, 0)
