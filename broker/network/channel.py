@@ -173,10 +173,15 @@ class Channel:
         """Sequence of the first request whose answer has not been written whole."""
         return (self.ended_at if self.closing else self.next_answer) - len(self.answered)
 
-    @property
-    def is_drained(self) -> bool:
-        """Whether every answer has been written but those that wait for others, which may be long."""
-        waiting = sum(frame.startswith(_WAITING) for _, _, frame in self.repeatable.values())
+    def is_drained(self, *, produce_only: bool) -> bool:
+        """Return whether every answer has been written but those that wait for others, which may be long.
+
+        ``produce_only``: only those to Produce are waited for, which say what has been stored.
+        """
+        if produce_only:
+            waiting = len(self.repeatable)
+        else:
+            waiting = sum(frame.startswith(_WAITING) for _, _, frame in self.repeatable.values())
         return not self.unsent and self.in_flight <= waiting
 
     def forget_requests(self) -> None:

@@ -236,15 +236,15 @@ class Processor:
         self._repeats.send()
         self._reader.sender.publish()
 
-    def drain(self) -> bool:
-        """Take no new requests; True once every answer has been written but those that wait for others."""
+    def drain(self, *, produce_only: bool = False) -> bool:
+        """Take no new requests; True once every answer has been written that is waited for (`Channel.is_drained`)."""
         if not self._draining:
             self._draining = True
             for channel in self._by_id.values():
                 self._mute(channel, MuteCause.DRAINING)
                 self._selector.update(channel)
         self.step()
-        return all(channel.is_drained for channel in self._by_id.values())
+        return all(channel.is_drained(produce_only=produce_only) for channel in self._by_id.values())
 
     def close_all(self) -> None:
         """Close every connection without waiting for answers (``B31``)."""

@@ -45,6 +45,10 @@ LOAD_NUMPY_AFTER_S = 1.0
 #: Share of the whole shutdown time in which answers under way may still leave.
 DRAIN_SHARE = 0.5
 
+#: Answers to other requests than Produce are waited for as long as this. What takes longer is done in slices, and
+#: changes nothing or is safe to ask for again.
+OTHERS_NS = 400_000_000
+
 
 def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None:
     """Serve connections until told to stop; then let the answers under way leave, and close.
@@ -79,11 +83,16 @@ def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None
             report_ns = now_ns + REPORT_INTERVAL_NS
             report_held_back()
     if heritage.cluster.draining:
-        drain_ns = int(heritage.config.shutdown_timeout_ms * DRAIN_SHARE) * 1_000_000
-        deadline_ns = clock.monotonic_ns() + drain_ns
-        while not processor.drain() and clock.monotonic_ns() < deadline_ns:
-            pass
+        _drain(processor, clock.monotonic_ns, int(heritage.config.shutdown_timeout_ms * DRAIN_SHARE) * 1_000_000)
     processor.close_all()
+
+
+def _drain(processor: Processor, now_ns: Callable[[], int], most_ns: int) -> None:
+    """Let answers leave: those to Produce as long as there is time, others if they come soon."""
+    begin_ns = now_ns()
+    waited_ns = 0
+    while waited_ns < most_ns and not processor.drain(produce_only=waited_ns >= OTHERS_NS):
+        waited_ns = now_ns() - begin_ns
 
 
 def _prepare(finished: FinishedRequests) -> None:

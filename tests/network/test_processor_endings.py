@@ -347,6 +347,21 @@ def test_draining_takes_nothing_new_and_lets_answers_leave(bench: ProcessorBench
     assert bench.value("connections_closed", "shutdown") == 4
 
 
+def test_a_stop_waits_for_a_produce_and_not_for_what_takes_long(bench: ProcessorBench) -> None:
+    asking, producing = bench.connect(), bench.connect()
+    asking.send(frame(1))
+    producing.send(frame(2, api_key=0))
+    requests = bench.requests(2)
+    bench.bell.ring()
+    assert not bench.processor.drain(produce_only=True)
+    [produce] = [request for request in requests if request.api_key == 0]
+    bench.targets[0].answer(produce, b"answer")
+    bench.bell.ring()
+    assert bench.processor.drain(produce_only=True)
+    assert not bench.processor.drain()
+    assert producing.receive(6) == b"answer"
+
+
 def test_a_client_that_goes_while_draining_is_closed_and_not_waited_for(bench: ProcessorBench) -> None:
     client = bench.connect()
     client.send(frame(1))

@@ -7,11 +7,13 @@ import pytest
 
 from broker.heritage import Heritage
 from broker.network import processor_process
-from broker.network.processor_process import TargetWatch
+from broker.network.processor import Processor
+from broker.network.processor_process import OTHERS_NS, TargetWatch
 from broker.process import MOST_FAULTS, Role
 from broker.signals import StopFlag
 from shm.control import ControlSegment
 from shm.process_slots import ProcessSlots
+from tests.support.fakes import FakeClock
 
 HANDLERS = 2
 
@@ -53,6 +55,7 @@ class Turns:
         self._stop = stop
         self.turns = 0
         self.drained = False
+        self.asks_for_long = False
         self.closed = False
         self.finished = SimpleNamespace()
 
@@ -66,9 +69,9 @@ class Turns:
         if self._failing[self.turns - 1]:
             raise ZeroDivisionError
 
-    def drain(self) -> bool:
+    def drain(self, *, produce_only: bool) -> bool:
         self.drained = True
-        return True
+        return produce_only or not self.asks_for_long
 
     def close_all(self) -> None:
         self.closed = True
@@ -113,3 +116,21 @@ def test_when_no_turn_succeeds_any_more_the_process_gives_up(monkeypatch: pytest
     """A corrupt ring, for one, stays corrupt: the loop would spin and fill the log."""
     with pytest.raises(ZeroDivisionError):
         run(monkeypatch, [True] * (MOST_FAULTS + 1))
+
+
+def test_a_stop_waits_a_moment_for_answers_that_take_long() -> None:
+    stop, clock = StopFlag(), FakeClock()
+    turns = Turns([], stop)
+    turns.asks_for_long = True
+    waited: list[bool] = []
+    drain = turns.drain
+
+    def turn(*, produce_only: bool) -> bool:
+        waited.append(produce_only)
+        clock.advance_ms(100)
+        return drain(produce_only=produce_only)
+
+    turns.drain = turn  # type: ignore[method-assign]
+    processor_process._drain(cast("Processor", turns), clock.monotonic_ns, 15_000_000_000)
+    stop.close()
+    assert waited == [False] * (OTHERS_NS // 100_000_000) + [True]
