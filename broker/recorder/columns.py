@@ -175,12 +175,12 @@ ROLES = Dataset(
     "request.log.roles.interval.ms in which there were requests, and once more, with traffic false, when an interval "
     "has passed without any. Nothing is written then until requests come again: who finds rows with traffic false "
     "last finds a broker that was idle since, and who finds such with traffic true last, more than two intervals ago, "
-    "one that is gone. A broker that is stopped writes the interval under way. After a pause an interval begins when "
-    "requests are noticed, at most a second after they came; their counts are in it. Counts are what has come to a "
-    "counter since the process's row before; where a role does not have a column, it is null.",
+    "one that is gone. A broker that is stopped writes the interval under way. After a pause an interval begins at "
+    "most two seconds before the requests that end the pause. Counts are what has come to a counter in the interval; "
+    "where a role does not have a column, it is null.",
     (
         Column("time", TIMESTAMP, "when the interval ended"),
-        Column("intervalUs", INT64, "its length: since the rows before, or since there were requests again"),
+        Column("intervalUs", INT64, "its length; it begins with the rows before, unless there was a pause"),
         Column("traffic", BOOL, "whether any request came in it; the same in all rows of one time"),
         Column("role", STRING, ", ".join(PROCESS_ROLES)),
         Column("index", INT16, "which one of its role"),

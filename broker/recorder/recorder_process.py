@@ -56,7 +56,7 @@ def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None
     page = MetricsWriter(pages.page(Role.RECORDER, 0))
     page.start(generation, SystemClock.monotonic_ns())
     heritage.mark_ready(Role.RECORDER, 0, generation)
-    roles = RoleRows(_role_sources(heritage, pages), heritage.recorder_rings)
+    roles = RoleRows(_role_sources(heritage, pages), heritage.recorder_rings, SystemClock.monotonic_ns())
     if not (root / RUNNING).exists():
         _await_first(heritage, root, stop, roles)
         if stop.is_set() and not is_anything_told(heritage):
@@ -131,7 +131,7 @@ def _await_first(heritage: Heritage, root: Path, stop: StopFlag, roles: RoleRows
     """Sleep until somebody has told something, or it is time to stop; old files go meanwhile."""
     settings, clock = heritage.recorder_rings.settings(), SystemClock()
     due_ns = 0
-    while not (stop.is_set() or is_anything_told(heritage) or roles.has_traffic):
+    while not (stop.is_set() or is_anything_told(heritage) or roles.notice(clock.monotonic_ns())):
         now_ns = clock.monotonic_ns()
         heritage.slots.beat(Role.RECORDER, 0, now_ns)
         if now_ns >= due_ns:

@@ -124,7 +124,8 @@ class StagedAppends:
             before = log.log_end_offset, log.size_bytes
             begun_ns = self._now_ns()
             error = owned.commit(self._write_failed)
-            self.commit_ns += self._now_ns() - begun_ns
+            now_ns = self._now_ns()
+            self.commit_ns += now_ns - begun_ns
             rows.append(row)
             self.commits += 1
             records, size_bytes = log.log_end_offset - before[0], log.size_bytes - before[1]
@@ -133,7 +134,7 @@ class StagedAppends:
             if records > 0:
                 owned.writer.count_appended(records, size_bytes)
             if owned.fast_answers:
-                self._answer_fast(owned, error)
+                self._answer_fast(owned, error, now_ns)
             if owned.answers:
                 self._answer(owned, error)
         return rows
@@ -152,13 +153,12 @@ class StagedAppends:
                 # Whoever takes an answer sees to its own faults; one that does not costs nobody else an answer.
                 logger.exception("an answer of %s was not taken", owned.log.directory)
 
-    def _answer_fast(self, owned: OwnedPartition, error: int) -> None:
+    def _answer_fast(self, owned: OwnedPartition, error: int, now_ns: int) -> None:
         """Answer the fast requests of a partition that has been committed, or could not be."""
         answers, owned.fast_answers = owned.fast_answers, []
         start_offset = owned.log.log_start_offset
         try_begin = self._responses.try_begin
         view = self._responses.view
-        now_ns = self._now_ns()
         for to, remembered, header, base_offset, batch in answers:
             try:
                 records = records_of(header, batch)

@@ -10,14 +10,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from broker.recorder.part_files import dataset_path, finished
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.exposition import Scraper
 from tests.support.record_batches import record_batch
-from tests.support.request_log import Start, kill, read, recording_brokers, rows
+from tests.support.request_log import Start, kill, read, recording_brokers, rows, set_while_running
 from tests.support.wire_client import WireClient, sized
 from tests.support.wire_messages import PRODUCE, create_topic, fetch, produce_body
 
@@ -235,18 +234,6 @@ def test_the_log_can_be_switched_off_and_on(start: Start) -> None:
     with client_of(broker) as client:
         client.call(API_VERSIONS, 0, correlation_id=2)
     wait_until(lambda: [row["correlationId"] for row in rows(broker, "requests")] == [2], "the row")
-
-
-def set_while_running(broker: BrokerProcess, **settings: object) -> None:
-    """Change settings of the broker as an admin client does."""
-    entries = [
-        ConfigEntry(name.replace("_", "."), str(value), incremental_operation=AlterConfigOpType.SET)
-        for name, value in settings.items()
-    ]
-    resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=entries)
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    for done in admin.incremental_alter_configs([resource]).values():
-        done.result(timeout=30)
 
 
 def recorded(broker: BrokerProcess) -> set[int]:

@@ -1,58 +1,20 @@
 """The dataset roles: when rows are written, what is in them, and what is said of those that a killed recorder began."""
 
 import os
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from broker.recorder.columns import DATASETS
-from broker.recorder.role_rows import LOOK_NS, RoleRows, RoleSources
+from broker.recorder.role_rows import LOOK_NS
 from shm.layout import RING_HEADER
-from shm.metrics import MetricsReader, MetricsSegment, MetricsWriter
-from shm.process_slots import HANDLER, PROCESSOR, ROLES, RUNNING, SUPERVISOR, ProcessSlots
-from shm.ring import RingProducer, initialise, ring_bytes
-from shm.ring_fill import RingShare
-from tests.support.recorder_bench import RecorderBench
+from shm.metrics import MetricsReader
+from shm.process_slots import PROCESSOR, ROLES, RUNNING
+from tests.support.roles_bench import INTERVAL_MS, RING_BYTES, RolesBench
 
-INTERVAL_MS = 10_000
 MS = 1_000_000
-RING_BYTES = 4096
 HEAD = RING_HEADER.word("head")
-
-
-class RolesBench(RecorderBench):
-    """One processor, which is this process, and one handler; the handler reads one ring."""
-
-    def __init__(self, root: Path, **settings: object) -> None:
-        super().__init__(root, **settings)
-        self.metrics = MetricsSegment(memoryview(bytearray(MetricsSegment.bytes_needed(1, 1))), 1, 1)
-        self.metrics.initialise()
-        self.slots = ProcessSlots(memoryview(bytearray(ProcessSlots.bytes_needed(1, 1))), 0, 1, 1)
-        self.slots.initialise()
-        self.processor, self.handler = (MetricsWriter(self.metrics.page(role, 0)) for role in (PROCESSOR, HANDLER))
-        for role in (SUPERVISOR, PROCESSOR):
-            self.slots.set_pid(role, 0, os.getpid())
-        ring = memoryview(bytearray(ring_bytes(RING_BYTES)))
-        initialise(ring, 0, RING_BYTES)
-        self.ring = RingProducer(ring, 0)
-        self._fills = {("handler", 0): [RingShare(ring, 0)]}
-        self.watch()
-
-    def watch(self) -> RoleRows:
-        """Have the recorder record roles, as it does from its start on."""
-        sources = RoleSources(self.slots, self.metrics.readers_by_process(), self._fills)
-        self.roles = RoleRows(sources, self.rings)
-        self.recorder.record_roles(self.roles)
-        return self.roles
-
-    def count(self, page: MetricsWriter, name: str, n: int, label: str = "") -> None:
-        """Have a process count."""
-        page.add(page.index(name, label), n)
-
-    def rows(self, role: str) -> list[dict]:
-        """Finish every file; return the rows of one role in the order of their times."""
-        self.recorder.finish()
-        return sorted((row for row in self.read("roles") if row["role"] == role), key=lambda row: row["time"])
 
 
 @pytest.fixture
@@ -97,6 +59,7 @@ def test_counts_are_of_the_interval_and_add_up(bench: RolesBench) -> None:
 
 def test_shares_and_gauges(bench: RolesBench) -> None:
     bench.count(bench.processor, "io_wait_ns", 1_000)
+    bench.watch()
     bench.count(bench.processor, "requests_received", 1)
     bench.turn()
     bench.count(bench.processor, "io_wait_ns", 300)
@@ -127,23 +90,41 @@ def test_the_peak_of_a_ring_is_the_highest_that_was_seen(bench: RolesBench) -> N
     assert bench.rows("processor")[0]["ringFill"] is None
 
 
+def pass_seconds(bench: RolesBench, seconds: int) -> None:
+    """Let time pass; the recorder turns once a second, as it does when nobody wakes it."""
+    for _ in range(seconds):
+        bench.turn(1_000)
+
+
 def test_rows_end_one_interval_after_the_last_request(bench: RolesBench) -> None:
     """Idle and gone are told apart: the last rows of an idle broker say that nothing came."""
-    for _ in range(3):
-        bench.turn(INTERVAL_MS)
+    pass_seconds(bench, 30)
     assert bench.recorder.is_busy is False
     bench.count(bench.processor, "requests_received", 1)
     bench.turn()
     assert bench.recorder.is_busy is True
-    for _ in range(5):
-        bench.turn(INTERVAL_MS)
+    pass_seconds(bench, 50)
     bench.count(bench.processor, "requests_received", 1)
-    bench.turn(INTERVAL_MS)
-    bench.turn(INTERVAL_MS // 2)
+    bench.turn()
+    pass_seconds(bench, 5)
     rows = bench.rows("processor")
+    # What processes had used a second before requests were noticed is of a time before they came.
     assert [(row["traffic"], row["intervalUs"]) for row in rows] == [
-        (True, 10_000_000), (False, 10_000_000), (True, 5_000_000),
+        (True, 10_000_000), (False, 10_000_000), (True, 6_000_000),
     ]  # fmt: skip
+    assert [(b["time"] - a["time"]).total_seconds() for a, b in pairwise(rows)] == [10, 36]
+
+
+def test_what_is_used_before_requests_are_published_is_in_their_interval(bench: RolesBench) -> None:
+    """A processor publishes up to half a second late: a short burst is over when it is noticed."""
+    pass_seconds(bench, 5)
+    bench.count(bench.processor, "io_ns", 100)
+    bench.turn(500)
+    bench.count(bench.processor, "requests_received", 1)
+    bench.turn(100)
+    pass_seconds(bench, 10)
+    row, *_ = bench.rows("processor")
+    assert (row["requests"], row["idleShare"]) == (1, 0.0)
 
 
 def test_what_is_used_is_what_the_system_says(bench: RolesBench) -> None:
@@ -168,6 +149,7 @@ def test_what_is_used_is_what_the_system_says(bench: RolesBench) -> None:
 
 def test_of_a_process_that_was_started_in_the_interval_all_it_has_used(bench: RolesBench) -> None:
     bench.slots.set_pid(PROCESSOR, 0, 2**22)
+    bench.watch()
     bench.count(bench.processor, "requests_received", 1)
     bench.turn()
     bench.slots.set_pid(PROCESSOR, 0, os.getpid())
@@ -216,7 +198,7 @@ def test_rows_that_cannot_be_written_are_a_gap(bench: RolesBench) -> None:
 def test_there_are_none_where_none_are_wanted(tmp_path: Path, settings: dict[str, object]) -> None:
     bench = RolesBench(tmp_path / "request-log", **settings)
     bench.count(bench.processor, "requests_received", 1)
-    assert bench.roles.has_traffic is False
+    assert bench.roles.notice(bench.clock.monotonic_ns()) is False
     bench.turn()
     bench.turn(INTERVAL_MS)
     assert bench.rows("processor") == []

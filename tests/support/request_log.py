@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from broker.recorder.part_files import dataset_path, finished
 from tests.support.broker_process import BrokerProcess
@@ -62,3 +63,15 @@ def kill(broker: BrokerProcess, role: str) -> None:
         return row["pid"] != pid and row["state"] == "running"
 
     wait_until(replaced, f"a new {role}")
+
+
+def set_while_running(broker: BrokerProcess, **settings: object) -> None:
+    """Change settings of the broker as an admin client does."""
+    entries = [
+        ConfigEntry(name.replace("_", "."), str(value), incremental_operation=AlterConfigOpType.SET)
+        for name, value in settings.items()
+    ]
+    resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=entries)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    for done in admin.incremental_alter_configs([resource]).values():
+        done.result(timeout=30)
