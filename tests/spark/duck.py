@@ -11,15 +11,17 @@ from pyspark.sql import DataFrame
 
 
 def ask(log: Path, dataset: str, time_range: tuple[str, str], sql: str) -> list[tuple[Any, ...]]:
-    """Return the rows of a query of `r`, the rows of a dataset in a range."""
-    source = f"read_parquet('{log}/{dataset}/**/*.parquet', hive_partitioning = true, union_by_name = true)"
+    """Return the rows of a query of `r`, the rows of a dataset in a range, and of `q`, those of its requests."""
     start, end = (f"TIMESTAMPTZ '{text}+00'" for text in time_range)
-    columns = "*, sampleWeight::BIGINT w" if dataset == "requests" else "*"
+    tables = (
+        f"{name} AS (SELECT *{weight} FROM read_parquet('{log}/{of}/**/*.parquet', hive_partitioning = true, "  # noqa: S608
+        f"union_by_name = true) WHERE time >= {start} AND time < {end})"
+        for name, of in (("r", dataset), ("q", "requests"))
+        for weight in [", sampleWeight::BIGINT w" if of == "requests" else ""]
+    )
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
-        return connection.sql(
-            f"WITH r AS (SELECT {columns} FROM {source} WHERE time >= {start} AND time < {end}) {sql}"  # noqa: S608
-        ).fetchall()
+        return connection.sql(f"WITH {', '.join(tables)} {sql}").fetchall()
 
 
 def assert_same(found: DataFrame | Iterable[Sequence[Any]], expected: Iterable[Sequence[Any]]) -> None:

@@ -1,0 +1,129 @@
+"""The report on clients against the same numbers worked out by DuckDB, and against connections whose truth is known."""
+
+import random
+from argparse import Namespace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from spark.connections import EVENT_COLUMNS, REQUEST_COLUMNS, by_client, is_idle, is_short_lived, lives
+from spark.job import Context
+from spark.jobs.clients import DEPRECATED_COLUMNS, answer, dropped, software, versions
+from spark.request_log import RequestLog
+from spark.rollups import Rollups
+from spark.time_range import TimeRange
+from tests.spark.duck import ask, assert_same
+from tests.support.feeds import random_seed
+from tests.support.generated_log import START, random_requests, request, write
+
+RANGE = ("2026-03-01T10:07:00", "2026-03-01T11:55:00")
+NOW = datetime(2026, 3, 2, tzinfo=UTC)
+
+WHO = "softwareName, softwareVersion, clientId"
+SOFTWARE = f"""
+SELECT {WHO}, sum(w), coalesce(sum(w) FILTER (errorCode <> 0), 0), epoch_us(min(time)), epoch_us(max(time))
+FROM r GROUP BY {WHO}"""  # noqa: S608
+VERSIONS = f"SELECT requestApiKeyName, requestApiVersion, {WHO}, sum(w) FROM r GROUP BY ALL"  # noqa: S608
+DROPPED = f"""
+SELECT requestApiKeyName, requestApiVersion, {WHO}, sum(w), count(DISTINCT address), epoch_us(max(time))
+FROM r WHERE requestApiVersionDeprecated GROUP BY ALL"""  # noqa: S608
+# A closing belongs to the opening that lies as far before it as the connection was open.
+LIVES = """
+, o AS (SELECT connection, address, time, (SELECT min(time) FROM r n WHERE n.connection = r.connection
+        AND n.time > r.time) next FROM r WHERE event = 'open' AND NOT EXISTS (SELECT 1 FROM r c WHERE c.event = 'close'
+        AND c.connection = r.connection AND epoch_us(c.time) - c.durationUs = epoch_us(r.time))),
+ u AS (SELECT o.connection, o.address, o.time, o.next, max(clientId) clientId, coalesce(sum(w), 0) requests
+       FROM o LEFT JOIN q ON q.connection = o.connection AND q.time >= o.time AND (o.next IS NULL OR q.time < o.next)
+       GROUP BY ALL),
+ l AS (SELECT clientId, address, epoch_us(time) - durationUs us, 'closed' state, durationUs / 1e6 s, cause, requests
+       FROM r WHERE event = 'close' UNION ALL
+       SELECT clientId, address, epoch_us(time), if(next IS NULL, 'open', 'lost'),
+       if(next IS NULL, epoch_us(TIMESTAMPTZ '{end}+00') - epoch_us(time), NULL) / 1e6, NULL, requests FROM u),
+ m AS (SELECT clientId, address, max(n) most FROM
+       (SELECT clientId, address, us // 60000000, count(*) n FROM l GROUP BY ALL) GROUP BY ALL),
+ k AS (SELECT clientId, address, string_agg(cause || ' ' || n, ', ' ORDER BY n DESC, cause) causes FROM
+       (SELECT clientId, address, cause, count(*) n FROM l WHERE cause IS NOT NULL GROUP BY ALL) GROUP BY ALL)
+SELECT l.clientId, l.address, count(*), count(*) FILTER (state = 'open'), count(*) FILTER (state = 'lost'),
+       count(*) FILTER (s >= 600 AND requests * 60 < 2 * s), count(*) FILTER (state = 'closed' AND s < 30),
+       sum(requests), any_value(most), any_value(most) > 2, coalesce(any_value(causes), '')
+FROM l JOIN m ON m.clientId IS NOT DISTINCT FROM l.clientId AND m.address = l.address
+LEFT JOIN k ON k.clientId IS NOT DISTINCT FROM l.clientId AND k.address = l.address GROUP BY l.clientId, l.address
+"""
+
+
+def test_every_number_is_that_of_an_independent_computation(spark: SparkSession, tmp_path: Path) -> None:
+    seed = random_seed()
+    print(f"seed {seed}")
+    rows = random_requests(seed, 2000)
+    for row in rows:
+        row["requestApiVersionDeprecated"] = row["requestApiVersion"] == 0
+    write(tmp_path, "requests", rows)
+    write(tmp_path, "connections", _random_events(random.Random(seed)))
+    log, time_range = RequestLog(spark, str(tmp_path)), TimeRange.of(*RANGE, NOW)
+    requests, _ = Rollups(spark, str(tmp_path / "rollups"), log).read(time_range)
+    old = dropped(log.read("requests", time_range, DEPRECATED_COLUMNS))
+    events = log.read("connections", time_range, EVENT_COLUMNS)
+    lived = lives(events, log.read("requests", time_range, REQUEST_COLUMNS), time_range.end_us)
+    clients = by_client(lived, is_idle(600_000_000, 2), is_short_lived(30_000_000), 2)
+    for table, dataset, sql in (
+        (software(requests), "requests", SOFTWARE),
+        (versions(requests), "requests", VERSIONS),
+        (old, "requests", DROPPED),
+        (clients, "connections", LIVES.format(end=RANGE[1])),
+    ):
+        seen = {name: f"unix_micros({name}) AS {name}" for name in ("firstSeen", "lastSeen")}
+        assert_same(
+            table.selectExpr(*(seen.get(name, name) for name in table.columns)), ask(tmp_path, dataset, RANGE, sql)
+        )
+
+
+def _random_events(chance: random.Random) -> list[dict[str, Any]]:
+    """Return openings and closings; names are used again after a while, and every fifth closing is missing."""
+    events = []
+    for number in range(60):
+        begin = chance.randrange(3600)
+        for _ in range(chance.randint(1, 4)):
+            name = {"connection": f"0-1-{number}", "address": f"10.0.0.{chance.randint(1, 3)}", "listener": "PLAINTEXT"}
+            length_us = int(chance.expovariate(1) * 10 ** chance.randint(5, 9))
+            opened = START + timedelta(seconds=begin, microseconds=chance.randrange(1_000_000))
+            closed = opened + timedelta(microseconds=length_us)
+            events.append({"time": opened, "event": "open", **name})
+            if chance.random() > 0.2:
+                who = {"clientId": chance.choice(["app", "billing", None]), "requests": chance.randrange(50)}
+                cause = chance.choice(["client", "idle", "io_error"])
+                events.append(
+                    {"time": closed, "event": "close", "durationUs": length_us, "cause": cause, **name, **who}
+                )
+            begin = int((closed - START).total_seconds()) + chance.randint(1, 60)
+    return events
+
+
+def test_idle_short_lived_and_looping_connections_are_found(spark: SparkSession, tmp_path: Path) -> None:
+    """A client opens 40 connections in a minute; one stays open with a single request; a healthy one is busy."""
+    events, rows = [], []
+    for number in range(40):
+        opened, name = START + timedelta(seconds=number), {"connection": f"0-1-{number}", "address": "10.0.0.7"}
+        closed = opened + timedelta(milliseconds=300)
+        end = {"durationUs": 300_000, "cause": "client", "clientId": "cron", "requests": 2}
+        events += [{"time": opened, "event": "open", **name}, {"time": closed, "event": "close", **name, **end}]
+    for connection, client, count in (("0-1-90", "dashboard", 1), ("0-1-91", "app", 600)):
+        events.append({"time": START, "event": "open", "connection": connection, "address": "10.0.0.8"})
+        rows += [
+            request(START + timedelta(seconds=1 + i), connection=connection, clientId=client) for i in range(count)
+        ]
+    rows.append(request(START, clientId="old", requestApiVersion=2, requestApiVersionDeprecated=True, sampleWeight=4))
+    write(tmp_path, "connections", events)
+    write(tmp_path, "requests", rows)
+    log = RequestLog(spark, str(tmp_path))
+    time_range = TimeRange.of("2026-03-01T10:00", "2026-03-01T11:00", NOW)
+    thresholds = Namespace(idle_after=600_000_000, idle_requests=1, short_lived=5_000_000, loop_connections=30)
+    result = answer(Context(spark, log, Rollups(spark, str(tmp_path / "r"), log), time_range, thresholds, NOW))
+    table = {row.clientId: row for row in result.tables["connections"].collect()}
+    cron, dashboard, app = table["cron"], table["dashboard"], table["app"]
+    assert (cron.looping, cron.mostInMinute, cron.shortLived, cron.causes) == (True, 40, 40, "client 40")
+    assert (dashboard.open, dashboard.idle, dashboard.requests, dashboard.looping) == (1, 1, 1, False)
+    assert (app.open, app.idle, app.requests) == (1, 0, 600)
+    assert "1 of them, 4 requests, with API versions that later brokers have dropped" in result.headline
+    assert "42 connections: 1 idle, 40 short-lived; 1 loop: cron at 10.0.0.7 opened 40 in one minute" in result.headline
