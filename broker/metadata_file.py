@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
 
-from broker.stored_entities import has_table
+from broker.stored_entities import has_table, has_tables
 
 FORMAT = 1
 FILE_NAME = "rotunda-metadata.sqlite3"
@@ -64,7 +64,7 @@ def stored_format(connection: sqlite3.Connection) -> int:
 
 def has_schema(connection: sqlite3.Connection) -> bool:
     """Return whether all tables that readers need are there."""
-    return has_table(connection, "state") and has_table(connection, "entity_changes")
+    return has_table(connection, "state") and has_tables(connection)
 
 
 def state_of(connection: sqlite3.Connection, name: str) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from broker.metadata_file import BUSY_TIMEOUT_S, decode_configs, has_schema, state_of
-from broker.stored_entities import Entities, EntityKind, read_entities
+from broker.stored_entities import RECORDED_CHANGES, Entities, EntityKind, read_changed_entities, read_entities
 
 
 class TopicRecord(NamedTuple):
@@ -29,7 +29,8 @@ class MetadataDelta(NamedTuple):
     """What a reader returns. ``complete``: these are all topics there are, not only the changed ones.
 
     ``broker_configs`` maps a broker id as text ("" for the default of all brokers) to that broker's settings.
-    ``entities`` has all entities of each kind of which one has changed.
+    ``entities`` has all entities of a kind, ``changed_entities`` those that have changed: without values if they have
+    gone.
     """
 
     version: int
@@ -37,6 +38,7 @@ class MetadataDelta(NamedTuple):
     topics: list[TopicRecord]
     broker_configs: dict[str, dict[str, str]]
     entities: Mapping[EntityKind, Entities] = {}
+    changed_entities: Mapping[EntityKind, Entities] = {}
 
 
 class MetadataReader:
@@ -58,8 +60,11 @@ class MetadataReader:
                 return None
             complete = since == 0 or since < state_of(connection, "floor")
             topics = _read_topics(connection, 0 if complete else since)
-            entities = read_entities(connection, since)
-            return MetadataDelta(version, complete, topics, _read_broker_configs(connection), entities)
+            configs = _read_broker_configs(connection)
+            if since == 0 or since < version - RECORDED_CHANGES:
+                return MetadataDelta(version, complete, topics, configs, entities=read_entities(connection, since))
+            changed = read_changed_entities(connection, since)
+            return MetadataDelta(version, complete, topics, configs, changed_entities=changed)
         finally:
             connection.execute("COMMIT")
 

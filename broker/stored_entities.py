@@ -1,8 +1,8 @@
 """The settings of named things other than topics, as the metadata file keeps them: groups, quotas, features ...
 
 Part of ``broker.metadata_store``, which owns the file and its transactions. An entity is a kind, a name and a mapping
-of keys to values; what a name and a value mean is the business of the module that declares the kind's keys. A reader
-takes over a whole kind whenever one entity of it has changed.
+of keys to values; what a name and a value mean is the business of the module that declares the kind's keys. Which
+entities the last changes were about is on record, so a reader takes over those, and a whole kind at its start alone.
 """
 
 from __future__ import annotations
@@ -22,12 +22,17 @@ Entities = Mapping[str, Mapping[str, StoredValue]]
 
 #: Values keep the type that they are stored with: the column has none.
 SCHEMA = """
-CREATE TABLE entities (
+CREATE TABLE IF NOT EXISTS entities (
     kind TEXT NOT NULL, name TEXT NOT NULL, key TEXT NOT NULL, value NOT NULL, PRIMARY KEY (kind, name, key)
 ) WITHOUT ROWID;
-CREATE TABLE entity_changes (kind TEXT PRIMARY KEY, change INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS entity_changes (kind TEXT PRIMARY KEY, change INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS entities_changed (
+    change INTEGER NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, PRIMARY KEY (change, kind, name)
+) WITHOUT ROWID;
 """
 
+#: Of so many changes it is on record which entities they were about. Who is further behind reads all of them.
+RECORDED_CHANGES = 1000
 
 #: All entities together: every process has them in its memory.
 MOST_BYTES = 16 * 1024 * 1024
@@ -48,12 +53,17 @@ class EntityKind(enum.StrEnum):
 
 def ensure_schema(connection: sqlite3.Connection) -> None:
     """Add the tables to a file that was made without them. Only the writer, outside a transaction."""
-    if has_table(connection, "entity_changes"):
+    if has_tables(connection):
         return
     connection.execute("BEGIN IMMEDIATE")
     for statement in SCHEMA.split(";"):
         connection.execute(statement)
     connection.execute("COMMIT")
+
+
+def has_tables(connection: sqlite3.Connection) -> bool:
+    """Return whether the file has what readers need."""
+    return has_table(connection, "entity_changes") and has_table(connection, "entities_changed")
 
 
 def has_table(connection: sqlite3.Connection, name: str) -> bool:
@@ -81,12 +91,27 @@ def replace_entity(
         )
     connection.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (_USED_BYTES, total_bytes))
     connection.execute("INSERT OR REPLACE INTO entity_changes VALUES (?, ?)", (kind, change))
+    connection.execute("INSERT OR REPLACE INTO entities_changed VALUES (?, ?, ?)", (change, kind, name))
+    connection.execute("DELETE FROM entities_changed WHERE change <= ?", (change - RECORDED_CHANGES,))
 
 
 def read_entities(connection: sqlite3.Connection, since: int) -> dict[EntityKind, Entities]:
     """Return all entities of each kind that has changed after change ``since``."""
     changed = connection.execute("SELECT kind FROM entity_changes WHERE change > ?", (since,))
     return {EntityKind(kind): _read_kind(connection, kind) for kind in _texts(changed)}
+
+
+def read_changed_entities(connection: sqlite3.Connection, since: int) -> Mapping[EntityKind, Entities]:
+    """Return each entity that has changed after change ``since``, without values if it has gone.
+
+    The change must be no more than `RECORDED_CHANGES` before the last one.
+    """
+    found: dict[EntityKind, dict[str, Mapping[str, StoredValue]]] = {}
+    names = connection.execute("SELECT DISTINCT kind, name FROM entities_changed WHERE change > ?", (since,)).fetchall()
+    for kind, name in names:
+        rows = connection.execute("SELECT key, value FROM entities WHERE kind = ? AND name = ?", (kind, name))
+        found.setdefault(EntityKind(kind), {})[name] = dict(rows.fetchall())
+    return found
 
 
 def used_bytes(connection: sqlite3.Connection) -> int:

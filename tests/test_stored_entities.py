@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import random
 import sqlite3
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from broker import stored_entities
+from broker import metadata_reader, stored_entities
+from broker.client_quotas import stored_name
+from broker.config import load
 from broker.errors import ApiError
+from broker.features import LEVEL, SUPPORTED_FEATURES
 from broker.metadata_file import metadata_path
 from broker.metadata_preparation import prepare
 from broker.metadata_reader import MetadataReader
 from broker.metadata_store import MetadataStore
 from broker.protocol.error_codes import ErrorCode
+from broker.server.metadata_cache import MetadataCache
 from broker.stored_entities import EntityKind
 
 
-def test_a_kind_is_told_whole_when_one_of_it_changes(tmp_path: Path) -> None:
+def test_all_is_told_once_and_then_what_changes(tmp_path: Path) -> None:
     path = metadata_path(tmp_path)
     store, reader = MetadataStore.open(path), MetadataReader(path)
     with store.transaction() as transaction:
@@ -32,22 +37,86 @@ def test_a_kind_is_told_whole_when_one_of_it_changes(tmp_path: Path) -> None:
         EntityKind.CLIENT_QUOTA: {"q": {"rate": 0.5}},
         EntityKind.GROUP: {"a": {"x": "1"}, "b": {"y": "2", "z": "3"}},
     }
-    delta = reader.read(1)
-    assert delta is not None
-    assert set(delta.entities) == {EntityKind.CLIENT_QUOTA}
+    assert delta.changed_entities == {}
     with store.transaction() as transaction:
         transaction.set_entity(EntityKind.GROUP, "a", {})
         transaction.set_entity(EntityKind.GROUP, "b", {"y": "4"})
+    with store.transaction() as transaction:
+        transaction.set_entity(EntityKind.GROUP, "b", {"y": "5"})
     delta = reader.read(2)
     assert delta is not None
-    assert delta.entities == {EntityKind.GROUP: {"b": {"y": "4"}}}
-    with store.transaction() as transaction:
-        transaction.set_entity(EntityKind.GROUP, "b", {})
-    delta = reader.read(3)
+    assert (delta.entities, delta.changed_entities) == ({}, {EntityKind.GROUP: {"a": {}, "b": {"y": "5"}}})
+    delta = reader.read(1)
     assert delta is not None
-    assert delta.entities == {EntityKind.GROUP: {}}
+    assert set(delta.changed_entities) == {EntityKind.GROUP, EntityKind.CLIENT_QUOTA}
     reader.close()
     store.close()
+
+
+def test_who_is_far_behind_is_told_all_of_what_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (stored_entities, metadata_reader):
+        monkeypatch.setattr(module, "RECORDED_CHANGES", 3)
+    path = metadata_path(tmp_path)
+    store, reader = MetadataStore.open(path, ephemeral=True), MetadataReader(path)
+    with store.transaction() as transaction:
+        transaction.set_entity(EntityKind.CLIENT_QUOTA, "q", {"rate": 0.5})
+    known: dict[str, dict[str, str]] = {}
+    for number in range(2, 12):
+        with store.transaction() as transaction:
+            transaction.set_entity(EntityKind.GROUP, f"g{number % 4}", {"x": str(number)} if number % 3 else {})
+        for since in range(1, number):
+            delta = reader.read(since)
+            assert delta is not None
+            if number - since <= 3:
+                assert delta.entities == {}
+                assert len(delta.changed_entities[EntityKind.GROUP]) == number - since
+            else:
+                assert delta.changed_entities == {}
+                assert set(delta.entities) == {EntityKind.GROUP}
+        known.pop(f"g{number % 4}", None)
+        if number % 3:
+            known[f"g{number % 4}"] = {"x": str(number)}
+        delta = reader.read(0)
+        assert delta is not None
+        assert delta.entities[EntityKind.GROUP] == known
+    reader.close()
+    store.close()
+
+
+@pytest.mark.parametrize("seed", [random.randrange(2**32)])
+def test_a_cache_that_takes_over_changes_knows_what_one_that_reads_everything_does(tmp_path: Path, seed: int) -> None:
+    print("seed", seed)
+    generator = random.Random(seed)
+    path = metadata_path(tmp_path)
+    store = MetadataStore.open(path, ephemeral=True)
+    config = load(None, {"log.dirs": str(tmp_path)}, {})
+    cache = MetadataCache(path, 2, config)
+    for _ in range(60):
+        with store.together():
+            for _ in range(generator.randrange(1, 4)):
+                name = f"n{generator.randrange(5)}"
+                kind = generator.choice(list(EntityKind))
+                values: dict[str, float | str] = {"rate": generator.randrange(9)}
+                if kind is EntityKind.FEATURE:
+                    name, values = generator.choice(list(SUPPORTED_FEATURES)), {LEVEL: 1}
+                elif kind is EntityKind.CLIENT_QUOTA:
+                    name = stored_name((("user", name),))
+                with store.transaction() as transaction:
+                    transaction.set_entity(kind, name, values if generator.random() < 0.7 else {})
+        if generator.random() < 0.5:
+            cache.refresh()
+    cache.refresh()
+    fresh = MetadataCache(path, 2, config)
+    fresh.refresh()
+    for each in (cache, fresh):
+        each.close()
+    store.close()
+    assert cache.client_quotas == fresh.client_quotas
+    assert cache.client_metrics_configs == fresh.client_metrics_configs
+    assert cache.finalized_features == fresh.finalized_features
+    assert cache.configured_groups() == fresh.configured_groups()
+    for group in fresh.configured_groups():
+        assert cache.group_configs(group) == fresh.group_configs(group)
 
 
 def test_values_keep_their_types(tmp_path: Path) -> None:
@@ -74,6 +143,7 @@ def test_a_file_made_without_them_is_completed(tmp_path: Path) -> None:
     with sqlite3.connect(metadata_path(tmp_path)) as connection:
         connection.execute("DROP TABLE entities")
         connection.execute("DROP TABLE entity_changes")
+        connection.execute("DROP TABLE entities_changed")
     connection.close()
     reader = MetadataReader(metadata_path(tmp_path))
     assert reader.read(0) is None

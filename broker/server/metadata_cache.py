@@ -10,12 +10,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from broker.client_quotas import ClientQuotas, quotas_of
+from broker.client_quotas import ClientQuotas, QuotaEntity, quotas_of
 from broker.config import BrokerConfig
 from broker.errors import ConfigError
-from broker.features import finalized_levels
+from broker.features import LEVEL, finalized_levels
 from broker.metadata_file import CONFIGURATION_FILE
 from broker.metadata_reader import MetadataDelta, MetadataReader, TopicRecord
 from broker.protocol.routing import owner_of, topic_hash
@@ -30,6 +30,9 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 EVERY_BROKER = ""
 
 log = logging.getLogger(__name__)
+
+_Name = TypeVar("_Name")
+_Value = TypeVar("_Value")
 
 
 class PartitionInfo(NamedTuple):
@@ -80,11 +83,10 @@ class MetadataCache:
         self.broker_overrides: Mapping[str, Mapping[str, str]] = {}
         #: By name, the level at which each feature is used.
         self.finalized_features: Mapping[str, int] = finalized_levels({})
-        self.client_quotas: ClientQuotas = {}
-        #: By name, the settings of each subscription to clients' metrics.
-        self.client_metrics_configs: Mapping[str, Mapping[str, str]] = {}
+        self._client_quotas: dict[QuotaEntity, Mapping[str, float]] = {}
+        self._client_metrics_configs: dict[str, Mapping[str, str]] = {}
         self._broker_configs: dict[str, dict[str, str]] = {}
-        self._group_configs: Mapping[str, Mapping[str, str]] = {}
+        self._group_configs: dict[str, Mapping[str, str]] = {}
 
     def topic(self, name: str) -> TopicInfo | None:
         """Return the topic of that name, or None."""
@@ -126,6 +128,16 @@ class MetadataCache:
             self._log_configs[topic.topic_id] = config
         return config
 
+    @property
+    def client_quotas(self) -> ClientQuotas:
+        """The quotas by whom they are for. Another refresh may change them."""
+        return self._client_quotas
+
+    @property
+    def client_metrics_configs(self) -> Mapping[str, Mapping[str, str]]:
+        """By name, the settings of each subscription to clients' metrics."""
+        return self._client_metrics_configs
+
     def group_configs(self, group_id: str) -> Mapping[str, str]:
         """Return the settings that a group has of its own; there need be no such group."""
         return self._group_configs.get(group_id, {})
@@ -166,6 +178,8 @@ class MetadataCache:
             self._take_broker_configs(delta.broker_configs, changes)
         for kind, entities in delta.entities.items():
             self._take_entities(kind, entities)
+        for kind, entities in delta.changed_entities.items():
+            self._take_changed_entities(kind, entities)
         self.version = delta.version
 
     def _drop_missing(self, records: list[TopicRecord], changes: Changes) -> None:
@@ -217,15 +231,26 @@ class MetadataCache:
 
     def _take_entities(self, kind: EntityKind, entities: Entities) -> None:
         if kind is EntityKind.CLIENT_QUOTA:
-            self.client_quotas = quotas_of(entities)
+            self._client_quotas = dict(quotas_of(entities))
         elif kind is EntityKind.FEATURE:
             self.finalized_features = finalized_levels(entities)
         else:
-            configs_of = {name: {key: str(value) for key, value in values.items()} for name, values in entities.items()}
+            configs_of = _configs_of(entities)
             if kind is EntityKind.GROUP:
                 self._group_configs = configs_of
             else:
-                self.client_metrics_configs = configs_of
+                self._client_metrics_configs = configs_of
+
+    def _take_changed_entities(self, kind: EntityKind, entities: Entities) -> None:
+        """Take over entities that have changed: an effort that grows with them, not with those that there are."""
+        if kind is EntityKind.FEATURE:
+            levels = {name: {LEVEL: level} for name, level in self.finalized_features.items()}
+            self.finalized_features = finalized_levels({**levels, **entities})
+        elif kind is EntityKind.CLIENT_QUOTA:
+            _replace(self._client_quotas, quotas_of(entities))
+        else:
+            known = self._group_configs if kind is EntityKind.GROUP else self._client_metrics_configs
+            _replace(known, _configs_of(entities))
 
     def _topic_of(self, record: TopicRecord) -> TopicInfo:
         name_hash = topic_hash(record.name.encode())
@@ -233,6 +258,19 @@ class MetadataCache:
             PartitionInfo(index, row, owner_of(name_hash, index, self._handlers)) for index, row in record.rows
         )
         return TopicInfo(record.name, record.topic_id, partitions, record.configs, record.name in INTERNAL_TOPICS)
+
+
+def _configs_of(entities: Entities) -> dict[str, Mapping[str, str]]:
+    return {name: {key: str(value) for key, value in values.items()} for name, values in entities.items()}
+
+
+def _replace(known: dict[_Name, Mapping[str, _Value]], changed: Mapping[_Name, Mapping[str, _Value]]) -> None:
+    """Put what has changed in its place; what has no values any more is gone."""
+    for name, values in changed.items():
+        if values:
+            known[name] = values
+        else:
+            known.pop(name, None)
 
 
 def _overridden(config: BrokerConfig, own: Mapping[str, str], every: Mapping[str, str]) -> BrokerConfig:
