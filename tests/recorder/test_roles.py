@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from broker.recorder.columns import DATASETS
+from broker.recorder.part_files import apply_retention, finished
 from broker.recorder.role_rows import LOOK_NS
 from shm.layout import RING_HEADER
 from shm.metrics import MetricsReader
@@ -208,3 +209,11 @@ def test_a_reader_of_values_gives_what_a_whole_reading_does(bench: RolesBench) -
     bench.count(bench.processor, "mutes", 3, "order")
     reader = MetricsReader(bench.metrics.page(PROCESSOR, 0))
     assert reader.values() == reader.read().values
+
+
+def test_retention_goes_for_roles_too(bench: RolesBench) -> None:
+    bench.count(bench.processor, "requests_received", 1)
+    bench.turn()
+    assert bench.rows("processor")
+    assert apply_retention(bench.root, 1e12, 1, -1) >= 1
+    assert not list(finished(bench.root / "roles"))
