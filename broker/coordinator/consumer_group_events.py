@@ -10,10 +10,11 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from broker.coordinator.consumer_group import ConsumerGroup
 from broker.coordinator.group_events import GroupEvent, GroupEvents, event_of
 
 if TYPE_CHECKING:
-    from broker.coordinator.consumer_group import ConsumerGroup
+    from broker.coordinator.group import Group
 
 logger = logging.getLogger(__name__)
 
@@ -28,11 +29,14 @@ class ConsumerGroupEvents:
         self._events = events
         self._wall_ms = wall_ms
 
-    def of_member(self, group: ConsumerGroup, member_id: str, event: str, why: str) -> None:
-        """Tell what a member did, once it has done it, and what came of it."""
-        logger.info("group %s at epoch %d: %s of member %s: %s", group.group_id, group.epoch, event, member_id, why)
+    def of_member(self, group: Group, member_id: str, event: str, why: str) -> None:
+        """Tell what a member did, once it has done it, and what came of it; the group may be a classic one by now."""
+        logger.info(
+            "group %s at epoch %d: %s of member %s: %s", group.group_id, group.generation, event, member_id, why
+        )
         self._events(event_of(group, self._wall_ms(), event, why, member_id=member_id))
-        self.follow(group, f"{event} of member {member_id}: {why}")
+        if isinstance(group, ConsumerGroup):
+            self.follow(group, f"{event} of member {member_id}: {why}")
 
     def reported(self, group: ConsumerGroup, member_id: str, joined: str | None) -> None:
         """Tell what came of a member's report; of one that has joined by it, ``joined`` says how."""

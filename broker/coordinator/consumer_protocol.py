@@ -188,8 +188,8 @@ class ConsumerProtocol:
             update.leave_for_a_while(member)
             self._events.of_member(group, member.member_id, "leave", "for a while")
         else:
-            self._remove(shard, group, update, member)
-            self._events.of_member(group, member.member_id, "leave", "it said so")
+            left = self._remove(shard, group, update, member)
+            self._events.of_member(left, member.member_id, "leave", "it said so")
         response = ConsumerGroupHeartbeatResponse(0, None, member.member_id, request.member_epoch)
         self._answer_when_committed(shard, update, update.records, response, answer)
 
@@ -248,22 +248,25 @@ class ConsumerProtocol:
     def _fence(self, shard: GroupShard, group: ConsumerGroup, member_id: str, why: str) -> None:
         """Go on without a member."""
         update = GroupUpdate(group, self._cluster.environment())
-        self._remove(shard, group, update, group.members[member_id])
-        self._events.of_member(group, member_id, "expire", why)
+        left = self._remove(shard, group, update, group.members[member_id])
+        self._events.of_member(left, member_id, "expire", why)
         update.commit(shard, (), nobody_waits)
 
     def _remove(
         self, shard: GroupShard, group: ConsumerGroup, update: GroupUpdate, member: ConsumerGroupMember
-    ) -> None:
-        """Remove a member; if it was the last but for members of the classic protocol, the group becomes theirs."""
+    ) -> Group:
+        """Remove a member; if it was the last but for members of the classic protocol, the group becomes theirs.
+
+        Return the group as it is then.
+        """
         generation = group.epoch
         update.remove(member)
         self._sessions.drop_orphans(group)
         config, environment = self._cluster.config(), self._cluster.environment()
         if member.classic is not None or not can_be_classic(group) or len(group.members) > config.group_max_size:
-            return
+            return group
         if config.group_consumer_migration_policy not in DOWNGRADING:
-            return
+            return group
         classic = downgraded(group, generation, environment.wall_ms, environment.topics)
         assignments = {each.member_id: each.assignment for each in classic.members.values()}
         update.records += [*group.tombstones(), classic.record(assignments)]
@@ -271,6 +274,7 @@ class ConsumerProtocol:
         group.members.clear()
         self._sessions.drop_orphans(group)
         self._adopt_classic(shard, classic, f"Downgrade group {group.group_id} from consumer to classic.")
+        return classic
 
     def _reported(self, session: Session, owned: Assignment | None) -> Assignment | None:
         """Take note of what a member says that it owns; return what it is known to own, or None."""

@@ -146,6 +146,26 @@ def test_the_group_is_classic_again_when_only_classic_members_are_left() -> None
     assert client.heartbeat() == 0
 
 
+def test_what_is_told_of_a_group_that_changes_over_and_back() -> None:
+    """It is never empty, and each rebalance has one end, under the kind that the group is of by then."""
+    coordinator = coordinator_with()
+    client = mixed_group(coordinator)
+    over = [(event.kind, event.event) for event in coordinator.told if event.event != "join"]
+    assert over == [
+        ("classic", "rebalance"), ("classic", "stable"), ("consumer", "rebalance"), ("consumer", "stable"),
+    ]  # fmt: skip
+    coordinator.told.clear()
+    coordinator.ask(member_id="new", member_epoch=-1)
+    assert client.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
+    client.send_join()
+    coordinator.pass_ms(1)
+    client.take_join()
+    client.sync({client.member_id: encode_assignment(1, {"a": ALL})})
+    back = [(event.kind, event.event, event.members) for event in coordinator.told]
+    assert back == [("classic", "rebalance", 1), ("classic", "leave", 1), ("classic", "stable", 1)]
+    assert [event.duration_ms for event in coordinator.told] == [None, None, 1]
+
+
 @pytest.mark.parametrize(
     ("policy", "upgrades", "downgrades"),
     [("bidirectional", True, True), ("upgrade", True, False), ("downgrade", False, True), ("disabled", False, False)],
