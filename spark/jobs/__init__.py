@@ -12,6 +12,7 @@ JOBS = {
         "errors",
         "latency",
         "quotas",
+        "slo",
         "traffic",
     )
 }
