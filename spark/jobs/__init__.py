@@ -10,6 +10,7 @@ JOBS = {
         "rollup",
         "clients",
         "errors",
+        "groups",
         "latency",
         "quotas",
         "slo",

@@ -1,0 +1,238 @@
+"""What groups went through: rebalances, their causes and what they cost, members, and when they were behind."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from functools import reduce
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
+
+from spark.charts import Chart, Series
+from spark.job import Context, Job, main
+from spark.lag import Bounds, ages_at, episodes, spans
+from spark.options import length_us, positive
+from spark.result import Result
+
+COLUMNS: Final = (
+    "time", "group", "member", "event", "reason", "kind", "generation", "members", "durationUs", "topic", "records",
+)  # fmt: skip
+#: Events of members, and the column that counts each.
+MEMBER_EVENTS: Final = {"join": "joins", "leave": "leaves", "expire": "expirations", "replace": "replacements"}
+_ENDS: Final = ("stable", "empty")
+_US: Final = 1_000_000
+_LONGEST_CAUSE: Final = 200
+_BARS: Final = 12
+#: What makes reasons of one kind differ: ids of members. A client that gives no reason is left out.
+_PARTICULARS: Final = (
+    ("; client reason: not provided", ""),
+    (r"[^ (),:;]*[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "…"),
+    (r"\([^)]*\)", "(…)"),
+    (r"\b(member|instance id) [^ (),:;]+", "$1 …"),
+)
+_NO_LAG: Final = (
+    "lag and unread time are not known: the log has no rows `lag` here (an older broker, "
+    "request.log.roles.interval.ms=0, or no committed offsets)"
+)
+
+
+def rebalances(events: DataFrame) -> DataFrame:
+    """Return one row for each rebalance: from the first event that began it up to the one that ended it.
+
+    `begun` counts how often it was begun anew; 0 when it began before the range. Without an end it is `unfinished`.
+    """
+    is_end = F.col("event").isin(*_ENDS)
+    is_begin = F.col("event") == "rebalance"
+    # Of one millisecond: a rebalance is of the generation that it leaves, its end of the one that it has made.
+    has_generation = F.col("generation").isNotNull()
+    rank = F.when(has_generation, is_begin.cast("int")).otherwise(is_end.cast("int"))
+    before = Window.partitionBy("group").orderBy("time", "generation", rank).rowsBetween(Window.unboundedPreceding, -1)
+    ended_before = F.coalesce(F.sum(is_end.cast("int")).over(before), F.lit(0))
+    numbered = events.where(is_end | is_begin).withColumn("number", ended_before)
+    order = F.struct("time", "generation")
+    found = numbered.groupBy("group", "number").agg(
+        F.max("kind").alias("kind"),
+        F.min(F.when(is_begin, F.col("time"))).alias("began"),
+        F.max(F.when(is_end, F.col("time"))).alias("end"),
+        F.sum(is_begin.cast("long")).alias("begun"),
+        F.min_by(F.when(is_begin, F.col("reason")), F.when(is_begin, order)).alias("reason"),
+        F.coalesce(F.max(F.when(is_end, F.col("event"))), F.lit("unfinished")).alias("outcome"),
+        F.max(F.when(is_end, F.col("generation"))).alias("generation"),
+        F.max(F.when(is_end, F.col("members"))).alias("members"),
+        F.max(F.when(is_end, F.col("durationUs"))).alias("durationUs"),
+    )
+    end_us = F.unix_micros("end")
+    took = F.coalesce(F.col("durationUs"), end_us - F.unix_micros("began"))
+    start = F.coalesce(F.col("began"), F.timestamp_micros(end_us - F.col("durationUs")))
+    return found.select(
+        "group", "number", "kind", start.alias("start"), "end", cause_of(F.col("reason")).alias("cause"), "begun",
+        "outcome", "generation", "members", (took / _US).alias("tookS"),
+    )  # fmt: skip
+
+
+def with_unread(found: DataFrame, held: DataFrame) -> DataFrame:
+    """Add `unreadS`: how much older the oldest unread record grew during a rebalance, in the topic that had most."""
+    moments = [
+        found.select("group", "number", F.unix_micros(name).alias("atUs"), F.lit(name).alias("side"))
+        for name in ("start", "end")
+    ]
+    asked = moments[0].unionByName(moments[1]).where(F.col("atUs").isNotNull())
+    ages = ages_at(held, asked, ["number", "side"])
+    sides = [F.max(F.when(F.col("side") == name, F.col("ageUs"))) for name in ("start", "end")]
+    grown = ages.groupBy("group", "number", "topic").agg((sides[1] - sides[0]).alias("grownUs"))
+    most = grown.groupBy("group", "number").agg(F.max("grownUs").alias("grownUs"))
+    unread = (F.greatest("grownUs", F.lit(0)) / _US).alias("unreadS")
+    joined = found.join(
+        most.withColumn("unreadS", F.when(F.col("grownUs").isNotNull(), unread)), ["group", "number"], "left"
+    )
+    return joined.drop("grownUs")
+
+
+def cause_of(reason: Column) -> Column:
+    """Return a reason without what differs from one member to the next."""
+    return F.substring(
+        reduce(lambda text, pair: F.regexp_replace(text, *pair), _PARTICULARS, reason), 1, _LONGEST_CAUSE
+    )
+
+
+def causes(found: DataFrame) -> DataFrame:
+    """Return, for each group and cause, how many rebalances and what they cost, most time first."""
+    counted = found.groupBy("group", "cause").agg(F.count("*").alias("rebalances"), *_costs())
+    return counted.orderBy(F.desc_nulls_last("rebalancingS"), F.desc("rebalances"), "group", "cause")
+
+
+def comings(events: DataFrame) -> DataFrame:
+    """Return, for each group, what members did and why: how often, how many members, first and last."""
+    of_members = events.where(F.col("event").isin(*MEMBER_EVENTS)).withColumn("cause", cause_of(F.col("reason")))
+    counted = of_members.groupBy("group", "event", "cause").agg(
+        F.count("*").alias("times"),
+        F.count_distinct("member").alias("members"),
+        F.min("time").alias("first"),
+        F.max("time").alias("last"),
+    )
+    return counted.orderBy(F.desc("times"), "group", "event", "cause")
+
+
+def transform(events: DataFrame, found: DataFrame, behind: DataFrame) -> DataFrame:
+    """Return one row for each group: rebalances, members that came and went, and when it was behind."""
+    of_group = events.groupBy("group").agg(
+        F.max("kind").alias("kind"),
+        F.max_by("members", F.when(F.col("members").isNotNull(), F.col("time"))).alias("members"),
+        *(F.sum((F.col("event") == name).cast("long")).alias(column) for name, column in MEMBER_EVENTS.items()),
+    )
+    costs = found.groupBy("group").agg(
+        F.count("*").alias("rebalances"),
+        F.sum((F.col("outcome") == "unfinished").cast("long")).alias("unfinished"),
+        *_costs(),
+    )
+    lagging = behind.groupBy("group").agg(
+        F.count("*").alias("episodes"),
+        F.sum("lengthS").alias("behindS"),
+        F.max("peakRecords").alias("peakRecords"),
+        F.max("peakAgeS").alias("peakAgeS"),
+    )
+    joined = of_group.join(costs, "group", "left").join(lagging, "group", "left")
+    counts = ("rebalances", "unfinished", "episodes")
+    return (
+        joined.fillna(0, list(counts))
+        .select(
+            "group", "kind", "members", "rebalances", "unfinished", "rebalancingS", "longestS", "unreadS",
+            *MEMBER_EVENTS.values(), "episodes", "behindS", "peakRecords", "peakAgeS",
+        )
+        .orderBy(F.desc_nulls_last("rebalancingS"), F.desc_nulls_last("behindS"), "group")
+    )  # fmt: skip
+
+
+def _costs() -> list[Column]:
+    return [
+        F.sum("tookS").alias("rebalancingS"),
+        F.max("tookS").alias("longestS"),
+        F.sum("unreadS").alias("unreadS"),
+    ]
+
+
+def answer(context: Context) -> Result:
+    """Return what groups went through in a range."""
+    options = context.options
+    bounds = Bounds(options.lag_records, options.lag_age, options.lasting)
+    coverage = context.log.coverage(context.time_range)
+    rows = context.log.read("groups", context.time_range, COLUMNS).cache()
+    is_lag = F.col("event") == "lag"
+    events, lag = rows.where(~is_lag), rows.where(is_lag)
+    end_us = _end_us(context, rows)
+    held = spans(lag, end_us).cache()
+    found = with_unread(rebalances(events), held).cache()
+    behind = episodes(held, bounds, end_us).orderBy(F.desc("lengthS"), "group", "start").cache()
+    table = transform(events, found, behind).cache()
+    of_causes = causes(found).cache()
+    has_lag = bool(held.take(1))
+    facts: dict[str, object] = {
+        "hasLag": has_lag,
+        "lagRecords": bounds.records,
+        "lagAgeS": bounds.age_us / _US,
+        "forS": bounds.for_us / _US,
+    }
+    tables = {
+        "groups": table, "causes": of_causes, "rebalances": found.drop("number").orderBy("group", "start"),
+        "members": comings(events), "episodes": behind,
+    }  # fmt: skip
+    return Result(_headline(table, behind, has_lag=has_lag), tables, coverage, _chart(of_causes), facts)
+
+
+def _end_us(context: Context, rows: DataFrame) -> int:
+    """Return when what the log says last ceases to hold: at the end of the range, or of the log if that is earlier."""
+    last = [
+        each.agg(F.max(F.unix_micros("time")).alias("us")).first()
+        for each in (rows, *(context.log.read(name, context.time_range, ["time"]) for name in ("requests", "roles")))
+    ]
+    known = [row.us for row in last if row is not None and row.us is not None]
+    return min([context.time_range.end_us, max(known, default=context.time_range.end_us) + 1])
+
+
+def _headline(table: DataFrame, behind: DataFrame, *, has_lag: bool) -> str:
+    summed = table.agg(
+        F.count("*").alias("groups"), F.sum("rebalances").alias("rebalances"), F.sum("rebalancingS").alias("tookS")
+    ).first()
+    assert summed is not None  # noqa: S101 - an aggregate of everything has one row
+    if not summed.groups:
+        return "no group did anything"
+    text = f"{summed.groups} groups, {summed.rebalances} rebalances of {summed.tookS or 0:,.1f} s together"
+    longest = behind.first()
+    if longest is not None:
+        age = "" if longest.peakAgeS is None else f", {longest.peakAgeS:,.0f} s old"
+        text += f"; {longest.group} was behind for {longest.lengthS:,.0f} s: up to {longest.peakRecords:,} records{age}"
+    elif has_lag:
+        text += "; none was behind for long"
+    return text if has_lag else f"{text}; {_NO_LAG}"
+
+
+def _chart(of_causes: DataFrame) -> Chart:
+    rows = of_causes.limit(_BARS).collect()
+    labels = [f"{row.group}: {row.cause}" for row in rows]
+    parts = {"rebalancing": "rebalancingS", "unread time": "unreadS"}
+    series = [Series(name, [float(row[column] or 0) for row in rows]) for name, column in parts.items()]
+    return Chart("What rebalances cost by cause", "bars", labels, series, "s")
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--lag-records", type=positive, metavar="N", help="a group with more unread is behind (no bound)"
+    )
+    parser.add_argument(
+        "--lag-age",
+        type=length_us,
+        default="1m",
+        metavar="TIME",
+        help="one whose oldest unread is older is behind (1m)",
+    )
+    parser.add_argument(
+        "--for", type=length_us, default="1m", dest="lasting", metavar="TIME", help="shorter episodes do not count (1m)"
+    )
+
+
+JOB = Job("groups", __doc__ or "", answer, _add_options)
+
+if __name__ == "__main__":
+    sys.exit(main(JOB))
