@@ -98,6 +98,8 @@ def _sources(record: RunRecord) -> tuple[Sources, Reader]:
         allowed_hosts=(),
         any_address=False,
         disk=Path(record.data_dir),
+        reports=Path(record.data_dir),
+        questions={},
     )
     return sources, Reader(sources, found.wants.command_looks)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import select
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from broker.clock import SystemClock
@@ -70,6 +71,7 @@ def sources_of(heritage: Heritage) -> Sources:
     """Return what the page reads; all views but that of who looks are read-only."""
     from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415
 
+    from broker.cli_report import REPORTS  # noqa: PLC0415
     from broker.metadata_file import metadata_path  # noqa: PLC0415
     from broker.protocol.api_keys import DEPRECATED_UP_TO  # noqa: PLC0415
     from broker.server.metadata_cache import MetadataCache  # noqa: PLC0415
@@ -101,7 +103,24 @@ def sources_of(heritage: Heritage) -> Sources:
         allowed_hosts=config.status_allowed_hosts,
         any_address=config.status_host not in {"127.0.0.1", "::1", "localhost"},
         disk=config.data_dir,
+        reports=config.data_dir / REPORTS,
+        questions=_questions(),
     )
+
+
+def _questions() -> dict[str, str]:
+    """Return what each Spark job answers; its file is read and not imported, because that would load PySpark."""
+    from ast import get_docstring, parse  # noqa: PLC0415
+    from importlib import import_module  # noqa: PLC0415
+    from importlib.util import find_spec  # noqa: PLC0415
+
+    jobs: dict[str, str] = import_module("spark.jobs").JOBS
+    found = {}
+    for name, module in jobs.items():
+        spec = find_spec(module)
+        text = Path(spec.origin).read_text(encoding="utf-8") if spec is not None and spec.origin is not None else ""
+        found[name] = " ".join((get_docstring(parse(text)) or "").partition("\n\n")[0].split())
+    return found
 
 
 def _facts(heritage: Heritage, version: str) -> BrokerFacts:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Rows of each table that the summary repeats, for whoever shows a result without Spark.
 SUMMARY_ROWS = 200
+#: Of a text in them. A client can call itself by 32 kB.
+_LONGEST = 300
 SUMMARY_VERSION = 1
 
 
@@ -83,12 +85,16 @@ def _summary(run: Run, result: Result, tables: dict[str, DataFrame]) -> dict[str
         "tables": {
             name: {
                 "columns": table.columns,
-                "rows": [list(row) for row in table.limit(SUMMARY_ROWS).collect()],
+                "rows": [[_cut(value) for value in row] for row in table.limit(SUMMARY_ROWS).collect()],
                 "files": sorted(table.inputFiles()),
             }
             for name, table in tables.items()
         },
     }
+
+
+def _cut(value: object) -> object:
+    return f"{value[: _LONGEST - 1]}…" if isinstance(value, str) and len(value) > _LONGEST else value
 
 
 def _plain(value: object) -> object:

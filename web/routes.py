@@ -5,17 +5,20 @@ All of it only reads, and no answer is worked out here.
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import asdict
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Path, Response
 from fastapi.responses import HTMLResponse, PlainTextResponse, StreamingResponse
 
 from shm.broker_reading import LOOKS_NS
 from shm.prometheus import CONTENT_TYPE, render
+from web.chart import ChartRefused
 from web.pages import page
+from web.reports import Brief, Report, Reports
 from web.screens import SCREENS
 from web.status import Snapshot
 from web.views import Views
@@ -38,16 +41,21 @@ _EVENTS: _Responses = {
     200: {"description": "One event a second, each with JSON.", "content": {"text/event-stream": {}}}
 }
 _NOT_READY: _Responses = {503: {"description": "Not ready, with a reason a line.", "content": {"text/plain": {}}}}
+_NO_REPORT: _Responses = {404: {"description": "There is none, with the reason.", "content": {"text/plain": {}}}}
+_SVG: _Responses = {200: {"description": "The chart.", "content": {"image/svg+xml": {}}}}
+#: A name that leads to no other place than a directory of that name.
+JobName = Annotated[str, Path(pattern="^[a-z][a-z0-9_-]{0,31}$")]
 _JSON = "application/json"
 _TEXT: _Responses = {200: {"description": "Text.", "content": {"text/plain": {}}}}
 
 
 def create_router(sources: Sources, watch: Watch) -> APIRouter:
     """Return the routes over what can be read."""
-    router = APIRouter()
+    router, reports = APIRouter(), Reports(sources)
     _add_pages(router, sources)
-    _add_screens(router, Views(sources), watch)
+    _add_screens(router, Views(sources, reports), watch)
     _add_status(router, watch)
+    _add_reports(router, reports)
     return router
 
 
@@ -109,6 +117,33 @@ def _add_status(router: APIRouter, watch: Watch) -> None:
         if now.ready:
             return PlainTextResponse("".join(f"{line}\n" for line in ("ready", *now.remarks)))
         return PlainTextResponse("".join(f"{reason}\n" for reason in now.reasons), status_code=503)
+
+
+def _add_reports(router: APIRouter, reports: Reports) -> None:
+    @router.get("/reports.json", response_model=list[Brief])
+    async def briefs() -> Response:
+        """Return every Spark job with its latest result in short."""
+        return Response(json.dumps([asdict(each) for each in reports.briefs()]), media_type=_JSON)
+
+    # Not on the loop that everybody shares: a result may be large.
+    @router.get("/reports/{job}/summary.json", response_model=Report, responses=_NO_REPORT)
+    def report(job: JobName) -> Response:
+        """Return the latest result of a job: its single numbers and the first rows of its tables."""
+        found = reports.report(job)
+        if found is None:
+            return PlainTextResponse("no such job\n", status_code=404)
+        return Response(json.dumps(asdict(found)), media_type=_JSON)
+
+    @router.get("/reports/{job}/chart.svg", responses={**_SVG, **_NO_REPORT}, response_class=Response)
+    def chart(job: JobName) -> Response:
+        """Return the chart of a job's latest result, written anew with nothing in it but drawing."""
+        try:
+            found = reports.chart(job)
+        except ChartRefused as error:
+            return PlainTextResponse(f"{error}\n", status_code=404)
+        if found is None:
+            return PlainTextResponse("no chart\n", status_code=404)
+        return Response(found, media_type="image/svg+xml")
 
 
 def _everything(now: Snapshot, _: Reading) -> dict[str, Any]:

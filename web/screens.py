@@ -77,6 +77,17 @@ SCREENS = (
         f"       remoteTimeUs, responseQueueTimeUs, sendTimeUs\nFROM {_REQUESTS}\nORDER BY totalTimeUs DESC LIMIT 100;",
     ),
     Screen(
+        "reports",
+        "Reports",
+        "reports",
+        "What Spark jobs found in the request log: the latest result of each, and the command that makes it anew.",
+        "rotunda report latency",
+        ("rotunda_request_duration_seconds", "rotunda_request_errors_total"),
+        "SELECT requestApiKeyName, sum(sampleWeight) AS requests,\n"
+        "       quantile_cont(totalTimeUs, [0.5, 0.99]) AS p50_p99_us\n"
+        f"FROM {_REQUESTS}\nWHERE time > now() - INTERVAL 24 HOUR GROUP BY ALL ORDER BY requests DESC;",
+    ),
+    Screen(
         "processes",
         "Processes",
         "processes",

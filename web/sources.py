@@ -65,7 +65,8 @@ class Setting(NamedTuple):
 class Sources:
     """All that the page reads. `settings` returns what holds now.
 
-    `deprecated_up_to` is the last deprecated version of an API that has any.
+    `deprecated_up_to` is the last deprecated version of an API that has any. `reports` is the directory below which the
+    Spark jobs leave their results, `questions` by name of a job what it answers.
     """
 
     facts: BrokerFacts
@@ -76,3 +77,5 @@ class Sources:
     allowed_hosts: tuple[str, ...]
     any_address: bool
     disk: Path
+    reports: Path
+    questions: Mapping[str, str]

@@ -11,6 +11,7 @@ from web.requests import slowest, tail
 
 if TYPE_CHECKING:
     from web.readings import Reading
+    from web.reports import Reports
     from web.sources import Sources
     from web.status import Snapshot
     from web.watch import View
@@ -27,8 +28,9 @@ _TEXTS = {
 class Views:
     """A view for each screen, by its name."""
 
-    def __init__(self, sources: Sources) -> None:
+    def __init__(self, sources: Sources, reports: Reports) -> None:
         self._sources = sources
+        self._reports = reports
         self._names = sources.reader.names
         self.by_name: dict[str, View] = {
             "overview": self._overview,
@@ -38,11 +40,14 @@ class Views:
             "requests": self._requests,
             "processes": self._processes,
             "configuration": self._configuration,
+            "reports": self._briefs,
         }
 
     def _overview(self, now: Snapshot, reading: Reading) -> dict[str, Any]:
+        diagnosis = self._reports.diagnosis()
         return {
             **_common(now),
+            "diagnosis": None if diagnosis is None else asdict(diagnosis),
             "broker": asdict(now.broker),
             "acceptor": asdict(now.acceptor),
             "processors": [asdict(each) for each in now.processors],
@@ -94,6 +99,9 @@ class Views:
 
     def _configuration(self, now: Snapshot, reading: Reading) -> dict[str, Any]:  # noqa: ARG002
         return {**_common(now), "settings": [each._asdict() for each in self._sources.settings()]}
+
+    def _briefs(self, now: Snapshot, reading: Reading) -> dict[str, Any]:  # noqa: ARG002
+        return {**_common(now), "reports": [asdict(each) for each in self._reports.briefs()]}
 
 
 def _common(now: Snapshot) -> dict[str, Any]:

@@ -25,6 +25,8 @@ GROUPINGS = {
 }
 QUANTILES = {"p50Us": 0.5, "p95Us": 0.95, "p99Us": 0.99, "p999Us": 0.999}
 _SHARES = {phase: f"{phase.removesuffix('TimeUs')}Share" for phase in PHASES if phase != "totalTimeUs"}
+#: Name and colour of each phase in the chart, in the order of the phases, as the status page has them.
+_TITLES = (("queue", 2), ("handler", 1), ("waiting", 5), ("response queue", 3), ("send", 4))
 _BARS = 12
 
 
@@ -54,8 +56,11 @@ def answer(context: Context) -> Result:
     rows = table.limit(_BARS).collect()
     worst = max(rows, key=lambda row: row.p99Us)
     labels = [" ".join(str(row[name]) for name in by) for row in rows]
-    series = [Series(name.removesuffix("Share"), [row.meanUs * row[name] for row in rows]) for name in _SHARES.values()]
-    chart = Chart("Mean time of a request by phase", "bars", labels, series, "µs")
+    series = [
+        Series(title, [row.meanUs * row[name] for row in rows], colour)
+        for name, (title, colour) in zip(_SHARES.values(), _TITLES, strict=True)
+    ]
+    chart = Chart("Where the mean time of a request goes", "shares", labels, series, "µs")
     slowest = " ".join(str(worst[name]) for name in by)
     headline = f"{coverage.requests:,} requests; slowest is {slowest}: p99 {worst.p99Us / 1000:,.2f} ms"
     return Result(headline, {"latency": table}, coverage, chart)

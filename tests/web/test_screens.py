@@ -36,6 +36,7 @@ DRAWN = {
     "topics": "#topics tbody tr",
     "groups": "#groups tbody tr",
     "requests": "#slowest tbody tr",
+    "reports": "#report-panel:not([hidden])",
     "processes": "#processes tbody tr",
     "configuration": "#settings tbody tr",
 }
@@ -169,6 +170,7 @@ def test_tables_sort_by_keyboard_and_keep_the_focus(watched: Watched):
     assert page.evaluate("document.activeElement.textContent") == chosen
     page.keyboard.press("Enter")
     expect(page.locator("#partitions caption")).to_contain_text(f"Partitions of {chosen}")
+    expect(page.locator("#topics tbody button:focus")).to_have_attribute("aria-expanded", "true")
 
 
 TABLE = """async () => {

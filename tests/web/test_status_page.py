@@ -50,7 +50,9 @@ def test_the_ready_line_and_the_run_record_name_the_page(broker: BrokerProcess):
     assert "web " in printed
 
 
-@pytest.mark.parametrize("path", ["/", "/clients", "/topics", "/groups", "/requests", "/processes", "/configuration"])
+@pytest.mark.parametrize(
+    "path", ["/", "/clients", "/topics", "/groups", "/requests", "/reports", "/processes", "/configuration"]
+)
 def test_every_screen_is_served_under_its_policy(broker: BrokerProcess, path: str):
     """Row 23."""
     code, headers, body = ask(broker, path)

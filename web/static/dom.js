@@ -29,7 +29,8 @@ export function svg(tag, attributes, ...children) {
 }
 
 export function put(id, ...children) {
-  document.getElementById(id).replaceChildren(...children.flat().filter((child) => child !== null && child !== undefined));
+  const shown = children.flat().filter((child) => child !== null && child !== undefined);
+  document.getElementById(id).replaceChildren(...shown.map((child) => (typeof child === "string" ? plain(child) : child)));
 }
 
 export function meter(share, label, levels = [0.7, 0.9]) {

@@ -22,7 +22,7 @@ export class Table {
     this.body = h("tbody");
     this.note = h("div", { class: "empty" });
     this.table = h("table", null, h("caption", null, caption, this.count), h("thead", null, h("tr", null, this.headers)), this.body);
-    document.getElementById(holder).append(this.table, this.note);
+    (typeof holder === "string" ? document.getElementById(holder) : holder).append(this.table, this.note);
     this.mark();
   }
 
@@ -81,8 +81,12 @@ export class Table {
         old.className = classes(column, row);
         return;
       }
-      // A cell that has the focus is left as it is.
-      if (old?.contains(document.activeElement)) return;
+      // A cell that has the focus is left as it is, but for whether what its button opens is open.
+      if (old?.contains(document.activeElement)) {
+        const open = shown.getAttribute?.("aria-expanded");
+        if (open) old.firstElementChild.setAttribute("aria-expanded", open);
+        return;
+      }
       const cell = h("td", { class: classes(column, row) }, shown);
       if (old) old.replaceWith(cell);
       else element.append(cell);

@@ -1,6 +1,6 @@
 import { apiTable } from "../apis.js";
-import { put } from "../dom.js";
-import { bytes, number, short } from "../format.js";
+import { h, plain, put } from "../dom.js";
+import { bytes, number, short, span } from "../format.js";
 import { follow } from "../live.js";
 import { legend } from "../phases.js";
 import { draw as drawPipeline } from "../pipeline.js";
@@ -14,6 +14,7 @@ follow((facts) => {
   const verdict = document.getElementById("verdict");
   if (verdict.textContent !== facts.verdict.text) verdict.textContent = facts.verdict.text;
   verdict.dataset.level = facts.verdict.level;
+  diagnosis(facts);
   drawPipeline(document.getElementById("pipeline"), facts);
   const t = facts.totals;
   tiles(facts.time_ms, [
@@ -26,3 +27,16 @@ follow((facts) => {
   ]);
   drawApis(facts.apis);
 });
+
+// What the last report found to be wrong, with its age: it says nothing of the present second.
+const age = h("span", { class: "faint" });
+const finding = h("a", { href: "reports#diagnose" });
+put("diagnosis", h("b", null, "Diagnosis"), finding, age);
+
+function diagnosis({ diagnosis: found, time_ms: now }) {
+  document.getElementById("diagnosis").hidden = !found;
+  if (!found) return;
+  const text = plain(found.headline);
+  if (finding.textContent !== text) finding.textContent = text;
+  age.textContent = `${span(Math.max(0, (now - found.ended_ms) / 1000))} ago`;
+}

@@ -1,0 +1,61 @@
+// A report's chart and tables as elements: what a job wrote, which knows nothing of this page.
+import { h, plain } from "./dom.js";
+import { DASH, bytes, micros, percent } from "./format.js";
+import { Table } from "./table.js";
+
+// What jobs call things, and what this page calls them.
+const TITLES = { requestApiKeyName: "API", requestApiKey: "API key", requestApiVersion: "version", clientId: "client", errorName: "error", p999Us: "p99.9" };
+// The end of a column's name says what its numbers are.
+const KINDS = [
+  [/Us$/, micros],
+  [/Ms$/, (value) => micros(value * 1e3)],
+  [/(Share|Ratio|Utilisation)$/, percent],
+  [/([bB]ytes|BytesPerS)$/, bytes],
+];
+const TIME = /^(\d{4}-\d\d-\d\d)T(\d\d:\d\d(?::\d\d)?)(?:\.\d+)?(?:Z|\+00:00)?$/;
+
+export function title(name) {
+  if (TITLES[name]) return TITLES[name];
+  const words = name.replace(/(Us|Ms|Share|Ratio)$/, "").replace(/PerS$/, " /s");
+  return words.replace(/([a-z\d])([A-Z])/g, (_, before, after) => `${before} ${after.toLowerCase()}`);
+}
+
+export function amount(value) {
+  if (Number.isInteger(value)) return value.toLocaleString("en-US");
+  const size = Math.abs(value);
+  return size >= 100 ? Math.round(value).toLocaleString("en-US") : size >= 10 ? value.toFixed(1) : String(Number(value.toPrecision(3)));
+}
+
+export function cell(name, value) {
+  if (value === null) return DASH;
+  if (typeof value === "boolean") return value ? "yes" : "no";
+  if (typeof value === "number") return (KINDS.find(([end]) => end.test(name))?.[1] ?? amount)(value);
+  const time = TIME.exec(value);
+  return time ? `${time[1]} ${time[2]}` : value;
+}
+
+// Returns an element with a table in it, in the order that the job gave its rows.
+export function table({ name, columns, rows }) {
+  const holder = h("div", { id: `table-${name}`, class: "scroll", tabindex: "0", role: "region", "aria-label": `Table ${name}` });
+  const isNumber = columns.map((_, place) => rows.some((row) => typeof row[place] === "number") && rows.every((row) => row[place] === null || typeof row[place] === "number"));
+  const made = new Table(holder, {
+    caption: title(name), key: (row) => row.key, empty: "No rows.",
+    columns: columns.map((column, place) => ({
+      name: column, title: title(column), help: column, number: isNumber[place],
+      value: (row) => row.cells[place], show: (row) => cell(column, row.cells[place]),
+    })),
+  });
+  made.update(rows.map((cells, key) => ({ key, cells })));
+  return holder;
+}
+
+// Returns a chart as an element of this page, so that it follows the theme and shows its hints.
+export function chart(text) {
+  const root = new DOMParser().parseFromString(text, "image/svg+xml").documentElement;
+  if (root.localName !== "svg") return null;
+  const drawn = document.importNode(root, true);
+  const texts = document.createTreeWalker(drawn, NodeFilter.SHOW_TEXT);
+  // Lines of a hint stay lines.
+  while (texts.nextNode()) texts.currentNode.data = texts.currentNode.data.split("\n").map(plain).join("\n");
+  return drawn;
+}
