@@ -69,7 +69,7 @@ class BrokerState:
         self.reload_request = ReloadRequest()
         self.storage_watch: StorageWatch | None = None
         self.apis: Sequence[tuple[int, int, int]] = ()
-        self.rows_closed: Callable[[int], None] = _nobody_waits
+        self.rows_closed: Callable[[Sequence[int]], None] = _nobody_waits
         self.ask_peer: Callable[[int, str, int, PendingAnswer], None] = _no_peers
         self.create_topics_later: Callable[[Sequence[str]], None] = _no_controller
         #: Whether something that a connection has asked for is done in slices, and is not done.
@@ -113,9 +113,7 @@ class BrokerState:
         if own:
             self.log_manager.forget_checkpoints(own)
         # Deletions first: a topic that was deleted and created again keeps its directory's name.
-        for topic, partition in changes.deleted:
-            with _contained("forget", topic.name, partition.index):
-                self._forget(topic, partition)
+        self._forget_all(changes.deleted)
         for topic, partition in changes.created:
             self._owners[partition.row] = partition.owner
             if partition.owner == self.index:
@@ -255,16 +253,25 @@ class BrokerState:
         self.owned[row] = owned
         self.coordinators.partition_opened(topic.name, partition.index, owned)
 
-    def _forget(self, topic: TopicInfo, partition: PartitionInfo) -> None:
-        """Let go of a deleted partition, whoever owns it."""
-        self._readers.pop(partition.row, None)
-        self._owners.pop(partition.row, None)
-        self._unopened.pop(partition.row, None)
-        if self.index < self.heritage.handlers:
-            self.partitions.forget_fetched(partition.row, self.index)
-        if partition.owner == self.index:
-            self._close(topic, partition)
-        self.rows_closed(partition.row)
+    def _forget_all(self, deleted: Sequence[tuple[TopicInfo, PartitionInfo]]) -> None:
+        """Let go of deleted partitions, whoever owns them. There may be ten thousand: nothing is made for each."""
+        rows: list[int] = []
+        is_handler = self.index < self.heritage.handlers
+        for topic, partition in deleted:
+            row = partition.row
+            rows.append(row)
+            self._readers.pop(row, None)
+            self._owners.pop(row, None)
+            self._unopened.pop(row, None)
+            if is_handler:
+                self.partitions.forget_fetched(row, self.index)
+            if partition.owner == self.index:
+                try:
+                    self._close(topic, partition)
+                except Exception:
+                    logger.exception("cannot forget %s-%d", topic.name, partition.index)
+        if rows:
+            self.rows_closed(rows)
 
     def _close(self, topic: TopicInfo, partition: PartitionInfo) -> None:
         """Serve a deleted partition no longer; its log goes later."""
@@ -346,7 +353,7 @@ def _never(connection: int) -> bool:  # noqa: ARG001
     return False
 
 
-def _nobody_waits(row: int) -> None:
+def _nobody_waits(rows: Sequence[int]) -> None:
     """Stand in for the purgatory until the loop has one."""
 
 

@@ -189,20 +189,22 @@ class MetadataCache:
             changes.deleted.extend((topic, partition) for partition in topic.partitions)
 
     def _take(self, record: TopicRecord, changes: Changes) -> None:
-        topic = self._topic_of(record)
         known = self._by_id.get(record.topic_id)
+        known_partitions = len(known.partitions) if known is not None else 0
         if record.deleted:
             # What this process knew, released or not, and what came and went before it could know.
-            gone = {partition.index: partition for partition in topic.partitions}
             if known is not None:
                 self._forget(known)
-                gone.update((partition.index, partition) for partition in known.partitions)
-            changes.deleted.extend((topic, partition) for partition in gone.values())
+                changes.deleted.extend([(known, partition) for partition in known.partitions])
+            rest = self._topic_of(
+                record._replace(rows=tuple([row for row in record.rows if row[0] >= known_partitions]))
+            )
+            changes.deleted.extend([(rest, partition) for partition in rest.partitions])
             return
+        topic = self._topic_of(record)
         self._by_id[topic.topic_id] = self._by_name[topic.name] = topic
         self._by_metric_name[metric_name(topic.name)] = topic
         self._log_configs.pop(topic.topic_id, None)
-        known_partitions = len(known.partitions) if known is not None else 0
         changes.created.extend((topic, partition) for partition in topic.partitions[known_partitions:])
         if known is not None and known.configs != topic.configs:
             changes.altered.append(topic)

@@ -9,7 +9,7 @@ finds every request that has none.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from broker.errors import InvalidReceive
@@ -115,7 +115,7 @@ class RequestHandler:
         #: What has been read and not taken yet: from processors, and from other targets.
         self._read: list[tuple[int, list[RingFrame]]] = unreleased(self._view, self._rings) if generation > 1 else []
         self._received: list[Received] = []
-        state.rows_closed = self._row_closed
+        state.rows_closed = self._rows_closed
         # Before anybody asks: the offsets of topics go that were deleted while nobody coordinated their groups.
         self._coordinators.metadata_changed()
 
@@ -379,6 +379,6 @@ class RequestHandler:
             self._fetch.rows_moved(elsewhere)
             self._delayed.rows_moved(elsewhere)
 
-    def _row_closed(self, row: int) -> None:
-        """Wake the operations that wait for a row whose partition has gone; each process learns that by itself."""
-        self._delayed.rows_moved((row,))
+    def _rows_closed(self, rows: Sequence[int]) -> None:
+        """Wake the operations that wait for rows whose partitions have gone; each process learns that by itself."""
+        self._delayed.rows_moved(rows)
