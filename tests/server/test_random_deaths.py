@@ -1,7 +1,8 @@
 """Handlers that die at random lines, in random order, with rings that are often full and disks that sometimes are.
 
 Whatever happens, every request is answered, a record is in its partition once if its first answer said so and not at
-all if that was an error, and the answer names the record's true offset.
+all if that was an error, and the answer names the record's true offset. Processors die too, alone and together with
+handlers: what their connections had not been answered by then stands once or not at all.
 """
 
 from __future__ import annotations
@@ -35,31 +36,41 @@ class Schedule:
         self.dead: set[int] = set()
 
     def run(self, steps: int) -> None:
-        broker, choose = self.broker, self.random
-        handlers = range(broker.heritage.handlers)
         for _ in range(steps):
-            kind = choose.random()
-            target = choose.choice(handlers)
-            if kind < 0.35:
-                producer = choose.choice(self.clients)
-                for _ in range(choose.randrange(1, 5)):
-                    producer.send(choose)
-            elif kind < 0.45:
-                broker.drain(choose.randrange(broker.heritage.processors))
-            elif target in self.dead:
-                self.bring_back(target)
-            elif kind < 0.55:
-                self.disk_fails(0.3)
-                broker.turn(target)
-                self.disk_fails(0.0)
-            elif kind < 0.8:
-                broker.turn(target)
-            elif broker.turn_until_line(target, int(choose.expovariate(1 / 600)) + 1):
-                broker.kill(target)
-                self.dead.add(target)
+            self.step()
         for target in sorted(self.dead):
             self.bring_back(target)
-        broker.settle(400)
+        self.broker.settle(400)
+
+    def step(self) -> None:
+        broker, choose = self.broker, self.random
+        kind = choose.random()
+        target = choose.randrange(broker.heritage.handlers)
+        if kind < 0.35:
+            producer = choose.choice(self.clients)
+            for _ in range(choose.randrange(1, 5)):
+                producer.send(choose)
+        elif kind < 0.44:
+            broker.drain(choose.randrange(broker.heritage.processors))
+        elif kind < 0.45:
+            self.replace_processor(choose.randrange(broker.heritage.processors))
+        elif target in self.dead:
+            self.bring_back(target)
+        elif kind < 0.55:
+            self.disk_fails(0.3)
+            broker.turn(target)
+            self.disk_fails(0.0)
+        elif kind < 0.8:
+            broker.turn(target)
+        elif broker.turn_until_line(target, int(choose.expovariate(1 / 600)) + 1):
+            broker.kill(target)
+            self.dead.add(target)
+
+    def replace_processor(self, processor: int) -> None:
+        self.broker.replace_processor(processor)
+        for producer in self.clients:
+            if producer.client.processor == processor:
+                producer.connect_again(self.broker.client(processor))
 
     def bring_back(self, target: int) -> None:
         self.dead.discard(target)
@@ -76,6 +87,14 @@ class Producer:
         self.client = client
         self.number = number
         self.requests: list[tuple[Sent, int, list[tuple[str, int, bytes]]]] = []
+        #: What had no answer when a connection was lost: its client never learns what became of it.
+        self.unknown: set[tuple[str, int, bytes]] = set()
+
+    def connect_again(self, client: Client) -> None:
+        self.client = client
+        self.unknown.update(value for sent, _, values in self.requests if not sent.answers for value in values)
+        self.number += 100
+        self.requests = [each for each in self.requests if each[0].answers]
 
     def send(self, choose: random.Random) -> None:
         waiting = [sent for sent, _, _ in self.requests if not sent.answers]
@@ -154,6 +173,10 @@ def check(broker: SteppedBroker, schedule: Schedule) -> None:
     }
     expected: set[tuple[str, int, bytes]] = set()
     for producer in schedule.clients:
+        for topic, partition, value in producer.unknown:
+            places = [at for at, other in found[topic, partition] if other == value]
+            assert len(places) <= 1, f"{value}, of a lost connection, stands at {places}"
+            expected.update((topic, partition, value) for _ in places)
         for sent, acks, values in producer.requests:
             assert sent.answers, f"request of {values} was never answered"
             outcomes = produced(sent) if acks else [(0, None)] * len(values)

@@ -14,6 +14,7 @@ import uuid
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -170,6 +171,7 @@ class SteppedBroker:
             [channel.response_consumer(p, target) for target in range(handlers + 1)] for p in range(processors)
         ]
         self._clients: dict[int, Client] = {}
+        self._connections = count()
         #: Requests that found their ring or the arena full, by processor and target.
         self._backlog: defaultdict[tuple[int, int], deque[tuple[Client, int]]] = defaultdict(deque)
         self._generations = [0] * (handlers + 1)
@@ -226,6 +228,18 @@ class SteppedBroker:
                 if sent.target == index and not sent.answers and sent.api_key != PRODUCE:
                     self.put(client, sequence)
 
+    def replace_processor(self, processor: int) -> None:
+        """Put another processor at the ends of the rings: connections of the dead one are gone, its requests not."""
+        self.senders[processor] = self._sender(processor)
+        self.senders[processor].generations[:] = self._generations
+        channel = self.heritage.channel
+        self._responses[processor] = [
+            channel.response_consumer(processor, target) for target in range(len(self.handlers))
+        ]
+        for place in [each for each in self._backlog if each[0] == processor]:
+            del self._backlog[place]
+        self._clients = {number: each for number, each in self._clients.items() if each.processor != processor}
+
     def close(self) -> None:
         """Kill what lives and remove what is shared."""
         for index in range(len(self.handlers)):
@@ -271,7 +285,7 @@ class SteppedBroker:
 
     def client(self, processor: int = 0) -> Client:
         """Return a new connection."""
-        connection = processor << 48 | 1 << 32 | len(self._clients)
+        connection = processor << 48 | 1 << 32 | next(self._connections)
         client = self._clients[connection] = Client(self, processor, connection)
         return client
 
@@ -328,8 +342,8 @@ class SteppedBroker:
             if inode == -1:
                 path.unlink()
         pieces.append(bytes(view[inline_at:end]))
-        client = self._clients[connection]
-        if sequence in client.sent:
+        client = self._clients.get(connection)
+        if client is not None and sequence in client.sent:
             client.sent[sequence].answers.append(Answer(kind, envelope["error_code"], b"".join(pieces), ranges))
 
     def _try_put(self, client: Client, sequence: int) -> bool:
