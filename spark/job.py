@@ -24,7 +24,7 @@ from spark.text_table import lines
 from spark.time_range import TimeRange
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from spark.request_log import RequestLog
     from spark.rollups import Rollups
@@ -92,13 +92,18 @@ def _run(job: Job, options: argparse.Namespace, command: str) -> None:
     now = datetime.now(UTC)
     time_range = TimeRange.of(options.start, options.end, now)
     with session(job.name, options.master) as spark, progress(spark, job.name):
-        from spark.request_log import RequestLog  # noqa: PLC0415 - imports pyspark, which complaints need not wait for
+        from spark.request_log import RequestLog, lasting  # noqa: PLC0415 - imports pyspark, which complaints need not wait for
         from spark.rollups import Rollups  # noqa: PLC0415
 
         log = RequestLog(spark, options.input)
         rollups = Rollups(spark, options.rollups or _beside(options.input, "rollups"), log)
-        result = job.answer(Context(spark, log, rollups, time_range, options, now))
-        tables = write_tables(result, options.output, options.format)
+        context = Context(spark, log, rollups, time_range, options, now)
+
+        def answered() -> tuple[Result, dict[str, DataFrame]]:
+            result = job.answer(context)
+            return result, write_tables(result, options.output, options.format)
+
+        result, tables = lasting(answered)
         ended = datetime.now(UTC)
         run = Run(job.name, job.question, command, time_range, ended, (ended - now).total_seconds())
         write_summary(spark, run, result, tables, options.output)

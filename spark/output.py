@@ -27,6 +27,20 @@ SUMMARY_ROWS = 200
 _LONGEST = 300
 SUMMARY_VERSION = 1
 
+_TIMES = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
+#: Names of clients and topics may hold quotes, line ends and blanks; what is written is what is read.
+_OPTIONS = {
+    "csv": {
+        "header": "true",
+        "escape": '"',
+        "multiLine": "true",
+        "ignoreLeadingWhiteSpace": "false",
+        "ignoreTrailingWhiteSpace": "false",
+        **_TIMES,
+    },
+    "json": _TIMES,
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -42,14 +56,13 @@ class Run:
 
 def write_tables(result: Result, root: str, file_format: str) -> dict[str, DataFrame]:
     """Write every table of a result and return them as they were written: what is shown is not computed again."""
+    options = _OPTIONS.get(file_format, {})
     for name, table in result.tables.items():
-        writer = table.coalesce(1).write.mode("overwrite")
-        if file_format == "csv":
-            writer = writer.option("header", "true")
+        writer = table.coalesce(1).write.mode("overwrite").options(**options)
         writer.format(file_format).save(f"{root.rstrip('/')}/{name}")
     spark = next(iter(result.tables.values())).sparkSession
     return {
-        name: spark.read.schema(table.schema).option("header", "true").format(file_format).load(f"{root}/{name}")
+        name: spark.read.schema(table.schema).options(**options).format(file_format).load(f"{root.rstrip('/')}/{name}")
         for name, table in result.tables.items()
     }
 
@@ -80,6 +93,8 @@ def _summary(run: Run, result: Result, tables: dict[str, DataFrame]) -> dict[str
         "rowsRead": result.coverage.rows,
         "requests": result.coverage.requests,
         "gapRows": result.coverage.gap_rows,
+        "inputFiles": result.coverage.files,
+        "inputBytes": result.coverage.file_bytes,
         "facts": result.facts,
         "chart": None if result.chart is None else result.chart.title,
         "tables": {

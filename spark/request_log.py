@@ -6,43 +6,74 @@ nothing of rollups.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass
 from datetime import UTC, datetime
-from typing import NamedTuple
+from pathlib import Path
+from typing import NamedTuple, TypeVar
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
 from spark.failures import JobFailed
-from spark.schema import FORMAT_VERSION, SCHEMAS
+from spark.schema import FORMAT_VERSION, PARTITION_COLUMNS, SCHEMAS
 from spark.storage import Storage
 from spark.time_range import HOUR_US, TimeRange, to_datetime
+
+Answer = TypeVar("Answer")
+
+#: How names of files begin that were made by compaction, and the file beside them that says what they stand for.
+COMPACTED = "compact-"
+REPLACED = "_replaced.json"
+
+#: How often a job is begun anew, and how Spark says that a file has gone.
+_ATTEMPTS = 3
+_GONE = ("FILE_NOT_EXIST", "FileNotFoundException", "PATH_NOT_FOUND")
 
 _VERSION = re.compile(r"v=(\d+)")
 _PARTITION = re.compile(r".*/date=(\d{4}-\d\d-\d\d)/hour=(\d\d)/([^/]+)")
 
 
+class Part(NamedTuple):
+    """A file as the recorder finished it."""
+
+    name: str
+    size: int
+
+
 class InputFile(NamedTuple):
-    """A finished file of the log: the hour since the epoch whose directory it lies in, its name there, its size."""
+    """A finished file of the log: the hour since the epoch whose directory it lies in, its name there, its size.
+
+    `parts` are the files of the recorder whose rows it has: itself, unless it was made by compaction.
+    """
 
     hour: int
     name: str
     size_bytes: int
+    parts: frozenset[Part]
 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
     """What the log has of the requests in a range: `rows` stand for `requests`; `gap_rows` say what is missing.
 
-    `lost_rows` is how many rows are missing at most, as far as that is known.
+    `lost_rows` is how many rows are missing at most, as far as that is known. `files` have `file_bytes` together.
     """
 
-    rows: int
-    requests: int
-    gap_rows: int
-    lost_rows: int
+    rows: int = 0
+    requests: int = 0
+    gap_rows: int = 0
+    lost_rows: int = 0
+    files: int = 0
+    file_bytes: int = 0
+
+    def __add__(self, other: Coverage) -> Coverage:
+        """Return what both have together."""
+        return Coverage(*(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)))
 
     @property
     def certainty(self) -> str:
@@ -54,6 +85,51 @@ class Coverage:
         if self.gap_rows:
             parts.append(f"{self.gap_rows:,} gaps: up to {self.lost_rows:,} rows known to be missing")
         return "; ".join(parts) or "complete: every request of the range has its row"
+
+
+#: What covers nothing, and adds nothing to another.
+NOTHING = Coverage()
+
+
+def coverage_of_files(files: Sequence[InputFile]) -> Coverage:
+    """Return how many files there are and how large."""
+    return Coverage(files=len(files), file_bytes=sum(file.size_bytes for file in files))
+
+
+def coverage_of(dataset: str, rows: DataFrame) -> Coverage:
+    """Return what rows of the dataset requests or gaps come to."""
+    (counted,) = rows.agg(*_counts_of(dataset)).collect()
+    return _coverage(dataset, counted)
+
+
+def coverage_by_hour(dataset: str, rows: DataFrame) -> dict[int, Coverage]:
+    """Return what rows of the dataset requests or gaps come to, by hour since the epoch."""
+    counted = rows.groupBy(*PARTITION_COLUMNS).agg(*_counts_of(dataset)).collect()
+    return {hour_of(row.date, row.hour): _coverage(dataset, row) for row in counted}
+
+
+def _counts_of(dataset: str) -> list[Column]:
+    return [F.count("*").alias("rows"), F.sum("rows" if dataset == "gaps" else "sampleWeight").alias("sum")]
+
+
+def _coverage(dataset: str, counted: Row) -> Coverage:
+    if dataset == "gaps":
+        return Coverage(gap_rows=counted["rows"], lost_rows=counted["sum"] or 0)
+    return Coverage(rows=counted["rows"], requests=counted["sum"] or 0)
+
+
+def lasting(work: Callable[[], Answer]) -> Answer:
+    """Return what `work` returns, begun anew when files go while it reads them.
+
+    Retention takes files, compaction and rollup put others in their place, and neither waits for readers.
+    """
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return work()
+        except (PySparkException, Py4JJavaError) as error:
+            if not any(mark in str(error) for mark in _GONE):
+                raise
+    return work()
 
 
 class RequestLog:
@@ -78,6 +154,11 @@ class RequestLog:
                     )
                     raise JobFailed(message)
 
+    @property
+    def local_path(self) -> Path | None:
+        """The log's directory as a path of this machine, None when it is elsewhere."""
+        return self._storage.local_path
+
     def has(self, dataset: str) -> bool:
         """Return whether the log has a dataset at all."""
         return self._storage.exists(f"{dataset}/v={FORMAT_VERSION}")
@@ -90,35 +171,59 @@ class RequestLog:
         rows = self._spark.read.schema(schema).parquet(self._path(dataset))
         return rows.where(in_hours(time_range) & _in_range(time_range)).select(*columns)
 
-    def read_hours(self, dataset: str, hours: Sequence[int], columns: Sequence[str]) -> DataFrame:
-        """Return columns of all rows that lie in the directories of some hours since the epoch."""
+    def read_hours(
+        self, dataset: str, hours: Sequence[int], columns: Sequence[str], time_range: TimeRange
+    ) -> DataFrame:
+        """Return columns of the rows in a range that lie in the directories of some hours since the epoch."""
         rows = self._spark.read.schema(SCHEMAS[dataset]).parquet(self._path(dataset))
-        return rows.where(is_one_of(hours)).select(*columns)
+        return rows.where(is_one_of(hours) & _in_range(time_range)).select(*columns)
+
+    def read_files(self, dataset: str, files: Sequence[InputFile], columns: Sequence[str]) -> DataFrame:
+        """Return columns of all rows of some files."""
+        root = self._path(dataset)
+        paths = [f"{root}/{directory_of(file.hour)}/{file.name}" for file in files]
+        rows = self._spark.read.schema(SCHEMAS[dataset]).option("basePath", root).parquet(*paths)
+        return rows.select(*columns)
 
     def files(self, dataset: str, hours: range | None = None) -> list[InputFile]:
         """Return the finished files of a dataset, or of some hours of it, in order."""
         if not self.has(dataset):
             return []
-        listed = self._spark.read.format("binaryFile").option("recursiveFileLookup", "true")
-        found = listed.option("pathGlobFilter", "*.parquet").load(self._path(dataset)).select("path", "length")
+        listed = self._spark.read.format("binaryFile").option("pathGlobFilter", "*.parquet")
+        found = listed.option("ignoreMissingFiles", "true").load(self._path(dataset))
+        if not set(PARTITION_COLUMNS) <= set(found.columns):
+            return []
+        if hours is not None:
+            first, last = (f"{to_datetime(hour * HOUR_US):%Y-%m-%d}" for hour in (hours.start, hours.stop))
+            found = found.where(F.col("date").cast("string").between(first, last))
         files = []
-        for row in found.collect():
+        for row in found.select("path", "length").collect():
             place = _PARTITION.fullmatch(row.path)
-            if place:
-                files.append(InputFile(_hour_of(place[1], place[2]), place[3], row.length))
-        return sorted(file for file in files if hours is None or file.hour in hours)
+            hour = hour_of(place[1], int(place[2])) if place else -1
+            if place and (hours is None or hour in hours):
+                files.append(InputFile(hour, place[3], row.length, self._parts(dataset, hour, place[3], row.length)))
+        return sorted(files)
+
+    def _parts(self, dataset: str, hour: int, name: str, size: int) -> frozenset[Part]:
+        note = f"{dataset}/v={FORMAT_VERSION}/{directory_of(hour)}/{REPLACED}"
+        if name.startswith(COMPACTED) and self._storage.exists(note):
+            said = json.loads(self._storage.read(note))
+            if name in said["files"]:
+                return frozenset(Part(*part) for part in said["parts"])
+        return frozenset({Part(name, size)})
 
     def coverage(self, time_range: TimeRange) -> Coverage:
         """Return what the log has of a range. Raises JobFailed when that is nothing."""
-        requests = self.read("requests", time_range, ["sampleWeight"])
-        counted = requests.agg(F.count("*").alias("rows"), F.sum("sampleWeight").alias("requests")).first()
-        gaps = self.read("gaps", time_range, ["rows"])
-        lost = gaps.agg(F.count("*").alias("gaps"), F.sum("rows").alias("rows")).first()
-        assert counted is not None  # noqa: S101 - an aggregate of everything has one row
-        assert lost is not None  # noqa: S101
-        if not counted.rows:
+        found = coverage_of_files(self.files("requests", time_range.hours()))
+        for dataset, column in (("requests", "sampleWeight"), ("gaps", "rows")):
+            found += coverage_of(dataset, self.read(dataset, time_range, [column]))
+        return self.checked(found, time_range)
+
+    def checked(self, coverage: Coverage, time_range: TimeRange) -> Coverage:
+        """Return what is known of a range. Raises JobFailed when there is not one request in it."""
+        if not coverage.rows:
             raise JobFailed(self._nothing_in(time_range))
-        return Coverage(counted.rows, counted.requests, lost.gaps, lost.rows or 0)
+        return coverage
 
     def _nothing_in(self, time_range: TimeRange) -> str:
         hours = [file.hour for file in self.files("requests")]
@@ -130,6 +235,11 @@ class RequestLog:
 
     def _path(self, dataset: str) -> str:
         return f"{self._root}/{dataset}/v={FORMAT_VERSION}"
+
+
+def directory_of(hour: int) -> str:
+    """Return the directory of an hour since the epoch in a dataset."""
+    return f"{to_datetime(hour * HOUR_US):date=%Y-%m-%d/hour=%H}"
 
 
 def in_hours(time_range: TimeRange) -> Column:
@@ -160,5 +270,6 @@ def _in_range(time_range: TimeRange) -> Column:
     return (F.col("time") >= F.lit(time_range.start)) & (F.col("time") < F.lit(time_range.end))
 
 
-def _hour_of(date: str, hour: str) -> int:
-    return int(datetime.fromisoformat(f"{date}T{hour}:00").replace(tzinfo=UTC).timestamp()) // 3600
+def hour_of(date: str, hour: int) -> int:
+    """Return the hour since the epoch that a directory names."""
+    return int(datetime.fromisoformat(f"{date}T{hour:02}:00").replace(tzinfo=UTC).timestamp()) // 3600

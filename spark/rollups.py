@@ -2,23 +2,36 @@
 
 `requests` has a row for each key in an hour with counts and sums; `latencies` has, for the same keys by their number,
 how many requests fell into each bucket of each phase. Both are partitioned by date and hour. Sums and counts honour
-sampleWeight. The manifest of an hour names the input files that its rows stand for.
+sampleWeight. The manifest of an hour (`stored_hours`) names the input files that its rows stand for, and readers add
+what has come since.
 """
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import reduce
+from uuid import uuid4
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 from spark.histogram import bucket
-from spark.request_log import InputFile, RequestLog, is_one_of
-from spark.schema import PARTITION_COLUMNS
-from spark.storage import Storage
+from spark.lock import exclusive
+from spark.request_log import (
+    NOTHING,
+    Coverage,
+    InputFile,
+    RequestLog,
+    coverage_by_hour,
+    coverage_of,
+    coverage_of_files,
+    hour_of,
+)
+from spark.schema import PARTITION_COLUMNS, SCHEMAS
+from spark.stored_hours import Change, StoredHour, StoredHours, change_of, directory_of
 from spark.time_range import TimeRange
 
 KEYS = (
@@ -53,8 +66,34 @@ INPUT_COLUMNS = (
     "slow",
     "sampleWeight",
 )
+GAP_COLUMNS = (*PARTITION_COLUMNS, "rows")
 
-_REQUESTS, _LATENCIES, _MANIFEST = "requests", "latencies", "manifest"
+_REQUESTS, _LATENCIES = "requests", "latencies"
+_COUNTS = ("requests", "rows", "slowRequests", *_SUMS)
+_HOUR = [StructField("date", StringType()), StructField("hour", IntegerType())]
+
+#: Schema by table, as it is stored and read.
+TABLES = {
+    _REQUESTS: StructType(
+        [
+            *_HOUR,
+            *(SCHEMAS["requests"][name] for name in KEYS),
+            *(StructField(name, LongType()) for name in _COUNTS),
+            StructField("firstTime", TimestampType()),
+            StructField("lastTime", TimestampType()),
+            StructField("key", LongType()),
+        ]
+    ),
+    _LATENCIES: StructType(
+        [
+            *_HOUR,
+            StructField("key", LongType()),
+            StructField("phase", StringType()),
+            StructField("bucket", IntegerType()),
+            StructField("requests", LongType()),
+        ]
+    ),
+}
 
 
 def requests_by_key(rows: DataFrame) -> DataFrame:
@@ -84,8 +123,47 @@ def latencies_by_key(rows: DataFrame) -> DataFrame:
     return counted.select(*PARTITION_COLUMNS, "key", phase.alias("phase"), bucket_of_place.alias("bucket"), "requests")
 
 
+def merged_requests(tables: DataFrame) -> DataFrame:
+    """Return rows of the table `requests` with those of the same key in an hour made one."""
+    times = (F.min("firstTime").alias("firstTime"), F.max("lastTime").alias("lastTime"))
+    sums = (F.sum(name).alias(name) for name in _COUNTS)
+    return tables.groupBy(*PARTITION_COLUMNS, *KEYS, "key").agg(*sums, *times).select(*TABLES[_REQUESTS].names)
+
+
+def merged_latencies(tables: DataFrame) -> DataFrame:
+    """Return rows of the table `latencies` with those of the same bucket made one."""
+    buckets = tables.groupBy(*PARTITION_COLUMNS, "key", "phase", "bucket")
+    return buckets.agg(F.sum("requests").alias("requests")).select(*TABLES[_LATENCIES].names)
+
+
 def _key() -> Column:
     return F.xxhash64(*KEYS)
+
+
+#: By table: how it is made from rows of the log, and how rows of it become one.
+_MADE_BY = {_REQUESTS: (requests_by_key, merged_requests), _LATENCIES: (latencies_by_key, merged_latencies)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Compared:
+    """What is stored of some hours, what files of them are there, and what those add."""
+
+    stored: dict[int, StoredHour]
+    present: dict[str, list[InputFile]]
+    changes: dict[int, Change]
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """Where the rows of a range are: in stored hours, in what has come to such (`late`), in hours of the log.
+
+    `hours` are those of the log by dataset; `files` are all that are there.
+    """
+
+    stored: list[StoredHour]
+    late: list[Change]
+    hours: dict[str, list[int]]
+    files: list[InputFile]
 
 
 class Rollups:
@@ -95,61 +173,143 @@ class Rollups:
         self._spark = spark
         self._root = root.rstrip("/")
         self._log = log
-        self._storage = Storage(spark, self._root)
-
-    def manifest(self) -> dict[int, set[tuple[str, int]]]:
-        """Return, by hour since the epoch, name and size of the input files that the stored rows stand for."""
-        if not self._storage.names(_MANIFEST):
-            return {}
-        read = self._spark.read.schema("hour long, inputs array<struct<name string, size long>>")
-        rows = read.json(f"{self._root}/{_MANIFEST}").collect()
-        return {row.hour: {(file.name, file.size) for file in row.inputs} for row in rows}
+        self._hours = StoredHours(spark, self._root, tuple(TABLES))
 
     def outdated(self, hours: range) -> dict[int, list[InputFile]]:
-        """Return the input files of those hours whose stored rows do not stand for all of them."""
-        stored = self.manifest()
-        found: dict[int, list[InputFile]] = defaultdict(list)
-        for file in self._log.files("requests", hours):
-            found[file.hour].append(file)
-        return {
-            hour: files
-            for hour, files in found.items()
-            if {(file.name, file.size_bytes) for file in files} - stored.get(hour, set())
-        }
+        """Return, by hour, the input files for which the stored rows do not stand."""
+        return {hour: [*change.requests, *change.gaps] for hour, change in self._compare(hours).changes.items()}
 
-    def store(self, hours: dict[int, list[InputFile]]) -> None:
-        """Compute and store hours anew. Whoever reads them meanwhile takes them from the log."""
-        for hour in hours:
-            self._storage.remove(f"{_MANIFEST}/{hour}.json")
-        rows = self._log.read_hours("requests", list(hours), INPUT_COLUMNS)
-        for name, table in ((_REQUESTS, requests_by_key(rows)), (_LATENCIES, latencies_by_key(rows))):
-            by_hour = table.repartition(*PARTITION_COLUMNS)
-            by_hour.write.mode("overwrite").partitionBy(*PARTITION_COLUMNS).parquet(f"{self._root}/{name}")
-        for hour, files in hours.items():
-            inputs = [{"name": file.name, "size": file.size_bytes} for file in files]
-            self._storage.write(f"{_MANIFEST}/{hour}.json", json.dumps({"hour": hour, "inputs": inputs}) + "\n")
+    def store(self, hours: Iterable[int]) -> dict[int, list[InputFile]]:
+        """Bring the stored rows of hours up to date and return, by hour, the files that had come.
+
+        One run does this at a time, and who reads meanwhile has what was stored before. Raises JobFailed when another
+        run is at it.
+        """
+        wanted = set(hours)
+        with exclusive(self._hours.storage, "rollup"):
+            self._hours.clean_up()
+            compared = self._compare(range(min(wanted, default=0), max(wanted, default=0) + 1))
+            changes = {hour: change for hour, change in compared.changes.items() if hour in wanted}
+            if changes:
+                self._hours.begin(changes)
+                self._hours.write(self._write(list(changes.values())))
+                self._hours.clean_up()
+        return {hour: [*change.requests, *change.gaps] for hour, change in changes.items()}
 
     def read(self, time_range: TimeRange) -> tuple[DataFrame, DataFrame]:
         """Return the tables `requests` and `latencies` of a range: stored hours, and the rest from the log."""
-        outdated = self.outdated(time_range.hours())
-        stored = [hour for hour in time_range.whole_hours() if hour in self.manifest() and hour not in outdated]
-        rest = self._log.read("requests", time_range, INPUT_COLUMNS)
-        if not stored:
-            return requests_by_key(rest), latencies_by_key(rest)
-        rest = rest.where(~is_one_of(stored))
-        return (
-            _union(self._stored(_REQUESTS, stored), requests_by_key(rest)),
-            _union(self._stored(_LATENCIES, stored), latencies_by_key(rest)),
+        parts = self._parts(time_range)
+        rest = None
+        if parts.hours[_REQUESTS]:
+            rest = self._log.read_hours("requests", parts.hours["requests"], INPUT_COLUMNS, time_range)
+        requests, latencies = (self._table(name, parts, rest) for name in TABLES)
+        return requests, latencies
+
+    def coverage(self, time_range: TimeRange) -> Coverage:
+        """Return what log and stored rows together have of a range. Raises JobFailed when that is nothing."""
+        parts = self._parts(time_range)
+        stored = [*parts.stored, *(change.before for change in parts.late if change.before)]
+        counted = sum((each.coverage for each in stored), coverage_of_files(parts.files))
+        for dataset, column in (("requests", "sampleWeight"), ("gaps", "rows")):
+            late = [file for change in parts.late for file in getattr(change, dataset)]
+            frames = [self._log.read_files(dataset, late, [column])] if late else []
+            if parts.hours[dataset]:
+                frames.append(self._log.read_hours(dataset, parts.hours[dataset], [column], time_range))
+            counted += sum((coverage_of(dataset, frame) for frame in frames), NOTHING)
+        return self._log.checked(counted, time_range)
+
+    def _parts(self, time_range: TimeRange) -> _Parts:
+        compared = self._compare(time_range.hours())
+        anew = {hour for hour, change in compared.changes.items() if change.before is None}
+        taken = {hour for hour in time_range.whole_hours() if hour in compared.stored and hour not in anew}
+        files = compared.present
+        return _Parts(
+            [each for hour, each in sorted(compared.stored.items()) if hour in taken - compared.changes.keys()],
+            [change for hour, change in sorted(compared.changes.items()) if hour in taken],
+            {dataset: sorted({file.hour for file in of_it} - taken) for dataset, of_it in files.items()},
+            [file for of_it in files.values() for file in of_it],
         )
 
-    def _stored(self, name: str, hours: Sequence[int]) -> DataFrame:
-        return self._spark.read.parquet(f"{self._root}/{name}").where(is_one_of(hours))
+    def _compare(self, hours: range) -> _Compared:
+        stored = self._hours.read(hours)
+        present = {dataset: self._log.files(dataset, hours) for dataset in ("requests", "gaps")}
+        requests, gaps = (_by_hour(files) for files in present.values())
+        changes = {}
+        for hour in sorted({*requests, *gaps}):
+            change = change_of(hour, stored.get(hour), requests.get(hour, []), gaps.get(hour, []))
+            if change is not None:
+                changes[hour] = change
+        return _Compared(stored, present, changes)
+
+    def _table(self, name: str, parts: _Parts, rest: DataFrame | None) -> DataFrame:
+        frames = [self._stored(name, parts.stored)] if parts.stored or rest is None else []
+        if parts.late:
+            frames.append(self._with_late(name, parts.late))
+        if rest is not None:
+            by_key, _ = _MADE_BY[name]
+            frames.append(by_key(rest))
+        return reduce(DataFrame.unionByName, frames)
+
+    def _stored(self, name: str, hours: Sequence[StoredHour]) -> DataFrame:
+        root = f"{self._root}/{name}"
+        paths = [f"{root}/{directory_of(each.hour)}/run={each.run}" for each in hours if each.coverage.rows]
+        if not paths:
+            return self._spark.createDataFrame([], TABLES[name])
+        rows = self._spark.read.schema(TABLES[name]).option("basePath", root).parquet(*paths)
+        return rows.select(*TABLES[name].names)
+
+    def _with_late(self, name: str, changes: Sequence[Change]) -> DataFrame:
+        """Return a table of hours from what is stored of them and what has come since."""
+        stored = self._stored(name, [change.before for change in changes if change.before])
+        came = self._came(name, changes)
+        _, merged = _MADE_BY[name]
+        return stored if came is None else merged(stored.unionByName(came))
+
+    def _came(self, name: str, changes: Sequence[Change]) -> DataFrame | None:
+        files = [file for change in changes for file in change.requests]
+        by_key, _ = _MADE_BY[name]
+        return by_key(self._log.read_files("requests", files, INPUT_COLUMNS)) if files else None
+
+    def _write(self, changes: Sequence[Change]) -> list[StoredHour]:
+        """Write the rows of hours and return their manifests. Exactly the files that the manifests name are read."""
+        run = uuid4().hex
+        late = [change for change in changes if change.before and change.requests]
+        anew = [change for change in changes if change.before is None and change.requests]
+        for name in TABLES if late or anew else ():
+            came = [self._came(name, anew), self._with_late(name, late) if late else None]
+            table = reduce(DataFrame.unionByName, [each for each in came if each is not None])
+            by_hour = table.withColumn("run", F.lit(run)).repartition(*PARTITION_COLUMNS)
+            by_hour.write.mode("overwrite").partitionBy(*PARTITION_COLUMNS, "run").parquet(f"{self._root}/{name}")
+        counted = self._counted([change.hour for change in (*late, *anew)], run)
+        gap_files = [file for change in changes for file in change.gaps]
+        gaps = coverage_by_hour("gaps", self._log.read_files("gaps", gap_files, GAP_COLUMNS)) if gap_files else {}
+        return [_manifest(change, run, counted, gaps) for change in changes]
+
+    def _counted(self, hours: Iterable[int], run: str) -> dict[int, Coverage]:
+        """Return what the rows that a run wrote stand for, by hour."""
+        storage = self._hours.storage
+        written = [hour for hour in hours if storage.exists(f"{_REQUESTS}/{directory_of(hour)}/run={run}")]
+        table = self._stored(_REQUESTS, [StoredHour(hour, run, coverage=Coverage(rows=1)) for hour in written])
+        sums = table.groupBy(*PARTITION_COLUMNS).agg(F.sum("rows").alias("rows"), F.sum("requests").alias("requests"))
+        return {hour_of(row.date, row.hour): Coverage(row.rows, row.requests) for row in sums.collect()}
 
 
-def _union(*tables: DataFrame) -> DataFrame:
-    return reduce(lambda one, other: one.unionByName(other), _with_plain_date(tables))
+def _manifest(change: Change, run: str, counted: dict[int, Coverage], gaps: dict[int, Coverage]) -> StoredHour:
+    """Return the manifest of an hour whose rows were written by a run, if any had come."""
+    before = change.before or StoredHour(change.hour, run)
+    requests = counted.get(change.hour, NOTHING) if change.requests else before.coverage
+    lost = before.coverage + gaps.get(change.hour, NOTHING)
+    return StoredHour(
+        change.hour,
+        run if change.requests else before.run,
+        before.inputs.union(*(file.parts for file in change.requests)),
+        before.gap_inputs.union(*(file.parts for file in change.gaps)),
+        Coverage(requests.rows, requests.requests, lost.gap_rows, lost.lost_rows),
+    )
 
 
-def _with_plain_date(tables: Iterable[DataFrame]) -> Iterable[DataFrame]:
-    # Spark takes the directory date=… for a date where nobody says that it is a string.
-    return (table.withColumn("date", F.col("date").cast("string")) for table in tables)
+def _by_hour(files: Iterable[InputFile]) -> dict[int, list[InputFile]]:
+    found: dict[int, list[InputFile]] = defaultdict(list)
+    for file in files:
+        found[file.hour].append(file)
+    return found

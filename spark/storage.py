@@ -5,9 +5,11 @@ Runs in the driver. Data goes through Spark; this is for manifests, summaries an
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 
@@ -18,8 +20,15 @@ class Storage:
         # The way that PySpark has to Hadoop's file systems.
         context: Any = spark.sparkContext
         self._jvm = context._jvm
+        self.root = root.rstrip("/")
         self._root = self._jvm.org.apache.hadoop.fs.Path(root)
         self._files = self._root.getFileSystem(context._jsc.hadoopConfiguration())
+
+    @property
+    def local_path(self) -> Path | None:
+        """The directory as a path of this machine, None when it is elsewhere."""
+        uri = self._files.makeQualified(self._root).toUri()
+        return Path(uri.getPath()) if uri.getScheme() == "file" else None
 
     def exists(self, name: str = ".") -> bool:
         """Return whether a file or directory is there."""
@@ -32,7 +41,7 @@ class Storage:
         return sorted(each.getPath().getName() for each in self._files.listStatus(self._path(name)))
 
     def read(self, name: str) -> str:
-        """Return the text of a file. Raises Py4JError when it is not there."""
+        """Return the text of a file. Raises Py4JJavaError when it is not there."""
         stream = self._files.open(self._path(name))
         try:
             return bytes(stream.readAllBytes()).decode()
@@ -43,19 +52,32 @@ class Storage:
         """Write a text file under a hidden name and rename it: a reader meets the old one or the new one."""
         path = self._path(name)
         hidden = self._jvm.org.apache.hadoop.fs.Path(path.getParent(), f".{path.getName()}.{uuid4().hex}")
-        stream = self._files.create(hidden, True)
-        try:
-            stream.write(bytearray(text.encode()))
-        finally:
-            stream.close()
+        self._put(hidden, text, overwrite=True)
         # Local files are replaced by the renaming itself; HDFS wants the old one out of the way.
         if not self._files.rename(hidden, path):
             self._files.delete(path, False)
             self._files.rename(hidden, path)
 
+    def create(self, name: str, text: str) -> bool:
+        """Write a text file unless there is one of that name; return whether there was none."""
+        try:
+            self._put(self._path(name), text, overwrite=False)
+        except Py4JJavaError as error:
+            if self.exists(name):
+                return False
+            raise error from None
+        return True
+
     def remove(self, name: str) -> None:
         """Remove a file or a directory with all that is in it, if it is there."""
         self._files.delete(self._path(name), True)
+
+    def _put(self, path: Any, text: str, *, overwrite: bool) -> None:
+        stream = self._files.create(path, overwrite)
+        try:
+            stream.write(bytearray(text.encode()))
+        finally:
+            stream.close()
 
     def _path(self, name: str) -> Any:
         return self._root if name == "." else self._jvm.org.apache.hadoop.fs.Path(self._root, name)

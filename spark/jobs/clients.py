@@ -56,7 +56,7 @@ def dropped(rows: DataFrame) -> DataFrame:
 def answer(context: Context) -> Result:
     """Return the clients of a range."""
     options, time_range, log = context.options, context.time_range, context.log
-    coverage = log.coverage(time_range)
+    coverage = context.rollups.coverage(time_range)
     requests, _ = context.rollups.read(time_range)
     events = log.read("connections", time_range, EVENT_COLUMNS)
     lived = lives(events, log.read("requests", time_range, REQUEST_COLUMNS), time_range.end_us)

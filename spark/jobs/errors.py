@@ -82,7 +82,7 @@ def transform(found: DataFrame, requests: DataFrame, least: int) -> DataFrame:
 def answer(context: Context) -> Result:
     """Return the errors of a range."""
     options = context.options
-    coverage = context.log.coverage(context.time_range)
+    coverage = context.rollups.coverage(context.time_range)
     requests, _ = context.rollups.read(context.time_range)
     found = runs(context.log.read("requests", context.time_range, COLUMNS), options.burst_gap).cache()
     table = transform(found, requests, options.burst_errors).cache()

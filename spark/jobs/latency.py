@@ -51,7 +51,7 @@ def answer(context: Context) -> Result:
     """Return the latencies of a range."""
     by = GROUPINGS[context.options.by]
     requests, latencies = context.rollups.read(context.time_range)
-    coverage = context.log.coverage(context.time_range)
+    coverage = context.rollups.coverage(context.time_range)
     table = transform(requests, latencies, by).cache()
     rows = table.limit(_BARS).collect()
     worst = max(rows, key=lambda row: row.p99Us)

@@ -13,17 +13,14 @@ from spark.time_range import HOUR_US, duration_of, to_datetime, to_us
 def answer(context: Context) -> Result:
     """Store the hours of the range that are closed and not up to date."""
     closed_us = to_us(context.now - duration_of(context.options.grace))
-    outdated = context.rollups.outdated(context.time_range.hours())
-    due = {hour: files for hour, files in outdated.items() if (hour + 1) * HOUR_US <= closed_us}
-    if due:
-        context.rollups.store(due)
+    done = context.rollups.store(hour for hour in context.time_range.hours() if (hour + 1) * HOUR_US <= closed_us)
     hours = [
-        (to_datetime(hour * HOUR_US), len(files), sum(f.size_bytes for f in files))
-        for hour, files in sorted(due.items())
+        (to_datetime(hour * HOUR_US), len(files), sum(file.size_bytes for file in files))
+        for hour, files in sorted(done.items())
     ]
     table = context.spark.createDataFrame(hours, "hour timestamp, files long, bytes long")
-    coverage = context.log.coverage(context.time_range)
-    return Result(f"{len(due)} hours brought up to date", {"rollup": table}, coverage)
+    coverage = context.rollups.coverage(context.time_range)
+    return Result(f"{len(done)} hours brought up to date", {"rollup": table}, coverage)
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:

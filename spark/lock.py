@@ -1,0 +1,91 @@
+"""A lock on an output: one run writes at a time, and who comes second learns who that is.
+
+On a local file system the kernel holds it (flock), so that it ends with the process, whatever that dies of. Elsewhere
+it is a file that whoever creates it owns; one whose process on this machine is dead is taken over, any other is named
+in the complaint.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from spark.failures import JobFailed
+from spark.storage import Storage
+
+#: Hidden, so that nobody takes it for data.
+NAME = ".lock"
+
+
+@contextmanager
+def exclusive(storage: Storage, what: str) -> Iterator[None]:
+    """Hold the lock of a directory. Raises JobFailed at once when somebody else holds it."""
+    local = storage.local_path
+    with _local(local, what) if local is not None else _remote(storage, what):
+        yield
+
+
+@contextmanager
+def _local(directory: Path, what: str) -> Iterator[None]:
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / NAME).open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise JobFailed(_held(what, str(directory), file.read())) from None
+        file.truncate(0)
+        file.write(_owner())
+        file.flush()
+        yield
+
+
+@contextmanager
+def _remote(storage: Storage, what: str) -> Iterator[None]:
+    if not storage.create(NAME, _owner()):
+        owner = storage.read(NAME)
+        advice = f"; if that is gone, remove {storage.root}/{NAME}"
+        if not _is_dead(owner):
+            raise JobFailed(_held(what, storage.root, owner) + advice)
+        storage.remove(NAME)
+        if not storage.create(NAME, _owner()):
+            raise JobFailed(_held(what, storage.root, storage.read(NAME)) + advice)
+    try:
+        yield
+    finally:
+        storage.remove(NAME)
+
+
+def _owner() -> str:
+    since = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "start": _start_of(os.getpid()), "at": since})
+
+
+def _held(what: str, root: str, owner: str) -> str:
+    try:
+        who = json.loads(owner)
+        return f"another {what} writes to {root}: process {who['pid']} on {who['host']}, since {who['at']}"
+    except (ValueError, KeyError, TypeError):
+        return f"another {what} writes to {root}"
+
+
+def _is_dead(owner: str) -> bool:
+    try:
+        who = json.loads(owner)
+        return bool(who["host"] == socket.gethostname() and who["start"] != _start_of(int(who["pid"])))
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
+def _start_of(pid: int) -> str:
+    """Return when a process was started, in ticks since the boot; nothing if there is none of that number."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""

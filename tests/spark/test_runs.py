@@ -1,0 +1,102 @@
+"""Jobs as they are started: as processes, with what goes wrong said in one line and exit code 1."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from tests.support.broker_process import REPOSITORY
+from tests.support.deadline import wait_until
+from tests.support.feeds import random_seed
+from tests.support.generated_log import random_requests, write
+
+RANGE = ["--from", "2026-03-01T10:00", "--to", "2026-03-01T12:00"]
+JOB_SECONDS = 110
+
+
+def command(directory: Path, name: str, *arguments: str) -> list[str]:
+    """Return the command line of a job over the log in a directory."""
+    where = ["--input", str(directory / "request-log"), "--output", str(directory / "out" / name)]
+    return [sys.executable, "-m", "broker", "report", name, *where, "--master", "local[2]", *arguments]
+
+
+def run(arguments: list[str], environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a job to its end."""
+    surroundings = {**os.environ, **(environment or {})}
+    return subprocess.run(
+        arguments, capture_output=True, text=True, check=False, timeout=JOB_SECONDS, cwd=REPOSITORY, env=surroundings
+    )
+
+
+def failed_with(done: subprocess.CompletedProcess[str]) -> str:
+    """Return the one line that a failed job leaves on stderr."""
+    assert done.returncode == 1, done.stderr
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    return line
+
+
+def test_without_java_a_job_says_what_to_install(tmp_path: Path) -> None:
+    write(tmp_path / "request-log", "requests", random_requests(1, 10))
+    line = failed_with(run(command(tmp_path, "latency", *RANGE), {"JAVA_HOME": str(tmp_path)}))
+    assert line == (
+        f"rotunda report latency: there is no Java in JAVA_HOME={tmp_path}; "
+        "Spark needs Java 17 or later: install a JRE, or set JAVA_HOME"
+    )
+
+
+def test_a_range_without_length_is_one_line(tmp_path: Path) -> None:
+    line = failed_with(run(command(tmp_path, "latency", "--from", "1h", "--to", "2h")))
+    assert "the range from 1h to 2h is empty" in line
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2 * JOB_SECONDS)
+def test_without_a_log_and_of_an_unknown_format_is_one_line_each(tmp_path: Path) -> None:
+    line = failed_with(run(command(tmp_path, "latency", *RANGE)))
+    assert line == (
+        f"rotunda report latency: there is no request log in {tmp_path}/request-log; name its directory with --input"
+    )
+    (tmp_path / "request-log" / "requests" / "v=2").mkdir(parents=True)
+    line = failed_with(run(command(tmp_path, "latency", *RANGE)))
+    assert "requests/v=2 has a format that this job does not know; it knows v=1" in line
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(4 * JOB_SECONDS)
+def test_a_run_that_is_killed_in_the_middle_and_repeated_leaves_the_right_tables(tmp_path: Path) -> None:
+    seed = random_seed()
+    print(f"seed {seed}")
+    rows = random_requests(seed, 2000)
+    write(tmp_path / "request-log", "requests", rows)
+    arguments = command(tmp_path, "rollup", *RANGE)
+    rollups = tmp_path / "rollups"
+    first = subprocess.Popen(arguments, cwd=REPOSITORY, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_until((rollups / "manifest" / "_under_way.json").exists, "the run has begun to write", JOB_SECONDS)
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    second = subprocess.Popen(arguments, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    third = run(arguments)
+    out, errors = second.communicate(timeout=JOB_SECONDS)
+    # At the same time: one does the work, the other finds it done or says who is at it.
+    codes = sorted((second.returncode, third.returncode))
+    assert codes in ([0, 0], [0, 1]), errors + third.stderr
+    for code, text in ((second.returncode, errors), (third.returncode, third.stderr)):
+        assert not text if code == 0 else "another rollup writes to" in text and len(text.splitlines()) == 1
+    assert out + third.stdout
+    (hours, total) = duckdb.sql(
+        f"SELECT count(DISTINCT hour), sum(rows) FROM read_parquet('{rollups}/requests/**/*.parquet')"  # noqa: S608
+    ).fetchall()[0]
+    assert (hours, total) == (2, len(rows))
+    assert not (rollups / "manifest" / "_under_way.json").exists()
+    done = run(command(tmp_path, "latency", *RANGE, "--format", "json"))
+    assert (done.returncode, done.stderr) == (0, "")
+    summary = json.loads((tmp_path / "out" / "latency" / "summary.json").read_text())
+    assert summary["rowsRead"] == len(rows)
+    assert summary["certainty"] in done.stdout
