@@ -99,7 +99,7 @@ def _sources(record: RunRecord) -> tuple[Sources, Reader]:
         any_address=False,
         disk=Path(record.data_dir),
         reports=Path(record.data_dir),
-        questions={},
+        jobs={},
     )
     return sources, Reader(sources, found.wants.command_looks)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import os
 import select
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from broker.clock import SystemClock
@@ -74,6 +73,7 @@ def sources_of(heritage: Heritage) -> Sources:
     from broker.cli_report import REPORTS  # noqa: PLC0415
     from broker.metadata_file import metadata_path  # noqa: PLC0415
     from broker.protocol.api_keys import DEPRECATED_UP_TO  # noqa: PLC0415
+    from broker.report_jobs import report_jobs  # noqa: PLC0415
     from broker.server.metadata_cache import MetadataCache  # noqa: PLC0415
     from shm.broker_reading import BrokerReader  # noqa: PLC0415
     from shm.recent_requests import RecentReader  # noqa: PLC0415
@@ -104,23 +104,8 @@ def sources_of(heritage: Heritage) -> Sources:
         any_address=config.status_host not in {"127.0.0.1", "::1", "localhost"},
         disk=config.data_dir,
         reports=config.data_dir / REPORTS,
-        questions=_questions(),
+        jobs=report_jobs(),
     )
-
-
-def _questions() -> dict[str, str]:
-    """Return what each Spark job answers; its file is read and not imported, because that would load PySpark."""
-    from ast import get_docstring, parse  # noqa: PLC0415
-    from importlib import import_module  # noqa: PLC0415
-    from importlib.util import find_spec  # noqa: PLC0415
-
-    jobs: dict[str, str] = import_module("spark.jobs").JOBS
-    found = {}
-    for name, module in jobs.items():
-        spec = find_spec(module)
-        text = Path(spec.origin).read_text(encoding="utf-8") if spec is not None and spec.origin is not None else ""
-        found[name] = " ".join((get_docstring(parse(text)) or "").partition("\n\n")[0].split())
-    return found
 
 
 def _facts(heritage: Heritage, version: str) -> BrokerFacts:

@@ -6,78 +6,24 @@ anything: large, cut off, of another version, no file at all. Then the job is sh
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import shlex
 import stat
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from web.chart import MOST_BYTES as MOST_CHART_BYTES
 from web.chart import ChartRefused, sanitised
+from web.summary import Brief, Report, Unreadable, parsed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
-    from web.sources import Sources
+    from web.sources import JobFacts, Sources
 
-#: The format of summaries that is known here, as spark/output.py writes it.
-SUMMARY_VERSION = 1
 MOST_BYTES = 2 * 1024 * 1024
-MOST_TABLES, MOST_COLUMNS, MOST_ROWS, MOST_FACTS = 12, 64, 200, 100
-LONGEST_CELL, LONGEST_TEXT = 300, 2000
-
 #: The job whose headline stands on the overview.
 DIAGNOSIS = "diagnose"
-
-Cell = str | int | float | bool | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Brief:
-    """A job and its latest result in short. `state` is none, there or unreadable, with the `reason` for the last.
-
-    `command` makes the result anew. `stamp` differs for each result. What a job without a result lacks is None.
-    """
-
-    job: str
-    question: str
-    command: str
-    state: str = "none"
-    reason: str = ""
-    stamp: str = ""
-    headline: str | None = None
-    certainty: str | None = None
-    from_ms: int | None = None
-    to_ms: int | None = None
-    ended_ms: int | None = None
-    took_s: float | None = None
-    chart: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """One table of a result, its first rows; texts are cut."""
-
-    name: str
-    columns: list[str]
-    rows: list[list[Cell]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """A job and its latest result: what is known in short, its single numbers and its tables."""
-
-    brief: Brief
-    facts: dict[str, Cell] = field(default_factory=dict)
-    tables: list[Table] = field(default_factory=list)
-
-
-class _Unreadable(Exception):  # noqa: N818 - never leaves this module
-    """A file is not what it should be; the text says why."""
 
 
 class Reports:
@@ -86,8 +32,8 @@ class Reports:
     def __init__(self, sources: Sources) -> None:
         self._directory = sources.reports
         self._empty = {
-            name: Report(brief=Brief(job=name, question=question, command=_command(name, sources.facts.data_dir)))
-            for name, question in sources.questions.items()
+            name: Report(brief=_nothing_yet(name, facts, sources.facts.data_dir))
+            for name, facts in sources.jobs.items()
         }
         self._known: dict[str, Report] = {}
         self._charts: dict[str, tuple[str, str]] = {}
@@ -117,7 +63,7 @@ class Reports:
             known = self._charts.get(name)
             if known is None or known[0] != stamp:
                 known = self._charts[name] = stamp, sanitised(_read(path, MOST_CHART_BYTES))
-        except (OSError, _Unreadable) as error:
+        except (OSError, Unreadable) as error:
             raise ChartRefused(_reason(error)) from None
         return known[1]
 
@@ -132,15 +78,16 @@ class Reports:
         known = self._known.get(name)
         if known is None or known.brief.stamp != stamp:
             try:
-                known = _parsed(empty.brief, stamp, _read(path, MOST_BYTES))
-            except (OSError, _Unreadable) as error:
+                known = parsed(empty.brief, stamp, _read(path, MOST_BYTES))
+            except (OSError, Unreadable) as error:
                 known = _unreadable(empty, _reason(error), stamp)
             self._known[name] = known
         return known
 
 
-def _command(name: str, data_dir: str) -> str:
-    return f"rotunda report {name} --data-dir {shlex.quote(data_dir)}"
+def _nothing_yet(name: str, job: JobFacts, data_dir: str) -> Brief:
+    words = ["rotunda", "report", name, job.needs, "--data-dir", shlex.quote(data_dir)]
+    return Brief(job=name, question=job.question, command=" ".join(word for word in words if word))
 
 
 def _stamp(path: Path) -> str | None:
@@ -153,14 +100,14 @@ def _stamp(path: Path) -> str | None:
 
 
 def _read(path: Path, most: int) -> bytes:
-    """Return a regular file that is no larger than `most`. Raises OSError and _Unreadable."""
+    """Return a regular file that is no larger than `most`. Raises OSError and Unreadable."""
     # A pipe must not keep anybody waiting until it is known for one.
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise _Unreadable(f"{path.name} is not a file")
+            raise Unreadable(f"{path.name} is not a file")
         content = file.read(most + 1)
     if len(content) > most:
-        raise _Unreadable(f"{path.name} is larger than {most >> 20} MB")
+        raise Unreadable(f"{path.name} is larger than {most >> 20} MB")
     return content
 
 
@@ -170,86 +117,3 @@ def _unreadable(empty: Report, reason: str, stamp: str) -> Report:
 
 def _reason(error: Exception) -> str:
     return (error.strerror or "it cannot be read") if isinstance(error, OSError) else str(error)
-
-
-def _parsed(empty: Brief, stamp: str, content: bytes) -> Report:
-    try:
-        summary = json.loads(content, parse_constant=lambda _: None)
-    except (ValueError, RecursionError):
-        raise _Unreadable("summary.json is not JSON, or was cut off") from None
-    if not isinstance(summary, dict):
-        raise _Unreadable("summary.json is not a summary")
-    if summary.get("version") != SUMMARY_VERSION:
-        wrong = _cell(summary.get("version"))
-        raise _Unreadable(f"summary.json has version {wrong}; this page knows version {SUMMARY_VERSION}")
-    if summary.get("job") != empty.job:
-        raise _Unreadable(f"summary.json is of the job {_cell(summary.get('job'))}")
-    try:
-        return _report(empty, stamp, summary)
-    except KeyError as error:
-        raise _Unreadable(f"summary.json lacks {error}") from None
-    except (TypeError, ValueError, AttributeError, OverflowError):
-        raise _Unreadable("summary.json has values of another kind than it should") from None
-
-
-def _report(empty: Brief, stamp: str, summary: dict[str, Any]) -> Report:
-    chart = summary.get("chart")
-    brief = replace(
-        empty,
-        command=_text(summary["command"]),
-        state="there",
-        stamp=stamp,
-        headline=_text(summary["headline"]),
-        certainty=_text(summary["certainty"]),
-        from_ms=_time_ms(summary["from"]),
-        to_ms=_time_ms(summary["to"]),
-        ended_ms=_time_ms(summary["ended"]),
-        took_s=_seconds(summary["tookS"]),
-        chart=None if chart is None else _text(chart),
-    )
-    facts = [(_text(name), _cell(value)) for name, value in summary.get("facts", {}).items()]
-    tables = [_table(name, table) for name, table in list(summary["tables"].items())[:MOST_TABLES]]
-    return Report(brief=brief, facts=dict(facts[:MOST_FACTS]), tables=tables)
-
-
-def _table(name: str, table: Mapping[str, Any]) -> Table:
-    columns = [_text(column) for column in table["columns"][:MOST_COLUMNS]]
-    rows = []
-    for row in table["rows"][:MOST_ROWS]:
-        if not isinstance(row, list) or len(row) != len(table["columns"]):
-            raise ValueError
-        rows.append([_cell(value) for value in row[:MOST_COLUMNS]])
-    return Table(name=_text(name), columns=columns, rows=rows)
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError
-    return _cut(value, LONGEST_TEXT)
-
-
-def _cell(value: Any) -> Cell:
-    """Return a value that any reader of JSON can read: no number beyond doubles, no long text, nothing nested."""
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, int):
-        return value if abs(value) < 1 << 53 else str(value)
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return _cut(value if isinstance(value, str) else json.dumps(value), LONGEST_CELL)
-
-
-def _cut(text: str, longest: int) -> str:
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
-
-
-def _seconds(value: Any) -> float:
-    seconds = float(value)
-    if not math.isfinite(seconds):
-        raise ValueError
-    return seconds
-
-
-def _time_ms(text: Any) -> int:
-    time = datetime.fromisoformat(text)
-    return int((time if time.tzinfo is not None else time.replace(tzinfo=UTC)).timestamp() * 1000)

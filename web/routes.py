@@ -18,9 +18,10 @@ from shm.broker_reading import LOOKS_NS
 from shm.prometheus import CONTENT_TYPE, render
 from web.chart import ChartRefused
 from web.pages import page
-from web.reports import Brief, Report, Reports
+from web.reports import Reports
 from web.screens import SCREENS
 from web.status import Snapshot
+from web.summary import Brief, Report
 from web.views import Views
 from web.watch import TooManyStreams
 

@@ -61,12 +61,19 @@ class Setting(NamedTuple):
     doc: str
 
 
+class JobFacts(NamedTuple):
+    """A Spark job: what it answers, and the options that its command cannot do without."""
+
+    question: str
+    needs: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
     """All that the page reads. `settings` returns what holds now.
 
     `deprecated_up_to` is the last deprecated version of an API that has any. `reports` is the directory below which the
-    Spark jobs leave their results, `questions` by name of a job what it answers.
+    Spark jobs leave their results, `jobs` by name what there is to know of each.
     """
 
     facts: BrokerFacts
@@ -78,4 +85,4 @@ class Sources:
     any_address: bool
     disk: Path
     reports: Path
-    questions: Mapping[str, str]
+    jobs: Mapping[str, JobFacts]

@@ -1,7 +1,8 @@
-"""Takes a picture of every screen: ``ops/screenshots [--all] [--to DIR]``.
+"""Takes a picture of every screen: ``ops/screenshots [--all] [--only SCREEN] [--to DIR]``.
 
 Without options: each screen once in the light theme, the overview in the dark one too, and with a handler that has
-stopped, as docs/ has them. With --all: both themes at all widths, to be looked at.
+stopped, as docs/ has them. With --all: both themes at all widths, to be looked at. The screen Reports shows real runs
+of Spark jobs over what the broker recorded meanwhile.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ HEIGHT = 900
 WARM_UP_S = 40
 SETTLE_MS = 2500
 
+#: Jobs that are run before their results are looked at, the one in the picture first.
+REPORTS = ("latency", "traffic")
+
 #: How long a handler is stopped until its queue is looked at.
 STOPPED_MS = 6000
 
@@ -53,6 +57,7 @@ def main() -> int:
     """Start a broker and its clients, take the pictures, stop."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--all", action="store_true", help="both themes at all widths")
+    parser.add_argument("--only", choices=[screen.name for screen in SCREENS], help="no other screen")
     parser.add_argument("--to", type=Path, default=ROOT / "docs" / "images", metavar="DIR", help="default: docs/images")
     arguments = parser.parse_args()
     arguments.to.mkdir(parents=True, exist_ok=True)
@@ -61,8 +66,14 @@ def main() -> int:
         load = PageLoad(facts["bootstrap"]).start()
         try:
             warm_up(load)
-            take(facts["status_url"], pictures(every=arguments.all), arguments.to)
-            take_queue(facts["status_url"], handler_of(directory), arguments.to)
+            wanted = [each for each in pictures(every=arguments.all) if arguments.only in {None, each.screen}]
+            if any(each.screen == "reports" for each in wanted):
+                time.sleep(WARM_UP_S)
+                for name in REPORTS:
+                    rotunda("report", name, "--run-dir", directory, "--from", "1h")
+            take(facts["status_url"], wanted, arguments.to)
+            if arguments.only is None:
+                take_queue(facts["status_url"], handler_of(directory), arguments.to)
         finally:
             load.stop()
             rotunda("stop", "--run-dir", directory)
@@ -71,7 +82,10 @@ def main() -> int:
 
 def start(run_dir: str) -> dict[str, str]:
     """Return what the ready line of a new broker says."""
-    settings = ("listeners=PLAINTEXT://127.0.0.1:0", "status.port=0", "num.network.threads=2", "num.io.threads=2")
+    settings = (
+        "listeners=PLAINTEXT://127.0.0.1:0", "status.port=0", "num.network.threads=2", "num.io.threads=2",
+        "request.log.roll.ms=1000",
+    )  # fmt: skip
     flags = [flag for setting in settings for flag in ("--set", setting)]
     said = rotunda("start", "--ephemeral", "--run-dir", run_dir, "--daemon", "--wait", "30", "--json", *flags)
     found: dict[str, str] = json.loads(said)
@@ -107,7 +121,8 @@ def take(url: str, wanted: list[Picture], directory: Path) -> None:
             if key not in pages:
                 pages[key] = looked_at(browser, url, picture)
             page = pages[key]
-            page.goto(url + ("" if picture.screen == "overview" else picture.screen))
+            path = {"overview": "", "reports": f"reports#{REPORTS[0]}"}.get(picture.screen, picture.screen)
+            page.goto(url + path)
             page.wait_for_selector("#state[data-level]")
             page.wait_for_timeout(SETTLE_MS)
             if picture.screen == "groups":
@@ -116,6 +131,8 @@ def take(url: str, wanted: list[Picture], directory: Path) -> None:
             if picture.screen == "topics":
                 page.locator("#topics tbody button").first.click()
                 page.wait_for_timeout(200)
+            if picture.screen == "reports":
+                page.wait_for_selector("#report-chart svg")
             # The configuration is long; its beginning shows what it is like.
             save(page, directory / picture.file, full_page=picture.screen != "configuration")
         browser.close()

@@ -12,6 +12,7 @@ from spark.request_log import Coverage
 from spark.result import Result
 from spark.time_range import TimeRange
 from web.reports import Reports
+from web.sources import JobFacts
 
 NOW = datetime(2026, 3, 2, tzinfo=UTC)
 
@@ -27,7 +28,7 @@ def test_the_page_reads_what_a_run_left(spark: SparkSession, tmp_path: Path) -> 
     run = Run("clients", "Who?", "rotunda report clients", TimeRange.of("24h", "now", NOW), NOW, 1.25)
     write_summary(spark, run, result, write_tables(result, root, "parquet"), root)
     facts = SimpleNamespace(data_dir="/data")
-    reports = Reports(SimpleNamespace(reports=tmp_path, questions={"clients": "Who?"}, facts=facts))  # type: ignore[arg-type]
+    reports = Reports(SimpleNamespace(reports=tmp_path, jobs={"clients": JobFacts("Who?", "")}, facts=facts))  # type: ignore[arg-type]
     found = reports.report("clients")
     assert found is not None
     brief = found.brief

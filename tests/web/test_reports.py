@@ -1,5 +1,6 @@
 """The results of Spark jobs as the page reads them: whatever lies there, the page goes on and says what is wrong."""
 
+import argparse
 import json
 import os
 from collections.abc import Callable
@@ -11,30 +12,36 @@ from typing import Any
 
 import pytest
 
-from broker.status_page import _questions
+from broker.report_jobs import report_jobs
 from spark.jobs import JOBS
 from tests.support.report_files import CHART, summary, write_report
 from web import reports as module
 from web.chart import ChartRefused
-from web.reports import LONGEST_CELL, MOST_BYTES, MOST_ROWS, Reports
+from web.reports import MOST_BYTES, Reports
+from web.sources import JobFacts
+from web.summary import LONGEST_CELL, MOST_ROWS
 
-QUESTIONS = {"latency": "How long?", "diagnose": "What is wrong?"}
+KNOWN = {"latency": JobFacts("How long?", ""), "diagnose": JobFacts("What is wrong?", "--model FILE")}
 
 
 @pytest.fixture
 def found(tmp_path: Path) -> Reports:
     """Return the reports below a directory, of two jobs."""
     facts = SimpleNamespace(data_dir="/data of it's")
-    return Reports(SimpleNamespace(reports=tmp_path, questions=QUESTIONS, facts=facts))  # type: ignore[arg-type]
+    return Reports(SimpleNamespace(reports=tmp_path, jobs=KNOWN, facts=facts))  # type: ignore[arg-type]
 
 
 def test_every_job_and_no_other_is_known_by_its_own_question():
     """Issue 11: jobs that have no result are listed too."""
-    assert list(_questions()) == list(JOBS)
-    for name, question in _questions().items():
-        whole = " ".join((import_module(JOBS[name]).JOB.question or "").split())
-        assert question
-        assert whole.startswith(question)
+    assert list(report_jobs()) == list(JOBS)
+    for name, facts in report_jobs().items():
+        job = import_module(JOBS[name]).JOB
+        assert facts.question
+        assert " ".join(job.question.split()).startswith(facts.question)
+        parser = argparse.ArgumentParser()
+        job.add_options(parser)
+        needed = [f"{each.option_strings[0]} {each.metavar}" for each in parser._actions if each.required]
+        assert facts.needs == " ".join(needed)
 
 
 def test_jobs_without_a_result_say_how_to_make_one(found: Reports):
@@ -43,6 +50,7 @@ def test_jobs_without_a_result_say_how_to_make_one(found: Reports):
         ("diagnose", "What is wrong?", "none"),
     ]
     assert found.briefs()[0].command == """rotunda report latency --data-dir '/data of it'"'"'s'"""
+    assert found.briefs()[1].command.startswith("rotunda report diagnose --model FILE --data-dir")
     assert found.diagnosis() is None
 
 
@@ -155,6 +163,24 @@ def test_values_are_such_that_any_reader_can_read_them(found: Reports, tmp_path:
     assert len(report.brief.headline) < 5000
 
 
+def test_a_list_among_the_single_numbers_is_a_table(found: Reports, tmp_path: Path):
+    facts = {
+        "gini": 0.5,
+        "savings": [{"lingerMs": 5, "requests": 10}, {"lingerMs": 20}],
+        "odd": [1, {"a": 2}],
+        "none": [],
+    }
+    write_report(tmp_path, "latency", facts=facts)
+    report = found.report("latency")
+    assert report is not None
+    assert report.facts == {"gini": 0.5, "odd": '[1, {"a": 2}]', "none": "[]"}
+    assert asdict(report.tables[1]) == {
+        "name": "savings",
+        "columns": ["lingerMs", "requests"],
+        "rows": [[5, 10], [20, None]],
+    }
+
+
 def test_a_name_leads_to_no_other_place(found: Reports, tmp_path: Path):
     write_report(tmp_path, "other")
     for name in ("other", "../latency", "", ".", "latency/", "/etc"):
@@ -166,5 +192,5 @@ def test_a_directory_that_is_not_there_is_no_fault(tmp_path: Path):
     facts = SimpleNamespace(data_dir="/data")
     (tmp_path / "file").write_text("")
     for directory in (tmp_path / "none", tmp_path / "file"):
-        sources = SimpleNamespace(reports=directory, questions=QUESTIONS, facts=facts)
+        sources = SimpleNamespace(reports=directory, jobs=KNOWN, facts=facts)
         assert [each.state for each in Reports(sources).briefs()] == ["none", "none"]  # type: ignore[arg-type]

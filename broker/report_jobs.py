@@ -1,0 +1,44 @@
+"""The Spark jobs as the status page lists them: what each answers and what its command needs.
+
+Their files are read and never imported, because that would load PySpark, which a broker does without.
+"""
+
+from __future__ import annotations
+
+import ast
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from web.sources import JobFacts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def report_jobs() -> dict[str, JobFacts]:
+    """Return what there is to know of each job, by its name."""
+    modules: dict[str, str] = import_module("spark.jobs").JOBS
+    return {name: _facts(ast.parse(_source(module))) for name, module in modules.items()}
+
+
+def _source(module: str) -> str:
+    spec = find_spec(module)
+    return "" if spec is None or spec.origin is None else Path(spec.origin).read_text(encoding="utf-8")
+
+
+def _facts(tree: ast.Module) -> JobFacts:
+    paragraph = (ast.get_docstring(tree) or "").partition("\n\n")[0]
+    return JobFacts(" ".join(paragraph.split()), " ".join(_required(tree)))
+
+
+def _required(tree: ast.Module) -> Iterator[str]:
+    """Yield each option that a command line must have, with the name of its value."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument":
+            given = {each.arg: each.value for each in node.keywords}
+            texts = [each.value for each in (*node.args, given.get("metavar")) if isinstance(each, ast.Constant)]
+            is_required = given.get("required")
+            if isinstance(is_required, ast.Constant) and is_required.value is True:
+                yield " ".join(str(text) for text in texts)
