@@ -5,15 +5,21 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from datetime import datetime
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
 from spark.charts import Chart, Series
-from spark.histogram import quantiles
+from spark.failures import JobFailed
+from spark.histogram import bucket, quantiles
 from spark.job import Context, Job, main
+from spark.options import length_us
+from spark.request_log import Coverage
 from spark.result import Result
 from spark.rollups import PHASES
+from spark.text_table import cell
+from spark.time_range import to_datetime
 
 #: What rows can be grouped by, and the columns that stand for it.
 GROUPINGS = {
@@ -22,52 +28,132 @@ GROUPINGS = {
     "client": ("clientId",),
     "listener": ("listener",),
     "hour": ("date", "hour"),
+    "all": (),
 }
 QUANTILES = {"p50Us": 0.5, "p95Us": 0.95, "p99Us": 0.99, "p999Us": 0.999}
 _SHARES = {phase: f"{phase.removesuffix('TimeUs')}Share" for phase in PHASES if phase != "totalTimeUs"}
 #: Name and colour of each phase in the chart, in the order of the phases, as the status page has them.
 _TITLES = (("queue", 2), ("handler", 1), ("waiting", 5), ("response queue", 3), ("send", 4))
-_BARS = 12
+_BARS, _LINES = 12, 6
+#: Windows that a range may be cut into: a chart of more shows nothing.
+_MOST_WINDOWS = 2000
+_MINUTE_US = 60_000_000
 
 
 def transform(requests: DataFrame, latencies: DataFrame, by: Sequence[str]) -> DataFrame:
-    """Return quantiles of the total time in microseconds and the phases' shares of it, most requests first."""
+    """Return quantiles of the total time in microseconds and the phases' shares of it, most requests first.
+
+    `requests` and `latencies` are the hourly tables.
+    """
     keys = requests.select("date", "hour", "key", *(name for name in by if name not in ("date", "hour")))
     totals = latencies.where(F.col("phase") == "totalTimeUs").join(keys, ["date", "hour", "key"])
-    found = quantiles(totals, by, QUANTILES, "requests")
     sums = requests.groupBy(*by).agg(F.sum("requests").alias("requests"), *(F.sum(p).alias(p) for p in PHASES))
+    return _joined(sums, quantiles(totals, by, QUANTILES, "requests"), by).orderBy(F.desc("requests"), *by)
+
+
+def transform_windows(rows: DataFrame, by: Sequence[str], window_us: int) -> DataFrame:
+    """Return the same for each window of time, by when it begins (`window`); `rows` are those of the log."""
+    begin = F.timestamp_micros(F.floor(F.unix_micros("time") / window_us) * window_us).alias("window")
+    weight = F.col("sampleWeight").cast("long")
+    place = bucket("totalTimeUs").alias("bucket")
+    counts = rows.groupBy(begin, *by, place).agg(
+        F.sum(weight).alias("requests"), *(F.sum(F.col(phase) * weight).alias(phase) for phase in PHASES)
+    )
+    keys = ("window", *by)
+    sums = counts.groupBy(*keys).agg(*(F.sum(name).alias(name) for name in ("requests", *PHASES)))
+    return _joined(sums, quantiles(counts, keys, QUANTILES, "requests"), keys).orderBy(
+        "window", F.desc("requests"), *by
+    )
+
+
+def _joined(sums: DataFrame, found: DataFrame, by: Sequence[str]) -> DataFrame:
     shares = [
         F.when(F.col("totalTimeUs") > 0, F.col(phase) / F.col("totalTimeUs")).otherwise(F.lit(0.0)).alias(name)
         for phase, name in _SHARES.items()
     ]
     # A client without an id is a client too: nulls are equal here.
-    joined = sums.join(found, [sums[name].eqNullSafe(found[name]) for name in by])
+    joined = sums.join(found, [F.lit(True), *(sums[name].eqNullSafe(found[name]) for name in by)])
     mean = (F.col("totalTimeUs") / F.col("requests")).alias("meanUs")
-    table = joined.select(*(sums[name] for name in by), "requests", mean, *QUANTILES, *shares)
-    return table.orderBy(F.desc("requests"), *by)
+    return joined.select(*(sums[name] for name in by), "requests", mean, *QUANTILES, *shares)
 
 
 def answer(context: Context) -> Result:
     """Return the latencies of a range."""
-    by = GROUPINGS[context.options.by]
+    by, window_us = GROUPINGS[context.options.by], context.options.window
+    if window_us is not None:
+        return _answer_windows(context, by, window_us)
     requests, latencies = context.rollups.read(context.time_range)
     coverage = context.rollups.coverage(context.time_range)
     table = transform(requests, latencies, by).cache()
     rows = table.limit(_BARS).collect()
     worst = max(rows, key=lambda row: row.p99Us)
-    labels = [" ".join(str(row[name]) for name in by) for row in rows]
+    labels = [_label(row, by) for row in rows]
     series = [
         Series(title, [row.meanUs * row[name] for row in rows], colour)
         for name, (title, colour) in zip(_SHARES.values(), _TITLES, strict=True)
     ]
     chart = Chart("Where the mean time of a request goes", "shares", labels, series, "µs")
-    slowest = " ".join(str(worst[name]) for name in by)
-    headline = f"{coverage.requests:,} requests; slowest is {slowest}: p99 {worst.p99Us / 1000:,.2f} ms"
-    return Result(headline, {"latency": table}, coverage, chart)
+    return Result(_headline(coverage, worst, by), {"latency": table}, coverage, chart)
+
+
+def _answer_windows(context: Context, by: Sequence[str], window_us: int) -> Result:
+    time_range = context.time_range
+    windows = range(time_range.start_us // window_us, -(-time_range.end_us // window_us))
+    if by == GROUPINGS["hour"]:
+        raise JobFailed("--by hour is a window of its own; leave it out, or --window")
+    if len(windows) > _MOST_WINDOWS:
+        raise JobFailed(f"--window cuts the range into {len(windows):,} windows; {_MOST_WINDOWS:,} are the most")
+    coverage = context.log.coverage(time_range)
+    rows = context.log.read("requests", time_range, ("time", *by, *PHASES, "sampleWeight"))
+    table = transform_windows(rows, by, window_us).cache()
+    worst = table.orderBy(F.desc("p99Us"), "window", *by).limit(1).collect()[0]
+    when = f" from {to_datetime(_begin_us(worst)):%Y-%m-%d %H:%M:%S}"
+    chart = _chart_over_time(table, by, windows, window_us)
+    return Result(_headline(coverage, worst, by) + when, {"latency": table}, coverage, chart)
+
+
+def _chart_over_time(table: DataFrame, by: Sequence[str], windows: range, window_us: int) -> Chart:
+    begins = [number * window_us for number in windows]
+    labels = [f"{to_datetime(us):{'%m-%d %H:%M' if window_us % _MINUTE_US == 0 else '%H:%M:%S'}}" for us in begins]
+    if not by:
+        of_window = {_begin_us(row): row for row in table.collect()}
+        quantile_lines = [
+            Series(f"p{fraction * 100:g}", [_value(of_window.get(us), name) for us in begins])
+            for name, fraction in QUANTILES.items()
+        ]
+        return Chart("Time of a request", "lines", labels, quantile_lines, "µs")
+    most = table.groupBy(*by).agg(F.sum("requests").alias("_all")).orderBy(F.desc("_all"), *by).limit(_LINES)
+    groups = most.select(*by).collect()
+    same = [table[name].eqNullSafe(most[name]) for name in by]
+    of_group = {(_begin_us(row), _label(row, by)): row for row in table.join(F.broadcast(most), same, "semi").collect()}
+    names = [_label(group, by) for group in groups]
+    series = [Series(name, [_value(of_group.get((us, name)), "p99Us") for us in begins]) for name in names]
+    return Chart("p99 of the time of a request", "lines", labels, series, "µs")
+
+
+def _value(row: Row | None, name: str) -> float | None:
+    return None if row is None else row[name]
+
+
+def _begin_us(row: Row) -> int:
+    # Spark gives the driver a time in the zone of its machine, without saying so.
+    begin: datetime = row.window
+    return round(begin.timestamp()) * 1_000_000
+
+
+def _label(row: Row, by: Sequence[str]) -> str:
+    return " ".join(cell(row[name]) for name in by) or "all"
+
+
+def _headline(coverage: Coverage, worst: Row, by: Sequence[str]) -> str:
+    return f"{coverage.requests:,} requests; slowest is {_label(worst, by)}: p99 {worst.p99Us / 1000:,.2f} ms"
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--by", choices=list(GROUPINGS), default="api", help="what rows stand for (default: api)")
+    parser.add_argument(
+        "--window", type=length_us, metavar="TIME", help="and for which windows of time, such as 5m (default: none)"
+    )
 
 
 JOB = Job("latency", __doc__ or "", answer, _add_options)

@@ -169,7 +169,7 @@ def _chart(over_time: DataFrame, objectives: Sequence[Objective], time_range: Ti
     steps = -(-(time_range.end_us - time_range.start_us) // step_us)
     begins = [time_range.end_us - (steps - place) * step_us for place in range(steps)]
     labels = [f"{to_datetime(begin):%m-%d %H:%M}" for begin in begins]
-    series = [Series(name, [rates.get((begin, name), 0.0) for begin in begins]) for name in names]
+    series = [Series(name, [rates.get((begin, name)) for begin in begins]) for name in names]
     return Chart("Burn rate: 1 uses up the budget within its window", "lines", labels, series, "times the budget")
 
 

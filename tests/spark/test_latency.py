@@ -1,40 +1,51 @@
 """The report on latencies against the same numbers worked out by DuckDB, and against a log whose truth is known."""
 
-from datetime import UTC, datetime
+from argparse import Namespace
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import duckdb
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
-from spark.jobs.latency import GROUPINGS, transform
+from spark.failures import JobFailed
+from spark.job import Context
+from spark.jobs.latency import GROUPINGS, answer, transform, transform_windows
 from spark.request_log import RequestLog
-from spark.rollups import Rollups
+from spark.rollups import PHASES, Rollups
 from spark.time_range import TimeRange
+from tests.spark.duck import ask, assert_same
 from tests.support.feeds import random_seed
-from tests.support.generated_log import random_requests, write
+from tests.support.generated_log import START, random_requests, request, write
 
 RANGE = ("2026-03-01T10:07:00", "2026-03-01T11:55:00")
 NOW = datetime(2026, 3, 2, tzinfo=UTC)
 
 SQL = """
-WITH r AS (SELECT * FROM read_parquet('{log}/requests/**/*.parquet', hive_partitioning = true, union_by_name = true)
-           WHERE time >= TIMESTAMPTZ '{start}+00' AND time < TIMESTAMPTZ '{end}+00'),
- n AS (SELECT *, least(greatest(totalTimeUs, 0) * 1000, 137438953471)::BIGINT ns FROM r),
+, n AS (SELECT *, 1 one, epoch_us(time) // {window} * {window} begin,
+        least(greatest(totalTimeUs, 0) * 1000, 137438953471)::BIGINT ns FROM r),
  b AS (SELECT *, greatest(length(format('{{:b}}', ns)) - 6, 0)::INT s FROM n),
  c AS (SELECT {by}, s * 32 + (ns >> s) bucket, (((ns >> s) << s) + ((1::BIGINT << s) - 1) // 2) / 1000 middle,
-       sum(sampleWeight) n FROM b GROUP BY ALL),
- q AS (SELECT *, sum(n) OVER (PARTITION BY {by} ORDER BY bucket) below, sum(n) OVER (PARTITION BY {by}) whole FROM c)
-SELECT {by}, any_value(whole)::BIGINT requests, min(middle) FILTER (below >= ceil(whole * 0.5)) p50,
-       min(middle) FILTER (below >= ceil(whole * 0.999)) p999 FROM q GROUP BY {by} ORDER BY {by}
+       sum(w) n, sum(w * requestQueueTimeUs) p1, sum(w * localTimeUs) p2, sum(w * remoteTimeUs) p3,
+       sum(w * responseQueueTimeUs) p4, sum(w * sendTimeUs) p5, sum(w * totalTimeUs) t FROM b GROUP BY ALL),
+ z AS (SELECT *, sum(n) OVER (PARTITION BY {by} ORDER BY bucket) below, sum(n) OVER (PARTITION BY {by}) whole FROM c)
+SELECT {by}, any_value(whole), sum(t) / sum(n), min(middle) FILTER (below >= ceil(whole * 0.5)),
+       min(middle) FILTER (below >= ceil(whole * 0.95)), min(middle) FILTER (below >= ceil(whole * 0.99)),
+       min(middle) FILTER (below >= ceil(whole * 0.999)), sum(p1) / sum(t), sum(p2) / sum(t), sum(p3) / sum(t),
+       sum(p4) / sum(t), sum(p5) / sum(t) FROM z GROUP BY {by}
 """
 
 
-@pytest.mark.parametrize("by", [name for name in GROUPINGS if name != "hour"])
+def compare(found: DataFrame, log_path: Path, by: Sequence[str], window_us: int = 1) -> None:
+    if "window" in found.columns:
+        found = found.withColumn("window", F.unix_micros("window"))
+    sql = SQL.format(by=", ".join(["one", *by]), window=window_us)
+    assert_same(found.select(F.lit(1), *found.columns), ask(log_path, "requests", RANGE, sql))
+
+
 @pytest.mark.parametrize("stored", [False, True], ids=["from rows", "from rollups"])
-def test_quantiles_are_those_of_an_independent_computation(
-    spark: SparkSession, tmp_path: Path, by: str, stored: bool
-) -> None:
+def test_every_number_is_that_of_an_independent_computation(spark: SparkSession, tmp_path: Path, stored: bool) -> None:
     seed = random_seed()
     print(f"seed {seed}")
     log_path = tmp_path / "request-log"
@@ -43,8 +54,50 @@ def test_quantiles_are_those_of_an_independent_computation(
     rollups = Rollups(spark, str(tmp_path / "rollups"), log)
     if stored:
         rollups.store(rollups.outdated(range(1_000_000)))
-    columns = GROUPINGS[by]
-    found = transform(*rollups.read(TimeRange.of(*RANGE, NOW)), columns)
-    rows = [tuple(row) for row in found.select(*columns, "requests", "p50Us", "p999Us").collect()]
-    sql = SQL.format(log=log_path, start=RANGE[0], end=RANGE[1], by=", ".join(columns))
-    assert sorted(rows, key=str) == sorted(duckdb.sql(sql).fetchall(), key=str)
+    requests, latencies = (table.cache() for table in rollups.read(TimeRange.of(*RANGE, NOW)))
+    for name in ("version", "client") if stored else [name for name in GROUPINGS if name != "hour"]:
+        compare(transform(requests, latencies, GROUPINGS[name]), log_path, GROUPINGS[name])
+
+
+def test_every_number_of_a_window_is_that_of_an_independent_computation(spark: SparkSession, tmp_path: Path) -> None:
+    seed = random_seed()
+    print(f"seed {seed}")
+    write(tmp_path, "requests", random_requests(seed, 2000))
+    log, window_us = RequestLog(spark, str(tmp_path)), 300_000_000
+    for by in (GROUPINGS["client"], GROUPINGS["all"]):
+        rows = log.read("requests", TimeRange.of(*RANGE, NOW), ("time", *by, *PHASES, "sampleWeight"))
+        compare(transform_windows(rows, by, window_us), tmp_path, ["begin", *by], window_us)
+
+
+def test_a_slow_window_is_found(spark: SparkSession, tmp_path: Path) -> None:
+    """A request a second for an hour; from 10:20 to 10:25 those of one client take a second instead of 145 µs."""
+    rows = [request(START + timedelta(seconds=second), clientId="app") for second in range(3600)]
+    rows += [
+        request(
+            START + timedelta(seconds=second, milliseconds=1),
+            clientId="<b>slow",
+            localTimeUs=1_000_000 if 1200 <= second < 1500 else 100,
+        )
+        for second in range(0, 3600, 2)
+    ]
+    write(tmp_path, "requests", rows)
+    log = RequestLog(spark, str(tmp_path))
+    rollups = Rollups(spark, str(tmp_path / "rollups"), log)
+
+    def asked(by: str, window_us: int) -> Context:
+        time_range = TimeRange.of("2026-03-01T10:00", "2026-03-01T11:00", NOW)
+        return Context(spark, log, rollups, time_range, Namespace(by=by, window=window_us), NOW)
+
+    result = answer(asked("client", 300_000_000))
+    # The middle of the bucket that 1,000,045 µs fall into.
+    assert result.headline == "5,400 requests; slowest is <b>slow: p99 998.24 ms from 2026-03-01 10:20:00"
+    assert result.chart is not None
+    assert result.chart.labels[:2] == ["03-01 10:00", "03-01 10:05"]
+    app, slow = result.chart.series
+    assert (app.name, slow.name) == ("app", "<b>slow")
+    assert list(slow.values) == pytest.approx([145] * 4 + [1_000_045] + [145] * 7, rel=0.016)
+    assert list(app.values) == pytest.approx([145] * 12, rel=0.016)
+    with pytest.raises(JobFailed, match="--by hour is a window of its own"):
+        answer(asked("hour", 300_000_000))
+    with pytest.raises(JobFailed, match="cuts the range into 3,600 windows; 2,000 are the most"):
+        answer(asked("api", 1_000_000))
