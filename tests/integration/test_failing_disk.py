@@ -8,6 +8,7 @@ import http.client
 import json
 import os
 import shutil
+import signal
 import struct
 from collections.abc import Iterator
 from contextlib import closing
@@ -17,6 +18,8 @@ from typing import Any
 
 import pytest
 
+from broker.protocol import kio_adapter
+from broker.protocol.api_keys import ApiKey
 from broker.run_dir import read as run_dir_record
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
@@ -24,7 +27,16 @@ from tests.support.exposition import Exposition
 from tests.support.failing_disk import FailingDisk
 from tests.support.record_batches import record_batch
 from tests.support.wire_client import WireClient
-from tests.support.wire_messages import PRODUCE, Reader, create_topic, fetch, produce, produce_body, read_partition
+from tests.support.wire_messages import (
+    PRODUCE,
+    Reader,
+    create_topic,
+    fetch,
+    produce,
+    produce_body,
+    read_partition,
+    string,
+)
 
 SETTINGS = {
     "num.network.threads": 1,
@@ -34,6 +46,7 @@ SETTINGS = {
     "offsets.topic.num.partitions": 2,
 }
 STORAGE_ERROR = 56
+NOT_COORDINATOR, FIND_COORDINATOR = 16, 10
 
 
 @pytest.fixture
@@ -296,3 +309,50 @@ def alter(client: WireClient, key: str, value: str) -> None:
     body = struct.pack(">ib", 1, 4) + text("") + struct.pack(">i", 1) + text(key) + b"\0" + text(value) + b"\0"
     answer = client.call(44, 0, body)
     assert struct.unpack_from(">ih", answer, 4)[1] == 0, answer
+
+
+GROUP = "group-on-a-full-disk"
+
+
+def commit_frame(topic: str, offset: int) -> bytes:
+    """Return OffsetCommit 3, of somebody who is no member."""
+    partition = {"partition_index": 0, "committed_offset": offset, "committed_metadata": ""}
+    values = {
+        "group_id": GROUP,
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "topics": [{"name": topic, "partitions": [partition]}],
+    }
+    return kio_adapter.encode_request(ApiKey.OFFSET_COMMIT, 3, 1, "wire", values)
+
+
+def committed(client: WireClient, topic: str, before: bytes = b"") -> tuple[int, int, int]:
+    """Ask as aiokafka does, right behind a frame with an answer of its own; return both errors, and the offset."""
+    values = {"group_id": GROUP, "topics": [{"name": topic, "partition_indexes": [0]}]}
+    client.send(before + kio_adapter.encode_request(ApiKey.OFFSET_FETCH, 3, 1, "wire", values))
+    frame = client.receive_frames(2 if before else 1)[-1]
+    answer = kio_adapter.decode_response(ApiKey.OFFSET_FETCH, 3, frame, 0, len(frame))
+    [found] = answer.topics[0].partitions
+    return int(answer.error_code), int(found.error_code), found.committed_offset
+
+
+def test_nobody_hears_that_nothing_is_committed_where_the_disk_is_full(disk, broker, topic) -> None:
+    with WireClient(broker.port) as client:
+        create_topic(client, topic, 1)
+
+        def commits() -> bool:
+            client.call(FIND_COORDINATOR, 0, string(GROUP))
+            return committed(client, topic, commit_frame(topic, 5)) == (0, 0, 5)
+
+        wait_until(commits, "a first commit")
+        disk.fill("__consumer_offsets")
+        heard = []
+        for number in range(60):
+            if number % 20 == 10:
+                for row in broker.processes("handler"):
+                    os.kill(row["pid"], signal.SIGKILL)
+            heard.append(committed(client, topic, commit_frame(topic, 6)))
+        assert set(heard) <= {(0, 0, 5), (NOT_COORDINATOR, NOT_COORDINATOR, -1)}
+        assert (NOT_COORDINATOR, NOT_COORDINATOR, -1) in heard
+        disk.mend()
+        wait_until(lambda: committed(client, topic) == (0, 0, 5), "what was committed")
