@@ -1,8 +1,8 @@
 """What a handler tells readers of its groups and transactions: a board, for those who may look and must not ask.
 
-Runs in handler processes, between two turns of the loop, and only while somebody looks. All of a group is of one
-instant: what it has committed is taken first and the ends of the partitions afterwards, so no lag is negative. A lag
-that cannot be known is None, never 0; one of nothing is 0 seconds old, however idle the topic.
+Runs in handler processes, in slices, and only while somebody looks. All of a group is of one instant: what it has
+committed is taken first and the ends of the partitions afterwards, so no lag is negative. A lag that cannot be known is
+None, never 0; one of nothing is 0 seconds old, however idle the topic.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from broker.coordinator.group import Group
     from broker.coordinator.group_shard import GroupShard
     from broker.coordinator.offsets import CommittedOffset
+    from broker.protocol.steps import Steps
     from broker.server.broker_state import BrokerState
+    from broker.server.slices import Work
     from broker.server.unread_times import UnreadTimes
     from shm.board import BoardWriter, Wants
 
@@ -43,6 +45,9 @@ MOST_MEMBERS: Final = 2000
 MOST_OFFSETS: Final = 4000
 MOST_TRANSACTIONS: Final = 500
 
+#: Groups between two yields.
+_GROUPS_AT_ONCE: Final = 32
+
 #: The lists that are shortened when a board does not fit.
 LISTS: Final = ("groups", "transactions")
 
@@ -51,34 +56,49 @@ class GroupBoard:
     """One handler's board."""
 
     def __init__(
-        self, state: BrokerState, writer: BoardWriter, wants: Wants, times: UnreadTimes, now_ns: Callable[[], int]
+        self,
+        state: BrokerState,
+        writer: BoardWriter,
+        wants: Wants,
+        times: UnreadTimes,
+        begin: Callable[[Work], None],
+        now_ns: Callable[[], int],
     ) -> None:
+        """``begin`` has a work done in slices."""
         self._state = state
         self._writer = writer
         self._wants = wants
         self._times = times
+        self._begin = begin
         self._now_ns = now_ns
         self._next_ns = 0
 
     def turn(self, now_ns: int) -> None:
-        """Publish if somebody looks and it is time. A fault of ours costs readers their board and nobody anything."""
+        """Begin to publish if somebody looks and it is time."""
         if now_ns < self._next_ns or self._wants.until_ns() <= now_ns:
             return
+        # Not again before this is done.
+        self._next_ns = now_ns + FAULT_PAUSE_NS
+        self._begin(self._publish(now_ns))
+
+    def _publish(self, now_ns: int) -> Work:
+        """Publish what there is to tell. A fault of ours costs readers their board and nobody anything."""
         try:
-            self._writer.publish(self.document(), LISTS, now_ns)
+            self._writer.publish((yield from self.document()), LISTS, now_ns)
             self._next_ns = now_ns + max(INTERVAL_NS, (self._now_ns() - now_ns) * SHARE)
         except Exception:
             logger.exception("cannot tell readers of groups and transactions")
-            self._next_ns = now_ns + FAULT_PAUSE_NS
 
-    def document(self) -> dict[str, Any]:
-        """Return what there is to tell now."""
+    def document(self) -> Steps[dict[str, Any]]:
+        """Return what there is to tell."""
         groups: list[dict[str, Any]] = []
         states: Counter[str] = Counter()
         members = offsets = left_out = 0
         self._times.begin()
         for shard in self._state.coordinators.groups.shards():
-            for group in shard.groups.values():
+            for number, group in enumerate(list(shard.groups.values()), 1):
+                if not number % _GROUPS_AT_ONCE:
+                    yield
                 states[f"{group.kind}/{group.state_name}"] += 1
                 if members > MOST_MEMBERS or offsets > MOST_OFFSETS:
                     left_out += 1
@@ -88,6 +108,7 @@ class GroupBoard:
                 members += len(told["members"])
                 offsets += sum(map(len, told["offsets"].values()))
         self._times.end()
+        yield
         transactions, transaction_states, others = self._transactions()
         return {
             "handler": self._state.index,

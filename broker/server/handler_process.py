@@ -58,7 +58,7 @@ def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None
     pages = MetricsSegment(heritage.metrics.view, heritage.processors, heritage.handlers)
     page = MetricsWriter(pages.page(role, place))
     page.start(generation, clock.monotonic_ns())
-    metrics = HandlerMetrics(page, handler, clock.monotonic_ns(), _told_of_groups(heritage, index, state))
+    metrics = HandlerMetrics(page, handler, clock.monotonic_ns(), _told_of_groups(heritage, handler, state))
     heritage.mark_ready(role, place, generation)
     if role is Role.CONTROLLER:
         stop.obey(signal.SIGHUP, state.reload_request.ask)
@@ -69,8 +69,9 @@ def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None
         state.controller.close()
 
 
-def _told_of_groups(heritage: Heritage, index: int, state: BrokerState) -> list[Callable[[int], None]]:
+def _told_of_groups(heritage: Heritage, handler: RequestHandler, state: BrokerState) -> list[Callable[[int], None]]:
     """Return what tells readers, and the request log, of this handler's groups; the controller has none."""
+    index = state.index
     if index == heritage.handlers:
         return []
     # Each forgets what it had no use for, so each has its own.
@@ -78,7 +79,8 @@ def _told_of_groups(heritage: Heritage, index: int, state: BrokerState) -> list[
         UnreadTimes(heritage.config.data_dir, heritage.partitions, state.clock.wall_ms) for _ in range(2)
     )
     boards, now_ns = heritage.board_segment, state.clock.monotonic_ns
-    board = GroupBoard(state, BoardWriter(boards.of_handler(index)), boards.wants, board_times, now_ns)
+    writer = BoardWriter(boards.of_handler(index))
+    board = GroupBoard(state, writer, boards.wants, board_times, handler.begin, now_ns)
     lags = GroupLags(state, state.coordinators.group_feed, lag_times, now_ns)
     return [board.turn, lags.turn]
 

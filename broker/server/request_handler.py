@@ -30,7 +30,7 @@ from broker.server.produce import ProducePath
 from broker.server.request_ring import RequestRing
 from broker.server.response_writer import ReplyTo, ResponseWriter, Told
 from broker.server.row_flags import RowFlags
-from broker.server.slices import Slices
+from broker.server.slices import SlicedWork, Slices, Work
 from broker.server.unreleased_requests import RingFrame, unreleased
 from broker.slow_turns import COMMITTING, LONG_NS, METADATA, TAKING, UPKEEP, WAITING, SlowTurns
 from shm.current_request import REQUEST_AT
@@ -205,6 +205,10 @@ class RequestHandler:
         while self._coordinators.flush() or self._produce.is_dirty:
             self._produce.commit()
         self._publish()
+
+    def begin(self, work: Work) -> None:
+        """Have something done in slices that nobody waits for."""
+        self._slices.add_now(SlicedWork(work, "own", _nothing_more, _nothing_more, ("what readers are told", "")))
 
     def counters(self) -> dict[str, int]:
         """Return what has been counted since the start, by metric name."""
@@ -382,3 +386,7 @@ class RequestHandler:
     def _rows_closed(self, rows: Sequence[int]) -> None:
         """Wake the operations that wait for rows whose partitions have gone; each process learns that by itself."""
         self._delayed.rows_moved(rows)
+
+
+def _nothing_more(_result: object = None) -> None:
+    """Do nothing with what has been done."""

@@ -2,12 +2,14 @@
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from broker.coordinator.consumer_group import ConsumerGroup
 from broker.coordinator.consumer_group_member import ConsumerGroupMember
 from broker.coordinator.transaction import EMPTY, ONGOING, TransactionMetadata
+from broker.protocol.steps import finished
 from broker.server import group_board
 from broker.server.group_board import FAULT_PAUSE_NS, INTERVAL_NS
 from tests.support.handler_groups import CLOSED, GONE, TOPIC, TOPIC_ID, Handler
@@ -42,6 +44,29 @@ def test_it_is_told_once_a_second_and_less_often_if_it_takes_long(handler: Handl
         handler.board.turn(handler.now_ns)
         checked.append(handler.reader.checked_ns)
     assert len(set(checked)) == 2 + 10
+
+
+def test_many_groups_are_told_of_in_slices_and_one_that_goes_meanwhile_does_no_harm(handler: Handler) -> None:
+    for number in range(1000):
+        handler.add(f"group-{number}", {(TOPIC, 0): 20})
+    steps = handler.board.document()
+    next(steps)
+    handler.shard.groups.clear()
+    assert 1000 // 32 <= sum(1 for _ in steps) <= 1000
+
+
+def test_another_is_not_begun_before_one_is_done(handler: Handler) -> None:
+    begun: list[Any] = []
+    handler.board._begin = begun.append
+    handler.wants.web_looks(10**15)
+    for _ in range(5):
+        handler.board.turn(handler.now_ns)
+        handler.now_ns += INTERVAL_NS
+    assert len(begun) == 1
+    finished(begun[0])
+    handler.now_ns += 1000 * INTERVAL_NS
+    handler.board.turn(handler.now_ns)
+    assert len(begun) == 2
 
 
 def test_a_fault_ends_the_telling_for_a_while_and_nothing_else(

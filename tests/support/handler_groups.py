@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from broker.coordinator.classic_group import ClassicGroup
 from broker.coordinator.offsets import CommittedOffset, OffsetStore
+from broker.protocol.steps import finished
 from broker.server.group_board import INTERVAL_NS, GroupBoard
 from shm.board import BoardReader, BoardSegment, BoardWriter
 from shm.partitions import STATE_CLOSED, STATE_OPEN, PartitionTable
@@ -64,7 +65,9 @@ class Handler:
         boards = BoardSegment(memoryview(bytearray(BoardSegment.bytes_needed(1, 1))), 1, 1)
         self.wants, self.reader, self.times = boards.wants, BoardReader(boards.of_handler(0)), Times()
         writer = BoardWriter(boards.of_handler(0))
-        self.board = GroupBoard(cast("Any", state), writer, boards.wants, cast("Any", self.times), lambda: self.now_ns)
+        self.board = GroupBoard(
+            cast("Any", state), writer, boards.wants, cast("Any", self.times), finished, lambda: self.now_ns
+        )
 
     def add(self, group_id: str, offsets: dict[tuple[str, int], int]) -> ClassicGroup:
         """Add a group without members that has committed offsets, by topic and partition."""
@@ -75,5 +78,5 @@ class Handler:
 
     def told(self) -> dict[str, Any]:
         """Return the document as a reader gets it."""
-        document: dict[str, Any] = json.loads(json.dumps(self.board.document()))
+        document: dict[str, Any] = json.loads(json.dumps(finished(self.board.document())))
         return document
