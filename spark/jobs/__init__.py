@@ -9,6 +9,7 @@ JOBS = {
     for name in (
         "rollup",
         "clients",
+        "diagnose",
         "errors",
         "groups",
         "latency",

@@ -2,7 +2,7 @@
  *
  * The file that FAILING_DISK names has one rule a line: "<operation> <error number> <text in the path>". A call of that
  * operation on a file whose path has the text fails with that error. Operations: write (also making a file or room in
- * one), sync, read. The rules are read again whenever the file has changed, so a disk fills and empties as it is edited.
+ * one), sync, read. The operation slow delays each write to such a file by so many microseconds instead. The rules are read again whenever the file has changed, so a disk fills and empties as it is edited.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -42,7 +42,7 @@ static void read_rules(void) {
     read_at = found.st_mtim;
 }
 
-static int error_of_path(const char *operation, const char *path) {
+static int number_of_path(const char *operation, const char *path) {
     int before = errno;
     read_rules();
     errno = before;
@@ -51,7 +51,7 @@ static int error_of_path(const char *operation, const char *path) {
     return 0;
 }
 
-static int error_of(const char *operation, int fd) {
+static int number_of(const char *operation, int fd) {
     char link[64], path[4096];
     int before = errno;
     read_rules();
@@ -62,7 +62,13 @@ static int error_of(const char *operation, int fd) {
     errno = before;
     if (length <= 0) return 0;
     path[length] = 0;
-    return error_of_path(operation, path);
+    return number_of_path(operation, path);
+}
+
+static int error_of(const char *operation, int fd) {
+    int delay_us = strcmp(operation, "write") == 0 ? number_of("slow", fd) : 0;
+    if (delay_us) usleep(delay_us);
+    return number_of(operation, fd);
 }
 
 #define FAIL_IF(operation, fd) do { int error = error_of(operation, fd); if (error) { errno = error; return -1; } } while (0)

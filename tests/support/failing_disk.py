@@ -24,6 +24,10 @@ class FailingDisk:
         """Let an operation (write, sync, read) fail on every file whose path has this text; earlier rules stay."""
         self._put(self._rules.read_text() + f"{operation} {error} {path}\n")
 
+    def slow(self, path: object, delay_us: int) -> None:
+        """Let every write to a file whose path has this text take so much longer; earlier rules stay."""
+        self.fail("slow", delay_us, path)
+
     def fill(self, path: object, error: int = errno.ENOSPC) -> None:
         """Let no write to a file with this text in its path find room."""
         self.fail("write", error, path)

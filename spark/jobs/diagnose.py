@@ -1,0 +1,69 @@
+"""What holds the broker up, window by window: connection set-up, network, request queue, handler, log, cpu or client.
+
+With the evidence, how sure it is, and which setting to change in which direction; healthy when nothing does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
+
+from spark.bottlenecks import HEALTHY, verdicts
+from spark.job import Context, Job, main
+from spark.load_features import CONNECTION_COLUMNS, GAP_COLUMNS, REQUEST_COLUMNS, ROLE_COLUMNS, features
+from spark.options import length_us
+from spark.result import Result
+
+#: What is read of each dataset.
+COLUMNS = {
+    "requests": REQUEST_COLUMNS,
+    "roles": ROLE_COLUMNS,
+    "connections": CONNECTION_COLUMNS,
+    "gaps": GAP_COLUMNS,
+}
+
+
+def transform(features: DataFrame) -> DataFrame:
+    """Return one row for each window, in order: its verdict, evidence, certainty and advice."""
+    return verdicts(features)
+
+
+def headline(table: DataFrame) -> str:
+    """Return in a sentence what holds the broker up most often, and how often that is."""
+    counted = table.groupBy("bottleneck", "rule").agg(
+        F.count("*").alias("windows"), F.max_by("evidence", "certainty").alias("evidence")
+    )
+    rows = counted.orderBy(F.desc("windows"), "rule").collect()
+    everything = sum(row.windows for row in rows)
+    ill = [row for row in rows if row.bottleneck != HEALTHY]
+    if not ill:
+        return f"Healthy in all of {everything:,} windows"
+    return f"{ill[0].rule.capitalize()} in {ill[0].windows:,} of {everything:,} windows: {ill[0].evidence}"
+
+
+def answer(context: Context) -> Result:
+    """Return the verdicts of a range, and the features that they are founded on."""
+    window_us = context.options.window
+    coverage = context.log.coverage(context.time_range)
+    requests, roles, connections, gaps = (
+        context.log.read(name, context.time_range, columns) for name, columns in COLUMNS.items()
+    )
+    found = features(requests, roles, connections, gaps, window_us).persist()
+    table = transform(found).persist()
+    facts = {"windowUs": window_us, "hasRoles": context.log.has("roles")}
+    return Result(headline(table), {"diagnose": table, "features": found.orderBy("window")}, coverage, facts=facts)
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--window", type=length_us, default="1m", metavar="TIME", help="length of a window, like 30s or 10m (1m)"
+    )
+
+
+JOB = Job("diagnose", __doc__ or "", answer, _add_options)
+
+if __name__ == "__main__":
+    sys.exit(main(JOB))
