@@ -92,10 +92,10 @@ _CONNECTIONS = Area(
             end="with the answer",
         ),
         Limit(
-            what="Bytes of the records of a compressed batch, uncompressed, where they are looked into",
-            bounds=("message.max.uncompressed.bytes",),
+            what="Bytes of the records of a compressed batch, uncompressed, where they are looked into; its pieces",
+            bounds=("message.max.uncompressed.bytes", "broker.protocol.compression:MOST_PIECES"),
             metrics=("rotunda_request_errors_total",),
-            beyond="MESSAGE_TOO_LARGE; compaction leaves the batch as it is",
+            beyond="MESSAGE_TOO_LARGE, CORRUPT_MESSAGE; compaction leaves the batch as it is",
             end="with the answer",
         ),
         Limit(

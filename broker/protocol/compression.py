@@ -41,6 +41,14 @@ _SNAPPY_EXPANSION: Final = 22
 _snappy_size = struct.Struct(">i")
 
 
+#: Members of gzip, or short chunks of snappy, in one batch. Clients write one member, and chunks of 32 KiB or more.
+#: Each takes time, even if nothing is in it.
+MOST_PIECES: Final = 4096
+_SHORT_CHUNK_BYTES: Final = 1024
+_GZIP_MEMBER: Final = b"\x1f\x8b\x08"
+_SMALLEST_GZIP_BYTES: Final = 18
+
+
 class Prefix(NamedTuple):
     """The first bytes of a batch's records, uncompressed; all of them if it `is_whole`."""
 
@@ -111,6 +119,7 @@ def _snappy_prefixes(data: Buffer, max_bytes: int) -> Iterator[Prefix]:
     snappy = cramjam.snappy
     out = bytearray()
     shown_from = _LEAST_ROOM_BYTES
+    short = 0
     for chunk in _snappy_chunks(data):
         size_bytes = snappy.decompress_raw_len(chunk)
         if size_bytes > _SNAPPY_EXPANSION * len(chunk):
@@ -119,6 +128,9 @@ def _snappy_prefixes(data: Buffer, max_bytes: int) -> Iterator[Prefix]:
             yield Prefix(bytes(out), False)
             raise _too_large(max_bytes)
         out += memoryview(snappy.decompress_raw(chunk))
+        short += size_bytes < _SHORT_CHUNK_BYTES
+        if short > MOST_PIECES:
+            raise ApiError(_CORRUPT_MESSAGE, f"snappy: more than {MOST_PIECES} chunks of less than a kilobyte")
         if len(out) >= shown_from:
             yield Prefix(bytes(out), False)
             shown_from = _GROWTH * len(out)
@@ -182,8 +194,17 @@ def _prefixes_with(name: str) -> _Prefixes:
     return prefixes_with
 
 
+def _gzip_prefixes(data: Buffer, max_bytes: int) -> Iterator[Prefix]:
+    is_long = len(data) > MOST_PIECES * _SMALLEST_GZIP_BYTES
+    # Where it stands by chance, it does so once in sixteen million bytes.
+    if is_long and bytes(data).count(_GZIP_MEMBER) > MOST_PIECES:
+        raise ApiError(_CORRUPT_MESSAGE, f"gzip: more than {MOST_PIECES} members")
+    yield from _unpacked_gzip(data, max_bytes)
+
+
+_unpacked_gzip: Final = _prefixes_with("gzip")
 _PREFIXES: Final[Mapping[str, _Prefixes]] = {
-    "gzip": _prefixes_with("gzip"),
+    "gzip": _gzip_prefixes,
     "snappy": _snappy_prefixes,
     "lz4": _prefixes_with("lz4"),
     "zstd": _prefixes_with("zstd"),

@@ -1,14 +1,16 @@
 """The codecs: what is written here is read by everybody, and everybody's is read here."""
 
 import random
+import struct
 import tracemalloc
+from collections.abc import Callable
 from itertools import pairwise
 
 import cramjam
 import pytest
 
 from broker.errors import ApiError
-from broker.protocol.compression import compress, decompress, prefixes
+from broker.protocol.compression import MOST_PIECES, compress, decompress, prefixes
 from tests.support.feeds import random_seed
 
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
@@ -123,3 +125,32 @@ def test_lz4_and_zstd_are_not_believed_their_sizes() -> None:
         with pytest.raises(ApiError):
             decompress(LZ4, lying, MOST)
     assert decompress(LZ4, lz4, MOST) == b"abc"
+
+
+def gzip_members(count: int) -> bytes:
+    return bytes(cramjam.gzip.compress(b"")) * (count - 1) + bytes(cramjam.gzip.compress(b"records"))
+
+
+def snappy_chunks(count: int) -> bytes:
+    chunk = bytes(cramjam.snappy.compress_raw(b"a"))
+    head = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
+    return head + (struct.pack(">i", len(chunk)) + chunk) * count
+
+
+@pytest.mark.parametrize(
+    ("codec", "pieces", "whole"), [(GZIP, gzip_members, b"records"), (SNAPPY, snappy_chunks, None)]
+)
+def test_a_batch_in_very_many_pieces_of_nothing_is_refused(
+    codec: int, pieces: Callable[[int], bytes], whole: bytes | None
+) -> None:
+    assert decompress(codec, pieces(MOST_PIECES), 1 << 20) == (whole or b"a" * MOST_PIECES)
+    with pytest.raises(ApiError, match=f"more than {MOST_PIECES}") as refused:
+        decompress(codec, pieces(MOST_PIECES + 1), 1 << 20)
+    assert refused.value.code == 2
+
+
+def test_chunks_of_usual_size_may_be_many() -> None:
+    chunk = bytes(cramjam.snappy.compress_raw(bytes(1024)))
+    head = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
+    data = head + (struct.pack(">i", len(chunk)) + chunk) * (MOST_PIECES + 1)
+    assert decompress(2, data, 1 << 30) == bytes(1024 * (MOST_PIECES + 1))
