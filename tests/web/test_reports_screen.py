@@ -124,6 +124,32 @@ def test_a_result_stands_there_with_range_table_chart_and_command(watched: Watch
     expect(page.locator("#report-chart")).to_be_hidden()
 
 
+SHOW = """async ([name, value]) => {
+    const { cell, title } = await import('/static/report.js');
+    return [title(name), cell(name, value)];
+}"""
+
+
+def test_columns_are_shown_by_what_their_names_say(watched: Watched):
+    page = watched.open("reports")
+    cells = [
+        ("p999Us", 1234567, "p99.9", "1.2 s"),
+        ("lingerMs", 5, "linger", "5.0 ms"),
+        ("hottestShare", 0.004, "hottest share", "<1 %"),
+        ("share", 0.5, "share", "50 %"),
+        ("bytesIn", 4594737, "bytes in", "4.6 MB"),
+        ("bytesPerRequestMean", 249, "bytes per request mean", "249 B"),
+        ("requestBytes", None, "request bytes", "\u2013"),
+        ("requests", 22298, "requests", "22,298"),
+        ("gini", 0.01234, "gini", "0.0123"),
+        ("isHot", True, "is hot", "yes"),
+        ("since", "2026-03-01T10:00:00.123456+00:00", "since", "2026-03-01 10:00:00"),
+        ("clientId", "2026-03", "client", "2026-03"),
+    ]
+    for name, value, title, text in cells:
+        assert page.evaluate(SHOW, [name, value]) == [title, text]
+
+
 def test_the_chart_follows_the_theme(watched: Watched, reports: Path):
     write_report(reports, "latency", CHART)
     page = opened(watched, "latency")

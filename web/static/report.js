@@ -5,18 +5,19 @@ import { Table } from "./table.js";
 
 // What jobs call things, and what this page calls them.
 const TITLES = { requestApiKeyName: "API", requestApiKey: "API key", requestApiVersion: "version", clientId: "client", errorName: "error", p999Us: "p99.9" };
-// The end of a column's name says what its numbers are.
+// A column's name says what its numbers are.
 const KINDS = [
   [/Us$/, micros],
   [/Ms$/, (value) => micros(value * 1e3)],
-  [/(Share|Ratio|Utilisation)$/, percent],
-  [/([bB]ytes|BytesPerS)$/, bytes],
+  [/(^s|S)hare$|Ratio$/, percent],
+  [/(^b|B)ytes($|In|Out|Per)/, bytes],
 ];
 const TIME = /^(\d{4}-\d\d-\d\d)T(\d\d:\d\d(?::\d\d)?)(?:\.\d+)?(?:Z|\+00:00)?$/;
 
 export function title(name) {
   if (TITLES[name]) return TITLES[name];
-  const words = name.replace(/(Us|Ms|Share|Ratio)$/, "").replace(/PerS$/, " /s");
+  // The numbers have their unit with them.
+  const words = name.replace(/(Us|Ms)$/, "").replace(/PerS$/, " /s");
   return words.replace(/([a-z\d])([A-Z])/g, (_, before, after) => `${before} ${after.toLowerCase()}`);
 }
 
@@ -36,7 +37,7 @@ export function cell(name, value) {
 
 // Returns an element with a table in it, in the order that the job gave its rows.
 export function table({ name, columns, rows }) {
-  const holder = h("div", { id: `table-${name}`, class: "scroll", tabindex: "0", role: "region", "aria-label": `Table ${name}` });
+  const holder = h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Table ${name}` });
   const isNumber = columns.map((_, place) => rows.some((row) => typeof row[place] === "number") && rows.every((row) => row[place] === null || typeof row[place] === "number"));
   const made = new Table(holder, {
     caption: title(name), key: (row) => row.key, empty: "No rows.",
