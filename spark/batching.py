@@ -1,6 +1,6 @@
 """What producers send in one request, and how many requests they would need if they waited longer or sent more at once.
 
-Pure transforms of Produce rows. The model: time is cut into windows as long as the linger, on the hour of the clock.
+Pure transforms of Produce rows. The model: time is cut into windows as long as the linger, at multiples of it.
 What a client sends a partition within one window travels together, in as many requests as batches of the given size
 take, and in no more than it did. A producer's own window begins with its first record, so that requests on both sides
 of an edge may travel together in fact: the model promises rather too little. It knows nothing of several partitions in

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -75,7 +75,7 @@ def write_summary(spark: SparkSession, run: Run, result: Result, tables: dict[st
             storage.remove(name)
         else:
             storage.write(name, render(result.chart))
-    storage.write("summary.json", json.dumps(_summary(run, result, tables), default=_plain, indent=1) + "\n")
+    storage.write("summary.json", json.dumps(_summary(run, result, tables), default=plain, indent=1) + "\n")
 
 
 def _summary(run: Run, result: Result, tables: dict[str, DataFrame]) -> dict[str, object]:
@@ -112,8 +112,12 @@ def _cut(value: object) -> object:
     return f"{value[: _LONGEST - 1]}…" if isinstance(value, str) and len(value) > _LONGEST else value
 
 
-def _plain(value: object) -> object:
-    if isinstance(value, datetime | date):
+def plain(value: object) -> object:
+    """Return a value that JSON does not have as one that it has: times in UTC, decimals as floats."""
+    if isinstance(value, datetime):
+        # Spark gives the driver times in the zone of its machine, without saying so.
+        return value.astimezone(UTC).isoformat()
+    if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, Decimal):
         return float(value)

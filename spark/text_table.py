@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 
 _LONGEST = 40
 
@@ -31,6 +31,7 @@ def cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:,.1f}" if abs(value) >= 10 else f"{value:.3g}"
     if isinstance(value, datetime):
-        return f"{value:%Y-%m-%d %H:%M:%S}"
+        # Spark gives the driver times in the zone of its machine, without saying so.
+        return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
     text = "".join(char if char.isprintable() else "?" for char in str(value))
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
