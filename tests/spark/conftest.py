@@ -1,5 +1,6 @@
 """Fixtures of the tests of the Spark jobs: one session for all, because it takes seconds to start."""
 
+import os
 import warnings
 from collections.abc import Iterator
 
@@ -12,6 +13,8 @@ from spark.session import session
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """Yield a session on this machine."""
+    # What is run once on a few rows is not worth the slower compiler of Java's two: it takes half of all the time.
+    os.environ["JAVA_TOOL_OPTIONS"] = "-XX:TieredStopAtLevel=1"
     with warnings.catch_warnings():
         # Of PySpark's own making: what it says of pandas, and sockets that it leaves to the garbage collector.
         warnings.simplefilter("ignore")
