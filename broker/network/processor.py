@@ -70,7 +70,6 @@ class Processor:
         self._selector = Selector()
         self._by_id: dict[int, Channel] = {}
         self._disconnected: list[tuple[Channel, str]] = []
-        self._readable: list[Channel] = []
         self._writable: list[Channel] = []
         self._repeats = Repeats(self._reader, self._by_id, self._responses.unsendable)
         self._warnings = RepeatedWarnings(logger, now_ns)
@@ -151,7 +150,7 @@ class Processor:
         timeout_ms = POLL_TIMEOUT_MS
         if self._reader.waiting or self._repeats:
             timeout_ms = RETRY_MS
-        if self._responses.pending() or self._new_waiting or self._disconnected:
+        if self._responses.pending() or self._new_waiting or self._disconnected or self._selector.readable:
             timeout_ms = 0
         before_ns = self._now_ns()
         events = self._selector.poll(timeout_ms)
@@ -168,13 +167,13 @@ class Processor:
             if event & WRITE:
                 self._writable.append(channel)
             if event & READ:
-                self._readable.append(channel)
+                self._selector.readable[channel] = None
             elif event & GONE:
                 self._hung_up(channel)
 
     def process_completed_receives(self) -> None:
-        """Read the readable channels and send their requests on, a batch at a time."""
-        for count, channel in enumerate(self._readable, 1):
+        """Read the readable channels as far as a turn goes, and send their requests on, a batch at a time."""
+        for count, channel in enumerate(self._selector.take_readable(self._now_ns), 1):
             if not count % PUBLISH_EVERY:
                 self._reader.sender.publish()
             try:
@@ -187,7 +186,6 @@ class Processor:
                 self._refuse(channel, error)
             except Exception:
                 self._fault(channel)
-        self._readable.clear()
         self._reader.sender.publish()
 
     def process_completed_sends(self) -> None:

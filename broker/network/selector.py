@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import select
 from collections import OrderedDict
+from collections.abc import Callable, Iterator
 
 from broker.network.channel import Channel
+from broker.slow_turns import LONG_NS
 
 READ = select.EPOLLIN
 WRITE = select.EPOLLOUT
@@ -27,6 +29,8 @@ class Selector:
     def __init__(self) -> None:
         self._epoll = select.epoll(flags=select.EPOLL_CLOEXEC)
         self.channels: OrderedDict[int, Channel] = OrderedDict()
+        #: Those that are to be read, first the ones that the last turn has left.
+        self.readable: OrderedDict[Channel, None] = OrderedDict()
 
     def watch(self, fd: int) -> None:
         """Report a descriptor that is not a channel (a bell, the hand-off socket) when it is readable."""
@@ -48,6 +52,7 @@ class Selector:
     def unregister(self, channel: Channel) -> None:
         """Forget a channel whose socket is about to be closed."""
         del self.channels[channel.fd]
+        self.readable.pop(channel, None)
         if channel.interest >= 0:
             self._epoll.unregister(channel.fd)
 
@@ -76,6 +81,15 @@ class Selector:
             return self._epoll.poll(timeout_ms / 1000 if timeout_ms > 0 else timeout_ms, MAX_EVENTS)
         except InterruptedError:
             return []
+
+    def take_readable(self, now_ns: Callable[[], int]) -> Iterator[Channel]:
+        """Yield the channels that are to be read until they have taken long: each may have sent very many requests."""
+        end_ns = now_ns() + LONG_NS
+        while self.readable and now_ns() < end_ns:
+            channel, _ = self.readable.popitem(last=False)
+            # One that was muted since is told of again when it is not.
+            if not channel.muted:
+                yield channel
 
     def idle_since(self, before_ns: int) -> Channel | None:
         """Return the least recently active channel if it was last active before ``before_ns`` (``B17``)."""

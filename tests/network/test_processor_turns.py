@@ -4,8 +4,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from broker.network.processor import POLL_TIMEOUT_MS, RETRY_MS
+from broker.network import selector
+from broker.network.channel import Channel
+from broker.network.processor import POLL_TIMEOUT_MS, PUBLISH_EVERY, RETRY_MS
 from broker.network.response_reader import BATCH
+from broker.slow_turns import LONG_NS
 from tests.support.processor_bench import ARENA_BYTES, Client, ProcessorBench, Taken
 from tests.support.wire_client import request_frame
 
@@ -106,7 +109,7 @@ def test_b05_what_a_turn_found_is_not_found_again_by_the_next(bench: ProcessorBe
     client.receive(100_000)
     bench.turn(2)
     processor = bench.processor
-    assert (processor._readable, processor._writable, processor._disconnected) == ([], [], [])
+    assert (processor._selector.readable, processor._writable, processor._disconnected) == ({}, [], [])
     client.sock.close()
     bench.turn(5)
     assert bench.closed() == [client.serial]
@@ -268,3 +271,43 @@ def test_d02_a_connection_meets_one_handler_and_its_requests_come_there_in_order
                 mine = [request.correlation_id for request in requests if request.correlation_id // 100 == serial]
                 assert mine == list(range(100 * serial, 100 * serial + 20))
         assert sum(len(requests) for requests in taken) == 120
+
+
+def test_channels_that_take_long_to_read_are_read_in_several_turns_and_each_once(
+    bench: ProcessorBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clients = [bench.connect() for _ in range(2 * PUBLISH_EVERY + 3)]
+    real = bench.processor._reader.read
+    read: list[int] = []
+
+    def slow(channel: Channel) -> bool:
+        read.append(channel.serial)
+        bench.clock.advance_ns(LONG_NS // PUBLISH_EVERY)
+        return real(channel)
+
+    monkeypatch.setattr(bench.processor._reader, "read", slow)
+    for number, client in enumerate(clients):
+        client.send(frame(number))
+    turns = []
+    while len(read) < len(clients):
+        before = len(read)
+        bench.turn()
+        turns.append(len(read) - before)
+    assert max(turns) <= PUBLISH_EVERY
+    assert len(set(read)) == len(read) == len(clients)
+    assert len(bench.requests(len(clients))) == len(clients)
+
+
+def test_a_channel_that_ends_before_its_turn_to_be_read_is_forgotten(
+    bench: ProcessorBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clients = [bench.connect() for _ in range(2 * PUBLISH_EVERY)]
+    monkeypatch.setattr(selector, "LONG_NS", 0)
+    for number, client in enumerate(clients):
+        client.send(frame(number))
+    bench.turn()
+    readable = bench.processor._selector.readable
+    assert len(readable) == len(clients)
+    for channel in list(readable):
+        bench.processor._close(channel, "fault")
+    assert not readable
