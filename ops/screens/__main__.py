@@ -33,7 +33,7 @@ WARM_UP_S = 40
 SETTLE_MS = 2500
 
 #: Jobs that are run before their results are looked at, the one in the picture first.
-REPORTS = ("latency", "traffic")
+REPORTS = ("latency", "traffic", "diagnose")
 
 #: How long a handler is stopped until its queue is looked at.
 STOPPED_MS = 6000
@@ -67,7 +67,7 @@ def main() -> int:
         try:
             warm_up(load)
             wanted = [each for each in pictures(every=arguments.all) if arguments.only in {None, each.screen}]
-            if any(each.screen == "reports" for each in wanted):
+            if any(each.screen in {"reports", "overview"} for each in wanted):
                 time.sleep(WARM_UP_S)
                 for name in REPORTS:
                     rotunda("report", name, "--run-dir", directory, "--from", "1h")

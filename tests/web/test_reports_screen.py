@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -237,21 +238,18 @@ def test_it_fits_small_screens(browser: Browser, broker: BrokerProcess, reports:
     assert not found.complaints
 
 
-def test_the_diagnosis_stands_on_the_overview_with_its_age(watched: Watched):
-    """The job may not be there yet, so the stream is another's that has one."""
+def test_the_diagnosis_stands_on_the_overview_with_its_age(watched: Watched, reports: Path):
     page = watched.open("overview")
     expect(page.locator("#diagnosis")).to_be_hidden()
-
-    def with_diagnosis(route: Any) -> None:
-        view = page.request.get(f"{watched.url}view/overview").json()
-        view["diagnosis"] = {"headline": HOSTILE, "ended_ms": view["time_ms"] - 12 * 60_000}
-        route.fulfill(content_type="text/event-stream", body=f"data: {json.dumps(view)}\n\n")
-
-    page.route("**/events/overview", with_diagnosis)
-    page.reload()
+    ended = datetime.now(UTC) - timedelta(minutes=12, seconds=10)
+    path = write_report(reports, "diagnose", headline=HOSTILE, ended=ended.isoformat())
     expect(page.locator("#diagnosis")).to_have_text(f"Diagnosis{SHOWN}12 min ago")
     page.locator("#diagnosis a").click()
     assert page.url.endswith("/reports#diagnose")
+    expect(page.locator("#report-title")).to_have_text("diagnose")
+    path.unlink()
+    page = watched.open("overview")
+    expect(page.locator("#diagnosis")).to_be_hidden()
 
 
 HOURS = [f"2026-11-21 {hour:02}:00" for hour in range(24)] * 7
