@@ -8,6 +8,7 @@ JOBS = {
     name: f"spark.jobs.{name}"
     for name in (
         "rollup",
+        "capacity",
         "clients",
         "diagnose",
         "errors",

@@ -1,0 +1,179 @@
+"""How much more load the broker can take: what 2, 5 and 10 times as much would do to waits, and what that wants.
+
+Each handler is modelled as a queue of its own (M/G/1 with Pollaczek and Khinchine's formula, for arrivals in bursts
+G/G/1 as Allen and Cunneen approximate it), and held against the waits in the same log.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import Column, DataFrame, Row, Window
+from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
+
+from spark.charts import Chart, Series
+from spark.failures import JobFailed
+from spark.handler_queues import (
+    LEAST_ROWS,
+    REQUEST_COLUMNS,
+    ROLE_COLUMNS,
+    busy_us,
+    predicted,
+    queues,
+    window_of_interval,
+)
+from spark.job import Context, Job, main
+from spark.options import length_us, positive
+from spark.result import Result
+
+#: Multiples of the load that the table has, and how many the chart has up to saturation.
+LOADS = (1, 2, 5, 10)
+_POINTS = 10
+#: The chart ends short of where waits grow beyond all bounds.
+_NEAR_SATURATION = 0.95
+
+
+def held_against(found: DataFrame) -> DataFrame:
+    """Return by handler what the model predicts at the load as it is, what was measured, and the error of the one."""
+    weight = F.col("requests")
+    predictable = F.when(F.col("wait0Us").isNotNull(), weight)
+    summed = predicted(found, (1,)).groupBy("handler").agg(
+        F.sum("requests").alias("requests"),
+        _mean("arrivals", weight).alias("arrivalsPerSecond"),
+        _mean("serviceUs", weight).alias("serviceUs"),
+        _mean("serviceVariation", weight).alias("serviceVariation"),
+        _mean("arrivalVariation", weight).alias("arrivalVariation"),
+        _mean("utilisation", weight).alias("utilisation"),
+        F.max("utilisation").alias("peakUtilisation"),
+        _mean("waitUs", predictable).alias("measuredWaitUs"),
+        _mean("wait0Us", predictable).alias("predictedWaitUs"),
+    )  # fmt: skip
+    error = F.try_divide(F.col("predictedWaitUs") - F.col("measuredWaitUs"), F.col("measuredWaitUs"))
+    return summed.select("*", error.alias("error")).orderBy("handler")
+
+
+def transform(found: DataFrame, processes: DataFrame, loads: Sequence[float], target: float) -> DataFrame:
+    """Return by multiple of the load and role: how busy it would be, what requests would wait, how many it wants.
+
+    `utilisation` is that of the busiest window, the mean of all of the role; `busiest` that of its busiest process.
+    `saturatedShare` is of the requests in windows that would have more than their handler can do, whose wait is none
+    that could be told. `needed` keeps the busiest at the target, if the load is shared out as unevenly as it is now.
+    """
+    by_role = processes.crossJoin(found.sparkSession.createDataFrame([(float(load),) for load in loads], "load double"))
+    waits = _waits(found, loads)
+    busiest = F.col("peak") * F.col("load")
+    table = by_role.join(waits, ["role", "load"], "left").select(
+        "load",
+        "role",
+        F.col("count").alias("now"),
+        (F.col("mean") * F.col("load")).alias("utilisation"),
+        busiest.alias("busiest"),
+        "waitUs",
+        "saturatedShare",
+        F.greatest(F.ceil(F.col("count") * busiest / F.lit(target) - 1e-9), F.lit(1)).cast("int").alias("needed"),
+    )
+    return table.orderBy("load", "role")
+
+
+def _waits(found: DataFrame, loads: Sequence[float]) -> DataFrame:
+    """Return the mean wait of all requests at each multiple of the load, and the share that is beyond saturation."""
+    pairs = (
+        F.struct(F.lit(float(load)).alias("load"), F.col(f"wait{place}Us").alias("us"))
+        for place, load in enumerate(loads)
+    )
+    each = predicted(found, loads).select("requests", F.explode(F.array(*pairs)).alias("at"))
+    fine = F.when(F.col("at.us").isNotNull(), F.col("requests"))
+    return each.groupBy(F.col("at.load").alias("load")).agg(
+        F.lit("handler").alias("role"),
+        F.try_divide(F.sum(F.col("at.us") * fine), F.sum(fine)).alias("waitUs"),
+        (1 - F.coalesce(F.sum(fine), F.lit(0)) / F.sum("requests")).alias("saturatedShare"),
+    )
+
+
+def _mean(name: str, weight: Column) -> Column:
+    return F.try_divide(F.sum(F.col(name) * weight), F.sum(weight))
+
+
+def processes(found: DataFrame, roles: DataFrame, window_us: int) -> DataFrame:
+    """Return by role how many there are and how busy they are in the window that is busiest for one of them.
+
+    Handlers as their queues have them, processors as the roles do, if the log has any.
+    """
+    handlers = found.select("window", F.lit("handler").alias("role"), F.col("handler").alias("index"), "utilisation")
+    known = F.when(busy_us().isNotNull(), F.col("intervalUs"))
+    of_processors = roles.where("traffic and role = 'processor'")
+    processors = of_processors.groupBy(window_of_interval(window_us).alias("window"), "role", "index").agg(
+        F.try_divide(F.sum(busy_us()), F.sum(known)).alias("utilisation")
+    )
+    counts = roles.groupBy("role").agg(F.countDistinct("index").alias("started"))
+    seen = F.size(F.collect_set("index").over(Window.partitionBy("role")))
+    both = (
+        handlers.unionByName(processors.where("utilisation is not null"))
+        .withColumn("seen", seen)
+        .join(counts, "role", "left")
+    )
+    by_window = both.groupBy("window", "role", F.coalesce("started", "seen").alias("count")).agg(
+        (F.sum("utilisation") / F.col("count")).alias("mean"), F.max("utilisation").alias("peak")
+    )
+    order = Window.partitionBy("role").orderBy(F.desc("peak"), "window")
+    first = by_window.withColumn("_place", F.row_number().over(order)).where("_place = 1")
+    return first.select("role", "count", "mean", "peak")
+
+
+def answer(context: Context) -> Result:
+    """Return what multiples of the load of a range would do, and how good the model is at the load as it is."""
+    window_us, target = context.options.window, context.options.target / 100
+    coverage = context.log.coverage(context.time_range)
+    requests = context.log.read("requests", context.time_range, REQUEST_COLUMNS)
+    roles = context.log.read("roles", context.time_range, ROLE_COLUMNS)
+    found = queues(requests, roles, window_us).persist()
+    by_role = processes(found, roles, window_us).persist()
+    model = held_against(found).persist()
+    peaks = {row.role: row for row in by_role.collect()}
+    if "handler" not in peaks:
+        raise JobFailed(f"no handler has {LEAST_ROWS} requests in a window: name a longer --window or a longer range")
+    table = transform(found, by_role, LOADS, target).persist()
+    measured = model.agg(
+        _mean("measuredWaitUs", F.col("requests")), _mean("predictedWaitUs", F.col("requests"))
+    ).first()
+    doubled = {row.role: row.needed for row in table.where("load = 2").collect()}
+    text = headline(peaks, doubled, measured)
+    facts = {"target": target, "windowUs": window_us, "hasRoles": context.log.has("roles")}
+    return Result(text, {"capacity": table, "model": model}, coverage, _chart(found, peaks["handler"].peak), facts)
+
+
+def headline(peaks: Mapping[str, Row], doubled: Mapping[str, int], waits: Row | None) -> str:
+    """Return how busy processes get, what load they last to, what a doubled one wants and how good the model is."""
+    busy = ", ".join(f"{role}s up to {row.peak:.0%}" for role, row in sorted(peaks.items()))
+    lasts = min(1 / row.peak for row in peaks.values())
+    wants = " and ".join(f"{count} {role}{'s' if count > 1 else ''}" for role, count in sorted(doubled.items()))
+    text = f"Busy are {busy}: enough for {lasts:,.1f} times the load; twice as much wants {wants}"
+    if waits is None or waits[0] is None:
+        return text
+    return f"{text}; waits are {waits[0] / 1000:,.2f} ms, the model says {waits[1] / 1000:,.2f}"
+
+
+def _chart(found: DataFrame, peak: float) -> Chart:
+    """Return a chart of waits from the load as it is up to where the busiest handler has no time left."""
+    furthest = max(1.0, min(float(LOADS[-1]), _NEAR_SATURATION / peak))
+    loads = [1 + (furthest - 1) * place / (_POINTS - 1) for place in range(_POINTS)]
+    waits = {row.load: None if row.saturatedShare else row.waitUs for row in _waits(found, loads).collect()}
+    series = Series("mean wait, as predicted", [waits[load] for load in loads])
+    return Chart("Wait for a handler by multiple of the load", "lines", [f"{x:.2g} x" for x in loads], [series], "µs")
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--window", type=length_us, default="1m", metavar="TIME", help="length of a window, like 30s or 10m (1m)"
+    )
+    parser.add_argument(
+        "--target", type=positive, default="70", metavar="PERCENT", help="how busy the busiest process may be (70)"
+    )
+
+
+JOB = Job("capacity", __doc__ or "", answer, _add_options)
+
+if __name__ == "__main__":
+    sys.exit(main(JOB))
