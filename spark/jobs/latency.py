@@ -51,19 +51,21 @@ def transform(requests: DataFrame, latencies: DataFrame, by: Sequence[str]) -> D
     return _joined(sums, quantiles(totals, by, QUANTILES, "requests"), by).orderBy(F.desc("requests"), *by)
 
 
-def transform_windows(rows: DataFrame, by: Sequence[str], window_us: int) -> DataFrame:
-    """Return the same for each window of time, by when it begins (`window`); `rows` are those of the log."""
+def window_counts(rows: DataFrame, by: Sequence[str], window_us: int) -> DataFrame:
+    """Return requests and sums of phases by `window`, the time when it begins, and `bucket` of the total time."""
     begin = F.timestamp_micros(F.floor(F.unix_micros("time") / window_us) * window_us).alias("window")
     weight = F.col("sampleWeight").cast("long")
-    place = bucket("totalTimeUs").alias("bucket")
-    counts = rows.groupBy(begin, *by, place).agg(
-        F.sum(weight).alias("requests"), *(F.sum(F.col(phase) * weight).alias(phase) for phase in PHASES)
-    )
+    sums = (F.sum(F.col(phase) * weight).alias(phase) for phase in PHASES)
+    counted = rows.groupBy(begin, *by, bucket("totalTimeUs").alias("bucket"))
+    return counted.agg(F.sum(weight).alias("requests"), *sums)
+
+
+def transform_windows(counts: DataFrame, by: Sequence[str]) -> DataFrame:
+    """Return what `transform` does for each window of time; `counts` are those by window and bucket."""
     keys = ("window", *by)
     sums = counts.groupBy(*keys).agg(*(F.sum(name).alias(name) for name in ("requests", *PHASES)))
-    return _joined(sums, quantiles(counts, keys, QUANTILES, "requests"), keys).orderBy(
-        "window", F.desc("requests"), *by
-    )
+    found = quantiles(counts, keys, QUANTILES, "requests")
+    return _joined(sums, found, keys).orderBy("window", F.desc("requests"), *by)
 
 
 def _joined(sums: DataFrame, found: DataFrame, by: Sequence[str]) -> DataFrame:
@@ -103,9 +105,10 @@ def _answer_windows(context: Context, by: Sequence[str], window_us: int) -> Resu
         raise JobFailed("--by hour is a window of its own; leave it out, or --window")
     if len(windows) > _MOST_WINDOWS:
         raise JobFailed(f"--window cuts the range into {len(windows):,} windows; {_MOST_WINDOWS:,} are the most")
-    coverage = context.log.coverage(time_range)
+    coverage = context.rollups.coverage(time_range)
     rows = context.log.read("requests", time_range, ("time", *by, *PHASES, "sampleWeight"))
-    table = transform_windows(rows, by, window_us).cache()
+    # Both sums and quantiles come from the counts: the log is read once.
+    table = transform_windows(window_counts(rows, by, window_us).cache(), by).cache()
     worst = table.orderBy(F.desc("p99Us"), "window", *by).limit(1).collect()[0]
     when = f" from {to_datetime(_begin_us(worst)):%Y-%m-%d %H:%M:%S}"
     chart = _chart_over_time(table, by, windows, window_us)

@@ -118,7 +118,7 @@ def step_minutes(time_range: TimeRange) -> int:
 def answer(context: Context) -> Result:
     """Return how the objectives stand at the end of a range."""
     objectives, time_range = context.options.objectives, context.time_range
-    coverage = context.log.coverage(time_range)
+    coverage = context.rollups.coverage(time_range)
     rows = context.log.read("requests", time_range, COLUMNS)
     counted = counts(rows, objectives, time_range.end_us).cache()
     range_us = time_range.end_us - time_range.start_us

@@ -79,7 +79,7 @@ def skews(flowing: DataFrame) -> DataFrame:
 def answer(context: Context) -> Result:
     """Return the traffic of a range."""
     options = context.options
-    coverage = context.log.coverage(context.time_range)
+    coverage = context.rollups.coverage(context.time_range)
     flowing = flows(context.log.read("requests", context.time_range, COLUMNS)).cache()
     produces = context.log.read("requests", context.time_range, ("requestApiKeyName", *batching.COLUMNS))
     produces = produces.where(F.expr(_IS_PRODUCE))

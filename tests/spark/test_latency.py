@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
 from spark.failures import JobFailed
 from spark.job import Context
-from spark.jobs.latency import GROUPINGS, answer, transform, transform_windows
+from spark.jobs.latency import GROUPINGS, answer, transform, transform_windows, window_counts
 from spark.request_log import RequestLog
 from spark.rollups import PHASES, Rollups
 from spark.time_range import TimeRange
@@ -66,7 +66,7 @@ def test_every_number_of_a_window_is_that_of_an_independent_computation(spark: S
     log, window_us = RequestLog(spark, str(tmp_path)), 300_000_000
     for by in (GROUPINGS["client"], GROUPINGS["all"]):
         rows = log.read("requests", TimeRange.of(*RANGE, NOW), ("time", *by, *PHASES, "sampleWeight"))
-        compare(transform_windows(rows, by, window_us), tmp_path, ["begin", *by], window_us)
+        compare(transform_windows(window_counts(rows, by, window_us), by), tmp_path, ["begin", *by], window_us)
 
 
 def test_a_slow_window_is_found(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,0 +1,93 @@
+"""What the jobs read, by Spark's own plan: the directories of the range, the columns of the question, and no Python."""
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from spark.batching import COLUMNS as PRODUCE_COLUMNS
+from spark.batching import batch_sizes, savings
+from spark.connections import EVENT_COLUMNS, REQUEST_COLUMNS, by_client, is_idle, is_short_lived, lives
+from spark.jobs import clients, errors, latency, slo, traffic
+from spark.objectives import Objective
+from spark.request_log import RequestLog
+from spark.rollups import PHASES
+from spark.time_range import TimeRange
+from tests.support.generated_log import START, request, write
+
+RANGE = TimeRange.of("2026-03-01T10:00", "2026-03-01T11:00", datetime(2026, 3, 2, tzinfo=UTC))
+OBJECTIVE = Objective("quick", 0.9, 50_000, 60_000_000, {"topic": ("events",)})
+
+
+def read(log: RequestLog, columns: tuple[str, ...]) -> DataFrame:
+    return log.read("requests", RANGE, columns)
+
+
+def lived(log: RequestLog) -> DataFrame:
+    found = lives(log.read("connections", RANGE, EVENT_COLUMNS), read(log, REQUEST_COLUMNS), RANGE.end_us)
+    return by_client(found, is_idle(1, 1), is_short_lived(1), 1)
+
+
+#: Name: the frame, and the columns of requests that it may read.
+QUESTIONS: dict[str, tuple[Callable[[RequestLog], DataFrame], set[str]]] = {
+    "traffic": (
+        lambda log: traffic.transform(traffic.flows(read(log, traffic.COLUMNS)), ("topic",)),
+        {*traffic.COLUMNS},
+    ),
+    "skew": (
+        lambda log: traffic.skews(traffic.flows(read(log, traffic.COLUMNS))),
+        {"clientId", "topic", "partition", "requestBytes", "responseBytes", "sampleWeight"},
+    ),
+    "batches": (lambda log: batch_sizes(read(log, PRODUCE_COLUMNS)), {*PRODUCE_COLUMNS} - {"topic", "partition"}),
+    "savings": (
+        lambda log: savings(read(log, PRODUCE_COLUMNS), [5, 20], [1000]),
+        {*PRODUCE_COLUMNS} - {"records", "codec"},
+    ),
+    "errors": (lambda log: errors.runs(read(log, errors.COLUMNS), 1), {*errors.COLUMNS}),
+    "dropped": (lambda log: clients.dropped(read(log, clients.DEPRECATED_COLUMNS)), {*clients.DEPRECATED_COLUMNS}),
+    "connections": (lived, {"connection", "clientId", "sampleWeight"}),
+    "slo": (
+        lambda log: slo.counts(read(log, slo.COLUMNS), [OBJECTIVE], RANGE.end_us),
+        {"topic", "totalTimeUs", "remoteTimeUs", "requestApiKeyName", "sampleWeight"},
+    ),
+    "latency": (
+        lambda log: latency.window_counts(
+            read(log, ("time", "clientId", *PHASES, "sampleWeight")), ("clientId",), 60_000_000
+        ),
+        {"clientId", *PHASES, "sampleWeight"},
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def log(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> RequestLog:
+    root = tmp_path_factory.mktemp("log")
+    write(root, "requests", [request(START)])
+    write(root, "connections", [{"time": START, "event": "open", "connection": "0-1-1"}])
+    return RequestLog(spark, str(root))
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_only_what_the_question_needs_is_read(spark: SparkSession, log: RequestLog, name: str) -> None:
+    build, columns = QUESTIONS[name]
+    spark.conf.set("spark.sql.maxMetadataStringLength", 10_000)
+    try:
+        frame: Any = build(log)
+        plan = frame._jdf.queryExecution().executedPlan().toString()
+    finally:
+        spark.conf.unset("spark.sql.maxMetadataStringLength")
+    assert not re.search("Python|Pandas|Arrow", plan)
+    scans = [line for line in plan.splitlines() if "FileScan parquet" in line]
+    assert scans
+    for scan in scans:
+        assert "PartitionFilters: [isnotnull(date" in scan or "PartitionFilters: [((date" in scan, scan
+        schema = re.search(r"ReadSchema: struct<(.*?)>", scan)
+        assert schema is not None
+        found = {column.partition(":")[0] for column in schema[1].split(",")}
+        if "/connections/" not in scan:
+            # The time chooses the rows of the range.
+            assert found == columns | {"time"}
+            assert "PushedFilters: [IsNotNull(time)" in scan or "GreaterThanOrEqual(time" in scan
