@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from broker.cli_options import (
+    add_bench,
     add_group,
     add_metrics,
     add_report,
@@ -207,6 +208,7 @@ _COMMANDS: dict[str, tuple[str, str, str, _Add]] = {
     "topic": ("broker.cli_topics", "run", "create, list, describe, alter and delete topics", add_topic),
     "requests": ("broker.cli_requests", "run", "what single requests did, from the request log", add_requests),
     "report": ("broker.cli_report", "run", "answer a question about the request log, with Spark", add_report),
+    "bench": ("broker.cli_bench", "run", "repeat the load of a profile against any Kafka broker", add_bench),
     "metrics": ("broker.cli_metrics", "run", "print every metric, as Prometheus reads them", add_metrics),
     "group": ("broker.cli_groups", "run", "list, describe, reset and delete consumer groups", add_group),
 }

@@ -24,6 +24,7 @@ _TYPES = ("classic", "consumer", "share", "streams")
 
 _SHORTEST_INTERVAL_S = 0.1
 _LONGEST_INTERVAL_S = 3600.0
+_LEAST_FACTOR = 0.001
 
 _LIST_JSON = """\
 --json prints an array of objects: group, type, state, protocol_type
@@ -104,6 +105,18 @@ def _interval_s(text: str) -> float:
     return seconds
 
 
+def _factor(text: str) -> float:
+    """Return how many times as fast; argparse names the option that the complaint is about."""
+    try:
+        factor = float(text)
+    except ValueError:
+        factor = 0.0
+    if not _LEAST_FACTOR <= factor <= 1 / _LEAST_FACTOR:
+        message = f"{text!r} is not a factor from {_LEAST_FACTOR:g} to {1 / _LEAST_FACTOR:g}"
+        raise argparse.ArgumentTypeError(message)
+    return factor
+
+
 def add_topic(command: argparse.ArgumentParser) -> None:
     """Add the actions of `rotunda topic`."""
     _add_actions(command, _TOPIC_ACTIONS)
@@ -132,6 +145,26 @@ def add_report(command: argparse.ArgumentParser) -> None:
     command.add_argument("--data-dir", metavar="DIR", help="read the log of this data directory; no broker is needed")
     command.add_argument("name", metavar="NAME", help="which question to answer; a wrong name lists them")
     command.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="the job's own; try NAME --help")
+
+
+def add_bench(command: argparse.ArgumentParser) -> None:
+    """Add the options of `rotunda bench`."""
+    run_dir_option(command)
+    json_option(command)
+    command.add_argument("--bootstrap", metavar="HOST:PORT", help="the broker; by default the one of --run-dir")
+    command.add_argument(
+        "--profile", required=True, metavar="FILE", help="a profile of `rotunda report replay`: its file or directory"
+    )
+    command.add_argument(
+        "--speed", type=_factor, default=1.0, metavar="N", help="N times as fast as it was (default: 1)"
+    )
+    command.add_argument("--seconds", type=_interval_s, metavar="N", help="only the first N seconds (default: all)")
+    command.add_argument(
+        "--topic-prefix",
+        default="bench-",
+        metavar="TEXT",
+        help="before the names of topics and groups (default: bench-)",
+    )
 
 
 def add_top(command: argparse.ArgumentParser) -> None:

@@ -37,9 +37,8 @@ class Connection:
         self._ranges: dict[int, tuple[int, int]] = {}
 
     def __enter__(self) -> Self:
-        host, _, port = self._address.partition(",")[0].rpartition(":")
         try:
-            self._socket = socket.create_connection((host.strip("[]"), int(port)), self._timeout_s)
+            self._socket = socket.create_connection(self.endpoint, self._timeout_s)
         except (OSError, ValueError) as failure:
             raise ConnectionFailed(f"cannot connect to {self._address}: {failure}") from failure
         try:
@@ -55,6 +54,12 @@ class Connection:
     ) -> None:
         self.close()
 
+    @property
+    def endpoint(self) -> tuple[str, int]:
+        """The host and port that it leads to. Raises ValueError for a port that is no number."""
+        host, _, port = self._address.partition(",")[0].rpartition(":")
+        return host.strip("[]"), int(port)
+
     def close(self) -> None:
         """Close the socket."""
         if self._socket is not None:
@@ -64,6 +69,11 @@ class Connection:
     def serves(self, api_key: ApiKey) -> bool:
         """Return whether the broker serves any version of the API."""
         return api_key in self._ranges
+
+    @property
+    def ranges(self) -> Mapping[int, tuple[int, int]]:
+        """The lowest and the highest version that the broker serves, by API."""
+        return self._ranges
 
     def highest_version(self, api_key: ApiKey, known: int, oldest: int = 0) -> int:
         """Return the highest version from `oldest` to `known` that is served. Raises ConnectionFailed if none is."""

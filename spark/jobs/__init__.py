@@ -15,6 +15,7 @@ JOBS = {
         "groups",
         "latency",
         "quotas",
+        "replay",
         "slo",
         "traffic",
     )

@@ -1,0 +1,88 @@
+"""Record batches to measure: so many records in so many bytes, in any codec. Runs in the command line's process.
+
+Values are random bytes, which do not compress: a batch is as large as the one that it stands for on the wire and on
+disk, while unpacked it is smaller than one of records that compress well.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from broker.protocol.compression import compress
+from broker.protocol.record_writer import build_batch, encode_record
+from broker.protocol.records import BATCH_HEADER_BYTES, CODECS, SMALLEST_RECORD_BYTES, patch_payload
+
+_POOL: Final = os.urandom(1 << 20)
+_KEPT_BYTES: Final = 64 << 20
+#: Sizes of compressed records are found by trying: each try comes nearer.
+_TRIES: Final = 4
+
+
+class BatchMaker:
+    """Makes batches; the records of each size are made once, as long as all of them together stay small."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int, str], bytes] = {}
+        self._known_bytes = 0
+
+    def make(self, records: int, size_bytes: int, codec: str, timestamp_ms: int) -> bytes:
+        """Return a batch of so many records (at least one), of this size if that many records fit in it."""
+        key = (max(records, 1), size_bytes, codec)
+        payload = self._known.get(key)
+        if payload is None:
+            payload = _payload(*key)
+            if self._known_bytes + len(payload) > _KEPT_BYTES:
+                self._known.clear()
+                self._known_bytes = 0
+            self._known[key] = payload
+            self._known_bytes += len(payload)
+        return _batch(key[0], payload, codec, timestamp_ms)
+
+
+def _batch(records: int, payload: bytes, codec: str, timestamp_ms: int) -> bytes:
+    head = build_batch([(None, b"")], timestamp_ms)[:BATCH_HEADER_BYTES]
+    # Last offset delta and record count of the header, which is otherwise that of a batch of one record.
+    head[23:27] = (records - 1).to_bytes(4, "big")
+    head[57:61] = records.to_bytes(4, "big")
+    batch = head + payload
+    patch_payload(batch, CODECS.index(codec))
+    return bytes(batch)
+
+
+def _payload(records: int, size_bytes: int, codec: str) -> bytes:
+    """Return records that take, compressed, as many bytes as a batch of that size has for them."""
+    wanted = max(size_bytes - BATCH_HEADER_BYTES, 1)
+    if codec == "none":
+        return _records(records, wanted)
+    found = []
+    length = wanted
+    for _ in range(_TRIES):
+        found.append(compress(CODECS.index(codec), _records(records, length)))
+        length = max(length + wanted - len(found[-1]), 1)
+    return min(found, key=lambda each: abs(len(each) - wanted))
+
+
+def _records(records: int, size_bytes: int) -> bytes:
+    """Return so many records of so many bytes together, or of the fewest that they can have."""
+    found = bytearray()
+    for number in range(records):
+        room = size_bytes * (number + 1) // records - len(found)
+        # Nothing comes again within what a codec remembers.
+        found += _record(number, room, len(found) % (len(_POOL) // 2))
+    return bytes(found)
+
+
+def _record(number: int, room: int, start: int) -> bytes:
+    """Return a record of `room` bytes; one less where lengths take a byte more, the fewest if that is too little."""
+    length = max(room - SMALLEST_RECORD_BYTES, 0)
+    record = encode_record(number, None, _value(start, length))
+    while len(record) > room and length > 0:
+        length = max(length - (len(record) - room), 0)
+        record = encode_record(number, None, _value(start, length))
+    return record
+
+
+def _value(start: int, length: int) -> bytes:
+    whole, rest = divmod(length, len(_POOL) - start)
+    return _POOL[start:] * whole + _POOL[start : start + rest]

@@ -1,0 +1,78 @@
+"""What the bench has found: by API how much was asked and answered, how fast, beside what the profile says. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from broker.bench.profile import REQUEST, Event
+
+_MS: Final = 1_000.0
+HEADERS: Final = (
+    "API", "profile", "sent", "answered", "errors", "left out", "profile/s", "answered/s", "profile bytes",
+    "bytes sent", "profile p50 ms", "p50 ms", "profile p99 ms", "p99 ms",
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class Tally:
+    """One API: counts, bytes, and times in microseconds; those of the profile are the broker's own."""
+
+    name: str
+    in_profile: int = 0
+    profile_bytes: int = 0
+    profile_us: list[int] = field(default_factory=list)
+    sent: int = 0
+    sent_bytes: int = 0
+    answered: int = 0
+    received_bytes: int = 0
+    errors: int = 0
+    left_out: int = 0
+    answered_us: list[int] = field(default_factory=list)
+
+    def row(self, profile_s: float, took_s: float) -> tuple[str | int | float | None, ...]:
+        """Return the cells of `HEADERS`."""
+        times = (quantile_ms(each, share) for share in (0.5, 0.99) for each in (self.profile_us, self.answered_us))
+        return (
+            self.name, self.in_profile, self.sent, self.answered, self.errors, self.left_out,
+            self.in_profile / profile_s, self.answered / took_s, self.profile_bytes, self.sent_bytes, *times,
+        )  # fmt: skip
+
+
+class Tallies:
+    """Tallies by API, with what concerns all: how late requests were sent, and connections that failed."""
+
+    def __init__(self, events: Iterable[Event]) -> None:
+        self.by_api: dict[int, Tally] = {}
+        self.late_us: list[int] = []
+        self.connections = 0
+        self.lost_connections = 0
+        for event in events:
+            if event.event == REQUEST:
+                tally = self.of(event)
+                tally.in_profile += event.repeat
+                tally.profile_bytes += (event.requestBytes or 0) * event.repeat
+                tally.profile_us.append(event.totalTimeUs or 0)
+
+    def of(self, event: Event) -> Tally:
+        """Return the tally of an event's API."""
+        key = -1 if event.requestApiKey is None else event.requestApiKey
+        if key not in self.by_api:
+            self.by_api[key] = Tally(event.requestApiKeyName or str(key))
+        return self.by_api[key]
+
+    def total(self, name: str) -> int:
+        """Return a count of all APIs together."""
+        return sum(getattr(tally, name) for tally in self.by_api.values())
+
+    def ordered(self) -> list[Tally]:
+        """Return the tallies, most requests of the profile first."""
+        return sorted(self.by_api.values(), key=lambda tally: (-tally.in_profile, tally.name))
+
+
+def quantile_ms(times_us: Sequence[int], share: float) -> float | None:
+    """Return a quantile in milliseconds: the least time that at least this share is not above; None of nothing."""
+    if not times_us:
+        return None
+    return sorted(times_us)[max(0, -int(-len(times_us) * share // 1) - 1)] / _MS

@@ -1,0 +1,104 @@
+"""The load against a real broker, and against one that goes away; what is left out; what the command complains of."""
+
+import asyncio
+from pathlib import Path
+from uuid import UUID
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from broker.bench.load import Load
+from broker.bench.profile import KNOWN_VERSION, Event
+from broker.bench.requests import BenchTopic, RequestMaker
+from broker.bench.tally import HEADERS, Tallies, quantile_ms
+from broker.client import topics
+from broker.client.connection import Connection
+from broker.clock import SystemClock
+from tests.support.broker_process import BrokerProcess
+
+PRODUCE, FETCH, METADATA, JOIN_GROUP = 0, 1, 3, 11
+NAMES = {PRODUCE: "PRODUCE", FETCH: "FETCH", METADATA: "METADATA", JOIN_GROUP: "JOIN_GROUP"}
+
+
+def event(kind: str, api: int | None = None, **columns: object) -> Event:
+    row: dict[str, object] = dict.fromkeys(Event._fields)
+    row |= {"atUs": 0, "event": kind, "connection": 0, "clientId": "app", "repeat": 1, "requestApiKey": api}
+    row |= {"requestApiKeyName": NAMES.get(api or 0), "requestApiVersion": 9} | columns
+    return Event(**row)  # type: ignore[arg-type]
+
+
+def produce(**columns: object) -> Event:
+    about = {"topic": "t", "partition": 1, "partitionCount": 2, "records": 10, "recordBytes": 1000, "acks": 1}
+    return event("request", PRODUCE, **(about | columns))
+
+
+def run(port: int, events: list[Event], ranges: dict[int, tuple[int, int]], topic: BenchTopic) -> Tallies:
+    tallies = Tallies(events)
+    clock = SystemClock()
+    maker = RequestMaker({"t": topic}, "bench-", 1.0, clock)
+    asyncio.run(Load(("127.0.0.1", port), maker, ranges, clock, 1.0).run(events, tallies))
+    return tallies
+
+
+def test_each_kind_of_request(broker: BrokerProcess) -> None:
+    """Produce without an answer, repeated, without records; a Fetch that goes on; an API that the bench cannot send."""
+    with Connection(broker.bootstrap) as connection:
+        topics.create(connection, "kinds-t", 2, -1, {})
+        ranges = dict(connection.ranges)
+    fetch = event("request", FETCH, topic="t", partition=0, partitionCount=2, maxWaitMs=5000, minBytes=1, connection=1)
+    events = [
+        event("open"), produce(), produce(acks=0), produce(repeat=3), produce(records=0),
+        fetch, fetch._replace(requestApiVersion=4), fetch._replace(requestApiVersion=17, maxWaitMs=0),
+        event("request", METADATA), event("request", JOIN_GROUP), event("close"),
+    ]  # fmt: skip
+    with Connection(broker.bootstrap) as connection:
+        topic_id = topics.describe(connection, "kinds-t").topic_id
+    tallies = run(broker.port, events, ranges, BenchTopic("kinds-t", UUID(topic_id), 2))
+    of = tallies.by_api
+    assert (of[PRODUCE].sent, of[PRODUCE].answered, of[PRODUCE].left_out, of[PRODUCE].errors) == (5, 4, 1, 0)
+    assert (of[FETCH].sent, of[FETCH].answered, of[FETCH].errors) == (3, 3, 0)
+    assert (of[JOIN_GROUP].sent, of[JOIN_GROUP].left_out, of[METADATA].answered) == (0, 1, 1)
+    # Each Fetch goes on where the one before has ended: no record is read twice.
+    assert of[FETCH].received_bytes < 5 * 1000 + 1000
+    assert (tallies.connections, tallies.lost_connections) == (2, 0)
+
+
+def test_a_broker_that_goes_away_loses_connections_and_nobody_waits() -> None:
+    async def against_one_that_closes() -> Tallies:
+        server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        events = [event("open"), *(event("request", FETCH, connection=number % 2) for number in range(6))]
+        tallies, clock = Tallies(events), SystemClock()
+        maker = RequestMaker({}, "bench-", 1.0, clock)
+        await Load(("127.0.0.1", port), maker, {FETCH: (4, 12)}, clock, 1.0).run(events, tallies)
+        server.close()
+        return tallies
+
+    tallies = asyncio.run(against_one_that_closes())
+    assert tallies.lost_connections == 2
+    assert tallies.total("answered") == 0
+
+
+def test_what_the_command_complains_of(broker: BrokerProcess, tmp_path: Path) -> None:
+    with Connection(broker.bootstrap) as connection:
+        topics.create(connection, "few-t", 1, -1, {})
+    row = produce()._asdict() | {"profileVersion": KNOWN_VERSION}
+    pq.write_table(pa.Table.from_pylist([row]), tmp_path / "profile.parquet")
+    words = ["bench", "--profile", str(tmp_path / "profile.parquet"), "--bootstrap", broker.bootstrap]
+    done = broker.command(*words, "--topic-prefix", "few-")
+    assert (done.returncode, "has 1 partitions and the profile needs 2" in done.stderr) == (1, True)
+    done = broker.command("bench", "--profile", str(tmp_path / "none"), "--bootstrap", broker.bootstrap)
+    assert (done.returncode, "make one with: rotunda report replay" in done.stderr) == (1, True)
+    assert broker.command(*words, "--speed", "0").returncode == 2
+    done = broker.command(*words)
+    assert done.returncode == 0
+    assert "PRODUCE" in done.stdout
+    assert "1 answered" in done.stdout
+
+
+def test_quantiles_and_rows() -> None:
+    assert [quantile_ms(list(range(1000, 11_000, 1000)), share) for share in (0.5, 0.99, 1)] == [5.0, 10.0, 10.0]
+    assert quantile_ms([7000], 0.5) == 7.0
+    assert quantile_ms([], 0.5) is None
+    (tally,) = Tallies([produce()]).ordered()
+    assert len(tally.row(1.0, 1.0)) == len(HEADERS)
