@@ -68,7 +68,7 @@ def _describe(parsed: argparse.Namespace, connection: Connection) -> None:
     clock = SystemClock()
     coordinator = groups.when_loaded(lambda: groups.coordinator(connection, parsed.name), clock)
     group = groups.when_loaded(lambda: described(connection, parsed.name), clock)
-    committed = groups.committed(connection, group.name)
+    committed = groups.when_loaded(lambda: groups.committed(connection, group.name), clock)
     holders = {each: member for member in group.members for each in member.assignment or ()}
     rows = lag.measure(connection, clock, committed, holders, read_committed=parsed.read_committed)
     if parsed.json:

@@ -47,7 +47,8 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     with connected(parsed, environment) as connection:
         groups.when_loaded(lambda: groups.coordinator(connection, parsed.name), clock)
         groups.when_loaded(lambda: _check_inactive(connection, parsed.name), clock)
-        committed = {each: value.offset for each, value in groups.committed(connection, parsed.name).items()}
+        found = groups.when_loaded(lambda: groups.committed(connection, parsed.name), clock)
+        committed = {each: value.offset for each, value in found.items()}
         partitions = _partitions(connection, scope) if scope else list(committed)
         if not partitions:
             raise RotundaError(f"group {quoted(parsed.name)} has committed nothing: name topics with --topic")

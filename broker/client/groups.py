@@ -40,7 +40,11 @@ _FETCH_VERSION: Final = 9
 _FETCH_FROM: Final = 8
 _NOT_A_MEMBER: Final = -1
 _PAUSE_S: Final = 0.05
-_LOADING: Final = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+_LOADING: Final = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+)
 
 _Answer = TypeVar("_Answer")
 
