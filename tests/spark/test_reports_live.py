@@ -1,0 +1,116 @@
+"""The reports on a real broker's log, made by two client libraries: what the clients know is what the reports say."""
+
+import warnings
+from argparse import Namespace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import duckdb
+import pytest
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+from pyspark.sql import SparkSession
+
+from spark.job import Context
+from spark.jobs import clients, errors, latency, slo, traffic
+from spark.objectives import Objective
+from spark.request_log import RequestLog
+from spark.rollups import Rollups
+from spark.time_range import TimeRange, to_us
+from tests.support.broker_process import BrokerProcess
+
+with warnings.catch_warnings():
+    # The client reads its schemas by a function that Python 3.11 deprecates, some of them while it runs.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from kafka import KafkaConsumer, TopicPartition
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning")]
+
+#: Records by partition.
+SENT = {0: 180, 1: 20}
+FAILURES = 7
+DAY_US = 86_400_000_000
+#: What the jobs' own options are, all together.
+OPTIONS = Namespace(
+    linger_ms=[5],
+    batch_bytes=[16_384],
+    burst_gap=60_000_000,
+    burst_errors=5,
+    idle_after=600_000_000,
+    idle_requests=1,
+    short_lived=3_600_000_000,
+    loop_connections=1000,
+    by="client",
+    window=3_600_000_000,
+    objectives=[
+        Objective("deletes", 0.9, None, 30 * DAY_US, {"requestApiKeyName": ("DELETE_TOPICS",)}),
+        Objective("sends", 0.9, None, 30 * DAY_US, {"clientId": ("writer",)}),
+    ],
+)
+
+
+@pytest.fixture(scope="module")
+def log_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the log of a broker that one library wrote to, another read from, and a third client had errors of."""
+    directory = tmp_path_factory.mktemp("live")
+    broker = BrokerProcess(directory, ephemeral=False).start()
+    try:
+        created = broker.command("topic", "create", "orders", "--partitions", "2")
+        assert created.returncode == 0, created.stderr
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "client.id": "writer"})
+        for partition, count in SENT.items():
+            for _ in range(count):
+                producer.produce("orders", b"x" * 100, partition=partition)
+        assert producer.flush(30) == 0
+        reader = KafkaConsumer(bootstrap_servers=broker.bootstrap, client_id="reader", auto_offset_reset="earliest")
+        reader.assign([TopicPartition("orders", partition) for partition in SENT])
+        read = 0
+        while read < sum(SENT.values()):
+            read += sum(len(records) for records in reader.poll(10_000).values())
+        reader.close()
+        cleaner = AdminClient({"bootstrap.servers": broker.bootstrap, "client.id": "cleaner"})
+        for _ in range(FAILURES):
+            with pytest.raises(KafkaException):
+                cleaner.delete_topics(["missing"])["missing"].result(30)
+        # Their connections end with them.
+        del producer, cleaner
+    finally:
+        broker.stop()
+    return broker.data_dir / "request-log"
+
+
+def test_the_reports_say_what_the_clients_know(spark: SparkSession, log_path: Path, tmp_path: Path) -> None:
+    now = datetime.now(UTC)
+    time_range = TimeRange(to_us(now - timedelta(hours=1)), to_us(now + timedelta(hours=1)))
+    log = RequestLog(spark, str(log_path))
+    context = Context(spark, log, Rollups(spark, str(tmp_path), log), time_range, OPTIONS, now)
+    source = f"read_parquet('{log_path}/requests/**/*.parquet', hive_partitioning = true)"
+    by_client = dict(duckdb.sql(f"SELECT clientId, sum(sampleWeight) FROM {source} GROUP BY ALL").fetchall())  # noqa: S608
+
+    moved = traffic.answer(context).tables
+    topics = {row.topic: row for row in moved["topics"].collect()}
+    assert topics["orders"].recordsIn == sum(SENT.values())
+    assert topics["orders"].recordsOut >= sum(SENT.values())
+    assert {row.partition: row.recordsIn for row in moved["partitions"].collect()} == SENT
+    assert {row.clientId: row.requests for row in moved["clients"].collect()} == by_client
+
+    failed = {row.clientId: row for row in errors.answer(context).tables["errors"].collect()}
+    assert (failed["cleaner"].requestApiKeyName, failed["cleaner"].errors) == ("DELETE_TOPICS", FAILURES)
+    assert (failed["cleaner"].errorName, failed["cleaner"].bursts) == ("UNKNOWN_TOPIC_OR_PARTITION", 1)
+    assert failed["cleaner"].shareOfClient == FAILURES / by_client["cleaner"]
+
+    who = clients.answer(context).tables
+    libraries = {row.clientId: row.softwareName for row in who["software"].collect() if row.softwareName}
+    assert libraries["reader"] == "kafka-python"
+    assert libraries["writer"].startswith("confluent-kafka")
+    ended = {row.clientId: row for row in who["connections"].collect()}
+    assert all((row.open, row.lost, row.shortLived) == (0, 0, row.connections) for row in ended.values())
+    assert {"writer", "reader", "cleaner"} <= ended.keys()
+
+    deletes, sends = slo.answer(context).tables["objectives"].collect()
+    assert (deletes.requests, deletes.bad, deletes.state) == (FAILURES, FAILURES, "burning")
+    assert (sends.requests, sends.bad, sends.state) == (by_client["writer"], 0, "ok")
+
+    slow = latency.answer(context).tables["latency"]
+    asked = slow.groupBy("clientId").sum("requests").collect()
+    assert {row.clientId: row["sum(requests)"] for row in asked} == by_client
