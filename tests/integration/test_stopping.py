@@ -95,7 +95,15 @@ def a_fetch(broker: BrokerProcess, clients: ExitStack) -> None:
     client.send(request_frame(FETCH, FETCH_VERSION, 1, body))
 
 
-@pytest.mark.parametrize("waits", [nobody, a_join, a_sync, a_fetch])
+def long_requests(broker: BrokerProcess, clients: ExitStack) -> None:
+    """Ask for what takes a good part of a second, many times."""
+    topics = [{"name": "nowhere", "partitions": [{"partition_index": n, "offset": 0} for n in range(60_000)]}]
+    request = kio_adapter.encode_request(ApiKey.DELETE_RECORDS, 2, 1, "test", {"topics": topics, "timeout_ms": LONG_MS})
+    for _ in range(40):
+        clients.enter_context(WireClient(broker.port)).send(request)
+
+
+@pytest.mark.parametrize("waits", [nobody, a_join, a_sync, a_fetch, long_requests])
 def test_a_stop_waits_for_nobody_who_waits(
     own: BrokerProcess, waits: Callable[[BrokerProcess, ExitStack], None]
 ) -> None:
