@@ -40,4 +40,5 @@ def test_the_page_reads_what_a_run_left(spark: SparkSession, tmp_path: Path) -> 
     assert len(found.tables[0].rows) == SUMMARY_ROWS
     assert found.tables[0].rows[0][:2] == [None, None]
     assert str(found.tables[0].rows[1][0]).endswith("…")
+    assert found.tables[0].rows[1][2] == NOW.isoformat()
     assert "aria-label" in (reports.chart("clients") or "")

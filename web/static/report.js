@@ -12,7 +12,8 @@ const KINDS = [
   [/(^s|S)hare$|Ratio$/, percent],
   [/(^b|B)ytes($|In|Out|Per)/, bytes],
 ];
-const TIME = /^(\d{4}-\d\d-\d\d)T(\d\d:\d\d(?::\d\d)?)(?:\.\d+)?(?:Z|\+00:00)?$/;
+const MOST_ON_A_LINE = 32;
+const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[-+]\d\d:\d\d)$/;
 
 export function title(name) {
   if (TITLES[name]) return TITLES[name];
@@ -31,8 +32,8 @@ export function cell(name, value) {
   if (value === null) return DASH;
   if (typeof value === "boolean") return value ? "yes" : "no";
   if (typeof value === "number") return (KINDS.find(([end]) => end.test(name))?.[1] ?? amount)(value);
-  const time = TIME.exec(value);
-  return time ? `${time[1]} ${time[2]}` : value;
+  // In the reader's zone, as all times of the page; Sweden writes them as ISO does.
+  return TIME.test(value) ? new Date(value).toLocaleString("sv-SE") : value;
 }
 
 // Returns an element with a table in it, in the order that the job gave its rows.
@@ -42,12 +43,17 @@ export function table({ name, columns, rows }) {
   const made = new Table(holder, {
     caption: title(name), key: (row) => row.key, empty: "No rows.",
     columns: columns.map((column, place) => ({
-      name: column, title: title(column), help: column, number: isNumber[place],
+      name: column, title: title(column), help: column, number: isNumber[place], class: isNumber[place] ? "" : width(column, rows, place),
       value: (row) => row.cells[place], show: (row) => cell(column, row.cells[place]),
     })),
   });
   made.update(rows.map((cells, key) => ({ key, cells })));
   return holder;
+}
+
+// Names stand on one line, sentences have room.
+function width(column, rows, place) {
+  return rows.every((row) => String(cell(column, row[place])).length <= MOST_ON_A_LINE) ? "tight" : "long";
 }
 
 // Returns a chart as an element of this page, so that it follows the theme and shows its hints.
