@@ -79,14 +79,23 @@ def log_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return broker.data_dir / "request-log"
 
 
-def test_the_reports_say_what_the_clients_know(spark: SparkSession, log_path: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def context(spark: SparkSession, log_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Context:
+    """Return what a job is given, for all of the log."""
     now = datetime.now(UTC)
     time_range = TimeRange(to_us(now - timedelta(hours=1)), to_us(now + timedelta(hours=1)))
     log = RequestLog(spark, str(log_path))
-    context = Context(spark, log, Rollups(spark, str(tmp_path), log), time_range, OPTIONS, now)
-    source = f"read_parquet('{log_path}/requests/**/*.parquet', hive_partitioning = true)"
-    by_client = dict(duckdb.sql(f"SELECT clientId, sum(sampleWeight) FROM {source} GROUP BY ALL").fetchall())  # noqa: S608
+    return Context(spark, log, Rollups(spark, str(tmp_path_factory.mktemp("r")), log), time_range, OPTIONS, now)
 
+
+@pytest.fixture(scope="module")
+def by_client(log_path: Path) -> dict[str, int]:
+    """Return how many requests each client has in the log."""
+    source = f"read_parquet('{log_path}/requests/**/*.parquet', hive_partitioning = true)"
+    return dict(duckdb.sql(f"SELECT clientId, sum(sampleWeight) FROM {source} GROUP BY ALL").fetchall())  # noqa: S608
+
+
+def test_traffic_counts_the_records_that_were_sent(context: Context, by_client: dict[str, int]) -> None:
     moved = traffic.answer(context).tables
     topics = {row.topic: row for row in moved["topics"].collect()}
     assert topics["orders"].recordsIn == sum(SENT.values())
@@ -94,11 +103,15 @@ def test_the_reports_say_what_the_clients_know(spark: SparkSession, log_path: Pa
     assert {row.partition: row.recordsIn for row in moved["partitions"].collect()} == SENT
     assert {row.clientId: row.requests for row in moved["clients"].collect()} == by_client
 
+
+def test_errors_are_those_that_the_client_got(context: Context, by_client: dict[str, int]) -> None:
     failed = {row.clientId: row for row in errors.answer(context).tables["errors"].collect()}
     assert (failed["cleaner"].requestApiKeyName, failed["cleaner"].errors) == ("DELETE_TOPICS", FAILURES)
     assert (failed["cleaner"].errorName, failed["cleaner"].bursts) == ("UNKNOWN_TOPIC_OR_PARTITION", 1)
     assert failed["cleaner"].shareOfClient == FAILURES / by_client["cleaner"]
 
+
+def test_clients_are_named_and_their_connections_have_ended(context: Context) -> None:
     who = clients.answer(context).tables
     libraries = {row.clientId: row.softwareName for row in who["software"].collect() if row.softwareName}
     assert libraries["reader"] == "kafka-python"
@@ -107,10 +120,13 @@ def test_the_reports_say_what_the_clients_know(spark: SparkSession, log_path: Pa
     assert all((row.open, row.lost, row.shortLived) == (0, 0, row.connections) for row in ended.values())
     assert {"writer", "reader", "cleaner"} <= ended.keys()
 
+
+def test_an_objective_that_is_missed_burns(context: Context, by_client: dict[str, int]) -> None:
     deletes, sends = slo.answer(context).tables["objectives"].collect()
     assert (deletes.requests, deletes.bad, deletes.state) == (FAILURES, FAILURES, "burning")
     assert (sends.requests, sends.bad, sends.state) == (by_client["writer"], 0, "ok")
 
-    slow = latency.answer(context).tables["latency"]
-    asked = slow.groupBy("clientId").sum("requests").collect()
+
+def test_windows_have_every_request_once(context: Context, by_client: dict[str, int]) -> None:
+    asked = latency.answer(context).tables["latency"].groupBy("clientId").sum("requests").collect()
     assert {row.clientId: row["sum(requests)"] for row in asked} == by_client
