@@ -6,7 +6,8 @@ from typing import Any
 
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.kio_adapter import milliseconds
-from broker.server.handlers.long_answers import AT_ONCE
+from broker.protocol.kio_slices import Lazily
+from broker.server.handlers.long_answers import at_length
 from broker.server.request_context import Parked, PendingAnswer, RequestContext
 from broker.server.slices import Work
 
@@ -35,15 +36,11 @@ def handle_delete_records(context: RequestContext, request: Any) -> Work:
 
 
 def _response(asked: list[tuple[str, list[tuple[int, PendingAnswer]]]]) -> Work:
-    topics = []
-    for name, answers in asked:
-        partitions: list[dict[str, Any]] = []
-        for number, (partition, answer) in enumerate(answers, 1):
-            partitions.append(_part(partition, answer))
-            if not number % AT_ONCE:
-                yield None
-        topics.append({"name": name, "partitions": partitions})
-    return {"throttle_time_ms": 0, "topics": topics}
+    def topic(each: tuple[str, list[tuple[int, PendingAnswer]]]) -> dict[str, Any]:
+        name, answers = each
+        return {"name": name, "partitions": Lazily(answers, lambda answer: _part(*answer))}
+
+    return at_length({"throttle_time_ms": 0, "topics": Lazily(asked, topic)})
 
 
 def _ask(context: RequestContext, topic_name: str, part: Any) -> PendingAnswer:
