@@ -21,8 +21,12 @@ from spark.time_range import TimeRange
 from tests.support.feeds import random_seed
 from tests.support.generated_log import START, random_requests, request, write
 
+#: Spark's plans are made before anything runs, which takes long on a machine that is busy.
+pytestmark = pytest.mark.timeout(300)
+
 NOW = datetime(2026, 3, 2, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
+OPTIONS = ("produce-bytes-per-second", "fetch-bytes-per-second", "request-percentage", "connections-per-second")
 
 #: What each client is charged for in each second, and the rate then: over ten other seconds found by a join.
 SQL = """
@@ -33,13 +37,20 @@ WITH r AS (SELECT *, epoch_us(time) + requestQueueTimeUs + localTimeUs + remoteT
    UNION ALL SELECT 'fetch' quota, *, responseBytes::BIGINT charge FROM r WHERE requestApiKey = 1
    UNION ALL SELECT 'request' quota, *, localTimeUs + sendTimeUs charge FROM r WHERE acks IS DISTINCT FROM 0),
  s AS (SELECT quota, {by}, answered // 1000000 AS sec, sum(charge * sampleWeight)::BIGINT amount,
-              sum(sampleWeight)::BIGINT requests FROM one GROUP BY ALL),
+              sum(sampleWeight)::BIGINT requests FROM one GROUP BY ALL{connections}),
  w AS (SELECT s.quota, {by_of_s}, s.sec, any_value(s.requests) requests, sum(p.amount)::BIGINT total,
               greatest(s.sec + 1 - min(p.sec), 10)::DOUBLE elapsed
        FROM s JOIN s p ON s.quota = p.quota AND {same} AND p.sec BETWEEN s.sec - 10 AND s.sec
        GROUP BY s.quota, {by_of_s}, s.sec)
 SELECT quota, {by}, sec, requests, elapsed, total / elapsed / if(quota = 'request', 10000, 1) AS rate FROM w
 WHERE sec >= epoch(TIMESTAMPTZ '{start}+00') AND sec < epoch(TIMESTAMPTZ '{end}+00') ORDER BY sec
+"""
+
+CONNECTIONS = """
+   UNION ALL SELECT 'connection', address, epoch_us(time) // 1000000, count(*)::BIGINT, count(*)::BIGINT
+   FROM read_parquet('{log}/connections/**/*.parquet', hive_partitioning = true)
+   WHERE event = 'open' AND time >= TIMESTAMPTZ '{start}+00' - INTERVAL 11 SECONDS AND time < TIMESTAMPTZ '{end}+00'
+   GROUP BY ALL
 """
 
 
@@ -55,7 +66,7 @@ def rows_of(result: Result) -> dict[str, Row]:
     return {row.quota: row for row in result.tables["quotas"].collect()}
 
 
-@pytest.mark.parametrize("per", ["client", "client+topic"])
+@pytest.mark.parametrize("per", ["client+topic", "address"])
 def test_rates_and_throttles_are_those_of_an_independent_computation(
     spark: SparkSession, tmp_path: Path, per: str
 ) -> None:
@@ -72,14 +83,18 @@ def test_rates_and_throttles_are_those_of_an_independent_computation(
     write(tmp_path, "requests", rows)
     start, end = "2026-03-01T10:00:20", "2026-03-01T10:03:40"
     bounds = {"produce": 60_000.0, "fetch": 9_000.0, "request": 4.0}
-    words = [f"--{name}={value}" for name, value in zip(
-        ("produce-bytes-per-second", "fetch-bytes-per-second", "request-percentage"), bounds.values(), strict=True
-    )]  # fmt: skip
+    if per == "address":
+        # Connections are always an address's.
+        bounds["connection"] = 0.3
+        write(tmp_path, "connections", random_connections(chance))
+    words = [f"--{name}={value}" for name, value in zip(OPTIONS, bounds.values(), strict=False)]  # fmt: skip
     found = report(spark, tmp_path, start, end, *words, f"--per={per}")
 
     by = ENTITIES[per]
     sql = SQL.format(
-        log=tmp_path, start=start, end=end, by=", ".join(by), by_of_s=", ".join(f"s.{name}" for name in by),
+        log=tmp_path, start=start, end=end, by=", ".join(by),
+        connections=CONNECTIONS.format(log=tmp_path, start=start, end=end) if "connection" in bounds else "",
+        by_of_s=", ".join(f"s.{name}" for name in by),
         same=" AND ".join(f"s.{name} IS NOT DISTINCT FROM p.{name}" for name in by),
     )  # fmt: skip
     seconds = [dict(zip(["quota", *by, "sec", "requests", "elapsed", "rate"], row, strict=True))
@@ -96,6 +111,15 @@ def test_rates_and_throttles_are_those_of_an_independent_computation(
     assert sum(row.secondsOver for row in found.tables["timeline"].collect()) == over
 
 
+def random_connections(chance: random.Random) -> list[dict[str, Any]]:
+    return [
+        {"time": START + timedelta(microseconds=chance.randrange(240_000_000)),
+         "event": chance.choice(["open", "close"]), "connection": f"0-1-{number}",
+         "address": f"10.0.0.{chance.randint(1, 4)}"}
+        for number in range(400)
+    ]  # fmt: skip
+
+
 def throttled(
     seconds: list[dict[str, Any]], by: tuple[str, ...], bounds: dict[str, float]
 ) -> dict[Any, dict[str, Any]]:
@@ -104,9 +128,11 @@ def throttled(
     for row in seconds:
         bound = bounds[row["quota"]]
         throttle = max(0.0, (row["rate"] - bound) / bound * row["elapsed"])
-        throttle = min(throttle, 1.0) if row["quota"] == "request" else throttle
+        throttle = min(throttle, 1.0) if row["quota"] in {"request", "connection"} else throttle
         who = tuple(row[name] for name in by)
         spans[(row["quota"], *who)][row["sec"]] = (throttle, row["rate"], row["requests"])
+        if row["quota"] == "connection":
+            continue
         known = spans[("any", *who)].get(row["sec"], (0.0, None, None))
         spans[("any", *who)][row["sec"]] = (max(throttle, known[0]), None, None)
     found = {}

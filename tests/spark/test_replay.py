@@ -3,6 +3,7 @@
 import argparse
 import json
 import random
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -11,8 +12,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from kafka import KafkaConsumer, KafkaProducer
-from kafka import TopicPartition as PythonTopicPartition
 from pyspark.sql import SparkSession
 
 from broker.bench.profile import read
@@ -30,6 +29,14 @@ from tests.support.deadline import wait_until
 from tests.support.feeds import random_seed
 from tests.support.generated_log import START, random_requests, write
 from tests.support.request_log import recording_brokers, rows
+
+with warnings.catch_warnings():
+    # The client reads its schemas by a function that Python 3.11 deprecates, some of them while it runs.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from kafka import KafkaConsumer, KafkaProducer
+    from kafka import TopicPartition as PythonTopicPartition
+
+pytestmark = pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning")
 
 NOW = datetime(2026, 3, 2, tzinfo=UTC)
 RANGE = ("2026-03-01T10:07:00", "2026-03-01T11:55:00")
