@@ -34,13 +34,18 @@ _SETTINGS = {
     # A report of a range reads many small columns of few files: as many tasks as there are processors suffice.
     "spark.sql.adaptive.enabled": "true",
 }
-#: What holds for a driver of our own, and a cluster decides for itself.
-_LOCAL_SETTINGS = {
+#: What holds for a driver that we start, wherever its workers are.
+_DRIVER_SETTINGS = {
     "spark.driver.memory": "2g",
     "spark.ui.enabled": "false",
+    "spark.log.level": "ERROR",
+    # Java leaves methods of more than 8000 bytes to its interpreter, and Spark makes one of each stage.
+    "spark.driver.extraJavaOptions": "-XX:-DontCompileHugeMethods",
+}
+#: What holds when the workers are on this machine.
+_LOCAL_SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    "spark.log.level": "ERROR",
     # Without checksum files beside every output.
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
 }
@@ -72,7 +77,10 @@ def session(name: str, master: str | None) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     builder = SparkSession.builder.appName(f"rotunda {name}")
-    for key, value in (_SETTINGS | (_LOCAL_SETTINGS if master else {})).items():
+    settings = _SETTINGS | (_DRIVER_SETTINGS if master else {})
+    if master and master.startswith("local"):
+        settings |= _LOCAL_SETTINGS
+    for key, value in settings.items():
         builder = builder.config(key, value)
     if master:
         builder = builder.master(master)

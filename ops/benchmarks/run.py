@@ -18,6 +18,7 @@ import cases
 import idle
 import programs
 import report
+import reports
 import turns
 import watched
 from report import Row
@@ -38,6 +39,11 @@ def main() -> int:
     try:
         with tempfile.TemporaryDirectory(prefix="rotunda-bench-", dir=options.dir) as name:
             directory = Path(name)
+            if options.spark:
+                for millions in options.spark.split(","):
+                    reports.measure(directory, int(millions) * 1_000_000, rows.append)
+                print(f"\n{report.surroundings(programs.REPOSITORY)}\n\n{report.table(rows)}")
+                return int(any(SHORT in row.expected for row in rows))
             programs.build(directory)
             for measure in (measure_start, measure_load, measure_groups, measure_request_log, measure_watched):
                 measure(directory, options, rows.append)
@@ -59,6 +65,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--only", default="", help="only the cases whose title contains this text")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="broker setting")
     parser.add_argument("--dir", default=None, help="where data is written during the run")
+    parser.add_argument("--spark", metavar="MILLIONS", help="only the Spark jobs, over logs of so many rows: 1,10,100")
     parser.add_argument("--record", action="store_true", help="rewrite the figures in docs/performance.md")
     return parser.parse_args()
 

@@ -84,7 +84,7 @@ def answer(context: Context) -> Result:
     by, window_us = GROUPINGS[context.options.by], context.options.window
     if window_us is not None:
         return _answer_windows(context, by, window_us)
-    requests, latencies = context.rollups.read(context.time_range)
+    requests, latencies = context.rollups.read(context.time_range, ["totalTimeUs"])
     coverage = context.rollups.coverage(context.time_range)
     table = transform(requests, latencies, by).cache()
     rows = table.limit(_BARS).collect()

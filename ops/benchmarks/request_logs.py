@@ -1,0 +1,84 @@
+"""Request logs of any size for measuring the Spark jobs, written by DuckDB where the recorder would put them.
+
+Sixty clients, each with a library, a listener and one or two topics of its own, send what a busy broker sees: mostly
+Produce and Fetch, some of the rest, few errors. Durations spread over some powers of two, as measured ones do.
+"""
+
+from pathlib import Path
+
+import duckdb
+
+#: Rows of an hour, about what 1,200 requests a second come to.
+ROWS_PER_HOUR = 4_200_000
+START = "2026-03-01 00:00:00+00"
+
+_ROWS = """
+SELECT range AS number, (range * {span_us} // {rows})::BIGINT AS offset_us, hash(range) AS h, hash(range, 1) AS h1,
+       hash(range, 2) AS h2, hash(range, 3) AS h3, (h % 60)::INT AS client, (h1 % 1000)::INT AS dice
+FROM range({first}, {last})
+"""
+
+_SPREAD = "(-ln(((({hash} >> {shift}) & 65535) + 1) / 65537.0) * {mean} + {least})::BIGINT"
+
+
+def _duration(hash_name: str, shift: int, mean: str, least: int) -> str:
+    return _SPREAD.format(hash=hash_name, shift=shift, mean=mean, least=least)
+
+
+_DETAILS = f"""
+SELECT TIMESTAMPTZ '{START}' + to_microseconds(offset_us) AS time,
+  CASE WHEN dice < 600 THEN 0 WHEN dice < 900 THEN 1 WHEN dice < 940 THEN 3 WHEN dice < 980 THEN 12 ELSE 8 END AS api,
+  client, number, h2, h3, dice,
+  {_duration("h2", 0, "(10 + client % 7)", 3)} AS requestQueueTimeUs,
+  {_duration("h2", 16, "(40 + 3 * client)", 15)} AS localTimeUs,
+  CASE WHEN dice BETWEEN 600 AND 800 THEN {_duration("h2", 32, "2000", 20)} ELSE 0 END AS remoteTimeUs,
+  {_duration("h3", 0, "8", 2)} AS responseQueueTimeUs,
+  {_duration("h3", 16, "12", 4)} AS sendTimeUs
+FROM rows
+"""  # noqa: S608
+
+_COLUMNS = """
+SELECT time, api::SMALLINT AS requestApiKey,
+  CASE api WHEN 0 THEN 'PRODUCE' WHEN 1 THEN 'FETCH' WHEN 3 THEN 'METADATA' WHEN 12 THEN 'HEARTBEAT'
+  ELSE 'OFFSET_COMMIT' END AS requestApiKeyName,
+  (4 + client % 3 + api)::SMALLINT AS requestApiVersion, false AS requestApiVersionDeprecated,
+  (number % 2000000000)::INTEGER AS correlationId, '0-1-' || client AS connection, 'service-' || client AS clientId,
+  CASE client % 3 WHEN 0 THEN 'librdkafka' WHEN 1 THEN 'apache-kafka-java' ELSE 'aiokafka' END AS softwareName,
+  CASE client % 3 WHEN 0 THEN '2.8.0' WHEN 1 THEN '4.0.0' ELSE '0.12.0' END AS softwareVersion,
+  '10.0.0.' || client AS address, 'User:ANONYMOUS' AS principal, 'PLAINTEXT' AS securityProtocol,
+  CASE WHEN client % 10 = 0 THEN 'INTERNAL' ELSE 'PLAINTEXT' END AS listener, (client % 3)::SMALLINT AS processor,
+  (client % 4)::SMALLINT AS handler,
+  CASE WHEN api <= 1 THEN 'topic-' || (client // 2 + (h3 >> 40) % (1 + client % 2)) END AS topic,
+  CASE WHEN api <= 1 THEN ((h3 >> 44) % 12)::INTEGER END AS partition, (api <= 1)::INTEGER AS partitionCount,
+  CASE WHEN api <= 1 THEN ((h3 >> 48) % 500)::INTEGER END AS records,
+  (100 + (h2 >> 48) % 16000)::INTEGER AS requestBytes, (60 + (h3 >> 50) % 8000)::INTEGER AS responseBytes,
+  CASE WHEN dice = 7 THEN 6 ELSE 0 END::SMALLINT AS errorCode,
+  CASE WHEN dice = 7 THEN 'NOT_LEADER_OR_FOLLOWER' ELSE 'NONE' END AS errorName,
+  CASE WHEN api = 0 THEN -1 END::SMALLINT AS acks, CASE WHEN api = 1 THEN 0 END::SMALLINT AS isolationLevel,
+  CASE WHEN api = 1 THEN 1 END::INTEGER AS minBytes,
+  requestQueueTimeUs, localTimeUs, remoteTimeUs, responseQueueTimeUs, sendTimeUs,
+  requestQueueTimeUs + localTimeUs + remoteTimeUs + responseQueueTimeUs + sendTimeUs AS totalTimeUs,
+  0::BIGINT AS throttleTimeUs, false AS slow, 1::INTEGER AS sampleWeight,
+  CASE WHEN api = 0 THEN 'lz4' END AS codec,
+  CASE WHEN api <= 1 THEN ((h2 >> 48) % 16000)::INTEGER END AS recordBytes,
+  CASE WHEN api = 1 THEN 500 END::INTEGER AS maxWaitMs,
+  strftime(time AT TIME ZONE 'UTC', '%Y-%m-%d') AS date, strftime(time AT TIME ZONE 'UTC', '%H') AS hour
+FROM details
+"""
+
+
+def generate(root: Path, rows: int) -> int:
+    """Write a log of so many rows and return over how many hours they go; a file for each hour."""
+    hours = max(1, -(-rows // ROWS_PER_HOUR))
+    (root / "requests").mkdir(parents=True)
+    with duckdb.connect() as connection:
+        for hour in range(hours):
+            first, last = rows * hour // hours, rows * (hour + 1) // hours
+            numbered = _ROWS.format(first=first, last=last, rows=rows, span_us=hours * 3_600_000_000)
+            connection.execute(
+                f"COPY (WITH rows AS ({numbered}), details AS ({_DETAILS}) {_COLUMNS}) TO '{root}/requests/v=1' "
+                "(FORMAT parquet, PARTITION_BY (date, hour), COMPRESSION zstd, COMPRESSION_LEVEL 1, "
+                "PARQUET_VERSION v2, ROW_GROUP_SIZE 100000, OVERWRITE_OR_IGNORE, "
+                "FILENAME_PATTERN 'part-generated-1-{i}')"
+            )
+    return hours
