@@ -24,8 +24,8 @@ from broker import run_dir
 from broker.cli_table import aligned, quoted
 from broker.clock import SystemClock
 from broker.errors import BootFailed, RotundaError, UsageError
-from broker.recorder.log_reader import files_since, read, read_files
-from broker.recorder.part_files import DIRECTORY, FOLLOWED
+from broker.recorder.log_reader import ATTEMPTS, files_since, read, read_files
+from broker.recorder.part_files import COMPACTED, DIRECTORY, FOLLOWED
 
 _HEADERS = (
     "TIME", "API", "VERSION", "CLIENT", "ADDRESS", "TOPIC", "PARTITION", "ERROR", "BYTES IN", "BYTES OUT",
@@ -65,12 +65,14 @@ def _first(root: Path, since_us: int, condition: Any, column: str, limit: int) -
 
     File by file: an hour of a busy broker is more than fits into memory.
     """
-    found = read_files((), "requests", since_us)
-    for path in files_since(root, "requests", since_us):
-        # One that has gone meanwhile was too old to be kept.
+    for _ in range(ATTEMPTS):
+        found = read_files((), "requests", since_us)
+        # When one has gone, retention took it, or compaction has put its rows into another: the list is made anew.
         with suppress(FileNotFoundError):
-            found = pa.concat_tables([found, read_files([path], "requests", since_us, condition)])
-            found = found.take(pc.sort_indices(found, sort_keys=[(column, "descending")])[:limit])
+            for path in files_since(root, "requests", since_us):
+                found = pa.concat_tables([found, read_files([path], "requests", since_us, condition)])
+                found = found.take(pc.sort_indices(found, sort_keys=[(column, "descending")])[:limit])
+            break
     return found
 
 
@@ -134,8 +136,10 @@ def _follow(root: Path, condition: Any, parsed: argparse.Namespace) -> None:
     seen: set[Path] = set()
     while True:
         (root / FOLLOWED).touch()
-        fresh = [path for path in files_since(root, "requests", since_us) if path not in seen]
-        seen.update(fresh)
+        finished = [path for path in files_since(root, "requests", since_us) if path not in seen]
+        # What was compacted has been printed from the files that it was made of.
+        fresh = [path for path in finished if not path.name.startswith(COMPACTED)]
+        seen.update(finished)
         table = read_files([path for path in fresh if path.exists()], "requests", since_us, condition)
         if table.num_rows:
             rows = table.take(pc.sort_indices(table, sort_keys=[("time", "ascending")])).to_pylist()

@@ -1,6 +1,6 @@
 """Reading the request log: finished files of some time, as tables. Anybody may; nothing is written.
 
-Files may be removed while they are read; then the list is made anew.
+Files may be removed while they are read, or make room for one that was compacted from them; then the list is made anew.
 """
 
 from __future__ import annotations

@@ -22,6 +22,10 @@ HOUR_US = 3_600_000_000
 HIDDEN = "."
 UNFINISHED = ".unfinished"
 
+#: How names of files begin that were compacted from others, and the file beside them that says from which.
+COMPACTED = "compact-"
+REPLACED = "_replaced.json"
+
 #: Somebody who wants files to be finished soon touches this file now and then.
 FOLLOWED = ".followed"
 FOLLOWED_FOR_S = 10.0
@@ -51,7 +55,9 @@ def hour_path(root: Path, dataset: str, hour: int) -> Path:
 
 def finished(root: Path) -> Iterator[Part]:
     """Yield every finished file of every dataset and format."""
-    for directory, _, names in os.walk(root):
+    for directory, below, names in os.walk(root):
+        # Where compaction makes files that are not in their place yet.
+        below[:] = [name for name in below if not name.startswith(HIDDEN)]
         for name in names:
             if name.endswith(SUFFIX) and not name.startswith(HIDDEN):
                 path = Path(directory, name)
@@ -93,9 +99,11 @@ def is_followed(root: Path, now_s: float) -> bool:
 
 
 def _remove_empty(directory: Path, root: Path) -> None:
-    """Remove a directory and those above it as long as they are empty."""
+    """Remove a directory and those above it as long as nothing but a note on what was compacted is in them."""
     while directory != root:
         try:
+            if [path.name for path in directory.iterdir()] == [REPLACED]:
+                (directory / REPLACED).unlink()
             directory.rmdir()
         except OSError:
             return

@@ -9,6 +9,7 @@ JOBS = {
     for name in (
         "rollup",
         "capacity",
+        "compact",
         "clients",
         "diagnose",
         "errors",

@@ -1,0 +1,90 @@
+"""The log's small files of closed hours, made into few sorted ones, while it is written and read."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from collections import defaultdict
+from datetime import datetime
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from spark.compaction import ASIDE, HourCompaction, check_exchange, recover
+from spark.failures import JobFailed
+from spark.job import Context, Job, main
+from spark.lock import exclusive
+from spark.request_log import InputFile, directory_of
+from spark.result import Result
+from spark.schema import FORMAT_VERSION, SCHEMAS
+from spark.storage import Storage
+from spark.time_range import HOUR_US, duration_of, to_datetime, to_us
+
+#: About how large a file becomes.
+_FILE_BYTES = 256 << 20
+
+
+def answer(context: Context) -> Result:
+    """Compact the closed hours of the range that have several files."""
+    root = context.log.local_path
+    if root is None:
+        raise JobFailed("compact puts files into each other's place, which it can on a local file system alone")
+    closed_us = to_us(context.now - duration_of(context.options.grace))
+    hours = [hour for hour in context.time_range.hours() if (hour + 1) * HOUR_US <= closed_us]
+    done: list[tuple[str, datetime, int, int]] = []
+    with exclusive(Storage(context.spark, str(root)), "compact"):
+        recover(root)
+        check_exchange(root / ASIDE)
+        for dataset in SCHEMAS:
+            by_hour: dict[int, list[InputFile]] = defaultdict(list)
+            for file in context.log.files(dataset, context.time_range.hours()):
+                by_hour[file.hour].append(file)
+            for hour in hours:
+                if len(by_hour[hour]) > _wanted(by_hour[hour]):
+                    files = compact(context.spark, root, dataset, by_hour[hour])
+                    done.append((dataset, to_datetime(hour * HOUR_US), len(by_hour[hour]), files))
+        shutil.rmtree(root / ASIDE, ignore_errors=True)
+    table = context.spark.createDataFrame(done, "dataset string, hour timestamp, filesBefore long, files long")
+    before, after = sum(row[2] for row in done), sum(row[3] for row in done)
+    headline = f"{before:,} files became {after:,}"
+    return Result(headline, {"compact": table}, context.rollups.coverage(context.time_range))
+
+
+def compact(spark: SparkSession, root: Path, dataset: str, files: list[InputFile]) -> int:
+    """Make few files of those of an hour and return how many; as many as before when one of them has gone."""
+    hour = f"{dataset}/v={FORMAT_VERSION}/{directory_of(files[0].hour)}"
+    directory, aside = root / hour, root / ASIDE / hour
+    paths = [str(directory / file.name) for file in files]
+    written = root / ASIDE / "written"
+    # Their own schemas: a column that this job does not know is kept too.
+    rows = spark.read.option("mergeSchema", "true").parquet(*paths)
+    wanted = _wanted(files)
+    placed = rows.coalesce(1) if wanted == 1 else rows.repartitionByRange(wanted, "time")
+    writer = placed.sortWithinPartitions("time").write.mode("overwrite").option("compression", "zstd")
+    writer.parquet(str(written))
+    new = spark.read.parquet(str(written))
+    if new.count() != rows.count():
+        raise JobFailed(f"the files of {directory} changed while they were read; run compact again")
+    names = {file.name: file.parts for file in files}
+    made = sorted(written.glob("*.parquet"))
+    return HourCompaction(directory, aside / written_name(made), names).replace(made)
+
+
+def written_name(made: list[Path]) -> str:
+    """Return a name that no other compaction has: the one that Spark gave to what it wrote."""
+    return made[0].name.split("-", 2)[2].partition(".")[0]
+
+
+def _wanted(files: list[InputFile]) -> int:
+    return max(1, -(-sum(file.size_bytes for file in files) // _FILE_BYTES))
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--grace", default="10m", metavar="TIME", help="how long after its end an hour is closed (10m)")
+
+
+JOB = Job("compact", __doc__ or "", answer, _add_options)
+
+if __name__ == "__main__":
+    sys.exit(main(JOB))

@@ -1,0 +1,210 @@
+"""Compaction: the same rows in fewer files, seen once by every reader at every moment, whatever is killed when."""
+
+import json
+import os
+import shutil
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from pyspark.sql import SparkSession
+
+from broker.recorder import log_reader, part_files
+from spark import compaction
+from spark.compaction import ASIDE, recover
+from spark.jobs.compact import compact
+from spark.request_log import RequestLog
+from spark.rollups import Rollups
+from spark.time_range import TimeRange
+from tests.support.feeds import random_seed
+from tests.support.generated_log import random_requests, write
+
+HOUR = 492322
+NOW = datetime(2026, 3, 2, tzinfo=UTC)
+ALL = TimeRange.of("2026-03-01T10:00:00", "2026-03-01T12:00:00", NOW)
+FILES = 6
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+class Log:
+    """An hour of many small files, some of an older version."""
+
+    def __init__(self, spark: SparkSession, root: Path) -> None:
+        self.spark, self.root = spark, root
+        self.seed = random_seed()
+        print(f"seed {self.seed}")
+        self.rows = 0
+        for number in range(FILES):
+            self.add(number)
+
+    def add(self, number: int) -> Path:
+        """Write another file of the hour; every second lacks the columns that came later."""
+        without = ("codec", "recordBytes", "maxWaitMs") if number % 2 else ()
+        (path,) = write(self.root, "requests", random_requests(self.seed + number, 50, 1), without)
+        os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
+        self.rows += 50
+        return path
+
+    def compact(self) -> int:
+        """Compact the hour as the job does."""
+        recover(self.root)
+        files = RequestLog(self.spark, str(self.root)).files("requests", range(HOUR, HOUR + 1))
+        made = compact(self.spark, self.root, "requests", files)
+        shutil.rmtree(self.root / ASIDE, ignore_errors=True)
+        return made
+
+    def content(self) -> Counter[str]:
+        """Return the rows as any reader has them."""
+        files = f"read_parquet('{self.root}/requests/**/*.parquet', union_by_name = true, hive_partitioning = false)"
+        with duckdb.connect() as connection:
+            found = connection.sql(f"SELECT epoch_us(time), correlationId, totalTimeUs, clientId, codec FROM {files}")  # noqa: S608
+            return Counter(map(repr, found.fetchall()))
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(part.path.name for part in part_files.finished(self.root))
+
+
+@pytest.fixture
+def log(spark: SparkSession, tmp_path: Path) -> Log:
+    return Log(spark, tmp_path / "request-log")
+
+
+@contextmanager
+def counted_all_the_time(*readers: Callable[[], int]) -> Iterator[list[set[int]]]:
+    """Yield the counts that readers find, over and over, while the block runs; each reads once more at the end."""
+    found: list[set[int]] = [set() for _ in readers]
+    done = threading.Event()
+
+    def read(place: int) -> None:
+        last = False
+        while not last:
+            last = done.wait(0.05)
+            try:
+                found[place].add(readers[place]())
+            except (duckdb.IOException, FileNotFoundError):
+                # It had the old list: to be made anew.
+                last = False
+
+    threads = [threading.Thread(target=read, args=(place,)) for place in range(len(readers))]
+    for thread in threads:
+        thread.start()
+    try:
+        yield found
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
+
+
+def test_every_reader_counts_every_row_once_all_the_time(log: Log) -> None:
+    before = log.content()
+
+    def duck() -> int:
+        with duckdb.connect() as connection:
+            ((rows,),) = connection.sql(
+                f"SELECT count(*) FROM read_parquet('{log.root}/requests/**/*.parquet', union_by_name = true)"  # noqa: S608
+            ).fetchall()
+        return int(rows)
+
+    def recorder() -> int:
+        return int(log_reader.read(log.root, "requests", 0).num_rows)
+
+    with counted_all_the_time(duck, recorder) as found:
+        assert log.compact() == 1
+    assert found == [{log.rows}, {log.rows}]
+    assert log.content() == before
+    (name,) = log.names
+    assert name.startswith(part_files.COMPACTED)
+    (path,) = log.root.rglob(name)
+    rows = log_reader.read(log.root, "requests", 0).column("time").to_pylist()
+    assert rows == sorted(rows)
+    assert path.stat().st_mtime == 1_700_000_000 + FILES - 1
+    assert not (log.root / ASIDE).exists()
+
+
+def test_stored_hours_stand_for_compacted_files_and_late_ones_are_added(log: Log) -> None:
+    def rollups() -> Rollups:
+        return Rollups(log.spark, str(log.root.parent / "rollups"), RequestLog(log.spark, str(log.root)))
+
+    rollups().store([HOUR])
+    log.compact()
+    assert rollups().outdated(range(HOUR, HOUR + 1)) == {}
+    late = log.add(FILES)
+    assert [file.name for file in rollups().outdated(range(HOUR, HOUR + 1))[HOUR]] == [late.name]
+    log.compact()
+    # The late file's rows are among others that are stored: the hour begins anew.
+    assert list(rollups().store([HOUR])) == [HOUR]
+    coverage = rollups().coverage(ALL)
+    assert (coverage.rows, coverage.files) == (log.rows, 1)
+
+
+@pytest.mark.parametrize("step", ["link", "_exchange", "_finish", "_sync"])
+@pytest.mark.parametrize("comes", [False, True], ids=["alone", "while a file comes"])
+def test_killed_at_any_step_and_repeated_nothing_is_lost_or_doubled(
+    log: Log, monkeypatch: pytest.MonkeyPatch, step: str, comes: bool
+) -> None:
+    steps: dict[str, Any] = {"link": os, "_exchange": compaction, "_finish": compaction, "_sync": compaction}
+    own = getattr(steps[step], step)
+
+    def killed(*arguments: Any) -> None:
+        if comes:
+            log.add(FILES)
+        if step == "link":
+            own(*arguments)
+        raise Killed
+
+    if step == "link":
+        log.add(FILES + 2)
+    files = RequestLog(log.spark, str(log.root)).files("requests", range(HOUR, HOUR + 1))
+    if step == "link":
+        files = files[:-1]
+    monkeypatch.setattr(steps[step], step, killed)
+    with pytest.raises(Killed):
+        compact(log.spark, log.root, "requests", files)
+    monkeypatch.undo()
+    assert sum(log.content().values()) == log.rows
+    before = log.content()
+    log.compact()
+    assert log.content() == before
+    assert len(log.names) == 1
+
+
+def test_what_comes_while_directories_change_places_is_moved_over(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = compaction._exchange
+
+    def exchange(one: Path, other: Path) -> None:
+        if other.name.startswith("hour="):
+            log.add(FILES)
+            # And one that the recorder has open.
+            (other / ".part-9.parquet.unfinished").write_text("begun")
+        own(one, other)
+
+    monkeypatch.setattr(compaction, "_exchange", exchange)
+    log.compact()
+    assert sum(log.content().values()) == log.rows
+    assert len(log.names) == 2
+    assert [path.read_text() for path in log.root.rglob("*.unfinished")] == ["begun"]
+
+
+def test_retention_takes_compacted_files_with_their_note(log: Log) -> None:
+    log.compact()
+    assert part_files.apply_retention(log.root, 1_700_000_000, 1000, -1) == 0
+    assert part_files.apply_retention(log.root, 1_800_000_000, 1000, -1) == 1
+    assert list(log.root.iterdir()) == []
+
+
+def test_what_is_kept_aside_is_no_finished_file(log: Log) -> None:
+    aside = log.root / ASIDE / "requests"
+    aside.mkdir(parents=True)
+    (aside / "part-1.parquet").write_text(json.dumps({}))
+    assert len(log.names) == FILES
