@@ -1,6 +1,7 @@
 """The diagnosis in planted conditions, and its features against the same numbers worked out by DuckDB."""
 
-from datetime import timedelta
+import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark.bottlenecks import HEALTHY
 from spark.jobs.diagnose import COLUMNS, headline, transform
-from spark.load_features import features
+from spark.load_features import CONNECTION_COLUMNS, REQUEST_COLUMNS, ROLE_COLUMNS, features
 from spark.request_log import RequestLog
 from spark.time_range import TimeRange, to_us
 from tests.support.feeds import random_seed
@@ -18,20 +19,25 @@ from tests.support.generated_log import START, random_requests, write
 from tests.support.planted_conditions import PLANTED, WINDOW_S, plant
 
 WINDOW_US = WINDOW_S * 1_000_000
+#: Of requests, what came with the dataset roles.
+LATER_COLUMNS = ("codec", "recordBytes", "maxWaitMs")
 RANGE = TimeRange(to_us(START), to_us(START + timedelta(hours=3)))
 
 
-def planted_log(root: Path, seed: int) -> dict[Any, str]:
-    """Write every condition in a minute of its own, in an order by chance, and return their names by window."""
+def planted_log(root: Path, seed: int, *, has_roles: bool = True) -> dict[datetime, str]:
+    """Write every condition in a minute of its own, in an order by chance, and return their names by window.
+
+    Without roles it is the log of a broker that has the columns neither that came with them.
+    """
     names = sorted(PLANTED, key=lambda name: hash((seed, name)))
     places = {START + timedelta(seconds=number * WINDOW_S): name for number, name in enumerate(names)}
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in COLUMNS}
     for number, (start, name) in enumerate(places.items()):
         for dataset, rows in plant(PLANTED[name], start, seed + number).items():
             found[dataset] += rows
-    for dataset, rows in found.items():
-        write(root, dataset, rows)
-    return {start.replace(tzinfo=None): name for start, name in places.items()}
+    for dataset in found if has_roles else ("requests", "connections"):
+        write(root, dataset, found[dataset], without=() if has_roles or dataset != "requests" else LATER_COLUMNS)
+    return places
 
 
 def window_features(spark: SparkSession, root: Path) -> DataFrame:
@@ -47,10 +53,8 @@ def test_every_planted_condition_is_found_and_none_in_a_healthy_load(
 ) -> None:
     seed = random_seed()
     print(f"seed {seed}")
-    names = planted_log(tmp_path, seed)
-    if not has_roles:
-        (tmp_path / "roles").rename(tmp_path / "absent")
-    found = {names[row.window]: row for row in transform(window_features(spark, tmp_path)).collect()}
+    names = planted_log(tmp_path, seed, has_roles=has_roles)
+    found = {names[row.window.astimezone(UTC)]: row for row in transform(window_features(spark, tmp_path)).collect()}
     assert found.keys() == PLANTED.keys()
     for name, planted in PLANTED.items():
         row = found[name]
@@ -120,6 +124,35 @@ def test_features_are_those_of_an_independent_computation(spark: SparkSession, t
             is_number = isinstance(value, float | int)
             assert row[name] == (pytest.approx(value, rel=1e-9) if is_number else value), (name, row)
     assert [row.lostRows for row in found if row.lostRows] == [5]
+
+
+def test_gaps_and_samples_make_a_verdict_less_sure(spark: SparkSession, tmp_path: Path) -> None:
+    """The same trouble three times: as it is, with as many rows lost as there are, and with one in ten recorded."""
+    planted, seed = PLANTED["slow log"], random_seed()
+    print(f"seed {seed}")
+    starts = [START + timedelta(seconds=number * WINDOW_S) for number in range(3)]
+    whole, torn, sampled = (plant(planted, start, seed) for start in starts)
+    thin = [row | {"sampleWeight": 10} for row in sampled["requests"][::10]]
+    write(tmp_path, "requests", [*whole["requests"], *torn["requests"], *thin])
+    write(tmp_path, "roles", [*whole["roles"], *torn["roles"], *sampled["roles"]])
+    gap = {"time": starts[1], "dataset": "requests", "source": "processor", "cause": "processor_killed"}
+    write(tmp_path, "gaps", [gap | {"rows": len(torn["requests"])}])
+    found = transform(window_features(spark, tmp_path)).collect()
+    assert [(row.rule, row.requests) for row in found] == [("slow log", planted.requests)] * 3
+    sure, half, less = (row.certainty for row in found)
+    assert half == pytest.approx(sure / 2, abs=0.01)
+    assert half < less < sure
+
+
+def test_only_what_is_needed_is_read(spark: SparkSession, tmp_path: Path) -> None:
+    for dataset, rows in plant(PLANTED["connection storm"], START, 1).items():
+        write(tmp_path, dataset, rows)
+    spark.conf.set("spark.sql.maxMetadataStringLength", "10000")
+    plan = window_features(spark, tmp_path)._jdf.queryExecution().toString()
+    read = {frozenset(re.findall(r"(\w+):", schema)) for schema in re.findall("ReadSchema: struct<([^>]*)>", plan)}
+    assert all(any(columns <= set(wanted) for wanted in COLUMNS.values()) for columns in read), read
+    assert read >= {frozenset(REQUEST_COLUMNS), frozenset(ROLE_COLUMNS), frozenset(CONNECTION_COLUMNS)}
+    assert "PartitionFilters: [isnotnull(date" in plan or "PartitionFilters: [((date" in plan
 
 
 def test_the_headline_names_what_is_wrong_most_often(spark: SparkSession) -> None:
