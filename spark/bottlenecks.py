@@ -53,7 +53,12 @@ _ENOUGH = f"rows >= {LEAST_ROWS}"
 _QUEUES = f"queueShare >= 0.5 and queueMeanUs >= {WAIT_US}"
 #: A burst of connections as a program starts is none in ten seconds.
 _CONNECTION_SECONDS = "greatest(connectionSpanUs / 1000000, 10)"
-_NO_LOG = "coalesce(slowHandlerCommitShare < 0.4, true)"
+#: Whether writes to the log explain how long requests are in their handler; null where that is not known.
+_LOG = (
+    f"(slowHandlerCommitShare >= 0.4 or coalesce(slowHandlerCommitMeanUs, 0) >= {WAIT_US} "
+    "and slowHandlerCommitMeanUs >= 0.5 * produceLocalMeanUs)"
+)
+_NO_LOG = f"not coalesce({_LOG}, false)"
 RULES = (
     Rule(
         "slow log",
@@ -63,13 +68,17 @@ RULES = (
             f"produceLocalMeanUs >= {WAIT_US}",
             "queueShare + localShare >= 0.5",
             # Without roles: appending is slow and whatever else a handler does is not.
-            "coalesce(slowHandlerCommitShare >= 0.4, "
+            f"coalesce({_LOG}, "
             "localShare >= 0.5 and "
             "produceLocalMeanUs >= 10 * coalesce(greatest(fetchLocalMeanUs, otherLocalMeanUs), 0))",
         ),
-        ("slowHandlerCommitShare >= 0.4", "slowHandlerActive < 0.5", "slowHandlerBusy >= 0.6"),
-        "writes to the log take {slowHandlerCommitShare:share} of handler {slowHandler}; a Produce is "
-        "{produceLocalMeanUs:ms} in its handler",
+        (
+            "slowHandlerCommitShare >= 0.4",
+            "slowHandlerActive < 0.5",
+            "slowHandlerCommitMeanUs >= 0.5 * produceLocalMeanUs",
+        ),
+        "writes to the log take {slowHandlerCommitMeanUs:ms} each and {slowHandlerCommitShare:share} of handler "
+        "{slowHandler}; a Produce is {produceLocalMeanUs:ms} in its handler",
         "log.flush.interval.messages, flush.messages",
         "raise",
         "Force to disk less often if that is what is slow, put log.dirs on a faster disk, and let producers send "

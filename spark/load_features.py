@@ -20,7 +20,7 @@ REQUEST_COLUMNS = (
 )  # fmt: skip
 ROLE_COLUMNS = (
     "time", "intervalUs", "traffic", "role", "index", "cpus", "idleShare", "cpuTimeUs", "runQueueTimeUs",
-    "ringFillPeak", "arenaDepletedUs", "connectionsRefused", "blockedUs", "commitTimeUs", "mutesPipeline",
+    "ringFillPeak", "arenaDepletedUs", "connectionsRefused", "blockedUs", "commits", "commitTimeUs", "mutesPipeline",
     "mutesArena", "mutesRingFull", "mutesOutput",
 )  # fmt: skip
 CONNECTION_COLUMNS = ("time", "event", "durationUs")
@@ -173,6 +173,7 @@ def _processes(roles: DataFrame, window_us: int) -> DataFrame:
     sums = (
         "cpuTimeUs",
         "runQueueTimeUs",
+        "commits",
         "commitTimeUs",
         "arenaDepletedUs",
         "connectionsRefused",
@@ -226,6 +227,7 @@ def _of_handler(processes: DataFrame, slowest: DataFrame) -> DataFrame:
         F.col("busyShare").alias("slowHandlerBusy"),
         active.alias("slowHandlerActive"),
         _ratio("commitTimeUs", "intervalUs").alias("slowHandlerCommitShare"),
+        _ratio("commitTimeUs", "commits").alias("slowHandlerCommitMeanUs"),
     )  # fmt: skip
 
 

@@ -89,22 +89,23 @@ WITH log AS (SELECT *, time_bucket(INTERVAL '60 seconds', time AT TIME ZONE 'UTC
   greatest(1 - sum(idleShare * intervalUs) / sum(intervalUs) FILTER (idleShare IS NOT NULL),
            (sum(cpuTimeUs) + sum(runQueueTimeUs)) / sum(intervalUs)) busy,
   sum(cpuTimeUs) / sum(intervalUs) cpu, sum(runQueueTimeUs) / sum(intervalUs) waits,
-  sum(commitTimeUs) / sum(intervalUs) commits, max(cpus) cpus, sum(mutesRingFull) ring FROM place GROUP BY ALL),
+  sum(commitTimeUs) / sum(intervalUs) commits,
+  sum(commitTimeUs) / nullif(sum(commits), 0) write, max(cpus) cpus, sum(mutesRingFull) ring FROM place GROUP BY ALL),
  role AS (SELECT w, max(busy) FILTER (role = 'processor') pb, max(busy) FILTER (role = 'handler') hb,
   sum(cpu) / max(cpus) cpu,
   max(waits) FILTER (role IN ('processor', 'handler')) waits, sum(ring) ring FROM process GROUP BY w),
- own AS (SELECT w, commits FROM process JOIN slow USING (w) WHERE role = 'handler' AND index = h),
+ own AS (SELECT w, commits, write FROM process JOIN slow USING (w) WHERE role = 'handler' AND index = h),
  conn AS (SELECT time_bucket(INTERVAL '60 seconds', time AT TIME ZONE 'UTC') w, count(*) FILTER (event = 'open') opened
   FROM read_parquet('{log}/connections/**/*.parquet') GROUP BY w)
 SELECT w, n, q / n, pl, q / (q + l + r + a), (q + l + r + a), s / (q + l + r + a + s), h, hot.us / slow.us,
-  client.us / s, pb, hb, cpu, waits, ring, commits, coalesce(opened, 0)
+  client.us / s, pb, hb, cpu, waits, ring, commits, write, coalesce(opened, 0)
 FROM total JOIN slow USING (w) LEFT JOIN hot USING (w) JOIN client USING (w) LEFT JOIN role USING (w)
 LEFT JOIN own USING (w) LEFT JOIN conn USING (w) ORDER BY w
 """
 CHECKED = (
     "window", "requests", "queueMeanUs", "produceLocalMeanUs", "queueShare", "brokerUs", "sendShare", "slowHandler",
     "hotPartitionShare", "slowClientSendShare", "processorBusyMax", "handlerBusyMax", "cpuUse", "runQueueMax",
-    "mutesRingFull", "slowHandlerCommitShare", "opened",
+    "mutesRingFull", "slowHandlerCommitShare", "slowHandlerCommitMeanUs", "opened",
 )  # fmt: skip
 
 
