@@ -20,7 +20,7 @@ from spark.output import Run, write_summary, write_tables
 from spark.progress import progress
 from spark.result import Result
 from spark.session import session
-from spark.text_table import lines
+from spark.text_table import lines, printable
 from spark.time_range import TimeRange
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def _run(job: Job, options: argparse.Namespace, command: str) -> None:
         write_summary(spark, run, result, tables, options.output)
         name, table = next(iter(tables.items()))
         rows = [tuple(row) for row in table.limit(SHORT_ROWS + 1).collect()]
-    print(f"{result.headline}\n")
+    print(f"{printable(result.headline)}\n")
     for line in lines(table.columns, rows[:SHORT_ROWS]):
         print(line)
     if len(rows) > SHORT_ROWS:

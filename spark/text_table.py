@@ -33,5 +33,10 @@ def cell(value: object) -> str:
     if isinstance(value, datetime):
         # Spark gives the driver times in the zone of its machine, without saying so.
         return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
-    text = "".join(char if char.isprintable() else "?" for char in str(value))
+    text = printable(str(value))
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+def printable(text: str) -> str:
+    """Return a text without what a terminal would act upon."""
+    return "".join(char if char.isprintable() else "?" for char in text)

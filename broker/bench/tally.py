@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from broker.bench.profile import REQUEST, Event
+from broker.cli_table import printable
 
 _MS: Final = 1_000.0
 HEADERS: Final = (
@@ -59,7 +60,7 @@ class Tallies:
         """Return the tally of an event's API."""
         key = -1 if event.requestApiKey is None else event.requestApiKey
         if key not in self.by_api:
-            self.by_api[key] = Tally(event.requestApiKeyName or str(key))
+            self.by_api[key] = Tally(printable(event.requestApiKeyName or str(key)))
         return self.by_api[key]
 
     def total(self, name: str) -> int:

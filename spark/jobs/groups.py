@@ -15,6 +15,7 @@ from spark.job import Context, Job, main
 from spark.lag import Bounds, ages_at, episodes, spans
 from spark.options import length_us, positive
 from spark.result import Result
+from spark.text_table import cell
 
 COLUMNS: Final = (
     "time", "group", "member", "event", "reason", "kind", "generation", "members", "durationUs", "topic", "records",
@@ -202,7 +203,8 @@ def _headline(table: DataFrame, behind: DataFrame, *, has_lag: bool) -> str:
     longest = behind.first()
     if longest is not None:
         age = "" if longest.peakAgeS is None else f", {longest.peakAgeS:,.0f} s old"
-        text += f"; {longest.group} was behind for {longest.lengthS:,.0f} s: up to {longest.peakRecords:,} records{age}"
+        text += f"; {cell(longest.group)} was behind for {longest.lengthS:,.0f} s: "
+        text += f"up to {longest.peakRecords:,} records{age}"
     elif has_lag:
         text += "; none was behind for long"
     return text if has_lag else f"{text}; {_NO_LAG}"

@@ -18,6 +18,7 @@ from spark.failures import JobFailed
 from spark.job import Context, Job, main
 from spark.quota_windows import SAMPLES, measured, muted_s, second_of, with_throttle
 from spark.result import Result
+from spark.text_table import cell
 from spark.time_range import TimeRange, to_datetime
 
 #: What a quota can be per, and the columns that stand for it.
@@ -141,7 +142,7 @@ def answer(context: Context) -> Result:
     worst = told.first()
     headline = "nobody would have been throttled"
     if worst is not None and worst.secondsOver:
-        name = ", ".join(str(worst[column]) for column in entity if worst[column] is not None)
+        name = ", ".join(cell(worst[column]) for column in entity if worst[column] is not None)
         headline = (
             f"{counted['over']} of {counted['of']} would have been throttled; {name or '(no name)'} most: "
             f"{worst.throttledS:,.1f} s by the {worst.quota} quota of {worst.bound:,.10g} {_UNITS[worst.quota]} "

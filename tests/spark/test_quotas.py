@@ -186,12 +186,15 @@ def test_the_vectors_of_the_rules(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_samples_from_before_the_range_count(spark: SparkSession, tmp_path: Path) -> None:
-    earlier = request(START + 25 * SECOND, requestBytes=20_000_000)
-    here = request(START + 30 * SECOND, requestBytes=1_000)
+    name = "\x1b[31m" + "long" * 100
+    earlier = request(START + 25 * SECOND, clientId=name, requestBytes=20_000_000)
+    here = request(START + 30 * SECOND, clientId=name, requestBytes=1_000)
     write(tmp_path, "requests", [earlier, here])
     found = report(spark, tmp_path, "2026-03-01T10:00:30", "2026-03-01T10:01:00", "--produce-bytes-per-second=1000000")
     row = rows_of(found)["produce"]
     assert (row.secondsOver, row.highestRate) == (1, pytest.approx(2_000_100))
+    assert "?[31mlong" in found.headline
+    assert len(found.headline) < 300
 
 
 @pytest.mark.parametrize(
