@@ -53,8 +53,8 @@ def test_waits_now_and_at_twice_the_load_are_those_of_a_simulation(spark: SparkS
     seed = random_seed()
     print(f"seed {seed}")
     loads = [
-        Load(40, 0.01),
-        Load(40, 0.01, service_variation=0.0),
+        Load(35, 0.01),
+        Load(35, 0.01, service_variation=0.0),
         Load(30, 0.01, arrival_variation=3.0),
     ]
     rows = [row for number, load in enumerate(loads) for row in simulated(load, number, seed + number)]

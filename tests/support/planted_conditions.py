@@ -68,7 +68,10 @@ def _harmless(start: datetime, number: int, chance: random.Random) -> dict[str, 
         "requestQueueTimeUs": us(chance, 0.1), "localTimeUs": us(chance, 0.2),
         "responseQueueTimeUs": us(chance, 0.1), "sendTimeUs": us(chance, 0.1),
     }  # fmt: skip
-    columns = {"topic": f"t{number % 4}", "partition": 0, "handler": number % 2, "clientId": f"app-{number % 5}"}
+    columns = {
+        "topic": f"t{number % 4}", "partition": 0, "handler": number % 2, "clientId": f"app-{number % 5}",
+        "correlationId": number,
+    }  # fmt: skip
     if number % 6 == 5:
         wait = {"requestApiKeyName": "FETCH", "maxWaitMs": 500, "remoteTimeUs": us(chance, 300)}
         return request(moment(start, chance), **columns, **phases, **wait)
@@ -116,8 +119,8 @@ def _slow_log(row: dict[str, Any], chance: random.Random) -> dict[str, Any]:
 
 
 def _stalled(row: dict[str, Any], chance: random.Random) -> dict[str, Any]:
-    is_hit = row["handler"] == 0 and chance.random() < 0.06
-    return _with(row, requestQueueTimeUs=us(chance, 1500)) if is_hit else row
+    """Let the few wait that come to the first handler while it stands still."""
+    return _with(row, requestQueueTimeUs=us(chance, 1500)) if row["correlationId"] % 40 == 0 else row
 
 
 def _hot(row: dict[str, Any], chance: random.Random) -> dict[str, Any]:
@@ -176,7 +179,7 @@ PLANTED = {
     "healthy, large answers": Planted(None, "healthy", _timed(sendTimeUs=6, localTimeUs=0.4)),
     "healthy, one slow write": Planted(
         None, "healthy",
-        lambda row, chance: _with(row, localTimeUs=us(chance, 300)) if chance.random() < 0.005 else row,
+        lambda row, chance: _with(row, localTimeUs=us(chance, 300)) if row["correlationId"] == 7 else row,
     ),
     "slow log": Planted(
         "slow log", "log", _slow_log,
