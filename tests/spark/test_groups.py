@@ -172,7 +172,7 @@ def test_a_random_log_row_by_row(spark: SparkSession, tmp_path: Path) -> None:
         lags[group] = Lag(lag)
     in_range = [row for row in events if row["time"] < at(LENGTH_S * 1000)]
     write(tmp_path, "groups", events)
-    write(tmp_path, "requests", [request(at(LENGTH_S * 1000 - 1))])
+    write(tmp_path, "requests", [request(at(LENGTH_S * 1000) - timedelta(microseconds=1))])
     found = report(spark, tmp_path, "--lag-records=900", "--lag-age=30s", "--for=20s")
     found.tables["rebalances"].createOrReplaceTempView("rebalances")
 
