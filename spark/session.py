@@ -39,8 +39,6 @@ _DRIVER_SETTINGS = {
     "spark.driver.memory": "2g",
     "spark.ui.enabled": "false",
     "spark.log.level": "ERROR",
-    # Java leaves methods of more than 8000 bytes to its interpreter, and Spark makes one of each stage.
-    "spark.driver.extraJavaOptions": "-XX:-DontCompileHugeMethods",
 }
 #: What holds when the workers are on this machine.
 _LOCAL_SETTINGS = {
