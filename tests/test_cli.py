@@ -53,7 +53,9 @@ def test_a_daemon_from_start_to_stop(run_path: str, tmp_path: Path) -> None:
     assert command("stop", "--run-dir", run_path).returncode == 0
     assert command("status", "--run-dir", run_path).returncode == 3
     assert command("stop", "--run-dir", run_path).returncode == 3
-    assert "handler" not in (Path(run_path) / "broker.log").read_text()
+    log = (Path(run_path) / "broker.log").read_text()
+    # How long a turn takes is the machine's business.
+    assert not [line for line in log.splitlines() if "handler" in line and "a turn took" not in line]
 
 
 def test_an_ephemeral_broker_removes_its_directory(run_path: str) -> None:

@@ -13,7 +13,8 @@ from broker.protocol.compression import compress
 from broker.protocol.record_writer import build_batch, encode_record
 from broker.protocol.records import BATCH_HEADER_BYTES, CODECS, SMALLEST_RECORD_BYTES, patch_payload
 
-_POOL: Final = os.urandom(1 << 20)
+#: More than any codec remembers of what it has read, so that values that begin anew in it compress no better.
+_POOL: Final = os.urandom(4 << 20)
 _KEPT_BYTES: Final = 64 << 20
 #: Sizes of compressed records are found by trying: each try comes nearer.
 _TRIES: Final = 4
@@ -68,8 +69,7 @@ def _records(records: int, size_bytes: int) -> bytes:
     found = bytearray()
     for number in range(records):
         room = size_bytes * (number + 1) // records - len(found)
-        # Nothing comes again within what a codec remembers.
-        found += _record(number, room, len(found) % (len(_POOL) // 2))
+        found += _record(number, room, len(found) % len(_POOL))
     return bytes(found)
 
 
@@ -84,5 +84,5 @@ def _record(number: int, room: int, start: int) -> bytes:
 
 
 def _value(start: int, length: int) -> bytes:
-    whole, rest = divmod(length, len(_POOL) - start)
-    return _POOL[start:] * whole + _POOL[start : start + rest]
+    copies = (start + length) // len(_POOL) + 1
+    return _POOL[start : start + length] if copies == 1 else (_POOL * copies)[start : start + length]

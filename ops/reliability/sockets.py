@@ -76,8 +76,7 @@ class SlowReaders:
                 wire.send(fetch * FETCHES)
             end = time.monotonic() + self._chance.uniform(1, LONGEST_SLOW_SECONDS)
             while time.monotonic() < end and not self._field.ended.wait(DRIP_SECONDS):
-                readable, _, _ = select.select(wires_of(wires), [], [], 0)
-                for each in readable:
+                for each in readable(wires):
                     with contextlib.suppress(OSError):
                         each.recv(100)
 
@@ -104,3 +103,12 @@ class SlowSenders:
 def wires_of(wires: list[Wire]) -> list[socket.socket]:
     """Return the sockets of connections."""
     return [wire.socket for wire in wires]
+
+
+def readable(wires: list[Wire]) -> list[socket.socket]:
+    """Return the sockets of the connections on which something has arrived, or which have ended."""
+    poll = select.poll()
+    by_fd = {wire.socket.fileno(): wire.socket for wire in wires}
+    for fd in by_fd:
+        poll.register(fd, select.POLLIN)
+    return [by_fd[fd] for fd, _ in poll.poll(0)]

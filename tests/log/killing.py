@@ -39,7 +39,7 @@ class Killer:
         self.at_step = at_step
         self.moment = moment
         self.step = 0
-        self.fds: list[int] = []
+        self.fds: dict[int, str] = {}
 
     def wrap(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -56,7 +56,7 @@ class Killer:
 
     def _note(self, name: str, result: Any) -> Any:
         if name == "open":
-            self.fds.append(result)
+            self.fds[result] = _file_of(result)
         return result
 
     @staticmethod
@@ -64,6 +64,15 @@ class Killer:
         data = b"".join(bytes(part) for part in args[1]) if name == "pwritev" else bytes(args[1])
         half = data[: len(data) // 2]
         real(args[0], [half] if name == "pwritev" else half, *args[2:])
+
+
+def _file_of(fd: int) -> str:
+    """Return what a descriptor stands for, whatever its name is now; nothing when it is closed."""
+    try:
+        found = os.fstat(fd)
+    except OSError:
+        return ""
+    return f"{found.st_dev}:{found.st_ino}"
 
 
 @contextmanager
@@ -76,8 +85,7 @@ def killed_at(step: int, moment: int, monkeypatch: pytest.MonkeyPatch) -> Iterat
         try:
             yield killer
         except Killed:
-            for fd in killer.fds:
-                try:
+            for fd, file in killer.fds.items():
+                # What was closed may have been given to another thread since.
+                if _file_of(fd) == file:
                     os.close(fd)
-                except OSError:
-                    continue

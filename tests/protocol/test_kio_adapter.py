@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from broker.errors import InvalidReceive
 from broker.protocol import kio_adapter
-from broker.protocol.api_keys import ApiKey
+from broker.protocol.api_keys import ApiKey, request_header_version
 from broker.protocol.steps import finished
 from tests.protocol.kio_entities import entities, few, kio_bytes
 from tests.protocol.messages.hostile import check_hostile
@@ -84,7 +84,7 @@ def test_an_empty_description_is_a_message_of_defaults(api_key: int, version: in
     wire = kio_adapter.encode_response(api_key, version, 1, {})
     kio_adapter.decode_response(api_key, version, wire, 4, len(wire))
     wire = kio_adapter.encode_request(api_key, version, 1, "cli", {})
-    flexible = kio_adapter.request_header_version(api_key, version) == 2
+    flexible = request_header_version(api_key, version) == 2
     kio_adapter.decode(api_key, version, wire, 17 + flexible, len(wire))
 
 

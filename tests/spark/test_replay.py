@@ -133,9 +133,8 @@ def put_load_upon(broker: BrokerProcess) -> None:
         return counts["mail"] == counts["audit"] == written
 
     wait_until(all_read, "both have read everything", 60)
-    consumer.close()
-    reader.close()
-    other.close()
+    for client in (producer, consumer, reader, other):
+        client.close()
 
 
 def totals(log: list[dict[str, Any]]) -> dict[str, tuple[int, int, int]]:
