@@ -26,9 +26,10 @@ from tests.support.simulated_queue import Load, served
 RANGE = TimeRange(to_us(START), to_us(START + timedelta(hours=3)))
 WINDOW_US = 600_000_000
 
-#: How far a prediction may be off what is simulated: the formula is exact for Poisson's arrivals, an approximation for
-#: others; the rest is the chance of some ten thousand requests.
-EXACT, APPROXIMATE = 0.25, 0.4
+#: How far a prediction may be off what is simulated. For Poisson's arrivals the formula is exact, and the means of some
+#: ten thousand requests deviate by 3 %. For bursts it is an approximation that is worst where little is to do: at a
+#: utilisation of 0.3 and gaps of variation 3 it is 37 % low, and the means deviate by 2 %.
+EXACT, APPROXIMATE = 0.25, 0.5
 
 
 def simulated(load: Load, handler: int, seed: int, seconds: float = 500) -> Iterator[dict[str, Any]]:
