@@ -79,7 +79,7 @@ class Supervisor:
         self._look_due_ns = 0
 
     def start(self) -> None:
-        """Start who answers requests, all at once; open the ports when they are ready, then start the acceptor.
+        """Start who answers requests, all at once; open the ports when they are ready, then start the acceptor (`A03`).
 
         Returns when the broker serves, or when it was asked to stop meanwhile. Raises BootFailed when a
         child cannot boot or a port is taken; the caller then calls `stop`.
@@ -126,7 +126,7 @@ class Supervisor:
         return self._signals.stop_asked
 
     def stop(self) -> bool:
-        """Stop the children in order and wait for them; what is not gone in time is killed.
+        """Stop the children in order (`E05`) and wait for them; what is not gone in time is killed.
 
         Returns whether every child that was alive ended by itself, without an error.
         """

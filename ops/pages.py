@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 #: Page -> the module and function that return its text.
 PAGES = {
     "docs/api-versions.md": ("broker.server.apis", "describe_markdown"),
+    "docs/behaviours.md": ("tests.behaviours", "describe_markdown"),
     "docs/configuration.md": ("broker.config_reference", "describe_markdown"),
     "docs/layout.md": ("shm.layout", "describe_markdown"),
     "docs/limits.md": ("broker.limits", "describe_markdown"),

@@ -1,8 +1,8 @@
 """The acceptor process: accepts on every listener, hands connections to processors in turn, counts them.
 
-Runs in one process for all listeners, so it never waits for one of them or for one processor (`A32`): a
+Runs in one process for all listeners (`A01`), so it never waits for one of them or for one processor (`A32`): a
 connection that no processor has room for is held, its listener is not polled meanwhile, and further clients
-stay in the kernel's backlog. It never reads a client's byte. What happens to a connection after the
+stay in the kernel's backlog. It never reads a client's byte (`H12`). What happens to a connection after the
 hand-off it learns from reports only.
 
 Loop: poll, accept what is ready, read reports, hand over what was held, resume listeners that were backing
@@ -133,7 +133,7 @@ class Acceptor:
         self._meters.settle()
 
     def close(self) -> None:
-        """Close listeners and the connections that were held."""
+        """Close listeners and the connections that were held (`A31`)."""
         self._epoll.close()
         for gate in self._gates:
             gate.listener.socket.close()
@@ -242,6 +242,7 @@ class Acceptor:
             self._suspend(gate)
 
     def _fault(self, text: str, failure: OSError) -> None:
+        """Count a failure that costs its connection and nothing else (`A25`); log one now and then."""
         self._meters.accept_error()
         now_ns = self._clock.monotonic_ns()
         if now_ns - self._logged_ns >= _LOG_EVERY_NS:

@@ -38,7 +38,7 @@ Repeatable = tuple[int, int, bytes]
 Envelope = tuple[int, int, int, int, int, bytes]
 
 #: An answer until it is written: what the request log is told of it, and when it was taken from the ring, in ns
-#: (``D14``).
+#: (``D14``, ``D15``).
 Answered = tuple[bytes, int]
 
 
@@ -242,7 +242,7 @@ class Channel:
         return True
 
     def discard_output(self) -> None:
-        """Drop what was not written."""
+        """Drop what was not written (``D13``)."""
         self.unsent.clear()
         self.out = []
         self._drop_held()

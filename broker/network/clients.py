@@ -175,7 +175,7 @@ class Clients:
         client = Client(number, place, channel.connection_id, totals)
         listener, protocol = self._listeners[channel.listener]
         told = [channel.connection_id, *channel.names, channel.peer]
-        # Without authentication everybody is the anonymous user.
+        # Without authentication everybody is the anonymous user (`H06`).
         told += [listener, protocol, "User:ANONYMOUS"]
         client.text = pack_text(number, json.dumps(told, ensure_ascii=False).encode(errors="replace"))
         channel.client = self.by_place[place] = client

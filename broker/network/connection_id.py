@@ -1,7 +1,7 @@
 """The identity of a client connection: processor, its generation and a counter, packed into one integer.
 
 Made by processors; handlers and logs only read it. Because the generation is part of it, an answer meant
-for a connection of a processor that has died finds no owner in the replacement (`B33`). Text is for log
+for a connection of a processor that has died finds no owner in the replacement (`B18`, `B33`). Text is for log
 lines only: nothing parses it back.
 """
 

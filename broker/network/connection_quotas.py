@@ -49,7 +49,7 @@ def _addresses_of(host: str) -> set[str]:
 
 
 class ConnectionQuotas:
-    """Counts never fall below zero: only a counted serial can be uncounted."""
+    """Counts never fall below zero: only a counted serial can be uncounted (`A19`)."""
 
     def __init__(self, listeners: int, processors: int) -> None:
         self.by_listener = [0] * listeners

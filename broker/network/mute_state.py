@@ -1,7 +1,7 @@
 """Why a channel is not being read: independent causes, each set and cleared by the one mechanism that owns it.
 
-Runs in processor processes. A channel is read only while no cause holds (``B12``, ``B13``); causes overlap freely and
-clearing one never lifts another, which is the whole rule.
+Runs in processor processes. A channel is read only while no cause holds (``B11``-``B13``); causes overlap freely and
+clearing one never lifts another, which is the whole rule. How often each is set is counted (``D23``).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ class MuteCause(IntFlag):
 
     NONE = 0
     PIPELINE = 1
-    """As many requests are in flight as ``pipeline.max`` allows; ends below ``pipeline.resume`` (``D10``)."""
+    """As many requests are in flight as ``pipeline.max`` allows; ends below ``pipeline.resume`` (``B10``, ``D10``)."""
     RING_FULL = 2
     """The target's request ring has no room for the next frame; ends when the frame has gone in (``B32``)."""
     ARENA = 4

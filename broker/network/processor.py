@@ -88,7 +88,7 @@ class Processor:
         self._selector.watch(fd)
 
     def step(self) -> None:
-        """One turn of the loop. Faults of one connection end that connection and nothing else (``B22``)."""
+        """One turn of the loop. Faults of one connection end that connection and nothing else (``B05``, ``B22``)."""
         self.configure_new_connections()
         self.process_new_responses()
         self.poll()
@@ -146,7 +146,7 @@ class Processor:
         self._reader.sender.publish()
 
     def poll(self) -> None:
-        """Sleep until a socket, a bell or the hand-off needs attention; sort what was reported."""
+        """Sleep until a socket, a bell or the hand-off needs attention (``B04``); sort what was reported (``B06``)."""
         timeout_ms = POLL_TIMEOUT_MS
         if self._reader.waiting or self._repeats:
             timeout_ms = RETRY_MS
@@ -384,6 +384,7 @@ class Processor:
                 self._refuse(channel, InvalidReceive(reason))
 
     def _close(self, channel: Channel, cause: str) -> None:
+        """Close a connection at once (``B20``) and give back all that it holds (``B26``)."""
         if self._by_id.pop(channel.connection_id, None) is None:
             return
         self._selector.unregister(channel)

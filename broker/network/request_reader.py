@@ -63,7 +63,7 @@ class RequestReader:
         self._one_handler = sender.handlers == 1
 
     def read(self, channel: Channel) -> bool:
-        """Take what the socket has, at most one read. False when the client has closed (``C05``).
+        """Take what the socket has, at most one read (``B07``). False when the client has closed (``C05``).
 
         Raises InvalidReceive for bytes that are no Kafka request.
         """
@@ -121,7 +121,7 @@ class RequestReader:
         return False
 
     def _take(self, channel: Channel, data: bytes) -> None:
-        """Send on every whole frame of ``data``; what is left goes back to the channel's inbox."""
+        """Send on every whole frame of ``data``; what is left goes back to the channel's inbox (``C01``)."""
         start, filled = 0, len(data)
         now_ns = self._now_ns()
         while filled - start >= _FRAME_START.size and not channel.muted:
@@ -194,7 +194,7 @@ class RequestReader:
         return target
 
     def _check_size(self, rest: bytes) -> None:
-        """Refuse a bad size before the bytes that it announces have come: they may never come."""
+        """Refuse a bad size, 0 too (``C03``), before the bytes that it announces have come: they may never come."""
         (size,) = _SIZE.unpack_from(rest)
         if not _SMALLEST_REQUEST_BYTES <= size <= self._max_request_bytes:
             raise self._invalid_size(rest, 0, size)

@@ -173,7 +173,7 @@ class RequestSender:
         return block
 
     def reclaim(self) -> bool:
-        """Free the blocks whose frames have been released; True when there were any."""
+        """Free the blocks whose frames have been released (``B16``); True when there were any."""
         freed = False
         for producer, blocks in zip(self._producers, self._blocks, strict=True):
             if not blocks:

@@ -78,7 +78,7 @@ def topic_id_for(name: bytes, entropy: bytes) -> bytes:
 
 
 def owner_of(name_hash: int, partition: int, handlers: int) -> int:
-    """Index of the handler that owns a partition; a topic's partitions go round the handlers."""
+    """Index of the handler that owns a partition (`E04`, `E23`); a topic's partitions go round the handlers."""
     return (name_hash + partition) % handlers
 
 

@@ -1,7 +1,7 @@
 """The columns of the request log's datasets, declared once: files, readers and docs/request-log.md derive from them.
 
-Pure; knows neither pyarrow nor numpy. Names are KIP-673's where it has them, with the unit that is ours. Columns are
-only ever added, and the version in the path is raised for any other change.
+Pure; knows neither pyarrow nor numpy. Names are KIP-673's where it has them (`D19`), with the unit that is ours.
+Columns are only ever added, and the version in the path is raised for any other change.
 """
 
 from __future__ import annotations

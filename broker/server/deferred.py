@@ -1,4 +1,7 @@
-"""An answer that is given later in the process that owes it. Runs in handler processes; knows nothing of requests."""
+"""An answer that is given later in the process that owes it (``E03``).
+
+Runs in handler processes; knows nothing of requests.
+"""
 
 from __future__ import annotations
 

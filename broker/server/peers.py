@@ -2,7 +2,7 @@
 
 Runs in handler processes and the controller. A message is one PEER_ENVELOPE; records never travel, only the address
 where they lie in the memory of the origin's request, which the origin holds until the answer is in and the frame that
-asked has been released. A full ring keeps the message here; nothing waits.
+asked has been released. A full ring keeps the message here; nothing waits (``D04``).
 
 Two targets that ask each other must not fill each other's rings so that neither can answer. So questions take only a
 share of a ring, answers all of it; and what a target has read is released, and more of it read, only while its answers

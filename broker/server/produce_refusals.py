@@ -38,7 +38,7 @@ class PartRefusals:
         return int(ErrorCode.UNKNOWN_TOPIC_ID if unknown_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def of(self, part: Part, acks: int, client_id: str) -> int:
-        """Return the error that refuses a part before anything else is looked at, or 0."""
+        """Return the error that refuses a part before anything else is looked at, or 0 (``E20``)."""
         if acks not in (-1, 0, 1):
             return int(ErrorCode.INVALID_REQUIRED_ACKS)
         topic = self.topic(part)

@@ -320,7 +320,7 @@ class RequestHandler:
         return frames[number:]
 
     def _close_faulty(self, to: ReplyTo, error: Exception) -> None:
-        """Close the connection of a request that cannot be read, or has met a fault of ours."""
+        """Close the connection of a request that cannot be read, or has met a fault of ours (``E02``, ``E08``)."""
         key, version = to[5], to[6]
         if isinstance(error, InvalidReceive):
             self._warnings.warning(f"{key} {version}", BAD_REQUEST, key, version, error)

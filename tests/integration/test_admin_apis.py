@@ -176,7 +176,7 @@ def test_quotas_survive_a_kill_of_the_controller(broker: BrokerProcess, wire: Wi
 
 
 def test_client_metrics_survive_a_kill_of_the_controller(broker: BrokerProcess, wire: WireClient) -> None:
-    """KIP-714: kafka-client-metrics. A12: a subscription is on disk before it is acknowledged."""
+    """KIP-714: kafka-client-metrics. A subscription is on disk before it is acknowledged."""
 
     def alter(*changes: tuple[str, int, str | None]) -> Any:
         configs = [{"name": key, "config_operation": how, "value": value} for key, how, value in changes]

@@ -1,4 +1,4 @@
-"""Framing, headers, versions, acks and batch checks over raw bytes, row by row (C01-C18)."""
+"""Framing, headers, versions, acks and batch checks over raw bytes, row by row."""
 
 import socket
 import struct

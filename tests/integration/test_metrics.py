@@ -1,6 +1,6 @@
 """Metrics of a real broker against what real clients did, and every query of the dashboard and the alerts against them.
 
-users rows 17-19; D17, D18, C17, F.
+users rows 17-19.
 """
 
 import json

@@ -53,7 +53,7 @@ def test_a_gap_and_a_step_back_are_out_of_order() -> None:
     assert [producers.send(7), producers.send(4), producers.send(0, 2), producers.send(3, 4)] == [45] * 4
 
 
-def test_exactly_the_last_five_are_duplicates() -> None:
+def test_g24_exactly_the_last_five_are_duplicates() -> None:
     producers = Producers()
     for i in range(7):
         producers.send(2 * i, 2)

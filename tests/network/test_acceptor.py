@@ -121,8 +121,10 @@ def run_until(bench: Bench, condition: Callable[[], bool], steps: int = 200) -> 
 
 
 def test_connections_go_round_robin_with_their_options(bench: Bench) -> None:
-    """`A06`, `A21`."""
+    """`A06`, `A21`; `H12`: what a client has sent already is there for the processor."""
     bench.connect(count=4)
+    for client in bench.clients:
+        client.sendall(b"early")
     run_until(bench, lambda: bench.acceptor.quotas.total == 4)
     first, second = bench.take(0), bench.take(1)
     assert [len(first), len(second)] == [2, 2]
@@ -132,6 +134,7 @@ def test_connections_go_round_robin_with_their_options(bench: Bench) -> None:
         assert not os.get_blocking(new.socket.fileno())
         assert new.listener == 0
         assert new.peer_host == "127.0.0.1"
+        assert new.socket.recv(100) == b"early"
     assert {new.peer_port for new in (*first, *second)} == {c.getsockname()[1] for c in bench.clients}
     assert bench.metric("connections_accepted", 0) == 4
 

@@ -50,7 +50,7 @@ def test_another_processors_report_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("seed", [random.randrange(2**32)])
-def test_random_reports_against_a_set(seed: int) -> None:
+def test_a19_random_reports_against_a_set(seed: int) -> None:
     print("seed", seed)
     chance = random.Random(seed)
     quotas = ConnectionQuotas(3, 2)

@@ -39,7 +39,7 @@ def test_every_way_to_end_has_a_counter(page: memoryview, cause: str) -> None:
     assert values(page)["connections_closed", cause] == 1
 
 
-def test_each_of_several_mutes_is_counted(page: memoryview) -> None:
+def test_d23_each_of_several_mutes_is_counted(page: memoryview) -> None:
     metrics = ProcessorMetrics(MetricsWriter(page), 0)
     metrics.muted(MuteCause.PIPELINE | MuteCause.ARENA | MuteCause.REFUSED)
     metrics.muted(MuteCause.PIPELINE)

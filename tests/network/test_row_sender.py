@@ -47,7 +47,7 @@ class Told:
 
 
 def test_each_request_is_told_under_the_name_it_was_sent_with(bench: ProcessorBench) -> None:
-    """The name changes while earlier requests are on their way; they keep theirs."""
+    """The name changes while earlier requests are on their way; they keep theirs. Nobody has authenticated: `H06`."""
     client = bench.connect()
     names = [b"a", b"a", b"b", b"c", b"c", b"a"]
     client.send(b"".join(frame(number, name) for number, name in enumerate(names)))
@@ -58,6 +58,7 @@ def test_each_request_is_told_under_the_name_it_was_sent_with(bench: ProcessorBe
     told = Told(bench)
     assert [(told.clients[n].client_id or "").encode() for n in range(len(names))] == names
     assert told.count == len(names)
+    assert {told.clients[n].principal for n in range(len(names))} == {"User:ANONYMOUS"}
 
 
 def test_software_is_known_from_the_request_that_names_it(bench: ProcessorBench) -> None:

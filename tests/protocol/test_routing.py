@@ -129,7 +129,7 @@ print([route(b"", 3, 9, (p << 48) + (1 << 32) + n, 7) for p in range(3) for n in
 """
 
 
-def test_d02_e04_owners_are_the_same_in_every_process_and_every_run() -> None:
+def test_d02_e04_e23_owners_are_the_same_in_every_process_and_every_run() -> None:
     """Python's own hash of bytes is salted anew in each process; data on disk has its owner by this one."""
     printed = set()
     for salt in ("0", "1", "4711"):

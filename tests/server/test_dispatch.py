@@ -36,6 +36,18 @@ def test_e07_a_key_is_dispatched_by_the_table_and_one_that_is_missing_closes(
     assert asked == [METADATA]
 
 
+def test_d05_an_idle_handler_sleeps_300_ms_at_most(stepped: SteppedBroker) -> None:
+    assert [stepped.handlers[index].wait_ms() for index in (0, 1)] == [300, 300]
+
+
+def test_e20_ordinary_clients_do_not_produce_to_internal_topics(stepped: SteppedBroker) -> None:
+    stepped.create("__consumer_offsets", 4)
+    sent = stepped.client().produce([("__consumer_offsets", 0, record_batch([b"foreign"]))])
+    stepped.settle()
+    assert produced(sent) == [(17, -1)]
+    assert stepped.end("__consumer_offsets", 0) == 0
+
+
 def test_e07_no_key_is_registered_twice() -> None:
     assert len({api.key for api in apis.API_TABLE}) == len(apis.API_TABLE) == len(apis.APIS)
     assert {key for key, _, _ in apis.advertised()} == set(apis.APIS)

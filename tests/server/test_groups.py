@@ -107,7 +107,7 @@ def test_versions_of_sync_heartbeat_and_leave(broker: SteppedBroker) -> None:
         assert [int(each.error_code) for each in answer.members] == codes
 
 
-def test_a_request_that_strays_to_another_handler_is_told_so(broker: SteppedBroker) -> None:
+def test_e23_a_request_that_strays_to_another_handler_is_told_so(broker: SteppedBroker) -> None:
     [group] = groups_of(broker, 0, 1)
     frame = kio_adapter.encode_request(HEARTBEAT, 4, 0, "test", {"group_id": group, "member_id": "m"})
     sent = broker.client().send_frame(HEARTBEAT, 4, frame[4:], target=1)
@@ -229,7 +229,7 @@ def test_fetch_of_a_topic_id_that_there_is_not(broker: SteppedBroker) -> None:
 
 
 def test_one_fetch_of_groups_of_several_handlers(broker: SteppedBroker) -> None:
-    """I9: from version 8 on; each group is answered by its own coordinator, in the order of the request."""
+    """E22, and from version 8 on: each group is answered by its own coordinator, in the order of the request."""
     groups = [*groups_of(broker, 0, 2), *groups_of(broker, 1, 2)]
     for number, group in enumerate(groups):
         simple(broker, group, {PLACES[0]: number + 10})

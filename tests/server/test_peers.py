@@ -120,7 +120,7 @@ def test_a_question_is_not_released_before_its_answer_is_out(
     assert [message.token for _, message, _ in other.receive()] == [1]
 
 
-def test_two_that_ask_each_other_without_end_both_get_their_answers(
+def test_d04_two_that_ask_each_other_without_end_both_get_their_answers(
     channel: RequestChannel, bells: tuple[SilentBell, ...]
 ) -> None:
     both = peers(channel, bells, 0), peers(channel, bells, 1)
@@ -149,7 +149,7 @@ def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SteppedB
     running.close()
 
 
-def test_handlers_that_forward_to_each_other_do_not_stand_still(broker: SteppedBroker) -> None:
+def test_d04_handlers_that_forward_to_each_other_do_not_stand_still(broker: SteppedBroker) -> None:
     client = broker.client()
     ways = [broker.owned_by("topic", owner) for owner in (0, 1)]
     sent = []

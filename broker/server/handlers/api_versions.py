@@ -1,4 +1,4 @@
-"""ApiVersions: what is served, derived from the registry of what is served (``C08``-``C10``), and the features.
+"""ApiVersions: what is served, derived from the registry of what is served (``C08``-``C11``), and the features.
 
 A version that is not served is answered before it comes here: its body cannot be parsed.
 """

@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe (KIP-848): the members of consumer groups, what they have and what they are to have."""
+"""ConsumerGroupDescribe (KIP-848): the members of consumer groups, what they have and what they are to have (I69)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat (KIP-848): a member joins its group, reports, moves towards its assignment, leaves."""
+"""ConsumerGroupHeartbeat (KIP-848): a member joins its group, reports, moves towards its assignment, leaves (I68)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DeleteGroups: groups without members go, and their offsets with them."""
+"""DeleteGroups: groups without members go, and their offsets with them (I42)."""
 
 from __future__ import annotations
 

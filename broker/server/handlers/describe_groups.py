@@ -1,4 +1,4 @@
-"""DescribeGroups: the state and the members of classic groups; one that is not there is Dead."""
+"""DescribeGroups: the state and the members of classic groups; one that is not there is Dead (I15)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Heartbeat: a member of a group says that it is there, and learns whether it has to join again. HOT."""
+"""Heartbeat: a member of a group says that it is there, and learns whether it has to join again (I12). HOT."""
 
 from __future__ import annotations
 

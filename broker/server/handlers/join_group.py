@@ -1,4 +1,4 @@
-"""JoinGroup: a member joins its group, and is answered when all have joined."""
+"""JoinGroup: a member joins its group, and is answered when all have joined (I11)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LeaveGroup: members leave, or an administrator removes them; several at a time from version 3 on (KIP-345)."""
+"""LeaveGroup: members leave, or an administrator removes them; several at a time from version 3 on (KIP-345, I13)."""
 
 from __future__ import annotations
 

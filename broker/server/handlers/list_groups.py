@@ -1,4 +1,4 @@
-"""ListGroups: every group of every handler, by state and by type if asked for (KIP-518, KIP-848)."""
+"""ListGroups: every group of every handler, by state and by type if asked for (KIP-518, KIP-848, I16)."""
 
 from __future__ import annotations
 

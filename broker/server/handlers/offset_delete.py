@@ -1,4 +1,4 @@
-"""OffsetDelete: single offsets of a group go, unless a member reads the topic (KIP-496)."""
+"""OffsetDelete: single offsets of a group go, unless a member reads the topic (KIP-496, I47)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TxnOffsetCommit: offsets that count when the producer's transaction is committed (KIP-98, KIP-447, KIP-890)."""
+"""TxnOffsetCommit: offsets that count when the producer's transaction is committed (KIP-98, KIP-447, KIP-890, I28)."""
 
 from __future__ import annotations
 
