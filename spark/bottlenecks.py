@@ -131,8 +131,9 @@ RULES = (
             f"coalesce(handlerBusyMax <= {FREE}, true)",
         ),
         ("requestRingPeak >= 0.5", f"handlerBusyMax <= {FREE}", "mutesRingFull > 0.1 * requests"),
-        "a full ring stopped reading {mutesRingFull:count} times; the fullest was seen {requestRingPeak:share} "
-        "full, and the busiest handler is busy {handlerBusyMax:share}",
+        # The count misses nothing, the looks miss every burst that is shorter than the time between two.
+        "a full ring stopped reading {mutesRingFull:count} times (at four looks a second it was up to "
+        "{requestRingPeak:share} full); the busiest handler is busy {handlerBusyMax:share}",
         "request.ring.bytes",
         "raise",
         "Requests come in bursts that their handlers could serve, and find no room in the ring.",

@@ -37,6 +37,11 @@ def cell(value: object) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number and what is counted, in the plural with an `s` unless it is one."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def printable(text: str) -> str:
     """Return a text without what a terminal would act upon."""
     return "".join(char if char.isprintable() else "?" for char in text)

@@ -19,6 +19,7 @@ from spark.request_log import InputFile, directory_of
 from spark.result import Result
 from spark.schema import FORMAT_VERSION, SCHEMAS
 from spark.storage import Storage
+from spark.text_table import counted
 from spark.time_range import HOUR_US, duration_of, to_datetime, to_us
 
 #: About how large a file becomes.
@@ -47,7 +48,7 @@ def answer(context: Context) -> Result:
         shutil.rmtree(root / ASIDE, ignore_errors=True)
     table = context.spark.createDataFrame(done, "dataset string, hour timestamp, filesBefore long, files long")
     before, after = sum(row[2] for row in done), sum(row[3] for row in done)
-    headline = f"{before:,} files became {after:,}"
+    headline = f"{counted(before, 'file')} became {after:,}"
     return Result(headline, {"compact": table}, context.rollups.coverage(context.time_range))
 
 

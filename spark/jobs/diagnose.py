@@ -40,8 +40,14 @@ def headline(table: DataFrame) -> str:
     everything = sum(row.windows for row in rows)
     ill = [row for row in rows if row.bottleneck != HEALTHY]
     if not ill:
-        return f"Healthy in all of {everything:,} windows"
-    return f"{ill[0].rule.capitalize()} in {ill[0].windows:,} of {everything:,} windows: {ill[0].evidence}"
+        return f"Healthy in {_of_windows(everything, everything)}"
+    return f"{ill[0].rule.capitalize()} in {_of_windows(ill[0].windows, everything)}: {ill[0].evidence}"
+
+
+def _of_windows(some: int, everything: int) -> str:
+    if everything == 1:
+        return "the one window"
+    return f"all {everything:,} windows" if some == everything else f"{some:,} of {everything:,} windows"
 
 
 def answer(context: Context) -> Result:

@@ -15,7 +15,7 @@ from spark.job import Context, Job, main
 from spark.lag import Bounds, ages_at, episodes, spans
 from spark.options import length_us, positive
 from spark.result import Result
-from spark.text_table import cell
+from spark.text_table import cell, counted
 
 COLUMNS: Final = (
     "time", "group", "member", "event", "reason", "kind", "generation", "members", "durationUs", "topic", "records",
@@ -199,7 +199,8 @@ def _headline(table: DataFrame, behind: DataFrame, *, has_lag: bool) -> str:
     assert summed is not None  # noqa: S101 - an aggregate of everything has one row
     if not summed.groups:
         return "no group did anything"
-    text = f"{summed.groups} groups, {summed.rebalances} rebalances of {summed.tookS or 0:,.1f} s together"
+    counts = f"{counted(summed.groups, 'group')}, {counted(summed.rebalances, 'rebalance')}"
+    text = f"{counts} of {summed.tookS or 0:,.1f} s together"
     longest = behind.first()
     if longest is not None:
         age = "" if longest.peakAgeS is None else f", {longest.peakAgeS:,.0f} s old"

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 from spark.job import Context, Job, main
 from spark.options import positive
 from spark.result import Result
+from spark.text_table import counted
 
 #: Version of the table `profile`; raised when a reader of the one before would misread it.
 PROFILE_VERSION: Final = 1
@@ -109,7 +110,9 @@ def answer(context: Context) -> Result:
     assert asked is not None  # noqa: S101
     left_out = coverage.rows - summed["rows"]
     length_s = summed.us / _US
-    headline = f"{asked.requests:,} requests of {summed.connections:,} connections in {length_s:,.1f} s"
+    headline = (
+        f"{counted(asked.requests, 'request')} of {counted(summed.connections, 'connection')} in {length_s:,.1f} s"
+    )
     if left_out:
         headline += f"; the profile ends there: {left_out:,} later rows are beyond --requests {most}"
     facts: dict[str, object] = {

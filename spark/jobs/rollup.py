@@ -7,6 +7,7 @@ import sys
 
 from spark.job import Context, Job, main
 from spark.result import Result
+from spark.text_table import counted
 from spark.time_range import HOUR_US, duration_of, to_datetime, to_us
 
 
@@ -20,7 +21,7 @@ def answer(context: Context) -> Result:
     ]
     table = context.spark.createDataFrame(hours, "hour timestamp, files long, bytes long")
     coverage = context.rollups.coverage(context.time_range)
-    return Result(f"{len(done)} hours brought up to date", {"rollup": table}, coverage)
+    return Result(f"{counted(len(done), 'hour')} brought up to date", {"rollup": table}, coverage)
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:

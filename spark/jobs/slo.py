@@ -14,7 +14,7 @@ from spark.charts import Chart, Series
 from spark.job import Context, Job, main
 from spark.objectives import CHOSEN_BY, Objective, read_objectives
 from spark.result import Result
-from spark.text_table import cell
+from spark.text_table import cell, counted
 from spark.time_range import TimeRange, to_datetime
 
 COLUMNS = (
@@ -154,7 +154,8 @@ def _headline(found: Sequence[tuple[Objective, Count, Standing]]) -> str:
     bad = [(objective, each) for objective, _, each in found if each.state != "ok"]
     if not bad:
         least, each = min(((o, s) for o, _, s in found), key=lambda pair: pair[1].left)
-        return f"{len(found)} objectives are kept; least budget is left of {cell(least.name)}: {each.left:.1%}"
+        kept = f"{counted(len(found), 'objective')} {'is' if len(found) == 1 else 'are'} kept"
+        return f"{kept}; least budget is left of {cell(least.name)}: {each.left:.1%}"
     worst, each = min(bad, key=lambda pair: pair[1].left)
     left = f"{_LABELS[each.state]}, {max(each.left, 0.0):.1%} of the budget is left"
     return f"{len(bad)} of {len(found)} objectives in danger; worst is {cell(worst.name)}: {left}"

@@ -160,5 +160,7 @@ def test_the_headline_names_what_is_wrong_most_often(spark: SparkSession) -> Non
     schema = "bottleneck string, rule string, certainty double, evidence string"
     healthy = (HEALTHY, None, 0.9, "all is well")
     ill = [("log", "slow log", 0.5, "so it seems"), ("log", "slow log", 0.9, "it is"), ("cpu", "no cpu", 0.9, "busy")]
-    assert headline(spark.createDataFrame([healthy] * 3, schema)) == "Healthy in all of 3 windows"
+    assert headline(spark.createDataFrame([healthy] * 3, schema)) == "Healthy in all 3 windows"
+    assert headline(spark.createDataFrame([healthy], schema)) == "Healthy in the one window"
+    assert headline(spark.createDataFrame(ill[2:], schema)) == "No cpu in the one window: busy"
     assert headline(spark.createDataFrame([healthy] * 7 + ill, schema)) == "Slow log in 2 of 10 windows: it is"

@@ -11,7 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from spark.batching import COLUMNS as PRODUCE_COLUMNS
 from spark.batching import batch_sizes, savings
 from spark.connections import EVENT_COLUMNS, REQUEST_COLUMNS, by_client, is_idle, is_short_lived, lives
-from spark.jobs import clients, errors, latency, slo, traffic
+from spark.jobs import clients, errors, groups, latency, quotas, replay, slo, traffic
+from spark.lag import Bounds, episodes, spans
 from spark.objectives import Objective
 from spark.request_log import RequestLog
 from spark.rollups import PHASES
@@ -29,6 +30,28 @@ def read(log: RequestLog, columns: tuple[str, ...]) -> DataFrame:
 def lived(log: RequestLog) -> DataFrame:
     found = lives(log.read("connections", RANGE, EVENT_COLUMNS), read(log, REQUEST_COLUMNS), RANGE.end_us)
     return by_client(found, is_idle(1, 1), is_short_lived(1), 1)
+
+
+def grouped(log: RequestLog) -> DataFrame:
+    rows = log.read("groups", RANGE, groups.COLUMNS)
+    held = spans(rows.where("event = 'lag'"), RANGE.end_us)
+    events = rows.where("event != 'lag'")
+    found = groups.with_unread(groups.rebalances(events), held)
+    return groups.transform(events, found, episodes(held, Bounds(1, 1, 1), RANGE.end_us))
+
+
+def throttled(log: RequestLog) -> DataFrame:
+    charges = quotas.request_charges(read(log, quotas.REQUEST_COLUMNS), ["produce", "request"], ["clientId"])
+    opened = quotas.connection_charges(log.read("connections", RANGE, ["time", "event", "address"]))
+    together = charges.unionByName(opened, allowMissingColumns=True)
+    bounds = {"produce": 1.0, "request": 1.0, "connection": 1.0}
+    entity = ["clientId", "address"]
+    return quotas.transform(quotas.with_any(quotas.throttles(together, bounds, entity), entity), entity)
+
+
+def replayed(log: RequestLog) -> DataFrame:
+    connections = log.read("connections", RANGE, replay.CONNECTION_COLUMNS)
+    return replay.transform(read(log, replay.REQUEST_COLUMNS), connections)
 
 
 #: Name: the frame, and the columns of requests that it may read.
@@ -59,6 +82,17 @@ QUESTIONS: dict[str, tuple[Callable[[RequestLog], DataFrame], set[str]]] = {
         ),
         {"clientId", *PHASES, "sampleWeight"},
     ),
+    "groups": (grouped, set()),
+    "quotas": (throttled, {*quotas.REQUEST_COLUMNS} - {"topic", "principal", "responseBytes", "address"}),
+    "replay": (replayed, {*replay.REQUEST_COLUMNS}),
+}
+
+#: Of other datasets, by question: what it may read of them.
+OTHERS = {
+    ("connections", "connections"): {*EVENT_COLUMNS},
+    ("groups", "groups"): {*groups.COLUMNS},
+    ("quotas", "connections"): {"event", "address"},
+    ("replay", "connections"): {*replay.CONNECTION_COLUMNS},
 }
 
 
@@ -67,6 +101,7 @@ def log(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Reques
     root = tmp_path_factory.mktemp("log")
     write(root, "requests", [request(START)])
     write(root, "connections", [{"time": START, "event": "open", "connection": "0-1-1"}])
+    write(root, "groups", [{"time": START, "event": "join", "group": "mailer"}])
     return RequestLog(spark, str(root))
 
 
@@ -87,7 +122,10 @@ def test_only_what_the_question_needs_is_read(spark: SparkSession, log: RequestL
         schema = re.search(r"ReadSchema: struct<(.*?)>", scan)
         assert schema is not None
         found = {column.partition(":")[0] for column in schema[1].split(",")}
-        if "/connections/" not in scan:
-            # The time chooses the rows of the range.
-            assert found == columns | {"time"}
-            assert "PushedFilters: [IsNotNull(time)" in scan or "GreaterThanOrEqual(time" in scan
+        dataset = re.search(r"/(\w+)/v=1", scan)
+        assert dataset is not None
+        # The time chooses the rows of the range.
+        allowed = columns if dataset[1] == "requests" else OTHERS[name, dataset[1]]
+        assert found <= allowed | {"time"}, scan
+        assert found == allowed | {"time"} or dataset[1] != "requests", scan
+        assert "PushedFilters: [IsNotNull(time)" in scan or "GreaterThanOrEqual(time" in scan

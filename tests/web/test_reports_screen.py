@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from spark.charts import Chart, Series, to_html
 from spark.jobs import JOBS
 from tests.support.broker_process import BrokerProcess
 from tests.support.report_files import write_report
-from tests.web.test_screens import CHROMIUM, WAIT_MS, Watched
+from tests.web.test_screens import Watched
 from tests.web.test_status_page import ask
 
 pytestmark = pytest.mark.slow
@@ -32,16 +32,6 @@ CHART = Chart("Where time goes", "shares", LABELS, PHASES, "µs")
 def reports(broker: BrokerProcess) -> Path:
     """Return the directory where the jobs of the broker leave their results."""
     return Path(broker.status()["data_dir"]) / "reports"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """Start Chromium once."""
-    expect.set_options(timeout=WAIT_MS)
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        yield started
-        started.close()
 
 
 @pytest.fixture

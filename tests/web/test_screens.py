@@ -11,23 +11,20 @@ from urllib.parse import urlsplit
 
 import pytest
 from confluent_kafka import Producer
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from ops.screens.load import PageLoad, warm_up
 from tests.support.broker_process import BrokerProcess
+from tests.web.conftest import WAIT_MS
 from tests.web.test_status_page import address
 from web.screens import SCREENS
 
 pytestmark = pytest.mark.slow
 
 BROKER_SETTINGS = {"request.log.slow.threshold.ms": 20}
-CHROMIUM = "/usr/bin/chromium"
 #: Ends with what would turn the text behind it around.
 HOSTILE = '"><img src=x onerror=alert(1)>\u202e'
 SHOWN = HOSTILE.replace("\u202e", "\\u{202e}")
-
-#: For whatever is to appear; the default of five seconds is little on a busy machine.
-WAIT_MS = 30_000
 
 #: What must be there before a screen is drawn.
 DRAWN = {
@@ -49,16 +46,6 @@ def load(broker: BrokerProcess) -> Iterator[PageLoad]:
     warm_up(running, WAIT_MS / 1000)
     yield running
     running.stop()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """Start Chromium once."""
-    expect.set_options(timeout=WAIT_MS)
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        yield started
-        started.close()
 
 
 class Watched:
