@@ -19,13 +19,14 @@ hypothesis.settings.load_profile("any machine")
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[BrokerProcess]:
-    """Run a broker with two processors and two handlers; a module's BROKER_SETTINGS are added."""
+    """Run a broker with two processors and two handlers; a module's BROKER_SETTINGS and BROKER_OPTIONS are added."""
     settings = {
         "num.network.threads": 2,
         "num.io.threads": 2,
         **getattr(request.module, "BROKER_SETTINGS", {}),
     }
-    running = BrokerProcess(tmp_path_factory.mktemp("broker"), settings).start()
+    options = getattr(request.module, "BROKER_OPTIONS", {})
+    running = BrokerProcess(tmp_path_factory.mktemp("broker"), settings, **options).start()
     yield running
     running.stop()
 

@@ -17,7 +17,7 @@ from tests.support.fakes import FakeClock
 from tests.support.group_requests import Member, broker_with_groups, groups_of
 from tests.support.large_requests import arrays_of, request_with
 from tests.support.stepped_broker import Sent, SteppedBroker
-from tests.support.transactional import TransactionalProducer, send
+from tests.support.transactional import TransactionalProducer
 from tests.support.wire_messages import FETCH, FETCH_VERSION, fetch_body
 
 
@@ -117,7 +117,6 @@ def test_no_api_leaves_objects_in_a_circle(broker: SteppedBroker, api: Any) -> N
 def test_nor_does_anything_that_lives_for_a_while(tmp_path: Path) -> None:
     """Topics, members, transactions, parked fetches, waiting joins: made and gone forty times."""
     with broker_with_groups(tmp_path) as broker:
-        settled(broker, send(broker.client(), ApiKey.FIND_COORDINATOR, 2, {"key": "id", "key_type": 1}))
         live_and_go(broker, 0)
         gc.collect()
         for number in range(1, 40):

@@ -5,7 +5,6 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from urllib.parse import urlsplit
@@ -24,16 +23,8 @@ from tests.support.writers import Writer, assert_exact
 NAMED_WITHIN_S = 6.0
 
 HANG_TIMEOUT_MS = 4000
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    settings = {"num.network.threads": 2, "num.io.threads": 2, "process.hang.timeout.ms": HANG_TIMEOUT_MS}
-    running = BrokerProcess(
-        tmp_path_factory.mktemp("broker"), settings, module="tests.support.poisonable_broker"
-    ).start()
-    yield running
-    running.stop()
+BROKER_SETTINGS = {"process.hang.timeout.ms": HANG_TIMEOUT_MS}
+BROKER_OPTIONS = {"module": "tests.support.poisonable_broker"}
 
 
 def ready(broker: BrokerProcess) -> tuple[int, str]:

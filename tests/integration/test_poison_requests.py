@@ -2,7 +2,6 @@
 
 import struct
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow.parquet as pq
@@ -28,17 +27,9 @@ from tests.support.wire_messages import (
 )
 from tests.support.writers import Writer, assert_exact
 
+BROKER_SETTINGS = {"request.log.roll.ms": 500}
+BROKER_OPTIONS = {"ephemeral": False, "module": "tests.support.poisonable_broker"}
 NAME = KILLS.decode()
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    settings = {"num.network.threads": 2, "num.io.threads": 2, "request.log.roll.ms": 500}
-    running = BrokerProcess(
-        tmp_path_factory.mktemp("broker"), settings, ephemeral=False, module="tests.support.poisonable_broker"
-    ).start()
-    yield running
-    running.stop()
 
 
 def deaths(broker: BrokerProcess) -> int:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.admin_cluster import AdminCluster
 from tests.support.group_requests import broker_with_groups
 from tests.support.stepped_broker import SteppedBroker
 
@@ -19,7 +20,19 @@ def stepped(tmp_path: Path) -> Iterator[SteppedBroker]:
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[SteppedBroker]:
-    """Yield two handlers and a controller that are turned by hand, with a topic of four partitions and groups."""
-    with broker_with_groups(tmp_path) as running:
+def broker(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[SteppedBroker]:
+    """Yield two handlers and a controller that are turned by hand, for groups and transactions.
+
+    A module's TOPICS are created, by name with their partitions; a test's parameter is settings of its own.
+    """
+    topics = getattr(request.module, "TOPICS", {"topic": 4})
+    with broker_with_groups(tmp_path, topics, getattr(request, "param", None)) as running:
         yield running
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[AdminCluster]:
+    """Yield a controller and what handlers know of the metadata, without topics."""
+    made = AdminCluster(tmp_path)
+    yield made
+    made.close()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,13 +27,6 @@ from tests.support.admin_configs import (
 INTERVAL, MATCH, METRICS = "interval.ms", "match", "metrics"
 INVALID_REQUEST, INVALID_CONFIG = 42, 40
 DEFAULTS = {INTERVAL: ("300000", DEFAULT_CONFIG), MATCH: ("", DEFAULT_CONFIG), METRICS: ("", DEFAULT_CONFIG)}
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[AdminCluster]:
-    cluster = AdminCluster(tmp_path)
-    yield cluster
-    cluster.close()
 
 
 def alter(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -35,13 +34,6 @@ TOPIC_OPERATIONS = 3576
 CLUSTER_OPERATIONS = 8096
 NOT_ASKED_FOR = -2147483648
 NO_ID = bytes(16)
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[AdminCluster]:
-    cluster = AdminCluster(tmp_path)
-    yield cluster
-    cluster.close()
 
 
 def named(*names: str) -> list[MetadataRequestTopic]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,11 +23,9 @@ DESCRIBE_VERSIONS = range(1, 5)
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[AdminCluster]:
-    cluster = AdminCluster(tmp_path)
+def cluster(cluster: AdminCluster) -> AdminCluster:
     cluster.create("orders")
-    yield cluster
-    cluster.close()
+    return cluster
 
 
 def describe(

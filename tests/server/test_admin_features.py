@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,13 +14,6 @@ from tests.support.admin_cluster import AdminCluster
 
 UPGRADE, SAFE, UNSAFE = 1, 2, 3
 DEFAULTS = {"group.version": 1, "metadata.version": 30, "transaction.version": 2}
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[AdminCluster]:
-    cluster = AdminCluster(tmp_path)
-    yield cluster
-    cluster.close()
 
 
 def update(cluster: AdminCluster, *updates: tuple[str, int, int], version: int = 2, validate_only: bool = False) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -78,9 +78,8 @@ class ListReader:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[AdminCluster]:
+def cluster(cluster: AdminCluster) -> AdminCluster:
     """Have a partition "orders-0" with records 3 to 9, one a second from 1,003,000 ms on; 8 and 9 not stable."""
-    cluster = AdminCluster(tmp_path)
     cluster.create("orders", 2)
     row = cluster.partition("orders").row
     cluster.publish(row, end=10, start=3, stable=8)
@@ -88,8 +87,7 @@ def cluster(tmp_path: Path) -> Iterator[AdminCluster]:
     cluster.readers["orders", 0] = ListReader(
         [(offset, 1_000_000 + 1000 * offset) for offset in range(3, 10)], [(2, 0), (4, 5), (5, 7)]
     )
-    yield cluster
-    cluster.close()
+    return cluster
 
 
 def offsets(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,11 +34,9 @@ from tests.support.slices import finished
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[AdminCluster]:
-    cluster = AdminCluster(tmp_path)
+def cluster(cluster: AdminCluster) -> AdminCluster:
     cluster.create("orders", 2)
-    yield cluster
-    cluster.close()
+    return cluster
 
 
 def elected_at_last(context: RequestContext, request: Any) -> dict[str, Any]:

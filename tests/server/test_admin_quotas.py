@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,13 +16,6 @@ from tests.support.admin_cluster import AdminCluster
 
 Entity = dict[str, str | None]
 VERSIONS = range(2)
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[AdminCluster]:
-    cluster = AdminCluster(tmp_path)
-    yield cluster
-    cluster.close()
 
 
 def entry(entity: Entity, quotas: dict[str, float | None]) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +19,6 @@ from tests.support.admin_cluster import AdminCluster
 CREATE_VERSIONS = range(2, 8)
 DELETE_VERSIONS = range(1, 7)
 PARTITIONS_VERSIONS = range(4)
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[AdminCluster]:
-    cluster = AdminCluster(tmp_path)
-    yield cluster
-    cluster.close()
 
 
 def wanted(name: str, **fields: Any) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +15,6 @@ from tests.support.group_requests import (
     LIST_GROUPS,
     OFFSET_COMMIT,
     OFFSET_FETCH,
-    broker_with_groups,
     call,
     groups_of,
 )
@@ -159,10 +157,10 @@ def test_offsets_are_for_members_of_the_epoch(broker: SteppedBroker) -> None:
     assert [fetch(2), fetch(1)[0]] == [(0, 5), 113]
 
 
-def test_without_the_protocol_it_is_refused(tmp_path: Path) -> None:
-    with broker_with_groups(tmp_path, {"group.coordinator.rebalance.protocols": "classic"}) as broker:
-        assert int(heartbeat(broker, broker.client(), **joining("group", "m")).error_code) == 35
-        assert int(described(broker, "group")["group"].error_code) == 35
+@pytest.mark.parametrize("broker", [{"group.coordinator.rebalance.protocols": "classic"}], indirect=True)
+def test_without_the_protocol_it_is_refused(broker: SteppedBroker) -> None:
+    assert int(heartbeat(broker, broker.client(), **joining("group", "m")).error_code) == 35
+    assert int(described(broker, "group")["group"].error_code) == 35
 
 
 def test_a_classic_group_changes_over_with_its_members(broker: SteppedBroker) -> None:
@@ -176,19 +174,18 @@ def test_a_classic_group_changes_over_with_its_members(broker: SteppedBroker) ->
     assert (moved.member_id, moved.member_type) == (old.member_id, 0)
 
 
-def test_a_step_is_taken_once_whatever_line_its_handler_dies_at(tmp_path: Path) -> None:
+@pytest.mark.parametrize("broker", [{"max.partitions": "64"}], indirect=True)
+def test_a_step_is_taken_once_whatever_line_its_handler_dies_at(broker: SteppedBroker) -> None:
     """A heartbeat that hands partitions over is answered as if nothing had happened, and the group stays whole."""
     chance = random.Random(SEED)
     line, deaths = 1, 0
-    with broker_with_groups(tmp_path, {"max.partitions": "64"}) as broker:
-        for number in range(10_000):
-            group = f"group-{number}"
-            owner = _take_step(broker, group, line)
-            if owner is None:
-                break
-            deaths += 1
-            line += chance.randrange(1, 60)
-            broker.forget_clients()
+    for number in range(10_000):
+        owner = _take_step(broker, f"group-{number}", line)
+        if owner is None:
+            break
+        deaths += 1
+        line += chance.randrange(1, 60)
+        broker.forget_clients()
     assert deaths > 10, SEED
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from broker.config_alteration import BROKER, Alteration, ConfigChange, Operation
@@ -16,22 +13,12 @@ from tests.support.stepped_broker import SteppedBroker, produced
 from tests.support.transactional import (
     TransactionalProducer,
     answer_of,
-    open_coordinator_topics,
     produce_errors,
     send,
 )
 
 DESCRIBE_PRODUCERS = 61
 CONTROLLER = 2
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[SteppedBroker]:
-    running = SteppedBroker(tmp_path)
-    running.create("topic", 4)
-    open_coordinator_topics(running)
-    yield running
-    running.close()
 
 
 def alter(broker: SteppedBroker, name: str, value: str | None) -> None:

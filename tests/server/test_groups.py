@@ -23,15 +23,15 @@ from tests.support.group_requests import (
     SYNC_GROUP,
     TXN_OFFSET_COMMIT,
     Member,
-    broker_with_groups,
     call,
     committed,
     groups_of,
 )
 from tests.support.stepped_broker import SteppedBroker
-from tests.support.transactional import ADD_OFFSETS, TransactionalProducer, answer_of, open_coordinator_topics
+from tests.support.transactional import ADD_OFFSETS, TransactionalProducer, answer_of
 
 PLACES = [("topic", index) for index in range(4)]
+EXPIRE_SOON = {"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "1000"}
 
 
 def simple(broker: SteppedBroker, group_id: str, offsets: dict[tuple[str, int], int], metadata: str = "") -> list[int]:
@@ -284,19 +284,18 @@ def test_offsets_of_a_topic_that_was_replaced_while_nobody_looked(broker: Steppe
     assert committed(broker, "group", PLACES[:1]) == [(-1, 0)]
 
 
-def test_offsets_expire_and_an_empty_group_goes_with_the_last(tmp_path: Path) -> None:
-    settings = {"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "1000"}
-    with broker_with_groups(tmp_path, settings) as broker:
-        member = Member(broker, "group")
-        member.join()
-        member.commit({PLACES[0]: 5})
-        member.leave_request()
+@pytest.mark.parametrize("broker", [EXPIRE_SOON], indirect=True)
+def test_offsets_expire_and_an_empty_group_goes_with_the_last(broker: SteppedBroker) -> None:
+    member = Member(broker, "group")
+    member.join()
+    member.commit({PLACES[0]: 5})
+    member.leave_request()
+    broker.settle()
+    for seconds, expected in ((58, [(5, 0)]), (4, [(-1, 0)])):
+        broker.clock.advance_ns(seconds * 10**9)
         broker.settle()
-        for seconds, expected in ((58, [(5, 0)]), (4, [(-1, 0)])):
-            broker.clock.advance_ns(seconds * 10**9)
-            broker.settle()
-            assert committed(broker, "group", PLACES[:1]) == expected
-        assert listed(broker) == {}
+        assert committed(broker, "group", PLACES[:1]) == expected
+    assert listed(broker) == {}
 
 
 # ---- admin -----------------------------------------------------------------------------------------------------------
@@ -372,7 +371,6 @@ def txn_commit(
 
 @pytest.fixture
 def producer(broker: SteppedBroker) -> TransactionalProducer:
-    open_coordinator_topics(broker)
     made = TransactionalProducer(broker, "id", newest=False)
     sent = made.init()
     broker.settle()

@@ -29,16 +29,10 @@ from tests.support.coordinator_requests import (
 from tests.support.feeds import mutations, random_seed
 from tests.support.group_requests import Member, committed, groups_of
 from tests.support.stepped_broker import Sent, SteppedBroker
-from tests.support.transactional import answer_of, open_coordinator_topics, send
+from tests.support.transactional import answer_of, send
 
 #: One character more than a string of the classic form can have.
 TOO_LONG = "x" * 2**15
-
-
-@pytest.fixture
-def broker(broker: SteppedBroker) -> SteppedBroker:
-    open_coordinator_topics(broker)
-    return broker
 
 
 def nothing_of_ours_failed(caplog: pytest.LogCaptureFixture) -> None:

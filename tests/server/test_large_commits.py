@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from broker.server.handlers import offset_commit
 from broker.server.handlers.offset_commit import AT_ONCE
-from tests.support.group_requests import OFFSET_COMMIT, broker_with_groups, committed, groups_of
+from tests.support.group_requests import OFFSET_COMMIT, committed, groups_of
 from tests.support.stepped_broker import SteppedBroker
 from tests.support.transactional import answer_of, send
 
 ROUNDS = AT_ONCE
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[SteppedBroker]:
-    """Yield a broker with one topic of 4 partitions and those of groups."""
-    with broker_with_groups(tmp_path) as made:
-        yield made
 
 
 def commit(group_id: str, offsets: list[int], topics: tuple[str, ...] = ("topic",), indexes: int = 4) -> dict[str, Any]:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from broker.config_alteration import BROKER, TOPIC, Alteration, ConfigChange, Operation
 from broker.protocol.routing import owner_of, topic_hash, topic_id_hash
@@ -13,13 +10,6 @@ from broker.server.metadata_cache import Changes, MetadataCache
 from broker.topic_rules import AddedPartitions, NewTopic
 from shm.partitions import STATE_CLOSED
 from tests.support.admin_cluster import HANDLERS, AdminCluster
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[AdminCluster]:
-    cluster = AdminCluster(tmp_path)
-    yield cluster
-    cluster.close()
 
 
 def names(pairs: list) -> list[tuple[str, int]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -25,37 +24,20 @@ from tests.support.group_requests import (
     OFFSET_DELETE,
     SYNC_GROUP,
     Member,
+    broker_with_groups,
     call,
     committed,
     groups_of,
-    open_group_topic,
 )
 from tests.support.stepped_broker import Sent, SteppedBroker
 from tests.support.transactional import answer_of, send
 
 CONSUMER_GROUP_HEARTBEAT = 68
 PARTITIONS = 6
+TOPICS = {"topic": PARTITIONS, "other": PARTITIONS}
 LINGER_MS = 1000
-
-
-@pytest.fixture
-def slow_broker(tmp_path: Path) -> Iterator[SteppedBroker]:
-    """Yield a broker whose commits may wait for longer than others take to settle."""
-    running = SteppedBroker(tmp_path, settings={"group.coordinator.append.linger.ms": str(LINGER_MS)})
-    running.create("topic", PARTITIONS)
-    open_group_topic(running)
-    yield running
-    running.close()
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[SteppedBroker]:
-    running = SteppedBroker(tmp_path)
-    running.create("topic", PARTITIONS)
-    running.create("other", PARTITIONS)
-    open_group_topic(running)
-    yield running
-    running.close()
+#: Commits may wait for longer than others take to settle.
+slowly = pytest.mark.parametrize("broker", [{"group.coordinator.append.linger.ms": str(LINGER_MS)}], indirect=True)
 
 
 @pytest.fixture
@@ -126,12 +108,8 @@ def test_whatever_is_sent_both_ways_answer_and_remember_alike(tmp_path: Path, se
     print(f"seed {seed}")
     outcomes = []
     for shortly in (True, False):
-        broker = SteppedBroker(tmp_path / f"{shortly}")
-        broker.create("topic", PARTITIONS)
-        broker.create("other", PARTITIONS)
-        open_group_topic(broker)
-        outcomes.append(Course(broker, random.Random(seed), shortly).run())
-        broker.close()
+        with broker_with_groups(tmp_path / f"{shortly}", TOPICS) as broker:
+            outcomes.append(Course(broker, random.Random(seed), shortly).run())
     assert outcomes[0] == outcomes[1]
 
 
@@ -291,29 +269,31 @@ def busy_members(broker: SteppedBroker) -> list[Member]:
     return members
 
 
-def test_many_commits_wait_for_each_other_and_a_dead_handler_has_told_nobody(slow_broker: SteppedBroker) -> None:
+@slowly
+def test_many_commits_wait_for_each_other_and_a_dead_handler_has_told_nobody(broker: SteppedBroker) -> None:
     """What waits has been answered to nobody, so it is sent again, to the replacement, and stands once."""
-    members = busy_members(slow_broker)
+    members = busy_members(broker)
     sent = [each.commit_request({("topic", 0): 3}) for each in members]
-    slow_broker.settle()
+    broker.settle()
     assert not any(each.answers for each in sent)
-    slow_broker.kill(0)
-    slow_broker.replace(0)
-    slow_broker.settle()
-    slow_broker.clock.advance_ms(LINGER_MS)
-    slow_broker.settle()
+    broker.kill(0)
+    broker.replace(0)
+    broker.settle()
+    broker.clock.advance_ms(LINGER_MS)
+    broker.settle()
     assert all(error_codes(each) == [0] for each in sent)
     for each in members:
-        assert committed(slow_broker, each.group_id, [("topic", 0)]) == [(3, 0)]
+        assert committed(broker, each.group_id, [("topic", 0)]) == [(3, 0)]
 
 
-def test_what_must_not_wait_takes_what_waits_along(slow_broker: SteppedBroker) -> None:
-    members = busy_members(slow_broker)
+@slowly
+def test_what_must_not_wait_takes_what_waits_along(broker: SteppedBroker) -> None:
+    members = busy_members(broker)
     waiting = members[0].commit_request({("topic", 0): 3})
-    slow_broker.settle()
+    broker.settle()
     assert not waiting.answers
     members[0].leave_request()
-    slow_broker.settle()
+    broker.settle()
     assert error_codes(waiting) == [0]
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from broker.features import TRANSACTION_VERSION, FeatureUpdate, UpgradeType
@@ -19,22 +16,12 @@ from tests.support.transactional import (
     answer_of,
     committed_values,
     offset_errors,
-    open_coordinator_topics,
     produce_errors,
     send,
 )
 
 ADD_PARTITIONS, WRITE_MARKERS, DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS = 24, 27, 61, 65, 66
 ALL = [("topic", partition) for partition in range(4)]
-
-
-@pytest.fixture
-def broker(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[SteppedBroker]:
-    running = SteppedBroker(tmp_path, settings=getattr(request, "param", None))
-    running.create("topic", 4)
-    open_coordinator_topics(running)
-    yield running
-    running.close()
 
 
 def started(broker: SteppedBroker, transactional_id: str = "id", *, newest: bool = True) -> TransactionalProducer:

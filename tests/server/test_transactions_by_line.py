@@ -9,8 +9,7 @@ committed record is there once and in order, and no transaction is left open. us
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
@@ -26,7 +25,6 @@ from tests.support.transactional import (
     committed_offset,
     committed_values,
     offset_errors,
-    open_coordinator_topics,
     produce_errors,
 )
 
@@ -35,15 +33,6 @@ PLACES = [("topic", partition) for partition in range(PARTITIONS)]
 CONTROLLER = 2
 GROUP = "group"
 INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, PRODUCER_FENCED = 47, 48, 90
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[SteppedBroker]:
-    running = SteppedBroker(tmp_path)
-    running.create("topic", PARTITIONS)
-    open_coordinator_topics(running)
-    yield running
-    running.close()
 
 
 class Trial(NamedTuple):

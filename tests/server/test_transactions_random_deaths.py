@@ -10,9 +10,6 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 
 from tests.support.stepped_broker import Sent, SteppedBroker
 from tests.support.transactional import (
@@ -23,7 +20,6 @@ from tests.support.transactional import (
     committed_offset,
     committed_values,
     offset_errors,
-    open_coordinator_topics,
     produce_errors,
 )
 
@@ -148,15 +144,6 @@ class Deaths:
                 self.count += 1
         else:
             handler.turn()
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[SteppedBroker]:
-    running = SteppedBroker(tmp_path)
-    running.create("topic", PARTITIONS)
-    open_coordinator_topics(running)
-    yield running
-    running.close()
 
 
 def test_random_deaths_leave_transactions_whole(broker: SteppedBroker) -> None:

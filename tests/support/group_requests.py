@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from broker.protocol.coordinator_routing import GROUP_TOPIC, coordinator_partition
 from tests.support.stepped_broker import Client, Sent, SteppedBroker
-from tests.support.transactional import answer_of, send
+from tests.support.transactional import answer_of, open_coordinator_topics, send
 
 OFFSET_COMMIT, OFFSET_FETCH, JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = 8, 9, 11, 12, 13, 14
 DESCRIBE_GROUPS, LIST_GROUPS, TXN_OFFSET_COMMIT, DELETE_GROUPS, OFFSET_DELETE = 15, 16, 28, 42, 47
@@ -17,22 +18,17 @@ GROUP_PARTITIONS = 4
 SESSION_MS = 30_000
 
 
-def open_group_topic(broker: SteppedBroker) -> None:
-    """Have `__consumer_offsets` created, as the first FindCoordinator does."""
-    send(broker.client(), 10, 2, {"key": "any", "key_type": 0})
-    broker.settle()
-    broker.forget_clients()
-
-
 @contextmanager
 def broker_with_groups(
-    directory: Path, settings: Mapping[str, str] | None = None, topics: Sequence[str] = ("topic",)
+    directory: Path,
+    topics: Mapping[str, int] = MappingProxyType({"topic": 4}),
+    settings: Mapping[str, str] | None = None,
 ) -> Iterator[SteppedBroker]:
-    """Yield a broker with topics of 4 partitions and the groups' own, which is closed afterwards."""
+    """Yield a broker with topics and those of groups and transactions, which is closed afterwards."""
     broker = SteppedBroker(directory, settings=settings)
-    for topic in topics:
-        broker.create(topic, 4)
-    open_group_topic(broker)
+    for name, partitions in topics.items():
+        broker.create(name, partitions)
+    open_coordinator_topics(broker)
     try:
         yield broker
     finally:
