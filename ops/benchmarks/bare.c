@@ -2,18 +2,20 @@
  *
  * It frames requests and echoes correlation ids with an all-zero answer, and
  *   echo    does nothing else                       -> the limit for small requests through one core
- *   append  pwrite()s every request to a file       -> the limit for produce (page cache included)
+ *   append  write()s every request to a file        -> the limit for produce (page cache included)
  *   file    answers every request by sendfile()     -> the limit for fetch (MAX_BYTES from FILE)
  *
  *   gcc -O2 -o bare bare.c
  *   bare PORT echo | bare PORT append FILE | bare PORT file FILE MAX_BYTES
  *
+ * What append writes goes to FILE-0, and after a gigabyte to FILE-1 and so on: files as fresh as a log's segments.
  * Port 0 works; the port in use is the first line of output. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <endian.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +30,7 @@ enum {
   ANSWERS_PER_WRITE = 64,
   MAX_FD = 65536,
   BUFFER_BYTES = 4 << 20,
-  FILE_SPAN = 1 << 30, /* append starts over at the beginning of the file after so many bytes */
+  FILE_SPAN = 1 << 30, /* append begins another file after so many bytes */
 };
 
 typedef struct {
@@ -39,7 +41,9 @@ typedef struct {
 typedef struct {
   int append, file; /* neither: echo */
   int fd;
-  off_t append_at;
+  const char *append_to;
+  int append_files;
+  size_t appended; /* to the newest of these files */
   size_t answer_file_bytes;
 } work_t;
 
@@ -69,10 +73,19 @@ static void send_file(int to, int from, size_t count) {
   }
 }
 
+static void begin_file(work_t *work) {
+  char name[4096];
+  snprintf(name, sizeof name, "%s-%d", work->append_to, work->append_files++);
+  if (work->fd >= 0) close(work->fd);
+  work->fd = open(name, O_CREAT | O_TRUNC | O_WRONLY, 0600);
+  if (work->fd < 0) die("bare: append file");
+  work->appended = 0;
+}
+
 static void append_request(work_t *work, const uint8_t *frame, size_t count) {
-  if (work->append_at + (off_t)count > FILE_SPAN) work->append_at = 0;
-  if (pwrite(work->fd, frame, count, work->append_at) < 0) die("pwrite");
-  work->append_at += count;
+  if (work->appended + count > FILE_SPAN) begin_file(work);
+  if (write(work->fd, frame, count) != (ssize_t)count) die("bare: append");
+  work->appended += count;
 }
 
 /* Answers every whole request in the buffer; returns how many bytes of it are used up. */
@@ -155,8 +168,8 @@ static work_t parse_work(int argc, char **argv) {
     exit(2);
   }
   if (work.append) {
-    work.fd = open(argv[3], O_CREAT | O_RDWR, 0600);
-    if (work.fd < 0 || posix_fallocate(work.fd, 0, FILE_SPAN)) die("bare: append file");
+    work.append_to = argv[3];
+    begin_file(&work);
   }
   if (work.file) {
     work.fd = open(argv[3], O_RDONLY);
@@ -167,6 +180,7 @@ static work_t parse_work(int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
+  signal(SIGPIPE, SIG_IGN); /* a load leaves while answers are under way, and others come after it */
   work_t work = parse_work(argc, argv);
   int listener = listen_on(atoi(argv[1])), epoll = epoll_create1(0);
   watch(epoll, listener);

@@ -5,7 +5,7 @@
  *   gcc -O2 -o gload gload.c
  *   gload PORT TOPIC GROUPS CONNS HEARTBEAT_MS OFFSETS_PER_SECOND OFFSETS_PER_COMMIT
  *
- * Each group gets two members by JoinGroup and SyncGroup. It prints "ready" once all of them are stable and have
+ * Each group gets two members, on two connections, by JoinGroup and SyncGroup. It prints "ready" once all of them are stable and have
  * committed and sent a heartbeat once. From "g" on its input until the next "p", every member sends a Heartbeat every
  * HEARTBEAT_MS, and OffsetCommits of the topic's first OFFSETS_PER_COMMIT partitions go round the members, as many as
  * make OFFSETS_PER_SECOND; so what they cost others shows in turns, without forming the groups for each. Answers must
@@ -30,16 +30,16 @@
 #include <unistd.h>
 
 enum { OFFSET_COMMIT = 8, FIND_COORDINATOR = 10, JOIN_GROUP = 11, HEARTBEAT = 12, LEAVE_GROUP = 13, SYNC_GROUP = 14 };
-enum { MAX_PARTITIONS = 32 };
+enum { MAX_PARTITIONS = 32, REBALANCE_IN_PROGRESS = 27 };
 enum { MEMBERS = 2, MAX_ID = 128, BUFFER_BYTES = 1 << 16, TICK_MS = 5, MAX_EVENTS = 256, DRAIN_MS = 10000, SESSION_MS = 30000 };
 
 typedef struct {
   char id[MAX_ID];
+  int connection;
 } member_t;
 
 typedef struct {
   char name[32];
-  int connection;
   int32_t generation;
   int64_t offset;
   member_t members[MEMBERS];
@@ -236,30 +236,44 @@ static void told(connection_t *c, int api_key) {
   if (error) die_of_error_code(api_key, error);
 }
 
-static void form(connection_t *c, group_t *g, const char *topic, int partitions) {
-  send_join(c, g, 0);
-  write_out(c);
-  joined(c, g, 0);
+/* Wait until a member is told that another one wants to join. */
+static void await_rebalance(connection_t *c, const group_t *g, int member) {
+  for (int error = 0; error != REBALANCE_IN_PROGRESS;) {
+    send_heartbeat(c, g, member);
+    write_out(c);
+    error = error_of(HEARTBEAT, answer(c));
+    if (error && error != REBALANCE_IN_PROGRESS) die_of_error_code(HEARTBEAT, error);
+  }
+}
+
+/* Members of a group have connections of their own: a broker may read nothing behind a JoinGroup that waits. */
+static void form(connection_t *cs, group_t *g, const char *topic, int partitions) {
+  connection_t *of[MEMBERS] = {&cs[g->members[0].connection], &cs[g->members[1].connection]};
+  send_join(of[0], g, 0);
+  write_out(of[0]);
+  joined(of[0], g, 0);
   /* The second member's JoinGroup is answered when the first has joined again. */
-  send_join(c, g, 1);
-  send_join(c, g, 0);
-  write_out(c);
-  joined(c, g, 1);
-  joined(c, g, 0);
-  send_sync(c, g, 0, 1);
-  send_sync(c, g, 1, 0);
-  write_out(c);
-  synced(c);
-  synced(c);
+  send_join(of[1], g, 1);
+  write_out(of[1]);
+  await_rebalance(of[0], g, 0);
+  send_join(of[0], g, 0);
+  write_out(of[0]);
+  joined(of[1], g, 1);
+  joined(of[0], g, 0);
+  for (int m = 0; m < MEMBERS; m++) {
+    send_sync(of[m], g, m, m == 0);
+    write_out(of[m]);
+  }
+  for (int m = 0; m < MEMBERS; m++) synced(of[m]);
   /* What is measured is not how members begin. */
   for (int m = 0; m < MEMBERS; m++) {
-    send_commit(c, g, m, topic, partitions);
-    send_heartbeat(c, g, m);
+    send_commit(of[m], g, m, topic, partitions);
+    send_heartbeat(of[m], g, m);
+    write_out(of[m]);
   }
-  write_out(c);
   for (int m = 0; m < MEMBERS; m++) {
-    told(c, OFFSET_COMMIT);
-    told(c, HEARTBEAT);
+    told(of[m], OFFSET_COMMIT);
+    told(of[m], HEARTBEAT);
   }
 }
 
@@ -350,6 +364,7 @@ int main(int argc, char **argv) {
   const char *topic = argv[2];
   int partitions = atoi(argv[7]);
   if (partitions < 1 || partitions > MAX_PARTITIONS) die("1 to 32 offsets per commit");
+  if (connections < MEMBERS) die("2 connections at least");
   double heartbeat_s = atof(argv[5]) / 1000, commits_s = atof(argv[6]) / partitions;
   connection_t *cs = calloc(connections, sizeof *cs);
   group_t *gs = calloc(groups, sizeof *gs);
@@ -361,8 +376,8 @@ int main(int argc, char **argv) {
   find_coordinator(&cs[0]);
   for (int i = 0; i < groups; i++) {
     snprintf(gs[i].name, sizeof gs[i].name, "gload-%d", i);
-    gs[i].connection = i % connections;
-    form(&cs[gs[i].connection], &gs[i], topic, partitions);
+    for (int m = 0; m < MEMBERS; m++) gs[i].members[m].connection = (i + m) % connections;
+    form(cs, &gs[i], topic, partitions);
   }
   for (int i = 0; i < connections; i++) {
     fcntl(cs[i].fd, F_SETFL, O_NONBLOCK);
@@ -387,11 +402,13 @@ int main(int argc, char **argv) {
     double passed = now() - start;
     for (; heartbeats < passed * heartbeats_s; heartbeats++) {
       group_t *g = &gs[heartbeats / MEMBERS % groups];
-      send_heartbeat(&cs[g->connection], g, heartbeats % MEMBERS);
+      int member = heartbeats % MEMBERS;
+      send_heartbeat(&cs[g->members[member].connection], g, member);
     }
     for (; commits < passed * commits_s; commits++) {
       group_t *g = &gs[commits % groups];
-      send_commit(&cs[g->connection], g, commits / groups % MEMBERS, topic, partitions);
+      int member = commits / groups % MEMBERS;
+      send_commit(&cs[g->members[member].connection], g, member, topic, partitions);
     }
     for (int i = 0; i < connections; i++)
       if (cs[i].out_size) write_out(&cs[i]);
@@ -406,7 +423,7 @@ int main(int argc, char **argv) {
   drain(cs, connections, epoll);
   for (int i = 0; i < connections; i++) fcntl(cs[i].fd, F_SETFL, 0);
   for (int i = 0; i < groups; i++)
-    for (int m = 0; m < MEMBERS; m++) leave(&cs[gs[i].connection], &gs[i], m);
+    for (int m = 0; m < MEMBERS; m++) leave(&cs[gs[i].members[m].connection], &gs[i], m);
   printf("heartbeats=%ld commits=%ld unanswered=%ld\n", heartbeats, commits, unanswered);
   return 0;
 }
