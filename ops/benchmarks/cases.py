@@ -4,6 +4,7 @@ A case names the load (arguments of kload after the port) and the ruler (the kin
 the same load, one after the other, so that only their ratio matters and not the machine.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 MEGABYTE_RECORDS = ("1000", "1000")  # 1000 records of 1000 bytes: one batch just under message.max.bytes
@@ -24,11 +25,20 @@ class Case:
     unit: str
     expected_ratio: float | None
     ruler_bytes: int = FETCH_BYTES
+    #: What each partition is filled with before: records of a batch, bytes of a record.
+    fill: tuple[str, ...] = ()
+    #: How many topics there are, for a load that asks about topics; 0: it uses one.
+    topics: int = 0
 
     def kload_arguments(self, topic: str, partitions: int, seconds: float) -> list[str]:
         """Return what follows the port on kload's command line."""
-        fixed = [topic, str(partitions), str(self.connections), str(self.depth), str(seconds)]
+        fixed = [topic, str(self.topics or partitions), str(self.connections), str(self.depth), str(seconds)]
         return fixed + list(self.records)
+
+
+def is_chosen(title: str, texts: Sequence[str]) -> bool:
+    """Return whether a title contains one of the texts, or there are none."""
+    return not texts or any(text in title for text in texts)
 
 
 def small_produce(connections: int, depth: int, expected_ratio: float | None) -> Case:
@@ -39,7 +49,7 @@ def small_produce(connections: int, depth: int, expected_ratio: float | None) ->
 
 def one_megabyte_fetch(title: str, ruler_bytes: int) -> Case:
     """Return the case of one batch a fetch, against bare file with answers of so many bytes."""
-    return Case(title, "fetch", 4, 1, (str(FETCH_BYTES),), "file", "mb_s", 0.7, ruler_bytes)
+    return Case(title, "fetch", 4, 1, (str(FETCH_BYTES),), "file", "mb_s", 0.7, ruler_bytes, MEGABYTE_RECORDS)
 
 
 CASES = (
@@ -78,3 +88,34 @@ READY_SECONDS = 0.5
 FIRST_ACKNOWLEDGED_SECONDS = 0.5
 IDLE_MEMORY_MB = 150.0
 IDLE_CPU_PERCENT = 0.5
+
+
+def small_answer(title: str, command: str, topics: int = 0) -> Case:
+    """Return the case of a request whose answer says little, from 64 connections."""
+    return Case(f"{title}, 64 connections", command, 64, 1, (), "echo", "req_s", 1.0, topics=topics)
+
+
+#: Against Apache Kafka; the expected ratio is Rotunda's rate to Kafka's. What fills the page cache comes last.
+AGAINST_KAFKA = (
+    small_produce(16, 1, 1.1),
+    small_produce(64, 1, 1.2),
+    small_produce(64, 5, 1.7),
+    Case("small Produce that alternates between 4 partitions, 64 connections, depth 1", "alternate", 64, 1,
+         ("1", "100"), "echo", "req_s", 1.2),
+    Case("ApiVersions, 64 connections", "api", 64, 1, (), "echo", "req_s", 1.2),
+    small_answer("OffsetCommit", "commit"),
+    small_answer("Heartbeat", "heartbeat"),
+    small_answer("Metadata of 1 topic", "metadata", 1),
+    small_answer("Metadata of 100 topics", "metadata", 100),
+    small_answer("ListOffsets", "offsets"),
+    Case("64 KB Fetch, 16 connections", "fetch", 16, 1, (str(64 << 10),), "file", "mb_s", 1.0, 64637, ("64", "1000")),
+    Case("1 MB Fetch, 4 connections", "fetch", 4, 1, (str(FETCH_BYTES),), "file", "mb_s", 1.0, BATCH_BYTES,
+         MEGABYTE_RECORDS),
+    Case("16 KB Produce of 100 records, 16 connections, depth 5", "produce", 16, 5, ("100", "160"), "append", "mb_s",
+         1.5),
+    Case("1 MB Produce, 4 connections, depth 2", "produce", 4, 2, MEGABYTE_RECORDS, "append", "mb_s", 1.1),
+)  # fmt: skip
+#: Kafka's time divided by Rotunda's.
+FASTER_PRODUCE_TO_FETCH = {"p50_us": 1.2, "p99_us": 2.0}
+#: The share of small Produce that is left beside groups, Rotunda's divided by Kafka's.
+KEPT_BESIDE_GROUPS = 1.0

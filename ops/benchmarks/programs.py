@@ -8,12 +8,13 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 SOURCES = Path(__file__).parent
 REPOSITORY = SOURCES.parent.parent
@@ -90,24 +91,30 @@ def gload(directory: Path, port: int, arguments: list[str]) -> Iterator[Groups]:
             process.wait()
 
 
+class Ruler(NamedTuple):
+    """A ruler that listens."""
+
+    port: int
+    pid: int
+
+
 @contextmanager
-def bare(directory: Path, kind: str, span_bytes: int) -> Iterator[int]:
-    """Run the ruler of one kind (echo, append, file) and yield its port."""
-    scratch = directory / f"bare-{kind}"
-    arguments = [str(directory / "bare"), "0", kind]
-    if kind != "echo":
-        arguments.append(str(scratch))
-    if kind == "file":
-        scratch.write_bytes(os.urandom(span_bytes))
-        arguments.append(str(span_bytes))
-    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None  # noqa: S101 - it was asked for above
-        yield int(process.stdout.readline())
-    finally:
-        process.terminate()
-        process.wait()
-        scratch.unlink(missing_ok=True)
+def bare(directory: Path, kind: str, span_bytes: int) -> Iterator[Ruler]:
+    """Run the ruler of one kind (echo, append, file) with files of its own."""
+    with tempfile.TemporaryDirectory(prefix=f"bare-{kind}-", dir=directory) as files:
+        scratch = Path(files) / "file"
+        arguments = [str(directory / "bare"), "0", kind]
+        if kind != "echo":
+            arguments.append(str(scratch))
+        if kind == "file":
+            scratch.write_bytes(os.urandom(span_bytes))
+            arguments.append(str(span_bytes))
+        with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                assert process.stdout is not None  # noqa: S101 - it was asked for above
+                yield Ruler(int(process.stdout.readline()), process.pid)
+            finally:
+                process.terminate()
 
 
 @dataclass(frozen=True)
@@ -125,10 +132,17 @@ class RunningBroker:
         found: dict[str, Any] = json.loads(done.stdout)
         return found
 
+    def roles(self) -> dict[str, list[int]]:
+        """Return the process ids by what the processes do."""
+        status = self.status()
+        found = {"supervisor": [int(status["pid"])]}
+        for entry in status["processes"]:
+            found.setdefault(str(entry["role"]), []).append(int(entry["pid"]))
+        return found
+
     def pids(self) -> tuple[int, ...]:
         """Return the process ids of the supervisor and all its children."""
-        status = self.status()
-        return tuple({int(status["pid"]), *(int(entry["pid"]) for entry in status["processes"])})
+        return tuple({pid for pids in self.roles().values() for pid in pids})
 
 
 def rotunda(*arguments: str) -> list[str]:
@@ -141,7 +155,7 @@ def rotunda(*arguments: str) -> list[str]:
 def broker(run_dir: Path, settings: list[str]) -> Iterator[RunningBroker]:
     """Start a broker with a temporary data directory and yield it once it is ready."""
     run_dir.mkdir(parents=True)
-    port = free_port()
+    (port,) = free_ports(1)
     arguments = ["start", "--ephemeral", "--run-dir", str(run_dir)]
     for pair in [f"listeners=PLAINTEXT://127.0.0.1:{port}", *settings]:
         arguments += ["--set", pair]
@@ -158,8 +172,10 @@ def broker(run_dir: Path, settings: list[str]) -> Iterator[RunningBroker]:
             process.wait(DEADLINE_SECONDS)
 
 
-def free_port() -> int:
-    """Return a port that nobody listens on, known before the broker starts: asking later would cost time."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def free_ports(count: int) -> list[int]:
+    """Return ports that nobody listens on, known before the broker starts: asking later would cost time."""
+    with ExitStack() as held:
+        probes = [held.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in probes]

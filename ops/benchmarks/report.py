@@ -1,6 +1,6 @@
 """The figures as a Markdown table, and their place in docs/performance.md.
 
-Only the part between the two markers of that page is replaced; what is written around it by hand stays.
+Only what stands between the two markers of a part of that page is replaced; what is written around it by hand stays.
 """
 
 import os
@@ -9,10 +9,26 @@ import subprocess
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
-BEGIN = "<!-- figures: written by ops/bench --record -->"
-END = "<!-- end of figures -->"
+#: How a figure is marked that is less than expected.
+SHORT = "falls short"
+#: How kload's figures are called in the tables.
+UNITS = {"req_s": "requests/s", "mb_s": "MB/s"}
 GIGABYTE = 1 << 30
+
+
+class Part(NamedTuple):
+    """The markers of a part of the page."""
+
+    begin: str
+    end: str
+
+
+FIGURES = Part("<!-- figures: written by ops/bench --record -->", "<!-- end of figures -->")
+AGAINST_KAFKA = Part(
+    "<!-- against Kafka: written by ops/bench --against-kafka --record -->", "<!-- end of against Kafka -->"
+)
 
 
 @dataclass(frozen=True)
@@ -28,9 +44,14 @@ class Row:
 
 def table(rows: list[Row]) -> str:
     """Return the rows as a Markdown table."""
-    lines = ["| what | Rotunda | ruler | ratio | expected on 2 cores |", "|---|---|---|---|---|"]
-    lines += [f"| {row.title} | {row.broker} | {row.ruler} | {row.ratio} | {row.expected} |" for row in rows]
-    return "\n".join(lines)
+    titles = ["what", "Rotunda", "ruler", "ratio", "expected on 2 cores"]
+    return markdown(titles, [[row.title, row.broker, row.ruler, row.ratio, row.expected] for row in rows])
+
+
+def markdown(titles: list[str], rows: list[list[str]]) -> str:
+    """Return a Markdown table."""
+    head = [f"| {' | '.join(titles)} |", "|" + "---|" * len(titles)]
+    return "\n".join([*head, *(f"| {' | '.join(row)} |" for row in rows)])
 
 
 def surroundings(repository: Path) -> str:
@@ -61,8 +82,8 @@ def cpu_model() -> str:
     return platform.machine()
 
 
-def record(page: Path, text: str) -> None:
-    """Put `text` between the markers of `page`; the page must already have them."""
-    before, rest = page.read_text().split(BEGIN)
-    _, after = rest.split(END)
-    page.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
+def record(page: Path, part: Part, text: str) -> None:
+    """Put `text` between the markers of a part of `page`; the page must already have them."""
+    before, rest = page.read_text().split(part.begin)
+    _, after = rest.split(part.end)
+    page.write_text(f"{before}{part.begin}\n\n{text}\n\n{part.end}{after}")

@@ -16,10 +16,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import duckdb
-import programs
 import psutil
-import request_logs
-from report import Row
+
+from ops.benchmarks import programs, request_logs
+from ops.benchmarks.report import Row
 
 CORES = 2
 #: Seconds for 100 million rows, and for a second run over an unchanged log of any size.

@@ -15,8 +15,7 @@ from statistics import median
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-import idle
-import programs
+from ops.benchmarks import idle, programs
 
 SCREENS = ("overview", "clients", "topics", "groups", "requests", "processes", "configuration")
 

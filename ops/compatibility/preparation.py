@@ -20,6 +20,7 @@ REPOSITORY = SOURCES.parent.parent
 HOME = (REPOSITORY / ".venv").resolve() / "compatibility"
 JARS = HOME / "jars"
 CLASSES = HOME / "classes"
+KAFKA_JARS = HOME / "kafka-jars"
 GO_TEST = HOME / "kgo.test"
 GO_SOURCES = HOME / "kgo"
 NODE = HOME / "node"
@@ -70,6 +71,12 @@ def prepare_java() -> None:
     run("javac", "-Xlint:all,-path", "-Werror", "-d", str(CLASSES), "-cp", f"{JARS}/*", *sources)
 
 
+def prepare_kafka() -> None:
+    """Bring what Kafka's broker needs beside the jars of the Java clients."""
+    prepare("java")
+    copy_jars(SOURCES / "kafka" / "pom.xml", KAFKA_JARS)
+
+
 def prepare_go() -> None:
     """Build the test binary of franz-go's client package, and note where its sources lie: some tests read them."""
     run("go", "mod", "download", cwd=SOURCES / "go")
@@ -116,6 +123,7 @@ def prepare_python() -> None:
 
 PREPARE: dict[str, Callable[[], None]] = {
     "java": prepare_java,
+    "kafka": prepare_kafka,
     "go": prepare_go,
     "node": prepare_node,
     "librdkafka": prepare_librdkafka,

@@ -1,8 +1,8 @@
 """Measure the broker against the ruler and print one table; `--record` also puts it into docs/performance.md.
 
-Every case runs the same load against the broker and against `bare`, in turns, a number of rounds; the figure
-kept is the median of the rounds' ratios. Exit status 1 when a figure falls short of what is expected on
-2 cores, 2 when a program failed.
+Every case runs the same load against the broker and against `bare`, in turns; the figure kept is the median of the
+turns' ratios. With `--against-kafka` Apache Kafka has its turns as well. Exit status 1 when a figure falls short of
+what is expected on 2 cores, 2 when a program failed.
 """
 
 import argparse
@@ -14,68 +14,79 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-import cases
-import idle
-import programs
-import report
-import reports
-import turns
-import watched
-from report import Row
+from ops.benchmarks import against_kafka, cases, comparison, idle, programs, report, reports, turns, watched
+from ops.benchmarks.report import SHORT, UNITS, Row
 
 PAGE = programs.REPOSITORY / "docs" / "performance.md"
 PARTITIONS = 4
 E2E_RECORD_BYTES = 100
-SHORT = "falls short"
-
-#: How kload's figures are called in the table.
-UNITS = {"req_s": "requests/s", "mb_s": "MB/s"}
 
 
 def main() -> int:
     """Run what the command line asks for; returns the exit status."""
     options = parse_options()
-    rows: list[Row] = []
     try:
         with tempfile.TemporaryDirectory(prefix="rotunda-bench-", dir=options.dir) as name:
-            directory = Path(name)
-            if options.spark:
-                for millions in options.spark.split(","):
-                    reports.measure(directory, int(millions) * 1_000_000, rows.append)
-                print(f"\n{report.surroundings(programs.REPOSITORY)}\n\n{report.table(rows)}")
-                return int(any(SHORT in row.expected for row in rows))
-            programs.build(directory)
-            for measure in (measure_start, measure_load, measure_groups, measure_request_log, measure_watched):
-                measure(directory, options, rows.append)
+            text, part = measure(Path(name), options)
     except programs.MeasurementError as failure:
         print(f"ops/bench: {failure}", file=sys.stderr)
         return 2
-    text = f"{report.surroundings(programs.REPOSITORY)}\n\n{report.table(rows)}"
+    text = f"{report.surroundings(programs.REPOSITORY)}\n\n{text}"
     print(f"\n{text}")
     if options.record:
-        report.record(PAGE, text)
-    return int(any(SHORT in row.expected for row in rows))
+        report.record(PAGE, part, text)
+    return int(SHORT in text)
+
+
+def measure(directory: Path, options: argparse.Namespace) -> tuple[str, report.Part]:
+    """Measure what is asked for and return the tables with the part of the page that they belong to."""
+    rows: list[Row] = []
+    if options.spark:
+        for millions in options.spark.split(","):
+            reports.measure(directory, int(millions) * 1_000_000, rows.append)
+        return report.table(rows), report.FIGURES
+    programs.build(directory)
+    if options.against_kafka:
+        return comparison.tables(against_kafka.measure(directory, options)), report.AGAINST_KAFKA
+    for each in (measure_start, measure_load, measure_groups, measure_request_log, measure_watched):
+        each(directory, options, rows.append)
+    return report.table(rows), report.FIGURES
 
 
 def parse_options() -> argparse.Namespace:
     """Return the command line's options."""
-    parser = argparse.ArgumentParser(prog="ops/bench", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="ops/bench", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--against-kafka", action="store_true", help="against Apache Kafka as well, which is brought")
     parser.add_argument("--seconds", type=float, default=2.0, help="length of one load (default 2)")
-    parser.add_argument("--rounds", type=int, default=3, help="how often each load runs (default 3)")
-    parser.add_argument("--only", default="", help="only the cases whose title contains this text")
+    parser.add_argument("--turns", type=int, help="how often each load runs (default 3, against Kafka 5)")
+    parser.add_argument("--warm-up", type=float, default=20.0, help="seconds of load that Kafka has first (default 20)")
+    parser.add_argument(
+        "--case", action="append", default=[], help="only cases whose title contains this text; may be repeated"
+    )
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="broker setting")
     parser.add_argument("--dir", default=None, help="where data is written during the run")
     parser.add_argument("--spark", metavar="MILLIONS", help="only the Spark jobs, over logs of so many rows: 1,10,100")
     parser.add_argument("--record", action="store_true", help="rewrite the figures in docs/performance.md")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.record and (options.case or options.spark):
+        parser.error("--record rewrites a whole table, and --case and --spark measure a part: leave one out")
+    if options.spark and options.against_kafka:
+        parser.error("--spark measures the Spark jobs and --against-kafka brokers: leave one out")
+    if options.turns is None:
+        options.turns = 5 if options.against_kafka else 3
+    if options.turns < 1 or options.seconds <= 0:
+        parser.error(
+            f"--turns {options.turns} --seconds {options.seconds:g}: there is at least one turn, of some length"
+        )
+    return options
 
 
 def measure_start(directory: Path, options: argparse.Namespace, add: Callable[[Row], None]) -> None:
     """Cold starts: process start to ready line, and to the first acknowledged record."""
-    if options.only not in "cold start":
+    if not cases.is_chosen("cold start", options.case):
         return
     ready, acknowledged = [], []
-    for number in range(options.rounds):
+    for number in range(options.turns):
         with programs.broker(directory / f"start-{number}", options.set) as running:
             begin = time.monotonic()
             programs.kload(directory, "first", running.port, ["first"])
@@ -95,16 +106,16 @@ def measure_start(directory: Path, options: argparse.Namespace, add: Callable[[R
 def measure_load(directory: Path, options: argparse.Namespace, add: Callable[[Row], None]) -> None:
     """Everything that one running broker can answer."""
     with programs.broker(directory / "load", options.set) as running:
-        if options.only in "idle":
+        if cases.is_chosen("idle", options.case):
             pids = running.pids()
             cpu_percent = idle.idle_cpu_percent(pids, 5.0)
             add(plain_row("idle: processor time", cpu_percent, "% of a core", cases.IDLE_CPU_PERCENT))
             add(plain_row("idle: memory (PSS)", idle.memory_mb(pids), "MB", cases.IDLE_MEMORY_MB))
         # Before megabytes are on their way to the disk.
-        if options.only in "produce to fetch":
+        if cases.is_chosen("produce to fetch", options.case):
             measure_latency(directory, options, running.port, add)
         for number, case in enumerate(cases.CASES):
-            if options.only in case.title:
+            if cases.is_chosen(case.title, options.case):
                 add(measure_case(directory, options, running.port, number))
 
 
@@ -113,15 +124,15 @@ def measure_case(directory: Path, options: argparse.Namespace, port: int, number
     case, topic = cases.CASES[number], f"case-{number}"
     if case.command != "api":
         programs.kload(directory, "create", port, [topic, str(PARTITIONS)])
-    if case.command == "fetch":
-        fill = [topic, str(PARTITIONS), str(PARTITIONS), "1", "0.5", *cases.MEGABYTE_RECORDS]
+    if case.fill:
+        fill = [topic, str(PARTITIONS), str(PARTITIONS), "1", "0.5", *case.fill]
         programs.kload(directory, "produce", port, fill)
     arguments = case.kload_arguments(topic, PARTITIONS, options.seconds)
     ours, theirs = [], []
-    for _ in range(options.rounds):
+    for _ in range(options.turns):
         ours.append(programs.kload(directory, case.command, port, arguments)[case.unit])
-        with programs.bare(directory, case.ruler, case.ruler_bytes) as ruler_port:
-            theirs.append(programs.kload(directory, case.command, ruler_port, arguments)[case.unit])
+        with programs.bare(directory, case.ruler, case.ruler_bytes) as ruler:
+            theirs.append(programs.kload(directory, case.command, ruler.port, arguments)[case.unit])
         print(f"{case.title}: {ours[-1]:,.0f} against {theirs[-1]:,.0f} {case.unit}", flush=True)
     ratio = median(our / their for our, their in zip(ours, theirs, strict=True))
     return Row(
@@ -135,7 +146,7 @@ def measure_case(directory: Path, options: argparse.Namespace, port: int, number
 
 def measure_groups(directory: Path, options: argparse.Namespace, add: Callable[[Row], None]) -> None:
     """Small Produce with and without the heartbeats and commits of many groups, on a broker of its own."""
-    if options.only not in "beside groups":
+    if not cases.is_chosen("beside groups", options.case):
         return
     with programs.broker(directory / "groups", options.set) as running:
         for offsets in cases.OFFSETS_PER_COMMIT:
@@ -163,7 +174,7 @@ def measure_beside_groups(
             return found
 
         alone()
-        ours, others = turns.alternate(turns.count(options.rounds), beside, alone)
+        ours, others = turns.alternate(turns.count(options.turns), beside, alone)
     requests = f"{offsets} to a request" if offsets > 1 else "a request each"
     commits = f"{cases.COMMITS_PER_SECOND:,} offsets committed a second, {requests}"
     title = f"{case.title}, beside {cases.GROUPS:,} groups with {commits}"
@@ -172,7 +183,7 @@ def measure_beside_groups(
 
 def measure_request_log(directory: Path, options: argparse.Namespace, add: Callable[[Row], None]) -> None:
     """Measure what the request log costs: two brokers that differ in it alone."""
-    chosen = [case for case in cases.REQUEST_LOG if options.only in f"request log: {case.title}"]
+    chosen = [case for case in cases.REQUEST_LOG if cases.is_chosen(f"request log: {case.title}", options.case)]
     if not chosen:
         return
     off = [*options.set, "request.log.enable=false"]
@@ -204,7 +215,7 @@ def measure_against(
     for broker in brokers:
         programs.kload(directory, "create", broker.port, ["log", str(PARTITIONS)])
         rate_and_cost_us(broker)
-    found = turns.alternate(turns.count(options.rounds), *(partial(rate_and_cost_us, broker) for broker in brokers))
+    found = turns.alternate(turns.count(options.turns), *(partial(rate_and_cost_us, broker) for broker in brokers))
     (rates, costs), (other_rates, other_costs) = (tuple(zip(*each, strict=True)) for each in found)
     rate, cost = turns.ratio(rates, other_rates), turns.ratio(costs, other_costs)
     print(f"request log: {case.title}: {rate:.3f} of the rate, {cost:.3f} of the processor time", flush=True)
@@ -221,7 +232,7 @@ def turns_row(title: str, case: cases.Case, other: str, rates: Sequence[float], 
 def measure_watched(directory: Path, options: argparse.Namespace, add: Callable[[Row], None]) -> None:
     """Measure what the status page costs the broker while browsers look at it; its own process is not counted."""
     title = f"status page, {cases.BROWSERS} browsers"
-    if options.only not in title:
+    if not cases.is_chosen(title, options.case):
         return
     case, arguments = cases.WATCHED, cases.WATCHED.kload_arguments("watched", PARTITIONS, options.seconds)
     with programs.broker(directory / "watched", [*options.set, "status.port=0"]) as running:
@@ -229,7 +240,7 @@ def measure_watched(directory: Path, options: argparse.Namespace, add: Callable[
         found = watched.measure(
             running,
             cases.BROWSERS,
-            2 * options.rounds,
+            2 * options.turns,
             lambda: programs.kload(directory, case.command, running.port, arguments),
         )
     limit = cases.WATCHED_CPU_PERCENT
@@ -249,7 +260,7 @@ def measure_latency(directory: Path, options: argparse.Namespace, port: int, add
     """Produce until a parked long-polling fetch sees it."""
     programs.kload(directory, "create", port, ["latency", "1"])
     arguments = ["latency", "1", str(options.seconds), str(E2E_RECORD_BYTES)]
-    runs = [programs.kload(directory, "e2e", port, arguments) for _ in range(options.rounds)]
+    runs = [programs.kload(directory, "e2e", port, arguments) for _ in range(options.turns)]
     p50_us = median(run["p50_us"] for run in runs)
     p99_us = median(run["p99_us"] for run in runs)
     add(plain_row("produce to fetch, p50", p50_us, "µs", cases.PRODUCE_TO_FETCH_P50_US))

@@ -1,0 +1,231 @@
+"""Rotunda, Apache Kafka and the ruler under the same loads, in alternating turns, with the processor time of each.
+
+Both brokers are started once and run side by side; the one that has no load waits. Topics and the ruler's files are
+made when their case begins and stay for its turns, so that all three read and append to files of the same age.
+"""
+
+import argparse
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from ops.benchmarks import cases, kafka, processor_time, programs
+from ops.benchmarks.comparison import KAFKA, ROTUNDA, RULER, Comparison, Side
+from ops.benchmarks.processor_time import Spent
+from ops.benchmarks.report import UNITS
+
+PARTITIONS = 4
+E2E_RECORD_BYTES = 100
+#: A turn before those that count, and each load of the warm-up, takes so long at least.
+LEAST_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Server:
+    """Something that kload can be run against, and how to read the processor time of its parts."""
+
+    name: str
+    port: int
+    spent: Callable[[], dict[str, Spent]]
+
+
+@dataclass(frozen=True)
+class Place:
+    """The programs, the options, and the two brokers."""
+
+    directory: Path
+    options: argparse.Namespace
+    brokers: tuple[Server, ...]
+
+    def kload(self, server: Server, command: str, arguments: list[str]) -> dict[str, float]:
+        """Run kload against one server and return its figures."""
+        return programs.kload(self.directory, command, server.port, arguments)
+
+    def turn(self, server: Server, command: str, arguments: list[str]) -> tuple[dict[str, float], dict[str, Spent]]:
+        """Run kload against one server and return its figures and the processor time that the server took."""
+        before = server.spent()
+        found = self.kload(server, command, arguments)
+        return found, processor_time.since(before, server.spent())
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A line of the command's list: its title, how it warms the brokers up, and how it is measured."""
+
+    title: str
+    warm_up: Callable[[Place, float], None]
+    measure: Callable[[Place], list[Comparison]]
+
+
+def measure(directory: Path, options: argparse.Namespace) -> list[Comparison]:
+    """Run the chosen cases. Raises MeasurementError when none is meant or a program fails."""
+    chosen = [each for each in measurements() if cases.is_chosen(each.title, options.case)]
+    if not chosen:
+        texts, titles = " or ".join(map(repr, options.case)), "\n".join(f"  {each.title}" for each in measurements())
+        raise programs.MeasurementError(f"no title of a case contains {texts}; there are:\n{titles}")
+    kafka.prepare()
+    found: list[Comparison] = []
+    with brokers(directory, options.set) as running:
+        place = Place(directory, options, running)
+        for each in chosen:
+            each.warm_up(place, max(options.warm_up / len(chosen), LEAST_SECONDS))
+        for each in chosen:
+            for comparison in each.measure(place):
+                print(comparison.summary(), flush=True)
+                found.append(comparison)
+    return found
+
+
+def measurements() -> list[Measurement]:
+    """Return everything that can be measured, in the order in which it is."""
+    loads = [
+        Measurement(case.title, partial(warm_up_load, case), partial(measure_load, case))
+        for case in cases.AGAINST_KAFKA
+    ]
+    latency = Measurement("produce to fetch", warm_up_latency, measure_latency)
+    groups = [
+        Measurement(groups_title(offsets), partial(warm_up_groups, offsets), partial(measure_groups, offsets))
+        for offsets in cases.OFFSETS_PER_COMMIT
+    ]
+    light = [each for each, case in zip(loads, cases.AGAINST_KAFKA, strict=True) if case.ruler != "append"]
+    return [latency, *light, *groups, *(each for each in loads if each not in light)]
+
+
+@contextmanager
+def brokers(directory: Path, settings: list[str]) -> Iterator[tuple[Server, Server]]:
+    """Start both brokers."""
+    with ExitStack() as running:
+        ours = running.enter_context(programs.broker(directory / "rotunda", settings))
+        theirs = running.enter_context(kafka.kafka(directory / "kafka"))
+        roles, threads = ours.roles(), theirs.threads()
+
+        def spent_by_role() -> dict[str, Spent]:
+            return {role: sum_of(processor_time.of_process(pid) for pid in pids) for role, pids in roles.items()}
+
+        yield Server(ROTUNDA, ours.port, spent_by_role), Server(KAFKA, theirs.port, partial(theirs.spent, threads))
+
+
+def sum_of(each: Iterator[Spent]) -> Spent:
+    """Return the processor time of several processes together."""
+    total = processor_time.NOTHING
+    for spent in each:
+        total = total.plus(spent)
+    return total
+
+
+# ---- one load ----
+
+
+def prepare_load(place: Place, case: cases.Case, topic: str) -> None:
+    """Make a case's topics in both brokers, filled if it reads them."""
+    for server in place.brokers:
+        many = ["1", str(case.topics)] if case.topics else [str(PARTITIONS)]
+        place.kload(server, "create", [topic, *many])
+        if case.fill:
+            place.kload(server, "produce", [topic, str(PARTITIONS), str(PARTITIONS), "1", "0.5", *case.fill])
+
+
+def warm_up_load(case: cases.Case, place: Place, seconds: float) -> None:
+    """Run a case's load against both, against Kafka for as long as its compilers want."""
+    topic = f"warm-up-{topic_of(case.title)}"
+    prepare_load(place, case, topic)
+    for server, lasting in zip(place.brokers, (LEAST_SECONDS, seconds), strict=True):
+        place.kload(server, case.command, case.kload_arguments(topic, PARTITIONS, lasting))
+
+
+def measure_load(case: cases.Case, place: Place) -> list[Comparison]:
+    """Measure one case: brokers and ruler in turns."""
+    topic, sides = topic_of(case.title), {name: Side() for name in (ROTUNDA, KAFKA, RULER)}
+    prepare_load(place, case, topic)
+    with programs.bare(place.directory, case.ruler, case.ruler_bytes) as bare:
+
+        def spent_by_ruler() -> dict[str, Spent]:
+            return {RULER: processor_time.of_process(bare.pid)}
+
+        servers = [*place.brokers, Server(RULER, bare.port, spent_by_ruler)]
+        for turn in range(-1, place.options.turns):
+            seconds = place.options.seconds if turn >= 0 else LEAST_SECONDS
+            for server in rotated(servers, turn):
+                found, spent = place.turn(server, case.command, case.kload_arguments(topic, PARTITIONS, seconds))
+                if turn >= 0:
+                    sides[server.name].add(found[case.unit], found["requests"], spent)
+                if case.ruler == "append":
+                    # Or the next one would wait for what this one has left to be written to the disk.
+                    os.sync()
+    return [Comparison(case.title, UNITS[case.unit], sides, case.expected_ratio)]
+
+
+def topic_of(title: str) -> str:
+    """Return the topic of a case."""
+    return "-".join("".join(c if c.isalnum() else " " for c in title).lower().split())
+
+
+def rotated(servers: list[Server], turn: int) -> list[Server]:
+    """Return the servers in the order of a turn; each is first as often as the others."""
+    first = turn % len(servers)
+    return servers[first:] + servers[:first]
+
+
+# ---- produce to fetch ----
+
+
+def warm_up_latency(place: Place, seconds: float) -> None:
+    """Let records go through both."""
+    for server, lasting in zip(place.brokers, (LEAST_SECONDS, seconds), strict=True):
+        place.kload(server, "create", ["latency", "1"])
+        place.kload(server, "e2e", ["latency", "1", str(lasting), str(E2E_RECORD_BYTES)])
+
+
+def measure_latency(place: Place) -> list[Comparison]:
+    """Measure the time from a Produce to the answer of a fetch that waits for it. A ruler keeps no fetch waiting."""
+    sides = {key: {ROTUNDA: Side(), KAFKA: Side()} for key in cases.FASTER_PRODUCE_TO_FETCH}
+    arguments = ["latency", "1", str(place.options.seconds), str(E2E_RECORD_BYTES)]
+    for turn in range(place.options.turns):
+        for server in rotated(list(place.brokers), turn):
+            found, spent = place.turn(server, "e2e", arguments)
+            for key, of_key in sides.items():
+                # What a record costs is told once.
+                of_key[server.name].add(found[key], found["requests"] if key == "p50_us" else 0, spent)
+    return [
+        Comparison(f"produce to fetch, {key.removesuffix('_us')}", "µs", sides[key], expected, less_is_better=True)
+        for key, expected in cases.FASTER_PRODUCE_TO_FETCH.items()
+    ]
+
+
+# ---- beside groups ----
+
+
+def groups_title(offsets: int) -> str:
+    """Return the title of a measurement beside groups whose commits have so many offsets."""
+    requests = f"{offsets} to a request" if offsets > 1 else "a request each"
+    commits = f"{cases.COMMITS_PER_SECOND:,} offsets committed a second, {requests}"
+    return f"share of small Produce kept beside {cases.GROUPS:,} groups with {commits}"
+
+
+def warm_up_groups(_: int, place: Place, seconds: float) -> None:
+    """Let members of groups commit in both, whose coordinators are there afterwards."""
+    for server, lasting in zip(place.brokers, (LEAST_SECONDS, seconds), strict=True):
+        place.kload(server, "create", ["warm-up-groups", str(PARTITIONS)])
+        place.kload(server, "commit", ["warm-up-groups", str(PARTITIONS), "16", "1", str(lasting)])
+
+
+def measure_groups(offsets: int, place: Place) -> list[Comparison]:
+    """Measure how much of small Produce is left beside the heartbeats and commits of many groups."""
+    case, topic, sides = cases.BESIDE_GROUPS, f"beside-groups-{offsets}", {ROTUNDA: Side(), KAFKA: Side()}
+    arguments = case.kload_arguments(topic, PARTITIONS, place.options.seconds)
+    members = [topic, str(cases.GROUPS), str(cases.GROUP_CONNECTIONS), str(cases.HEARTBEAT_MS)]
+    members += [str(cases.COMMITS_PER_SECOND), str(offsets)]
+    for server in place.brokers:
+        place.kload(server, "create", [topic, str(PARTITIONS)])
+        # One broker's groups are gone before the other's form: their sessions would not outlast its turns.
+        with programs.gload(place.directory, server.port, members) as groups:
+            for turn in range(-1, place.options.turns):
+                alone = place.kload(server, case.command, arguments)
+                with groups.busy():
+                    found, spent = place.turn(server, case.command, arguments)
+                if turn >= 0:
+                    sides[server.name].add(found[case.unit] / alone[case.unit], found["requests"], spent)
+    return [Comparison(groups_title(offsets), "", sides, cases.KEPT_BESIDE_GROUPS, decimals=2)]

@@ -1,0 +1,62 @@
+"""The time that processes and threads have had on processors, in user mode and in the kernel, read from /proc.
+
+Unlike a rate it does not depend on how busy the machine is otherwise.
+"""
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+#: Places in a `stat` file behind the name, which may itself contain spaces.
+_USER, _SYSTEM = 11, 12
+
+
+class Spent(NamedTuple):
+    """Processor time in seconds."""
+
+    user: float
+    system: float
+
+    def plus(self, other: "Spent") -> "Spent":
+        """Return the sum."""
+        return Spent(self.user + other.user, self.system + other.system)
+
+    def minus(self, other: "Spent") -> "Spent":
+        """Return the difference, never below nothing: a thread that has ended is no longer counted."""
+        return Spent(max(self.user - other.user, 0.0), max(self.system - other.system, 0.0))
+
+
+NOTHING = Spent(0.0, 0.0)
+
+
+def of_process(pid: int) -> Spent:
+    """Return what a process with all its threads has taken, those that have ended included."""
+    return _read(Path(f"/proc/{pid}/stat"))
+
+
+def of_threads(pid: int, threads: Iterable[int]) -> Spent:
+    """Return what some threads of a process have taken; those that have ended count nothing."""
+    total = NOTHING
+    for thread in threads:
+        try:
+            total = total.plus(_read(Path(f"/proc/{pid}/task/{thread}/stat")))
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return total
+
+
+def since(before: Mapping[str, Spent], after: Mapping[str, Spent]) -> dict[str, Spent]:
+    """Return what each part has taken between two readings."""
+    return {part: spent.minus(before[part]) for part, spent in after.items()}
+
+
+def added(one: Mapping[str, Spent], other: Mapping[str, Spent]) -> dict[str, Spent]:
+    """Return the sum for each part of either."""
+    return {part: one.get(part, NOTHING).plus(other.get(part, NOTHING)) for part in {**one, **other}}
+
+
+def _read(stat: Path) -> Spent:
+    fields = stat.read_text().rpartition(")")[2].split()
+    return Spent(int(fields[_USER]) / _TICKS_PER_SECOND, int(fields[_SYSTEM]) / _TICKS_PER_SECOND)
