@@ -14,7 +14,7 @@ from broker.garbage import LONG_NS, GarbageSearch
 from broker.protocol.api_keys import ApiKey
 from broker.server.apis import API_TABLE
 from tests.support.fakes import FakeClock
-from tests.support.group_requests import Member, broker_with_groups, groups_of
+from tests.support.groups.requests import Member, broker_with_groups, groups_of
 from tests.support.large_requests import arrays_of, request_with
 from tests.support.stepped_broker import Sent, SteppedBroker
 from tests.support.transactional import TransactionalProducer

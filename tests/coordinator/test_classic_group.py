@@ -6,13 +6,13 @@ import pytest
 
 from broker.coordinator.classic_joining import NEW_MEMBER_JOIN_TIMEOUT_MS
 from broker.protocol.error_codes import ErrorCode
-from tests.support.classic_members import (
+from tests.support.groups.coordinator import Coordinator
+from tests.support.groups.members import (
     BOTH,
     RANGE,
     REBALANCE_MS,
     SESSION_MS,
     STICKY_FIRST,
-    Coordinator,
     heartbeat,
     join,
     join_twice,

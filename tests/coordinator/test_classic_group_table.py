@@ -8,7 +8,8 @@ import pytest
 
 from broker.coordinator.classic_group import PREDECESSORS, ClassicGroup, GroupState
 from broker.coordinator.offset_commits import Committer, validate_commit
-from tests.support.classic_members import GROUP, Coordinator, heartbeat, join, leave, stable_group, sync
+from tests.support.groups.coordinator import GROUP, Coordinator
+from tests.support.groups.members import heartbeat, join, leave, stable_group, sync
 
 #: The request is not answered before something else happens.
 WAITS = "waits"

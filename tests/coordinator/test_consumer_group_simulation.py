@@ -11,7 +11,8 @@ import pytest
 from broker.coordinator.assignment import union
 from broker.coordinator.consumer_group_member import MemberState
 from broker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
-from tests.support.group_clients import FakeCoordinator, FakeMember, FakeTopics, described, doubly_owned
+from tests.support.groups.coordinator import Coordinator, FakeTopics, described
+from tests.support.groups.members import ConsumerMember, doubly_owned
 
 SEEDS = [random.randrange(2**32) for _ in range(20)]
 
@@ -31,12 +32,12 @@ class Simulation:
         self.random = random.Random(seed)
         self.deaths = deaths
         self.topics = FakeTopics({"a": 5, "b": 3})
-        self.coordinator = FakeCoordinator(self.topics)
-        self.members: list[FakeMember] = []
+        self.coordinator = Coordinator(topics=self.topics)
+        self.members: list[ConsumerMember] = []
         self.epochs: dict[str, int] = {}
         self.group_epoch = 0
         self.same = self.random.choice((True, False))
-        self.waiting: list[tuple[FakeMember, list[ConsumerGroupHeartbeatResponse]]] = []
+        self.waiting: list[tuple[ConsumerMember, list[ConsumerGroupHeartbeatResponse]]] = []
 
     def step(self) -> None:
         choices: list[tuple[int, Callable[[], None]]] = [
@@ -50,17 +51,17 @@ class Simulation:
             (1, self.come_back),
             (1, self.subscribe),
             (1, self.change_topics),
-            (2, lambda: self.coordinator.pass_ms(self.random.randrange(500))),
+            (2, lambda: self.coordinator.advance_ms(self.random.randrange(500))),
             (3 if self.deaths else 0, self.die),
         ]
         weights = [weight for weight, _ in choices]
         self.random.choices([action for _, action in choices], weights)[0]()
         self.check()
 
-    def alive(self) -> list[FakeMember]:
+    def alive(self) -> list[ConsumerMember]:
         return [member for member in self.members if not member.is_gone]
 
-    def idle(self) -> list[FakeMember]:
+    def idle(self) -> list[ConsumerMember]:
         return [member for member in self.alive() if member.request is None]
 
     def join(self) -> None:
@@ -68,7 +69,7 @@ class Simulation:
             number = len(self.members)
             instance = f"i{number}" if self.random.random() < 0.3 else None
             subscription = SUBSCRIPTIONS[0] if self.same else self.random.choice(SUBSCRIPTIONS)
-            self.members.append(FakeMember(f"m{number}", subscription, instance))
+            self.members.append(ConsumerMember(f"m{number}", subscription, instance))
 
     def subscribe(self) -> None:
         if not self.same and self.idle():
@@ -90,13 +91,13 @@ class Simulation:
             member = self.random.choice(self.idle())
             self._deliver(member, member.make_request())
 
-    def _deliver(self, member: FakeMember, request: dict[str, Any]) -> None:
+    def _deliver(self, member: ConsumerMember, request: dict[str, Any]) -> None:
         answers: list[ConsumerGroupHeartbeatResponse] = []
         self.waiting.append((member, answers))
         self.coordinator.heartbeat(answers.append, **request)
 
     def turn(self) -> None:
-        self.coordinator.commit()
+        self.coordinator.turn()
         assert described(self.coordinator.shard) == self.coordinator.replayed()
 
     def receive(self) -> None:
@@ -127,7 +128,7 @@ class Simulation:
         free = [member for member in gone if member.instance_id not in taken]
         if free and len(self.alive()) < 5:
             old = self.random.choice(free)
-            self.members.append(FakeMember(f"m{len(self.members)}", old.subscription, old.instance_id))
+            self.members.append(ConsumerMember(f"m{len(self.members)}", old.subscription, old.instance_id))
 
     def crash(self) -> None:
         if self.alive() and self.random.random() < 0.3:
@@ -140,8 +141,8 @@ class Simulation:
             for tell in told[: self.random.randrange(len(told) + 1)]:
                 tell()
         taken = [each for each in self.waiting if each[1]]
-        self.coordinator.die()
-        again: list[FakeMember] = []
+        self.coordinator.replace()
+        again: list[ConsumerMember] = []
         for member, answers in list(self.waiting):
             if (member, answers) not in taken:
                 self.waiting.remove((member, answers))
@@ -160,7 +161,7 @@ class Simulation:
         group = self.coordinator.shard.groups.get("readers")
         if group is None:
             return
-        group = self.coordinator.group()
+        group = self.coordinator.consumer_group
         held = [group.members[member_id].held for member_id in group.members]
         assert sum(len(each) for one in held for each in one.values()) == sum(
             len(each) for each in _all(held).values()
@@ -184,10 +185,10 @@ class Simulation:
             for member in self.idle():
                 member.reconcile()
                 self._deliver(member, member.make_request())
-            self.coordinator.pass_ms(1_000)
+            self.coordinator.advance_ms(1_000)
             self.check()
         self.turn()
-        group = self.coordinator.group() if self.alive() else None
+        group = self.coordinator.consumer_group if self.alive() else None
         if group is None:
             return
         assert group.state_name == "Stable"

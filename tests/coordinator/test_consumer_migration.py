@@ -1,7 +1,5 @@
 """Members of the classic protocol in consumer groups: they come along when a group changes over, and go on together."""
 
-from functools import partial
-
 import pytest
 
 from broker.coordinator.assignment import overlaps
@@ -12,58 +10,54 @@ from broker.coordinator.consumer_embedded import (
     decode_subscription,
     encode_assignment,
 )
-from broker.coordinator.group import LeavingMember
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode
-from tests.support.classic_clients import ClassicClient, subscription_bytes
-from tests.support.group_clients import GROUP, FakeCoordinator, FakeTopics, described
+from tests.support.groups.coordinator import GROUP, Coordinator, FakeTopics, described
+from tests.support.groups.members import ClassicMember, leave, subscription_bytes
 
 A = (1).to_bytes(16, "big")
 ALL = frozenset(range(4))
 
 
-def coordinator_with(**settings: str) -> FakeCoordinator:
+def coordinator_with(**settings: str) -> Coordinator:
     named = {name.replace("_", "."): value for name, value in settings.items()}
-    return FakeCoordinator(FakeTopics({"a": 4}), {"group.initial.rebalance.delay.ms": "0", **named})
+    return Coordinator({"group.initial.rebalance.delay.ms": "0", **named}, FakeTopics({"a": 4}))
 
 
-def classic_group(coordinator: FakeCoordinator) -> ClassicClient:
+def classic_group(coordinator: Coordinator) -> ClassicMember:
     """Return the only member of a stable classic group, which has everything."""
-    client = ClassicClient(coordinator, "c1")
+    client = ClassicMember(coordinator, "c1")
     coordinator.classic.create(coordinator.shard, GROUP)
     client.send_join()
-    coordinator.pass_ms(1)
+    coordinator.advance_ms(1)
     assert client.take_join().leader == client.member_id
     client.sync({client.member_id: encode_assignment(1, {"a": ALL})})
     assert client.owned == {"a": ALL}
     return client
 
 
-def mixed_group(coordinator: FakeCoordinator) -> ClassicClient:
+def mixed_group(coordinator: Coordinator) -> ClassicMember:
     """Return the classic member of a group that it shares with "new" of the new protocol, half each."""
     client = classic_group(coordinator)
     assert coordinator.join("new", "a").assignment == {}
     for _ in range(3):
         client.follow()
-    owned = coordinator.ask(member_id="new", member_epoch=coordinator.group().members["new"].epoch).assignment
+    owned = coordinator.ask(member_id="new", member_epoch=coordinator.consumer_group.members["new"].epoch).assignment
     assert owned is not None
     assert len(owned[A]) == len(client.owned["a"]) == 2
-    assert coordinator.group().state_name == "Stable"
+    assert coordinator.consumer_group.state_name == "Stable"
     return client
 
 
 def test_a_classic_group_becomes_a_consumer_group_and_its_member_keeps_what_it_has() -> None:
     coordinator = coordinator_with()
     client = mixed_group(coordinator)
-    assert coordinator.group().members[client.member_id].classic is not None
+    assert coordinator.consumer_group.members[client.member_id].classic is not None
     assert client.heartbeat() == 0
     assert described(coordinator.shard) == coordinator.replayed()
-    assert (
-        coordinator.group().validate_offset_commit(client.member_id, None, client.generation, 8, transactional=False)
-        == 0
-    )
-    stale = coordinator.group().validate_offset_commit(client.member_id, None, 1, 8, transactional=False)
-    assert stale == ErrorCode.ILLEGAL_GENERATION
+    judge = coordinator.consumer_group.validate_offset_commit
+    codes = [judge(client.member_id, None, number, 8, transactional=False) for number in (client.generation, 1)]
+    assert codes == [0, ErrorCode.ILLEGAL_GENERATION]
 
 
 def test_partitions_pass_from_kind_to_kind_only_when_they_have_been_given_up() -> None:
@@ -98,7 +92,7 @@ def test_an_eager_member_is_served_too() -> None:
 def test_classic_members_join_a_consumer_group() -> None:
     coordinator = coordinator_with()
     coordinator.join("new", "a")
-    client = ClassicClient(coordinator, "c2")
+    client = ClassicMember(coordinator, "c2")
     asked = client.joined(needs_member_id=True)
     assert asked.error_code == ErrorCode.MEMBER_ID_REQUIRED
     result = client.joined(member_id=asked.member_id)
@@ -116,16 +110,16 @@ def test_classic_members_join_a_consumer_group() -> None:
 def test_a_classic_member_does_not_join_again_before_there_is_another_assignment() -> None:
     coordinator = coordinator_with(group_consumer_assignment_interval_ms="1000")
     coordinator.join("new", "a")
-    client = ClassicClient(coordinator, "c2")
+    client = ClassicMember(coordinator, "c2")
     asked = client.joined(needs_member_id=True)
     assert client.joined(member_id=asked.member_id).error_code == 0
     assert (client.sync().error_code, client.owned) == (0, {})
     assert client.heartbeat() == 0
-    coordinator.pass_ms(1000)
+    coordinator.advance_ms(1000)
     assert client.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
-    assert coordinator.group().assignment_epoch == 2
+    assert coordinator.consumer_group.assignment_epoch == 2
     assert client.joined().error_code == 0
-    assert coordinator.group().assignment_epoch == 3
+    assert coordinator.consumer_group.assignment_epoch == 3
 
 
 def test_the_group_is_classic_again_when_only_classic_members_are_left() -> None:
@@ -137,11 +131,11 @@ def test_the_group_is_classic_again_when_only_classic_members_are_left() -> None
     assert group.state is GroupState.PREPARING_REBALANCE
     assert client.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
     client.send_join()
-    coordinator.pass_ms(1)
+    coordinator.advance_ms(1)
     assert client.take_join().leader == client.member_id
     client.sync({client.member_id: encode_assignment(1, {"a": ALL})})
     assert client.owned == {"a": ALL}
-    coordinator.die()
+    coordinator.replace()
     assert isinstance(coordinator.shard.groups[GROUP], ClassicGroup)
     assert client.heartbeat() == 0
 
@@ -158,7 +152,7 @@ def test_what_is_told_of_a_group_that_changes_over_and_back() -> None:
     coordinator.ask(member_id="new", member_epoch=-1)
     assert client.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
     client.send_join()
-    coordinator.pass_ms(1)
+    coordinator.advance_ms(1)
     client.take_join()
     client.sync({client.member_id: encode_assignment(1, {"a": ALL})})
     back = [(event.kind, event.event, event.members) for event in coordinator.told]
@@ -179,7 +173,7 @@ def test_the_policy_says_which_way_groups_go(policy: str, upgrades: bool, downgr
     client.leave()
     if not upgrades:
         coordinator.join("new", "a")
-    old = ClassicClient(coordinator, "c3")
+    old = ClassicMember(coordinator, "c3")
     old.joined()
     coordinator.ask(member_id="new", member_epoch=-1)
     assert isinstance(coordinator.shard.groups[GROUP], ClassicGroup) == downgrades
@@ -188,9 +182,9 @@ def test_the_policy_says_which_way_groups_go(policy: str, upgrades: bool, downgr
 def test_groups_of_others_than_consumers_do_not_change_over() -> None:
     coordinator = coordinator_with()
     coordinator.classic.create(coordinator.shard, GROUP)
-    client = ClassicClient(coordinator, "c1")
+    client = ClassicMember(coordinator, "c1")
     client.send_join(protocol_type="connect", protocols=(("default", b"\x00"),))
-    coordinator.pass_ms(1)
+    coordinator.advance_ms(1)
     assert coordinator.join("new", "a").error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert isinstance(coordinator.shard.groups[GROUP], ClassicGroup)
 
@@ -198,7 +192,7 @@ def test_groups_of_others_than_consumers_do_not_change_over() -> None:
 def test_members_who_wait_for_the_old_group_are_told_to_join_the_other() -> None:
     coordinator = coordinator_with()
     classic_group(coordinator)
-    second = ClassicClient(coordinator, "c2")
+    second = ClassicMember(coordinator, "c2")
     second.send_join()
     assert not second.joins
     coordinator.join("new", "a")
@@ -208,16 +202,16 @@ def test_members_who_wait_for_the_old_group_are_told_to_join_the_other() -> None
 def test_a_static_member_takes_its_place_along_to_the_other_protocol_and_back() -> None:
     coordinator = coordinator_with()
     coordinator.join("other", "a")
-    old = ClassicClient(coordinator, "c1", instance_id="one")
+    old = ClassicMember(coordinator, "c1", instance_id="one")
     assert old.joined().error_code == 0
     old.sync()
-    target = coordinator.group().target[old.member_id]
+    target = coordinator.consumer_group.target[old.member_id]
     coordinator.join("new", "a", instance_id="one")
-    assert coordinator.group().target["new"] == target
+    assert coordinator.consumer_group.target["new"] == target
     assert old.heartbeat() == ErrorCode.FENCED_INSTANCE_ID
-    again = ClassicClient(coordinator, "c1", instance_id="one")
+    again = ClassicMember(coordinator, "c1", instance_id="one")
     assert again.joined().error_code == 0
-    assert coordinator.group().target[again.member_id] == target
+    assert coordinator.consumer_group.target[again.member_id] == target
     assert again.leave() == [0]
     assert described(coordinator.shard) == coordinator.replayed()
 
@@ -229,18 +223,18 @@ def test_a_classic_member_that_does_not_follow_is_forgotten() -> None:
     coordinator.topics_changed()
     assert client.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
     for _ in range(5):
-        coordinator.pass_ms(5_000)
-        coordinator.ask(member_id="new", member_epoch=coordinator.group().members["new"].epoch)
+        coordinator.advance_ms(5_000)
+        coordinator.ask(member_id="new", member_epoch=coordinator.consumer_group.members["new"].epoch)
         if client.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID:
             break
-    assert set(coordinator.group().members) == {"new"}
+    assert set(coordinator.consumer_group.members) == {"new"}
 
 
 def test_its_own_session_timeout_holds_for_a_classic_member() -> None:
     coordinator = coordinator_with()
     mixed_group(coordinator)
-    coordinator.pass_ms(10_001)
-    assert set(coordinator.group().members) == {"new"}
+    coordinator.advance_ms(10_001)
+    assert set(coordinator.consumer_group.members) == {"new"}
 
 
 def test_what_a_classic_member_may_not() -> None:
@@ -250,10 +244,10 @@ def test_what_a_classic_member_may_not() -> None:
     assert client.sync(protocol_name="range").error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert client.sync(protocol_type="connect").error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert client.sync(member_id="new").error_code == ErrorCode.UNKNOWN_MEMBER_ID
-    assert ClassicClient(coordinator, "c9").joined().error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert ClassicMember(coordinator, "c9").joined().error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
     assert client.joined(protocol_type="connect").error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert client.joined(protocols=(("range", b"\xff"),)).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    stranger = ClassicClient(coordinator, "c8")
+    stranger = ClassicMember(coordinator, "c8")
     stranger.member_id = "stranger"
     assert stranger.leave() == [ErrorCode.UNKNOWN_MEMBER_ID]
 
@@ -263,14 +257,10 @@ def test_an_administrator_removes_members_of_either_protocol() -> None:
     coordinator = coordinator_with()
     client = mixed_group(coordinator)
     coordinator.join("static", "a", instance_id="one")
-    leave = partial(client.protocol.leave, coordinator.shard, coordinator.group())
-    answers: list[list[int]] = []
-    leave([LeavingMember("new", None, ""), LeavingMember("other", "one", "")], answers.append)
-    leave([LeavingMember("", "one", ""), LeavingMember("", "two", ""), LeavingMember("new", None, "")], answers.append)
-    coordinator.commit()
     fenced, unknown = int(ErrorCode.FENCED_INSTANCE_ID), int(ErrorCode.UNKNOWN_MEMBER_ID)
-    assert answers == [[0, fenced], [0, unknown, unknown]]
-    assert set(coordinator.group().members) == {client.member_id}
+    assert leave(coordinator, ("new", None), ("other", "one")) == [0, fenced]
+    assert leave(coordinator, ("", "one"), ("", "two"), ("new", None)) == [0, unknown, unknown]
+    assert set(coordinator.consumer_group.members) == {client.member_id}
     for _ in range(3):
         client.follow()
     assert client.owned == {"a": ALL}

@@ -7,19 +7,19 @@ import pytest
 from broker.coordinator.consumer_group_member import MemberState
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
-from tests.support.group_clients import GROUP, FakeCoordinator, FakeTopics, described
+from tests.support.groups.coordinator import GROUP, Coordinator, FakeTopics, described
 
 A, B = (number.to_bytes(16, "big") for number in (1, 2))
 ALL = frozenset(range(4))
 
 
 @pytest.fixture
-def coordinator() -> FakeCoordinator:
+def coordinator() -> Coordinator:
     """Return a coordinator that knows topic "a" of 4 partitions and "b" of 2."""
-    return FakeCoordinator(FakeTopics({"a": 4, "b": 2}))
+    return Coordinator(topics=FakeTopics({"a": 4, "b": 2}))
 
 
-def two_members(coordinator: FakeCoordinator) -> None:
+def two_members(coordinator: Coordinator) -> None:
     """Have m1 and m2 share topic "a": m1 has 0 and 1, m2 has 2 and 3."""
     coordinator.join("m1", "a")
     coordinator.join("m2", "a")
@@ -28,14 +28,14 @@ def two_members(coordinator: FakeCoordinator) -> None:
     coordinator.ask(member_id="m1", member_epoch=2, topic_partitions=kept)
     coordinator.ask(member_id="m2", member_epoch=3)
     coordinator.ask(member_id="m2", member_epoch=3, topic_partitions={A: ALL - kept[A]})
-    assert coordinator.group().state_name == "Stable"
-    assert coordinator.group().members["m2"].assigned == {A: frozenset({2, 3})}
+    assert coordinator.consumer_group.state_name == "Stable"
+    assert coordinator.consumer_group.members["m2"].assigned == {A: frozenset({2, 3})}
 
 
 # ---- joining, revoking, leaving ------------------------------------------------------------------------------------
 
 
-def test_the_first_member_gets_everything_and_hears_no_more_of_it(coordinator: FakeCoordinator) -> None:
+def test_the_first_member_gets_everything_and_hears_no_more_of_it(coordinator: Coordinator) -> None:
     assert coordinator.join("m1", "a", "b") == ConsumerGroupHeartbeatResponse(
         0, None, "m1", 2, 5000, {A: ALL, B: frozenset({0, 1})}
     )
@@ -45,7 +45,7 @@ def test_the_first_member_gets_everything_and_hears_no_more_of_it(coordinator: F
     assert len(coordinator.committed) == written
 
 
-def test_partitions_change_hands_only_when_they_have_been_given_up(coordinator: FakeCoordinator) -> None:
+def test_partitions_change_hands_only_when_they_have_been_given_up(coordinator: Coordinator) -> None:
     coordinator.join("m1", "a")
     assert coordinator.join("m2", "a").assignment == {}
     told = coordinator.ask(member_id="m1", member_epoch=2, topic_partitions={A: ALL})
@@ -57,33 +57,33 @@ def test_partitions_change_hands_only_when_they_have_been_given_up(coordinator: 
     assert coordinator.ask(member_id="m2", member_epoch=3).assignment is None
     assert coordinator.ask(member_id="m1", member_epoch=2, topic_partitions=kept).member_epoch == 3
     assert coordinator.ask(member_id="m2", member_epoch=3).assignment == {A: ALL - kept[A]}
-    assert coordinator.group().state_name == "Stable"
+    assert coordinator.consumer_group.state_name == "Stable"
 
 
-def test_what_a_member_has_not_taken_yet_is_not_given_away(coordinator: FakeCoordinator) -> None:
+def test_what_a_member_has_not_taken_yet_is_not_given_away(coordinator: Coordinator) -> None:
     """It may take it at any time, having been told to: only what it says after it was told otherwise counts."""
     coordinator.join("m1", "a")
     coordinator.join("m2", "a")
     coordinator.ask(member_id="m1", member_epoch=2, topic_partitions={})
-    assert coordinator.group().members["m1"].state is MemberState.UNREVOKED_PARTITIONS
+    assert coordinator.consumer_group.members["m1"].state is MemberState.UNREVOKED_PARTITIONS
     assert coordinator.ask(member_id="m2", member_epoch=3).assignment is None
     # It says no more: it still owns what it owned when it last said so, which is nothing.
     coordinator.ask(member_id="m1", member_epoch=2)
     assert coordinator.ask(member_id="m2", member_epoch=3).assignment is not None
 
 
-def test_a_member_that_leaves_frees_what_it_had(coordinator: FakeCoordinator) -> None:
+def test_a_member_that_leaves_frees_what_it_had(coordinator: Coordinator) -> None:
     two_members(coordinator)
     left = coordinator.ask(member_id="m1", member_epoch=-1)
     assert left == ConsumerGroupHeartbeatResponse(0, None, "m1", -1)
     assert coordinator.ask(member_id="m2", member_epoch=3).assignment == {A: ALL}
     coordinator.ask(member_id="m2", member_epoch=-1)
-    assert coordinator.group().state_name == "Empty"
+    assert coordinator.consumer_group.state_name == "Empty"
     assert described(coordinator.shard) == coordinator.replayed()
-    assert coordinator.join("m3", "a").member_epoch == coordinator.group().epoch
+    assert coordinator.join("m3", "a").member_epoch == coordinator.consumer_group.epoch
 
 
-def test_a_subscription_that_changes_is_given_up_at_once(coordinator: FakeCoordinator) -> None:
+def test_a_subscription_that_changes_is_given_up_at_once(coordinator: Coordinator) -> None:
     coordinator.join("m1", "a", "b")
     owned = {A: ALL, B: frozenset({0, 1})}
     changed = coordinator.ask(
@@ -93,11 +93,11 @@ def test_a_subscription_that_changes_is_given_up_at_once(coordinator: FakeCoordi
     assert coordinator.ask(member_id="m1", member_epoch=2, topic_partitions={B: frozenset({0, 1})}).member_epoch == 3
 
 
-def test_the_assignor_that_most_want_divides(coordinator: FakeCoordinator) -> None:
+def test_the_assignor_that_most_want_divides(coordinator: Coordinator) -> None:
     coordinator.join("m1", "a", server_assignor="range")
     coordinator.join("m2", "a", server_assignor="range")
     coordinator.join("m3", "a")
-    assert coordinator.group().target == {
+    assert coordinator.consumer_group.target == {
         "m1": {A: frozenset({0, 1})},
         "m2": {A: frozenset({2})},
         "m3": {A: frozenset({3})},
@@ -110,34 +110,34 @@ def test_the_assignor_that_most_want_divides(coordinator: FakeCoordinator) -> No
 def test_an_assignment_stays_for_as_long_as_is_set() -> None:
     """Who comes meanwhile is a member without partitions; the first heartbeat afterwards makes the next."""
     topics = FakeTopics({"a": 4})
-    coordinator = FakeCoordinator(topics, {"group.consumer.assignment.interval.ms": "1000"})
+    coordinator = Coordinator({"group.consumer.assignment.interval.ms": "1000"}, topics)
     assert coordinator.join("m1", "a").assignment == {A: ALL}, "the first is made at once"
-    coordinator.pass_ms(999)
+    coordinator.advance_ms(999)
     joined = coordinator.join("m2", "a")
     assert (joined.member_epoch, joined.assignment) == (2, {})
     assert coordinator.ask(member_id="m1", member_epoch=2).assignment is None
-    group = coordinator.group()
+    group = coordinator.consumer_group
     assert (group.epoch, group.assignment_epoch, group.state_name) == (3, 2, "Assigning")
-    coordinator.pass_ms(1)
+    coordinator.advance_ms(1)
     coordinator.ask(member_id="m2", member_epoch=2)
     assert (group.epoch, group.assignment_epoch, group.state_name) == (3, 3, "Reconciling")
     assert coordinator.ask(member_id="m1", member_epoch=2).assignment == {A: group.target["m1"][A]}
     coordinator.ask(member_id="m1", member_epoch=-1)
     assert coordinator.ask(member_id="m2", member_epoch=3).assignment == {A: group.target["m2"][A]}
     assert (group.epoch, group.assignment_epoch) == (4, 3), "what the other had is not given away yet"
-    coordinator.pass_ms(1000)
+    coordinator.advance_ms(1000)
     assert coordinator.ask(member_id="m2", member_epoch=3).assignment == {A: ALL}
 
 
 def test_nobody_waits_for_an_assignment_interval_that_another_coordinator_began() -> None:
-    coordinator = FakeCoordinator(FakeTopics({"a": 4}), {"group.consumer.assignment.interval.ms": "1000"})
+    coordinator = Coordinator({"group.consumer.assignment.interval.ms": "1000"}, FakeTopics({"a": 4}))
     coordinator.join("m1", "a")
-    coordinator.die()
+    coordinator.replace()
     coordinator.join("m2", "a")
-    assert coordinator.group().assignment_epoch == 3
+    assert coordinator.consumer_group.assignment_epoch == 3
 
 
-def test_topics_that_come_grow_and_go_raise_the_epoch(coordinator: FakeCoordinator) -> None:
+def test_topics_that_come_grow_and_go_raise_the_epoch(coordinator: Coordinator) -> None:
     coordinator.join("m1", "a", "later")
     later = coordinator.topics.make("later", 2)
     coordinator.topics_changed()
@@ -153,16 +153,16 @@ def test_topics_that_come_grow_and_go_raise_the_epoch(coordinator: FakeCoordinat
     assert coordinator.ask(member_id="m1", member_epoch=4).assignment == {A: ALL}
 
 
-def test_a_pattern_is_resolved_again_when_topics_change(coordinator: FakeCoordinator) -> None:
+def test_a_pattern_is_resolved_again_when_topics_change(coordinator: Coordinator) -> None:
     joined = coordinator.join("m1", subscribed_topic_names=None, subscribed_topic_regex="a|later.*")
     assert joined.assignment == {A: ALL}
     later = coordinator.topics.make("later-1", 1)
     coordinator.topics_changed()
     assert coordinator.ask(member_id="m1", member_epoch=2).assignment == {A: ALL, later: frozenset({0})}
     assert described(coordinator.shard) == coordinator.replayed()
-    assert coordinator.group().is_subscribed("later-1")
+    assert coordinator.consumer_group.is_subscribed("later-1")
     coordinator.ask(member_id="m1", member_epoch=3, subscribed_topic_regex="")
-    assert not coordinator.group().regexes
+    assert not coordinator.consumer_group.regexes
     assert described(coordinator.shard) == coordinator.replayed()
 
 
@@ -188,9 +188,7 @@ def test_a_pattern_is_resolved_again_when_topics_change(coordinator: FakeCoordin
         ({"member_epoch": -1}, ErrorCode.GROUP_ID_NOT_FOUND),
     ],
 )
-def test_a_request_that_is_wrong_makes_no_group(
-    coordinator: FakeCoordinator, fields: dict[str, Any], error: int
-) -> None:
+def test_a_request_that_is_wrong_makes_no_group(coordinator: Coordinator, fields: dict[str, Any], error: int) -> None:
     refused = coordinator.join("m1", "a", **fields)
     assert refused.error_code == error
     assert refused.error_message
@@ -198,13 +196,13 @@ def test_a_request_that_is_wrong_makes_no_group(
     assert not coordinator.committed
 
 
-def test_an_old_client_need_not_bring_an_id(coordinator: FakeCoordinator) -> None:
+def test_an_old_client_need_not_bring_an_id(coordinator: Coordinator) -> None:
     """The handler makes one for version 0."""
     refused = coordinator.join("", "a", version=0, member_epoch=2)
     assert refused.error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_epochs_that_do_not_fit_are_fenced(coordinator: FakeCoordinator) -> None:
+def test_epochs_that_do_not_fit_are_fenced(coordinator: Coordinator) -> None:
     two_members(coordinator)
     assert coordinator.ask(member_id="m1", member_epoch=4).error_code == ErrorCode.FENCED_MEMBER_EPOCH
     assert coordinator.ask(member_id="m1", member_epoch=2).error_code == 0, "the epoch before is good"
@@ -214,7 +212,7 @@ def test_epochs_that_do_not_fit_are_fenced(coordinator: FakeCoordinator) -> None
     assert coordinator.ask(member_id="m3", member_epoch=-1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_the_epoch_before_is_answered_with_what_the_member_missed(coordinator: FakeCoordinator) -> None:
+def test_the_epoch_before_is_answered_with_what_the_member_missed(coordinator: Coordinator) -> None:
     two_members(coordinator)
     missed = coordinator.ask(member_id="m1", member_epoch=2)
     assert (missed.member_epoch, missed.assignment) == (3, {A: frozenset({0, 1})})
@@ -223,7 +221,7 @@ def test_the_epoch_before_is_answered_with_what_the_member_missed(coordinator: F
     assert len(coordinator.committed) == written
 
 
-def test_a_fenced_member_joins_again_under_its_id(coordinator: FakeCoordinator) -> None:
+def test_a_fenced_member_joins_again_under_its_id(coordinator: Coordinator) -> None:
     """It has given up what it had: nobody else waits for it to say so."""
     two_members(coordinator)
     assert coordinator.ask(member_id="m1", member_epoch=8).error_code == ErrorCode.FENCED_MEMBER_EPOCH
@@ -234,7 +232,7 @@ def test_a_fenced_member_joins_again_under_its_id(coordinator: FakeCoordinator) 
 
 
 def test_a_full_group_takes_nobody() -> None:
-    coordinator = FakeCoordinator(FakeTopics({"a": 4}), {"group.consumer.max.size": "1"})
+    coordinator = Coordinator({"group.consumer.max.size": "1"}, FakeTopics({"a": 4}))
     coordinator.join("m1", "a")
     assert coordinator.join("m2", "a").error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
     assert coordinator.ask(member_id="m1", member_epoch=2).error_code == 0
@@ -243,18 +241,18 @@ def test_a_full_group_takes_nobody() -> None:
 # ---- static members ------------------------------------------------------------------------------------------------
 
 
-def test_a_static_member_comes_back_to_what_it_had(coordinator: FakeCoordinator) -> None:
+def test_a_static_member_comes_back_to_what_it_had(coordinator: Coordinator) -> None:
     coordinator.join("m1", "a", instance_id="one")
     coordinator.join("m2", "a", instance_id="two")
-    epoch = coordinator.group().epoch
+    epoch = coordinator.consumer_group.epoch
     refused = coordinator.join("m3", "a", instance_id="one")
     assert refused.error_code == ErrorCode.UNRELEASED_INSTANCE_ID
     left = coordinator.ask(member_id="m1", member_epoch=-2, instance_id="one")
     assert (left.error_code, left.member_epoch) == (0, -2)
-    had = coordinator.group().target["m1"]
+    had = coordinator.consumer_group.target["m1"]
     back = coordinator.join("m3", "a", instance_id="one")
     assert back.assignment == had
-    assert coordinator.group().epoch == epoch, "nobody else notices"
+    assert coordinator.consumer_group.epoch == epoch, "nobody else notices"
     assert coordinator.join("m3", "a", instance_id="one").assignment == had, "a join that comes twice"
     late = coordinator.ask(member_id="m1", member_epoch=2, instance_id="one")
     assert late.error_code == ErrorCode.FENCED_INSTANCE_ID
@@ -262,120 +260,120 @@ def test_a_static_member_comes_back_to_what_it_had(coordinator: FakeCoordinator)
     assert described(coordinator.shard) == coordinator.replayed()
 
 
-def test_a_static_member_that_stays_away_is_forgotten(coordinator: FakeCoordinator) -> None:
+def test_a_static_member_that_stays_away_is_forgotten(coordinator: Coordinator) -> None:
     coordinator.join("m1", "a", instance_id="one")
     coordinator.ask(member_id="m1", member_epoch=-2, instance_id="one")
-    assert coordinator.group().members
-    coordinator.pass_ms(45_001)
-    assert coordinator.group().is_empty
+    assert coordinator.consumer_group.members
+    coordinator.advance_ms(45_001)
+    assert coordinator.consumer_group.is_empty
 
 
 # ---- time ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_session_ends_when_no_heartbeat_comes(coordinator: FakeCoordinator) -> None:
+def test_a_session_ends_when_no_heartbeat_comes(coordinator: Coordinator) -> None:
     two_members(coordinator)
     for _ in range(4):
-        coordinator.pass_ms(20_000)
+        coordinator.advance_ms(20_000)
         coordinator.ask(member_id="m2", member_epoch=3)
-    assert set(coordinator.group().members) == {"m2"}
-    assert coordinator.group().members["m2"].assigned == {A: ALL}
+    assert set(coordinator.consumer_group.members) == {"m2"}
+    assert coordinator.consumer_group.members["m2"].assigned == {A: ALL}
 
 
-def test_a_group_has_timeouts_of_its_own(coordinator: FakeCoordinator) -> None:
+def test_a_group_has_timeouts_of_its_own(coordinator: Coordinator) -> None:
     coordinator.group_configs[GROUP] = {
         "consumer.session.timeout.ms": "50000",
         "consumer.heartbeat.interval.ms": "7000",
     }
     assert coordinator.join("m1", "a").heartbeat_interval_ms == 7000
-    coordinator.pass_ms(49_000)
-    assert coordinator.group().members
-    coordinator.pass_ms(1_001)
-    assert coordinator.group().is_empty
+    coordinator.advance_ms(49_000)
+    assert coordinator.consumer_group.members
+    coordinator.advance_ms(1_001)
+    assert coordinator.consumer_group.is_empty
 
 
-def test_a_member_that_does_not_give_up_in_time_is_fenced(coordinator: FakeCoordinator) -> None:
+def test_a_member_that_does_not_give_up_in_time_is_fenced(coordinator: Coordinator) -> None:
     coordinator.join("m1", "a", rebalance_timeout_ms=10_000)
     coordinator.join("m2", "a")
     coordinator.ask(member_id="m1", member_epoch=2, topic_partitions={A: ALL})
     for _ in range(3):
-        coordinator.pass_ms(4_000)
+        coordinator.advance_ms(4_000)
         coordinator.ask(member_id="m1", member_epoch=2)
-        coordinator.ask(member_id="m2", member_epoch=coordinator.group().members["m2"].epoch)
-    assert set(coordinator.group().members) == {"m2"}
-    coordinator.ask(member_id="m2", member_epoch=coordinator.group().members["m2"].epoch)
-    assert coordinator.group().members["m2"].assigned == {A: ALL}
+        coordinator.ask(member_id="m2", member_epoch=coordinator.consumer_group.members["m2"].epoch)
+    assert set(coordinator.consumer_group.members) == {"m2"}
+    coordinator.ask(member_id="m2", member_epoch=coordinator.consumer_group.members["m2"].epoch)
+    assert coordinator.consumer_group.members["m2"].assigned == {A: ALL}
 
 
 # ---- commits, failures and deaths ----------------------------------------------------------------------------------
 
 
-def test_nothing_is_told_before_it_is_committed(coordinator: FakeCoordinator) -> None:
+def test_nothing_is_told_before_it_is_committed(coordinator: Coordinator) -> None:
     answers: list[ConsumerGroupHeartbeatResponse] = []
     fields = {"rebalance_timeout_ms": 1, "topic_partitions": {}, "subscribed_topic_names": ("a",)}
     coordinator.heartbeat(answers.append, member_id="m1", member_epoch=0, **fields)
     coordinator.heartbeat(answers.append, member_id="m1", member_epoch=2)
     assert not answers
-    coordinator.commit()
+    coordinator.turn()
     assert [answer.member_epoch for answer in answers] == [2, 2]
 
 
-def test_a_write_that_fails_is_told_to_everybody_who_waits(coordinator: FakeCoordinator) -> None:
+def test_a_write_that_fails_is_told_to_everybody_who_waits(coordinator: Coordinator) -> None:
     answers: list[ConsumerGroupHeartbeatResponse] = []
     fields = {"rebalance_timeout_ms": 1, "topic_partitions": {}, "subscribed_topic_names": ("a",)}
     coordinator.heartbeat(answers.append, member_id="m1", member_epoch=0, **fields)
     coordinator.heartbeat(answers.append, member_id="m1", member_epoch=2)
-    coordinator.fail()
+    coordinator.turn(error=56)
     assert [answer.error_code for answer in answers] == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
 
 
-def test_a_group_is_read_back_with_new_sessions(coordinator: FakeCoordinator) -> None:
+def test_a_group_is_read_back_with_new_sessions(coordinator: Coordinator) -> None:
     two_members(coordinator)
     known = described(coordinator.shard)
-    coordinator.pass_ms(40_000)
-    coordinator.die()
+    coordinator.advance_ms(40_000)
+    coordinator.replace()
     assert described(coordinator.shard) == known
-    coordinator.pass_ms(40_000)
-    assert len(coordinator.group().members) == 2
-    coordinator.pass_ms(5_001)
-    assert coordinator.group().is_empty
+    coordinator.advance_ms(40_000)
+    assert len(coordinator.consumer_group.members) == 2
+    coordinator.advance_ms(5_001)
+    assert coordinator.consumer_group.is_empty
 
 
-def test_a_rebalance_timeout_begins_anew_with_a_new_coordinator(coordinator: FakeCoordinator) -> None:
+def test_a_rebalance_timeout_begins_anew_with_a_new_coordinator(coordinator: Coordinator) -> None:
     coordinator.join("m1", "a", rebalance_timeout_ms=10_000)
     coordinator.join("m2", "a")
     coordinator.ask(member_id="m1", member_epoch=2, topic_partitions={A: ALL})
-    coordinator.die()
-    coordinator.pass_ms(10_001)
-    assert set(coordinator.group().members) == {"m2"}
+    coordinator.replace()
+    coordinator.advance_ms(10_001)
+    assert set(coordinator.consumer_group.members) == {"m2"}
 
 
-def test_what_a_carried_over_request_says_of_ownership_is_not_trusted(coordinator: FakeCoordinator) -> None:
+def test_what_a_carried_over_request_says_of_ownership_is_not_trusted(coordinator: Coordinator) -> None:
     """It may have been answered by the predecessor, with partitions that it does not know of."""
     coordinator.join("m1", "a")
     coordinator.join("m2", "a")
     coordinator.ask(member_id="m1", member_epoch=2, topic_partitions={A: ALL})
-    coordinator.die()
-    kept = coordinator.group().members["m1"].assigned
+    coordinator.replace()
+    kept = coordinator.consumer_group.members["m1"].assigned
     assert coordinator.ask(member_id="m1", member_epoch=2, topic_partitions=kept).member_epoch == 2
     told = coordinator.ask(member_id="m1", member_epoch=2)
     assert (told.member_epoch, told.assignment) == (3, kept), "the next one counts, and is told everything"
     assert coordinator.ask(member_id="m1", member_epoch=3).assignment is None
 
 
-def test_tombstones_delete_a_group(coordinator: FakeCoordinator) -> None:
+def test_tombstones_delete_a_group(coordinator: Coordinator) -> None:
     two_members(coordinator)
     coordinator.join("m3", subscribed_topic_names=None, subscribed_topic_regex="b")
-    coordinator.committed += coordinator.group().tombstones()
+    coordinator.committed += [(*record, 0) for record in coordinator.consumer_group.tombstones()]
     assert coordinator.replayed() == {}
 
 
 # ---- commits of offsets --------------------------------------------------------------------------------------------
 
 
-def test_only_members_of_the_epoch_commit_and_fetch(coordinator: FakeCoordinator) -> None:
+def test_only_members_of_the_epoch_commit_and_fetch(coordinator: Coordinator) -> None:
     two_members(coordinator)
-    group = coordinator.group()
+    group = coordinator.consumer_group
 
     def commit(member: str, epoch: int, version: int = 9, *, transactional: bool = False) -> int:
         return group.validate_offset_commit(member, None, epoch, version, transactional=transactional)

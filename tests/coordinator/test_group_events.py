@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from broker.coordinator.group_events import GroupEvent
-from tests.support.classic_members import REBALANCE_MS, SESSION_MS, Coordinator, join, leave, stable_group, sync
-from tests.support.group_clients import GROUP, FakeCoordinator, FakeTopics
+from tests.support.groups.coordinator import GROUP, Coordinator, FakeTopics
+from tests.support.groups.members import REBALANCE_MS, SESSION_MS, join, leave, stable_group, sync
 
 Told = tuple[str, int, int, int | None]
 
@@ -72,17 +72,17 @@ def test_a_group_that_was_read_back_in_peace_tells_nothing() -> None:
 
 
 def test_a_consumer_group_from_epoch_to_epoch() -> None:
-    coordinator = FakeCoordinator(FakeTopics({"a": 4}))
+    coordinator = Coordinator(topics=FakeTopics({"a": 4}))
     coordinator.join("m1", "a")
     coordinator.ask(member_id="m1", member_epoch=2)
     assert told(coordinator.told) == [("join", 2, 1, None), ("rebalance", 1, 1, None), ("stable", 2, 1, 0)]
     coordinator.told.clear()
     coordinator.join("m2", "a")
-    coordinator.pass_ms(400)
+    coordinator.advance_ms(400)
     a = (1).to_bytes(16, "big")
     given = coordinator.ask(member_id="m1", member_epoch=2, topic_partitions={a: frozenset(range(4))}).assignment
     coordinator.ask(member_id="m1", member_epoch=2, topic_partitions=given)
-    coordinator.pass_ms(600)
+    coordinator.advance_ms(600)
     coordinator.ask(member_id="m2", member_epoch=3)
     assert told(coordinator.told) == [("join", 3, 2, None), ("rebalance", 2, 2, None), ("stable", 3, 2, 1000)]
     assert coordinator.told[1].reason.startswith("join of member m2")
@@ -97,9 +97,9 @@ def test_a_consumer_group_from_epoch_to_epoch() -> None:
 
 
 def test_a_consumer_group_that_was_read_back_tells_of_no_epoch_again() -> None:
-    coordinator = FakeCoordinator(FakeTopics({"a": 4}))
+    coordinator = Coordinator(topics=FakeTopics({"a": 4}))
     coordinator.join("m1", "a")
     coordinator.told.clear()
-    coordinator.die()
+    coordinator.replace()
     coordinator.ask(member_id="m1", member_epoch=2, topic_partitions={(1).to_bytes(16, "big"): frozenset(range(4))})
     assert coordinator.told == []

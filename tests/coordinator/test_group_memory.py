@@ -4,13 +4,14 @@ import pytest
 
 from broker.coordinator import group_memory
 from broker.coordinator.classic_group import ClassicGroup
-from broker.coordinator.group import JoinRequest, JoinResult
+from broker.coordinator.group import JoinResult
 from broker.coordinator.group_memory import COUNT_MS, MEMBER_BYTES, GroupMemory
 from broker.coordinator.offset_commits import CommitTime, take_commit
 from broker.coordinator.offsets import OFFSET_BYTES
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.primitives import ZERO_TOPIC_ID
-from tests.support.classic_members import Coordinator
+from tests.support.groups.coordinator import Coordinator
+from tests.support.groups.members import join
 
 MB = 1_000_000
 
@@ -27,14 +28,8 @@ class Bench:
 
     def join(self, group_id: str, metadata_bytes: int, member_id: str = "") -> JoinResult:
         """Let somebody join; return the answer."""
-        shard, classic = self.coordinator.shard, self.coordinator.classic
-        group = shard.groups.get(group_id) or classic.create(shard, group_id)
-        answers: list[JoinResult] = []
         protocols = (("range", bytes(metadata_bytes)),)
-        request = JoinRequest(
-            member_id, None, "client", "host", 10_000, 60_000, "consumer", protocols, "", False, False
-        )
-        classic.join(shard, group, request, answers.append)
+        answers = join(self.coordinator, member_id, protocols, version=3, group_id=group_id)
         self.coordinator.turn()
         [answer] = answers
         return answer

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from broker.protocol.error_codes import ErrorCode
-from tests.support.classic_clients import ClassicClient
-from tests.support.group_clients import FakeCoordinator, FakeMember, FakeTopics, described
+from tests.support.groups.coordinator import Coordinator, FakeTopics, described
+from tests.support.groups.members import ClassicMember, ConsumerMember
 
 SEEDS = [random.randrange(2**32) for _ in range(8)]
 TOPIC = (1).to_bytes(16, "big")
@@ -18,8 +18,8 @@ SETTINGS = {"group.initial.rebalance.delay.ms": "0", "group.consumer.migration.p
 class Classic:
     """A classic consumer that does its steps one at a time: joins, asks for its assignment, reports."""
 
-    def __init__(self, coordinator: FakeCoordinator, name: str) -> None:
-        self.client = ClassicClient(coordinator, name)
+    def __init__(self, coordinator: Coordinator, name: str) -> None:
+        self.client = ClassicMember(coordinator, name)
         self.next = self.join
 
     @property
@@ -58,17 +58,17 @@ class Simulation:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.coordinator = FakeCoordinator(FakeTopics({"a": 4}), SETTINGS)
+        self.coordinator = Coordinator(SETTINGS, FakeTopics({"a": 4}))
         self.made = 0
         self.members = [self.member()]
         self.classics: list[Classic] = []
         self.heartbeat(self.members[0])
 
-    def member(self) -> FakeMember:
+    def member(self) -> ConsumerMember:
         self.made += 1
-        return FakeMember(f"m{self.made}", {"subscribed_topic_names": ("a",)})
+        return ConsumerMember(f"m{self.made}", {"subscribed_topic_names": ("a",)})
 
-    def heartbeat(self, member: FakeMember) -> None:
+    def heartbeat(self, member: ConsumerMember) -> None:
         member.take(self.coordinator.ask(**member.make_request()))
 
     def step(self) -> None:
@@ -104,7 +104,7 @@ class Simulation:
                 self.coordinator.ask(member_id=member.member_id, member_epoch=-1)
 
     def die(self) -> None:
-        self.coordinator.die()
+        self.coordinator.replace()
 
     def grow(self) -> None:
         topic = self.coordinator.topics.topic("a")
@@ -129,9 +129,9 @@ class Simulation:
             for classic in self.classics:
                 classic.next()
                 self.check()
-            self.coordinator.pass_ms(1_000)
+            self.coordinator.advance_ms(1_000)
         assert described(self.coordinator.shard) == self.coordinator.replayed()
-        assert self.coordinator.group().state_name == "Stable"
+        assert self.coordinator.consumer_group.state_name == "Stable"
         owned, topic = self.owned(), self.coordinator.topics.topic("a")
         assert topic is not None
         assert frozenset[int]().union(*owned) == frozenset(topic.partitions)

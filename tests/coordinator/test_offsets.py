@@ -10,8 +10,9 @@ import pytest
 from broker.coordinator.group_upkeep import delete_offsets, expired_offsets
 from broker.coordinator.offset_commits import CommitTime, take_commit
 from broker.coordinator.offsets import NO_EXPIRY, CommitTarget, CommitTargets, CommittedOffset, OffsetStore
-from tests.support.classic_members import GROUP, Coordinator, leave, stable_group
 from tests.support.feeds import random_seed
+from tests.support.groups.coordinator import GROUP, Coordinator
+from tests.support.groups.members import leave, stable_group
 
 KEY = (GROUP, "topic", 0)
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from broker.protocol.api_keys import ApiKey
 from tests.support.broker_process import BrokerProcess
-from tests.support.classic_clients import subscription_bytes
 from tests.support.deadline import wait_until
 from tests.support.described_requests import ask
+from tests.support.groups.members import subscription_bytes
 from tests.support.wire_client import WireClient
 
 CLASSIC, CONSUMER = "classic-members", "consumer-members"

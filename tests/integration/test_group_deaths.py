@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
-from tests.support.group_members import RUNNERS, Orders, collect_left_sockets
+from tests.support.groups.libraries import RUNNERS, Orders, collect_left_sockets
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning"),

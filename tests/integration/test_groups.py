@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
-from tests.support.group_members import collect_left_sockets
+from tests.support.groups.libraries import collect_left_sockets
 
 with warnings.catch_warnings():
     # The client reads its schemas by a function that Python 3.11 deprecates, some of them while it runs.

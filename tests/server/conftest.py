@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.admin_cluster import AdminCluster
-from tests.support.group_requests import broker_with_groups
+from tests.support.groups.requests import broker_with_groups
 from tests.support.stepped_broker import SteppedBroker
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.classic_clients import subscription_bytes
-from tests.support.group_requests import (
+from tests.support.groups.members import subscription_bytes
+from tests.support.groups.requests import (
     DELETE_GROUPS,
     DESCRIBE_GROUPS,
     JOIN_GROUP,

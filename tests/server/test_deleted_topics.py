@@ -16,7 +16,7 @@ from broker.log.log_manager import LogManager
 from broker.log.partition_log import PartitionName
 from broker.protocol.routing import owner_of, topic_hash
 from broker.topic_rules import NewTopic
-from tests.support.group_requests import OFFSET_FETCH, Member, groups_of
+from tests.support.groups.requests import OFFSET_FETCH, Member, groups_of
 from tests.support.interruptions import interrupted_at_line
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import Killed, SteppedBroker, produced

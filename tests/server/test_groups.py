@@ -9,7 +9,7 @@ import pytest
 
 from broker.protocol import kio_adapter
 from broker.protocol.coordinator_routing import GROUP_TOPIC, coordinator_partition
-from tests.support.group_requests import (
+from tests.support.groups.requests import (
     DELETE_GROUPS,
     DESCRIBE_GROUPS,
     GROUP_PARTITIONS,

@@ -27,7 +27,7 @@ from tests.support.coordinator_requests import (
     TXN_COMMIT,
 )
 from tests.support.feeds import mutations, random_seed
-from tests.support.group_requests import Member, committed, groups_of
+from tests.support.groups.requests import Member, committed, groups_of
 from tests.support.stepped_broker import Sent, SteppedBroker
 from tests.support.transactional import answer_of, send
 

@@ -8,7 +8,7 @@ import pytest
 
 from broker.server.handlers import offset_commit
 from broker.server.handlers.offset_commit import AT_ONCE
-from tests.support.group_requests import OFFSET_COMMIT, committed, groups_of
+from tests.support.groups.requests import OFFSET_COMMIT, committed, groups_of
 from tests.support.stepped_broker import SteppedBroker
 from tests.support.transactional import answer_of, send
 

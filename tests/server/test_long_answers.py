@@ -16,7 +16,7 @@ from broker.request_channel import CLOSE_CONNECTION
 from broker.server import slices
 from broker.server.deferred import Deferred
 from shm.process_slots import HANDLER
-from tests.support.group_requests import call
+from tests.support.groups.requests import call
 from tests.support.stepped_broker import Sent, SteppedBroker
 
 POLICY_VIOLATION = 44

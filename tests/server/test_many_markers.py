@@ -12,7 +12,7 @@ from broker.coordinator.transaction_markers import AT_ONCE, Marker, TransactionE
 from broker.protocol.api_keys import ApiKey
 from broker.server.handlers import write_txn_markers
 from tests.support.fakes import FakeClock
-from tests.support.group_requests import call
+from tests.support.groups.requests import call
 from tests.support.stepped_broker import SteppedBroker
 
 PLACES = [("topic", index) for index in range(AT_ONCE * 5 + 3)]

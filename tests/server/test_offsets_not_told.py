@@ -12,7 +12,7 @@ from broker.coordinator import replay
 from broker.log.log_reader import LogReader
 from broker.log.log_segment import LogSegment
 from broker.protocol.coordinator_routing import GROUP_TOPIC, coordinator_partition
-from tests.support.group_requests import GROUP_PARTITIONS, OFFSET_FETCH, Member, call, committed
+from tests.support.groups.requests import GROUP_PARTITIONS, OFFSET_FETCH, Member, call, committed
 from tests.support.stepped_broker import SteppedBroker
 from tests.support.transactional import answer_of, send
 

@@ -18,7 +18,7 @@ from broker.protocol.messages import offset_commit
 from broker.server import group_path
 from broker.server.group_path import GroupPath
 from broker.server.remembered_commit import RememberedCommit
-from tests.support.group_requests import (
+from tests.support.groups.requests import (
     DESCRIBE_GROUPS,
     OFFSET_COMMIT,
     OFFSET_DELETE,

@@ -10,7 +10,7 @@ import pytest
 from broker.protocol import kio_adapter
 from broker.server.group_path import GroupPath
 from tests.support.coordinator_requests import COMMIT, PARTITION
-from tests.support.group_requests import HEARTBEAT, OFFSET_COMMIT, Member, groups_of
+from tests.support.groups.requests import HEARTBEAT, OFFSET_COMMIT, Member, groups_of
 from tests.support.stepped_broker import Sent, SteppedBroker
 
 

@@ -1,0 +1,222 @@
+"""One partition of `__consumer_offsets` and what runs its groups of both kinds, in time that stands still until told.
+
+The coordinator is the real one over a log in memory: what is appended is committed when `turn` is called, or lost if
+the coordinator is replaced before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from broker.config import load
+from broker.coordinator.classic_group import ClassicGroup
+from broker.coordinator.classic_protocol import ClassicProtocol
+from broker.coordinator.consumer_group import ConsumerGroup
+from broker.coordinator.consumer_group_heartbeat import Client
+from broker.coordinator.consumer_protocol import ConsumerProtocol
+from broker.coordinator.consumer_sessions import Cluster
+from broker.coordinator.coordinator_log import CoordinatorLog
+from broker.coordinator.group_coordinator import REPLAYS
+from broker.coordinator.group_events import GroupEvent
+from broker.coordinator.group_shard import GroupShard
+from broker.coordinator.timers import Timers
+from broker.errors import ApiError
+from broker.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from broker.protocol.record_reader import iterate_records
+from tests.support.fakes import FakeClock
+
+GROUP = "readers"
+CLIENT = Client("test", "localhost")
+
+
+@dataclass(frozen=True)
+class FakeTopic:
+    """A topic, as far as a coordinator looks at it."""
+
+    name: str
+    topic_id: bytes
+    partitions: Sequence[int]
+    internal: bool = False
+
+
+class FakeTopics:
+    """The topics that there are."""
+
+    def __init__(self, counts: Mapping[str, int]) -> None:
+        self.version = 1
+        self._topics: dict[str, FakeTopic] = {}
+        self._made = 0
+        for name, count in counts.items():
+            self.make(name, count)
+
+    def make(self, name: str, count: int) -> bytes:
+        """Make a topic, or give it more partitions; return its id."""
+        self.version += 1
+        known = self._topics.get(name)
+        if known is None:
+            self._made += 1
+        topic_id = self._made.to_bytes(16, "big") if known is None else known.topic_id
+        self._topics[name] = FakeTopic(name, topic_id, range(count))
+        return topic_id
+
+    def delete(self, name: str) -> None:
+        """Delete a topic."""
+        self.version += 1
+        del self._topics[name]
+
+    def topic(self, name: str) -> FakeTopic | None:
+        return self._topics.get(name)
+
+    def topic_by_id(self, topic_id: bytes) -> FakeTopic | None:
+        return next((topic for topic in self._topics.values() if topic.topic_id == topic_id), None)
+
+    def topics(self) -> list[FakeTopic]:
+        return list(self._topics.values())
+
+
+class Coordinator:
+    """A coordinator of one partition, which may be replaced at any time."""
+
+    def __init__(self, settings: Mapping[str, str] | None = None, topics: FakeTopics | None = None) -> None:
+        self.topics = topics or FakeTopics({})
+        self.clock = FakeClock(monotonic_ns=1_000_000_000)
+        #: What happened to groups.
+        self.told: list[GroupEvent] = []
+        #: Key, value and time of each record that outlives a coordinator.
+        self.committed: list[tuple[bytes, bytes | None, int]] = []
+        self.group_configs: dict[str, dict[str, str]] = {}
+        self._config = load(None, dict(settings or {}), {})
+        self._start()
+
+    @property
+    def events(self) -> list[tuple[str, str]]:
+        """What happened, and to whom."""
+        return [(event.event, event.member_id) for event in self.told]
+
+    @property
+    def group(self) -> ClassicGroup:
+        """The classic group of these tests."""
+        group = self.shard.groups[GROUP]
+        assert isinstance(group, ClassicGroup)
+        return group
+
+    @property
+    def consumer_group(self) -> ConsumerGroup:
+        """The group of these tests when it is one of the new protocol."""
+        group = self.shard.groups[GROUP]
+        assert isinstance(group, ConsumerGroup)
+        return group
+
+    # ---- time, and what is written -----------------------------------------------------------------------------------
+
+    def write(self) -> list[Callable[[], None]]:
+        """Write what has been appended; return what tells of it, which the dead do not get to."""
+        self.log.flush()
+        staged, self._staged = self._staged, []
+        for batch, _ in staged:
+            for record in iterate_records(batch):
+                self.committed.append((record.key or b"", record.value, record.timestamp_ms))
+        return [lambda answer=answer: answer(0, 0, -1) for _, answer in staged]  # type: ignore[misc]
+
+    def turn(self, error: int = 0) -> None:
+        """See to deadlines and commit what has been appended; with ``error``, fail to."""
+        self.timers.run_due(self.clock.monotonic_ns())
+        if error:
+            self.log.flush()
+            staged, self._staged = self._staged, []
+            for _, answer in staged:
+                answer(error, -1, -1)
+        while tellings := self.write():
+            for tell in tellings:
+                tell()
+
+    def advance_ms(self, ms: int) -> None:
+        """Let time pass, with a turn at its end."""
+        self.clock.advance_ms(ms)
+        self.turn()
+
+    def replace(self) -> None:
+        """Let another coordinator take over with what is committed."""
+        self.shard.close()
+        self._start()
+
+    def replayed(self) -> dict[str, Any]:
+        """Return what a coordinator would know of consumer groups that reads the log now."""
+        shard = GroupShard(self.log, REPLAYS, lambda _: None)
+        for key, value, time_ms in self.committed:
+            shard.replay(key, value, -1, time_ms)
+        return described(shard)
+
+    # ---- requests of the new protocol --------------------------------------------------------------------------------
+
+    def heartbeat(
+        self, answer: Callable[[ConsumerGroupHeartbeatResponse], None], *, version: int = 1, **fields: Any
+    ) -> None:
+        """Take a heartbeat, as the handler does."""
+        request = ConsumerGroupHeartbeatRequest(**{"group_id": GROUP, **fields})
+        response = self.protocol.try_steady_heartbeat(self.shard, request, CLIENT)
+        if response is not None:
+            answer(response)
+            return
+        try:
+            self.protocol.consumer_heartbeat(self.shard, request, version, CLIENT, answer)
+        except ApiError as error:
+            answer(ConsumerGroupHeartbeatResponse(error.code, error.message))
+
+    def ask(self, *, version: int = 1, **fields: Any) -> ConsumerGroupHeartbeatResponse:
+        """Take a heartbeat and commit what it did; return the answer."""
+        answers: list[ConsumerGroupHeartbeatResponse] = []
+        self.heartbeat(answers.append, version=version, **fields)
+        self.turn()
+        return answers[0]
+
+    def join(self, member_id: str, /, *topics: str, **fields: Any) -> ConsumerGroupHeartbeatResponse:
+        """Have a member join that subscribes to topics by name."""
+        said = {"member_epoch": 0, "rebalance_timeout_ms": 60_000, "topic_partitions": {}}
+        return self.ask(**{"member_id": member_id, "subscribed_topic_names": topics, **said, **fields})
+
+    def topics_changed(self) -> None:
+        """Tell the coordinator that topics have changed."""
+        self.protocol.metadata_changed([self.shard])
+
+    def _start(self) -> None:
+        self._staged: list[tuple[memoryview, Callable[[int, int, int], None]]] = []
+        self.timers = Timers(self.clock.monotonic_ns)
+        cluster = Cluster(
+            self.topics, lambda: self._config, lambda name: self.group_configs.get(name, {}), self.clock.wall_ms
+        )
+        self.classic = ClassicProtocol(lambda: self._config, self.timers, self.clock.wall_ms, self.told.append)
+        self.protocol = ConsumerProtocol(cluster, self.timers, self.classic.adopt, self.told.append)
+        self.log = CoordinatorLog("__consumer_offsets", 0, self._stage, self.clock.wall_ms)
+        self.shard = GroupShard(self.log, REPLAYS, self._loaded)
+        for key, value, time_ms in self.committed:
+            self.shard.replay(key, value, -1, time_ms)
+        self.shard.loaded()
+
+    def _loaded(self, shard: GroupShard) -> None:
+        self.classic.loaded(shard)
+        self.protocol.loaded(shard)
+
+    def _stage(self, batch: memoryview, answer: Callable[[int, int, int], None]) -> None:
+        self._staged.append((memoryview(bytes(batch)), answer))
+
+
+def described(shard: GroupShard) -> dict[str, Any]:
+    """Return all that the log says of the groups of a partition."""
+    return {
+        group_id: (
+            group.epoch,
+            group.assignment_epoch,
+            group.metadata_hash,
+            group.members,
+            {member_id: target for member_id, target in group.target.items() if target},
+            group.regexes,
+        )
+        for group_id, group in shard.groups.items()
+        if isinstance(group, ConsumerGroup)
+    }
