@@ -54,14 +54,18 @@ def burn_rate(objective: Objective, count: Count) -> float | None:
     return count.bad / count.requests / objective.budget if count.requests else None
 
 
-def standing(objective: Objective, counts: Mapping[str, Count], measured: Count, range_us: int) -> Standing:
-    """Return how an objective stands: `counts` by span, `measured` those of its window as far as the range reaches.
+def standing(
+    objective: Objective, counts: Mapping[str, Count], measured: Count, range_us: int, measured_us: int | None = None
+) -> Standing:
+    """Return how an objective stands: `counts` by span, `measured` those of its window as far as that is known.
 
-    For the rest of the window it is assumed that as much was asked, and nothing of it was bad.
+    `range_us` is how far back everything is known, `measured_us` how much of the window (as far as the range reaches,
+    unless it is given). For the rest of the window it is assumed that as much was asked, and nothing of it was bad.
     """
     rates = {name: burn_rate(objective, counts[name]) if span <= range_us else None for name, span in SPANS_US.items()}
     used = burn_rate(objective, measured) or 0.0
-    left = 1 - used * min(range_us, objective.window_us) / objective.window_us
+    known_us = min(range_us, objective.window_us) if measured_us is None else measured_us
+    left = 1 - used * known_us / objective.window_us
     recent = [rate for name in ("1h", "30m", "5m") if (rate := rates[name]) is not None]
     present = recent[0] if recent else used
     exhausted = None if present == 0 else left * objective.window_us / present / 1e6

@@ -114,7 +114,7 @@ def _run(job: Job, options: argparse.Namespace, command: str) -> None:
         print(line)
     if len(rows) > SHORT_ROWS:
         print(f"... the first {SHORT_ROWS} rows; all are in {options.output}/{name}")
-    print(f"\n{time_range}; {result.coverage.certainty}")
+    print(f"\n{time_range}; {result.certainty}")
 
 
 def _beside(path: str, name: str) -> str:

@@ -13,7 +13,9 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from spark.charts import to_html, to_svg
+from spark.deleted_rows import spans_of
 from spark.storage import Storage
+from spark.time_range import HOUR_US, to_datetime
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -89,10 +91,15 @@ def _summary(run: Run, result: Result, tables: dict[str, DataFrame]) -> dict[str
         "ended": run.ended,
         "tookS": round(run.took_s, 3),
         "headline": result.headline,
-        "certainty": result.coverage.certainty,
+        "certainty": result.certainty,
         "rowsRead": result.coverage.rows,
         "requests": result.coverage.requests,
         "gapRows": result.coverage.gap_rows,
+        "deletedRows": result.coverage.deleted.rows,
+        "deletedHours": [
+            [to_datetime(hour * HOUR_US) for hour in span]
+            for span in spans_of(sorted({*result.coverage.deleted.hours, *result.coverage.deleted.edges}))
+        ],
         "inputFiles": result.coverage.files,
         "inputBytes": result.coverage.file_bytes,
         "facts": result.facts,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -19,12 +19,16 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
+from spark.deleted_rows import NOTHING_DELETED, Deleted
 from spark.failures import JobFailed
 from spark.schema import FORMAT_VERSION, PARTITION_COLUMNS, SCHEMAS
 from spark.storage import Storage
 from spark.time_range import HOUR_US, TimeRange, to_datetime
 
 Answer = TypeVar("Answer")
+
+#: What is said of a range that nothing is missing of.
+COMPLETE = "complete: every request of the range has its row"
 
 #: How names of files begin that were made by compaction, and the file beside them that says what they stand for.
 COMPACTED = "compact-"
@@ -62,6 +66,7 @@ class Coverage:
     """What the log has of the requests in a range: `rows` stand for `requests`; `gap_rows` say what is missing.
 
     `lost_rows` is how many rows are missing at most, as far as that is known. `files` have `file_bytes` together.
+    `deleted` is what retention has taken of hours that the hourly tables have.
     """
 
     rows: int = 0
@@ -70,10 +75,16 @@ class Coverage:
     lost_rows: int = 0
     files: int = 0
     file_bytes: int = 0
+    deleted: Deleted = NOTHING_DELETED
 
     def __add__(self, other: Coverage) -> Coverage:
         """Return what both have together."""
-        return Coverage(*(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)))
+        return Coverage(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether each request that came has its row, or had it until retention took it."""
+        return self.requests <= self.rows and not self.gap_rows
 
     @property
     def certainty(self) -> str:
@@ -84,7 +95,7 @@ class Coverage:
             parts.append(f"sampled: {self.rows:,} rows stand for {self.requests:,} requests ({share:.0%})")
         if self.gap_rows:
             parts.append(f"{self.gap_rows:,} gaps: up to {self.lost_rows:,} rows known to be missing")
-        return "; ".join(parts) or "complete: every request of the range has its row"
+        return "; ".join(parts) or COMPLETE
 
 
 #: What covers nothing, and adds nothing to another.

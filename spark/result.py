@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 class Result:
     """An answer: a headline of one sentence, tables by name (the first is printed), perhaps a chart.
 
-    `coverage` says what the log has of the range. `facts` are single numbers for the summary.
+    `coverage` says what the log has of the range. `facts` are single numbers for the summary. `lacking` says what the
+    answer lacks in hours whose rows retention has deleted; nothing if the hourly tables have all that it needs.
     """
 
     headline: str
@@ -24,3 +25,12 @@ class Result:
     coverage: Coverage
     chart: Chart | None = None
     facts: dict[str, object] = field(default_factory=dict)
+    lacking: str = ""
+
+    @property
+    def certainty(self) -> str:
+        """What sampling, gaps and deleted rows do to the answer, in a sentence."""
+        deleted = self.coverage.deleted.sentence(self.lacking)
+        if not deleted:
+            return self.coverage.certainty
+        return deleted if self.coverage.is_complete else f"{self.coverage.certainty}; {deleted}"

@@ -18,6 +18,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
+from spark.deleted_rows import Deleted
+from spark.failures import JobFailed
 from spark.histogram import bucket
 from spark.lock import exclusive
 from spark.request_log import (
@@ -168,13 +170,15 @@ class _Compared:
 class _Parts:
     """Where the rows of a range are: in stored hours, in what has come to such (`late`), in hours of the log.
 
-    `hours` are those of the log by dataset; `files` are all that are there.
+    `hours` are those of the log by dataset; `files` are all that are there. `incomplete` are stored hours of which the
+    log no longer has all files.
     """
 
     stored: list[StoredHour]
     late: list[Change]
     hours: dict[str, list[int]]
-    files: list[InputFile]
+    files: dict[str, list[InputFile]]
+    incomplete: list[StoredHour]
 
 
 class Rollups:
@@ -189,6 +193,11 @@ class Rollups:
     def outdated(self, hours: range) -> dict[int, list[InputFile]]:
         """Return, by hour, the input files for which the stored rows do not stand."""
         return {hour: [*change.requests, *change.gaps] for hour, change in self._compare(hours).changes.items()}
+
+    def late(self, hours: range) -> dict[str, list[InputFile]]:
+        """Return, by dataset, the files that have come to stored hours since they were stored."""
+        changes = [change for change in self._compare(hours).changes.values() if change.before]
+        return {name: [file for change in changes for file in getattr(change, name)] for name in ("requests", "gaps")}
 
     def store(self, hours: Iterable[int]) -> dict[int, list[InputFile]]:
         """Bring the stored rows of hours up to date and return, by hour, the files that had come.
@@ -225,25 +234,54 @@ class Rollups:
         """Return what log and stored rows together have of a range. Raises JobFailed when that is nothing."""
         parts = self._parts(time_range)
         stored = [*parts.stored, *(change.before for change in parts.late if change.before)]
-        counted = sum((each.coverage for each in stored), coverage_of_files(parts.files))
+        counted = sum(
+            (each.coverage for each in stored),
+            coverage_of_files([file for of_it in parts.files.values() for file in of_it]),
+        )
         for dataset, column in (("requests", "sampleWeight"), ("gaps", "rows")):
             late = [file for change in parts.late for file in getattr(change, dataset)]
             frames = [self._log.read_files(dataset, late, [column])] if late else []
             if parts.hours[dataset]:
                 frames.append(self._log.read_hours(dataset, parts.hours[dataset], [column], time_range))
             counted += sum((coverage_of(dataset, frame) for frame in frames), NOTHING)
-        return self._log.checked(counted, time_range)
+        counted = self._log.checked(counted, time_range)
+        return counted + Coverage(deleted=self._deleted(parts, time_range))
+
+    def coverage_of_rows(self, time_range: TimeRange) -> Coverage:
+        """Return what the log alone has of a range, for who needs its rows. Raises JobFailed when that is nothing."""
+        deleted = self._deleted(self._parts(time_range), time_range)
+        try:
+            found = self._log.coverage(time_range)
+        except JobFailed:
+            if not deleted.hours:
+                raise
+            message = f"retention has deleted all rows of {time_range} that were rolled up"
+            raise JobFailed(f"{message}; the hourly tables have them, which latency, traffic and slo read") from None
+        return found + Coverage(deleted=deleted)
+
+    def _deleted(self, parts: _Parts, time_range: TimeRange) -> Deleted:
+        """Return what retention has taken of stored hours."""
+        hours = [each for each in parts.incomplete if each.hour in time_range.whole_hours()]
+        stood_for = {each.hour: each.inputs for each in hours}
+        left = [
+            file for file in parts.files["requests"] if file.hour in stood_for and file.parts <= stood_for[file.hour]
+        ]
+        rows = coverage_of("requests", self._log.read_files("requests", left, ["sampleWeight"])).rows if left else 0
+        edges = tuple(each.hour for each in parts.incomplete if each not in hours)
+        return Deleted(tuple(stood_for), sum(each.coverage.rows for each in hours) - rows, edges)
 
     def _parts(self, time_range: TimeRange) -> _Parts:
         compared = self._compare(time_range.hours())
         anew = {hour for hour, change in compared.changes.items() if change.before is None}
         taken = {hour for hour in time_range.whole_hours() if hour in compared.stored and hour not in anew}
         files = compared.present
+        by_hour = _by_hour(files["requests"])
         return _Parts(
             [each for hour, each in sorted(compared.stored.items()) if hour in taken - compared.changes.keys()],
             [change for hour, change in sorted(compared.changes.items()) if hour in taken],
             {dataset: sorted({file.hour for file in of_it} - taken) for dataset, of_it in files.items()},
-            [file for of_it in files.values() for file in of_it],
+            files,
+            [each for hour, each in sorted(compared.stored.items()) if not each.is_whole(by_hour.get(hour, []))],
         )
 
     def _compare(self, hours: range) -> _Compared:

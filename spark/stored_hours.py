@@ -43,6 +43,10 @@ class StoredHour:
     gap_inputs: frozenset[Part] = frozenset()
     coverage: Coverage = NOTHING
 
+    def is_whole(self, present: Iterable[InputFile]) -> bool:
+        """Return whether all files of requests that it stands for are among the present ones of its hour."""
+        return {part.name for part in self.inputs} <= _names(present)
+
     def to_json(self) -> str:
         """Return the text of the manifest."""
         return json.dumps(
@@ -106,7 +110,7 @@ def change_of(hour: int, stored: StoredHour | None, requests: list[InputFile], g
     return Change(hour, stored, new, new_gaps)
 
 
-def _names(files: list[InputFile]) -> set[str]:
+def _names(files: Iterable[InputFile]) -> set[str]:
     return {part.name for file in files for part in file.parts}
 
 

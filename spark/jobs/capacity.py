@@ -122,10 +122,14 @@ def processes(found: DataFrame, roles: DataFrame, window_us: int) -> DataFrame:
     return first.select("role", "count", "mean", "peak")
 
 
+#: What the answer lacks where rows have been deleted.
+_LACKING = "windows of them have only the rows that are left"
+
+
 def answer(context: Context) -> Result:
     """Return what multiples of the load of a range would do, and how good the model is at the load as it is."""
     window_us, target = context.options.window, context.options.target / 100
-    coverage = context.log.coverage(context.time_range)
+    coverage = context.rollups.coverage_of_rows(context.time_range)
     requests = context.log.read("requests", context.time_range, REQUEST_COLUMNS)
     roles = context.log.read("roles", context.time_range, ROLE_COLUMNS)
     found = queues(requests, roles, window_us).persist()
@@ -141,7 +145,14 @@ def answer(context: Context) -> Result:
     doubled = {row.role: row.needed for row in table.where("load = 2").collect()}
     text = headline(peaks, doubled, measured)
     facts = {"target": target, "windowUs": window_us, "hasRoles": context.log.has("roles")}
-    return Result(text, {"capacity": table, "model": model}, coverage, _chart(found, peaks["handler"].peak), facts)
+    return Result(
+        text,
+        {"capacity": table, "model": model},
+        coverage,
+        _chart(found, peaks["handler"].peak),
+        facts,
+        lacking=_LACKING,
+    )
 
 
 def headline(peaks: Mapping[str, Row], doubled: Mapping[str, int], waits: Row | None) -> str:

@@ -53,6 +53,12 @@ def dropped(rows: DataFrame) -> DataFrame:
     return table.orderBy(F.desc("requests"), *_VERSION)
 
 
+#: What the answer lacks where rows have been deleted.
+_LACKING = (
+    "software and versions are from the hourly tables; dropped versions and connections only as far as rows are left"
+)
+
+
 def answer(context: Context) -> Result:
     """Return the clients of a range."""
     options, time_range, log = context.options, context.time_range, context.log
@@ -81,7 +87,9 @@ def answer(context: Context) -> Result:
         ),
     }
     counts = {name: value or 0 for name, value in found.items()}
-    return Result(_headline(counts, tables["connections"].first()), tables, coverage, facts={**counts})
+    return Result(
+        _headline(counts, tables["connections"].first()), tables, coverage, facts={**counts}, lacking=_LACKING
+    )
 
 
 def _first(one: DataFrame) -> dict[str, int]:

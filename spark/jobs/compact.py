@@ -37,10 +37,14 @@ def answer(context: Context) -> Result:
     with exclusive(Storage(context.spark, str(root)), "compact"):
         recover(root)
         check_exchange(root / ASIDE)
+        # The rows of a file that has come since an hour was stored must not lie among those that are: once retention
+        # has taken some of these, nobody could tell which are to be added.
+        late = context.rollups.late(context.time_range.hours())
         for dataset in SCHEMAS:
             by_hour: dict[int, list[InputFile]] = defaultdict(list)
             for file in context.log.files(dataset, context.time_range.hours()):
-                by_hour[file.hour].append(file)
+                if file not in late.get(dataset, ()):
+                    by_hour[file.hour].append(file)
             for hour in hours:
                 if len(by_hour[hour]) > _wanted(by_hour[hour]):
                     files = compact(context.spark, root, dataset, by_hour[hour])

@@ -50,17 +50,27 @@ def _of_windows(some: int, everything: int) -> str:
     return f"all {everything:,} windows" if some == everything else f"{some:,} of {everything:,} windows"
 
 
+#: What the answer lacks where rows have been deleted.
+_LACKING = "windows of them have only the rows that are left"
+
+
 def answer(context: Context) -> Result:
     """Return the verdicts of a range, and the features that they are founded on."""
     window_us = context.options.window
-    coverage = context.log.coverage(context.time_range)
+    coverage = context.rollups.coverage_of_rows(context.time_range)
     requests, roles, connections, gaps = (
         context.log.read(name, context.time_range, columns) for name, columns in COLUMNS.items()
     )
     found = features(requests, roles, connections, gaps, window_us).persist()
     table = transform(found).persist()
     facts = {"windowUs": window_us, "hasRoles": context.log.has("roles")}
-    return Result(headline(table), {"diagnose": table, "features": found.orderBy("window")}, coverage, facts=facts)
+    return Result(
+        headline(table),
+        {"diagnose": table, "features": found.orderBy("window")},
+        coverage,
+        facts=facts,
+        lacking=_LACKING,
+    )
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:

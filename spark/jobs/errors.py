@@ -10,13 +10,14 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from pyspark.sql import DataFrame, Row, Window
+from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
 from spark.job import Context, Job, main
 from spark.options import length_us, positive
-from spark.request_log import Coverage
+from spark.request_log import Coverage, is_one_of
 from spark.result import Result
+from spark.schema import PARTITION_COLUMNS
 from spark.text_table import cell
 
 COLUMNS = ("time", "requestApiKeyName", "errorCode", "errorName", "clientId", "sampleWeight")
@@ -24,6 +25,8 @@ _KINDS = ("requestApiKeyName", "errorCode", "errorName", "clientId")
 #: Bursts in the result, the largest.
 _MOST_BURSTS = 1000
 _SECOND_US = 1_000_000
+#: What the answer lacks where rows have been deleted.
+_LACKING = "errors are from the hourly tables there; bursts and peaks of them are not known"
 
 
 def runs(errors: DataFrame, gap_us: int) -> DataFrame:
@@ -48,10 +51,21 @@ def runs(errors: DataFrame, gap_us: int) -> DataFrame:
     return found.select(*_KINDS, "errors", first, last, "peakPerSecond")
 
 
+def hourly_errors(table: DataFrame) -> DataFrame:
+    """Return errors from rows of the hourly table as `runs` has them; of such `peakPerSecond` is not known."""
+    failed = table.where(F.col("errorCode") != 0).groupBy(*_KINDS)
+    return failed.agg(
+        F.sum("requests").alias("errors"),
+        F.min("firstTime").alias("firstSeen"),
+        F.max("lastTime").alias("lastSeen"),
+        F.lit(None).cast("long").alias("peakPerSecond"),
+    )
+
+
 def bursts(found: DataFrame, least: int) -> DataFrame:
     """Return the runs of at least so many errors with their length in seconds, the largest first."""
     seconds = (F.unix_micros("lastSeen") - F.unix_micros("firstSeen")) / _SECOND_US
-    enough = found.where(F.col("errors") >= least).select(
+    enough = found.where(_is_burst(least)).select(
         *_KINDS, "errors", "firstSeen", "lastSeen", seconds.alias("seconds"), "peakPerSecond"
     )
     return enough.orderBy(F.desc("errors"), "firstSeen", *_KINDS)
@@ -59,7 +73,7 @@ def bursts(found: DataFrame, least: int) -> DataFrame:
 
 def transform(found: DataFrame, requests: DataFrame, least: int) -> DataFrame:
     """Return errors by kind, most first. `found` are runs, `requests` has the requests of each client."""
-    is_burst = F.col("errors") >= least
+    is_burst = _is_burst(least)
     seconds = (F.unix_micros("lastSeen") - F.unix_micros("firstSeen")) / _SECOND_US
     summed = found.groupBy(*_KINDS).agg(
         F.sum("errors").alias("errors"),
@@ -79,12 +93,21 @@ def transform(found: DataFrame, requests: DataFrame, least: int) -> DataFrame:
     return joined.select(*kinds, "errors", share, *measures).orderBy(F.desc("errors"), *(summed[n] for n in _KINDS))
 
 
+def _is_burst(least: int) -> Column:
+    return (F.col("errors") >= least) & F.col("peakPerSecond").isNotNull()
+
+
 def answer(context: Context) -> Result:
     """Return the errors of a range."""
     options = context.options
     coverage = context.rollups.coverage(context.time_range)
     requests, _ = context.rollups.read(context.time_range)
-    found = runs(context.log.read("requests", context.time_range, COLUMNS), options.burst_gap).cache()
+    hours = coverage.deleted.hours
+    rows = context.log.read("requests", context.time_range, (*COLUMNS, *PARTITION_COLUMNS)).where(~is_one_of(hours))
+    found = runs(rows, options.burst_gap)
+    if hours:
+        found = found.unionByName(hourly_errors(requests.where(is_one_of(hours))))
+    found = found.cache()
     table = transform(found, requests, options.burst_errors).cache()
     largest = bursts(found, options.burst_errors).limit(_MOST_BURSTS).cache()
     total = table.agg(F.sum("errors").alias("errors"), F.sum("bursts").alias("bursts")).first()
@@ -97,7 +120,7 @@ def answer(context: Context) -> Result:
         "burstGapUs": options.burst_gap,
         "burstErrors": options.burst_errors,
     }
-    return Result(headline, {"errors": table, "bursts": largest}, coverage, facts=facts)
+    return Result(headline, {"errors": table, "bursts": largest}, coverage, facts=facts, lacking=_LACKING)
 
 
 def _headline(coverage: Coverage, errors: int, most: Row | None, burst: Row | None) -> str:

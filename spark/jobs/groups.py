@@ -154,11 +154,15 @@ def _costs() -> list[Column]:
     ]
 
 
+#: What the answer lacks where rows have been deleted.
+_LACKING: Final = "what groups did then is known only as far as rows are left"
+
+
 def answer(context: Context) -> Result:
     """Return what groups went through in a range."""
     options = context.options
     bounds = Bounds(options.lag_records, options.lag_age, options.lasting)
-    coverage = context.log.coverage(context.time_range)
+    coverage = context.rollups.coverage_of_rows(context.time_range)
     rows = context.log.read("groups", context.time_range, COLUMNS).cache()
     is_lag = F.col("event") == "lag"
     events, lag = rows.where(~is_lag), rows.where(is_lag)
@@ -179,7 +183,9 @@ def answer(context: Context) -> Result:
         "groups": table, "causes": of_causes, "rebalances": found.drop("number").orderBy("group", "start"),
         "members": comings(events), "episodes": behind,
     }  # fmt: skip
-    return Result(_headline(table, behind, has_lag=has_lag), tables, coverage, _chart(of_causes), facts)
+    return Result(
+        _headline(table, behind, has_lag=has_lag), tables, coverage, _chart(of_causes), facts, lacking=_LACKING
+    )
 
 
 def _end_us(context: Context, rows: DataFrame) -> int:

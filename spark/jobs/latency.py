@@ -38,6 +38,8 @@ _BARS, _LINES = 12, 6
 #: Windows that a range may be cut into: a chart of more shows nothing.
 _MOST_WINDOWS = 2000
 _MINUTE_US = 60_000_000
+#: What windows lack where rows have been deleted.
+_LACKING = "windows of them have only the rows that are left; without --window they are from the hourly tables"
 
 
 def transform(requests: DataFrame, latencies: DataFrame, by: Sequence[str]) -> DataFrame:
@@ -105,14 +107,14 @@ def _answer_windows(context: Context, by: Sequence[str], window_us: int) -> Resu
         raise JobFailed("--by hour is a window of its own; leave it out, or --window")
     if len(windows) > _MOST_WINDOWS:
         raise JobFailed(f"--window cuts the range into {len(windows):,} windows; {_MOST_WINDOWS:,} are the most")
-    coverage = context.rollups.coverage(time_range)
+    coverage = context.rollups.coverage_of_rows(time_range)
     rows = context.log.read("requests", time_range, ("time", *by, *PHASES, "sampleWeight"))
     # Both sums and quantiles come from the counts: the log is read once.
     table = transform_windows(window_counts(rows, by, window_us).cache(), by).cache()
     worst = table.orderBy(F.desc("p99Us"), "window", *by).limit(1).collect()[0]
     when = f" from {to_datetime(_begin_us(worst)):%Y-%m-%d %H:%M:%S}"
     chart = _chart_over_time(table, by, windows, window_us)
-    return Result(_headline(coverage, worst, by) + when, {"latency": table}, coverage, chart)
+    return Result(_headline(coverage, worst, by) + when, {"latency": table}, coverage, chart, lacking=_LACKING)
 
 
 def _chart_over_time(table: DataFrame, by: Sequence[str], windows: range, window_us: int) -> Chart:

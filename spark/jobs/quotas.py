@@ -126,13 +126,17 @@ def timeline(seconds: DataFrame, entity: Sequence[str], step_s: int) -> DataFram
     ).orderBy("time", "quota")
 
 
+#: What the answer lacks where rows have been deleted.
+_LACKING: Final = "what was charged then counts only as far as rows are left"
+
+
 def answer(context: Context) -> Result:
     """Return whom the quotas of the command line would have throttled in a range."""
     bounds = _bounds(context.options)
     by = ENTITIES[context.options.per]
     entity = [*by, *(["address"] if CONNECTION in bounds and "address" not in by else [])]
     seconds = _seconds(context, bounds, by, entity).cache()
-    coverage = context.log.coverage(context.time_range)
+    coverage = context.rollups.coverage_of_rows(context.time_range)
     table = transform(seconds, entity).cache()
     step_s = _step_s(context.time_range)
     steps = timeline(seconds, entity, step_s)
@@ -150,7 +154,7 @@ def answer(context: Context) -> Result:
         )
     facts = {"bounds": dict(bounds), "per": context.options.per, "stepS": step_s, "over": counted["over"]}
     chart = _chart(steps, context.time_range, step_s, list(bounds))
-    return Result(headline, {"quotas": table, "timeline": steps}, coverage, chart, facts)
+    return Result(headline, {"quotas": table, "timeline": steps}, coverage, chart, facts, lacking=_LACKING)
 
 
 def _seconds(context: Context, bounds: Mapping[str, float], by: Sequence[str], entity: Sequence[str]) -> DataFrame:

@@ -87,9 +87,13 @@ def _sum(name: str) -> Column:
     return F.sum(F.col(name) * F.col("repeat")).alias(name)
 
 
+#: What the answer lacks where rows have been deleted.
+_LACKING: Final = "the profile has only the rows that are left"
+
+
 def answer(context: Context) -> Result:
     """Return the profile of the first requests of a range."""
-    coverage = context.log.coverage(context.time_range)
+    coverage = context.rollups.coverage_of_rows(context.time_range)
     most: int = context.options.requests
     rows = context.log.read("requests", context.time_range, REQUEST_COLUMNS)
     chosen = rows.orderBy("time", "connection", "correlationId").limit(most)
@@ -119,7 +123,7 @@ def answer(context: Context) -> Result:
         "profileVersion": PROFILE_VERSION, "lengthS": length_s, "connections": summed.connections,
         "requests": asked.requests, "rowsLeftOut": left_out,
     }  # fmt: skip
-    return Result(headline, {"apis": apis, "profile": profile}, coverage, facts=facts)
+    return Result(headline, {"apis": apis, "profile": profile}, coverage, facts=facts, lacking=_LACKING)
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:

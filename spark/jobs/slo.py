@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
@@ -13,9 +13,11 @@ from spark.burn import MINUTE_US, SPANS_US, Count, Standing, burn_rate, standing
 from spark.charts import Chart, Series
 from spark.job import Context, Job, main
 from spark.objectives import CHOSEN_BY, Objective, read_objectives
+from spark.request_log import is_one_of
 from spark.result import Result
+from spark.schema import PARTITION_COLUMNS
 from spark.text_table import cell, counted
-from spark.time_range import TimeRange, to_datetime
+from spark.time_range import HOUR_US, TimeRange, to_datetime
 
 COLUMNS = (
     "time",
@@ -29,6 +31,11 @@ COLUMNS = (
 #: Requests of these wait for others by design, and that is not held against them.
 _WAITING_APIS = ("FETCH", "JOIN_GROUP", "SYNC_GROUP")
 _STEPS = 120
+#: What the answer lacks where rows have been deleted.
+_LACKING = (
+    "errors are counted by whole hours from the hourly tables there; latencies are not known, and their budgets are "
+    "measured without those hours"
+)
 _LINES = 6
 #: What is said of each state.
 _LABELS = {
@@ -42,17 +49,33 @@ _LABELS = {
 
 def counts(rows: DataFrame, objectives: Sequence[Objective], end_us: int) -> DataFrame:
     """Return `requests` and `bad` by the number of the objective and `age`, whole minutes before the end."""
-    weight = F.col("sampleWeight").cast("long")
-    age = F.floor((F.lit(end_us - 1) - F.unix_micros("time")) / MINUTE_US)
-    sums = []
-    for number, objective in enumerate(objectives):
+    return _counted(rows, F.unix_micros("time"), F.col("sampleWeight").cast("long"), enumerate(objectives), end_us)
+
+
+def hourly_counts(table: DataFrame, objectives: Sequence[Objective], end_us: int) -> DataFrame:
+    """Return what `counts` does from rows of the hourly table, which suffice for objectives on errors.
+
+    All of an hour has the age of its first minute, so that it counts in spans that have the whole of it.
+    """
+    hour = F.unix_date(F.to_date("date")) * 24 + F.col("hour")
+    on_errors = [(number, each) for number, each in enumerate(objectives) if each.latency_us is None]
+    return _counted(table, hour * F.lit(HOUR_US), F.col("requests"), on_errors, end_us)
+
+
+def _counted(
+    rows: DataFrame, time_us: Column, weight: Column, objectives: Iterable[tuple[int, Objective]], end_us: int
+) -> DataFrame:
+    age = F.floor((F.lit(end_us - 1) - time_us) / MINUTE_US)
+    sums, numbers = [], []
+    for number, objective in objectives:
+        numbers.append(number)
         chosen, bad = _is_chosen(objective), _is_bad(objective)
         sums.append(F.sum(F.when(chosen, weight).otherwise(F.lit(0))).alias(f"requests{number}"))
         sums.append(F.sum(F.when(chosen & bad, weight).otherwise(F.lit(0))).alias(f"bad{number}"))
     by_minute = rows.groupBy(age.alias("age")).agg(*sums)
     each = [
         F.struct(F.lit(n).alias("objective"), F.col(f"requests{n}").alias("requests"), F.col(f"bad{n}").alias("bad"))
-        for n in range(len(objectives))
+        for n in numbers
     ]
     one_a_row = by_minute.select("age", F.explode(F.array(*each)).alias("count")).where("count.requests > 0")
     return one_a_row.select("count.objective", "age", "count.requests", "count.bad")
@@ -119,19 +142,37 @@ def answer(context: Context) -> Result:
     """Return how the objectives stand at the end of a range."""
     objectives, time_range = context.options.objectives, context.time_range
     coverage = context.rollups.coverage(time_range)
-    rows = context.log.read("requests", time_range, COLUMNS)
-    counted = counts(rows, objectives, time_range.end_us).cache()
-    range_us = time_range.end_us - time_range.start_us
-    found = [
-        (objective, of_spans["window"], standing(objective, of_spans, of_spans["window"], range_us))
-        for objective, (_, of_spans) in zip(objectives, sorted(spans(counted, objectives).items()), strict=True)
-    ]
-    table = context.spark.createDataFrame([_row(*each, range_us) for each in found], _SCHEMA)
+    hours = coverage.deleted.hours
+    rows = context.log.read("requests", time_range, (*COLUMNS, *PARTITION_COLUMNS)).where(~is_one_of(hours))
+    counted = counts(rows, objectives, time_range.end_us)
+    if hours and any(each.latency_us is None for each in objectives):
+        hourly, _ = context.rollups.read(time_range)
+        stored = hourly_counts(hourly.where(is_one_of(hours)), objectives, time_range.end_us)
+        counted = counted.unionByName(stored)
+    counted = counted.cache()
+    found, rows_of_table = [], []
+    for objective, (_, of_spans) in zip(objectives, sorted(spans(counted, objectives).items()), strict=True):
+        known_us, measured_us = _known(objective, time_range, hours)
+        stands = standing(objective, of_spans, of_spans["window"], known_us, measured_us)
+        found.append((objective, of_spans["window"], stands))
+        rows_of_table.append(_row(*found[-1], measured_us))
+    table = context.spark.createDataFrame(rows_of_table, _SCHEMA)
     over_time = history(counted, objectives, time_range).cache()
     facts: dict[str, object] = {"objectives": len(objectives)}
     facts |= {state: sum(each.state == state for _, _, each in found) for state in _LABELS}
     tables = {"objectives": table, "burn": over_time}
-    return Result(_headline(found), tables, coverage, _chart(over_time, objectives, time_range), facts)
+    chart = _chart(over_time, objectives, time_range)
+    return Result(_headline(found), tables, coverage, chart, facts, _LACKING)
+
+
+def _known(objective: Objective, time_range: TimeRange, deleted_hours: Sequence[int]) -> tuple[int, int]:
+    """Return how far back everything is known that an objective asks for, and how much of its window is."""
+    end_us = time_range.end_us
+    start_us = max(time_range.start_us, end_us - objective.window_us)
+    hours = [] if objective.latency_us is None else [hour * HOUR_US for hour in deleted_hours]
+    known_us = end_us - max((begin + HOUR_US for begin in hours), default=time_range.start_us)
+    missing_us = sum(max(0, begin + HOUR_US - max(begin, start_us)) for begin in hours)
+    return known_us, end_us - start_us - missing_us
 
 
 _BURNS = ", ".join(f"burn{span} double" for span in SPANS_US)
@@ -141,11 +182,11 @@ _SCHEMA = (
 )
 
 
-def _row(objective: Objective, measured: Count, found: Standing, range_us: int) -> tuple[object, ...]:
+def _row(objective: Objective, measured: Count, found: Standing, measured_us: int) -> tuple[object, ...]:
     bad_share = measured.bad / measured.requests if measured.requests else None
     hours = None if found.exhausted_in_s is None else found.exhausted_in_s / 3600
     rates = [*(found.burn_rates[span] for span in SPANS_US), burn_rate(objective, measured)]
-    measured_share = min(1.0, range_us / objective.window_us)
+    measured_share = measured_us / objective.window_us
     budget = (objective.budget, *rates, measured_share, found.left, hours)
     return (objective.name, found.state, measured.requests, measured.bad, bad_share, *budget)
 

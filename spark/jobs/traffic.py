@@ -13,7 +13,9 @@ from spark import batching
 from spark.charts import Chart, Series
 from spark.job import Context, Job, main
 from spark.options import several
+from spark.request_log import is_one_of
 from spark.result import Result
+from spark.schema import PARTITION_COLUMNS
 from spark.skew import skew
 from spark.text_table import cell
 
@@ -31,6 +33,11 @@ COLUMNS = (
 _SUMS = ("requests", "bytesIn", "bytesOut", "recordsIn", "recordsOut", "severalPartitions")
 _IS_PRODUCE, _IS_FETCH = (f"requestApiKeyName = '{name}'" for name in ("PRODUCE", "FETCH"))
 _BARS = 12
+#: What the answer lacks where rows have been deleted.
+_LACKING = (
+    "topics and clients are from the hourly tables there; severalPartitions, partitions, skew, batches and savings "
+    "only as far as rows are left"
+)
 
 
 def flows(rows: DataFrame) -> DataFrame:
@@ -51,6 +58,25 @@ def flows(rows: DataFrame) -> DataFrame:
     )
     named = [column.alias(name) for column, name in zip(sums, _SUMS, strict=True)]
     return rows.groupBy("topic", "partition", "clientId").agg(*named)
+
+
+def hourly_flows(table: DataFrame) -> DataFrame:
+    """Return flows from rows of the hourly table, which does not say to which partitions they went."""
+
+    def total(name: str, api: str | None = None) -> Column:
+        counted = F.col(name) if api is None else F.when(F.col("requestApiKeyName") == api, F.col(name))
+        return F.coalesce(F.sum(counted), F.lit(0).cast("long"))
+
+    sums = {
+        "requests": total("requests"),
+        "bytesIn": total("requestBytes"),
+        "bytesOut": total("responseBytes"),
+        "recordsIn": total("records", "PRODUCE"),
+        "recordsOut": total("records", "FETCH"),
+    }
+    summed = table.groupBy("topic", "clientId").agg(*(column.alias(name) for name, column in sums.items()))
+    unknown = {"partition": F.lit(None).cast("int"), "severalPartitions": F.lit(None).cast("long")}
+    return summed.withColumns(unknown).select("topic", "partition", "clientId", *_SUMS)
 
 
 def transform(flowing: DataFrame, by: Sequence[str]) -> DataFrame:
@@ -81,19 +107,20 @@ def answer(context: Context) -> Result:
     options = context.options
     coverage = context.rollups.coverage(context.time_range)
     flowing = flows(context.log.read("requests", context.time_range, COLUMNS)).cache()
+    everything = _with_deleted(context, flowing, coverage.deleted.hours)
     produces = context.log.read("requests", context.time_range, ("requestApiKeyName", *batching.COLUMNS))
     produces = produces.where(F.expr(_IS_PRODUCE))
     partitions = transform(flowing.where(F.col("partition").isNotNull()), ("topic", "partition")).cache()
     uneven, saved = skews(flowing).cache(), batching.savings(produces, options.linger_ms, options.batch_bytes).cache()
     tables = {
-        "topics": transform(flowing, ("topic",)),
+        "topics": transform(everything, ("topic",)),
         "partitions": partitions,
-        "clients": transform(flowing, ("clientId",)),
+        "clients": transform(everything, ("clientId",)),
         "skew": uneven,
         "batches": batching.batch_sizes(produces),
         "savings": saved,
     }
-    sums = flowing.agg(*(F.sum(name).alias(name) for name in _SUMS)).first()
+    sums = everything.agg(*(F.sum(name).alias(name) for name in _SUMS)).first()
     hot = uneven.where("of = 'all partitions'").first()
     merged = saved.groupBy("lingerMs", "batchBytes").agg(F.sum("requests"), F.sum("requestsThen"))
     outcomes = [tuple(row) for row in merged.orderBy("lingerMs", "batchBytes").collect()]
@@ -105,7 +132,18 @@ def answer(context: Context) -> Result:
         "requestsOfSeveralPartitions": sums and sums.severalPartitions,
         "savings": [dict(zip(names, outcome, strict=True)) for outcome in outcomes],
     }
-    return Result(_headline(sums, hot, outcomes), tables, coverage, _chart(partitions.limit(_BARS).collect()), facts)
+    chart = _chart(partitions.limit(_BARS).collect())
+    return Result(_headline(sums, hot, outcomes), tables, coverage, chart, facts, _LACKING)
+
+
+def _with_deleted(context: Context, flowing: DataFrame, hours: Sequence[int]) -> DataFrame:
+    """Return flows with what the hourly tables have of hours whose rows are not all there any more."""
+    if not hours:
+        return flowing
+    rows = context.log.read("requests", context.time_range, (*COLUMNS, *PARTITION_COLUMNS))
+    table, _ = context.rollups.read(context.time_range)
+    stored = hourly_flows(table.where(is_one_of(hours)))
+    return flows(rows.where(~is_one_of(hours))).unionByName(stored).cache()
 
 
 def _headline(sums: Row | None, hot: Row | None, outcomes: Sequence[tuple[int, ...]]) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +18,7 @@ from spark.request_log import RequestLog
 from spark.rollups import KEYS, Rollups
 from spark.storage import Storage
 from spark.time_range import TimeRange
+from tests.support.broker_process import REPOSITORY
 from tests.support.feeds import random_seed
 from tests.support.generated_log import START, random_requests, write
 
@@ -182,6 +184,20 @@ def test_stored_hours_of_an_unknown_version_are_one_clear_line(log: Log) -> None
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"version": 2}))
     with pytest.raises(JobFailed, match="has stored hours of version 2, which this job does not know; it knows 1"):
         log.rollups().read(ALL)
+
+
+def test_the_query_in_the_documentation_counts_what_the_jobs_count(log: Log) -> None:
+    log.rollups().store(EVER)
+    # Rows that no manifest counts, as a killed run leaves them.
+    for directory in log.runs():
+        shutil.copytree(log.rollups_path / directory, (log.rollups_path / directory).with_name("run=killed"))
+    (query,) = re.findall(r"```sql\n(.*?)```", (REPOSITORY / "docs" / "reports.md").read_text(), re.DOTALL)
+    assert query.count("'rollups/") == 2
+    with duckdb.connect() as connection:
+        found = connection.sql(query.replace("'rollups/", f"'{log.rollups_path}/")).fetchall()
+        written = f"read_parquet('{log.kept}/requests/**/*.parquet', union_by_name = true)"
+        expected = connection.sql(f"SELECT clientId, sum(sampleWeight) FROM {written} GROUP BY ALL").fetchall()  # noqa: S608
+    assert sorted(found, key=repr) == sorted(expected, key=repr)
 
 
 def test_an_hour_with_gaps_alone_is_stored(log: Log) -> None:

@@ -1,0 +1,68 @@
+"""What retention has taken of a range whose hours the hourly tables have: which, how many rows, how that is said.
+
+Pure. Reports that need rows cannot answer for such hours, and the hourly tables answer only for whole ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from spark.time_range import HOUR_US, to_datetime
+
+#: Spans that are named one by one; of more only the first and the last matter to a reader.
+_MOST_SPANS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """Hours since the epoch of whose stored rows the log no longer has all.
+
+    `hours` lie whole in the range, and `rows` is how many of their rows have gone; `edges` do not, so that the hourly
+    tables have nothing to say of their part in it.
+    """
+
+    hours: tuple[int, ...] = ()
+    rows: int = 0
+    edges: tuple[int, ...] = ()
+
+    def __add__(self, other: Deleted) -> Deleted:
+        """Return what both have together."""
+        return Deleted(self.hours + other.hours, self.rows + other.rows, self.edges + other.edges)
+
+    def sentence(self, lacking: str) -> str:
+        """Return what that does to an answer, if anything; `lacking` is what it has no rows for in such hours."""
+        parts = []
+        if self.hours and lacking:
+            parts.append(f"retention has deleted {self.rows:,} rows of {_named(self.hours)}: {lacking}")
+        if self.edges:
+            parts.append(
+                f"retention has deleted rows of {_named(self.edges)}, which the range has only in part: what they say "
+                "is missing"
+            )
+        return "; ".join(parts)
+
+
+NOTHING_DELETED = Deleted()
+
+
+def spans_of(hours: Sequence[int]) -> list[tuple[int, int]]:
+    """Return hours in order as spans of neighbours: the first hour and the one after the last."""
+    found: list[tuple[int, int]] = []
+    for hour in hours:
+        if found and found[-1][1] == hour:
+            found[-1] = (found[-1][0], hour + 1)
+        else:
+            found.append((hour, hour + 1))
+    return found
+
+
+def _named(hours: Sequence[int]) -> str:
+    spans = spans_of(hours)
+    if len(spans) > _MOST_SPANS:
+        return f"{len(hours):,} hours within {_span(spans[0][0], spans[-1][1])} UTC"
+    return f"{', '.join(_span(*span) for span in spans)} UTC"
+
+
+def _span(first: int, end: int) -> str:
+    return f"{to_datetime(first * HOUR_US):%Y-%m-%d %H:%M} to {to_datetime(end * HOUR_US):%Y-%m-%d %H:%M}"
