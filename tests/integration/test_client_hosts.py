@@ -10,45 +10,10 @@ from broker.protocol.api_keys import ApiKey
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.described_requests import ask
-from tests.support.groups.members import subscription_bytes
+from tests.support.groups.requests import Member, await_coordinators, joining
 from tests.support.wire_client import WireClient
 
 CLASSIC, CONSUMER = "classic-members", "consumer-members"
-
-
-def open_group_topic(wire: WireClient) -> None:
-    def found() -> bool:
-        return not ask(wire, ApiKey.FIND_COORDINATOR, 2, {"key": CLASSIC, "key_type": 0}).error_code
-
-    wait_until(found, "a coordinator")
-
-
-def join_classic(wire: WireClient) -> None:
-    fields = {
-        "group_id": CLASSIC,
-        "session_timeout_ms": 30_000,
-        "rebalance_timeout_ms": 30_000,
-        "member_id": "",
-        "protocol_type": "consumer",
-        "protocols": [{"name": "range", "metadata": subscription_bytes(0, "topic")}],
-    }
-    joined = ask(wire, ApiKey.JOIN_GROUP, 3, fields)
-    assert joined.error_code == 0
-    who = {"group_id": CLASSIC, "generation_id": joined.generation_id, "member_id": joined.member_id}
-    given = [{"member_id": joined.member_id, "assignment": b""}]
-    assert ask(wire, ApiKey.SYNC_GROUP, 3, {**who, "assignments": given}).error_code == 0
-
-
-def join_consumer(wire: WireClient, member_id: str) -> None:
-    fields = {
-        "group_id": CONSUMER,
-        "member_id": member_id,
-        "member_epoch": 0,
-        "rebalance_timeout_ms": 30_000,
-        "subscribed_topic_names": ["topic"],
-        "topic_partitions": [],
-    }
-    assert ask(wire, ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, fields).error_code == 0
 
 
 def beat(wire: WireClient, member_id: str) -> Any:
@@ -83,15 +48,15 @@ def kill_handlers(broker: BrokerProcess) -> None:
 
 
 def test_members_are_described_by_their_addresses_and_stay_so(broker: BrokerProcess, wire: WireClient) -> None:
-    open_group_topic(wire)
+    await_coordinators(wire)
     with (
         WireClient(broker.port, source_host="127.0.0.2") as second,
         WireClient(broker.port, source_host="127.0.0.3") as third,
         WireClient(broker.port, source_host="127.0.0.4") as fourth,
     ):
-        join_classic(second)
-        join_consumer(third, "three")
-        join_consumer(wire, "one")
+        Member(second, CLASSIC).join()
+        for connection, name in ((third, "three"), (wire, "one")):
+            assert ask(connection, ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, joining(CONSUMER, name)).error_code == 0
         expected = {"one": "/127.0.0.1", "three": "/127.0.0.3"}
         assert (classic_hosts(wire), consumer_hosts(wire)) == (["/127.0.0.2"], expected)
         kill_handlers(broker)

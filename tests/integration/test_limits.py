@@ -2,16 +2,16 @@
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import psutil
 
-from tests.integration.test_hostile_groups import call, open_topics, receive, send
 from tests.support.broker_process import BrokerProcess
-from tests.support.coordinator_requests import INIT, JOIN
+from tests.support.coordinator_requests import INIT
 from tests.support.deadline import wait_until
+from tests.support.described_requests import ask, receive_answer, send_request
+from tests.support.groups.requests import Member, await_coordinators
 from tests.support.wire_client import WireClient
-from tests.web.test_status_page import ask
+from tests.web.test_status_page import ask as get
 
 BROKER_SETTINGS = {
     "num.network.threads": 1,
@@ -28,7 +28,7 @@ MB = 1024 * 1024
 
 def metrics(broker: BrokerProcess, name: str) -> float:
     """Return the sum of a metric's samples."""
-    lines = ask(broker, "/metrics")[2].decode().splitlines()
+    lines = get(broker, "/metrics")[2].decode().splitlines()
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.split("{")[0].split(" ")[0] == name)
 
 
@@ -37,18 +37,17 @@ def memory_bytes(broker: BrokerProcess, role: str) -> int:
     return psutil.Process(broker.processes(role)[0]["pid"]).memory_info().rss
 
 
-def join(client: WireClient, group_id: str, timeout_ms: int) -> Any:
-    """Let a member that says a lot join a group of its own."""
-    protocols = [{"name": "range", "metadata": bytes(SUBSCRIPTION_BYTES)}]
-    values = JOIN | {"group_id": group_id, "session_timeout_ms": timeout_ms, "protocols": protocols}
-    return call(client, 11, 3, values)
+def join(client: WireClient, group_id: str, session_ms: int) -> int:
+    """Let a member that says a lot join a group of its own; return the error."""
+    said = bytes(SUBSCRIPTION_BYTES)
+    return Member(client, group_id, metadata=said, session_ms=session_ms, asks_for_id=False).enter()
 
 
 def test_groups_take_a_bounded_amount_of_memory_and_give_it_back(broker: BrokerProcess, wire: WireClient) -> None:
-    open_topics(wire)
+    await_coordinators(wire)
     position = broker.log_bytes()
     before = memory_bytes(broker, "handler")
-    codes = [join(wire, f"hoard-{number}", 3000).error_code for number in range(40)]
+    codes = [join(wire, f"hoard-{number}", 3000) for number in range(40)]
     assert set(codes) == {0, GROUP_MAX_SIZE_REACHED}
     assert 4 <= codes.count(0) <= 9
     assert memory_bytes(broker, "handler") - before < 60 * MB
@@ -56,17 +55,17 @@ def test_groups_take_a_bounded_amount_of_memory_and_give_it_back(broker: BrokerP
     assert 1 <= len(lines) <= 3
     wait_until(lambda: metrics(broker, "rotunda_handler_group_state_refusals_total") >= codes.count(81), "the metric")
     # Members that are not heard of go, and others have their room.
-    wait_until(lambda: join(wire, "newcomer", 30_000).error_code == 0, "room for another group", deadline_s=60)
+    wait_until(lambda: join(wire, "newcomer", 30_000) == 0, "room for another group", deadline_s=60)
 
 
 def test_transactional_ids_have_a_limit(broker: BrokerProcess, wire: WireClient) -> None:
-    open_topics(wire)
+    await_coordinators(wire)
     codes = []
     for number in range(60):
         values = INIT | {"transactional_id": f"{number}-{'x' * 20_000}"}
-        codes.append(call(wire, 22, 4, values).error_code)
+        codes.append(ask(wire, 22, 4, values).error_code)
     assert set(codes) == {0, POLICY_VIOLATION}
-    first = call(wire, 22, 4, INIT | {"transactional_id": f"0-{'x' * 20_000}"})
+    first = ask(wire, 22, 4, INIT | {"transactional_id": f"0-{'x' * 20_000}"})
     assert first.error_code == 0
     wait_until(lambda: metrics(broker, "rotunda_handler_transaction_state_refusals_total") > 0, "the metric")
 
@@ -79,7 +78,7 @@ def test_names_of_clients_leave_nothing_behind(broker: BrokerProcess) -> None:
             with WireClient(broker.port) as client:
                 # ApiVersions of version 3, once with a name that is acceptable and once with one that is not.
                 for software in (f"made-up-{number}", f"<{number}>"):
-                    call(client, 18, 3, {"client_software_name": software, "client_software_version": f"{number}.0"})
+                    ask(client, 18, 3, {"client_software_name": software, "client_software_version": f"{number}.0"})
 
     def settled() -> tuple[int, int]:
         wait_until(lambda: metrics(broker, "rotunda_processor_connections") <= 2, "the end of the connections")
@@ -95,9 +94,9 @@ def test_names_of_clients_leave_nothing_behind(broker: BrokerProcess) -> None:
     assert after[1] - before[1] < 16 * MB, "recorder"
     # A name that comes now is told of by itself.
     with WireClient(broker.port) as client:
-        call(client, 18, 3, {"client_software_name": "librdkafka", "client_software_version": "2.8"})
+        ask(client, 18, 3, {"client_software_name": "librdkafka", "client_software_version": "2.8"})
         told = 'client_software_name="librdkafka"'
-        wait_until(lambda: told in ask(broker, "/metrics")[2].decode(), "the newcomer's name")
+        wait_until(lambda: told in get(broker, "/metrics")[2].decode(), "the newcomer's name")
 
 
 def test_connections_have_kafkas_limits(broker_directory: Path) -> None:
@@ -109,16 +108,16 @@ def test_connections_have_kafkas_limits(broker_directory: Path) -> None:
             mine = [held.enter_context(WireClient(broker.port)) for _ in range(9)]
             others = [held.enter_context(WireClient(broker.port, source_host="127.0.0.2")) for _ in range(3)]
             for client in (*mine, *others):
-                assert call(client, 18, 0, {}).error_code == 0
+                assert ask(client, 18, 0, {}).error_code == 0
             others[0].close()
             wait_until(lambda: metrics(broker, "rotunda_processor_connections") == 11, "the end of one")
             again = held.enter_context(WireClient(broker.port, source_host="127.0.0.2"))
-            assert call(again, 18, 0, {}).error_code == 0
+            assert ask(again, 18, 0, {}).error_code == 0
             waiting = held.enter_context(WireClient(broker.port))
-            send(waiting, 18, 0, {})
+            send_request(waiting, 18, 0, {})
             wait_until(lambda: metrics(broker, "rotunda_acceptor_blocked_seconds_total") > 0, "a listener that waits")
             mine[0].close()
-            assert receive(waiting, 18, 0).error_code == 0
+            assert receive_answer(waiting, 18, 0).error_code == 0
             for client in mine[1:4]:
                 client.close()
             wait_until(lambda: metrics(broker, "rotunda_processor_connections") == 9, "the end of three")

@@ -4,7 +4,6 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,6 +14,7 @@ from broker.server.apis import API_TABLE
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.described_requests import ask
+from tests.support.groups.requests import Member, await_coordinators
 from tests.support.wire_client import WireClient, request_frame
 
 #: One line of a kind is logged in this time.
@@ -123,22 +123,11 @@ def _topics_that_come_and_go(broker: BrokerProcess) -> None:
 
 
 def _members_that_come_and_go(broker: BrokerProcess) -> None:
-    protocols = [{"name": "range", "metadata": b"x"}]
     with WireClient(broker.port) as client:
-        ask(client, ApiKey.FIND_COORDINATOR, 1, {"key": "group", "key_type": 0})
+        await_coordinators(client)
         for number in range(400):
-            group_id = f"group-{number}-{'x' * 1000}"
-            join: dict[str, Any] = {"group_id": group_id, "session_timeout_ms": 10_000, "protocol_type": "consumer"}
-            timeouts = {"rebalance_timeout_ms": 10_000}
-            fields = join | timeouts | {"member_id": "", "protocols": protocols}
-            joined = wait_until(lambda fields=fields: _joined(client, fields), "the coordinator is there")
-            leave = {"group_id": group_id, "member_id": joined.member_id}
-            assert ask(client, ApiKey.LEAVE_GROUP, 1, leave).error_code == 0
-
-
-def _joined(client: WireClient, fields: dict[str, Any]) -> Any:
-    joined = ask(client, ApiKey.JOIN_GROUP, 2, fields)
-    return None if joined.error_code == 15 else joined
+            member = Member(client, f"group-{number}-{'x' * 1000}", asks_for_id=False)
+            assert member.enter() == member.leave() == 0
 
 
 def _addresses(broker: BrokerProcess) -> None:

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -13,9 +12,10 @@ import pytest
 
 from broker.protocol import kio_adapter
 from broker.protocol.api_keys import ApiKey
+from broker.protocol.error_codes import ErrorCode
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
-from tests.support.described_requests import ask
+from tests.support.groups.requests import Member, await_coordinators
 from tests.support.wire_client import WireClient, request_frame
 from tests.support.wire_messages import FETCH, FETCH_VERSION, create_topic, fetch_body
 
@@ -32,28 +32,17 @@ def own(broker_directory: Path) -> Iterator[BrokerProcess]:
     broker.kill_everything()
 
 
-def join_fields(member_id: str) -> dict[str, Any]:
-    return {
-        "group_id": "group",
-        "session_timeout_ms": LONG_MS,
-        "rebalance_timeout_ms": LONG_MS,
-        "member_id": member_id,
-        "protocol_type": "consumer",
-        "protocols": [{"name": "range", "metadata": b""}],
-    }
-
-
-def joined(client: WireClient) -> Any:
-    ask(client, ApiKey.FIND_COORDINATOR, 1, {"key": "group", "key_type": 0})
-    return wait_until(lambda: _unless_15(ask(client, ApiKey.JOIN_GROUP, 2, join_fields(""))), "the group is there")
-
-
-def _unless_15(answer: Any) -> Any:
-    return None if answer.error_code == 15 else answer
-
-
-def send(client: WireClient, key: ApiKey, version: int, fields: dict[str, Any]) -> None:
-    client.send(kio_adapter.encode_request(key, version, 1, "test", fields))
+def members(broker: BrokerProcess, clients: ExitStack) -> tuple[Member, Member, Any]:
+    """Return the member of a group, and another that waits for the first to join anew, with its request."""
+    first, second = (
+        Member(clients.enter_context(WireClient(broker.port)), "group", session_ms=LONG_MS, asks_for_id=False)
+        for _ in range(2)
+    )
+    await_coordinators(first.link.wire)
+    first.join()
+    waiting = second.join_request()
+    wait_until(lambda: first.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS, "the group is rebalancing")
+    return first, second, waiting
 
 
 def nobody(broker: BrokerProcess, clients: ExitStack) -> None:
@@ -63,28 +52,14 @@ def nobody(broker: BrokerProcess, clients: ExitStack) -> None:
 
 def a_join(broker: BrokerProcess, clients: ExitStack) -> None:
     """Let the second member wait for the first to join anew, which it does not."""
-    first, second = (clients.enter_context(WireClient(broker.port)) for _ in range(2))
-    member = joined(first)
-    sync = {"group_id": "group", "generation_id": member.generation_id, "member_id": member.member_id}
-    ask(first, ApiKey.SYNC_GROUP, 2, sync | {"assignments": []})
-    send(second, ApiKey.JOIN_GROUP, 2, join_fields(""))
-    beat = {"group_id": "group", "generation_id": member.generation_id, "member_id": member.member_id}
-    wait_until(lambda: ask(first, ApiKey.HEARTBEAT, 1, beat).error_code == 27, "the group is rebalancing")
+    members(broker, clients)
 
 
 def a_sync(broker: BrokerProcess, clients: ExitStack) -> None:
     """Let a member wait for what the leader assigns, which says nothing."""
-    first, second = (clients.enter_context(WireClient(broker.port)) for _ in range(2))
-    leader = joined(first)
-    send(second, ApiKey.JOIN_GROUP, 2, join_fields(""))
-    beat = {"group_id": "group", "generation_id": leader.generation_id, "member_id": leader.member_id}
-    wait_until(lambda: ask(first, ApiKey.HEARTBEAT, 1, beat).error_code == 27, "the group is rebalancing")
-    leader = ask(first, ApiKey.JOIN_GROUP, 2, join_fields(leader.member_id))
-    answer = second.receive_frame()
-    frame = struct.pack(">i", len(answer)) + answer
-    member = kio_adapter.decode_response(ApiKey.JOIN_GROUP, 2, frame, 4, len(frame))
-    sync = {"group_id": "group", "generation_id": leader.generation_id, "member_id": member.member_id}
-    send(second, ApiKey.SYNC_GROUP, 2, sync | {"assignments": []})
+    leader, follower, waiting = members(broker, clients)
+    assert leader.enter() == follower.take(waiting) == 0
+    follower.sync_request({})
 
 
 def a_fetch(broker: BrokerProcess, clients: ExitStack) -> None:

@@ -17,24 +17,13 @@ from tests.support.groups.requests import (
     OFFSET_FETCH,
     call,
     groups_of,
+    joining,
 )
 from tests.support.stepped_broker import Client, SteppedBroker
 from tests.support.transactional import answer_of, send
 
 HEARTBEAT, DESCRIBE = 68, 69
 SEED = random.randrange(2**32)
-
-
-def joining(group_id: str, member_id: str, **fields: Any) -> dict[str, Any]:
-    return {
-        "group_id": group_id,
-        "member_id": member_id,
-        "member_epoch": 0,
-        "rebalance_timeout_ms": 60_000,
-        "subscribed_topic_names": ["topic"],
-        "topic_partitions": [],
-        **fields,
-    }
 
 
 def heartbeat(broker: SteppedBroker, client: Client, version: int = 1, **values: Any) -> Any:

@@ -22,7 +22,6 @@ from tests.support.groups.requests import (
     DESCRIBE_GROUPS,
     OFFSET_COMMIT,
     OFFSET_DELETE,
-    SYNC_GROUP,
     Member,
     broker_with_groups,
     call,
@@ -36,6 +35,8 @@ CONSUMER_GROUP_HEARTBEAT = 68
 PARTITIONS = 6
 TOPICS = {"topic": PARTITIONS, "other": PARTITIONS}
 LINGER_MS = 1000
+#: An assignment that says what one says, so that the group can change over to the other protocol.
+NO_PARTITIONS = b"\x00\x00" + bytes(4) + b"\xff\xff\xff\xff"
 #: Commits may wait for longer than others take to settle.
 slowly = pytest.mark.parametrize("broker", [{"group.coordinator.append.linger.ms": str(LINGER_MS)}], indirect=True)
 
@@ -113,29 +114,6 @@ def test_whatever_is_sent_both_ways_answer_and_remember_alike(tmp_path: Path, se
     assert outcomes[0] == outcomes[1]
 
 
-class MovableMember(Member):
-    """A member whose assignment says what one says: its group can change over to the other protocol."""
-
-    def join(self) -> None:
-        for error in (79, 0):
-            sent = self.join_request()
-            self.broker.settle()
-            assert self.take(sent) == error
-        synced = self.sync_request()
-        self.broker.settle()
-        assert int(answer_of(synced).error_code) == 0
-
-    def sync_request(self) -> Sent:
-        nothing = b"\x00\x00" + bytes(4) + b"\xff\xff\xff\xff"
-        values = {
-            "group_id": self.group_id,
-            "generation_id": self.generation,
-            "member_id": self.member_id,
-            "assignments": [{"member_id": self.member_id, "assignment": nothing}],
-        }
-        return send(self.client, SYNC_GROUP, 4, values)
-
-
 class Course:
     """What happens to one group by chance, and what is seen of it."""
 
@@ -144,7 +122,7 @@ class Course:
         self.rng = rng
         self.shortly = shortly
         self.seen: list[Any] = []
-        self.member = MovableMember(broker, groups_of(broker, 0, 1)[0])
+        self.member = Member(broker, groups_of(broker, 0, 1)[0])
         self.has_changed_over = False
         self.places = [(topic, partition) for topic in ("topic", "other") for partition in range(PARTITIONS + 1)]
         shapes = [rng.sample(self.places, rng.randrange(1, 4)) for _ in range(3)]
@@ -161,7 +139,7 @@ class Course:
             self.delete_an_offset: 3,
             self.change_over: 5,
         }
-        self.member.join()
+        self.member.join(NO_PARTITIONS)
         for number in range(80):
             self.rng.choices(list(steps), list(steps.values()))[0](number)
             self.seen.append(committed(self.broker, self.member.group_id, self.places[:PARTITIONS]))
@@ -179,7 +157,7 @@ class Course:
 
     def rejoin(self, _: int) -> None:
         if not self.has_changed_over and self.member.member_id in _members(self.broker, self.member.group_id):
-            self.member.rejoin()
+            self.member.join(NO_PARTITIONS)
 
     def leave(self, _: int) -> None:
         left = self.member.leave_request()
@@ -187,7 +165,7 @@ class Course:
         self.seen.append(int(answer_of(left).error_code))
         if self.rng.random() < 0.9 and not self.has_changed_over:
             self.member.member_id = ""
-            self.member.join()
+            self.member.join(NO_PARTITIONS)
 
     def create_a_topic(self, number: int) -> None:
         self.broker.create(f"more-{number}")
@@ -231,7 +209,7 @@ def test_another_generation_or_a_member_that_has_left_is_refused(broker: Stepped
     for offset in (1, 2):
         assert member.commit({("topic", 0): offset}) == [0]
     before = member.generation
-    member.rejoin()
+    member.join()
     assert member.generation == before + 1
     member.generation = before
     assert member.commit({("topic", 0): 3}) == [22]

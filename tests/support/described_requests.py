@@ -12,12 +12,19 @@ from tests.support.wire_client import WireClient, sized
 _CORRELATION_ID = 77
 
 
-def ask(wire: WireClient, key: ApiKey, version: int, fields: Mapping[str, Any]) -> Any:
-    """Send a request of any API in any version and return kio's object of its answer.
-
-    AssertionError when there is none, or it is another request's.
-    """
+def send_request(wire: WireClient, key: ApiKey | int, version: int, fields: Mapping[str, Any]) -> None:
+    """Send a request of any API in any version."""
     wire.send(kio_adapter.encode_request(key, version, _CORRELATION_ID, "test", fields))
+
+
+def receive_answer(wire: WireClient, key: ApiKey | int, version: int) -> Any:
+    """Return kio's object of the next answer; AssertionError when there is none, or it is another request's."""
     answer = sized(wire.receive_frame())
     assert int.from_bytes(answer[4:8], "big") == _CORRELATION_ID
     return kio_adapter.decode_response(key, version, answer, 4, len(answer))
+
+
+def ask(wire: WireClient, key: ApiKey | int, version: int, fields: Mapping[str, Any]) -> Any:
+    """Send a request and return its answer."""
+    send_request(wire, key, version, fields)
+    return receive_answer(wire, key, version)

@@ -1,4 +1,4 @@
-"""Requests about groups, made by kio, for brokers that are turned by hand."""
+"""Members that send requests, and other requests about groups: to a broker turned by hand, or to a running one."""
 
 from __future__ import annotations
 
@@ -8,14 +8,31 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from broker.protocol.api_keys import ApiKey
 from broker.protocol.coordinator_routing import GROUP_TOPIC, coordinator_partition
+from broker.protocol.error_codes import ErrorCode
+from tests.support.deadline import wait_until
+from tests.support.described_requests import ask, receive_answer, send_request
 from tests.support.stepped_broker import Client, Sent, SteppedBroker
 from tests.support.transactional import answer_of, open_coordinator_topics, send
+from tests.support.wire_client import WireClient
 
 OFFSET_COMMIT, OFFSET_FETCH, JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = 8, 9, 11, 12, 13, 14
 DESCRIBE_GROUPS, LIST_GROUPS, TXN_OFFSET_COMMIT, DELETE_GROUPS, OFFSET_DELETE = 15, 16, 28, 42, 47
 GROUP_PARTITIONS = 4
 SESSION_MS = 30_000
+#: A ConsumerProtocolSubscription to "topic".
+SUBSCRIPTION = b"\x00\x00\x00\x00\x00\x01\x00\x05topic\xff\xff\xff\xff"
+
+
+def await_coordinators(wire: WireClient) -> None:
+    """Have the internal topics created, and wait until their partitions are coordinated."""
+    for key_type in (0, 1):
+        fields = {"key_type": key_type, "coordinator_keys": ["any"]}
+        wait_until(
+            lambda fields=fields: not ask(wire, ApiKey.FIND_COORDINATOR, 4, fields).coordinators[0].error_code,
+            "a coordinator",
+        )
 
 
 @contextmanager
@@ -49,106 +66,166 @@ def groups_of(broker: SteppedBroker, owner: int, count: int, prefix: str = "grou
     return [name for name in names if coordinator_partition(name, GROUP_PARTITIONS) in partitions][:count]
 
 
-class Member:
-    """A member of a classic group on one connection."""
+class _TurnedLink:
+    """A connection to a broker that is turned by hand, until it has answered."""
 
-    def __init__(self, broker: SteppedBroker, group_id: str, *, protocol_type: str = "consumer") -> None:
+    def __init__(self, broker: SteppedBroker) -> None:
         self.broker = broker
+        self.client = broker.client()
+
+    def send(self, api_key: int, version: int, values: dict[str, Any]) -> Sent:
+        return send(self.client, api_key, version, values)
+
+    def answer(self, sent: Sent) -> Any:
+        if not sent.answers:
+            self.broker.settle()
+        return answer_of(sent)
+
+
+class _WireLink:
+    """A connection to a running broker; answers come in the order of the requests."""
+
+    def __init__(self, wire: WireClient) -> None:
+        self.wire = wire
+
+    def send(self, api_key: int, version: int, values: dict[str, Any]) -> tuple[int, int]:
+        send_request(self.wire, api_key, version, values)
+        return api_key, version
+
+    def answer(self, sent: tuple[int, int]) -> Any:
+        return receive_answer(self.wire, *sent)
+
+
+class Member:
+    """A member of a classic group on one connection, to a broker that is turned by hand or to a running one.
+
+    ``asks_for_id``: as clients do since version 4 of JoinGroup, it is first told its id. What a method that ends in
+    ``_request`` returns is what `take` and `answer` want.
+    """
+
+    def __init__(
+        self,
+        broker: SteppedBroker | WireClient,
+        group_id: str,
+        *,
+        protocol_type: str = "consumer",
+        metadata: bytes = SUBSCRIPTION,
+        session_ms: int = SESSION_MS,
+        asks_for_id: bool = True,
+    ) -> None:
+        self.link: Any = _WireLink(broker) if isinstance(broker, WireClient) else _TurnedLink(broker)
         self.group_id = group_id
         self.protocol_type = protocol_type
-        self.client = broker.client()
+        self.metadata = metadata
+        self.session_ms = session_ms
+        self.join_version = 9 if asks_for_id else 3
         self.member_id = ""
         self.generation = -1
 
-    def join_request(self) -> Sent:
-        """Send JoinGroup 9."""
-        subscription = b"\x00\x00\x00\x00\x00\x01\x00\x05topic\xff\xff\xff\xff"
+    @property
+    def client(self) -> Client:
+        """The connection to a broker that is turned by hand."""
+        client: Client = self.link.client
+        return client
+
+    def reconnect(self) -> None:
+        """Go on over another connection to a broker that is turned by hand, which has forgotten this one."""
+        self.link = _TurnedLink(self.link.broker)
+
+    def answer(self, sent: Any) -> Any:
+        """Return the answer to a request."""
+        return self.link.answer(sent)
+
+    def join_request(self) -> Any:
+        """Send JoinGroup."""
         values = {
             "group_id": self.group_id,
-            "session_timeout_ms": SESSION_MS,
-            "rebalance_timeout_ms": SESSION_MS,
+            "session_timeout_ms": self.session_ms,
+            "rebalance_timeout_ms": self.session_ms,
             "member_id": self.member_id,
             "protocol_type": self.protocol_type,
-            "protocols": [{"name": "range", "metadata": subscription}],
+            "protocols": [{"name": "range", "metadata": self.metadata}],
         }
-        return send(self.client, JOIN_GROUP, 9, values)
+        return self.link.send(JOIN_GROUP, self.join_version, values)
 
-    def take(self, sent: Sent) -> int:
+    def take(self, sent: Any) -> int:
         """Take over what a JoinGroup was answered. Return its error code."""
-        answer = answer_of(sent)
+        answer = self.answer(sent)
         if answer.member_id:
             self.member_id = answer.member_id
         self.generation = answer.generation_id
         return int(answer.error_code)
 
-    def sync_request(self) -> Sent:
-        """Send SyncGroup 5, with an assignment in case the member leads."""
+    def enter(self) -> int:
+        """Send JoinGroup, twice if the first tells the member its id. Return the error code of the last."""
+        error = self.take(self.join_request())
+        return self.take(self.join_request()) if error == ErrorCode.MEMBER_ID_REQUIRED else error
+
+    def sync_request(self, assignments: Mapping[str, bytes] | None = None) -> Any:
+        """Send SyncGroup 5, with an assignment of its own unless there are others."""
+        given = {self.member_id: b"mine"} if assignments is None else assignments
         values = {
-            "group_id": self.group_id,
-            "generation_id": self.generation,
-            "member_id": self.member_id,
+            **self._who(),
             "protocol_type": self.protocol_type,
             "protocol_name": "range",
-            "assignments": [{"member_id": self.member_id, "assignment": b"mine"}],
+            "assignments": [{"member_id": member_id, "assignment": each} for member_id, each in given.items()],
         }
-        return send(self.client, SYNC_GROUP, 5, values)
+        return self.link.send(SYNC_GROUP, 5, values)
 
-    def join(self) -> None:
-        """Become the only member of a stable group."""
-        first = self.join_request()
-        self.broker.settle()
-        assert self.take(first) == 79
-        second = self.join_request()
-        self.broker.settle()
-        assert self.take(second) == 0
-        synced = self.sync_request()
-        self.broker.settle()
-        assert answer_of(synced).assignment == b"mine"
-
-    def rejoin(self) -> None:
-        """Join again, which makes another generation."""
-        joined = self.join_request()
-        self.broker.settle()
-        assert self.take(joined) == 0
-        synced = self.sync_request()
-        self.broker.settle()
-        assert answer_of(synced).error_code == 0
+    def join(self, assignment: bytes = b"mine") -> bytes:
+        """Become, or be again in another generation, the only member of a stable group; return what it is assigned."""
+        assert self.enter() == 0
+        answer = self.answer(self.sync_request({self.member_id: assignment}))
+        assert int(answer.error_code) == 0
+        return bytes(answer.assignment)
 
     def heartbeat(self) -> int:
         """Return the error code of a Heartbeat."""
-        values = {"group_id": self.group_id, "generation_id": self.generation, "member_id": self.member_id}
-        return int(call(self.broker, self.client, HEARTBEAT, 4, values).error_code)
+        return int(self.answer(self.link.send(HEARTBEAT, 4, self._who())).error_code)
 
-    def leave_request(self) -> Sent:
+    def leave_request(self) -> Any:
         """Send LeaveGroup 5."""
         values = {"group_id": self.group_id, "members": [{"member_id": self.member_id}]}
-        return send(self.client, LEAVE_GROUP, 5, values)
+        return self.link.send(LEAVE_GROUP, 5, values)
 
-    def commit_request(self, offsets: Mapping[tuple[str, int], int], metadata: str | None = "") -> Sent:
+    def leave(self) -> int:
+        """Leave the group; return the error code of the member."""
+        return int(self.answer(self.leave_request()).members[0].error_code)
+
+    def commit_request(self, offsets: Mapping[tuple[str, int], int], metadata: str | None = "") -> Any:
         """Send OffsetCommit 9."""
-        return send(self.client, OFFSET_COMMIT, 9, self._commit(offsets, metadata))
-
-    def commit(self, offsets: Mapping[tuple[str, int], int], metadata: str | None = "") -> list[int]:
-        """Commit offsets; return the error code of each."""
-        sent = self.commit_request(offsets, metadata)
-        self.broker.settle()
-        return [int(part.error_code) for topic in answer_of(sent).topics for part in topic.partitions]
-
-    def _commit(self, offsets: Mapping[tuple[str, int], int], metadata: str | None) -> dict[str, Any]:
-        return {
+        parts = {
+            place: {"partition_index": place[1], "committed_offset": offset, "committed_metadata": metadata}
+            for place, offset in offsets.items()
+        }
+        values = {
             "group_id": self.group_id,
             "generation_id_or_member_epoch": self.generation,
             "member_id": self.member_id,
-            "topics": [
-                {
-                    "name": topic,
-                    "partitions": [
-                        {"partition_index": index, "committed_offset": offset, "committed_metadata": metadata}
-                    ],
-                }
-                for (topic, index), offset in offsets.items()
-            ],
+            "topics": [{"name": topic, "partitions": [part]} for (topic, _), part in parts.items()],
         }
+        return self.link.send(OFFSET_COMMIT, 9, values)
+
+    def commit(self, offsets: Mapping[tuple[str, int], int], metadata: str | None = "") -> list[int]:
+        """Commit offsets; return the error code of each."""
+        answer = self.answer(self.commit_request(offsets, metadata))
+        return [int(part.error_code) for topic in answer.topics for part in topic.partitions]
+
+    def _who(self) -> dict[str, Any]:
+        return {"group_id": self.group_id, "generation_id": self.generation, "member_id": self.member_id}
+
+
+def joining(group_id: str, member_id: str, **fields: Any) -> dict[str, Any]:
+    """Return the fields of a ConsumerGroupHeartbeat that joins, subscribed to "topic"."""
+    return {
+        "group_id": group_id,
+        "member_id": member_id,
+        "member_epoch": 0,
+        "rebalance_timeout_ms": 60_000,
+        "subscribed_topic_names": ["topic"],
+        "topic_partitions": [],
+        **fields,
+    }
 
 
 def committed(
