@@ -142,7 +142,7 @@ PEER_ENVELOPE = Record(
     "A part of a request for another owner, or the answer to one, between two targets.",
     80,
     (
-        Field("kind", "h", "-", "sender", "what is asked or answered"),
+        Field("kind", "h", "-", "sender", "what is asked or answered; its reader notes that it is done with it"),
         Field("error_code", "h", "-", "sender", "Kafka error code of an answer"),
         Field("part", "i", "index", "sender", "which part of the origin's request"),
         Field("token", "q", "id", "sender", "the origin's request; comes back in the answer"),

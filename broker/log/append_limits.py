@@ -1,11 +1,16 @@
-"""What the settings of a topic admit into its log. Pure; asked by the owner of a partition for every batch."""
+"""What the settings of a topic admit into its log. Pure; asked by the owner of a partition for every batch.
 
+A batch that must be unpacked, looked at record by record, packed anew or copied is judged in steps. Few are so large
+that they take more than one; those are judged beside other work before they are given their place.
+"""
+
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from broker.errors import ApiError
-from broker.protocol.compression import compress
+from broker.protocol.compression import PIECE_BYTES, pack, unpacked
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.record_reader import judge_keyed_records, uncompressed_records
+from broker.protocol.record_reader import RECORDS_AT_ONCE, judge_keyed_records
 from broker.protocol.records import (
     BATCH_HEADER_BYTES,
     CODEC_MASK,
@@ -13,9 +18,9 @@ from broker.protocol.records import (
     NO_TIMESTAMP,
     SMALLEST_RECORD_BYTES,
     BatchHeader,
-    patch_log_append_time,
     patch_payload,
 )
+from broker.protocol.steps import Steps
 from broker.topic_config import LogConfig
 
 #: (error code, base offset or -1, log append time in ms or -1)
@@ -28,6 +33,24 @@ _MESSAGE_TOO_LARGE: Final[StageResult] = (int(ErrorCode.MESSAGE_TOO_LARGE), NO_O
 _RECORD_LIST_TOO_LARGE: Final[StageResult] = (int(ErrorCode.RECORD_LIST_TOO_LARGE), NO_OFFSET, -1)
 _INVALID_TIMESTAMP: Final[StageResult] = (int(ErrorCode.INVALID_TIMESTAMP), NO_OFFSET, -1)
 _INVALID_RECORD: Final[StageResult] = (int(ErrorCode.INVALID_RECORD), NO_OFFSET, -1)
+
+#: Not judged yet, and not in one step: `PartitionLog.judge` does it. No error of Kafka's.
+TO_BE_JUDGED: Final[StageResult] = (-3, NO_OFFSET, -1)
+
+#: What is copied between two steps.
+_COPIED_AT_ONCE_BYTES: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A batch as it is to be stored: the client's own bytes, or a copy."""
+
+    batch: memoryview
+    is_copy: bool
+
+
+Judged: TypeAlias = Admitted | StageResult
+"""A batch that is admitted, or why it is not."""
 
 
 _CODEC_OF: Final = {"producer": -1, "uncompressed": 0} | {name: codec for codec, name in enumerate(CODECS) if codec}
@@ -86,30 +109,65 @@ class AppendLimits:
         """Whether records of a topic with these settings may have to be unpacked, or looked at one by one."""
         return config.compacts or config.compression_type != "producer"
 
-    def admit(self, batch: memoryview, header: BatchHeader, now_ms: int) -> memoryview | StageResult:
-        """Return the batch as it is to be stored, or why it is not admitted.
+    def admit_at_once(self, batch: memoryview, header: BatchHeader, now_ms: int) -> Judged | None:
+        """Return what `admit` does, or None if that takes more than one step."""
+        is_many = self.compacts and header.record_count > RECORDS_AT_ONCE
+        if is_many or (header.size_bytes > PIECE_BYTES + BATCH_HEADER_BYTES and self._is_unpacked(header)):
+            return None
+        steps = self.admit(batch, header, now_ms)
+        try:
+            next(steps)
+        except StopIteration as stop:
+            judged: Judged = stop.value
+            return judged
+        return None
+
+    def admit(self, batch: memoryview, header: BatchHeader, now_ms: int) -> Steps[Judged]:
+        """Return the batch as it is to be stored, but for the broker's time, or why it is not admitted.
 
         It is a copy if anything in it changes: the client's own bytes must stay as they are until they are committed,
         after a crash they are read again.
         """
         if header.size_bytes > self.largest_bytes or header.record_count > self.most_records:
             return self._too_large(header.size_bytes)
-        is_repacked = self.codec >= 0 and header.codec != self.codec
-        records = b""
-        if self.compacts or is_repacked:
-            try:
-                records = uncompressed_records(batch, header, self.max_uncompressed_bytes)
-            except ApiError as error:
-                return error.code, NO_OFFSET, -1
-        if self.compacts and judge_keyed_records(header, records):
-            return _INVALID_RECORD
+        records: bytes | bytearray = b""
+        if self._is_unpacked(header):
+            found = yield from self._records(batch, header)
+            if isinstance(found, tuple):
+                return found
+            records = found
         if not self.log_append_time and self._is_out_of_time(header, now_ms):
             return _INVALID_TIMESTAMP
-        if is_repacked:
-            batch = with_codec(batch, header, records, self.codec, self.compression_level)
-            if len(batch) > self.largest_bytes:
-                return self._too_large(len(batch))
-        return with_append_time(batch, now_ms) if self.log_append_time else batch
+        if self._is_repacked(header):
+            return (yield from self._repacked(batch, header, records))
+        if self.log_append_time:
+            return Admitted((yield from copied(batch)), is_copy=True)
+        return Admitted(batch, is_copy=False)
+
+    def _records(self, batch: memoryview, header: BatchHeader) -> Steps[bytes | bytearray | StageResult]:
+        """Return the records, uncompressed, or why they are refused."""
+        try:
+            records = yield from unpacked(header.codec, batch[BATCH_HEADER_BYTES:], self.max_uncompressed_bytes)
+        except ApiError as error:
+            return error.code, NO_OFFSET, -1
+        if self.compacts and (yield from judge_keyed_records(header, records)):
+            return _INVALID_RECORD
+        return records
+
+    def _repacked(self, batch: memoryview, header: BatchHeader, records: bytes | bytearray) -> Steps[Judged]:
+        """Return a copy whose records are packed with the topic's codec; they are the same bytes."""
+        copy = bytearray(batch[:BATCH_HEADER_BYTES])
+        yield from pack(copy, self.codec, records, self.compression_level)
+        if len(copy) > self.largest_bytes:
+            return self._too_large(len(copy))
+        patch_payload(copy, header.attributes & ~CODEC_MASK | self.codec)
+        return Admitted(memoryview(copy), is_copy=True)
+
+    def _is_repacked(self, header: BatchHeader) -> bool:
+        return self.codec >= 0 and header.codec != self.codec
+
+    def _is_unpacked(self, header: BatchHeader) -> bool:
+        return self.compacts or self._is_repacked(header)
 
     def _too_large(self, size_bytes: int) -> StageResult:
         """Return what a batch is refused with for its size or the number of its records."""
@@ -122,16 +180,11 @@ class AppendLimits:
         return too_old or header.max_timestamp - now_ms > self.after_max_ms
 
 
-def with_codec(batch: memoryview, header: BatchHeader, records: bytes, codec: int, level: int | None) -> memoryview:
-    """Return a copy whose `records`, uncompressed, are packed with another codec; they are the same bytes."""
-    copy = bytearray(batch[:BATCH_HEADER_BYTES])
-    copy += compress(codec, records, level)
-    patch_payload(copy, header.attributes & ~CODEC_MASK | codec)
+def copied(batch: memoryview) -> Steps[memoryview]:
+    """Return a copy."""
+    copy = bytearray()
+    for start in range(0, len(batch), _COPIED_AT_ONCE_BYTES):
+        if start:
+            yield
+        copy += batch[start : start + _COPIED_AT_ONCE_BYTES]
     return memoryview(copy)
-
-
-def with_append_time(batch: memoryview, now_ms: int) -> memoryview:
-    """Return a copy that has the broker's time."""
-    copy = memoryview(bytearray(batch))
-    patch_log_append_time(copy, now_ms)
-    return copy

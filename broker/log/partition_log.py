@@ -2,6 +2,7 @@
 
 An append has two halves. `stage` judges a batch, gives it its place and remembers it: no I/O, not even for a roll.
 Only the place is written into the caller's memory, so a request can be taken again from the ring after a crash.
+What takes long to judge is judged before, by `judge`, and its memory is left as it is.
 `commit` writes everything staged in one go. Only when it has returned does the caller publish the new end in shared
 memory, and only that makes the batches part of the log: invariant, at every instruction, the batches below the
 published end are whole on disk, and whatever else lies there is cut away by the next `open`.
@@ -9,14 +10,21 @@ published end are whole on disk, and whatever else lies there is cut away by the
 
 import struct
 
-from broker.log.append_limits import NO_OFFSET, STORAGE_ERROR, StageResult
+from broker.log.append_limits import NO_OFFSET, STORAGE_ERROR, TO_BE_JUDGED, Admitted, Judged, StageResult
 from broker.log.committed_log import CommittedLog, Hold, LogWriteFailed
 from broker.log.partition_metadata import PartitionName
 from broker.log.recovery import Checkpointed, LogDamaged, PublishedEnd, SegmentInfo
 from broker.log.snapshot_schedule import WALK_BYTES_PER_BATCH
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.record_writer import EndTransactionMarker, end_transaction_marker
-from broker.protocol.records import LOG_OVERHEAD_BYTES, BatchHeader, RawHeader, patch_base_offset
+from broker.protocol.records import (
+    LOG_OVERHEAD_BYTES,
+    BatchHeader,
+    RawHeader,
+    patch_base_offset,
+    patch_log_append_time,
+)
+from broker.protocol.steps import Steps
 
 __all__ = [
     "Checkpointed",
@@ -46,13 +54,20 @@ class PartitionLog(CommittedLog):
     is refused with KAFKA_STORAGE_ERROR, what stands can still be read and deleted.
     """
 
-    def stage(self, batch: memoryview, header: RawHeader, *, is_own: bool = False) -> StageResult:
+    def judge(self, batch: memoryview, header: BatchHeader) -> Steps[Judged]:
+        """Return in steps what `stage` wants to know of a batch that takes long to judge. Nothing is changed by it."""
+        return self._limits.admit(batch, header, self._wall_ms())
+
+    def stage(
+        self, batch: memoryview, header: RawHeader, *, is_own: bool = False, judged: Judged | None = None
+    ) -> StageResult:
         """Judge one whole, valid batch and give it its place. HOT. No I/O; `batch` is read until `commit` returns.
 
         The place is written into the batch itself: base offset and leader epoch, which its checksum does not cover.
         What is stored may be a copy with other contents; then the base offset is written into both.
         Returns (0, base offset, log append time or -1); (46, base offset, time) for a duplicate, to be answered as
-        the success that it once was, after the next `commit`; else (error code, -1, -1).
+        the success that it once was, after the next `commit`; else (error code, -1, -1), which is TO_BE_JUDGED if it
+        must be given what `judge` makes of the batch.
         The settings of the topic are for clients: a batch that this process made itself is stored as it is.
         """
         _, length, _, _, _, attributes, delta, base_timestamp, max_timestamp, producer_id, epoch, sequence, _ = header
@@ -68,12 +83,10 @@ class PartitionLog(CommittedLog):
             or max_timestamp - now_ms > limits.after_max_ms
             or now_ms - base_timestamp > limits.before_max_ms
         ):
-            if self.fault or self._held > is_own:
-                return STORAGE_ERROR
-            admitted = batch if is_own else limits.admit(batch, BatchHeader._make(header), now_ms)
-            if isinstance(admitted, tuple):
-                return admitted
-            sent, batch = batch, admitted
+            stored = self._stored(batch, header, now_ms, judged, is_own=is_own)
+            if isinstance(stored, tuple):
+                return stored
+            sent, batch = batch, stored
             size = len(batch)
             length = size - LOG_OVERHEAD_BYTES
             if limits.log_append_time and not is_own:
@@ -86,6 +99,7 @@ class PartitionLog(CommittedLog):
         base_offset = self.next_offset
         last_offset = base_offset + delta
         if sent is not None:
+            # Of a copy the note belongs into what was sent.
             sent[:_OFFSET_BYTES] = _pack_offset(base_offset)
         batch[:_HEAD_BYTES] = _pack_head(base_offset, length, self.leader_epoch)
         segment = self._segment
@@ -95,6 +109,20 @@ class PartitionLog(CommittedLog):
             producers.append(header, base_offset, delta, max_timestamp)
         self.next_offset = last_offset + 1
         return 0, base_offset, append_time_ms
+
+    def _stored(
+        self, batch: memoryview, header: RawHeader, now_ms: int, judged: Judged | None, *, is_own: bool
+    ) -> memoryview | StageResult:
+        """Return a batch as it is to be stored, or why it is not."""
+        if self.fault or self._held > is_own:
+            return STORAGE_ERROR
+        if is_own:
+            return batch
+        limits = self._limits
+        judged = judged or limits.admit_at_once(batch, BatchHeader._make(header), now_ms) or TO_BE_JUDGED
+        if isinstance(judged, tuple):
+            return judged
+        return _with_append_time(judged, now_ms) if limits.log_append_time else judged.batch
 
     def stage_marker(
         self,
@@ -188,3 +216,10 @@ class PartitionLog(CommittedLog):
             snapshots.take(next_offset, self._producers, self._rolled.bases())
         self.size_bytes = size_bytes
         return True
+
+
+def _with_append_time(admitted: Admitted, now_ms: int) -> memoryview:
+    """Return a batch with the broker's time: as it is given its place, so that times rise with offsets."""
+    batch = admitted.batch if admitted.is_copy else memoryview(bytearray(admitted.batch))
+    patch_log_append_time(batch, now_ms)
+    return batch

@@ -2,18 +2,20 @@
 
 Pure; only for the few batches whose records the broker must look into or pack anew. A few bytes may stand for
 gigabytes, so every caller names the most bytes that it has a use for, and nothing beyond them is ever set aside: a
-batch is unpacked into room for a prefix of its records, and into four times as much as long as that was too little.
+batch is unpacked piece by piece, or, where the library cannot do that, into room for a prefix of its records and into
+four times as much as long as that was too little. Unpacking and packing are steps: others may have their turn between.
 Java's client reads LZ4 only in independent blocks, and Java's own producers put snappy in chunks behind a header.
 """
 
 import struct
-from collections import deque
+import zlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from broker.errors import ApiError
 from broker.protocol.primitives import Buffer
 from broker.protocol.records import CODECS
+from broker.protocol.steps import Steps, finished
 
 _CORRUPT_MESSAGE: Final = 2
 _MESSAGE_TOO_LARGE: Final = 10
@@ -28,7 +30,6 @@ _NO_ROOM: Final = "failed to write whole buffer"
 #: Magic, version 1 with independent blocks and no checksums, blocks of 64 KiB, checksum of these two bytes.
 _LZ4_HEADER: Final = bytes.fromhex("04224d18604082")
 _LZ4_END: Final = bytes(4)
-_LZ4_BLOCK_BYTES: Final = 64 * 1024
 _LZ4_SIZE_MASK: Final = 0x7FFF_FFFF
 _lz4_size = struct.Struct("<I")
 
@@ -45,8 +46,21 @@ _snappy_size = struct.Struct(">i")
 #: Each takes time, even if nothing is in it.
 MOST_PIECES: Final = 4096
 _SHORT_CHUNK_BYTES: Final = 1024
-_GZIP_MEMBER: Final = b"\x1f\x8b\x08"
-_SMALLEST_GZIP_BYTES: Final = 18
+#: Window bits of zlib that mean gzip's form.
+_GZIP_WBITS: Final = 31
+#: What is given to zlib at a time: it copies what it has had no room to unpack.
+_GZIP_INPUT_BYTES: Final = 16 * 1024
+
+#: What is unpacked or packed between two steps: a millisecond or two for gzip, much less for the others.
+#: LZ4's blocks are as long.
+PIECE_BYTES: Final = 64 * 1024
+#: What a piece costs, however short it is, in bytes to be unpacked.
+_PIECE_COST_BYTES: Final = 1024
+#: So many pieces are packed before what has come of them is fetched.
+_ZSTD_PIECES: Final = 16
+
+
+_Part = TypeVar("_Part")
 
 
 class Prefix(NamedTuple):
@@ -59,13 +73,44 @@ class Prefix(NamedTuple):
 _Prefixes: TypeAlias = Callable[[Buffer, int], Iterator[Prefix]]
 """(compressed bytes, the most that they may become) -> prefixes, each longer than the one before."""
 
+_Unpack: TypeAlias = Callable[[Buffer, int], Iterator[Buffer]]
+"""The same, but -> pieces of what they become."""
+
+_Pack: TypeAlias = Callable[[Buffer, int | None], Iterator[Buffer]]
+"""(bytes, level) -> pieces of what they are packed into, each of `PIECE_BYTES` of them or fewer."""
+
 
 def decompress(codec: int, data: Buffer, max_bytes: int) -> bytes:
     """Return the records behind the header of a batch as if it were not compressed.
 
     ApiError 2 if they cannot be read, 10 if they are compressed and take more than `max_bytes`.
     """
-    return deque(prefixes(codec, data, max_bytes), maxlen=1).pop().data
+    return bytes(data) if codec == 0 else bytes(finished(unpacked(codec, data, max_bytes)))
+
+
+def unpacked(codec: int, data: Buffer, max_bytes: int) -> Steps[bytes | bytearray]:
+    """Return what `decompress` does, in steps; in one, and no yield, if it is `PIECE_BYTES` at most."""
+    if codec == 0:
+        pieces = _cut(data)
+    elif codec < len(CODECS) and CODECS[codec] in _UNPACKERS:
+        pieces = _contained(codec, _UNPACKERS[CODECS[codec]](data, max_bytes))
+    else:
+        return (yield from _whole(prefixes(codec, data, max_bytes)))
+    out = bytearray()
+    done_bytes = 0
+    for piece in pieces:
+        if done_bytes >= PIECE_BYTES:
+            yield
+            done_bytes = 0
+        out += piece
+        done_bytes += len(piece) + _PIECE_COST_BYTES
+    return out
+
+
+def _whole(found: Iterator[Prefix]) -> Steps[bytes]:
+    while not (prefix := next(found)).is_whole:
+        yield
+    return prefix.data
 
 
 def prefixes(codec: int, data: Buffer, max_bytes: int) -> Iterator[Prefix]:
@@ -79,62 +124,92 @@ def prefixes(codec: int, data: Buffer, max_bytes: int) -> Iterator[Prefix]:
         return
     if codec >= len(CODECS):
         raise ApiError(_CORRUPT_MESSAGE, f"unknown compression codec {codec}")
+    yield from _contained(codec, _PREFIXES[CODECS[codec]](data, max_bytes))
+
+
+def _contained(codec: int, unpacking: Iterator[_Part]) -> Iterator[_Part]:
+    """Yield what ``unpacking`` does; what the libraries raise of bytes that they cannot read becomes ApiError 2."""
     import cramjam  # noqa: PLC0415 - only compressed batches need it
 
     try:
-        yield from _PREFIXES[CODECS[codec]](data, max_bytes)
-    except (cramjam.DecompressionError, struct.error) as error:
+        yield from unpacking
+    except (cramjam.DecompressionError, struct.error, zlib.error) as error:
         raise ApiError(_CORRUPT_MESSAGE, f"{CODECS[codec]}: {error}") from error
+
+
+def _cut(data: Buffer) -> Iterator[Buffer]:
+    """Yield all of some bytes, a piece at a time."""
+    whole = memoryview(data)
+    for start in range(0, len(whole), PIECE_BYTES):
+        yield whole[start : start + PIECE_BYTES]
 
 
 def _too_large(max_bytes: int) -> ApiError:
     return ApiError(_MESSAGE_TOO_LARGE, f"records of more than {max_bytes} bytes uncompressed")
 
 
-def compress(codec: int, data: bytes, level: int | None = None) -> bytes:
+def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
     """Return `data` in the codec of this number, which must be a known one, at its own default level if None."""
-    return _COMPRESSORS[CODECS[codec]](data, level)
+    out = bytearray()
+    finished(pack(out, codec, data, level))
+    return bytes(out)
 
 
-def _compress_gzip(data: bytes, level: int | None) -> bytes:
+def pack(out: bytearray, codec: int, data: Buffer, level: int | None = None) -> Steps[None]:
+    """Append what `compress` returns to `out`, in steps; in one, and no yield, for `PIECE_BYTES` at most."""
+    is_first = True
+    for piece in _PACKERS[CODECS[codec]](data, level):
+        if not is_first:
+            yield
+        is_first = False
+        out += piece
+
+
+def _pack_gzip(data: Buffer, level: int | None) -> Iterator[Buffer]:
+    packer = zlib.compressobj(zlib.Z_DEFAULT_COMPRESSION if level is None else level, zlib.DEFLATED, _GZIP_WBITS)
+    for piece, is_last in _with_last(data):
+        packed = packer.compress(piece)
+        yield packed + packer.flush() if is_last else packed
+
+
+def _pack_snappy(data: Buffer, _level: int | None) -> Iterator[Buffer]:
     import cramjam  # noqa: PLC0415 - only compressed batches need it
 
-    return bytes(cramjam.gzip.compress(data, level=level))
+    head = _SNAPPY_HEADER
+    for piece, _ in _with_last(data):
+        parts = [head]
+        for start in range(0, len(piece), _SNAPPY_CHUNK_BYTES):
+            chunk = bytes(cramjam.snappy.compress_raw(piece[start : start + _SNAPPY_CHUNK_BYTES]))
+            parts += [_snappy_size.pack(len(chunk)), chunk]
+        yield b"".join(parts)
+        head = b""
 
 
-def _compress_snappy(data: bytes, _level: int | None) -> bytes:
-    import cramjam  # noqa: PLC0415 - only compressed batches need it
-
-    parts = [_SNAPPY_HEADER]
-    for start in range(0, len(data), _SNAPPY_CHUNK_BYTES):
-        chunk = bytes(cramjam.snappy.compress_raw(data[start : start + _SNAPPY_CHUNK_BYTES]))
-        parts += [_snappy_size.pack(len(chunk)), chunk]
-    return b"".join(parts)
+def _with_last(data: Buffer) -> Iterator[tuple[Buffer, bool]]:
+    """Yield the pieces of some bytes, one at least, and of each whether it is the last."""
+    whole = memoryview(data)
+    last = max(0, (len(whole) - 1) // PIECE_BYTES)
+    for number in range(last + 1):
+        yield whole[number * PIECE_BYTES : (number + 1) * PIECE_BYTES], number == last
 
 
-def _snappy_prefixes(data: Buffer, max_bytes: int) -> Iterator[Prefix]:
+def _unpack_snappy(data: Buffer, max_bytes: int) -> Iterator[Buffer]:
     """Unpack raw snappy, or the chunks that Java's and other clients wrap around it; each says how long it is."""
     import cramjam  # noqa: PLC0415 - only compressed batches need it
 
     snappy = cramjam.snappy
-    out = bytearray()
-    shown_from = _LEAST_ROOM_BYTES
-    short = 0
+    short, left = 0, max_bytes
     for chunk in _snappy_chunks(data):
         size_bytes = snappy.decompress_raw_len(chunk)
         if size_bytes > _SNAPPY_EXPANSION * len(chunk):
             raise ApiError(_CORRUPT_MESSAGE, f"snappy: {size_bytes} bytes from {len(chunk)}")
-        if size_bytes > max_bytes - len(out):
-            yield Prefix(bytes(out), False)
+        left -= size_bytes
+        if left < 0:
             raise _too_large(max_bytes)
-        out += memoryview(snappy.decompress_raw(chunk))
+        yield memoryview(snappy.decompress_raw(chunk))
         short += size_bytes < _SHORT_CHUNK_BYTES
         if short > MOST_PIECES:
             raise ApiError(_CORRUPT_MESSAGE, f"snappy: more than {MOST_PIECES} chunks of less than a kilobyte")
-        if len(out) >= shown_from:
-            yield Prefix(bytes(out), False)
-            shown_from = _GROWTH * len(out)
-    yield Prefix(bytes(out), True)
 
 
 def _snappy_chunks(data: Buffer) -> Iterator[Buffer]:
@@ -151,24 +226,61 @@ def _snappy_chunks(data: Buffer) -> Iterator[Buffer]:
         offset += length
 
 
-def _compress_lz4(data: bytes, level: int | None) -> bytes:
-    """Return a frame of independent blocks, each taken from a frame of its own: the library makes dependent ones."""
+def _unpack_gzip(data: Buffer, max_bytes: int) -> Iterator[Buffer]:
+    """Unpack the members of gzip, which follow one another."""
+    member = zlib.decompressobj(_GZIP_WBITS)
+    members, left = 1, max_bytes
+    for start in range(0, len(data), _GZIP_INPUT_BYTES):
+        rest: Buffer = data[start : start + _GZIP_INPUT_BYTES]
+        has_more = True
+        while has_more:
+            if member.eof:
+                member = zlib.decompressobj(_GZIP_WBITS)
+                members += 1
+                if members > MOST_PIECES:
+                    raise ApiError(_CORRUPT_MESSAGE, f"gzip: more than {MOST_PIECES} members")
+            piece = member.decompress(rest, PIECE_BYTES)
+            left -= len(piece)
+            if left < 0:
+                raise _too_large(max_bytes)
+            yield piece
+            rest = member.unused_data if member.eof else member.unconsumed_tail
+            # What has filled its room may not be all, although zlib has taken in everything.
+            has_more = len(rest) > 0 or (len(piece) == PIECE_BYTES and not member.eof)
+    if not member.eof:
+        raise ApiError(_CORRUPT_MESSAGE, "gzip: cut off")
+
+
+def _pack_lz4(data: Buffer, level: int | None) -> Iterator[Buffer]:
+    """Yield a frame of independent blocks, each taken from a frame of its own: the library makes dependent ones."""
     import cramjam  # noqa: PLC0415 - only compressed batches need it
 
-    parts: list[bytes | memoryview] = [_LZ4_HEADER]
-    for start in range(0, len(data), _LZ4_BLOCK_BYTES):
-        frame = memoryview(bytes(cramjam.lz4.compress(data[start : start + _LZ4_BLOCK_BYTES], level=level)))
-        first = len(_LZ4_HEADER)
-        (size,) = _lz4_size.unpack_from(frame, first)
-        # The highest bit says that the block is not compressed; it stays.
-        parts.append(frame[first : first + _lz4_size.size + (size & _LZ4_SIZE_MASK)])
-    return b"".join([*parts, _LZ4_END])
+    head, end = _LZ4_HEADER, b""
+    for piece, is_last in _with_last(data):
+        block: Buffer = b""
+        if piece:
+            frame = memoryview(bytes(cramjam.lz4.compress(piece, level=level)))
+            first = len(_LZ4_HEADER)
+            (size,) = _lz4_size.unpack_from(frame, first)
+            # The highest bit says that the block is not compressed; it stays.
+            block = frame[first : first + _lz4_size.size + (size & _LZ4_SIZE_MASK)]
+        end = _LZ4_END if is_last else b""
+        yield b"".join((head, block, end))
+        head = b""
 
 
-def _compress_zstd(data: bytes, level: int | None) -> bytes:
+def _pack_zstd(data: Buffer, level: int | None) -> Iterator[Buffer]:
     import cramjam  # noqa: PLC0415 - only compressed batches need it
 
-    return bytes(cramjam.zstd.compress(data, level=level))
+    if len(data) <= PIECE_BYTES:
+        # With its length in it, and without tables for more.
+        yield bytes(cramjam.zstd.compress(data, level=level))
+        return
+    packer = cramjam.zstd.Compressor(level)
+    for number, piece in enumerate(_cut(data), 1):
+        packer.compress(bytes(piece))
+        yield b"" if number % _ZSTD_PIECES else bytes(packer.flush())
+    yield bytes(packer.finish())
 
 
 def _prefixes_with(name: str) -> _Prefixes:
@@ -194,25 +306,37 @@ def _prefixes_with(name: str) -> _Prefixes:
     return prefixes_with
 
 
-def _gzip_prefixes(data: Buffer, max_bytes: int) -> Iterator[Prefix]:
-    is_long = len(data) > MOST_PIECES * _SMALLEST_GZIP_BYTES
-    # Where it stands by chance, it does so once in sixteen million bytes.
-    if is_long and bytes(data).count(_GZIP_MEMBER) > MOST_PIECES:
-        raise ApiError(_CORRUPT_MESSAGE, f"gzip: more than {MOST_PIECES} members")
-    yield from _unpacked_gzip(data, max_bytes)
+def _prefixes_of(unpack: _Unpack) -> _Prefixes:
+    def prefixes_of(data: Buffer, max_bytes: int) -> Iterator[Prefix]:
+        out = bytearray()
+        shown_from = _LEAST_ROOM_BYTES
+        try:
+            for piece in unpack(data, max_bytes):
+                out += piece
+                if len(out) >= shown_from:
+                    yield Prefix(bytes(out), False)
+                    shown_from = _GROWTH * len(out)
+        except ApiError as error:
+            if error.code == _MESSAGE_TOO_LARGE:
+                yield Prefix(bytes(out), False)
+            raise
+        yield Prefix(bytes(out), True)
+
+    return prefixes_of
 
 
-_unpacked_gzip: Final = _prefixes_with("gzip")
+#: Those that can be unpacked piece by piece.
+_UNPACKERS: Final[Mapping[str, _Unpack]] = {"gzip": _unpack_gzip, "snappy": _unpack_snappy}
 _PREFIXES: Final[Mapping[str, _Prefixes]] = {
-    "gzip": _gzip_prefixes,
-    "snappy": _snappy_prefixes,
+    "gzip": _prefixes_of(_unpack_gzip),
+    "snappy": _prefixes_of(_unpack_snappy),
     "lz4": _prefixes_with("lz4"),
     "zstd": _prefixes_with("zstd"),
 }
-_COMPRESSORS: Final[Mapping[str, Callable[[bytes, int | None], bytes]]] = {
-    "none": lambda data, _: data,
-    "gzip": _compress_gzip,
-    "snappy": _compress_snappy,
-    "lz4": _compress_lz4,
-    "zstd": _compress_zstd,
+_PACKERS: Final[Mapping[str, _Pack]] = {
+    "none": lambda data, _: _cut(data),
+    "gzip": _pack_gzip,
+    "snappy": _pack_snappy,
+    "lz4": _pack_lz4,
+    "zstd": _pack_zstd,
 }

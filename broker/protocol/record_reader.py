@@ -13,6 +13,7 @@ from broker.errors import ApiError
 from broker.protocol.compression import decompress, prefixes
 from broker.protocol.primitives import Buffer
 from broker.protocol.records import BATCH_HEADER_BYTES, BatchHeader, read_header
+from broker.protocol.steps import Steps
 
 MAX_UNCOMPRESSED_BYTES: Final = 16 * 1024 * 1024
 """How much of a compressed batch is unpacked where no setting says so."""
@@ -25,6 +26,9 @@ _INT64_MAX: Final = 2**63 - 1
 #: Timestamps and differences to them whose sum needs no look.
 _USUAL_TIME_MS: Final = 2**62
 _USUAL_DELTA_BYTES: Final = 8
+
+RECORDS_AT_ONCE: Final = 1024
+"""So many records, or headers of records, are judged between two steps: a millisecond."""
 
 
 class Record(NamedTuple):
@@ -97,16 +101,19 @@ def record_keys(batch: Buffer, header: BatchHeader, allowance: ReadAllowance) ->
         raise ApiError(_CORRUPT_MESSAGE, f"malformed record: {error}") from error
 
 
-def judge_keyed_records(header: BatchHeader, data: bytes) -> int:
+def judge_keyed_records(header: BatchHeader, data: bytes | bytearray) -> Steps[int]:
     """Return 0 if `data`, uncompressed, is exactly the records of this header, with a key each, else INVALID_RECORD.
 
     Every batch of a compacted topic is asked this: compaction and the coordinators read its records again. As in
-    Kafka their offset deltas must rise from 0 by 1.
+    Kafka their offset deltas must rise from 0 by 1. In steps; in one, and no yield, for `RECORDS_AT_ONCE` at most.
     """
-    at, end = 0, len(data)
+    at, end, pause = 0, len(data), RECORDS_AT_ONCE
     usual_delta_bytes = _USUAL_DELTA_BYTES if -_USUAL_TIME_MS < header.base_timestamp < _USUAL_TIME_MS else 0
     try:
         for index in range(header.record_count):
+            if index >= pause:
+                yield
+                pause = index + RECORDS_AT_ONCE
             length, at = read_varlong(data, at)
             stop = at + length
             if length <= 0 or stop > end:
@@ -121,9 +128,13 @@ def judge_keyed_records(header: BatchHeader, data: bytes) -> int:
             if offset_delta != index or key_bytes < 0:
                 return _INVALID_RECORD
             value_bytes, at = read_varlong(data, at + key_bytes)
-            if value_bytes > 0:
-                at += value_bytes
-            at = at + 1 if data[at] == 0 else _behind_headers(data, at, stop)
+            at = at + value_bytes if value_bytes > 0 else at
+            if data[at] == 0:
+                at += 1
+            else:
+                # Those of one record count as well.
+                pause -= read_varlong(data, at)[0]
+                at = yield from _behind_headers(data, at, stop)
             if at != stop:
                 return _INVALID_RECORD
     except (IndexError, ApiError):
@@ -131,12 +142,16 @@ def judge_keyed_records(header: BatchHeader, data: bytes) -> int:
     return 0 if at == end else _INVALID_RECORD
 
 
-def _behind_headers(data: bytes, at: int, stop: int) -> int:
+def _behind_headers(data: bytes | bytearray, at: int, stop: int) -> Steps[int]:
     """Return where the headers of a record end, or something beyond `stop`."""
     count, at = read_varlong(data, at)
     if count < 0:
         raise ApiError(_CORRUPT_MESSAGE, f"{count} headers")
+    pause = count - RECORDS_AT_ONCE
     while count and at < stop:
+        if count <= pause:
+            yield
+            pause = count - RECORDS_AT_ONCE
         key_bytes, at = read_varlong(data, at)
         if key_bytes < 0:
             raise ApiError(_CORRUPT_MESSAGE, "header without key")
@@ -227,7 +242,7 @@ def _read_record(header: BatchHeader, data: bytes, offset: int, stop: int) -> Re
     return Record(*times, key, value, tuple(headers))
 
 
-def read_varlong(data: bytes, offset: int) -> tuple[int, int]:
+def read_varlong(data: bytes | bytearray, offset: int) -> tuple[int, int]:
     """Return a signed integer, zigzag coded in bytes of 7 bits."""
     byte = data[offset]
     offset += 1

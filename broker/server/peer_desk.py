@@ -8,6 +8,7 @@ records and a creation of topics by their outcome.
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
@@ -21,6 +22,7 @@ from broker.server.memory_areas import MemoryAreas
 from broker.server.peer_post import IN_MESSAGE, PeerPost
 from broker.server.peers import (
     CREATE_TOPICS,
+    DONE,
     OWNER_ANSWER,
     OWNER_TASK,
     POISON,
@@ -57,6 +59,7 @@ _NAMES = {
     OWNER_ANSWER: "an answer about a partition",
     TASK: "a task",
     TASK_ANSWER: "an answer to a task",
+    DONE: "what a predecessor has done",
 }
 
 #: What answers a question of which kind; one that only makes something happen has no answer.
@@ -100,6 +103,9 @@ class PeerDesk:
         self._post = PeerPost(state.heritage.run_dir, state.index)
         #: By source, up to where its messages have been taken and not been given back.
         self._taken: dict[int, int] = {}
+        #: By source, where the parts of Produce end that have been taken and not been answered.
+        self._unanswered: dict[int, set[int]] = defaultdict(set)
+        self._position = 0
         self._produce: ProducePath | None = None
         self._delayed: DelayedOperations | None = None
         self._tasks: dict[int, Callable[[int, PeerMessage], None]] = {
@@ -110,6 +116,7 @@ class PeerDesk:
             OWNER_ANSWER: self._owner_answer,
             TASK: self._task,
             TASK_ANSWER: self._task_answer,
+            DONE: _nothing,
         }
         state.ask_peer = self.ask
         state.create_topics_later = self.ask_for_topics
@@ -132,6 +139,7 @@ class PeerDesk:
         current = self._poison.current
         for number, (source, message, position) in enumerate(messages, 1):
             identity = -1 - source, position
+            self._position = position
             current.enter(identity)
             try:
                 if self._poison.is_condemned(identity):
@@ -140,6 +148,7 @@ class PeerDesk:
                     self._tasks[message.kind](source, message)
             except Exception:
                 logger.exception("message of kind %d from target %d failed", message.kind, source)
+                self._unanswered[source].discard(position)
                 self._answer_failure(source, message)
             current.leave()
             self._taken[source] = position
@@ -158,7 +167,7 @@ class PeerDesk:
     def publish(self) -> None:
         """Send what is to be sent; then, and only then, let go of the questions that it answers."""
         self.peers.publish()
-        self.peers.release_taken(self._taken)
+        self.peers.release_taken(self._taken, self._unanswered)
 
     def ask(self, row: int, kind: str, argument: int, pending: PendingAnswer) -> None:
         """Put a task to the owner of a row."""
@@ -219,6 +228,8 @@ class PeerDesk:
     def _produce_part(self, source: int, message: PeerMessage) -> None:
         if self._produce is None:
             return
+        position, unanswered = self._position, self._unanswered[source]
+        unanswered.add(position)
 
         def answer(error: int, base_offset: int, time_ms: int) -> None:
             start = self._state.partitions.read_start(message.row)
@@ -233,8 +244,9 @@ class PeerDesk:
                 argument=start,
             )
             self.peers.answer(source, reply)
+            unanswered.discard(position)
 
-        self._produce.take_peer_part(message, self._areas.view(message.area), answer)
+        self._produce.take_peer_part(source, message, self._areas.view(message.area), answer)
 
     def _produce_answer(self, source: int, message: PeerMessage) -> None:
         del source
@@ -326,3 +338,7 @@ class PeerDesk:
                 del self._to_create[name]
             self._state.announce_metadata()
             yield None
+
+
+def _nothing(source: int, message: PeerMessage) -> None:
+    """Do nothing with a message."""

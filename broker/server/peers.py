@@ -8,13 +8,17 @@ Two targets that ask each other must not fill each other's rings so that neither
 share of a ring, answers all of it; and what a target has read is released, and more of it read, only while its answers
 to that sender are on their way. Both cannot be stuck: a ring's worth of answers would need as many questions, and
 those had no more than their share of the other ring.
+
+A part of a Produce may take its owner more than a turn. Its message stays until it is answered, and so do those behind
+it; of these the ones that have been done are marked as such, since a replacement must not do them so much later again.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import count
+from struct import Struct
 from typing import NamedTuple
 
 from broker.request_channel import PEER, RequestChannel
@@ -26,6 +30,10 @@ POISON = -32_000
 
 #: What PEER_ENVELOPE.kind names.
 PRODUCE_PART, PRODUCE_ANSWER, CREATE_TOPICS, OWNER_TASK, OWNER_ANSWER, TASK, TASK_ANSWER = 1, 2, 3, 4, 5, 6, 7
+
+#: What its reader makes of the kind of a message that is done with and cannot be released yet.
+DONE = 8
+_DONE_KIND = Struct("=h").pack(DONE)
 
 _BATCH = 256
 
@@ -68,6 +76,8 @@ class Peers:
         self._bells = bells
         self._out: dict[int, RingProducer] = {t: channel.peer_producer(index, t) for t in others}
         self._in: dict[int, RingConsumer] = {t: channel.peer_consumer(t, index) for t in others}
+        #: By source, (where it ends, where it begins) of messages that have been received and not been released.
+        self._unreleased: dict[int, deque[tuple[int, int]]] = {t: deque() for t in others}
         self._kept_answers: dict[int, deque[PeerMessage]] = {t: deque() for t in others}
         self._kept_questions: dict[int, deque[tuple[PeerMessage, Callable[[RingProducer], None] | None]]] = {
             t: deque() for t in others
@@ -96,20 +106,40 @@ class Peers:
         for source, ring in self._in.items():
             if self._kept_answers[source]:
                 continue
+            unreleased = self._unreleased[source]
             for at, length, end in ring.read(_BATCH):
+                unreleased.append((end, at))
                 payload = bytes(self._view[at + PEER.size : at + length])
                 arrived.append((source, PeerMessage._make((*PEER.unpack_from(self._view, at), payload)), end))
         return arrived
 
-    def release_taken(self, taken: dict[int, int]) -> None:
-        """Give back what was received up to a position, by source, where the answers to it have been published."""
+    def release_taken(self, taken: dict[int, int], unanswered: Mapping[int, Collection[int]]) -> None:
+        """Give back what was received up to a position, by source, where the answers to it have been published.
+
+        What ends at one of the ``unanswered`` positions stays, and is followed by messages that are marked as done.
+        """
         for source in [source for source in taken if not self._kept_answers[source]]:
-            self._in[source].release_to(taken.pop(source))
+            waits = unanswered.get(source, ())
+            end, unreleased = taken[source], self._unreleased[source]
+            released = -1
+            while unreleased and unreleased[0][0] <= end and unreleased[0][0] not in waits:
+                released, _ = unreleased.popleft()
+            if released >= 0:
+                self._in[source].release_to(released)
+            if not waits:
+                del taken[source]
+                continue
+            for position, at in unreleased:
+                if position > end:
+                    break
+                if position not in waits:
+                    self._view[at : at + len(_DONE_KIND)] = _DONE_KIND
 
     def release(self) -> None:
         """Give back what was received, as far as the answers to it have been published."""
         for source, ring in self._in.items():
             if not self._kept_answers[source]:
+                self._unreleased[source].clear()
                 ring.release()
 
     def publish(self) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from broker.log.append_limits import AppendLimits
+from broker.log.append_limits import TO_BE_JUDGED, AppendLimits
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.headers import parse_header
 from broker.protocol.messages.produce import Part, ProduceRequest, parse_produce
@@ -24,6 +24,7 @@ from broker.protocol.record_reader import ReadAllowance
 from broker.protocol.records import BATCH_HEADER_BYTES, unpack_header, validate
 from broker.server.append_notes import NOT_APPENDED, REFUSED, note_refusal, noted_place, noted_refusal, write_note
 from broker.server.frame import NOTED, STATE_OFFSET, Frame
+from broker.server.judged_appends import Append, JudgedAppends
 from broker.server.partition_appends import Answer
 from broker.server.peers import POISON, PRODUCE_PART, PeerMessage, Peers
 from broker.server.pending_produce import (
@@ -34,7 +35,7 @@ from broker.server.pending_produce import (
     STORAGE_ERROR,
     PendingProduce,
 )
-from broker.server.produce_lines import ProduceLines
+from broker.server.produce_lines import ProduceLines, Whose
 from broker.server.produce_refusals import PartRefusals
 from broker.server.recently_used import RecentlyUsed
 from broker.server.record_errors import NOBODY, Blame, keyless, out_of_range, too_large
@@ -55,6 +56,9 @@ from shm.words import words_of
 if TYPE_CHECKING:
     from broker.server.broker_state import BrokerState
     from broker.server.poison_requests import PoisonRequests
+
+#: What the fast path leaves to the general one, which finds the same again.
+_NOT_FAST = BLAMED | {TO_BE_JUDGED[0]}
 
 #: Connections whose last request is remembered.
 MAX_REMEMBERED = 10_000
@@ -91,7 +95,8 @@ class ProducePath:
         self._now_ns = now_ns
         self._words = words_of(state.heritage.rings.view, 0, state.heritage.rings.view.nbytes)
         self._remembered: RecentlyUsed[int, RememberedRequest] = RecentlyUsed(MAX_REMEMBERED, REMEMBERED_NS)
-        self._lines = ProduceLines(slices, self._remembered.forget, now_ns)
+        self._lines = ProduceLines(slices, now_ns)
+        self._judged = JudgedAppends(self.appends, state.owned, self._refusals, slices, now_ns)
         self._dirty = self.appends.dirty
         self._pending: dict[int, PendingProduce] = {}
         self._tokens = peers.new_tokens()
@@ -131,8 +136,8 @@ class ProducePath:
                 owned.fast_answers.append((to, remembered, header, base_offset, batch))
                 self._dirty[owned.row] = owned
                 return True
-        if error in BLAMED:
-            # Nothing has been staged or noted. The general path finds the same again, and which records are to blame.
+        if error in _NOT_FAST:
+            # Nothing has been staged or noted. The general path finds which records are to blame, or judges in slices.
             return False
         write_note(batch, 0, REFUSED - error)
         self._words[(place[2] + STATE_OFFSET) >> 3] = NOTED
@@ -160,28 +165,28 @@ class ProducePath:
             abandon()
             self._responses.close_connection(frame.to, self._now_ns())
 
+        work = self._take_parts(pending, frame, request, header.client_id)
         try:
-            self._lines.take(
-                frame, header.client_id, self._take_parts(pending, frame, request, header.client_id), failed
-            )
+            self._lines.take(frame.to[1], Whose(frame.to[1:3], header.client_id), work, failed)
         except Exception:
             abandon()
             raise
+        if self._lines.has(frame.to[1]):
+            # What it sends meanwhile goes no other way.
+            self._remembered.forget(frame.to[1])
 
-    def take_peer_part(self, message: PeerMessage, view: memoryview, answer: Answer) -> None:
-        """Append a part that another handler received; ``answer`` sends the outcome back."""
-        owned = self._state.owned.get(message.row)
-        if owned is None:
-            records = message.address, message.size
-            error, base_offset = self._refusals.without_log(
-                view, records, message.row, ErrorCode.NOT_LEADER_OR_FOLLOWER
-            )
-            answer(error, base_offset, -1)
-        else:
-            place = message.address, message.size, message.argument
-            number = self.appends.append(owned, view, place, answer, message.guard)
+    def take_peer_part(self, source: int, message: PeerMessage, view: memoryview, answer: Answer) -> None:
+        """Append a part that another handler received; ``answer`` sends the outcome back, now or later."""
+
+        def settled(number: int | None) -> None:
             if number is not None:
                 answer(NEEDS_VERIFICATION, number, -1)
+
+        place = message.address, message.size, message.argument
+        whose = Whose((-1 - source, message.token), "")
+        error = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        line = -1 - source, message.row
+        self._judged.append(Append(line, message.row, view, place, message.guard, answer, settled, whose, error))
 
     def take_peer_answer(self, message: PeerMessage) -> None:
         """Complete a part that its owner has answered; an answer for a predecessor's request has no taker."""
@@ -299,24 +304,30 @@ class ProducePath:
         frame: Frame,
         index: int,
         where: tuple[Part, int, int],
-        guard: int = NO_TRANSACTION,
-    ) -> int | None:
-        """Append a part to a log of this process. Return the guard of one that must be verified first."""
+        transactional: TransactionalPart | None = None,
+    ) -> None:
+        """Append a part to a log of this process."""
         part, row, _ = where
-        owned = self._state.owned.get(row)
-        if owned is None:
-            records = part.records_offset, part.records_size
-            error, base_offset = self._refusals.without_log(frame.view, records, row, ErrorCode.KAFKA_STORAGE_ERROR)
-            pending.part_done(index, part, error, base_offset, -1, self._state.partitions.read_start(row))
-            return None
-        place = (part.records_offset, part.records_size, frame.api_version)
+        pending.hold.readers += 1
 
         def answer(error: int, base_offset: int, time_ms: int) -> None:
-            pending.part_done(index, part, error, base_offset, time_ms, owned.log.log_start_offset)
+            pending.part_done(index, part, error, base_offset, time_ms, self._state.partitions.read_start(row))
             if pending.complete:
                 self._pending.pop(pending.token, None)
 
-        return self.appends.append(owned, frame.view, place, answer, guard)
+        def settled(number: int | None) -> None:
+            pending.hold.readers -= 1
+            if transactional is not None:
+                error, guard = (0, -1) if number is None else (NEEDS_VERIFICATION, number)
+                self._transactional.tried(transactional, error, guard)
+
+        place = (part.records_offset, part.records_size, frame.api_version)
+        guard = NO_TRANSACTION if transactional is None else transactional.guard
+        whose, error = Whose(frame.to[1:3], ""), int(ErrorCode.KAFKA_STORAGE_ERROR)
+        line = frame.to[1], row
+        self._judged.append(Append(line, row, frame.view, place, guard, answer, settled, whose, error))
+        if self._judged.has(line):
+            self._remembered.forget(frame.to[1])
 
     def _try_transactional(self, part: TransactionalPart) -> None:
         """Append a transactional part with the guard that it has, or have its owner do so."""
@@ -325,11 +336,7 @@ class ProducePath:
             self._forward(part.pending, part.frame, part.index, where, part.guard)
             self._transactional.forwarded[part.pending.token, part.index] = part
             return
-        number = self._append_part(part.pending, part.frame, part.index, where, part.guard)
-        if number is None:
-            self._transactional.tried(part, 0, -1)
-        else:
-            self._transactional.tried(part, NEEDS_VERIFICATION, number)
+        self._append_part(part.pending, part.frame, part.index, where, part)
 
     def _refuse_transactional(self, part: TransactionalPart, error: int) -> None:
         note_refusal(part.frame.view, part.part.records_offset, part.part.records_size, error)
@@ -377,7 +384,10 @@ class ProducePath:
             return
         if self._refusals.of(part, acks, ""):
             return
-        owned = self._state.owned.get(topic.partitions[part.partition].row)
+        row = topic.partitions[part.partition].row
+        owned = self._state.owned.get(row)
+        if self._judged.has((frame.to[1], row)):
+            return
         if owned is None or owned.log.config.message_timestamp_type != "CreateTime":
             return
         self._remembered.put(frame.to[1], RememberedRequest(frame, part, acks, owned, self._state.index))

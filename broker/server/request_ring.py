@@ -15,16 +15,18 @@ from shm.ring import RingConsumer, RingProducer
 class Hold:
     """Keeps a request's memory until it is answered and no peer may look at it any more."""
 
-    __slots__ = ("answered", "peers", "start")
+    __slots__ = ("answered", "peers", "readers", "start")
 
     def __init__(self, start: int) -> None:
         self.start = start
         self.answered = False
         self.peers: list[tuple[RingProducer, int]] = []
+        #: How many of its parts this process has still to look at.
+        self.readers = 0
 
     def over(self) -> bool:
-        """Return whether it is answered and every peer has released the frames that point into this request."""
-        return self.answered and all(ring.consumed() >= position for ring, position in self.peers)
+        """Return whether it is answered and nobody looks into it: here, or as a peer with frames that point there."""
+        return self.answered and not self.readers and all(ring.consumed() >= position for ring, position in self.peers)
 
 
 class RequestRing:

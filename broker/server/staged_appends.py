@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from broker.log.append_limits import TO_BE_JUDGED, Judged
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.records import TRANSACTIONAL_BIT, BatchHeader, read_header, unpack_header, validate
 from broker.server.append_notes import NOT_APPENDED, NOTE, REFUSED, note_refusal, write_note
@@ -51,11 +52,18 @@ class StagedAppends:
         self._now_ns = now_ns
 
     def append(
-        self, owned: OwnedPartition, view: memoryview, place: tuple[int, int, int], answer: Answer, guard: int
+        self,
+        owned: OwnedPartition,
+        view: memoryview,
+        place: tuple[int, int, int],
+        answer: Answer,
+        guard: int,
+        judged: Judged | None = None,
     ) -> int | None:
         """Stage a batch at ``place`` (offset, size, Produce version), or find that it has been appended already.
 
-        Return the guard that a batch must bring to be appended, or None: then it is answered, now or at the commit.
+        Return the guard that a batch must bring to be appended; the number of TO_BE_JUDGED where its log must have
+        ``judged`` it first; or None: then it is answered, now or at the commit.
         """
         offset, size, version = place
         batch = view[offset : offset + max(size, 0)]
@@ -76,7 +84,9 @@ class StagedAppends:
             if error == NEEDS_VERIFICATION:
                 return number
         if error == 0 and header is not None:
-            error, base_offset, time_ms = owned.log.stage(batch, header)
+            error, base_offset, time_ms = owned.log.stage(batch, header, judged=judged)
+            if error == TO_BE_JUDGED[0]:
+                return error
             if error == 0 and time_ms >= 0:
                 # With LogAppendTime the log has staged a copy; the note belongs here all the same.
                 write_note(view, offset, base_offset)

@@ -3,11 +3,13 @@
 import os
 from pathlib import Path
 
+from broker.log.append_limits import TO_BE_JUDGED
 from broker.log.log_reader import LogReader
 from broker.log.partition_log import Checkpointed, PartitionLog, PartitionName, PublishedEnd
 from broker.log.producer_state import ProducerState
 from broker.protocol.record_writer import read_marker
 from broker.protocol.records import BatchHeader, batch_headers, patch_base_offset, read_header
+from broker.protocol.steps import finished
 from broker.topic_config import LogConfig
 from tests.support.fakes import FakeClock
 from tests.support.record_batches import TIMESTAMP_MS, record_batch
@@ -22,9 +24,11 @@ def batch(count: int = 1, size: int = 10, **fields: object) -> memoryview:
 
 
 def stage(log: PartitionLog, data: memoryview) -> tuple[int, int, int]:
+    """Stage a batch, as it is, or judged before if that takes long."""
     header = read_header(data)
     assert header is not None
-    return log.stage(data, header)
+    result = log.stage(data, header)
+    return log.stage(data, header, judged=finished(log.judge(data, header))) if result == TO_BE_JUDGED else result
 
 
 def stored(data: memoryview, base_offset: int, leader_epoch: int) -> bytes:

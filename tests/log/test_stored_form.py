@@ -7,9 +7,9 @@ import pytest
 from broker.log.partition_log import Checkpointed, PartitionLog
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.record_reader import iterate_records
-from broker.protocol.records import crc_ok, read_header, unpack_header
+from broker.protocol.records import crc_ok, read_header
 from broker.topic_config import LogConfig
-from tests.log.log_writer import NAME, log_bytes
+from tests.log.log_writer import NAME, log_bytes, stage
 from tests.support.fakes import FakeClock
 from tests.support.record_batches import TIMESTAMP_MS, lying_batch, record_batch, records_of
 
@@ -41,7 +41,7 @@ def test_batches_are_stored_in_the_topics_codec(tmp_path, clock: FakeClock, targ
     for number in range(3):
         batch = sent(source, producer_id=4, producer_epoch=0, base_sequence=50 * number)
         before = bytes(batch)
-        assert log.stage(batch, unpack_header(batch)) == (0, 50 * number, -1)
+        assert stage(log, batch) == (0, 50 * number, -1)
         # The note in the client's own memory, which is read again after a crash; nothing else has changed there.
         assert int.from_bytes(batch[:8], "big") == 50 * number
         unchanged = 16 if source == CODECS[target] else 8
@@ -60,7 +60,7 @@ def test_batches_are_stored_in_the_topics_codec(tmp_path, clock: FakeClock, targ
 def test_the_producers_codec_is_kept_by_default(tmp_path, clock: FakeClock) -> None:
     log = open_log(tmp_path, clock)
     batch = sent(4)
-    log.stage(batch, unpack_header(batch))
+    stage(log, batch)
     log.commit()
     assert log_bytes(log.directory) == bytes(batch)
 
@@ -69,7 +69,7 @@ def test_codec_and_append_time_together(tmp_path, clock: FakeClock) -> None:
     log = open_log(tmp_path, clock, compression_type="zstd", message_timestamp_type="LogAppendTime")
     clock.advance_ms(77)
     batch = sent(1)
-    assert log.stage(batch, unpack_header(batch)) == (0, 0, TIMESTAMP_MS + 77)
+    assert stage(log, batch) == (0, 0, TIMESTAMP_MS + 77)
     log.commit()
     stored = log_bytes(log.directory)
     assert {record.timestamp_ms for record in iterate_records(stored)} == {TIMESTAMP_MS + 77}
@@ -85,7 +85,7 @@ def test_levels_take_effect(tmp_path, clock: FakeClock, codec: str) -> None:
     for level in (1, 9):
         log = open_log(tmp_path / f"{level}", clock, compression_type=codec, **{f"compression_{codec}_level": level})
         batch = memoryview(bytearray(record_batch(values)))
-        assert log.stage(batch, unpack_header(batch))[0] == 0
+        assert stage(log, batch)[0] == 0
         log.commit()
         sizes.append(log.position)
     assert sizes[1] < sizes[0]
@@ -95,19 +95,19 @@ def test_limits_hold_before_and_after(tmp_path, clock: FakeClock) -> None:
     """users.md row 12: max.message.bytes is for what came, and for what would be stored."""
     log = open_log(tmp_path, clock, compression_type="uncompressed", max_message_bytes=3_000)
     batch = memoryview(bytearray(record_batch([b"x" * 4_000])))
-    assert log.stage(batch, unpack_header(batch))[0] == int(ErrorCode.MESSAGE_TOO_LARGE)
+    assert stage(log, batch)[0] == int(ErrorCode.MESSAGE_TOO_LARGE)
     batch = memoryview(bytearray(record_batch([b"x" * 4_000], codec=1)))
     assert len(batch) < 3_000
-    assert log.stage(batch, unpack_header(batch))[0] == int(ErrorCode.MESSAGE_TOO_LARGE)
+    assert stage(log, batch)[0] == int(ErrorCode.MESSAGE_TOO_LARGE)
     batch = memoryview(bytearray(record_batch([b"x" * 2_000], codec=1)))
-    assert log.stage(batch, unpack_header(batch))[0] == 0
+    assert stage(log, batch)[0] == 0
 
 
 def test_records_that_cannot_be_unpacked_are_refused(tmp_path, clock: FakeClock) -> None:
     log = open_log(tmp_path, clock, compression_type="zstd")
     batch = bytearray(record_batch([b"x" * 400]))
     batch[22] = 1
-    assert log.stage(memoryview(batch), unpack_header(batch)) == (int(ErrorCode.CORRUPT_MESSAGE), -1, -1)
+    assert stage(log, memoryview(batch)) == (int(ErrorCode.CORRUPT_MESSAGE), -1, -1)
     assert log.next_offset == 0
 
 
@@ -116,12 +116,12 @@ def test_keyless_records_are_refused_on_compacted_topics(tmp_path, clock: FakeCl
     """users.md row 12 (librdkafka's finding 1)."""
     log = open_log(tmp_path, clock, cleanup_policy=("compact",))
     batch = memoryview(bytearray(record_batch([b"a", b"b"], keys=[b"k", None], codec=codec)))
-    assert log.stage(batch, unpack_header(batch)) == (int(ErrorCode.INVALID_RECORD), -1, -1)
+    assert stage(log, batch) == (int(ErrorCode.INVALID_RECORD), -1, -1)
     batch = memoryview(bytearray(record_batch([b"a", b"b"], keys=[b"k", b""], codec=codec)))
-    assert log.stage(batch, unpack_header(batch))[0] == 0
+    assert stage(log, batch)[0] == 0
     long = record_batch([b"x" * 300] * 300, keys=[b"k" * 200] * 299 + [None], codec=codec, timestamp_step_ms=10_000)
     batch = memoryview(bytearray(long))
-    assert log.stage(batch, unpack_header(batch)) == (int(ErrorCode.INVALID_RECORD), -1, -1)
+    assert stage(log, batch) == (int(ErrorCode.INVALID_RECORD), -1, -1)
 
 
 ROOM = 1 << 20
@@ -143,14 +143,14 @@ def test_records_that_expand_beyond_the_limit_are_refused(tmp_path, clock: FakeC
     log = open_log(tmp_path, clock, internal_max_uncompressed_bytes=ROOM, max_message_bytes=ROOM, **settings)
     for size, error in ((ROOM + 1000, ErrorCode.MESSAGE_TOO_LARGE), (ROOM - 1000, ErrorCode.NONE)):
         batch = memoryview(bytearray(record_batch([bytes(size)], keys=[b"k"], codec=codec)))
-        assert log.stage(batch, unpack_header(batch))[0] == error
+        assert stage(log, batch)[0] == error
     assert log.next_offset == 1
 
 
 def test_the_limit_is_never_less_than_a_whole_batch(tmp_path, clock: FakeClock) -> None:
     log = open_log(tmp_path, clock, internal_max_uncompressed_bytes=0, cleanup_policy=("compact",))
     batch = memoryview(bytearray(record_batch([bytes(1_000_000)], keys=[b"k"], codec=4)))
-    assert log.stage(batch, unpack_header(batch))[0] == 0
+    assert stage(log, batch)[0] == 0
 
 
 @pytest.mark.parametrize("codec", range(5))
@@ -166,7 +166,7 @@ def test_compacted_topics_take_nothing_that_cannot_be_read_again(tmp_path, clock
     }
     for lie, (records, count) in lies.items():
         batch = memoryview(bytearray(lying_batch(records, count, codec=codec)))
-        assert log.stage(batch, unpack_header(batch)) == (int(ErrorCode.INVALID_RECORD), -1, -1), lie
+        assert stage(log, batch) == (int(ErrorCode.INVALID_RECORD), -1, -1), lie
     assert log.next_offset == 0
 
 
@@ -176,5 +176,5 @@ def test_how_many_records_a_batch_may_claim(tmp_path, clock: FakeClock) -> None:
     most = ROOM // 7
     for count, error in ((most + 1, ErrorCode.MESSAGE_TOO_LARGE), (2**31 - 1, ErrorCode.MESSAGE_TOO_LARGE), (most, 0)):
         batch = memoryview(bytearray(lying_batch(b"x" * 100, count, codec=4)))
-        assert log.stage(batch, unpack_header(batch))[0] == error
+        assert stage(log, batch)[0] == error
     assert log.next_offset == most

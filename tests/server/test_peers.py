@@ -10,7 +10,7 @@ import pytest
 
 from broker import request_channel
 from broker.request_channel import RequestChannel
-from broker.server.peers import OWNER_ANSWER, OWNER_TASK, PRODUCE_ANSWER, PRODUCE_PART, PeerMessage, Peers
+from broker.server.peers import DONE, OWNER_ANSWER, OWNER_TASK, PRODUCE_ANSWER, PRODUCE_PART, PeerMessage, Peers
 from shm.bell import SemaphoreBell
 from shm.ring import RingProducer
 from tests.support.record_batches import record_batch
@@ -171,7 +171,7 @@ def test_a_question_that_meets_a_fault_is_answered(
     row = broker.partition("topic", foreign).row
     log = broker.state(1).owned[row].log
 
-    def fault(*_: object) -> None:
+    def fault(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
     monkeypatch.setattr(type(log), "stage", fault)
@@ -184,3 +184,23 @@ def test_a_question_that_meets_a_fault_is_answered(
     broker.settle()
     assert [error for error, _ in produced(good)] == [0, 0]
     assert broker.released(0, 0)
+
+
+def test_what_has_been_done_behind_a_message_that_is_not_answered_is_not_done_again(
+    channel: RequestChannel, bells: tuple[SilentBell, ...]
+) -> None:
+    """The message stays in the ring, and with it all behind it; a replacement must not do those again."""
+    one, other = peers(channel, bells, 0), peers(channel, bells, 1)
+    for token in range(5):
+        one.answer(1, PeerMessage(OWNER_TASK, token=token))
+    one.publish()
+    received = other.receive()
+    ends = [position for _, _, position in received]
+    # The last one has been received and not been taken.
+    taken = {0: ends[3]}
+    other.release_taken(taken, {0: {ends[1]}})
+    found = [(message.kind, message.token) for _, message, _ in peers(channel, bells, 1, 2).receive()]
+    assert found == [(OWNER_TASK, 1), (DONE, 2), (DONE, 3), (OWNER_TASK, 4)]
+    other.release_taken(taken, {0: set()})
+    assert not taken
+    assert [message.token for _, message, _ in peers(channel, bells, 1, 2).receive()] == [4]
