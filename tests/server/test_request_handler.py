@@ -133,7 +133,7 @@ def test_e08_a_fault_in_produce_gives_its_memory_back(
     partition = stepped.owned_by("topic", 0)[0]
     log = stepped.state(0).owned[stepped.partition("topic", partition).row].log
 
-    def fault(*_: object) -> None:
+    def fault(*_: object, **__: object) -> None:
         raise ZeroDivisionError("ours")
 
     with monkeypatch.context() as patch:
