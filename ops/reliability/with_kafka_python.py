@@ -27,7 +27,9 @@ from ops.reliability.clients import (
 from ops.reliability.ledger import ACKNOWLEDGED
 
 Value = TypeVar("Value")
-POLL_MS = 200
+#: A poll that ends while offsets are being fetched leaves that answer for the next assignment of the same partitions,
+#: after whatever has been committed meanwhile (kafka-python 3.0.12 finds it by partitions; Java's compares generations).
+POLL_MS = 5_000
 #: A client that lost its broker looks for it again after this long at most; the default, 30 s, is for many brokers.
 RECONNECT_MS = 500
 #: After a lost connection its sender may find records to send, and send none, round and round until they have expired.
