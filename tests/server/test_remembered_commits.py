@@ -332,7 +332,7 @@ def test_a_handler_dies_at_any_line_of_a_repeated_commit(broker: SteppedBroker) 
     while died:
         broker.forget_clients()
         for each in members:
-            each.client = broker.client()
+            each.reconnect()
         for _ in range(2):
             offset += 1
             assert [each.commit(dict.fromkeys(places, offset)) for each in members] == [[0, 0]] * 2
