@@ -9,6 +9,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
+from tests.support.groups.libraries import subscriber
 
 BROKER_SETTINGS = {"group.initial.rebalance.delay.ms": 0, "transaction.state.log.num.partitions": 2}
 
@@ -28,9 +29,8 @@ def lags(broker: BrokerProcess, name: str, *options: str) -> dict[int, tuple[int
 
 def joined(broker: BrokerProcess, name: str, topic: str, protocol: str) -> Consumer:
     """Return a consumer that has been assigned the topic's partitions."""
-    settings = {"bootstrap.servers": broker.bootstrap, "group.id": name, "group.protocol": protocol}
-    consumer = Consumer({**settings, "enable.auto.commit": False, "client.id": "reader"})
-    consumer.subscribe([topic])
+    settings = {"group_protocol": protocol, "client_id": "reader", "auto_offset_reset": "latest"}
+    consumer = subscriber(broker.bootstrap, name, [topic], **settings)
     wait_until(lambda: consumer.poll(0.05) is None and bool(consumer.assignment()), "partitions are assigned")
     return consumer
 

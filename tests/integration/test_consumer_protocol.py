@@ -12,11 +12,12 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupType, KafkaException, Producer, TopicPartition
+from confluent_kafka import ConsumerGroupState, ConsumerGroupType, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
+from tests.support.groups.libraries import consumer_of
 
 BROKER_SETTINGS = {
     "group.consumer.heartbeat.interval.ms": 100,
@@ -33,17 +34,7 @@ class Reader:
     """A consumer that polls by itself, and what it has and has read."""
 
     def __init__(self, bootstrap: str, group: str, topics: list[str], **settings: Any) -> None:
-        named = {key.replace("_", "."): value for key, value in settings.items()}
-        self.consumer = Consumer(
-            {
-                "bootstrap.servers": bootstrap,
-                "group.id": group,
-                "group.protocol": "consumer",
-                "auto.offset.reset": "earliest",
-                "enable.auto.commit": False,
-                **named,
-            }
-        )
+        self.consumer = consumer_of(bootstrap, group, **{"group_protocol": "consumer", **settings})
         #: What is assigned to it. Asked for by its own thread only: librdkafka's answer may need a callback first.
         self.partitions: set[tuple[str, int]] = set()
         self.values: list[bytes] = []

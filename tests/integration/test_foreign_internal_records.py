@@ -12,7 +12,7 @@ import signal
 import struct
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from broker.protocol.record_reader import iterate_records
@@ -20,6 +20,7 @@ from broker.protocol.records import batch_headers
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.feeds import mutations, random_seed
+from tests.support.groups.libraries import subscriber
 from tests.support.record_batches import record_batch
 from tests.support.wire_client import WireClient, sized
 from tests.support.wire_messages import (
@@ -38,16 +39,7 @@ WAIT_S = 30.0
 
 def commit(broker: BrokerProcess, topic: str, group: str, protocol: str) -> None:
     """Join a group, commit an offset and leave the group without saying so."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": broker.bootstrap,
-            "group.id": group,
-            "group.protocol": protocol,
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-        }
-    )
-    consumer.subscribe([topic])
+    consumer = subscriber(broker.bootstrap, group, [topic], group_protocol=protocol)
     assert consumer.poll(WAIT_S) is not None
     consumer.commit(offsets=[TopicPartition(topic, 0, 7)], asynchronous=False)
     consumer.unsubscribe()

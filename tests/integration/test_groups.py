@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
-from tests.support.groups.libraries import collect_left_sockets
+from tests.support.groups.libraries import collect_left_sockets, subscriber
 
 with warnings.catch_warnings():
     # The client reads its schemas by a function that Python 3.11 deprecates, some of them while it runs.
@@ -66,18 +66,7 @@ class Members:
 
     def add(self, **settings: object) -> Consumer:
         """Let another consumer subscribe."""
-        named = {key.replace("_", "."): value for key, value in settings.items()}
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self._bootstrap,
-                "group.id": self.group,
-                "auto.offset.reset": "earliest",
-                "enable.auto.commit": False,
-                "heartbeat.interval.ms": 200,
-                **named,
-            }
-        )
-        consumer.subscribe([self._topic])
+        consumer = subscriber(self._bootstrap, self.group, [self._topic], heartbeat_interval_ms=200, **settings)
         self.consumers.append(consumer)
         return consumer
 

@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
+from tests.support.groups.libraries import subscriber
 from tests.support.request_log import Start, kill, recording_brokers, rows
 from tests.support.wire_client import WireClient
 from tests.support.wire_messages import create_topic
@@ -31,16 +32,7 @@ def produce(broker: BrokerProcess, count: int) -> None:
 
 
 def member(broker: BrokerProcess, group: str, protocol: str = "classic") -> Consumer:
-    consumer = Consumer(
-        {
-            "bootstrap.servers": broker.bootstrap,
-            "group.id": group,
-            "group.protocol": protocol,
-            "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
-        }
-    )
-    consumer.subscribe(["read"])
+    consumer = subscriber(broker.bootstrap, group, ["read"], group_protocol=protocol)
     wait_until(lambda: consumer.poll(0.1) is None or consumer.assignment(), "the assignment")
     wait_until(lambda: consumer.poll(0.1) is None and consumer.assignment(), "the assignment")
     return consumer
@@ -60,8 +52,7 @@ def test_rebalances_have_a_cause_a_length_and_members(start: Start, protocol: st
     began = time.time()
     first = member(broker, "team", protocol)
     wait_until(lambda: told(broker, "team", "stable"), "the first rebalance")
-    second = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "team", "group.protocol": protocol})
-    second.subscribe(["read"])
+    second = subscriber(broker.bootstrap, "team", ["read"], group_protocol=protocol)
 
     def shared() -> bool:
         for consumer in (first, second):

@@ -65,19 +65,24 @@ class Orders:
         self.report = Report()
 
 
+def consumer_of(bootstrap: str, group: str, **settings: object) -> Consumer:
+    """Return librdkafka's consumer: reads from the start, commits when told; "_" stands for a dot in a setting."""
+    named = {key.replace("_", "."): value for key, value in settings.items()}
+    base = {"auto.offset.reset": "earliest", "enable.auto.commit": False}
+    return Consumer({"bootstrap.servers": bootstrap, "group.id": group, **base, **named})
+
+
+def subscriber(bootstrap: str, group: str, topics: list[str], **settings: object) -> Consumer:
+    """Return a `consumer_of` that has subscribed."""
+    consumer = consumer_of(bootstrap, group, **settings)
+    consumer.subscribe(topics)
+    return consumer
+
+
 def run_confluent(orders: Orders) -> None:
     """Be a member as librdkafka is."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": orders.bootstrap,
-            "group.id": orders.group,
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-            "heartbeat.interval.ms": 200,
-            "session.timeout.ms": 6000,
-        }
-    )
-    consumer.subscribe([orders.topic])
+    times = {"heartbeat_interval_ms": 200, "session_timeout_ms": 6000}
+    consumer = subscriber(orders.bootstrap, orders.group, [orders.topic], **times)
     try:
         while not orders.stop.is_set():
             messages = consumer.consume(50, 0.1)
