@@ -8,29 +8,9 @@ made or checked; nothing in it runs.
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
 
 from broker.config import BROKER_KEYS
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limit:
-    """One row. ``bounds`` are settings by name, or constants as ``module:NAME``; ``metrics`` are names in /metrics."""
-
-    what: str
-    bounds: tuple[str, ...]
-    metrics: tuple[str, ...]
-    beyond: str
-    end: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Area:
-    """Limits that belong together."""
-
-    title: str
-    limits: tuple[Limit, ...]
-
+from broker.limit_rows import Area, Limit
 
 _CONNECTIONS = Area(
     title="Connections and requests",
@@ -99,9 +79,13 @@ _CONNECTIONS = Area(
             end="with the answer",
         ),
         Limit(
-            what="Time for which parts of one Produce are begun whose records must be looked into, in ns, and how many "
-            "are under way",
-            bounds=("broker.server.produce:LONGEST_NS", "broker.server.produce:MOST_UNDER_WAY"),
+            what="Time for which parts of one Produce are begun whose records must be looked into, in ns; how many are "
+            "under way; how many long batches a handler judges at a time",
+            bounds=(
+                "broker.server.produce:LONGEST_NS",
+                "broker.server.produce:MOST_UNDER_WAY",
+                "broker.server.judged_appends:MOST_JUDGED",
+            ),
             metrics=("rotunda_request_errors_total", "rotunda_handler_slow_turns_total"),
             beyond="REQUEST_TIMED_OUT for the parts that are left: clients send them again",
             end="with the answer",
@@ -195,6 +179,13 @@ _GROUPS = Area(
             metrics=("rotunda_group_members",),
             beyond="GROUP_MAX_SIZE_REACHED",
             end="session.timeout.ms",
+        ),
+        Limit(
+            what="Protocols of a member of a classic group; topics that a consumer names, and half of what it has",
+            bounds=("broker.server.handlers.join_group:MOST_PROTOCOLS", "max.partitions"),
+            metrics=("rotunda_request_errors_total",),
+            beyond="INVALID_REQUEST",
+            end="with the answer",
         ),
         Limit(
             what="Member ids of a group that nobody has joined with yet",

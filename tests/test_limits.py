@@ -2,7 +2,8 @@
 
 import pytest
 
-from broker.limits import LIMITS, Limit, describe_markdown, value_of
+from broker.limit_rows import Limit
+from broker.limits import LIMITS, describe_markdown, value_of
 from shm.derived_metrics import DERIVED
 from shm.metrics_catalogue import CATALOGUE
 from shm.prometheus import PREFIX, exposed_name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import random
+import uuid
 from typing import Any
 from unittest import mock
 
@@ -15,6 +16,7 @@ from broker.coordinator.classic_group import ClassicGroup
 from broker.errors import InvalidReceive
 from broker.log.log_segment import LogSegment
 from broker.protocol import kio_adapter
+from broker.server.handlers.join_group import MOST_PROTOCOLS
 from tests.support.coordinator_requests import (
     ADD_MANY,
     COMMIT,
@@ -87,6 +89,27 @@ def test_names_that_no_record_can_hold_are_refused(
     broker.settle()
     nothing_of_ours_failed(caplog)
     Member(broker, "healthy").join()
+
+
+def test_members_of_more_protocols_than_anybody_has_are_refused(broker: SteppedBroker) -> None:
+    protocols = [{"name": f"p{number}", "metadata": b""} for number in range(MOST_PROTOCOLS + 1)]
+    for count, error in ((MOST_PROTOCOLS + 1, 42), (MOST_PROTOCOLS, 79)):
+        sent = refused(broker, 11, 9, JOIN | {"protocols": protocols[:count]})
+        assert int(answer_of(sent).error_code) == error
+
+
+def test_consumers_of_more_topics_than_there_can_be_are_refused(broker: SteppedBroker) -> None:
+    most = broker.state(0).config.max_partitions
+    member = {"group_id": "group", "member_id": "m", "member_epoch": 0, "rebalance_timeout_ms": 10_000}
+    names = [f"t{number}" for number in range(most + 1)]
+    owned = [{"topic_id": uuid.UUID(int=1), "partitions": list(range(2 * most))}]
+    for values in ({"subscribed_topic_names": names}, {"subscribed_topic_names": ["topic"], "topic_partitions": owned}):
+        sent = refused(broker, 68, 1, member | {"topic_partitions": []} | values)
+        answer = answer_of(sent)
+        assert int(answer.error_code) == 42
+        assert f"it may subscribe to {most}" in answer.error_message
+    sent = refused(broker, 68, 1, member | {"subscribed_topic_names": names[:-1], "topic_partitions": []})
+    assert int(answer_of(sent).error_code) == 0
 
 
 def test_a_client_id_too_long_for_the_id_of_a_member_is_refused(

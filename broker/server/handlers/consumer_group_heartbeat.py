@@ -36,6 +36,7 @@ def handle_consumer_group_heartbeat(
         response = groups.consumers.try_steady_heartbeat(shard, request, client)
         if response is not None:
             return response
+        _require_few_topics(request, context.broker.config.max_partitions)
         joins = request.member_epoch == JOIN_EPOCH
         if joins and not request.member_id and context.api_version < MEMBER_ID_FROM_CLIENT:
             request = request._replace(member_id=_member_id(context))
@@ -51,6 +52,18 @@ def require_consumer_protocol(state: BrokerState) -> None:
     protocols = state.metadata.broker_config.group_coordinator_rebalance_protocols
     if "consumer" not in protocols or not state.metadata.finalized_features[GROUP_VERSION]:
         raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "The consumer group protocol is not enabled.")
+
+
+def _require_few_topics(request: ConsumerGroupHeartbeatRequest, most: int) -> None:
+    """Raise ApiError INVALID_REQUEST where a member names more topics or partitions than there can be."""
+    topics = len(request.subscribed_topic_names or ())
+    partitions = sum([1 + len(each) for each in (request.topic_partitions or {}).values()])
+    if topics > most or partitions > 2 * most:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            f"A member subscribes to {topics} topics and has {partitions} topics and partitions; it may subscribe to "
+            f"{most} and have {2 * most} (max.partitions): subscribe with a regular expression, or with more members.",
+        )
 
 
 def client_host(context: RequestContext) -> str:

@@ -16,6 +16,9 @@ _MEMBER_ID_REQUIRED_FROM = 4
 _NULL_PROTOCOL_FROM = 7
 _SKIP_ASSIGNMENT_FROM = 9
 
+#: Protocols of a member. Clients have one for each of their assignors; each is compared with those of all members.
+MOST_PROTOCOLS = 100
+
 #: Clients cut their reasons to this many characters.
 MOST_OF_A_REASON = 255
 
@@ -33,7 +36,7 @@ def handle_join_group(context: RequestContext, request: Any) -> dict[str, Any] |
         error = ErrorCode.INVALID_GROUP_ID
     elif not config.group_min_session_timeout_ms <= session_timeout_ms <= config.group_max_session_timeout_ms:
         error = ErrorCode.INVALID_SESSION_TIMEOUT
-    elif not _can_be_written(context, request):
+    elif len(request.protocols) > MOST_PROTOCOLS or not _can_be_written(context, request):
         error = ErrorCode.INVALID_REQUEST
     if error:
         return _response(version, JoinResult(int(error), request.member_id))
