@@ -2,15 +2,21 @@
 
 import json
 import os
+import re
+import subprocess
 import sys
 import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 
-from tests.spark.test_runs import JOB_SECONDS, RANGE, failed_with, run
+from tests.spark.test_runs import JOB_SECONDS, QUICK_TO_START, RANGE, failed_with, run
 from tests.support.broker_process import REPOSITORY
+from tests.support.deadline import wait_until
 from tests.support.feeds import random_seed
 from tests.support.generated_log import random_requests, write
 
@@ -36,6 +42,58 @@ def test_workers_and_spark_submit_find_what_one_process_finds(tmp_path: Path) ->
         found[name] = json.loads((tmp_path / name / "summary.json").read_text())["tables"]["latency"]["rows"]
     assert found["workers"] == found["local"]
     assert found["submitted"] == found["local"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(5 * JOB_SECONDS)
+def test_a_standalone_master_with_two_workers_finds_what_one_process_finds(tmp_path: Path) -> None:
+    seed = random_seed()
+    print(f"seed {seed}")
+    write(tmp_path / "request-log", "requests", random_requests(seed, 500))
+    found = {}
+    with standalone(tmp_path) as master:
+        for name, url in (("local", "local[*]"), ("standalone", master)):
+            where = ["--input", str(tmp_path / "request-log"), "--output", str(tmp_path / name), "--by", "client"]
+            words = [sys.executable, "-m", "spark", "latency", "--master", url, *where, *RANGE]
+            done = run(words, {"SPARK_LOCAL_IP": "127.0.0.1"})
+            assert (done.returncode, done.stderr) == (0, "")
+            found[name] = json.loads((tmp_path / name / "summary.json").read_text())["tables"]["latency"]["rows"]
+    assert found["standalone"] == found["local"]
+    # Each worker had an executor of the job.
+    assert len(list(tmp_path.glob("worker-*/app-*/*/stderr"))) == 2
+
+
+@contextmanager
+def standalone(directory: Path) -> Iterator[str]:
+    """Run a master and two workers of a core each, as an administrator starts them; yield the URL of the master."""
+    with ExitStack() as started:
+        listening = daemon(started, directory, "master", "master.Master", "--host", "127.0.0.1", "--port", "0")
+        url = wait_until(lambda: re.search(r"spark://127\.0\.0\.1:\d+", listening()), "the master", JOB_SECONDS)[0]
+        workers = [
+            daemon(
+                started, directory, name, "worker.Worker", "--host", "127.0.0.1", "--cores", "1", "--memory", "1g",
+                "--work-dir", str(directory / name), url,
+            )
+            for name in ("worker-1", "worker-2")
+        ]  # fmt: skip
+        for said in workers:
+            wait_until(lambda said=said: "Successfully registered with master" in said(), "a worker", JOB_SECONDS)
+        yield url
+
+
+def daemon(started: ExitStack, directory: Path, name: str, kind: str, *words: str) -> Callable[[], str]:
+    """Start a process of Spark's own cluster that ends with `started`; return what reads its log."""
+    home = Path(pyspark.__file__).parent
+    log = directory / f"{name}.log"
+    command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind}", "--webui-port", "0", *words]
+    surroundings = {
+        **QUICK_TO_START, "SPARK_HOME": str(home), "SPARK_DAEMON_MEMORY": "256m", "SPARK_LOCAL_IP": "127.0.0.1",
+    }  # fmt: skip
+    with log.open("w") as output:
+        process = subprocess.Popen(command, cwd=directory, env=surroundings, stdout=output, stderr=subprocess.STDOUT)
+    started.callback(process.wait, JOB_SECONDS)
+    started.callback(process.terminate)
+    return lambda: log.read_text(errors="replace")
 
 
 def _package(directory: Path) -> Path:

@@ -30,11 +30,13 @@ def command(directory: Path, name: str, *arguments: str) -> list[str]:
     return [sys.executable, "-m", "broker", "report", name, *where, "--master", "local[2]", *arguments]
 
 
-def run(arguments: list[str], environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+def run(
+    arguments: list[str], environment: Mapping[str, str] | None = None, seconds: float = JOB_SECONDS
+) -> subprocess.CompletedProcess[str]:
     """Run a job to its end."""
     surroundings = {**QUICK_TO_START, **(environment or {})}
     return subprocess.run(
-        arguments, capture_output=True, text=True, check=False, timeout=JOB_SECONDS, cwd=REPOSITORY, env=surroundings
+        arguments, capture_output=True, text=True, check=False, timeout=seconds, cwd=REPOSITORY, env=surroundings
     )
 
 

@@ -1,0 +1,139 @@
+"""The log and its rollups on file systems that are not the local one, by way of Hadoop's client.
+
+A mount table (viewfs) before a directory of this machine has its own scheme, so that nothing of it is taken for local.
+"""
+
+import json
+import os
+import socket
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark.failures import JobFailed
+from spark.jobs import compact
+from spark.jobs.latency import transform
+from spark.lock import NAME, exclusive
+from spark.request_log import RequestLog, lasting
+from spark.rollups import Rollups
+from spark.storage import Storage
+from spark.time_range import TimeRange
+from tests.support.feeds import random_seed
+from tests.support.generated_log import random_requests, write
+
+pytestmark = pytest.mark.timeout(300)
+
+HOUR = 492322
+ALL = TimeRange.of("2026-03-01T10:00:00", "2026-03-01T12:00:00", datetime(2026, 3, 2, tzinfo=UTC))
+
+
+@pytest.fixture
+def mounted(spark: SparkSession, tmp_path: Path) -> str:
+    """Return the URI of the temporary directory in a file system of its own."""
+    table = f"m{uuid4().hex}"
+    context: Any = spark.sparkContext
+    context._jsc.hadoopConfiguration().set(f"fs.viewfs.mounttable.{table}.link./data", f"file://{tmp_path}")
+    return f"viewfs://{table}/data"
+
+
+def test_small_files(spark: SparkSession, mounted: str, tmp_path: Path) -> None:
+    storage = Storage(spark, mounted)
+    assert storage.local_path is None
+    assert Storage(spark, f"file://{tmp_path}").local_path == tmp_path
+    assert storage.create("one", "first")
+    assert not storage.create("one", "second")
+    assert storage.read("one") == "first"
+    storage.write("one", "third")
+    assert (storage.read("one"), storage.names()) == ("third", ["one"])
+    storage.remove("one")
+    assert storage.names() == []
+
+
+def test_who_comes_second_learns_who_writes(spark: SparkSession, mounted: str, tmp_path: Path) -> None:
+    storage = Storage(spark, mounted)
+    with exclusive(storage, "rollup"):
+        with pytest.raises(JobFailed) as failure, exclusive(storage, "rollup"):
+            pass
+        # The one that failed has not taken the other's lock with it.
+        assert (tmp_path / NAME).exists()
+    said = str(failure.value)
+    assert f"another rollup writes to {mounted}: process {os.getpid()} on {socket.gethostname()}, since " in said
+    assert said.endswith(f"; if that is gone, remove {mounted}/{NAME}")
+    assert not (tmp_path / NAME).exists()
+    with exclusive(storage, "rollup"):
+        pass
+
+
+@pytest.mark.parametrize("which", ["local", "file", "mounted"])
+def test_the_lock_of_a_dead_process_is_taken_over(
+    spark: SparkSession, mounted: str, tmp_path: Path, which: str
+) -> None:
+    root = {"local": str(tmp_path), "file": f"file://{tmp_path}", "mounted": mounted}[which]
+    here = {"host": socket.gethostname(), "pid": os.getpid(), "at": "2026-03-01 10:00:00 UTC"}
+    # A process of this number, but started at another time.
+    (tmp_path / NAME).write_text(json.dumps(here | {"start": "1"}))
+    with exclusive(Storage(spark, root), "rollup"):
+        assert json.loads((tmp_path / NAME).read_text())["start"] != "1"
+    elsewhere = json.dumps(here | {"start": "1", "host": "elsewhere"})
+    (tmp_path / NAME).write_text(elsewhere)
+    if which == "mounted":
+        with pytest.raises(JobFailed, match="on elsewhere"), exclusive(Storage(spark, root), "rollup"):
+            pass
+        assert (tmp_path / NAME).read_text() == elsewhere
+
+
+def test_rollups_and_latency_are_those_of_the_local_file_system(
+    spark: SparkSession, mounted: str, tmp_path: Path
+) -> None:
+    seed = random_seed()
+    print(f"seed {seed}")
+    write(tmp_path / "request-log", "requests", random_requests(seed, 600))
+    found = []
+    for root, name in ((mounted, "there"), (str(tmp_path), "here")):
+        log = RequestLog(spark, f"{root}/request-log")
+        rollups = Rollups(spark, f"{root}/{name}", log)
+        assert set(rollups.store(range(HOUR, HOUR + 2))) == {HOUR, HOUR + 1}
+        # A manifest that is replaced, and an hour that gets a late file.
+        late = write(tmp_path / "request-log", "requests", random_requests(seed + 1, 100, 1))
+        assert [file.name for file in rollups.outdated(range(HOUR, HOUR + 2))[HOUR]] == [late[0].name]
+        assert list(rollups.store(range(HOUR, HOUR + 2))) == [HOUR]
+        assert rollups.outdated(range(HOUR, HOUR + 2)) == {}
+        table = transform(*rollups.read(ALL, ["totalTimeUs"]), ["clientId"]).collect()
+        found.append((rollups.coverage(ALL), table))
+        late[0].unlink()
+        assert rollups.coverage(ALL).rows == 700
+    there, here = found
+    assert there == here
+
+
+@pytest.mark.parametrize("which", ["local", "file", "mounted"])
+def test_what_goes_while_it_is_read_is_looked_for_anew(
+    spark: SparkSession, mounted: str, tmp_path: Path, which: str
+) -> None:
+    root = {"local": str(tmp_path), "file": f"file://{tmp_path}", "mounted": mounted}[which]
+    first, second = (write(tmp_path, "requests", random_requests(number, 50, 1))[0] for number in (1, 2))
+    log = RequestLog(spark, root)
+    tries = []
+
+    def count() -> int:
+        rows = log.read("requests", ALL, ["time", "clientId"])
+        if not tries:
+            first.unlink()
+        tries.append(len(rows.inputFiles()))
+        return len(rows.collect())
+
+    assert lasting(count) == 50
+    assert tries == [2, 1]
+    assert second.exists()
+
+
+def test_compact_says_that_it_needs_a_local_file_system(spark: SparkSession, mounted: str, tmp_path: Path) -> None:
+    write(tmp_path / "request-log", "requests", random_requests(1, 10, 1))
+    log = RequestLog(spark, f"{mounted}/request-log")
+    context: Any = type("Context", (), {"log": log})
+    with pytest.raises(JobFailed, match="on a local file system alone"):
+        compact.answer(context)
