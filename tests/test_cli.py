@@ -189,7 +189,7 @@ def test_bad_usage_and_bad_configuration_are_exit_code_2(run_path: str, argument
     assert not Path(run_path).exists()
 
 
-def test_nothing_runs(run_path: str) -> None:
+def test_commands_say_by_exit_code_that_no_broker_runs(run_path: str) -> None:
     assert command("status", "--run-dir", run_path).returncode == 3
     assert json.loads(command("status", "--json", "--run-dir", run_path).stdout)["state"] == "not running"
     assert command("stop", "--run-dir", run_path).returncode == 3
@@ -219,7 +219,7 @@ def test_a_recycled_pid_is_not_the_broker(tmp_path: Path) -> None:
     assert command("status", "--run-dir", str(tmp_path)).returncode == 3
 
 
-def test_configuration_commands(tmp_path: Path) -> None:
+def test_a_configuration_is_checked_and_printed_with_its_origins(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text("num.io.threads=3\n")
     arguments = ("--config", str(file), "--set", "num.partitions=7", "--data-dir", str(tmp_path))

@@ -90,7 +90,7 @@ def run(fake: FakeBroker, capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
         yield command
 
 
-def test_list(run: Run) -> None:
+def test_groups_are_listed_by_state_and_type(run: Run) -> None:
     done = run("list", "--json")
     assert (done.code, done.err) == (0, "")
     assert {"group": "modern", "type": "consumer", "state": "Stable", "protocol_type": "consumer"} in done.json
@@ -231,7 +231,7 @@ def test_a_coordinator_that_loads_is_waited_for(fake: FakeBroker, run: Run) -> N
     assert run("describe", "modern").code == 0
 
 
-def test_delete(run: Run) -> None:
+def test_groups_with_members_are_not_deleted(run: Run) -> None:
     assert run("delete", "empty", ODD).out == 'deleted group empty\ndeleted group "g 1\\x1b[2J\\""\n'
     done = run("delete", "empty", "late", "modern", "nobody", "--json")
     assert done.code == 1
@@ -287,7 +287,9 @@ def test_a_reset_is_shown_and_only_with_execute_done(fake: FakeBroker, run: Run)
         (("--by-duration", "P999999D"), [2, 4, 0], [False, True, True]),
     ],
 )
-def test_goals(run: Run, goal: tuple[str, ...], after: list[int], warned: list[bool]) -> None:
+def test_a_reset_goes_to_the_nearest_offset_in_range(
+    run: Run, goal: tuple[str, ...], after: list[int], warned: list[bool]
+) -> None:
     """An offset out of range becomes the nearest one, and each such change is told, as Kafka's tool does."""
     done = run("reset-offsets", "empty", "--topic", "orders", *goal, "--json").json
     assert [each["after"] for each in done["partitions"]] == after
@@ -295,7 +297,7 @@ def test_goals(run: Run, goal: tuple[str, ...], after: list[int], warned: list[b
 
 
 @pytest.mark.parametrize(("shift", "after"), [("1", 3), ("-1", 1), ("-9", 0), ("9", 4)])
-def test_shift(run: Run, shift: str, after: int) -> None:
+def test_a_shift_ends_at_the_end_of_the_partition(run: Run, shift: str, after: int) -> None:
     done = run("reset-offsets", "empty", "--topic", "orders:0", "--shift-by", shift, "--json").json
     assert [each["after"] for each in done["partitions"]] == [after]
 

@@ -87,7 +87,7 @@ def test_a_topics_own_value_wins_over_static_and_dynamic_broker_values() -> None
     assert (config.max_message_bytes, config.segment_ms) == (6, 9)
 
 
-def test_derived_values() -> None:
+def test_what_follows_from_a_topics_settings() -> None:
     config = LogConfig.resolve(
         {
             "cleanup.policy": "compact,delete",

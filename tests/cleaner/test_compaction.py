@@ -261,7 +261,7 @@ def test_open_transactions_and_young_records_are_left_alone(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("codec", [0, 3])
-def test_random_logs(tmp_path: Path, codec: int) -> None:
+def test_compaction_keeps_the_last_value_of_each_key_of_random_logs(tmp_path: Path, codec: int) -> None:
     """Whatever is written, and however rounds, rolls, restarts and aborts fall: the model of a dict holds."""
     seed = random.randrange(2**32)
     print(f"seed {seed}")

@@ -74,7 +74,7 @@ def test_tls_hello_gets_closed_and_one_log_line_says_tls(broker) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_random_bytes(broker, seed) -> None:
+def test_random_bytes_end_their_connection(broker, seed) -> None:
     """Random bytes are mostly impossible sizes; some wait for more, and are cut off by the half-close."""
     random_source = random.Random(seed)
     for _ in range(25):

@@ -71,7 +71,7 @@ def test_a_first_batch_larger_than_the_limit_is_sent_whole(wire, topic) -> None:
     ]
 
 
-def test_fetch_errors(wire, topic) -> None:
+def test_a_fetch_outside_the_log_is_refused_at_once(wire, topic) -> None:
     create_topic(wire, topic)
     produce(wire, topic, 0, record_batch([b"x"]))
     assert fetch(wire, topic, 0, 1).error_code == 0

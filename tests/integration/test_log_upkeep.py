@@ -101,7 +101,7 @@ def now_ms() -> int:
     return time.time_ns() // 10**6
 
 
-def test_retention_ms(broker: BrokerProcess, topic: str) -> None:
+def test_retention_ms_deletes_all_segments_that_are_old(broker: BrokerProcess, topic: str) -> None:
     """The last segment goes with the others; what is produced afterwards goes on from the same offset."""
     made = Topic(broker, topic, {"internal.segment.bytes": 500, "file.delete.delay.ms": 1})
     made.produce(10, timestamp_ms=now_ms() - 2 * HOUR_MS)

@@ -11,7 +11,7 @@ from broker.log.leader_epochs import LeaderEpochs, read_epochs, resume_epochs, w
 from broker.log.partition_metadata import read_topic_id, write_topic_id
 
 
-def test_offset_checkpoint(tmp_path: Path) -> None:
+def test_an_offset_checkpoint_is_kafkas_file_and_comes_back(tmp_path: Path) -> None:
     path = tmp_path / "recovery-point-offset-checkpoint"
     assert read_offsets(path) == {}
     offsets = {("topic.b", 10): 7, ("topic-a", 2): 2**40}
@@ -24,7 +24,7 @@ def test_offset_checkpoint(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["1\n0\n", "0\n2\na 0 1\n", "0\nx\n", "0\n1\na 0\n", "0\n1\na b c\n", "0\n1\na 0 -1\n", "", "0\n"]
 )
-def test_what_is_no_checkpoint(tmp_path: Path, text: str) -> None:
+def test_a_damaged_checkpoint_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "checkpoint"
     path.write_text(text)
     with pytest.raises(CheckpointCorruptError):
@@ -98,7 +98,7 @@ def test_assigning_removes_what_contradicts() -> None:
     assert epochs.entries == [(1, 10), (3, 40)]
 
 
-def test_cutting_epochs() -> None:
+def test_epochs_are_cut_with_the_log_at_either_end() -> None:
     epochs = LeaderEpochs([(1, 10), (2, 20), (3, 30)])
     assert epochs.cut_end(30) is True
     assert epochs.cut_end(30) is False
@@ -109,7 +109,7 @@ def test_cutting_epochs() -> None:
     assert epochs.cut_start(25) is False
 
 
-def test_resuming_epochs(tmp_path: Path) -> None:
+def test_a_new_leader_begins_an_epoch_where_the_log_ends(tmp_path: Path) -> None:
     assert resume_epochs(tmp_path, [], 0, [], new_epoch=True).entries == [(0, 0)]
     assert resume_epochs(tmp_path, [], 0, [], new_epoch=True).entries == [(1, 0)]
     assert resume_epochs(tmp_path, [], 5, [], new_epoch=False).entries == [(1, 0)]
@@ -118,7 +118,7 @@ def test_resuming_epochs(tmp_path: Path) -> None:
     assert resume_epochs(tmp_path, [], 4, [], new_epoch=False).entries == [(1, 0), (4, 3), (5, 4)]
 
 
-def test_partition_metadata(tmp_path: Path) -> None:
+def test_the_topic_id_stands_in_kafkas_file(tmp_path: Path) -> None:
     assert read_topic_id(tmp_path) is None
     topic_id = bytes(range(100, 116))
     write_topic_id(tmp_path, topic_id)

@@ -38,7 +38,7 @@ def test_bytes_of_the_time_index(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("offset", "position"), [(1000, 0), (1004, 0), (1005, 10), (1006, 10), (1020, 30), (9999, 30)])
-def test_lookup(tmp_path: Path, offset: int, position: int) -> None:
+def test_an_offset_is_found_at_or_before_its_position(tmp_path: Path, offset: int, position: int) -> None:
     index = offset_index(tmp_path, [(1005, 10), (1010, 20), (1020, 30)])
     assert index.lookup(offset) == position
     assert OffsetIndex(tmp_path, BASE, writable=False).lookup(offset) == position
@@ -95,7 +95,7 @@ def test_a_reader_survives_a_cut_under_it(tmp_path: Path) -> None:
     assert reader.lookup(1090) == 30
 
 
-def test_time_lookup(tmp_path: Path) -> None:
+def test_a_time_is_found_at_or_before_its_offset(tmp_path: Path) -> None:
     index = TimeIndex(tmp_path, BASE, writable=True)
     for timestamp, offset in ((100, 1005), (200, 1010), (300, 1020)):
         index.maybe_stage(timestamp, offset)

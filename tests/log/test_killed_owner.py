@@ -151,7 +151,7 @@ while True:
 """
 
 
-def test_sigkill(tmp_path: Path) -> None:
+def test_a_replacement_goes_on_where_the_killed_one_was_published(tmp_path: Path) -> None:
     """A real process and a real SIGKILL, several times over; each replacement goes on where the last was published."""
     seed = random.randrange(2**32)
     print(f"seed {seed}")

@@ -103,7 +103,7 @@ def test_a_replacement_keeps_the_recovery_point(tmp_path: Path, clock: FakeClock
     assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\na 0 3\n"
 
 
-def test_timers(tmp_path: Path, clock: FakeClock) -> None:
+def test_logs_are_flushed_and_checkpointed_when_it_is_time(tmp_path: Path, clock: FakeClock) -> None:
     manager = LogManager(tmp_path, clock, EXPIRATION_MS)
     log = manager.open(name("a"), LogConfig(flush_ms=50), None)
     append(log)

@@ -240,7 +240,7 @@ def test_preallocated_files_are_cut_when_closed(tmp_path: Path) -> None:
 # ---- durability ------------------------------------------------------------------------------------------------
 
 
-def test_flush_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_third_message_flushes_if_so_configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = opened(tmp_path, LogConfig(flush_messages=3))
     synced: list[int] = []
     monkeypatch.setattr(os, "fdatasync", synced.append)
@@ -364,7 +364,7 @@ def test_a_log_that_cannot_be_restored_goes_offline(model: ModelLog, monkeypatch
 # ---- the rest ---------------------------------------------------------------------------------------------------
 
 
-def test_delete_records(tmp_path: Path) -> None:
+def test_deleted_records_go_with_whole_segments(tmp_path: Path) -> None:
     model = opened(tmp_path, SMALL)
     model.append([batch(1, size=50) for _ in range(40)])
     log = model.log

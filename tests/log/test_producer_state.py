@@ -41,7 +41,7 @@ class Producers:
         return verdict
 
 
-def test_in_order() -> None:
+def test_batches_in_order_are_accepted() -> None:
     producers = Producers()
     assert [producers.send(0, 3), producers.send(3, 2), producers.send(5)] == [0, 0, 0]
 

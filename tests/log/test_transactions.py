@@ -235,7 +235,7 @@ def often_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshot_schedule, "SNAPSHOT_INTERVAL_BYTES", 20_000)
 
 
-def test_random_interleavings(tmp_path: Path) -> None:
+def test_readers_see_what_is_committed_whatever_is_interleaved(tmp_path: Path) -> None:
     """Producers, markers, rolls, replacements and restarts in any order, against the plain list of batches."""
     numbers = random.Random(random_seed())
     for run in range(8):

@@ -47,7 +47,7 @@ def test_it_refuses_until_it_listens(closing: ExitStack) -> None:
     socket.create_connection(("127.0.0.1", listener.port)).close()
 
 
-def test_options(closing: ExitStack) -> None:
+def test_a_listening_socket_has_the_options_of_the_settings(closing: ExitStack) -> None:
     sock = bound(closing, plaintext("127.0.0.1"), buffer_bytes=50_000).socket
     assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR) == 1
     assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 100_000  # the kernel doubles it

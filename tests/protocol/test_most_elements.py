@@ -139,7 +139,7 @@ def test_topics_of_metadata() -> None:
             parse_metadata(body, version, 0, len(body))
 
 
-def test_tagged_fields() -> None:
+def test_more_tagged_fields_than_allowed_are_refused() -> None:
     def fields(count: int) -> bytes:
         return unsigned_varint_bytes(count) + b"".join(unsigned_varint_bytes(tag) + b"\0" for tag in range(count))
 

@@ -102,7 +102,7 @@ def test_an_unknown_kind_of_election_is_refused(cluster: AdminCluster) -> None:
         ("nowhere", 0, [1], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Unable to find a topic named nowhere."),
     ],
 )
-def test_reassignments(
+def test_partitions_can_be_reassigned_to_where_they_are_only(
     cluster: AdminCluster, version: int, topic: str, index: int, replicas: Any, error: int, says: str | None
 ) -> None:
     """Spec I, row 45: to the broker itself a no-op, to others 39, cancelling 85."""

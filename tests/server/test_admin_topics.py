@@ -155,7 +155,7 @@ def test_too_many_partitions_at_once_are_refused_for_all_topics(cluster: AdminCl
         ([(0, [1]), (2, [1])], {}, 39, "consecutive 0-based integer sequence"),
     ],
 )
-def test_manual_assignments(
+def test_a_manual_assignment_names_the_one_broker_for_each_partition(
     cluster: AdminCluster, assignments: Any, fields: dict[str, Any], error: int, message: str | None
 ) -> None:
     listed = [{"partition_index": index, "broker_ids": brokers} for index, brokers in assignments]

@@ -58,12 +58,12 @@ def test_quantiles_are_within_two_percent() -> None:
     assert reading.mean == pytest.approx(sum(values) / len(values))
 
 
-def test_without_values() -> None:
+def test_an_empty_histogram_reads_as_zero() -> None:
     empty = reading_of([])
     assert (empty.count, empty.mean, empty.quantile(0.5)) == (0, 0.0, 0)
 
 
-def test_only_zeroes() -> None:
+def test_quantiles_of_zeroes_are_zero() -> None:
     assert reading_of([0, 0]).quantile(0.99) == 0
 
 

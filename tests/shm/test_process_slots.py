@@ -39,7 +39,7 @@ def test_every_process_has_a_slot_of_its_own(slots: ProcessSlots) -> None:
     assert {status.state for status in statuses} == {"empty"}
 
 
-def test_a_life(slots: ProcessSlots) -> None:
+def test_a_slot_tells_of_its_process_from_start_to_replacement(slots: ProcessSlots) -> None:
     slots.set_generation(PROCESSOR, 1, 3)
     slots.set_state(PROCESSOR, 1, RUNNING)
     assert not slots.statuses()[3].ready

@@ -41,7 +41,7 @@ def test_a_frame_that_is_claimed_and_not_published_does_not_count() -> None:
     assert read_fill(view, BASE) == RingFill(0, 0, CAPACITY)
 
 
-def test_between_processes() -> None:
+def test_the_fill_is_possible_whenever_another_process_reads_it() -> None:
     """Allowed: between none and as many frames of 56 bytes as the ring holds, and bytes that go with them."""
     done = 0
     with segment_of(BASE + ring_bytes(CAPACITY)) as segment:

@@ -200,7 +200,9 @@ def test_samples_from_before_the_range_count(spark: SparkSession, tmp_path: Path
 @pytest.mark.parametrize(
     ("words", "complaint"), [([], "no quota is given"), (["--fetch-bytes-per-second=0"], "greater than 0")]
 )
-def test_complaints(spark: SparkSession, tmp_path: Path, words: list[str], complaint: str) -> None:
+def test_a_quota_that_makes_no_sense_is_refused(
+    spark: SparkSession, tmp_path: Path, words: list[str], complaint: str
+) -> None:
     write(tmp_path, "requests", [request(START)])
     with pytest.raises(JobFailed, match=complaint):
         report(spark, tmp_path, "2026-03-01T10:00", "2026-03-01T11:00", *words)

@@ -52,7 +52,7 @@ def test_without_the_extra_the_log_says_how_to_get_it(
     assert status_url(None) == ""
 
 
-def test_switched_off():
+def test_a_page_that_is_switched_off_binds_nothing():
     assert bind_status_page(load(None, {"status.page.enable": "false"}, {})) is None
 
 

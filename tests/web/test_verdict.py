@@ -34,7 +34,7 @@ def ring(kind: str, fill: float, at: int = 0) -> Ring:
 TARGETS = [target(0), target(1), target(0)]
 
 
-def test_nothing_waits():
+def test_without_trouble_the_verdict_is_that_nothing_waits():
     found = verdict([processor()], TARGETS, [ring("request", 0.01)], [process("handler")])
     assert (found.level, found.where) == ("calm", [])
 
