@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: The loop wakes at least this often, as Kafka's does (``B03``).
-POLL_TIMEOUT_MS = 300
+#: The loop wakes at least this often, as Kafka's does (``B03``); and while it ends, when its time may be over.
+POLL_TIMEOUT_MS, DRAINING_POLL_MS = 300, 20
 
 #: While a channel waits for room that is given back without a bell, the loop looks again after this time.
 RETRY_MS = 1
@@ -147,7 +147,7 @@ class Processor:
 
     def poll(self) -> None:
         """Sleep until a socket, a bell or the hand-off needs attention (``B04``); sort what was reported (``B06``)."""
-        timeout_ms = POLL_TIMEOUT_MS
+        timeout_ms = DRAINING_POLL_MS if self._draining else POLL_TIMEOUT_MS
         if self._reader.waiting or self._repeats:
             timeout_ms = RETRY_MS
         if self._responses.pending() or self._new_waiting or self._disconnected or self._selector.readable:

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from broker.network.processor import DRAINING_POLL_MS
 from broker.network.response_reader import MOST_ASKED_AGAIN
+from broker.network.selector import Selector
 from broker.server.response_writer import FileRange
 from tests.support.processor_bench import ARENA_BYTES, RING_BYTES, Client, ProcessorBench
 from tests.support.wire_client import request_frame
@@ -360,6 +362,23 @@ def test_a_stop_waits_for_a_produce_and_not_for_what_takes_long(bench: Processor
     assert bench.processor.drain(produce_only=True)
     assert not bench.processor.drain()
     assert producing.receive(6) == b"answer"
+
+
+def test_a_stop_looks_often_whether_its_time_is_over(bench: ProcessorBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While nothing happens: what takes long is not waited for longer by as much as the loop sleeps otherwise."""
+    asking = bench.connect()
+    asking.send(frame(1))
+    bench.requests(1)
+    sleeps: list[int] = []
+
+    def poll(_: Selector, timeout_ms: int) -> list[tuple[int, int]]:
+        sleeps.append(timeout_ms)
+        return []
+
+    monkeypatch.setattr(Selector, "poll", poll)
+    for _ in range(5):
+        assert not bench.processor.drain()
+    assert max(sleeps) <= DRAINING_POLL_MS
 
 
 def test_a_client_that_goes_while_draining_is_closed_and_not_waited_for(bench: ProcessorBench) -> None:
