@@ -68,7 +68,7 @@ class Call(NamedTuple):
 
     def decoded(self, request: Any, row_of: RowOf) -> Call:
         """Return this with what the request is about."""
-        return self._replace(about=subject_of(request, row_of))
+        return self._replace(about=subject_of(request, self.api.log_fields, row_of))
 
 
 class ApiCalls:
@@ -137,7 +137,7 @@ class ApiCalls:
         if api.encode is None:
             raise InvalidReceive(f"{api.key.name} has no encoder")
         payload = api.encode(call.version, call.correlation_id, response)
-        told = Told(first_error(response), about=call.about, throttle_ms=throttle_of(response))
+        told = Told(first_error(response, api.log_fields), about=call.about, throttle_ms=throttle_of(response))
         complete_ns = self._now_ns()
         self._turns.spent(complete_ns, call.doing)
         self._responses.send(call.to, local_ns, complete_ns, payload, told)

@@ -84,6 +84,7 @@ from broker.server.handlers.txn_offset_commit import handle_txn_offset_commit
 from broker.server.handlers.update_features import handle_update_features
 from broker.server.handlers.write_txn_markers import handle_write_txn_markers
 from broker.server.request_context import RequestContext
+from broker.server.request_log_fields import FIELDS, LogFields
 
 #: (context, request) to response, or to what puts it off (`api_calls`).
 ApiFunction = Callable[[RequestContext, Any], Any]
@@ -104,7 +105,7 @@ class Api(NamedTuple):
     ``advertised_min`` is lower than ``min_version`` where clients need to see versions that are refused.
     ``decode_in_steps`` reads long requests, None stands for those that have no arrays; ``encode_in_slices`` writes the
     answers to them, and those of functions that work in slices. An ``exclusive`` function that does is
-    the only one of those at work: it changes what the others look at.
+    the only one of those at work: it changes what the others look at. ``log_fields`` is what the request log is told.
     """
 
     key: ApiKey
@@ -118,6 +119,7 @@ class Api(NamedTuple):
     decode_in_steps: Callable[[Buffer, int, int, int], Steps[Any]] | None = None
     encode_in_slices: Callable[[int, Sink, int], SlicesAnswer] | None = None
     exclusive: bool = False
+    log_fields: LogFields = LogFields(())
 
 
 def _hot(key: ApiKey, versions: tuple[int, int], advertised_min: int, note: str = "") -> Api:
@@ -133,7 +135,7 @@ def _hand(
     note: str = "",
     in_steps: tuple[Callable[..., Steps[Any]], Pieces | None] | None = None,
 ) -> Api:
-    api = Api(key, *versions, *codec, function, versions[0], note)
+    api = Api(key, *versions, *codec, function, versions[0], note, log_fields=FIELDS[key])
     if in_steps is None:
         return api
     read, pieces = in_steps
@@ -150,7 +152,7 @@ def _kio(
     read = partial(_kio_in_steps, key)
     encode = partial(kio_adapter.encode_response, int(key))
     in_slices = partial(SlicedEncoder, int(key))
-    return Api(key, *versions, decode, encode, function, versions[0], note, read, in_slices, exclusive)
+    return Api(key, *versions, decode, encode, function, versions[0], note, read, in_slices, exclusive, FIELDS[key])
 
 
 def _kio_in_steps(key: ApiKey, view: Buffer, version: int, offset: int, end: int) -> Steps[Any]:

@@ -6,17 +6,16 @@ of the answer as it is. Nothing of records but their number, their size and thei
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from broker.protocol.kio_slices import Lazily
 from broker.protocol.records import BATCH_HEADER_BYTES, CODEC_MASK, BatchHeader, read_header
 from shm.layout import RESPONSE_ENVELOPE
 from shm.recorder_layout import MIXED_CODECS, NOT_TOLD
 
 if TYPE_CHECKING:
     from broker.protocol.records import RawHeader
+    from broker.server.request_log_fields import LogFields
 
 #: From these fields on an envelope is copied whole from here.
 _SUBJECT = RESPONSE_ENVELOPE.struct_from("partition_row")
@@ -24,9 +23,6 @@ _TAIL = RESPONSE_ENVELOPE.struct_from("api_key")
 
 _ATTRIBUTES = BatchHeader._fields.index("attributes")
 _RECORD_COUNT = BatchHeader._fields.index("record_count")
-
-#: So many elements of a tuple are looked at to find out what it holds.
-_MOST_FIELDS = 8
 
 #: What is told of the records of a request: (how many, their bytes as batches, codec); -1 is not known.
 Records = tuple[int, int, int]
@@ -81,68 +77,51 @@ def records_of_all(view: memoryview, places: Iterable[tuple[int, int]]) -> Recor
 RowOf = Callable[[str | None, bytes | None, int], int]
 
 
-def subject_of(request: Any, row_of: RowOf) -> bytes:
-    """Return what a decoded request is about, if it names topics with partitions; ``row_of`` finds their table row."""
-    topics: Sequence[Any] = getattr(request, "topics", None) or ()
-    partitions: list[Any] = []
-    for topic in topics:
-        found = getattr(topic, "partitions", None)
-        if found:
-            partitions.extend(found)
-    if not partitions:
+def subject_of(request: Any, fields: LogFields, row_of: RowOf) -> bytes:
+    """Return what a decoded request is about, if it names partitions; ``row_of`` finds their table row."""
+    declared = fields.partitions
+    if declared is None:
         return NO_SUBJECT
-    index = _first_of(partitions[0], ("partition_index", "partition"), partitions[0])
-    name = _first_of(topics[0], ("name", "topic"), None)
-    row = -1
-    if isinstance(index, int) and isinstance(name, str):
-        row = row_of(name, None, index)
-    isolation_level = getattr(request, "isolation_level", NOT_TOLD)
-    return subject(row, len(partitions), isolation_level=int(isolation_level))
+    count = 0
+    topic: str | None = None
+    first: Any = None
+    for each in getattr(request, declared.path[0]) or ():
+        found = getattr(each, declared.path[1]) if len(declared.path) > 1 else (each,)
+        if found:
+            if not count:
+                topic, first = getattr(each, declared.topic), found[0]
+            count += len(found)
+    if not count:
+        return NO_SUBJECT
+    partition = getattr(first, declared.partition) if declared.partition else first
+    row = -1 if topic is None else row_of(topic, None, int(partition))
+    isolation_level = int(getattr(request, declared.isolation_level)) if declared.isolation_level else NOT_TOLD
+    return subject(row, count, isolation_level=isolation_level)
 
 
-def first_error(response: Any) -> int:
-    """Return the first error code in a response before it is encoded, outer fields before inner ones, or 0."""
-    waiting = deque((response,))
-    while waiting:
-        value = waiting.popleft()
-        if isinstance(value, (list, tuple, Lazily)) and not hasattr(value, "_fields"):
-            waiting.extend(value)
-            continue
-        fields = _fields(value)
-        code = fields.get("error_code")
+def first_error(response: Any, fields: LogFields) -> int:
+    """Return the first error code in a response before it is encoded, in the order in which they are declared, or 0."""
+    for path in fields.errors:
+        code = _first_error((response,), path)
         if code:
-            return int(code)
-        waiting.extend(each for each in fields.values() if _may_hold_error(each))
+            return code
     return 0
 
 
-def _may_hold_error(value: Any) -> bool:
-    """Return whether there are structures in a field: of a list, all elements are as the first one is."""
-    if isinstance(value, dict) or hasattr(value, "_fields"):
-        return True
-    if isinstance(value, Lazily):
-        return True
-    if isinstance(value, list):
-        return bool(value) and _may_hold_error(value[0])
-    if isinstance(value, tuple):
-        # A sequence like a list, or a few fields of different kinds.
-        return any(_may_hold_error(each) for each in value[:_MOST_FIELDS])
-    return hasattr(value, "__dataclass_fields__") or isinstance(value, Mapping)
+def _first_error(structures: Iterable[Any], path: tuple[str, ...]) -> int:
+    name, inner = path[0], path[1:]
+    for structure in structures:
+        found: Any = structure.get(name) if isinstance(structure, dict) else getattr(structure, name, None)
+        if not found:
+            continue
+        code = _first_error(found, inner) if inner else int(found)
+        if code:
+            return code
+    return 0
 
 
 def throttle_of(response: Any) -> int:
     """Return the throttle time that a response tells its client, in ms."""
-    throttle = _fields(response).get("throttle_time_ms", 0)
-    return throttle if isinstance(throttle, int) else 0
-
-
-def _fields(value: Any) -> Mapping[str, Any]:
-    """Return the fields of one structure of a response: a mapping, a named tuple or a data class."""
-    if isinstance(value, Mapping):
-        return value
-    names: Sequence[str] = getattr(value, "_fields", ()) or getattr(value, "__dataclass_fields__", ())
-    return {name: getattr(value, name) for name in names}
-
-
-def _first_of(value: Any, names: tuple[str, ...], otherwise: Any) -> Any:
-    return next((getattr(value, name) for name in names if hasattr(value, name)), otherwise)
+    if isinstance(response, dict):
+        return int(response.get("throttle_time_ms", 0))
+    return int(getattr(response, "throttle_ms", 0))

@@ -18,10 +18,11 @@ from tests.support.exposition import Scraper
 from tests.support.record_batches import record_batch
 from tests.support.request_log import Start, kill, read, recording_brokers, rows, set_while_running
 from tests.support.wire_client import WireClient, sized
-from tests.support.wire_messages import PRODUCE, create_topic, fetch, produce_body
+from tests.support.wire_messages import PRODUCE, create_topic, fetch, list_offset, produce_body
 
 API_VERSIONS = 18
 PRODUCE_VERSION = 7
+UNKNOWN_TOPIC_OR_PARTITION = 3
 REQUESTS = 100_000
 CONNECTIONS = 4
 IN_FLIGHT = 50
@@ -116,6 +117,22 @@ def test_a_client_id_that_changes_comes_out_right(start: Start) -> None:
     assert [told[number]["clientId"] for number in range(30)] == names
     assert (told[100]["softwareName"], told[100]["softwareVersion"]) == ("lib", "1.2")
     assert len({row["connection"] for row in told.values()}) == 1
+
+
+def test_what_a_request_asks_about_and_the_first_error_of_its_answer_are_told(start: Start) -> None:
+    broker = start()
+    with client_of(broker) as client:
+        create_topic(client, "asked", 3)
+        assert list_offset(client, "asked", 2)[0] == 0
+        assert list_offset(client, "asked", 9)[0] == UNKNOWN_TOPIC_OR_PARTITION
+
+        def facts() -> set[tuple[object, ...]]:
+            asked = [row for row in rows(broker, "requests") if row["requestApiKeyName"] == "LIST_OFFSETS"]
+            names = ("topic", "partition", "partitionCount", "isolationLevel", "errorCode")
+            return {tuple(row[name] for name in names) for row in asked}
+
+        wanted = {("asked", 2, 1, 0, 0), (None, None, 1, 0, UNKNOWN_TOPIC_OR_PARTITION)}
+        wait_until(lambda: wanted <= facts(), "what both asked about")
 
 
 def test_a_killed_recorder_tells_what_it_lost(start: Start) -> None:
