@@ -28,7 +28,7 @@ from ops.reliability.ledger import ACKNOWLEDGED
 
 Value = TypeVar("Value")
 #: A poll that ends while offsets are being fetched leaves that answer for the next assignment of the same partitions,
-#: after whatever has been committed meanwhile (kafka-python 3.0.12 finds it by partitions; Java's compares generations).
+#: after whatever has been committed meanwhile (kafka-python 3.0.12 finds it by partitions, Java's by generations).
 POLL_MS = 5_000
 #: A client that lost its broker looks for it again after this long at most; the default, 30 s, is for many brokers.
 RECONNECT_MS = 500

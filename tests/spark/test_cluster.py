@@ -45,7 +45,7 @@ def test_workers_and_spark_submit_find_what_one_process_finds(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(5 * JOB_SECONDS)
+@pytest.mark.timeout(7 * JOB_SECONDS)
 def test_a_standalone_master_with_two_workers_finds_what_one_process_finds(tmp_path: Path) -> None:
     seed = random_seed()
     print(f"seed {seed}")
@@ -55,7 +55,7 @@ def test_a_standalone_master_with_two_workers_finds_what_one_process_finds(tmp_p
         for name, url in (("local", "local[*]"), ("standalone", master)):
             where = ["--input", str(tmp_path / "request-log"), "--output", str(tmp_path / name), "--by", "client"]
             words = [sys.executable, "-m", "spark", "latency", "--master", url, *where, *RANGE]
-            done = run(words, {"SPARK_LOCAL_IP": "127.0.0.1"})
+            done = run(words, {"SPARK_LOCAL_IP": "127.0.0.1"}, 2 * JOB_SECONDS)
             assert (done.returncode, done.stderr) == (0, "")
             found[name] = json.loads((tmp_path / name / "summary.json").read_text())["tables"]["latency"]["rows"]
     assert found["standalone"] == found["local"]

@@ -56,7 +56,7 @@ class Log:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(8 * JOB_SECONDS)
+@pytest.mark.timeout(14 * JOB_SECONDS)
 def test_killed_at_any_point_and_repeated_every_reader_has_every_row_once(tmp_path: Path) -> None:
     log = Log(tmp_path / "request-log")
     before = log.content()
@@ -90,7 +90,7 @@ def kill(log: Log, arguments: list[str], what: str, reached: Callable[[], bool])
         arguments, cwd=REPOSITORY, env=QUICK_TO_START, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     ) as running:
         try:
-            wait_until(lambda: reached() or running.poll() is not None, what, JOB_SECONDS)
+            wait_until(lambda: reached() or running.poll() is not None, what, 3 * JOB_SECONDS)
         finally:
             running.kill()
         _, errors = running.communicate()
