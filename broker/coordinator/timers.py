@@ -1,8 +1,9 @@
 """Deadlines of a coordinator: sessions, rebalances, transactions. Runs in handler processes; time comes from outside.
 
 One heap for all. A timer that was cancelled stays in it until its time, or until most of the heap is such timers; so
-both setting and cancelling cost next to nothing. Who wants to move a deadline that moves often, such as a session's,
-lets the old timer run and looks at the new deadline then.
+both setting and cancelling cost next to nothing. Very many may be due at once, such as the sessions of all members or
+the upkeep of all partitions after a start: those that there is no time for are called in the next turn. Who wants to
+move a deadline that moves often, such as a session's, lets the old timer run and looks at the new deadline then.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from collections.abc import Callable
 from itertools import count
 
 logger = logging.getLogger(__name__)
+
+#: What timers get of one turn; the one that uses it up may take longer.
+AT_ONCE_NS = 5_000_000
 
 #: A smaller heap is never looked through for timers that were cancelled.
 _LEAST_SWEPT = 1024
@@ -55,8 +59,12 @@ class Timers:
         return timer
 
     def run_due(self, now_ns: int) -> bool:
-        """Call what is due, in order of deadlines; return whether anything was. A fault ends one callback only."""
+        """Call what is due, in order of deadlines, as far as `AT_ONCE_NS` go; return whether anything was.
+
+        A fault ends one callback only.
+        """
         ran = False
+        end_ns = self.now_ns() + AT_ONCE_NS
         heap = self._heap
         while heap and heap[0][0] <= now_ns:
             callback = heapq.heappop(heap)[2].callback
@@ -66,6 +74,8 @@ class Timers:
                     callback()
                 except Exception:
                     logger.exception("a timer failed")
+                if self.now_ns() >= end_ns:
+                    break
         return ran
 
     def _sweep(self) -> None:

@@ -1,6 +1,8 @@
 """Timers: what is due is called once, in order, and what was cancelled is not."""
 
-from broker.coordinator.timers import Timers
+from functools import partial
+
+from broker.coordinator.timers import AT_ONCE_NS, Timers
 
 
 class Clock:
@@ -50,6 +52,25 @@ def test_a_timer_may_set_and_cancel_others() -> None:
     clock.now_ns = 10_000_000
     assert timers.run_due(clock.now_ns)
     assert called == ["first", "at once"]
+
+
+def test_what_there_is_no_time_for_is_called_in_the_next_turn() -> None:
+    called: list[int] = []
+    clock = Clock()
+    timers = Timers(clock)
+
+    def call(number: int) -> None:
+        called.append(number)
+        clock.now_ns += AT_ONCE_NS // 2
+
+    for number in range(7):
+        timers.after_ms(0, partial(call, number))
+    turns = []
+    while timers.next_deadline_ns() is not None:
+        assert timers.run_due(clock.now_ns)
+        turns.append(len(called))
+    assert called == list(range(7))
+    assert turns == [2, 4, 6, 7]
 
 
 def test_a_fault_ends_one_timer_only() -> None:
