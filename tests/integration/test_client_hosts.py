@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from typing import Any
 
 from broker.protocol.api_keys import ApiKey
 from tests.support.broker_process import BrokerProcess
-from tests.support.deadline import wait_until
 from tests.support.described_requests import ask
 from tests.support.groups.requests import Member, await_coordinators, joining
 from tests.support.wire_client import WireClient
@@ -34,19 +31,6 @@ def consumer_hosts(wire: WireClient) -> dict[str, str]:
     return {member.member_id: member.client_host for member in group.members}
 
 
-def kill_handlers(broker: BrokerProcess) -> None:
-    """SIGKILL every handler and return once others run in their places."""
-    before = {row["pid"] for row in broker.processes("handler")}
-    for pid in before:
-        os.kill(pid, signal.SIGKILL)
-
-    def replaced() -> bool:
-        rows = broker.processes("handler")
-        return all(row["pid"] not in before and row["state"] == "running" for row in rows)
-
-    wait_until(replaced, "handlers replaced")
-
-
 def test_members_are_described_by_their_addresses_and_stay_so(broker: BrokerProcess, wire: WireClient) -> None:
     await_coordinators(wire)
     with (
@@ -59,12 +43,12 @@ def test_members_are_described_by_their_addresses_and_stay_so(broker: BrokerProc
             assert ask(connection, ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, joining(CONSUMER, name)).error_code == 0
         expected = {"one": "/127.0.0.1", "three": "/127.0.0.3"}
         assert (classic_hosts(wire), consumer_hosts(wire)) == (["/127.0.0.2"], expected)
-        kill_handlers(broker)
+        broker.kill("handler")
         assert (classic_hosts(wire), consumer_hosts(wire)) == (["/127.0.0.2"], expected)
         # The replacement knows the open connections too; and a member that comes from elsewhere has moved.
         assert beat(third, "three").error_code == 0
         assert consumer_hosts(wire) == expected
         assert beat(fourth, "three").error_code == 0
         assert consumer_hosts(wire) == {**expected, "three": "/127.0.0.4"}
-        kill_handlers(broker)
+        broker.kill("handler")
         assert consumer_hosts(wire) == {**expected, "three": "/127.0.0.4"}

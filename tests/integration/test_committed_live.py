@@ -4,9 +4,7 @@ Its fetches wait for much longer than the test: every one of them must be woken,
 stable offset. Nothing that was aborted is ever seen, and nothing that was committed is missing or comes late.
 """
 
-import os
 import random
-import signal
 import time
 from collections.abc import Iterator
 
@@ -15,7 +13,6 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.broker_process import BrokerProcess
-from tests.support.deadline import wait_until
 
 BROKER_SETTINGS = {
     "num.io.threads": 3,
@@ -147,16 +144,9 @@ class Writers:
 
 
 def kill_one(broker: BrokerProcess, chance: random.Random) -> None:
-    """SIGKILL the cleaner or a handler and return once another has been started in its place."""
+    """SIGKILL the cleaner or a handler and return once another runs in its place."""
     role = chance.choice(["cleaner", "handler"])
-    victim = chance.choice(broker.processes(role))
-    os.kill(victim["pid"], signal.SIGKILL)
-
-    def replaced() -> bool:
-        [row] = [row for row in broker.processes(role) if row["index"] == victim["index"]]
-        return row["pid"] not in {0, victim["pid"]}
-
-    wait_until(replaced, "another one in its place")
+    broker.kill(role, chance.choice(broker.processes(role))["index"])
 
 
 def test_a_follower_sees_what_is_committed_at_once(broker: BrokerProcess, topic: str, chance: random.Random) -> None:

@@ -3,8 +3,6 @@
 I68, I69; users row 10.
 """
 
-import os
-import signal
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -103,11 +101,6 @@ def produce(broker: BrokerProcess, topic: str, partitions: int, values: range) -
     for value in values:
         producer.produce(topic, str(value).encode(), partition=value % partitions)
     assert producer.flush(WAIT_S) == 0
-
-
-def kill_handlers(broker: BrokerProcess) -> None:
-    for row in broker.processes("handler"):
-        os.kill(row["pid"], signal.SIGKILL)
 
 
 def sizes(*members: Reader) -> list[int]:
@@ -224,7 +217,7 @@ def test_members_do_not_notice_the_death_of_their_coordinator(
     wait_until(lambda: sizes(*members) == [2, 2], "halves")
     before = [len(member.assignments) for member in members]
     for round_ in range(3):
-        kill_handlers(broker)
+        broker.kill("handler", wait=False)
         produce(broker, topic, 4, range(40 * round_, 40 * round_ + 40))
         wait_until(
             lambda round_=round_: len({v for m in members for v in m.values}) == 40 * (round_ + 1), "all to be read"
@@ -232,7 +225,7 @@ def test_members_do_not_notice_the_death_of_their_coordinator(
     assert [len(member.assignments) for member in members] == before
     assert not members[0].errors + members[1].errors
     third = readers(group, [topic])
-    kill_handlers(broker)
+    broker.kill("handler", wait=False)
     wait_until(lambda: sizes(*members, third) == [1, 1, 2], "a new share for each, in spite of another death")
 
 

@@ -1,8 +1,6 @@
 """Groups of unmodified clients while the handlers that coordinate them are killed: nobody notices, nothing is lost."""
 
-import os
 import random
-import signal
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -18,7 +16,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
 ]
-BROKER_SETTINGS = {"num.io.threads": 3}
+HANDLERS = 3
+BROKER_SETTINGS = {"num.io.threads": HANDLERS}
 PARTITIONS = 6
 KILLS = 3
 READ_S = 60.0
@@ -47,18 +46,6 @@ class Writing:
             self._producer.produce(self._topic, value, partition=number % PARTITIONS)
             self.written.add(value)
         assert self._producer.flush(20) == 0
-
-
-def kill_a_handler(broker: BrokerProcess, choice: random.Random) -> None:
-    """SIGKILL a handler and return once another runs in its place."""
-    victim = choice.choice(broker.processes("handler"))
-    os.kill(victim["pid"], signal.SIGKILL)
-
-    def replaced() -> bool:
-        row = next(row for row in broker.processes("handler") if row["index"] == victim["index"])
-        return row["pid"] != victim["pid"] and row["state"] == "running"
-
-    wait_until(replaced, "handler replaced")
 
 
 def make_topic(broker: BrokerProcess, topic: str) -> None:
@@ -111,7 +98,7 @@ def test_members_read_and_commit_on_while_handlers_die(broker: BrokerProcess, to
                 writing.write(RECORDS_BETWEEN)
                 wait_for_reading()
                 assert all_running(members)
-                kill_a_handler(broker, choice)
+                broker.kill("handler", choice.randrange(HANDLERS))
             writing.write(RECORDS_BETWEEN)
             wait_for_reading()
         finally:
@@ -138,11 +125,11 @@ def test_members_come_and_go_while_handlers_die(broker: BrokerProcess, topic: st
         try:
             for guest in guests:
                 members.append(pool.submit(RUNNERS[client], guest))
-                kill_a_handler(broker, choice)
+                broker.kill("handler", choice.randrange(HANDLERS))
                 writing.write(RECORDS_BETWEEN)
                 wait_until(lambda: orders.report.read >= writing.written, "all read with a guest", READ_S)
                 guest.stop.set()
-                kill_a_handler(broker, choice)
+                broker.kill("handler", choice.randrange(HANDLERS))
             writing.write(RECORDS_BETWEEN)
             wait_until(lambda: orders.report.read >= writing.written, "all read", READ_S)
         finally:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 import struct
 from contextlib import ExitStack
 
@@ -73,7 +71,6 @@ def test_a_group_of_hundreds_with_much_to_say_shares_and_survives_its_handler(br
         syncs = [member.sync_request(shares if member.member_id == leader else {}) for member in members]
         synced = [member.answer(sent).assignment for member, sent in zip(members, syncs, strict=True)]
         assert [share.unpack(each)[0] for each in synced] == list(range(MEMBERS))
-        for row in broker.processes("handler"):
-            os.kill(row["pid"], signal.SIGKILL)
+        broker.kill("handler", wait=False)
         assert [member.heartbeat() for member in members] == [0] * MEMBERS
     nothing_of_ours_failed(broker, position)

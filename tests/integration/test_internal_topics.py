@@ -1,7 +1,5 @@
 """`__consumer_offsets` and `__transaction_state` are compacted on a running broker, and go on saying the same."""
 
-import os
-import signal
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -82,12 +80,6 @@ def compacted_below(broker: BrokerProcess, name: str, size_bytes: int) -> None:
     wait_until(lambda: log_bytes(broker, name) < size_bytes, f"{name} is compacted")
 
 
-def kill_handlers(broker: BrokerProcess) -> None:
-    """SIGKILL every handler at once."""
-    for row in broker.processes("handler"):
-        os.kill(row["pid"], signal.SIGKILL)
-
-
 def transactional(broker: BrokerProcess, transactional_id: str) -> Producer:
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": transactional_id, "linger.ms": 0})
     producer.init_transactions(WAIT_S)
@@ -132,16 +124,16 @@ def test_offsets_are_compacted(broker: BrokerProcess, topic: str) -> None:
         for group in groups[:2] + groups[4:]:
             offsets.consumers[group].commit(offsets=offsets.places({1: 77}), asynchronous=False)
             offsets.expected[group][1] = 77
-        kill_handlers(broker)
+        broker.kill("handler", wait=False)
         compacted_below(broker, name, 9_000)
         producer.commit_transaction(WAIT_S)
         for number in (2, 3):
             offsets.expected[groups[number]][0] = 1_000_001 + number
-        kill_handlers(broker)
+        broker.kill("handler", wait=False)
         offsets.check()
         offsets.commit(200, 8)
         compacted_below(broker, name, 9_000)
-        kill_handlers(broker)
+        broker.kill("handler", wait=False)
         offsets.check()
     finally:
         offsets.close()
@@ -166,7 +158,7 @@ def test_an_offset_of_a_transaction_survives_compaction(broker: BrokerProcess, t
         for rounds in range(2):
             offsets.commit(10 + 10 * rounds, 8)
             compacted_below(broker, name, 9_000)
-            kill_handlers(broker)
+            broker.kill("handler", wait=False)
             offsets.check()
         offsets.consumers = {first: mine}
         offsets.check()
@@ -193,9 +185,9 @@ def test_the_state_of_transactions_is_compacted(broker: BrokerProcess, topic: st
             committed.add(value)
         if number == 16:
             compacted_below(broker, name, 6_000)
-            kill_handlers(broker)
+            broker.kill("handler", wait=False)
     compacted_below(broker, name, 6_000)
-    kill_handlers(broker)
+    broker.kill("handler", wait=False)
     again = transactional(broker, f"{topic}-0")
     again.begin_transaction()
     again.produce(topic, b"again", partition=0)

@@ -8,24 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.support.broker_process import BrokerProcess
-from tests.support.deadline import wait_until
 from tests.support.wire_client import WireClient
 from tests.support.wire_messages import API_VERSIONS, create_topic, read_partition
 from tests.support.writers import Writer, assert_exact
 
 KILLS = 4
-
-
-def kill_and_wait(broker: BrokerProcess, role: str, index: int = 0) -> None:
-    """SIGKILL one process and return once its replacement runs."""
-    victim = next(row for row in broker.processes(role) if row["index"] == index)
-    os.kill(victim["pid"], signal.SIGKILL)
-
-    def replaced() -> bool:
-        row = next(row for row in broker.processes(role) if row["index"] == index)
-        return row["pid"] != victim["pid"] and row["state"] == "running" and row["restarts"] > victim["restarts"]
-
-    wait_until(replaced, f"{role} {index} replaced")
 
 
 def still_answers(client: WireClient) -> bool:
@@ -45,7 +32,7 @@ def test_no_connection_notices_the_death_of(broker: BrokerProcess, wire: WireCli
         running = [pool.submit(writer.run, broker.port, stop) for writer in writers]
         try:
             for number in range(KILLS):
-                kill_and_wait(broker, role)
+                broker.kill(role)
                 with WireClient(broker.port) as late:
                     create_topic(late, f"{topic}-{number}")
         finally:
@@ -59,7 +46,7 @@ def test_no_connection_notices_the_death_of(broker: BrokerProcess, wire: WireCli
 def test_a_processor_takes_only_its_own_connections_with_it(broker: BrokerProcess) -> None:
     clients = [WireClient(broker.port) for _ in range(20)]
     assert all(still_answers(client) for client in clients)
-    kill_and_wait(broker, "processor", 1)
+    broker.kill("processor", 1)
     answering = [client for client in clients if still_answers(client)]
     assert len(answering) == 10
     for _ in range(4):

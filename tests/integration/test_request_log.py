@@ -16,7 +16,7 @@ from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.exposition import Scraper
 from tests.support.record_batches import record_batch
-from tests.support.request_log import Start, kill, read, recording_brokers, rows, set_while_running
+from tests.support.request_log import Start, read, recording_brokers, rows, set_while_running
 from tests.support.wire_client import WireClient, sized
 from tests.support.wire_messages import PRODUCE, create_topic, fetch, list_offset, produce_body
 
@@ -142,7 +142,7 @@ def test_a_killed_recorder_tells_what_it_lost(start: Start) -> None:
         for number in range(500):
             client.call(API_VERSIONS, 0, correlation_id=number)
             if number == 250:
-                kill(broker, "recorder")
+                broker.kill("recorder", 0)
     broker.stop()
     counted = [row for row in rows(broker, "requests") if row["requestApiKeyName"] == "API_VERSIONS"]
     gaps = rows(broker, "gaps")
@@ -160,7 +160,7 @@ def test_a_killed_processor_leaves_no_more_than_a_gap(start: Start) -> None:
             for number in range(100):
                 client.call(API_VERSIONS, 0, correlation_id=number)
                 sent += 1
-            kill(broker, "processor")
+            broker.kill("processor", 0)
     broker.stop()
     counted = len(rows(broker, "requests"))
     missing = sum(gap["rows"] for gap in rows(broker, "gaps") if gap["cause"] == "processor_killed")
@@ -272,11 +272,11 @@ def test_settings_change_while_the_broker_runs_whatever_the_recorder_does(start:
     wait_until(lambda: recorded(broker) == {1}, "the row of a log that was switched on")
     set_while_running(broker, request_log_enable="false")
     # The recorder makes room for another one when it has had nothing to do for long, or when it dies.
-    kill(broker, "recorder")
+    broker.kill("recorder", 0)
     set_while_running(broker, request_log_enable="true")
     call(2)
     wait_until(lambda: recorded(broker) == {1, 2}, "the row of a log that was switched on again")
-    kill(broker, "recorder")
+    broker.kill("recorder", 0)
     set_while_running(broker, request_log_enable="false", request_log_retention_bytes=1)
     requests = dataset_path(broker.data_dir / "request-log", "requests")
     wait_until(lambda: not list(finished(requests)), "files that are not to be kept any more")

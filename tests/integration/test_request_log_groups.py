@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.groups.libraries import subscriber
-from tests.support.request_log import Start, kill, recording_brokers, rows
+from tests.support.request_log import Start, recording_brokers, rows
 from tests.support.wire_client import WireClient
 from tests.support.wire_messages import create_topic
 
@@ -112,7 +112,7 @@ def test_lag_is_told_of_after_a_death(start: Start) -> None:
     consumer = member(broker, "kept")
     consumer.commit(offsets=[TopicPartition("read", 0, 1)], asynchronous=False)
     wait_until(lambda: told(broker, "kept", "lag"), "what is unread")
-    kill(broker, "handler")
+    broker.kill("handler", 0)
     produce(broker, 2)
     wait_until(lambda: told(broker, "kept", "lag")[-1]["records"] == 4, "what is unread now")
     consumer.close()

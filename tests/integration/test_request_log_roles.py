@@ -10,7 +10,7 @@ import pytest
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.record_batches import record_batch
-from tests.support.request_log import Start, kill, recording_brokers, rows, set_while_running
+from tests.support.request_log import Start, recording_brokers, rows, set_while_running
 from tests.support.wire_client import WireClient, request_frame
 from tests.support.wire_messages import API_VERSIONS, PRODUCE, PRODUCE_VERSION, create_topic, produce_body
 
@@ -66,7 +66,7 @@ def test_deaths_are_counted(start: Start) -> None:
     broker = start(request_log_roles_interval_ms=300, num_io_threads=1)
     with WireClient(broker.port) as client:
         client.call(API_VERSIONS, 0)
-        kill(broker, "handler")
+        broker.kill("handler", 0)
 
         def counted() -> set[tuple[int, int]]:
             client.call(API_VERSIONS, 0)
@@ -81,7 +81,7 @@ def test_a_killed_recorder_says_what_rows_it_had_begun(start: Start) -> None:
     with WireClient(broker.port) as client:
         client.call(API_VERSIONS, 0)
         wait_until(lambda: rows(broker, "requests"), "the recorder has begun")
-        kill(broker, "recorder")
+        broker.kill("recorder", 0)
     wait_until(lambda: [gap for gap in rows(broker, "gaps") if gap["dataset"] == "roles"], "the gap")
     (gap,) = [gap for gap in rows(broker, "gaps") if gap["dataset"] == "roles"]
     assert (gap["source"], gap["cause"], gap["rows"]) == ("recorder", "recorder_killed", len(broker.processes()))

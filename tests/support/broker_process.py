@@ -107,6 +107,19 @@ class BrokerProcess:
         """Return the rows of `status` (role, index, pid, state, restarts) of one role, or all."""
         return [row for row in self.status()["processes"] if role in (None, row["role"])]
 
+    def kill(self, role: str, index: int | None = None, *, wait: bool = True) -> None:
+        """SIGKILL one process of a role, or all at once, and return when others run in their places, or do not wait."""
+        victims = {row["index"]: row for row in self.processes(role) if index in (None, row["index"])}
+        for row in victims.values():
+            os.kill(row["pid"], signal.SIGKILL)
+
+        def replaced() -> bool:
+            rows = [row for row in self.processes(role) if row["index"] in victims]
+            return all(row["pid"] != victims[row["index"]]["pid"] and row["state"] == "running" for row in rows)
+
+        if wait:
+            wait_until(replaced, f"{role} replaced")
+
     def child_pids(self) -> set[int]:
         """Return the process ids of all living children, without asking the broker."""
         self._remember()

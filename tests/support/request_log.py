@@ -1,7 +1,5 @@
 """Brokers whose request log is looked at: how they are started, and what their finished files hold."""
 
-import os
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,6 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from broker.recorder.part_files import dataset_path, finished
 from tests.support.broker_process import BrokerProcess
-from tests.support.deadline import wait_until
 
 Start = Callable[..., BrokerProcess]
 
@@ -51,18 +48,6 @@ def pid_of(broker: BrokerProcess, role: str) -> int:
     """Return the process id of the first process of a role."""
     (row,) = [row for row in broker.processes(role) if row["index"] == 0]
     return int(row["pid"])
-
-
-def kill(broker: BrokerProcess, role: str) -> None:
-    """SIGKILL the first process of a role and wait for its replacement."""
-    pid = pid_of(broker, role)
-    os.kill(pid, signal.SIGKILL)
-
-    def replaced() -> bool:
-        (row,) = [row for row in broker.processes(role) if row["index"] == 0]
-        return row["pid"] != pid and row["state"] == "running"
-
-    wait_until(replaced, f"a new {role}")
 
 
 def set_while_running(broker: BrokerProcess, **settings: object) -> None:
