@@ -72,6 +72,8 @@ GAP_COLUMNS = (*PARTITION_COLUMNS, "rows")
 
 _REQUESTS, _LATENCIES = "requests", "latencies"
 _COUNTS = ("requests", "rows", "slowRequests", *_SUMS)
+#: How many numbers the place of a phase and of a bucket in a histogram may take, each a power of two.
+_PHASE_PLACES, _BUCKET_PLACES = 8, 2048
 _HOUR = [StructField("date", StringType()), StructField("hour", IntegerType())]
 
 #: Schema by table, as it is stored and read.
@@ -116,24 +118,30 @@ def requests_by_key(rows: DataFrame) -> DataFrame:
 
 
 def latencies_by_key(rows: DataFrame, phases: Sequence[str] = PHASES) -> DataFrame:
-    """Return the table `latencies`: for each key in an hour and each phase, how many requests fell into a bucket."""
-    numbers = [F.lit(PHASES.index(phase)) for phase in phases]
-    # One row for each phase by its number, which costs half of what an array of buckets does for every row.
-    placed = rows.select(
-        *PARTITION_COLUMNS,
-        _key().alias("key"),
-        "sampleWeight",
-        *(bucket(phase).alias(phase) for phase in phases),
-        F.explode(F.array(*numbers)).alias("number"),
+    """Return the table `latencies`: for each key in an hour and each phase, how many requests fell into a bucket.
+
+    Hour, phase and bucket are counted by as one number: Spark hashes and compares two longs for each phase of a row.
+    """
+    hour = F.unix_date(F.col("date").cast("date")).cast("long") * 24 + F.col("hour")
+    by_row = rows.select(_key().alias("key"), "sampleWeight", hour.alias("hour"), *(bucket(p).alias(p) for p in phases))
+    placed = (
+        ((F.col("hour") * _PHASE_PLACES + PHASES.index(phase)) * _BUCKET_PLACES + F.col(phase)).alias(phase)
+        for phase in phases
     )
-    bucket_of_phase = F.coalesce(*(F.when(F.col("number") == PHASES.index(name), F.col(name)) for name in phases))
-    counted = (
-        placed.withColumn("bucket", bucket_of_phase)
-        .groupBy(*PARTITION_COLUMNS, "key", "number", "bucket")
-        .agg(F.sum("sampleWeight").alias("requests"))
-    )
-    phase = F.element_at(F.array(*(F.lit(name) for name in PHASES)), F.col("number") + 1)
-    return counted.select(*PARTITION_COLUMNS, "key", phase.alias("phase"), "bucket", "requests")
+    # Unpivoting is a loop in the code that Spark generates; an array to explode would be made for every row.
+    by_phase = by_row.select("key", "sampleWeight", *placed).unpivot(["key", "sampleWeight"], [*phases], "_", "place")
+    counted = by_phase.groupBy("key", "place").agg(F.sum("sampleWeight").alias("requests"))
+    number = F.floor(F.col("place") / _BUCKET_PLACES)
+    hour = F.floor(number / _PHASE_PLACES)
+    columns = {
+        "date": F.date_from_unix_date(F.floor(hour / 24).cast("int")).cast("string"),
+        "hour": F.pmod(hour, F.lit(24)).cast("int"),
+        "key": F.col("key"),
+        "phase": F.element_at(F.array(*(F.lit(name) for name in PHASES)), (number % _PHASE_PLACES + 1).cast("int")),
+        "bucket": (F.col("place") % _BUCKET_PLACES).cast("int"),
+        "requests": F.col("requests"),
+    }
+    return counted.select(*(column.alias(name) for name, column in columns.items()))
 
 
 def merged_requests(tables: DataFrame) -> DataFrame:
