@@ -33,6 +33,9 @@ _SETTINGS = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # A report of a range reads many small columns of few files: as many tasks as there are processors suffice.
     "spark.sql.adaptive.enabled": "true",
+    # Keys that an aggregation keeps in the map generated for it, as a power of two: an hour of histograms has more than
+    # the default of 16, and each row of a key that found no place is looked up twice.
+    "spark.sql.codegen.aggregate.fastHashMap.capacityBit": "18",
 }
 #: What holds for a driver that we start, wherever its workers are.
 _DRIVER_SETTINGS = {
