@@ -117,19 +117,19 @@ def requests_by_key(rows: DataFrame) -> DataFrame:
     )
 
 
-def latencies_by_key(rows: DataFrame, phases: Sequence[str] = PHASES) -> DataFrame:
+def latencies_by_key(rows: DataFrame) -> DataFrame:
     """Return the table `latencies`: for each key in an hour and each phase, how many requests fell into a bucket.
 
     Hour, phase and bucket are counted by as one number: Spark hashes and compares two longs for each phase of a row.
     """
     hour = F.unix_date(F.col("date").cast("date")).cast("long") * 24 + F.col("hour")
-    by_row = rows.select(_key().alias("key"), "sampleWeight", hour.alias("hour"), *(bucket(p).alias(p) for p in phases))
+    by_row = rows.select(_key().alias("key"), "sampleWeight", hour.alias("hour"), *(bucket(p).alias(p) for p in PHASES))
     placed = (
-        ((F.col("hour") * _PHASE_PLACES + PHASES.index(phase)) * _BUCKET_PLACES + F.col(phase)).alias(phase)
-        for phase in phases
+        ((F.col("hour") * _PHASE_PLACES + number) * _BUCKET_PLACES + F.col(phase)).alias(phase)
+        for number, phase in enumerate(PHASES)
     )
     # Unpivoting is a loop in the code that Spark generates; an array to explode would be made for every row.
-    by_phase = by_row.select("key", "sampleWeight", *placed).unpivot(["key", "sampleWeight"], [*phases], "_", "place")
+    by_phase = by_row.select("key", "sampleWeight", *placed).unpivot(["key", "sampleWeight"], [*PHASES], "_", "place")
     counted = by_phase.groupBy("key", "place").agg(F.sum("sampleWeight").alias("requests"))
     number = F.floor(F.col("place") / _BUCKET_PLACES)
     hour = F.floor(number / _PHASE_PLACES)
@@ -224,19 +224,29 @@ class Rollups:
                 self._hours.clean_up()
         return {hour: [*change.requests, *change.gaps] for hour, change in changes.items()}
 
-    def read(self, time_range: TimeRange, phases: Sequence[str] = PHASES) -> tuple[DataFrame, DataFrame]:
-        """Return the tables `requests` and `latencies` of a range: stored hours, and the rest from the log.
-
-        `latencies` has at least the phases that are asked for.
-        """
+    def read(self, time_range: TimeRange) -> tuple[DataFrame, DataFrame]:
+        """Return the tables `requests` and `latencies` of a range: stored hours, and the rest from the log."""
         parts = self._parts(time_range)
         rest = None
         if parts.hours[_REQUESTS]:
             rest = self._log.read_hours("requests", parts.hours["requests"], INPUT_COLUMNS, time_range)
         return (
             self._table(_REQUESTS, parts, None if rest is None else requests_by_key(rest)),
-            self._table(_LATENCIES, parts, None if rest is None else latencies_by_key(rest, phases)),
+            self._table(_LATENCIES, parts, None if rest is None else latencies_by_key(rest)),
         )
+
+    def read_apart(self, time_range: TimeRange, columns: Sequence[str]) -> tuple[DataFrame, DataFrame, list[DataFrame]]:
+        """Return what is stored of both tables for a range, and columns of the log's rows that are not in there.
+
+        Whoever adds up both need not group the rows by all keys of the tables.
+        """
+        parts = self._parts(time_range)
+        stored = [*parts.stored, *(change.before for change in parts.late if change.before)]
+        late = [file for change in parts.late for file in change.requests]
+        rows = [self._log.read_files("requests", late, columns)] if late else []
+        if parts.hours[_REQUESTS]:
+            rows.append(self._log.read_hours("requests", parts.hours["requests"], columns, time_range))
+        return self._stored(_REQUESTS, stored), self._stored(_LATENCIES, stored), rows
 
     def coverage(self, time_range: TimeRange) -> Coverage:
         """Return what log and stored rows together have of a range. Raises JobFailed when that is nothing."""

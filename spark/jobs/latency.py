@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from datetime import datetime
+from functools import reduce
 
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
@@ -17,9 +18,9 @@ from spark.job import Context, Job, main
 from spark.options import length_us
 from spark.request_log import Coverage
 from spark.result import Result
-from spark.rollups import PHASES
+from spark.rollups import PHASES, Rollups
 from spark.text_table import cell
-from spark.time_range import to_datetime
+from spark.time_range import TimeRange, to_datetime
 
 #: What rows can be grouped by, and the columns that stand for it.
 GROUPINGS = {
@@ -31,6 +32,7 @@ GROUPINGS = {
     "all": (),
 }
 QUANTILES = {"p50Us": 0.5, "p95Us": 0.95, "p99Us": 0.99, "p999Us": 0.999}
+_SUMS = ("requests", *PHASES)
 _SHARES = {phase: f"{phase.removesuffix('TimeUs')}Share" for phase in PHASES if phase != "totalTimeUs"}
 #: Name and colour of each phase in the chart, in the order of the phases, as the status page has them.
 _TITLES = (("queue", 2), ("handler", 1), ("waiting", 5), ("response queue", 3), ("send", 4))
@@ -42,32 +44,41 @@ _MINUTE_US = 60_000_000
 _LACKING = "windows of them have only the rows that are left; without --window they are from the hourly tables"
 
 
-def transform(requests: DataFrame, latencies: DataFrame, by: Sequence[str]) -> DataFrame:
-    """Return quantiles of the total time in microseconds and the phases' shares of it, most requests first.
-
-    `requests` and `latencies` are the hourly tables.
-    """
+def counts_of_tables(requests: DataFrame, latencies: DataFrame, by: Sequence[str]) -> DataFrame:
+    """Return the counts that `transform` takes from the hourly tables."""
+    summed = requests.groupBy(*by).agg(*(F.sum(name).alias(name) for name in _SUMS))
+    sums = summed.select(*by, F.lit(None).cast("int").alias("bucket"), F.lit(0).alias("inBucket"), *_SUMS)
     keys = requests.select("date", "hour", "key", *(name for name in by if name not in ("date", "hour")))
-    totals = latencies.where(F.col("phase") == "totalTimeUs").join(keys, ["date", "hour", "key"])
-    sums = requests.groupBy(*by).agg(F.sum("requests").alias("requests"), *(F.sum(p).alias(p) for p in PHASES))
-    return _joined(sums, quantiles(totals, by, QUANTILES, "requests"), by).orderBy(F.desc("requests"), *by)
+    totals = latencies.where(F.col("phase") == "totalTimeUs").withColumnRenamed("requests", "inBucket")
+    counted = totals.join(keys, ["date", "hour", "key"]).groupBy(*by, "bucket").agg(F.sum("inBucket").alias("inBucket"))
+    return sums.unionByName(counted, allowMissingColumns=True)
 
 
-def window_counts(rows: DataFrame, by: Sequence[str], window_us: int) -> DataFrame:
-    """Return requests and sums of phases by `window`, the time when it begins, and `bucket` of the total time."""
-    begin = F.timestamp_micros(F.floor(F.unix_micros("time") / window_us) * window_us).alias("window")
+def counts_of_rows(rows: DataFrame, by: Sequence[str], window_us: int | None = None) -> DataFrame:
+    """Return the counts that `transform` takes from rows of the log; with `window`, the time when it begins, if asked.
+
+    Buckets and sums come from the same groups: the log is read once.
+    """
+    keys = [F.col(name) for name in by]
+    if window_us is not None:
+        begin = F.floor(F.unix_micros("time") / window_us) * window_us
+        keys.insert(0, F.timestamp_micros(begin).alias("window"))
     weight = F.col("sampleWeight").cast("long")
     sums = (F.sum(F.col(phase) * weight).alias(phase) for phase in PHASES)
-    counted = rows.groupBy(begin, *by, bucket("totalTimeUs").alias("bucket"))
-    return counted.agg(F.sum(weight).alias("requests"), *sums)
+    counted = rows.groupBy(*keys, bucket("totalTimeUs").alias("bucket"))
+    return counted.agg(F.sum(weight).alias("requests"), *sums).withColumn("inBucket", F.col("requests"))
 
 
-def transform_windows(counts: DataFrame, by: Sequence[str]) -> DataFrame:
-    """Return what `transform` does for each window of time; `counts` are those by window and bucket."""
-    keys = ("window", *by)
-    sums = counts.groupBy(*keys).agg(*(F.sum(name).alias(name) for name in ("requests", *PHASES)))
-    found = quantiles(counts, keys, QUANTILES, "requests")
-    return _joined(sums, found, keys).orderBy("window", F.desc("requests"), *by)
+def transform(counts: DataFrame, by: Sequence[str]) -> DataFrame:
+    """Return quantiles of the total time in microseconds and the phases' shares of it, most requests first.
+
+    `counts` has, for what rows stand for (`by`) and buckets of the total time, how many requests fell into one
+    (`inBucket`), and sums. Rows without a bucket have sums alone, rows without sums a bucket alone.
+    """
+    sums = counts.groupBy(*by).agg(*(F.sum(name).alias(name) for name in _SUMS))
+    found = quantiles(counts.where(F.col("bucket").isNotNull()), by, QUANTILES, "inBucket")
+    windows = [name for name in by if name == "window"]
+    return _joined(sums, found, by).orderBy(*windows, F.desc("requests"), *by)
 
 
 def _joined(sums: DataFrame, found: DataFrame, by: Sequence[str]) -> DataFrame:
@@ -81,14 +92,20 @@ def _joined(sums: DataFrame, found: DataFrame, by: Sequence[str]) -> DataFrame:
     return joined.select(*(sums[name] for name in by), "requests", mean, *QUANTILES, *shares)
 
 
+def counts(rollups: Rollups, time_range: TimeRange, by: Sequence[str]) -> DataFrame:
+    """Return the counts that `transform` takes: from stored hours, and of the rest from the log."""
+    requests, latencies, rest = rollups.read_apart(time_range, (*by, *PHASES, "sampleWeight"))
+    found = counts_of_tables(requests, latencies, by)
+    return reduce(DataFrame.unionByName, (counts_of_rows(rows, by) for rows in rest), found)
+
+
 def answer(context: Context) -> Result:
     """Return the latencies of a range."""
     by, window_us = GROUPINGS[context.options.by], context.options.window
     if window_us is not None:
         return _answer_windows(context, by, window_us)
-    requests, latencies = context.rollups.read(context.time_range, ["totalTimeUs"])
     coverage = context.rollups.coverage(context.time_range)
-    table = transform(requests, latencies, by).cache()
+    table = transform(counts(context.rollups, context.time_range, by).cache(), by).cache()
     rows = table.limit(_BARS).collect()
     worst = max(rows, key=lambda row: row.p99Us)
     labels = [_label(row, by) for row in rows]
@@ -109,8 +126,7 @@ def _answer_windows(context: Context, by: Sequence[str], window_us: int) -> Resu
         raise JobFailed(f"--window cuts the range into {len(windows):,} windows; {_MOST_WINDOWS:,} are the most")
     coverage = context.rollups.coverage_of_rows(time_range)
     rows = context.log.read("requests", time_range, ("time", *by, *PHASES, "sampleWeight"))
-    # Both sums and quantiles come from the counts: the log is read once.
-    table = transform_windows(window_counts(rows, by, window_us).cache(), by).cache()
+    table = transform(counts_of_rows(rows, by, window_us).cache(), ("window", *by)).cache()
     worst = table.orderBy(F.desc("p99Us"), "window", *by).limit(1).collect()[0]
     when = f" from {to_datetime(_begin_us(worst)):%Y-%m-%d %H:%M:%S}"
     chart = _chart_over_time(table, by, windows, window_us)

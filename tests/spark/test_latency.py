@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
 from spark.failures import JobFailed
 from spark.job import Context
-from spark.jobs.latency import GROUPINGS, answer, transform, transform_windows, window_counts
+from spark.jobs.latency import GROUPINGS, answer, counts, counts_of_rows, transform
 from spark.request_log import RequestLog
 from spark.rollups import PHASES, Rollups
 from spark.time_range import TimeRange
@@ -19,7 +19,9 @@ from tests.spark.duck import ask, assert_same
 from tests.support.feeds import random_seed
 from tests.support.generated_log import START, random_requests, request, write
 
+#: Of the first no hour is whole, of the second the later one is.
 RANGE = ("2026-03-01T10:07:00", "2026-03-01T11:55:00")
+RANGE_OF_A_WHOLE_HOUR = ("2026-03-01T10:07:00", "2026-03-01T12:00:00")
 NOW = datetime(2026, 3, 2, tzinfo=UTC)
 
 SQL = """
@@ -37,26 +39,31 @@ SELECT {by}, any_value(whole), sum(t) / sum(n), min(middle) FILTER (below >= cei
 """
 
 
-def compare(found: DataFrame, log_path: Path, by: Sequence[str], window_us: int = 1) -> None:
+def compare(
+    found: DataFrame, log_path: Path, by: Sequence[str], window_us: int = 1, of: tuple[str, str] = RANGE
+) -> None:
     if "window" in found.columns:
         found = found.withColumn("window", F.unix_micros("window"))
     sql = SQL.format(by=", ".join(["one", *by]), window=window_us)
-    assert_same(found.select(F.lit(1), *found.columns), ask(log_path, "requests", RANGE, sql))
+    assert_same(found.select(F.lit(1), *found.columns), ask(log_path, "requests", of, sql))
 
 
-@pytest.mark.parametrize("stored", [False, True], ids=["from rows", "from rollups"])
-def test_every_number_is_that_of_an_independent_computation(spark: SparkSession, tmp_path: Path, stored: bool) -> None:
+@pytest.mark.parametrize("source", ["rows", "rollups", "rollups and late rows"])
+def test_every_number_is_that_of_an_independent_computation(spark: SparkSession, tmp_path: Path, source: str) -> None:
     seed = random_seed()
     print(f"seed {seed}")
     log_path = tmp_path / "request-log"
     write(log_path, "requests", random_requests(seed, 2000))
     log = RequestLog(spark, str(log_path))
     rollups = Rollups(spark, str(tmp_path / "rollups"), log)
-    if stored:
+    if source != "rows":
         rollups.store(rollups.outdated(range(1_000_000)))
-    requests, latencies = (table.cache() for table in rollups.read(TimeRange.of(*RANGE, NOW)))
-    for name in ("version", "client") if stored else [name for name in GROUPINGS if name != "hour"]:
-        compare(transform(requests, latencies, GROUPINGS[name]), log_path, GROUPINGS[name])
+    if source == "rollups and late rows":
+        write(log_path, "requests", random_requests(seed + 1, 500))
+    asked = RANGE if source == "rows" else RANGE_OF_A_WHOLE_HOUR
+    for name in [name for name in GROUPINGS if name != "hour"] if source == "rows" else ("version", "client"):
+        found = counts(rollups, TimeRange.of(*asked, NOW), GROUPINGS[name])
+        compare(transform(found, GROUPINGS[name]), log_path, GROUPINGS[name], of=asked)
 
 
 def test_every_number_of_a_window_is_that_of_an_independent_computation(spark: SparkSession, tmp_path: Path) -> None:
@@ -66,7 +73,7 @@ def test_every_number_of_a_window_is_that_of_an_independent_computation(spark: S
     log, window_us = RequestLog(spark, str(tmp_path)), 300_000_000
     for by in (GROUPINGS["client"], GROUPINGS["all"]):
         rows = log.read("requests", TimeRange.of(*RANGE, NOW), ("time", *by, *PHASES, "sampleWeight"))
-        compare(transform_windows(window_counts(rows, by, window_us), by), tmp_path, ["begin", *by], window_us)
+        compare(transform(counts_of_rows(rows, by, window_us), ("window", *by)), tmp_path, ["begin", *by], window_us)
 
 
 def test_a_slow_window_is_found(spark: SparkSession, tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ QUESTIONS: dict[str, tuple[Callable[[RequestLog], DataFrame], set[str]]] = {
         {"topic", "totalTimeUs", "remoteTimeUs", "requestApiKeyName", "sampleWeight"},
     ),
     "latency": (
-        lambda log: latency.window_counts(
+        lambda log: latency.counts_of_rows(
             read(log, ("time", "clientId", *PHASES, "sampleWeight")), ("clientId",), 60_000_000
         ),
         {"clientId", *PHASES, "sampleWeight"},
