@@ -73,7 +73,9 @@ def generate(root: Path, rows: int) -> int:
     (root / "requests").mkdir(parents=True)
     with duckdb.connect() as connection:
         for hour in range(hours):
-            first, last = rows * hour // hours, rows * (hour + 1) // hours
+            # The first row of an hour is the first whose time, rounded down, lies in it: two COPY must not write to the
+            # same directory, where the later one would replace the file of the other.
+            first, last = -(-rows * hour // hours), -(-rows * (hour + 1) // hours)
             numbered = _ROWS.format(first=first, last=last, rows=rows, span_us=hours * 3_600_000_000)
             connection.execute(
                 f"COPY (WITH rows AS ({numbered}), details AS ({_DETAILS}) {_COLUMNS}) TO '{root}/requests/v=1' "
