@@ -73,6 +73,9 @@ class Prefix(NamedTuple):
 _Prefixes: TypeAlias = Callable[[Buffer, int], Iterator[Prefix]]
 """(compressed bytes, the most that they may become) -> prefixes, each longer than the one before."""
 
+_Rooms: TypeAlias = Callable[[Buffer, int], Iterator[tuple[bytearray, bool]]]
+"""The same, without a copy, and of each whether it is all of them."""
+
 _Unpack: TypeAlias = Callable[[Buffer, int], Iterator[Buffer]]
 """The same, but -> pieces of what they become."""
 
@@ -88,14 +91,14 @@ def decompress(codec: int, data: Buffer, max_bytes: int) -> bytes:
     return bytes(data) if codec == 0 else bytes(finished(unpacked(codec, data, max_bytes)))
 
 
-def unpacked(codec: int, data: Buffer, max_bytes: int) -> Steps[bytes | bytearray]:
+def unpacked(codec: int, data: Buffer, max_bytes: int) -> Steps[bytearray]:
     """Return what `decompress` does, in steps; in one, and no yield, if it is `PIECE_BYTES` at most."""
-    if codec == 0:
-        pieces = _cut(data)
-    elif codec < len(CODECS) and CODECS[codec] in _UNPACKERS:
-        pieces = _contained(codec, _UNPACKERS[CODECS[codec]](data, max_bytes))
-    else:
-        return (yield from _whole(prefixes(codec, data, max_bytes)))
+    if codec >= len(CODECS):
+        raise _unknown(codec)
+    name = CODECS[codec]
+    if name in _ROOMS:
+        return (yield from _whole(_contained(codec, _ROOMS[name](data, max_bytes))))
+    pieces = _contained(codec, _UNPACKERS[name](data, max_bytes)) if codec else _cut(data)
     out = bytearray()
     done_bytes = 0
     for piece in pieces:
@@ -107,10 +110,12 @@ def unpacked(codec: int, data: Buffer, max_bytes: int) -> Steps[bytes | bytearra
     return out
 
 
-def _whole(found: Iterator[Prefix]) -> Steps[bytes]:
-    while not (prefix := next(found)).is_whole:
+def _whole(found: Iterator[tuple[bytearray, bool]]) -> Steps[bytearray]:
+    room, is_whole = next(found)
+    while not is_whole:
         yield
-    return prefix.data
+        room, is_whole = next(found)
+    return room
 
 
 def prefixes(codec: int, data: Buffer, max_bytes: int) -> Iterator[Prefix]:
@@ -123,7 +128,7 @@ def prefixes(codec: int, data: Buffer, max_bytes: int) -> Iterator[Prefix]:
         yield Prefix(bytes(data), True)
         return
     if codec >= len(CODECS):
-        raise ApiError(_CORRUPT_MESSAGE, f"unknown compression codec {codec}")
+        raise _unknown(codec)
     yield from _contained(codec, _PREFIXES[CODECS[codec]](data, max_bytes))
 
 
@@ -142,6 +147,10 @@ def _cut(data: Buffer) -> Iterator[Buffer]:
     whole = memoryview(data)
     for start in range(0, len(whole), PIECE_BYTES):
         yield whole[start : start + PIECE_BYTES]
+
+
+def _unknown(codec: int) -> ApiError:
+    return ApiError(_CORRUPT_MESSAGE, f"unknown compression codec {codec}")
 
 
 def _too_large(max_bytes: int) -> ApiError:
@@ -283,8 +292,8 @@ def _pack_zstd(data: Buffer, level: int | None) -> Iterator[Buffer]:
     yield bytes(packer.finish())
 
 
-def _prefixes_with(name: str) -> _Prefixes:
-    def prefixes_with(data: Buffer, max_bytes: int) -> Iterator[Prefix]:
+def _rooms_with(name: str) -> _Rooms:
+    def rooms_with(data: Buffer, max_bytes: int) -> Iterator[tuple[bytearray, bool]]:
         import cramjam  # noqa: PLC0415 - only compressed batches need it
 
         room_bytes = min(max(_LEAST_ROOM_BYTES, _USUAL_RATIO * len(data)), max_bytes)
@@ -296,14 +305,23 @@ def _prefixes_with(name: str) -> _Prefixes:
                 if str(error) != _NO_ROOM:
                     raise
             else:
-                yield Prefix(bytes(memoryview(room)[:size_bytes]), True)
+                del room[size_bytes:]
+                yield room, True
                 return
-            yield Prefix(bytes(room), False)
+            yield room, False
             if room_bytes == max_bytes:
                 raise _too_large(max_bytes)
             room_bytes = min(_GROWTH * room_bytes, max_bytes)
 
-    return prefixes_with
+    return rooms_with
+
+
+def _prefixes_in(rooms: _Rooms) -> _Prefixes:
+    def prefixes_in(data: Buffer, max_bytes: int) -> Iterator[Prefix]:
+        for room, is_whole in rooms(data, max_bytes):
+            yield Prefix(bytes(room), is_whole)
+
+    return prefixes_in
 
 
 def _prefixes_of(unpack: _Unpack) -> _Prefixes:
@@ -327,11 +345,12 @@ def _prefixes_of(unpack: _Unpack) -> _Prefixes:
 
 #: Those that can be unpacked piece by piece.
 _UNPACKERS: Final[Mapping[str, _Unpack]] = {"gzip": _unpack_gzip, "snappy": _unpack_snappy}
+#: Those that can not.
+_ROOMS: Final[Mapping[str, _Rooms]] = {"lz4": _rooms_with("lz4"), "zstd": _rooms_with("zstd")}
 _PREFIXES: Final[Mapping[str, _Prefixes]] = {
     "gzip": _prefixes_of(_unpack_gzip),
     "snappy": _prefixes_of(_unpack_snappy),
-    "lz4": _prefixes_with("lz4"),
-    "zstd": _prefixes_with("zstd"),
+    **{name: _prefixes_in(rooms) for name, rooms in _ROOMS.items()},
 }
 _PACKERS: Final[Mapping[str, _Pack]] = {
     "none": lambda data, _: _cut(data),
