@@ -19,6 +19,9 @@ from spark.rollups import PHASES
 from spark.time_range import TimeRange
 from tests.support.generated_log import START, request, write
 
+#: Spark's plans take long to make on a machine that is busy.
+pytestmark = pytest.mark.timeout(300)
+
 RANGE = TimeRange.of("2026-03-01T10:00", "2026-03-01T11:00", datetime(2026, 3, 2, tzinfo=UTC))
 OBJECTIVE = Objective("quick", 0.9, 50_000, 60_000_000, {"topic": ("events",)})
 

@@ -24,7 +24,12 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import KafkaConsumer, TopicPartition
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning")]
+pytestmark = [
+    pytest.mark.slow,
+    # Spark's plans are made before anything runs, which takes long on a machine that is busy.
+    pytest.mark.timeout(300),
+    pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning"),
+]
 
 #: Records by partition.
 SENT = {0: 180, 1: 20}
