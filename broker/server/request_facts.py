@@ -7,6 +7,7 @@ of the answer as it is. Nothing of records but their number, their size and thei
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from broker.protocol.records import BATCH_HEADER_BYTES, CODEC_MASK, BatchHeader, read_header
@@ -82,17 +83,19 @@ def subject_of(request: Any, fields: LogFields, row_of: RowOf) -> bytes:
     declared = fields.partitions
     if declared is None:
         return NO_SUBJECT
-    count = 0
-    topic: str | None = None
-    first: Any = None
-    for each in getattr(request, declared.path[0]) or ():
-        found = getattr(each, declared.path[1]) if len(declared.path) > 1 else (each,)
-        if found:
-            if not count:
-                topic, first = getattr(each, declared.topic), found[0]
-            count += len(found)
+    topics = getattr(request, declared.path[0]) or ()
+    if len(declared.path) > 1:
+        # There may be ten thousand topics: no line of Python for each.
+        partitions = attrgetter(declared.path[1])
+        count = sum(map(len, filter(None, map(partitions, topics))))
+        first_topic = next(filter(partitions, topics), None)
+        first: Any = partitions(first_topic)[0] if first_topic else None
+    else:
+        count = len(topics)
+        first_topic = first = topics[0] if topics else None
     if not count:
         return NO_SUBJECT
+    topic = getattr(first_topic, declared.topic)
     partition = getattr(first, declared.partition) if declared.partition else first
     row = -1 if topic is None else row_of(topic, None, int(partition))
     isolation_level = int(getattr(request, declared.isolation_level)) if declared.isolation_level else NOT_TOLD
