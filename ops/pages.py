@@ -15,14 +15,14 @@ ROOT = Path(__file__).resolve().parent.parent
 
 #: Page -> the module and function that return its text.
 PAGES = {
-    "docs/api-versions.md": ("broker.server.apis", "describe_markdown"),
+    "docs/api-versions.md": ("broker.apis.table", "describe_markdown"),
     "docs/behaviours.md": ("tests.behaviours", "describe_markdown"),
-    "docs/configuration.md": ("broker.config_reference", "describe_markdown"),
+    "docs/configuration.md": ("broker.config.reference_page", "describe_markdown"),
     "docs/layout.md": ("shm.layout", "describe_markdown"),
-    "docs/limits.md": ("broker.limits", "describe_markdown"),
-    "docs/metrics.md": ("shm.metrics_page", "describe_markdown"),
-    "docs/request-log.md": ("broker.recorder.columns", "describe_markdown"),
-    "ops/server.properties": ("broker.config_reference", "sample_properties"),
+    "docs/limits.md": ("broker.config.limits_page", "describe_markdown"),
+    "docs/metrics.md": ("broker.metrics.metrics_page", "describe_markdown"),
+    "docs/request-log.md": ("broker.request_log.columns", "describe_markdown"),
+    "ops/server.properties": ("broker.config.reference_page", "sample_properties"),
 }
 
 

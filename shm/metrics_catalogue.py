@@ -3,7 +3,8 @@
 A metric belongs to the roles that write it. Counters only grow, also over a restart of their process; gauges
 hold the latest value; a histogram is `shm.histogram`'s. A label's values are listed here, so that each value
 has its own word; a histogram by api key gets its memory when the key is first seen, and so does each value of a
-metric that has keys. What a reader works out from other parts of shared memory is declared in `shm.derived_metrics`.
+metric that has keys. What a reader works out from other parts of shared memory is declared in
+`broker.metrics.derived_metrics`.
 """
 
 from __future__ import annotations

@@ -9,9 +9,9 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING
 
-from shm.derived_metrics import DERIVED
+from broker.metrics.derived_metrics import DERIVED
+from broker.metrics.prometheus import PREFIX, exposed_name
 from shm.metrics_catalogue import CATALOGUE
-from shm.prometheus import PREFIX, exposed_name
 from web.screens import SCREENS, Screen
 
 if TYPE_CHECKING:

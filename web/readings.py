@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from shm.broker_reading import BrokerReading
+    from broker.metrics.broker_reading import BrokerReading
     from shm.metrics import MetricsReading
     from shm.recent_requests import Recent
     from web.sources import Sources

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from shm.recorder_layout import NOT_TOLD, REQUEST_ROW
 
 if TYPE_CHECKING:
-    from shm.broker_reading import Names
+    from broker.metrics.broker_reading import Names
     from shm.recent_requests import Recent
     from web.sources import Sources
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Path, Response
 from fastapi.responses import HTMLResponse, PlainTextResponse, StreamingResponse
 
-from shm.broker_reading import LOOKS_NS
-from shm.prometheus import CONTENT_TYPE, render
+from broker.metrics.broker_reading import LOOKS_NS
+from broker.metrics.prometheus import CONTENT_TYPE, render
 from web.chart import ChartRefused
 from web.pages import page
 from web.reports import Reports

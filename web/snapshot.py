@@ -11,9 +11,9 @@ from web.status import Acceptor, Api, Broker, Partition, Process, Processor, Rin
 from web.verdict import RECORDER_RING, REQUEST_RING, RESPONSE_RING, hangs, not_ready, remarks, storage_remarks, verdict
 
 if TYPE_CHECKING:
-    from shm.broker_reading import Names
-    from shm.broker_reading import Partition as PartitionReading
-    from shm.broker_reading import Ring as RingReading
+    from broker.metrics.broker_reading import Names
+    from broker.metrics.broker_reading import Partition as PartitionReading
+    from broker.metrics.broker_reading import Ring as RingReading
     from shm.histogram import HistogramReading
     from shm.metrics import MetricsReading
     from web.readings import Reading

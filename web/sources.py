@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from shm.broker_reading import BrokerReader
+    from broker.metrics.broker_reading import BrokerReader
     from shm.recent_requests import RecentReader
 
 

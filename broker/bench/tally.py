@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from broker.bench.profile import REQUEST, Event
-from broker.cli_table import printable
+from broker.text_table import printable
 
 _MS: Final = 1_000.0
 HEADERS: Final = (

@@ -10,8 +10,13 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from broker.log.offset_index import ENTRY as OFFSET_ENTRY
-from broker.log.segment_files import (
+from broker.log.indexes.offset_index import ENTRY as OFFSET_ENTRY
+from broker.log.indexes.time_index import ENTRY as TIME_ENTRY
+from broker.log.indexes.time_index import NO_TIMESTAMP
+from broker.log.indexes.transaction_index import ENTRY as TRANSACTION_ENTRY
+from broker.log.indexes.transaction_index import VERSION as TRANSACTION_VERSION
+from broker.log.indexes.transaction_index import AbortedTransaction
+from broker.log.segments.segment_files import (
     CLEANED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -21,11 +26,6 @@ from broker.log.segment_files import (
     remove_if_there,
     segment_file,
 )
-from broker.log.time_index import ENTRY as TIME_ENTRY
-from broker.log.time_index import NO_TIMESTAMP
-from broker.log.transaction_index import ENTRY as TRANSACTION_ENTRY
-from broker.log.transaction_index import VERSION as TRANSACTION_VERSION
-from broker.log.transaction_index import AbortedTransaction
 
 #: How much is gathered before it is written.
 BUFFER_BYTES = 1024 * 1024

@@ -10,19 +10,19 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-from broker.cleaner.owners import Owners, Stopped
-from broker.cleaner.pace import Pace
-from broker.cleaner.upkeep import Upkeep
+from broker.cleaner.maintenance import Upkeep
+from broker.cleaner.owner_client import Owners, Stopped
+from broker.cleaner.throttler import Pace
 from broker.clock import SystemClock
-from broker.metadata_file import metadata_path
-from broker.process import FaultLimit, Role
-from broker.server.metadata_cache import MetadataCache
+from broker.metadata.metadata_cache import MetadataCache
+from broker.metadata.metadata_file import metadata_path
+from broker.runtime.child_process import FaultLimit, Role
 from shm.metrics import MetricsSegment, MetricsWriter
 from shm.storage import StorageState
 
 if TYPE_CHECKING:
-    from broker.heritage import Heritage
-    from broker.signals import StopFlag
+    from broker.ipc.process_context import Heritage
+    from broker.runtime.signals import StopFlag
 
 logger = logging.getLogger(__name__)
 

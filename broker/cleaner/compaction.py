@@ -19,12 +19,12 @@ from broker.cleaner.key_map import KeyMap
 from broker.cleaner.raw_records import raw_records
 from broker.cleaner.segments import Segment, SegmentedLog
 from broker.cleaner.transactions import CleanedTransactions
+from broker.config.topic_config import LogConfig
 from broker.errors import ApiError, RotundaError
-from broker.log.segment_swap import SegmentSwap
+from broker.log.segments.segment_swap import SegmentSwap
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.record_reader import uncompressed_records
 from broker.protocol.records import BatchHeader, crc_ok
-from broker.topic_config import LogConfig
 
 #: Told of bytes that were read or written: makes room for others, and raises what is to end the work.
 Pause = Callable[[int], None]

@@ -13,9 +13,11 @@ from typing import NamedTuple
 
 from broker.cleaner.batch_filter import LastRecord
 from broker.errors import ApiError
-from broker.log.offset_index import OffsetIndex
-from broker.log.producer_snapshot import SnapshotCorruptError, decode
-from broker.log.segment_files import (
+from broker.log.indexes.offset_index import OffsetIndex
+from broker.log.indexes.time_index import NO_TIMESTAMP, TimeIndex
+from broker.log.indexes.transaction_index import AbortedTransaction, TransactionIndex
+from broker.log.producers.producer_snapshot import SnapshotCorruptError, decode
+from broker.log.segments.segment_files import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
@@ -24,9 +26,7 @@ from broker.log.segment_files import (
     offsets_of,
     segment_file,
 )
-from broker.log.segment_scan import scan_headers
-from broker.log.time_index import NO_TIMESTAMP, TimeIndex
-from broker.log.transaction_index import AbortedTransaction, TransactionIndex
+from broker.log.segments.segment_scan import scan_headers
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.records import BatchHeader, batch_headers
 

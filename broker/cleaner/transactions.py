@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker.log.transaction_index import AbortedTransaction
+from broker.log.indexes.transaction_index import AbortedTransaction
 from broker.protocol.record_writer import read_marker
 from broker.protocol.records import BatchHeader
 

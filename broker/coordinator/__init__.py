@@ -1,1 +1,5 @@
-"""What a handler does for the groups and transactional ids that it owns."""
+"""What a handler does for the groups and transactional ids that it owns.
+
+Run by handlers. State is rebuilt from the records of `__consumer_offsets` and `__transaction_state`, and changed only
+by what has been appended there. Imports `partitions` for that, and no API.
+"""

@@ -16,7 +16,7 @@ from broker.protocol.error_codes import ErrorCode
 from broker.protocol.record_writer import BatchBuilder
 
 if TYPE_CHECKING:
-    from broker.protocol.repeated_records import RepeatedRecords
+    from broker.protocol.record_template import RepeatedRecords
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 if TYPE_CHECKING:
     from broker.coordinator.coordinator_log import Record
     from broker.coordinator.group_shard import GroupShard
-    from broker.coordinator.offset_commits import Committer
+    from broker.coordinator.offsets.commits import Committer
 
 CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"

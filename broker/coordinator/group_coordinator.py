@@ -11,9 +11,9 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from broker.coordinator.classic_protocol import ClassicProtocol
-from broker.coordinator.consumer_protocol import CONSUMER_REPLAYS, ConsumerProtocol
-from broker.coordinator.consumer_sessions import Cluster
+from broker.coordinator.classic.protocol import ClassicProtocol
+from broker.coordinator.consumer.protocol import CONSUMER_REPLAYS, ConsumerProtocol
+from broker.coordinator.consumer.sessions import Cluster
 from broker.coordinator.group import (
     CLASSIC,
     CONSUMER,
@@ -32,7 +32,7 @@ from broker.coordinator.group_events import GroupEvents, nobody_listens
 from broker.coordinator.group_memory import GROUP_BYTES, GroupMemory
 from broker.coordinator.group_replay import CLASSIC_REPLAYS
 from broker.coordinator.group_shard import GroupShard, Replay
-from broker.coordinator.group_upkeep import GroupUpkeep
+from broker.coordinator.offsets.offset_expiration import GroupUpkeep
 from broker.errors import ApiError
 from broker.protocol.coordinator_routing import GROUP_TOPIC, coordinator_partition
 from broker.protocol.error_codes import ErrorCode
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from broker.coordinator.coordinator_log import CoordinatorLog
     from broker.coordinator.replay import Replayer
     from broker.coordinator.timers import Timers
-    from broker.server.broker_state import BrokerState
+    from broker.handler.broker_state import BrokerState
 
 #: By version of the key: what reads the record back.
 REPLAYS: Final[Mapping[int, Replay]] = MappingProxyType({**CLASSIC_REPLAYS, **CONSUMER_REPLAYS})

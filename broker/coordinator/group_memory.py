@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from broker.coordinator.classic_group import ClassicGroup
-from broker.coordinator.consumer_group import ConsumerGroup
-from broker.log_setup import RepeatedWarnings
+from broker.coordinator.classic.group import ClassicGroup
+from broker.coordinator.consumer.group import ConsumerGroup
+from broker.server_log.log_setup import RepeatedWarnings
 
 if TYPE_CHECKING:
-    from broker.coordinator.consumer_group_member import ConsumerGroupMember
+    from broker.coordinator.consumer.member import ConsumerGroupMember
     from broker.coordinator.group import JoinRequest
     from broker.coordinator.group_shard import GroupShard
     from broker.coordinator.timers import Timers

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from broker.coordinator.offsets import NO_EXPIRY, CommittedOffset
+from broker.coordinator.offsets.offsets import NO_EXPIRY, CommittedOffset
 from broker.errors import ApiError, InvalidReceive
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.primitives import (
@@ -39,7 +39,7 @@ from broker.protocol.primitives import (
     tagged_fields_bytes,
     unsigned_varint_bytes,
 )
-from broker.protocol.repeated_records import NumberedValue
+from broker.protocol.record_template import NumberedValue
 
 OFFSET_COMMIT_KEYS: Final = (0, 1)
 GROUP_METADATA_KEY: Final = 2

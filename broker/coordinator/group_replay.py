@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from broker.coordinator.classic_group import ClassicGroup
+from broker.coordinator.classic.group import ClassicGroup
 from broker.coordinator.group import CLASSIC
 from broker.coordinator.group_records import (
     GROUP_METADATA_KEY,

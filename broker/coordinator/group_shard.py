@@ -11,13 +11,13 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from broker.coordinator.offsets import OffsetStore
+from broker.coordinator.offsets.offsets import OffsetStore
 from broker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from broker.coordinator.coordinator_log import CoordinatorLog, Done, Record
     from broker.coordinator.group import Group
-    from broker.coordinator.offset_commits import RepeatedCommit
+    from broker.coordinator.offsets.commits import RepeatedCommit
 
 #: Takes one record: the partition, key, value (None: deleted), and the producer id if it is part of a transaction, or
 #: -1. Raises ApiError when it is malformed.

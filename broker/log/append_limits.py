@@ -7,6 +7,7 @@ that they take more than one; those are judged beside other work before they are
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from broker.config.topic_config import LogConfig
 from broker.errors import ApiError
 from broker.protocol.compression import PIECE_BYTES, pack, unpacked
 from broker.protocol.error_codes import ErrorCode
@@ -21,7 +22,6 @@ from broker.protocol.records import (
     patch_payload,
 )
 from broker.protocol.steps import Steps
-from broker.topic_config import LogConfig
 
 #: (error code, base offset or -1, log append time in ms or -1)
 StageResult: TypeAlias = tuple[int, int, int]

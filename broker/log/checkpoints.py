@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from broker.log.segment_files import remove_if_there
+from broker.log.segments.segment_files import remove_if_there
 
 VERSION = 0
 

@@ -12,25 +12,25 @@ from pathlib import Path
 from typing import Self
 
 from broker.clock import Clock
+from broker.config.topic_config import LogConfig
 from broker.errors import ApiError, RotundaError
 from broker.log.append_limits import AppendLimits
 from broker.log.disk_room import NO_ROOM
 from broker.log.flush_state import NEVER, FlushState
 from broker.log.flusher import FlushJob
 from broker.log.leader_epochs import resume_epochs, write_epochs
-from broker.log.log_segment import LogSegment
 from broker.log.partition_metadata import PartitionName
-from broker.log.producer_recovery import load_producers
-from broker.log.producer_snapshot import encode
-from broker.log.producer_state import ProducerEntry
+from broker.log.producers.producer_recovery import load_producers
+from broker.log.producers.producer_snapshot import encode
+from broker.log.producers.producer_state import ProducerEntry
+from broker.log.producers.snapshot_schedule import SnapshotSchedule
 from broker.log.recovery import Checkpointed, LogDamaged, PublishedEnd, SegmentInfo, load_files, new_segment
-from broker.log.roll_policy import RollPolicy
-from broker.log.rolled_segments import RolledSegments
-from broker.log.segment_files import remove_directory
-from broker.log.segment_swap import SegmentSwap
-from broker.log.snapshot_schedule import SnapshotSchedule
+from broker.log.segments.log_segment import LogSegment
+from broker.log.segments.roll_policy import RollPolicy
+from broker.log.segments.rolled_segments import RolledSegments
+from broker.log.segments.segment_files import remove_directory
+from broker.log.segments.segment_swap import SegmentSwap
 from broker.protocol.error_codes import ErrorCode
-from broker.topic_config import LogConfig
 
 DEFAULT_PRODUCER_ID_EXPIRATION_MS = 86_400_000
 

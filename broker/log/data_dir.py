@@ -16,7 +16,7 @@ from pathlib import Path
 
 from broker.errors import BootFailed
 from broker.log.checkpoints import replace_file, set_aside
-from broker.log.segment_files import DELETE_SUFFIX, remove_if_there
+from broker.log.segments.segment_files import DELETE_SUFFIX, remove_if_there
 
 META_PROPERTIES_FILE = "meta.properties"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"

@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from broker.log.flusher import FlushJob
-from broker.log.segment_files import (
+from broker.log.segments.segment_files import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     TIME_INDEX_SUFFIX,

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker.log.segment_files import SEGMENT_SUFFIXES, segment_file, sync_directory
+from broker.log.segments.segment_files import SEGMENT_SUFFIXES, segment_file, sync_directory
 
 if TYPE_CHECKING:
     from broker.log.partition_log import PartitionLog

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from broker.log.checkpoints import CheckpointCorruptError, read_lines, write_lines
-from broker.log.segment_files import LOG_SUFFIX, segment_file
-from broker.log.segment_scan import scan_headers
+from broker.log.segments.segment_files import LOG_SUFFIX, segment_file
+from broker.log.segments.segment_scan import scan_headers
 
 FILE_NAME = "leader-epoch-checkpoint"
 

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import TypeAlias
 
 from broker.clock import Clock
+from broker.config.topic_config import LogConfig
 from broker.log.checkpoints import HIGH_WATERMARK_FILE, LOG_START_OFFSET_FILE, RECOVERY_POINT_FILE
 from broker.log.flusher import Flusher
 from broker.log.offset_checkpoints import OffsetCheckpoints
 from broker.log.partition_log import LogDamaged, LogWriteFailed, PartitionLog, PartitionName
 from broker.log.partition_metadata import TopicIdMismatch, claim_directory, read_topic_id
 from broker.log.recovery import Checkpointed, PublishedEnd
-from broker.log.segment_files import DELETE_SUFFIX, doomed_directories, doomed_name, remove_directory
-from broker.topic_config import LogConfig
+from broker.log.segments.segment_files import DELETE_SUFFIX, doomed_directories, doomed_name, remove_directory
 
 TopicPartition: TypeAlias = tuple[str, int]
 

@@ -16,11 +16,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from broker.log.aborted_transactions import AbortedTransactions
 from broker.log.checkpoints import CheckpointCorruptError
 from broker.log.leader_epochs import FILE_NAME, LeaderEpochs, read_epochs
-from broker.log.segment_files import LOG_SUFFIX, offsets_of, segment_file
-from broker.log.segment_walk import SegmentWalk, check_not_replaced
+from broker.log.producers.aborted_transactions import AbortedTransactions
+from broker.log.segments.segment_files import LOG_SUFFIX, offsets_of, segment_file
+from broker.log.segments.segment_walk import SegmentWalk, check_not_replaced
 from broker.log.timestamp_search import SegmentSpan, TimestampOffset, first_at_or_after, largest
 from broker.protocol.steps import Steps
 

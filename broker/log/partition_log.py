@@ -13,8 +13,8 @@ import struct
 from broker.log.append_limits import NO_OFFSET, STORAGE_ERROR, TO_BE_JUDGED, Admitted, Judged, StageResult
 from broker.log.committed_log import CommittedLog, Hold, LogWriteFailed
 from broker.log.partition_metadata import PartitionName
+from broker.log.producers.snapshot_schedule import WALK_BYTES_PER_BATCH
 from broker.log.recovery import Checkpointed, LogDamaged, PublishedEnd, SegmentInfo
-from broker.log.snapshot_schedule import WALK_BYTES_PER_BATCH
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.record_writer import EndTransactionMarker, end_transaction_marker
 from broker.protocol.records import (

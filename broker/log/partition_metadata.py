@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from broker.errors import RotundaError
 from broker.log.checkpoints import replace_file
-from broker.log.segment_files import LOG_SUFFIX, offsets_of
+from broker.log.segments.segment_files import LOG_SUFFIX, offsets_of
 
 FILE_NAME = "partition.metadata"
 VERSION = 0

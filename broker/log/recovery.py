@@ -16,8 +16,9 @@ from typing import NamedTuple
 
 from broker.errors import RotundaError
 from broker.log.checkpoints import set_aside
-from broker.log.log_segment import LogSegment
-from broker.log.segment_files import (
+from broker.log.indexes.transaction_index import TransactionIndex
+from broker.log.segments.log_segment import LogSegment
+from broker.log.segments.segment_files import (
     INDEX_SUFFIX,
     LEFTOVER_SUFFIXES,
     LOG_SUFFIX,
@@ -30,9 +31,8 @@ from broker.log.segment_files import (
     remove_segment_files,
     segment_file,
 )
-from broker.log.segment_scan import marker_at, scan_headers, scan_verified
-from broker.log.segment_swap import complete_swaps
-from broker.log.transaction_index import TransactionIndex
+from broker.log.segments.segment_scan import marker_at, scan_headers, scan_verified
+from broker.log.segments.segment_swap import complete_swaps
 from broker.protocol.records import BatchHeader
 
 _log = logging.getLogger(__name__)

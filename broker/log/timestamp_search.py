@@ -15,10 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from broker.log.segment_files import LOG_SUFFIX, segment_file
-from broker.log.segment_scan import scan_headers
-from broker.log.segment_walk import WALK_CHUNK_BYTES, SegmentWalk, check_not_replaced
-from broker.log.time_index import NO_TIMESTAMP, TimeIndex
+from broker.log.indexes.time_index import NO_TIMESTAMP, TimeIndex
+from broker.log.segments.segment_files import LOG_SUFFIX, segment_file
+from broker.log.segments.segment_scan import scan_headers
+from broker.log.segments.segment_walk import WALK_CHUNK_BYTES, SegmentWalk, check_not_replaced
 from broker.protocol.record_reader import ReadAllowance, record_times
 from broker.protocol.records import BatchHeader
 from broker.protocol.steps import Steps

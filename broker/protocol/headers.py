@@ -1,9 +1,8 @@
 """Request and response headers (`C06`).
 
-A processor looks at key, version and correlation id (`broker.network.request_reader`); a handler parses the whole
-header to find the body. A request header is version 1 or, for flexible requests, 2: the same plus tagged fields, the
-client id keeping its two-byte length. A response header is the correlation id (`C15`), plus tagged fields for flexible
-responses except ApiVersions.
+A processor looks at key, version and correlation id; a handler parses the whole header to find the body. A request
+header is version 1 or, for flexible requests, 2: the same plus tagged fields, the client id keeping its two-byte
+length. A response header is the correlation id (`C15`), plus tagged fields for flexible responses except ApiVersions.
 """
 
 import struct

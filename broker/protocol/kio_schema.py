@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, get_args, get_origin
 from uuid import UUID
 
 from broker.errors import InvalidReceive
-from broker.imports import without
+from broker.import_guard import without
 
 # Where hypothesis is installed kio tells it of its types, and loading it takes ten times as long as loading kio.
 with without("hypothesis"):

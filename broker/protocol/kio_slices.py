@@ -1,6 +1,6 @@
 """Encodes a message a piece at a time, so that whoever does it can do something else in between.
 
-Used where an answer may have any number of elements (`broker.server.api_calls`). The values are those of `kio_adapter`;
+Used where an answer may have any number of elements (`handler.api_calls`). The values are those of `kio_adapter`;
 an array in them may be a `Lazily`, whose elements are made one by one as they are written, so that no answer stands
 in memory as values and as bytes. What is written goes into a *sink* that can take the last of it back: an element that
 would make the answer longer than it may be is replaced by what its `Lazily` has for that case.

@@ -1,7 +1,7 @@
 """Where the bytes of an answer go that is written a piece at a time.
 
 A sink can take back the last of what it was given, so an element with which an answer would become too long can be
-replaced by a short one. `broker.server.answer_spool` is the sink for answers of any length.
+replaced by a short one. `broker.ipc.answer_spool` is the sink for answers of any length.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Steps: work that is cut up, so that whoever does it can do something else in between.
 
 Run by any process. A generator yields where others may have their turn, about twice in a millisecond, and returns its
-result. `broker.server.slices` does such work beside other work; `finished` does it at once. Knows nothing of either.
+result. `broker.scheduling` does such work beside other work; `finished` does it at once. Knows nothing of either.
 """
 
 from __future__ import annotations

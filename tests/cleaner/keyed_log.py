@@ -9,11 +9,11 @@ from typing import NamedTuple
 from broker.cleaner.cleanable import cleanable
 from broker.cleaner.compaction import Compaction, Limits
 from broker.cleaner.segments import Published, SegmentedLog, look_at
+from broker.config.topic_config import LogConfig
 from broker.log.partition_log import Checkpointed, PartitionLog, PublishedEnd
-from broker.log.segment_swap import SegmentSwap
+from broker.log.segments.segment_swap import SegmentSwap
 from broker.protocol.record_reader import iterate_records
 from broker.protocol.records import BatchHeader, batch_headers
-from broker.topic_config import LogConfig
 from tests.log.log_writer import NAME, end_of, published_end, stage
 from tests.support.fakes import FakeClock
 from tests.support.record_batches import record_batch

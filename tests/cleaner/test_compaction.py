@@ -10,13 +10,13 @@ from crc32c import crc32c
 from broker.cleaner.batch_filter import DELETE_HORIZON_BIT
 from broker.cleaner.compaction import Limits
 from broker.cleaner.key_map import ENTRY_BYTES
+from broker.config.topic_config import LogConfig
 from broker.errors import ApiError
 from broker.log.log_reader import LogReader
 from broker.log.partition_log import Checkpointed
 from broker.protocol.record_reader import iterate_records
 from broker.protocol.records import batch_headers
 from broker.protocol.steps import finished
-from broker.topic_config import LogConfig
 from tests.cleaner.keyed_log import ROOMY, KeyedLog, Written
 from tests.log.log_writer import check_indexes, stage
 from tests.log.transaction_model import consume

@@ -8,8 +8,8 @@ import sys
 import time
 from pathlib import Path
 
+from broker.ipc.segment_file_cache import SegmentFiles
 from broker.log.log_reader import FileSlice, LogReader
-from broker.open_segments import SegmentFiles
 from broker.protocol.record_reader import iterate_records
 from broker.protocol.records import batch_headers
 from shm.partitions import STATE_CLOSED, STATE_OPEN, PartitionTable
@@ -25,7 +25,7 @@ import mmap, os, sys
 from pathlib import Path
 from broker.cleaner import doomed_files
 from broker.clock import SystemClock
-from broker.topic_config import LogConfig
+from broker.config.topic_config import LogConfig
 from shm.partitions import STATE_CLOSED, STATE_OPEN, PartitionTable
 from tests.cleaner.keyed_log import KeyedLog
 from tests.cleaner.test_reader_through_compaction import KEYS, LEAST_DELAY_S

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.coordinator.append_linger import MANY_CONNECTIONS, AppendLinger
+from broker.coordinator.commit_batcher import MANY_CONNECTIONS, AppendLinger
 
 MS = 1_000_000
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.coordinator.classic_joining import NEW_MEMBER_JOIN_TIMEOUT_MS
+from broker.coordinator.classic.joining import NEW_MEMBER_JOIN_TIMEOUT_MS
 from broker.protocol.error_codes import ErrorCode
 from tests.support.groups.coordinator import Coordinator
 from tests.support.groups.members import (

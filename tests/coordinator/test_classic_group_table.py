@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.coordinator.classic_group import PREDECESSORS, ClassicGroup, GroupState
-from broker.coordinator.offset_commits import Committer, validate_commit
+from broker.coordinator.classic.group import PREDECESSORS, ClassicGroup, GroupState
+from broker.coordinator.offsets.commits import Committer, validate_commit
 from tests.support.groups.coordinator import GROUP, Coordinator
 from tests.support.groups.members import heartbeat, join, leave, stable_group, sync
 

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from broker.coordinator.assignment import NO_PARTITIONS
-from broker.coordinator.consumer_group_member import ConsumerGroupMember, MemberState
-from broker.coordinator.consumer_group_records import (
+from broker.coordinator.consumer.assignment import NO_PARTITIONS
+from broker.coordinator.consumer.member import ConsumerGroupMember, MemberState
+from broker.coordinator.consumer.records import (
     CurrentAssignment,
     GroupEpoch,
     Key,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from broker.coordinator.assignment import union
-from broker.coordinator.consumer_group_member import MemberState
+from broker.coordinator.consumer.assignment import union
+from broker.coordinator.consumer.member import MemberState
 from broker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from tests.support.groups.coordinator import Coordinator, FakeTopics, described
 from tests.support.groups.members import ConsumerMember, doubly_owned

@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker.coordinator.assignment import overlaps
-from broker.coordinator.classic_group import ClassicGroup, GroupState
-from broker.coordinator.consumer_embedded import (
+from broker.coordinator.classic.group import ClassicGroup, GroupState
+from broker.coordinator.consumer.assignment import overlaps
+from broker.coordinator.consumer.protocol_codec import (
     Subscription,
     decode_assignment,
     decode_subscription,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from broker.coordinator.consumer_group_member import MemberState
+from broker.coordinator.consumer.member import MemberState
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from tests.support.groups.coordinator import GROUP, Coordinator, FakeTopics, described

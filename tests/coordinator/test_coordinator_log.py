@@ -8,8 +8,8 @@ import pytest
 
 from broker.coordinator.coordinator_log import BATCH_BYTES, CoordinatorLog
 from broker.protocol.record_reader import iterate_records
+from broker.protocol.record_template import NumberedValue, RepeatedRecords
 from broker.protocol.records import read_header
-from broker.protocol.repeated_records import NumberedValue, RepeatedRecords
 from tests.support.feeds import random_seed
 
 Answer = Callable[[int, int, int], None]

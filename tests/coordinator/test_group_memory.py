@@ -3,11 +3,11 @@
 import pytest
 
 from broker.coordinator import group_memory
-from broker.coordinator.classic_group import ClassicGroup
+from broker.coordinator.classic.group import ClassicGroup
 from broker.coordinator.group import JoinResult
 from broker.coordinator.group_memory import COUNT_MS, MEMBER_BYTES, GroupMemory
-from broker.coordinator.offset_commits import CommitTime, take_commit
-from broker.coordinator.offsets import OFFSET_BYTES
+from broker.coordinator.offsets.commits import CommitTime, take_commit
+from broker.coordinator.offsets.offsets import OFFSET_BYTES
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.primitives import ZERO_TOPIC_ID
 from tests.support.groups.coordinator import Coordinator

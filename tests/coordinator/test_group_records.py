@@ -19,7 +19,7 @@ from broker.coordinator.group_records import (
     encode_offset_value,
     subscribed_topics,
 )
-from broker.coordinator.offsets import CommittedOffset
+from broker.coordinator.offsets.offsets import CommittedOffset
 from broker.errors import ApiError
 
 TOPIC_ID = bytes(range(16))

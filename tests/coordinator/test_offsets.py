@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from broker.coordinator.group_upkeep import delete_offsets, expired_offsets
-from broker.coordinator.offset_commits import CommitTime, take_commit
-from broker.coordinator.offsets import NO_EXPIRY, CommitTarget, CommitTargets, CommittedOffset, OffsetStore
+from broker.coordinator.offsets.commits import CommitTime, take_commit
+from broker.coordinator.offsets.offset_expiration import delete_offsets, expired_offsets
+from broker.coordinator.offsets.offsets import NO_EXPIRY, CommitTarget, CommitTargets, CommittedOffset, OffsetStore
 from tests.support.feeds import random_seed
 from tests.support.groups.coordinator import GROUP, Coordinator
 from tests.support.groups.members import leave, stable_group

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.coordinator.transaction import (
+from broker.coordinator.transaction.transaction import (
     AT_REST,
     COMPLETE_ABORT,
     COMPLETE_COMMIT,

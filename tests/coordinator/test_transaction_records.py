@@ -7,8 +7,8 @@ import struct
 
 import pytest
 
-from broker.coordinator.transaction import TransactionMetadata, TransactionState
-from broker.coordinator.transaction_records import decode_key, decode_value, encode_key, encode_value
+from broker.coordinator.transaction.records import decode_key, decode_value, encode_key, encode_value
+from broker.coordinator.transaction.transaction import TransactionMetadata, TransactionState
 from broker.errors import ApiError
 
 METADATA = TransactionMetadata(

@@ -20,7 +20,7 @@ import pytest
 
 from broker.protocol import kio_adapter
 from broker.protocol.api_keys import ApiKey
-from broker.run_dir import read as run_dir_record
+from broker.runtime.run_dir import read as run_dir_record
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.exposition import Exposition

@@ -17,12 +17,12 @@ import yaml
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from broker.metrics.derived_metrics import DERIVED
+from broker.metrics.kafka_metrics import KAFKA_METRICS
+from broker.metrics.prometheus import exposed_name
 from broker.protocol import kio_adapter
 from broker.protocol.api_keys import ApiKey
-from shm.derived_metrics import DERIVED
-from shm.kafka_metrics import KAFKA_METRICS
 from shm.metrics_catalogue import CATALOGUE
-from shm.prometheus import exposed_name
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.exposition import SCRAPE_LABELS, Exposition, Scraper, grouping_labels, selectors

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer
 
-from broker.recorder.part_files import dataset_path, finished
+from broker.request_log.part_files import dataset_path, finished
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.exposition import Scraper

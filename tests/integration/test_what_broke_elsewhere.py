@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from broker.apis.table import API_TABLE, Api
 from broker.protocol import kio_adapter
 from broker.protocol.api_keys import ApiKey
-from broker.server.apis import API_TABLE, Api
 from tests.support.broker_process import BrokerProcess
 from tests.support.described_requests import ask
 from tests.support.record_batches import record_batch

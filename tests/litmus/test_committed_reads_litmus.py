@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 from broker.clock import SystemClock
+from broker.config.topic_config import LogConfig
 from broker.log.log_reader import LogReader
 from broker.log.partition_log import Checkpointed, PartitionLog, PublishedEnd
 from broker.protocol.record_writer import build_batch
 from broker.protocol.records import batch_headers, unpack_header
-from broker.topic_config import LogConfig
 from shm.partitions import STATE_OPEN, PartitionTable
 from tests.litmus.two_processes import repeat_until_hit, run_together, run_with_deaths, seeded, segment_of
 from tests.log.log_writer import NAME

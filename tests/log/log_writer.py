@@ -3,14 +3,14 @@
 import os
 from pathlib import Path
 
+from broker.config.topic_config import LogConfig
 from broker.log.append_limits import TO_BE_JUDGED
 from broker.log.log_reader import LogReader
 from broker.log.partition_log import Checkpointed, PartitionLog, PartitionName, PublishedEnd
-from broker.log.producer_state import ProducerState
+from broker.log.producers.producer_state import ProducerState
 from broker.protocol.record_writer import read_marker
 from broker.protocol.records import BatchHeader, batch_headers, patch_base_offset, read_header
 from broker.protocol.steps import finished
-from broker.topic_config import LogConfig
 from tests.support.fakes import FakeClock
 from tests.support.record_batches import TIMESTAMP_MS, record_batch
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from broker.config.topic_config import LogConfig
 from broker.log.log_manager import LogManager
 from broker.log.partition_log import PartitionName
-from broker.topic_config import LogConfig
 from tests.log.log_writer import batch, end_of, log_bytes, read_everything, stage
 from tests.support.fakes import FakeClock
 from tests.support.record_batches import TIMESTAMP_MS

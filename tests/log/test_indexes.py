@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.log.offset_index import OffsetIndex
-from broker.log.time_index import TimeIndex
+from broker.log.indexes.offset_index import OffsetIndex
+from broker.log.indexes.time_index import TimeIndex
 
 BASE = 1000
 

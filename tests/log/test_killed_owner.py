@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.log import snapshot_schedule
+from broker.config.topic_config import LogConfig
 from broker.log.partition_log import PartitionLog, PublishedEnd
-from broker.topic_config import LogConfig
+from broker.log.producers import snapshot_schedule
 from tests.log.killing import AFTER, BEFORE, PARTLY, killed_at
 from tests.log.log_writer import NAME, ModelLog, batch, end_of, log_bytes, read_everything
 from tests.support.fakes import FakeClock
@@ -127,7 +127,7 @@ from broker.clock import SystemClock
 from broker.log import snapshot_schedule
 from broker.log.partition_log import PartitionLog, PublishedEnd
 from broker.protocol.records import read_header
-from broker.topic_config import LogConfig
+from broker.config.topic_config import LogConfig
 from tests.log.log_writer import NAME, batch
 snapshot_schedule.SNAPSHOT_INTERVAL_BYTES = 200_000
 words = memoryview(mmap.mmap(os.open(sys.argv[2], os.O_RDWR), 4096)).cast("q")

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from broker.config.topic_config import LogConfig
 from broker.errors import ApiError
 from broker.log.partition_log import Checkpointed, LogWriteFailed, PartitionLog
 from broker.protocol.records import crc_ok, read_header
-from broker.topic_config import LogConfig
 from tests.log.log_writer import NAME, ModelLog, batch, log_bytes, published_end, stage, stored
 from tests.support.fakes import FakeClock
 from tests.support.record_batches import TIMESTAMP_MS

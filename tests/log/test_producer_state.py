@@ -8,9 +8,9 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.log import producer_state
-from broker.log.producer_snapshot import SnapshotCorruptError, SnapshotFiles, decode, encode
-from broker.log.producer_state import ProducerEntry, ProducerState
+from broker.log.producers import producer_state
+from broker.log.producers.producer_snapshot import SnapshotCorruptError, SnapshotFiles, decode, encode
+from broker.log.producers.producer_state import ProducerEntry, ProducerState
 from broker.protocol.record_writer import EndTransactionMarker
 from broker.protocol.records import BatchHeader
 

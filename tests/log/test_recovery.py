@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from broker.config.topic_config import LogConfig
 from broker.log.partition_log import Checkpointed, LogDamaged, PartitionLog, PublishedEnd
 from broker.protocol.records import batch_headers
-from broker.topic_config import LogConfig
 from tests.log.log_writer import NAME, ModelLog, batch, check_indexes, log_bytes
 from tests.support.record_batches import TIMESTAMP_MS
 

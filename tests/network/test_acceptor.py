@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from broker.heritage import BoundListener
-from broker.network.acceptor import Acceptor
-from broker.network.acceptor_meters import AcceptorMeters
-from broker.network.connection_quotas import ConnectionLimits
+from broker.ipc.process_context import BoundListener
+from broker.network.acceptor.acceptor import Acceptor
+from broker.network.acceptor.acceptor_metrics import AcceptorMeters
+from broker.network.acceptor.connection_quotas import ConnectionLimits
 from broker.network.handoff import QUEUE_SOCKETS, HandoffReceiver, HandoffSender, NewConnection
 from shm.metrics import MetricsReader, MetricsSegment, MetricsWriter
 from shm.process_slots import ACCEPTOR

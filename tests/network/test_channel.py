@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.network.channel import Channel, FileSend, LargeReceive, Piece
-from broker.open_segments import OpenFile
+from broker.ipc.segment_file_cache import OpenFile
+from broker.network.processor.channel import Channel, FileSend, LargeReceive, Piece
 from tests.support.feeds import random_seed
 
 SMALL_BUFFER_BYTES = 4096

@@ -6,13 +6,13 @@ from itertools import count
 
 import pytest
 
-from broker.network import connection_board
-from broker.network.channel import Channel
-from broker.network.clients import MOST_CHARACTERS, MOST_CLIENT_ID_BYTES, Clients
-from broker.network.connection_board import INTERVAL_NS, ConnectionBoard
-from broker.network.mute_state import MuteCause
+from broker.network.accounting import connection_board
+from broker.network.accounting.client_registry import MOST_CHARACTERS, MOST_CLIENT_ID_BYTES, Clients
+from broker.network.accounting.connection_board import INTERVAL_NS, ConnectionBoard
+from broker.network.processor.channel import Channel
+from broker.network.processor.mute_state import MuteCause
 from broker.protocol import kio_adapter
-from shm.board import BoardReader, BoardSegment, BoardWriter
+from shm.snapshot_buffer import BoardReader, BoardSegment, BoardWriter
 
 
 class Bench:

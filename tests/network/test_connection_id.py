@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.network import connection_id
+from broker.ipc import connection_id
 
 
 @pytest.mark.parametrize(

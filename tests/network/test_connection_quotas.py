@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas, overrides_of
+from broker.network.acceptor.connection_quotas import ConnectionLimits, ConnectionQuotas, overrides_of
 
 
 def test_counts_by_listener_address_and_processor() -> None:

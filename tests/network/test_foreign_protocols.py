@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.network.foreign_protocols import describe_foreign
+from broker.network.processor.foreign_protocols import describe_foreign
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ from contextlib import ExitStack
 
 import pytest
 
-from broker.config_listeners import Listener
+from broker.config.listeners import Listener
 from broker.errors import BootFailed
-from broker.heritage import BoundListener
-from broker.network.listener import bind, listen
+from broker.ipc.process_context import BoundListener
+from broker.network.acceptor.listener import bind, listen
 
 
 def plaintext(host: str, port: int = 0) -> Listener:

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.network import connection_id
-from broker.network.channel import Channel
-from broker.network.processor import NEW_CONNECTIONS, POLL_TIMEOUT_MS
-from broker.server.response_writer import FileRange
+from broker.ipc import connection_id
+from broker.ipc.response_writer import FileRange
+from broker.network.processor.channel import Channel
+from broker.network.processor.processor import NEW_CONNECTIONS, POLL_TIMEOUT_MS
 from shm.metrics import MetricsReader
 from tests.support.feeds import feeds, random_seed
 from tests.support.processor_bench import Client, ProcessorBench, Taken

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.network.processor import DRAINING_POLL_MS
-from broker.network.response_reader import MOST_ASKED_AGAIN
-from broker.network.selector import Selector
-from broker.server.response_writer import FileRange
+from broker.ipc.response_writer import FileRange
+from broker.network.processor.processor import DRAINING_POLL_MS
+from broker.network.processor.response_reader import MOST_ASKED_AGAIN
+from broker.network.processor.selector import Selector
 from tests.support.processor_bench import ARENA_BYTES, RING_BYTES, Client, ProcessorBench
 from tests.support.wire_client import request_frame
 

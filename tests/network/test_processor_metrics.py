@@ -2,10 +2,10 @@
 
 import pytest
 
-from broker.network.clients import Clients
-from broker.network.finished_requests import FinishedRequests
-from broker.network.mute_state import MuteCause
-from broker.network.processor_metrics import INTERVAL_NS, ProcessorMetrics
+from broker.network.accounting.client_registry import Clients
+from broker.network.accounting.completed_requests import FinishedRequests
+from broker.network.processor.mute_state import MuteCause
+from broker.network.processor.processor_metrics import INTERVAL_NS, ProcessorMetrics
 from shm.metrics import MetricsReader, MetricsSegment, MetricsWriter
 from shm.metrics_catalogue import CLOSE_CAUSES, MUTE_CAUSES
 from shm.process_slots import PROCESSOR

@@ -5,12 +5,12 @@ from typing import cast
 
 import pytest
 
-from broker.heritage import Heritage
-from broker.network import processor_process
-from broker.network.processor import Processor
-from broker.network.processor_process import OTHERS_NS, TargetWatch
-from broker.process import MOST_FAULTS, Role
-from broker.signals import StopFlag
+from broker.ipc.process_context import Heritage
+from broker.network.processor import processor_process
+from broker.network.processor.processor import Processor
+from broker.network.processor.processor_process import OTHERS_NS, TargetWatch
+from broker.runtime.child_process import MOST_FAULTS, Role
+from broker.runtime.signals import StopFlag
 from shm.control import ControlSegment
 from shm.process_slots import ProcessSlots
 from tests.support.fakes import FakeClock

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from broker.network import selector
-from broker.network.channel import Channel
-from broker.network.processor import POLL_TIMEOUT_MS, PUBLISH_EVERY, RETRY_MS
-from broker.network.response_reader import BATCH
-from broker.slow_turns import LONG_NS
+from broker.network.processor import selector
+from broker.network.processor.channel import Channel
+from broker.network.processor.processor import POLL_TIMEOUT_MS, PUBLISH_EVERY, RETRY_MS
+from broker.network.processor.response_reader import BATCH
+from broker.server_log.slow_turns import LONG_NS
 from tests.support.processor_bench import ARENA_BYTES, Client, ProcessorBench, Taken
 from tests.support.wire_client import request_frame
 

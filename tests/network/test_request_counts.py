@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from broker.network.request_counts import record_connections, record_requests, software_text
+from broker.network.accounting.request_counts import record_connections, record_requests, software_text
 from broker.protocol.api_keys import DEPRECATED_UP_TO
 from shm.metrics import MetricsReader, MetricsReading, MetricsSegment, MetricsWriter
 from shm.process_slots import PROCESSOR

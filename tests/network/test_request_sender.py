@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.network.request_sender import Block, MemoryPool, RequestSender, spill_area
-from broker.request_channel import ARENA
+from broker.ipc.request_channel import ARENA
+from broker.network.processor.request_sender import Block, MemoryPool, RequestSender, spill_area
 from tests.support.processor_bench import ARENA_BYTES, RING_BYTES, SPILL_BYTES, ProcessorBench
 
 TOO_LARGE_BYTES = ARENA_BYTES + 1

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.network.channel import Channel, FileSend
-from broker.network.mute_state import MuteCause
-from broker.network.response_reader import BATCH
-from broker.server.response_writer import FileRange
+from broker.ipc.response_writer import FileRange
+from broker.network.processor.channel import Channel, FileSend
+from broker.network.processor.mute_state import MuteCause
+from broker.network.processor.response_reader import BATCH
 from shm.recorder_layout import REQUEST_ROW
 from tests.support.feeds import random_seed
 from tests.support.processor_bench import RING_BYTES, ProcessorBench, Taken

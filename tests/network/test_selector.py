@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.network.channel import Channel
-from broker.network.mute_state import MuteCause
-from broker.network.selector import GONE, READ, WRITE, Selector
+from broker.network.processor.channel import Channel
+from broker.network.processor.mute_state import MuteCause
+from broker.network.processor.selector import GONE, READ, WRITE, Selector
 from shm.bell import EventBell
 
 Registered = tuple[Selector, Channel, socket.socket]

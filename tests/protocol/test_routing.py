@@ -14,7 +14,7 @@ import pytest
 from kio.index import load_request_schema
 
 from broker.errors import InvalidReceive
-from broker.network import connection_id
+from broker.ipc import connection_id
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.kio_adapter import encode_request
 from broker.protocol.routing import owner_of, route, route_produce, topic_hash, topic_id_for, topic_id_hash

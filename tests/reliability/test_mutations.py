@@ -4,9 +4,9 @@ import random
 
 import pytest
 
+from broker.apis.table import API_TABLE
 from broker.errors import InvalidReceive
 from broker.protocol.kio_reader import read_message
-from broker.server.apis import API_TABLE
 from ops.reliability.frames import FrameMaker, Template, oldest_class
 from ops.reliability.mutations import Mutator
 

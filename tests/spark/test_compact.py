@@ -16,7 +16,7 @@ import duckdb
 import pytest
 from pyspark.sql import SparkSession
 
-from broker.recorder import log_reader, part_files
+from broker.request_log import log_reader, part_files
 from spark import compaction
 from spark.compaction import ASIDE, recover
 from spark.job import Context

@@ -12,13 +12,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from broker.config import BrokerConfig, load
-from broker.controller import Controller
-from broker.metadata_file import metadata_path
+from broker.apis.context import Parked, PendingAnswer, RequestContext
+from broker.config.broker_config import BrokerConfig, load
+from broker.metadata.controller import Controller
+from broker.metadata.metadata_cache import Changes, MetadataCache, PartitionInfo, TopicInfo
+from broker.metadata.metadata_file import metadata_path
+from broker.metadata.topic_validation import NewTopic
 from broker.protocol import kio_adapter
-from broker.server.metadata_cache import Changes, MetadataCache, PartitionInfo, TopicInfo
-from broker.server.request_context import Parked, PendingAnswer, RequestContext
-from broker.topic_rules import NewTopic
 from shm.partitions import STATE_CLOSED, STATE_OPEN, PartitionTable
 from tests.support.fakes import FakeClock
 from tests.support.slices import finished

@@ -16,15 +16,15 @@ import sys
 from pathlib import Path
 
 from broker.clock import SystemClock
-from broker.config import load
+from broker.config.broker_config import load
 from broker.errors import BootFailed
-from broker.heritage import Heritage
-from broker.log_file import LogOutput
-from broker.network import acceptor
+from broker.ipc.process_context import Heritage
+from broker.network.acceptor import acceptor
 from broker.network.handoff import HandoffReceiver
-from broker.process import Retired, Role
-from broker.serve import serve
-from broker.signals import StopFlag
+from broker.runtime.child_process import Retired, Role
+from broker.runtime.signals import StopFlag
+from broker.server_log.log_file import LogOutput
+from broker.supervisor.broker_main import serve
 from shm.process_slots import BEAT_S
 from tests.support.deadline import wait_until
 

@@ -4,12 +4,12 @@ import json
 from types import SimpleNamespace
 from typing import Any, cast
 
-from broker.coordinator.classic_group import ClassicGroup
-from broker.coordinator.offsets import CommittedOffset, OffsetStore
+from broker.coordinator.classic.group import ClassicGroup
+from broker.coordinator.group_snapshot import INTERVAL_NS, GroupBoard
+from broker.coordinator.offsets.offsets import CommittedOffset, OffsetStore
 from broker.protocol.steps import finished
-from broker.server.group_board import INTERVAL_NS, GroupBoard
-from shm.board import BoardReader, BoardSegment, BoardWriter
 from shm.partitions import STATE_CLOSED, STATE_OPEN, PartitionTable
+from shm.snapshot_buffer import BoardReader, BoardSegment, BoardWriter
 
 TOPIC, GONE, CLOSED = "orders", "gone", "closed"
 TOPIC_ID = bytes(range(16))

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
-from tests.support.stepped_broker import may_die_in
+from tests.support.stepped_broker import SERVING, may_die_in
 
 
 def interrupted_at_line(
-    line: int, turn: Callable[[], object], interrupt: Callable[[], None], where: Sequence[str] = ("broker/server/",)
+    line: int, turn: Callable[[], object], interrupt: Callable[[], None], where: Sequence[str] = SERVING
 ) -> bool:
     """Call ``turn``, and ``interrupt`` before the ``line``-th line of files in ``where``; False if it has fewer."""
     left = line

@@ -17,20 +17,20 @@ from typing import NamedTuple
 
 import posix_ipc
 
-from broker.config import load
-from broker.network import connection_id
-from broker.network.clients import Clients
-from broker.network.finished_requests import FinishedRequests
+from broker.config.broker_config import load
+from broker.ipc import connection_id
+from broker.ipc.request_channel import INLINE, REQUEST, ChannelShape, RequestChannel
+from broker.ipc.response_writer import FileRange, ReplyTo, ResponseWriter
+from broker.network.accounting.client_registry import Clients
+from broker.network.accounting.completed_requests import FinishedRequests
+from broker.network.accounting.request_log_sender import RowSender
 from broker.network.handoff import Closed, HandoffReceiver, HandoffSender
-from broker.network.kept_requests import KeptRequests
-from broker.network.processor import Processor
-from broker.network.processor_metrics import ProcessorMetrics
-from broker.network.request_reader import RequestReader
-from broker.network.request_sender import MemoryPool, RequestSender, spill_area
-from broker.network.response_reader import ResponseReader
-from broker.network.row_sender import RowSender
-from broker.request_channel import INLINE, REQUEST, ChannelShape, RequestChannel
-from broker.server.response_writer import FileRange, ReplyTo, ResponseWriter
+from broker.network.processor.kept_requests import KeptRequests
+from broker.network.processor.processor import Processor
+from broker.network.processor.processor_metrics import ProcessorMetrics
+from broker.network.processor.request_reader import RequestReader
+from broker.network.processor.request_sender import MemoryPool, RequestSender, spill_area
+from broker.network.processor.response_reader import ResponseReader
 from shm.bell import EventBell, SemaphoreBell
 from shm.metrics import MetricsReader, MetricsSegment, MetricsWriter
 from shm.process_slots import PROCESSOR

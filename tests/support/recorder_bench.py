@@ -11,13 +11,13 @@ import numpy as np
 import posix_ipc
 import pyarrow.parquet as pq
 
-from broker.config import load
-from broker.network.clients import Clients
-from broker.network.row_sender import RowSender
-from broker.recorder.part_files import dataset_path, finished
-from broker.recorder.recorder import Recorder
-from broker.request_log_settings import store_settings
-from broker.server.metadata_cache import MetadataCache, PartitionInfo, TopicInfo
+from broker.config.broker_config import load
+from broker.metadata.metadata_cache import MetadataCache, PartitionInfo, TopicInfo
+from broker.metadata.request_log_settings import store_settings
+from broker.network.accounting.client_registry import Clients
+from broker.network.accounting.request_log_sender import RowSender
+from broker.request_log.part_files import dataset_path, finished
+from broker.request_log.recorder import Recorder
 from shm.bell import SemaphoreBell
 from shm.recorder_layout import NOT_TOLD, REQUEST_ROW
 from shm.recorder_rings import RecorderFeed, RecorderRings, pack_text

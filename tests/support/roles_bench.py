@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from broker.recorder.role_rows import RoleRows, RoleSources
+from broker.request_log.role_rows import RoleRows, RoleSources
 from shm.metrics import MetricsSegment, MetricsWriter
 from shm.process_slots import HANDLER, PROCESSOR, SUPERVISOR, ProcessSlots
 from shm.ring import RingProducer, initialise, ring_bytes

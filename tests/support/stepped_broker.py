@@ -20,14 +20,14 @@ from types import FrameType
 from typing import Any, NamedTuple
 from unittest import mock
 
-from broker import estate
-from broker.config import load
-from broker.heritage import BoundListener
-from broker.log.data_dir import prepare_data_dir
-from broker.log_file import LogOutput
-from broker.metadata_preparation import prepare as prepare_metadata
-from broker.network.request_sender import MemoryPool, RequestSender, spill_area
-from broker.request_channel import (
+from broker.config.broker_config import load
+from broker.handler import handler_process
+from broker.handler.broker_state import BrokerState
+from broker.handler.request_handler import RequestHandler
+from broker.ipc.memory_areas import MemoryAreas
+from broker.ipc.poison_requests import PoisonRequests
+from broker.ipc.process_context import BoundListener
+from broker.ipc.request_channel import (
     CLOSE_CONNECTION,
     INLINE_REQUEST_BYTES,
     NO_OP,
@@ -36,14 +36,14 @@ from broker.request_channel import (
     SEND,
     ChannelShape,
 )
-from broker.server import handler_process
-from broker.server.broker_state import BrokerState
-from broker.server.memory_areas import MemoryAreas
-from broker.server.metadata_cache import PartitionInfo
-from broker.server.poison_requests import PoisonRequests
-from broker.server.request_handler import RequestHandler
-from broker.server.takeover import take_back_uncommitted_notes
-from broker.topic_rules import NewTopic
+from broker.log.data_dir import prepare_data_dir
+from broker.metadata.metadata_cache import PartitionInfo
+from broker.metadata.preparation import prepare as prepare_metadata
+from broker.metadata.topic_validation import NewTopic
+from broker.network.processor.request_sender import MemoryPool, RequestSender, spill_area
+from broker.partitions.failover import take_back_uncommitted_notes
+from broker.server_log.log_file import LogOutput
+from broker.supervisor import shared_resources
 from shm.layout import RESPONSE_ENVELOPE
 from tests.support.fakes import FakeClock
 from tests.support.wire_messages import PRODUCE, ReadRecord, produce_body, read_batches, read_produce, string
@@ -53,7 +53,10 @@ ARENA_BYTES = 4 << 20
 
 #: Where a process may die. Not in `shm.words`: its private lock would outlive the "process" here.
 OURS = tuple(f"{os.sep}{name}{os.sep}" for name in ("broker", "shm"))
-_SERVER = (os.path.join("broker", "server"),)
+SERVING = tuple(
+    os.path.join("broker", room, "")
+    for room in ("handler", "partitions", "coordinator", "apis", "scheduling", "ipc", "metadata")
+)
 _NOT_THERE = ("site-packages", "words.py")
 
 _RESPONSE_FIELDS = [each.name for each in RESPONSE_ENVELOPE.fields]
@@ -157,7 +160,7 @@ class SteppedBroker:
         cluster_id = prepare_data_dir(self.config.data_dir, self.config.node_id)
         prepare_metadata(self.config.data_dir, self.config.max_partitions, ephemeral=True)
         listener = BoundListener("PLAINTEXT", "127.0.0.1", 9092, socket.socket(), "127.0.0.1", 9092)
-        self.heritage = estate.make(
+        self.heritage = shared_resources.make(
             self.config, f"test{uuid.uuid4().hex}", run_dir, cluster_id, LogOutput(), (listener,)
         )
         if ring_bytes is not None:
@@ -244,7 +247,7 @@ class SteppedBroker:
         """Kill what lives and remove what is shared."""
         for index in range(len(self.handlers)):
             self.kill(index)
-        estate.release(self.heritage)
+        shared_resources.release(self.heritage)
         for listener in self.heritage.listeners:
             listener.socket.close()
 
@@ -270,7 +273,7 @@ class SteppedBroker:
 
     def boot_until_line(self, index: int, line: int) -> bool:
         """Boot a target and let it die before its ``line``-th line of server code; True if it died."""
-        return died_at_line(line, lambda: self.boot(index), _SERVER)
+        return died_at_line(line, lambda: self.boot(index), SERVING)
 
     def settle(self, rounds: int = 60) -> None:
         """Turn everything until every request has been answered and nothing moves, and take the answers."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
-from broker.log.transaction_index import TransactionIndex
+from broker.log.indexes.transaction_index import TransactionIndex
 from broker.protocol import kio_adapter
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import OURS, Client, Killed, Sent, SteppedBroker, may_die_in

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from broker.report_jobs import report_jobs
+from broker.status.report_jobs import report_jobs
 from spark.jobs import JOBS
 from tests.support.report_files import CHART, summary, write_report
 from web import reports as module

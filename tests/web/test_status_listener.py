@@ -5,10 +5,10 @@ import socket
 
 import pytest
 
-from broker import status_listener
-from broker.config import load
+from broker.config.broker_config import load
 from broker.errors import BootFailed, ConfigError
-from broker.status_listener import bind_status_page, status_url
+from broker.supervisor import status_listener
+from broker.supervisor.status_listener import bind_status_page, status_url
 
 
 @pytest.fixture

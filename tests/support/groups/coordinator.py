@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from broker.config import load
-from broker.coordinator.classic_group import ClassicGroup
-from broker.coordinator.classic_protocol import ClassicProtocol
-from broker.coordinator.consumer_group import ConsumerGroup
-from broker.coordinator.consumer_group_heartbeat import Client
-from broker.coordinator.consumer_protocol import ConsumerProtocol
-from broker.coordinator.consumer_sessions import Cluster
+from broker.config.broker_config import load
+from broker.coordinator.classic.group import ClassicGroup
+from broker.coordinator.classic.protocol import ClassicProtocol
+from broker.coordinator.consumer.group import ConsumerGroup
+from broker.coordinator.consumer.heartbeat import Client
+from broker.coordinator.consumer.protocol import ConsumerProtocol
+from broker.coordinator.consumer.sessions import Cluster
 from broker.coordinator.coordinator_log import CoordinatorLog
 from broker.coordinator.group_coordinator import REPLAYS
 from broker.coordinator.group_events import GroupEvent

@@ -10,9 +10,9 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from broker.coordinator.assignment import NO_PARTITIONS, Assignment, intersection, overlaps
-from broker.coordinator.classic_group import ClassicGroup
-from broker.coordinator.consumer_embedded import decode_assignment
+from broker.coordinator.classic.group import ClassicGroup
+from broker.coordinator.consumer.assignment import NO_PARTITIONS, Assignment, intersection, overlaps
+from broker.coordinator.consumer.protocol_codec import decode_assignment
 from broker.coordinator.group import GroupProtocol, JoinRequest, JoinResult, LeavingMember, SyncRequest, SyncResult
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse

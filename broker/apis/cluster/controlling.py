@@ -1,0 +1,85 @@
+"""How the APIs that change metadata reach the controller object of the process they run in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+from broker.apis.context import RequestContext
+from broker.errors import ApiError
+from broker.metadata.controller import Controller
+
+
+def controller_of(context: RequestContext) -> Controller:
+    """Return the controller. Only the controller process has one: a request that strays is our bug."""
+    controller = context.broker.controller
+    if controller is None:
+        raise RuntimeError(f"API {context.api_key} is served by the controller only")
+    return controller
+
+
+def request_id_of(context: RequestContext) -> str:
+    """Return the text by which the controller knows a request that it is sent again: no other has it in this run."""
+    return f"{context.connection_id}-{context.sequence}-{context.received_ns}"
+
+
+#: Resources or entities that are changed in one slice, with one change of the metadata, and settings or quotas of them.
+ALTERED_AT_ONCE = 20
+_CHANGES_AT_ONCE = 200
+
+#: Settings of one resource, or quotas of one entity, that a request may change: there are not half as many.
+MOST_CHANGES = 1000
+TOO_MANY_CHANGES = f"More than {MOST_CHANGES} changes of one thing"
+
+_Asked = TypeVar("_Asked")
+
+
+def portions(
+    asked: Iterable[_Asked],
+    changes_of: Callable[[_Asked], int],
+    is_alone: Callable[[_Asked], bool] = lambda _: False,
+) -> Iterator[list[_Asked]]:
+    """Yield things to be changed in their order, as many as are changed at once; ``is_alone``: one by itself."""
+    portion: list[_Asked] = []
+    changes = 0
+    for each in asked:
+        if portion and (is_alone(each) or len(portion) == ALTERED_AT_ONCE or changes >= _CHANGES_AT_ONCE):
+            yield portion
+            portion, changes = [], 0
+        portion.append(each)
+        # What is refused takes no time.
+        changes += min(changes_of(each), MOST_CHANGES)
+        if is_alone(each):
+            yield portion
+            portion, changes = [], 0
+    if portion:
+        yield portion
+
+
+def alter_each(
+    controller: Controller, asked: Sequence[_Asked], alter: Callable[[_Asked], None]
+) -> list[ApiError | None]:
+    """Alter several things with one change of the metadata; return for each why it was not altered, or None."""
+    failures: list[ApiError | None] = []
+    try:
+        with controller.together():
+            for each in asked:
+                try:
+                    alter(each)
+                except ApiError as error:
+                    # A traceback that holds the list would keep itself alive until a collection.
+                    failures.append(error.with_traceback(None))
+                else:
+                    failures.append(None)
+    except ApiError as error:
+        return [error] * len(asked)
+    return failures
+
+
+#: Topics that are changed in one slice, with one change of the metadata.
+TOPICS_AT_ONCE = 50
+
+
+def part_of(request: str, start: int) -> str:
+    """Return the text by which the controller knows the part of a request that begins with its ``start``-th topic."""
+    return request if start == 0 else f"{request}-{start}"

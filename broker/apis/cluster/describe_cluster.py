@@ -1,0 +1,55 @@
+"""DescribeCluster: the cluster id and its one broker, on the request's listener (KIP-700, ``C18``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.apis.cluster.authorized_operations import NOT_ASKED_FOR, cluster_operations
+from broker.apis.context import RequestContext
+from broker.protocol.error_codes import ErrorCode
+
+_BROKERS, _CONTROLLERS = 1, 2
+
+
+def handle_describe_cluster(context: RequestContext, request: Any) -> dict[str, Any]:
+    """Return the description; an error for a client that wanted something other than a broker."""
+    endpoint_type = getattr(request, "endpoint_type", _BROKERS)
+    if endpoint_type == _CONTROLLERS:
+        return _refused(
+            ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER",
+        )
+    if endpoint_type != _BROKERS:
+        return _refused(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {endpoint_type}")
+    node_id, listener = context.broker.config.node_id, context.listener
+    return {
+        "throttle_time_ms": 0,
+        "error_code": 0,
+        "error_message": None,
+        "endpoint_type": _BROKERS,
+        "cluster_id": context.broker.heritage.cluster_id,
+        "controller_id": node_id,
+        "brokers": [
+            {
+                "broker_id": node_id,
+                "host": listener.advertised_host,
+                "port": listener.advertised_port,
+                "rack": None,
+                "is_fenced": False,
+            }
+        ],
+        "cluster_authorized_operations": cluster_operations(request.include_cluster_authorized_operations),
+    }
+
+
+def _refused(error: ErrorCode, message: str) -> dict[str, Any]:
+    return {
+        "throttle_time_ms": 0,
+        "error_code": error,
+        "error_message": message,
+        "endpoint_type": _BROKERS,
+        "cluster_id": "",
+        "controller_id": -1,
+        "brokers": [],
+        "cluster_authorized_operations": NOT_ASKED_FOR,
+    }

@@ -1,0 +1,77 @@
+"""DescribeQuorum: the cluster's metadata, told as the log with one voter, its leader, that Kafka keeps it in (KIP-595).
+
+Offsets are numbers of changes of the metadata.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.apis.context import RequestContext
+from broker.metadata.topic_validation import CLUSTER_METADATA_TOPIC
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.kio_slices import Lazily
+from broker.scheduling.long_answers import at_length
+from broker.scheduling.slices import Work
+
+_LEADER_EPOCH = 1
+_UNKNOWN = -1
+
+#: What there is to ask for: the one partition of the one topic.
+_QUORUM = [(CLUSTER_METADATA_TOPIC, [0])]
+
+
+def handle_describe_quorum(context: RequestContext, request: Any) -> dict[str, Any] | Work:
+    """Return the quorum of the metadata partition; an error for every partition if others are asked for."""
+    named = [topic for topic in request.topics if topic.partitions]
+    answer: dict[str, Any] = {"error_code": 0, "error_message": None, "nodes": []}
+    if [(topic.topic_name, [part.partition_index for part in topic.partitions[:2]]) for topic in named[:2]] != _QUORUM:
+        return at_length({**answer, "topics": Lazily(request.topics, _refused_topic)})
+    listener = context.listener
+    node = {
+        "node_id": context.broker.config.node_id,
+        "listeners": [
+            {"name": listener.name, "host": listener.advertised_host, "port": listener.advertised_port},
+        ],
+    }
+    topics = [{"topic_name": CLUSTER_METADATA_TOPIC, "partitions": [_partition(context)]}]
+    return {**answer, "topics": topics, "nodes": [node]}
+
+
+def _partition(context: RequestContext) -> dict[str, Any]:
+    node_id, changes = context.broker.config.node_id, context.broker.metadata.version
+    voter = {
+        "replica_id": node_id,
+        "replica_directory_id": bytes(16),
+        "log_end_offset": changes,
+        "last_fetch_timestamp": _UNKNOWN,
+        "last_caught_up_timestamp": context.broker.clock.wall_ms(),
+    }
+    return {
+        "partition_index": 0,
+        "error_code": 0,
+        "error_message": None,
+        "leader_id": node_id,
+        "leader_epoch": _LEADER_EPOCH,
+        "high_watermark": changes,
+        "current_voters": [voter],
+        "observers": [],
+    }
+
+
+def _refused_topic(topic: Any) -> dict[str, Any]:
+    return {"topic_name": topic.topic_name, "partitions": Lazily(topic.partitions, _refused)}
+
+
+def _refused(asked: Any) -> dict[str, Any]:
+    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return {
+        "partition_index": asked.partition_index,
+        "error_code": error,
+        "error_message": f"{error.text} Only partition 0 of {CLUSTER_METADATA_TOPIC} has a quorum.",
+        "leader_id": 0,
+        "leader_epoch": 0,
+        "high_watermark": 0,
+        "current_voters": [],
+        "observers": [],
+    }

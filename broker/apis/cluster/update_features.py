@@ -1,0 +1,39 @@
+"""UpdateFeatures: finalize other levels of features (KIP-584). Served by the controller."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.apis.cluster.controlling import controller_of, request_id_of
+from broker.apis.context import RequestContext
+from broker.errors import ApiError
+from broker.metadata.features import FeatureUpdate, UpgradeType
+from broker.protocol.error_codes import text_of
+from broker.scheduling.long_answers import each_of
+from broker.scheduling.slices import Work
+
+
+def handle_update_features(context: RequestContext, request: Any) -> Work:
+    """Return one outcome for all updates: all are made or none. Below version 2 it is repeated for each feature."""
+    # By name, as in Kafka: of two updates of one feature the last counts.
+    by_name: dict[str, FeatureUpdate] = {}
+    yield from each_of(request.feature_updates, lambda each: by_name.update({each.feature: _update(each)}))
+    updates = list(by_name.values())
+    validate_only = getattr(request, "validate_only", False)
+    try:
+        controller_of(context).update_features(updates, validate_only=validate_only, request=request_id_of(context))
+    except ApiError as error:
+        message = "The update failed for all features since the following feature had an error: "
+        message += error.message or text_of(error.code)
+        return {"throttle_time_ms": 0, "error_code": error.code, "error_message": message, "results": []}
+    context.broker.announce_metadata()
+    results = [{"feature": update.name, "error_code": 0, "error_message": None} for update in updates]
+    return {"throttle_time_ms": 0, "error_code": 0, "error_message": None, "results": results}
+
+
+def _update(asked: Any) -> FeatureUpdate:
+    """Return an update as asked for; version 0 says only whether a downgrade is allowed."""
+    upgrade_type = getattr(asked, "upgrade_type", None)
+    if upgrade_type is None:
+        upgrade_type = UpgradeType.SAFE_DOWNGRADE if asked.allow_downgrade else UpgradeType.UPGRADE
+    return FeatureUpdate(asked.feature, asked.max_version_level, upgrade_type)

@@ -1,0 +1,1 @@
+"""Settings and quotas: described and altered."""

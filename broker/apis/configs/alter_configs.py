@@ -1,0 +1,77 @@
+"""AlterConfigs and IncrementalAlterConfigs: change settings. Served by the controller."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from broker.apis.cluster.controlling import MOST_CHANGES, TOO_MANY_CHANGES, alter_each, controller_of, portions
+from broker.apis.context import RequestContext
+from broker.errors import ApiError
+from broker.metadata.alter_configs import BROKER, Alteration, ConfigChange, Operation
+from broker.protocol.error_codes import ErrorCode, text_of
+from broker.scheduling.slices import Work
+
+
+def handle_alter_configs(context: RequestContext, request: Any) -> Work:
+    """Return an outcome for each resource, whose settings become those named and no others."""
+    return _alter(context, request, _replacement)
+
+
+def handle_incremental_alter_configs(context: RequestContext, request: Any) -> Work:
+    """Return an outcome for each resource, of whose settings only those named change (KIP-339)."""
+    return _alter(context, request, _increment)
+
+
+def _alter(context: RequestContext, request: Any, alteration_of: Callable[[Any], Alteration]) -> Work:
+    """Change a few resources in each slice, with one change of the metadata."""
+    controller = controller_of(context)
+    resources = {(each.resource_type, each.resource_name): each for each in request.resources}
+    times_asked = Counter((each.resource_type, each.resource_name) for each in request.resources)
+
+    def alter(resource: Any) -> None:
+        resource_type, name = resource.resource_type, resource.resource_name
+        if times_asked[resource_type, name] > 1:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+        if len(resource.configs) > MOST_CHANGES:
+            raise ApiError(ErrorCode.INVALID_REQUEST, TOO_MANY_CHANGES)
+        controller.alter_configs(resource_type, name, alteration_of(resource), validate_only=request.validate_only)
+
+    responses = []
+    # A broker alone: what others may have depends on it.
+    is_broker = lambda resource: resource.resource_type == BROKER  # noqa: E731
+    for portion in portions(resources.values(), lambda resource: len(resource.configs), is_broker):
+        for resource, failure in zip(portion, alter_each(controller, portion, alter), strict=True):
+            responses.append(
+                {
+                    "error_code": 0 if failure is None else failure.code,
+                    "error_message": None if failure is None else failure.message or text_of(failure.code),
+                    "resource_type": resource.resource_type,
+                    "resource_name": resource.resource_name,
+                }
+            )
+        yield None
+    context.broker.announce_metadata()
+    return {"throttle_time_ms": 0, "responses": responses}
+
+
+def _replacement(resource: Any) -> Alteration:
+    changes = tuple(ConfigChange(config.name, Operation.SET, config.value) for config in resource.configs)
+    _check(changes)
+    return Alteration(changes, replaces=True)
+
+
+def _increment(resource: Any) -> Alteration:
+    changes = tuple(ConfigChange(config.name, config.config_operation, config.value) for config in resource.configs)
+    _check(changes)
+    return Alteration(changes)
+
+
+def _check(changes: tuple[ConfigChange, ...]) -> None:
+    """Raise ApiError for what is wrong whatever the resource is; what its kind makes of the rest comes after that."""
+    if len({change.name for change in changes}) < len(changes):
+        raise ApiError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    empty = [change.name for change in changes if change.value is None and change.operation != Operation.DELETE]
+    if empty:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(empty)}")

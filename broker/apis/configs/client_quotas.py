@@ -1,0 +1,94 @@
+"""DescribeClientQuotas, served by any handler, and AlterClientQuotas, served by the controller (KIP-546)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from broker.apis.cluster.controlling import MOST_CHANGES, TOO_MANY_CHANGES, alter_each, controller_of, portions
+from broker.apis.context import RequestContext
+from broker.errors import ApiError
+from broker.metadata.client_quotas import ENTITY_TYPES, Match, QuotaEntity, QuotaOp, entity_of, filter_of
+from broker.protocol.error_codes import ErrorCode, text_of
+from broker.protocol.kio_slices import Lazily
+from broker.scheduling.long_answers import each_of
+from broker.scheduling.slices import Work
+
+#: The types of an entity, and its names.
+_Parts = tuple[tuple[str, str | None], ...]
+
+
+def handle_describe_client_quotas(context: RequestContext, request: Any) -> Work:
+    """Return the quotas of every entity that the filter describes; all of them for an empty filter."""
+    # More than there are types, and one, can only be refused.
+    components = request.components[: len(ENTITY_TYPES) + 1]
+    matches = [Match(each.entity_type, each.match_type, each.match) for each in components]
+    try:
+        is_wanted = filter_of(matches, strict=request.strict)
+    except ApiError as error:
+        return {
+            "throttle_time_ms": 0,
+            "error_code": error.code,
+            "error_message": error.message or text_of(error.code),
+            "entries": None,
+        }
+    found: list[tuple[QuotaEntity, Mapping[str, float]]] = []
+
+    def choose(each: tuple[QuotaEntity, Mapping[str, float]]) -> None:
+        if is_wanted(each[0]):
+            found.append(each)
+
+    yield from each_of(list(context.broker.metadata.client_quotas.items()), choose)
+    return {"throttle_time_ms": 0, "error_code": 0, "error_message": None, "entries": Lazily(found, _entry)}
+
+
+def handle_alter_client_quotas(context: RequestContext, request: Any) -> Work:
+    """Return an outcome for each entity, whose quotas are on disk and known to every process when it is good."""
+    controller = controller_of(context)
+    asked: list[_Parts] = []
+    yield from each_of(request.entries, lambda entry: asked.append(_parts_of(entry)))
+    times_asked = Counter(asked)
+
+    def alter(named: tuple[_Parts, Any]) -> None:
+        parts, entry = named
+        if times_asked[parts] > 1:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST, f"Ignoring duplicate entity {dict(parts)}: name it once a request"
+            )
+        if len(entry.ops) > MOST_CHANGES:
+            raise ApiError(ErrorCode.INVALID_REQUEST, TOO_MANY_CHANGES)
+        operations = [QuotaOp(each.key, None if each.remove else each.value) for each in entry.ops]
+        controller.alter_client_quotas(entity_of(parts), operations, validate_only=request.validate_only)
+
+    entries = []
+    wanted = list(zip(asked, request.entries, strict=True))
+    for portion in portions(wanted, lambda named: len(named[1].ops)):
+        for (parts, _), failure in zip(portion, alter_each(controller, portion, alter), strict=True):
+            entries.append(
+                {
+                    "error_code": 0 if failure is None else failure.code,
+                    "error_message": None if failure is None else failure.message or text_of(failure.code),
+                    "entity": _entity_fields(parts),
+                }
+            )
+        yield None
+    context.broker.announce_metadata()
+    return {"throttle_time_ms": 0, "entries": entries}
+
+
+def _parts_of(entry: Any) -> _Parts:
+    """Return whom an entry is for; of more parts than there are types, and one, it can only be said that they are."""
+    return tuple((part.entity_type, part.entity_name) for part in entry.entity[: len(ENTITY_TYPES) + 1])
+
+
+def _entry(each: tuple[QuotaEntity, Mapping[str, float]]) -> dict[str, Any]:
+    entity, quotas = each
+    return {
+        "entity": _entity_fields(entity),
+        "values": [{"key": key, "value": value} for key, value in quotas.items()],
+    }
+
+
+def _entity_fields(entity: tuple[tuple[str, str | None], ...]) -> list[dict[str, Any]]:
+    return [{"entity_type": entity_type, "entity_name": name} for entity_type, name in entity]

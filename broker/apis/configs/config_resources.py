@@ -1,0 +1,59 @@
+"""ListConfigResources: what there is whose settings can be described (KIP-1142).
+
+Version 0 is the older ListClientMetricsResources: it asks for subscriptions to client metrics only (KIP-714).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from broker.apis.context import RequestContext
+from broker.metadata.alter_configs import BROKER, CLIENT_METRICS, GROUP, TOPIC
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.kio_slices import Lazily
+from broker.scheduling.long_answers import at_length
+from broker.scheduling.slices import Work
+
+_BROKER_LOGGER = 8
+
+
+def handle_list_config_resources(context: RequestContext, request: Any) -> Work | dict[str, Any]:
+    """Return the resources of the types asked for, of all types when none is named; error 35 for an unknown type."""
+    asked = dict.fromkeys(request.resource_types) if context.api_version > 0 else (CLIENT_METRICS,)
+    types = list(asked) or list(_NAMES)
+    if any(resource_type not in _NAMES for resource_type in types):
+        return {"throttle_time_ms": 0, "error_code": ErrorCode.UNSUPPORTED_VERSION, "config_resources": []}
+    resources = [(name, resource_type) for resource_type in types for name in _NAMES[resource_type](context)]
+    told = Lazily(resources, lambda each: {"resource_name": each[0], "resource_type": each[1]})
+    return at_length({"throttle_time_ms": 0, "error_code": 0, "config_resources": told})
+
+
+def _topics(context: RequestContext) -> Iterable[str]:
+    return [topic.name for topic in context.broker.metadata.topics()]
+
+
+def _broker(context: RequestContext) -> Iterable[str]:
+    return [str(context.broker.config.node_id)]
+
+
+def _client_metrics(context: RequestContext) -> Iterable[str]:
+    return sorted(context.broker.metadata.client_metrics_configs)
+
+
+def _groups(context: RequestContext) -> Iterable[str]:
+    return context.broker.metadata.configured_groups()
+
+
+def _none(context: RequestContext) -> Iterable[str]:
+    del context
+    return []
+
+
+_NAMES: Mapping[int, Callable[[RequestContext], Iterable[str]]] = {
+    TOPIC: _topics,
+    BROKER: _broker,
+    _BROKER_LOGGER: _none,
+    CLIENT_METRICS: _client_metrics,
+    GROUP: _groups,
+}

@@ -1,0 +1,142 @@
+"""DescribeConfigs: every setting of topics, groups, client metrics and the broker, with source, synonyms and text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+from broker.apis.configs.config_entries import described
+from broker.apis.context import RequestContext
+from broker.errors import ApiError
+from broker.metadata.alter_configs import BROKER, CLIENT_METRICS, GROUP, HAVE_SETTINGS, TOPIC
+from broker.metadata.describe_configs import (
+    ConfigEntry,
+    describe_broker,
+    describe_client_metrics,
+    describe_cluster_default,
+    describe_group,
+    describe_topic,
+)
+from broker.metadata.metadata_cache import EVERY_BROKER
+from broker.metadata.topic_validation import check_topic_name
+from broker.protocol.error_codes import ErrorCode, text_of
+from broker.protocol.kio_slices import Lazily
+from broker.protocol.steps import Steps
+from broker.scheduling.long_answers import TOO_LONG, TOO_LONG_MESSAGE, each_of
+from broker.scheduling.slices import Work
+
+
+class _Asked(NamedTuple):
+    """A resource and the keys that are asked for of it."""
+
+    resource_type: int
+    name: str
+    keys: frozenset[str]
+
+
+def handle_describe_configs(context: RequestContext, request: Any) -> Work:
+    """Return a result for each resource asked for, once."""
+    synonyms = request.include_synonyms
+    documentation = getattr(request, "include_documentation", False)
+
+    def describe(asked: _Asked) -> dict[str, Any]:
+        # Empty as in Kafka, and not null.
+        result = _result(asked, 0, "")
+        try:
+            entries = _entries(context, asked.resource_type, asked.name)
+            # Kafka takes an empty list of keys for all of them, too.
+            wanted = asked.keys or None
+            result["configs"] = described(entries, wanted, synonyms=synonyms, documentation=documentation)
+        except ApiError as error:
+            return _result(asked, error.code, error.message or text_of(error.code))
+        return result
+
+    asked = yield from _distinct(request.resources)
+    refused = partial(_result, error_code=TOO_LONG, error_message=TOO_LONG_MESSAGE)
+    return {"throttle_time_ms": 0, "results": Lazily(asked, describe, refused)}
+
+
+def _distinct(resources: Iterable[Any]) -> Steps[list[_Asked]]:
+    """Return each resource once, with all the keys that are asked for of it; no keys at all stand for every key."""
+    keys: dict[tuple[int, str], set[str]] = {}
+    whole: set[tuple[int, str]] = set()
+
+    def add(resource: Any) -> None:
+        place = resource.resource_type, resource.resource_name
+        keys.setdefault(place, set()).update(resource.configuration_keys or ())
+        if not resource.configuration_keys:
+            whole.add(place)
+
+    yield from each_of(resources, add)
+    asked: list[_Asked] = []
+    yield from each_of(
+        keys.items(), lambda each: asked.append(_Asked(*each[0], frozenset(() if each[0] in whole else each[1])))
+    )
+    return asked
+
+
+def _result(asked: _Asked, error_code: int, error_message: str) -> dict[str, Any]:
+    return {
+        "error_code": error_code,
+        "error_message": error_message,
+        "resource_type": asked.resource_type,
+        "resource_name": asked.name,
+        "configs": [],
+    }
+
+
+def _entries(context: RequestContext, resource_type: int, name: str) -> Iterable[ConfigEntry]:
+    source = _SOURCES.get(resource_type)
+    if source is None:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            f"Unsupported resource type: {resource_type}; {HAVE_SETTINGS}",
+        )
+    return source(context, name)
+
+
+def _of_topic(context: RequestContext, name: str) -> Iterable[ConfigEntry]:
+    check_topic_name(name)
+    metadata = context.broker.metadata
+    topic = metadata.topic(name)
+    if topic is None:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return describe_topic(topic.configs, metadata.broker_config)
+
+
+def _of_broker(context: RequestContext, name: str) -> Iterable[ConfigEntry]:
+    config = context.broker.metadata.broker_config
+    if name == EVERY_BROKER:
+        return describe_cluster_default(config)
+    try:
+        broker_id = int(name)
+    except ValueError:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}") from None
+    if broker_id != config.node_id:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            f"Unexpected broker id, expected {config.node_id} or empty string, but received {name}",
+        )
+    return describe_broker(config)
+
+
+def _of_group(context: RequestContext, name: str) -> Iterable[ConfigEntry]:
+    if not name:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+    metadata = context.broker.metadata
+    return describe_group(metadata.group_configs(name), metadata.broker_config)
+
+
+def _of_client_metrics(context: RequestContext, name: str) -> Iterable[ConfigEntry]:
+    if not name:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
+    return describe_client_metrics(context.broker.metadata.client_metrics_configs.get(name, {}))
+
+
+_SOURCES: Mapping[int, Callable[[RequestContext, str], Iterable[ConfigEntry]]] = {
+    TOPIC: _of_topic,
+    BROKER: _of_broker,
+    CLIENT_METRICS: _of_client_metrics,
+    GROUP: _of_group,
+}

@@ -1,0 +1,104 @@
+"""ConsumerGroupDescribe (KIP-848): the members of consumer groups, what they have and what they are to have (I69)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.apis.cluster.authorized_operations import group_operations
+from broker.apis.context import RequestContext
+from broker.apis.groups.consumer_group_heartbeat import require_consumer_protocol
+from broker.apis.groups.group_calls import MultiGroupApi, call_owners
+from broker.coordinator.consumer.assignment import NO_PARTITIONS, Assignment
+from broker.coordinator.consumer.group import ConsumerGroup
+from broker.coordinator.consumer.member import ConsumerGroupMember
+from broker.coordinator.consumer.target_assignment import preferred_assignor
+from broker.errors import ApiError
+from broker.metadata.metadata_cache import MetadataCache
+from broker.protocol.error_codes import ErrorCode, text_of
+from broker.protocol.kio_slices import Lazily
+from broker.scheduling.slices import Work
+
+_CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
+
+
+def handle_consumer_group_describe(context: RequestContext, request: Any) -> Work:
+    """Return every group asked for, whichever handler coordinates it."""
+    return call_owners(context, request, CONSUMER_GROUP_DESCRIBE)
+
+
+def _answer_group(context: RequestContext, request: Any, group_id: str) -> dict[str, Any]:
+    try:
+        require_consumer_protocol(context.broker)
+        group = context.broker.coordinators.groups.find(group_id)
+    except ApiError as failure:
+        return _failed(context, request, group_id, failure.code)
+    if isinstance(group, ConsumerGroup):
+        return _described(context, group, request.include_authorized_operations)
+    what = "not found" if group is None else "is not a consumer group"
+    failed = _failed(context, request, group_id, ErrorCode.GROUP_ID_NOT_FOUND)
+    return {**failed, "error_message": f"Group {group_id} {what}."}
+
+
+def _failed(context: RequestContext, request: Any, group_id: str, error: int) -> dict[str, Any]:
+    del context, request
+    return {
+        "error_code": error,
+        "error_message": text_of(error),
+        "group_id": group_id,
+        "group_state": "",
+        "group_epoch": 0,
+        "assignment_epoch": 0,
+        "assignor_name": "",
+        "members": [],
+        "authorized_operations": group_operations(False),
+    }
+
+
+def _described(context: RequestContext, group: ConsumerGroup, with_operations: bool) -> dict[str, Any]:
+    metadata = context.broker.metadata
+    assignors = metadata.broker_config.group_consumer_assignors
+    return {
+        "error_code": 0,
+        "error_message": None,
+        "group_id": group.group_id,
+        "group_state": group.state_name,
+        "group_epoch": group.epoch,
+        "assignment_epoch": group.assignment_epoch,
+        "assignor_name": preferred_assignor(group.members.values(), assignors),
+        "members": Lazily(
+            list(group.members.values()),
+            lambda member: _member_fields(metadata, member, group.target.get(member.member_id, NO_PARTITIONS)),
+        ),
+        "authorized_operations": group_operations(with_operations),
+    }
+
+
+def _member_fields(metadata: MetadataCache, member: ConsumerGroupMember, target: Assignment) -> dict[str, Any]:
+    return {
+        "member_id": member.member_id,
+        "instance_id": member.instance_id,
+        "rack_id": member.rack_id,
+        "member_epoch": member.epoch,
+        "client_id": member.client_id,
+        "client_host": member.client_host,
+        "subscribed_topic_names": sorted(member.topic_names),
+        "subscribed_topic_regex": member.topic_regex,
+        "assignment": _assignment_fields(metadata, member.held),
+        "target_assignment": _assignment_fields(metadata, target),
+        "member_type": _CONSUMER_MEMBER if member.classic is None else _CLASSIC_MEMBER,
+    }
+
+
+def _assignment_fields(metadata: MetadataCache, assignment: Assignment) -> dict[str, Any]:
+    """Return an assignment with the names of its topics; those that have been deleted are left out, as in Kafka."""
+    found = ((metadata.topic_by_id(topic_id), partitions) for topic_id, partitions in assignment.items())
+    return {
+        "topic_partitions": [
+            {"topic_id": topic.topic_id, "topic_name": topic.name, "partitions": sorted(partitions)}
+            for topic, partitions in found
+            if topic is not None
+        ]
+    }
+
+
+CONSUMER_GROUP_DESCRIBE = MultiGroupApi("group_ids", "groups", str, _answer_group, _failed)

@@ -1,0 +1,78 @@
+"""ConsumerGroupHeartbeat (KIP-848): a member joins its group, reports, moves towards its assignment, leaves (I68)."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from typing import TYPE_CHECKING
+
+from broker.apis.context import RequestContext
+from broker.coordinator.consumer.heartbeat import MEMBER_ID_FROM_CLIENT, Client
+from broker.coordinator.consumer.member import JOIN_EPOCH
+from broker.errors import ApiError
+from broker.metadata.features import GROUP_VERSION
+from broker.protocol.error_codes import ErrorCode, text_of
+from broker.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from broker.scheduling.deferred import Deferred
+
+if TYPE_CHECKING:
+    from broker.handler.broker_state import BrokerState
+
+_UUID_BYTES = 16
+
+
+def handle_consumer_group_heartbeat(
+    context: RequestContext, request: ConsumerGroupHeartbeatRequest
+) -> ConsumerGroupHeartbeatResponse | Deferred:
+    """Return what the member is to know: at once if it is nothing new, else when what it did is committed. HOT."""
+    groups = context.broker.coordinators.groups
+    client = Client(context.client_id, client_host(context))
+    try:
+        require_consumer_protocol(context.broker)
+        shard = groups.shard_of(request.group_id)
+        response = groups.consumers.try_steady_heartbeat(shard, request, client)
+        if response is not None:
+            return response
+        _require_few_topics(request, context.broker.config.max_partitions)
+        joins = request.member_epoch == JOIN_EPOCH
+        if joins and not request.member_id and context.api_version < MEMBER_ID_FROM_CLIENT:
+            request = request._replace(member_id=_member_id(context))
+        deferred = Deferred()
+        groups.consumers.consumer_heartbeat(shard, request, context.api_version, client, deferred.complete)
+    except ApiError as error:
+        return ConsumerGroupHeartbeatResponse(error.code, error.message or text_of(error.code))
+    return deferred
+
+
+def require_consumer_protocol(state: BrokerState) -> None:
+    """Raise ApiError UNSUPPORTED_VERSION where consumer groups have been switched off."""
+    protocols = state.metadata.broker_config.group_coordinator_rebalance_protocols
+    if "consumer" not in protocols or not state.metadata.finalized_features[GROUP_VERSION]:
+        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "The consumer group protocol is not enabled.")
+
+
+def _require_few_topics(request: ConsumerGroupHeartbeatRequest, most: int) -> None:
+    """Raise ApiError INVALID_REQUEST where a member names more topics or partitions than there can be."""
+    topics = len(request.subscribed_topic_names or ())
+    partitions = sum([1 + len(each) for each in (request.topic_partitions or {}).values()])
+    if topics > most or partitions > 2 * most:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            f"A member subscribes to {topics} topics and has {partitions} topics and partitions; it may subscribe to "
+            f"{most} and have {2 * most} (max.partitions): subscribe with a regular expression, or with more members.",
+        )
+
+
+def client_host(context: RequestContext) -> str:
+    """Return what groups say of where a member is: the address of its connection, as "/127.0.0.1"."""
+    return context.broker.client_hosts.of(context.connection_id)
+
+
+def _member_id(context: RequestContext) -> str:
+    """Return an id for a member that has none, which is the same when the request is handled a second time."""
+    identity = f"{context.connection_id}:{context.sequence}:{context.received_ns}"
+    digest = hashlib.blake2b(identity.encode(), digest_size=_UUID_BYTES).digest()
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()

@@ -1,0 +1,42 @@
+"""DeleteGroups: groups without members go, and their offsets with them (I42)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.apis.context import RequestContext
+from broker.apis.groups.group_calls import MultiGroupApi, call_owners
+from broker.coordinator.offsets.offset_expiration import delete_offsets
+from broker.errors import ApiError
+from broker.protocol.error_codes import ErrorCode
+from broker.scheduling.deferred import Deferred
+from broker.scheduling.slices import Work
+
+
+def handle_delete_groups(context: RequestContext, request: Any) -> Work:
+    """Return an error for each group, whichever handler coordinates it, once the others are deleted."""
+    return call_owners(context, request, DELETE_GROUPS)
+
+
+def _answer_group(context: RequestContext, request: Any, group_id: str) -> dict[str, Any] | Deferred:
+    try:
+        shard = context.broker.coordinators.groups.shard_of(group_id)
+    except ApiError as failure:
+        return _failed(context, request, group_id, failure.code)
+    group = shard.groups.get(group_id)
+    error = int(ErrorCode.GROUP_ID_NOT_FOUND) if group is None else group.validate_delete()
+    if group is None or error:
+        return _failed(context, request, group_id, error)
+    records = [*delete_offsets(shard, group_id), *group.tombstones()]
+    del shard.groups[group_id]
+    deferred = Deferred()
+    shard.append(records, lambda error: deferred.complete(_failed(context, request, group_id, error)))
+    return deferred
+
+
+def _failed(context: RequestContext, request: Any, group_id: str, error: int) -> dict[str, Any]:
+    del context, request
+    return {"group_id": group_id, "error_code": error}
+
+
+DELETE_GROUPS = MultiGroupApi("groups_names", "results", str, _answer_group, _failed)

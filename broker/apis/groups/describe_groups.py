@@ -1,0 +1,74 @@
+"""DescribeGroups: the state and the members of classic groups; one that is not there is Dead (I15)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.apis.cluster.authorized_operations import group_operations
+from broker.apis.context import RequestContext
+from broker.apis.groups.group_calls import MultiGroupApi, call_owners
+from broker.coordinator.classic.group import DEAD, STABLE, ClassicGroup
+from broker.errors import ApiError
+from broker.protocol.error_codes import ErrorCode
+from broker.scheduling.slices import Work
+
+_NOT_FOUND_FROM = 6
+
+
+def handle_describe_groups(context: RequestContext, request: Any) -> Work:
+    """Return every group asked for, whichever handler coordinates it."""
+    return call_owners(context, request, DESCRIBE_GROUPS)
+
+
+def _answer_group(context: RequestContext, request: Any, group_id: str) -> dict[str, Any]:
+    try:
+        group = context.broker.coordinators.groups.find(group_id)
+    except ApiError as failure:
+        return _failed(context, request, group_id, failure.code)
+    if not isinstance(group, ClassicGroup):
+        return _absent(context, group_id, is_there=group is not None)
+    stable = group.state is STABLE
+    operations = group_operations(getattr(request, "include_authorized_operations", False))
+    return {
+        "error_code": 0,
+        "group_id": group_id,
+        "group_state": group.state_name,
+        "protocol_type": group.protocol_type or "",
+        "protocol_data": (group.protocol_name or "") if stable else "",
+        "members": _members(group, with_metadata=stable),
+        "authorized_operations": operations,
+    }
+
+
+def _members(group: ClassicGroup, *, with_metadata: bool) -> list[dict[str, Any]]:
+    return [
+        {
+            "member_id": member.member_id,
+            "group_instance_id": member.instance_id,
+            "client_id": member.client_id,
+            "client_host": member.client_host,
+            "member_metadata": member.metadata(group.protocol_name) if with_metadata else b"",
+            "member_assignment": member.assignment,
+        }
+        for member in group.members.values()
+    ]
+
+
+def _absent(context: RequestContext, group_id: str, *, is_there: bool) -> dict[str, Any]:
+    """Return what is said of a group that is not there, or is there and not classic (KIP-1043)."""
+    if context.api_version < _NOT_FOUND_FROM:
+        return {"error_code": 0, "group_id": group_id, "group_state": DEAD.value}
+    return {
+        "error_code": int(ErrorCode.GROUP_ID_NOT_FOUND),
+        "error_message": f"Group {group_id} is not a classic group." if is_there else f"Group {group_id} not found.",
+        "group_id": group_id,
+        "group_state": DEAD.value,
+    }
+
+
+def _failed(context: RequestContext, request: Any, group_id: str, error: int) -> dict[str, Any]:
+    del context, request
+    return {"error_code": error, "group_id": group_id}
+
+
+DESCRIBE_GROUPS = MultiGroupApi("groups", "groups", str, _answer_group, _failed)

@@ -1,0 +1,79 @@
+"""FindCoordinator: the broker itself, on the request's listener, for groups and transactions (``C18``).
+
+The first request for a group, or for a transaction, has the internal topic made that keeps them; it waits for that, so
+that no client is sent to a coordinator that cannot answer yet. The answer for many keys is made in slices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from broker.apis.context import Parked, RequestContext
+from broker.protocol.coordinator_routing import GROUP_TOPIC, TRANSACTION_TOPIC
+from broker.protocol.error_codes import ErrorCode, text_of
+from broker.scheduling.long_answers import AT_ONCE, each_of
+from broker.scheduling.slices import Work
+
+_TOPICS = {0: GROUP_TOPIC, 1: TRANSACTION_TOPIC}
+_FIRST_BATCHED_VERSION = 4
+
+#: How long a request waits for the internal topic. The client asks again after COORDINATOR_NOT_AVAILABLE.
+CREATE_WAIT_MS = 5000
+
+
+def handle_find_coordinator(context: RequestContext, request: Any) -> dict[str, Any] | Work | Parked:
+    """Return the coordinator of each key; INVALID_REQUEST for a type of key that has none here."""
+    key_type = getattr(request, "key_type", 0)
+    topic = _TOPICS.get(key_type)
+    if topic is None:
+        return _response(context, request, ErrorCode.INVALID_REQUEST)
+    if context.broker.metadata.topic(topic) is not None:
+        return _response(context, request, 0)
+    context.broker.create_topics_later([topic])
+
+    def retry(final: bool) -> dict[str, Any] | Work | None:
+        # Every handler opens what it owns of a topic before it takes another request.
+        if context.broker.metadata.topic(topic) is not None:
+            return _response(context, request, 0)
+        return _response(context, request, ErrorCode.COORDINATOR_NOT_AVAILABLE) if final else None
+
+    return Parked(CREATE_WAIT_MS, retry)
+
+
+def _response(context: RequestContext, request: Any, error: int) -> dict[str, Any] | Work:
+    coordinator = _coordinator(context, error)
+    if context.api_version < _FIRST_BATCHED_VERSION:
+        return {"throttle_time_ms": 0, **coordinator}
+    if len(request.coordinator_keys) > AT_ONCE:
+        return _long_response(request.coordinator_keys, coordinator)
+    return _batched([{"key": key, **coordinator} for key in request.coordinator_keys])
+
+
+def _long_response(keys: Sequence[str], coordinator: dict[str, Any]) -> Work:
+    coordinators: list[dict[str, Any]] = []
+    yield from each_of(keys, lambda key: coordinators.append({"key": key, **coordinator}))
+    return _batched(coordinators)
+
+
+def _batched(coordinators: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"throttle_time_ms": 0, "coordinators": coordinators}
+
+
+def _coordinator(context: RequestContext, error: int) -> dict[str, Any]:
+    if error:
+        return {
+            "error_code": error,
+            "error_message": text_of(error),
+            "node_id": -1,
+            "host": "",
+            "port": -1,
+        }
+    listener = context.listener
+    return {
+        "error_code": 0,
+        "error_message": None,
+        "node_id": context.broker.config.node_id,
+        "host": listener.advertised_host,
+        "port": listener.advertised_port,
+    }

@@ -1,0 +1,160 @@
+"""Requests that name several groups: each group is answered for by its coordinator, and the answers are put together.
+
+Runs in handler processes, in slices. A request arrives at the owner of its first group. For each other owner a request
+of the same API and version is made with its groups alone; that owner answers it with the same function, each group in
+the bytes in which it is to be answered. A group that is named several times is answered for once.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from operator import itemgetter
+from types import GeneratorType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from broker.apis.context import RequestContext
+from broker.protocol import kio_adapter
+from broker.protocol.coordinator_routing import GROUP_TOPIC
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.headers import parse_header
+from broker.protocol.kio_slices import Encoded, Lazily, encoded_elements, request_in_steps
+from broker.protocol.steps import Steps
+from broker.scheduling.deferred import Deferred
+from broker.scheduling.long_answers import AT_ONCE, TOO_LONG, each_of
+
+if TYPE_CHECKING:
+    from broker.handler.broker_state import BrokerState
+    from broker.scheduling.slices import Work
+
+TASK = "call_group_api"
+
+_SIZE_BYTES = 4
+
+#: In front of each group's answer from another coordinator.
+_HEAD = struct.Struct(
+    ">i"  # bytes of the answer
+    "h"  # error code in it
+)
+
+_NOT_ANSWERED = int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
+class MultiGroupApi(NamedTuple):
+    """One API: where its messages list the groups, and what answers for one of them."""
+
+    request_field: str
+    response_field: str
+    group_id: Callable[[Any], str]
+    """The id of the group that an element of the request names."""
+    answer: Callable[[RequestContext, Any, Any], Any]
+    """Returns the answer for one element of a request: (context, request, element).
+
+    Or a `Deferred` that is completed with it by a commit, or the work in slices that ends with one of these.
+    """
+    failed: Callable[[RequestContext, Any, Any, int], Any]
+    """The answer for an element that cannot be answered: (context, request, element, error code). It is short."""
+    merged: Callable[[Sequence[Any]], Any] = itemgetter(0)
+    """Returns one element for several that name the same group."""
+
+
+def call_owners(context: RequestContext, request: Any, api: MultiGroupApi) -> Work:
+    """Return the answers of all coordinators to a request, in the order of its groups."""
+    items = yield from _distinct(request, api)
+    answers: list[Any] = [None] * len(items)
+    own: list[int] = []
+    asked: list[tuple[list[int], Work]] = []
+    owners = yield from _by_owner(context, items, api)
+    for owner, places in owners.items():
+        if owner == context.broker.index:
+            own = places
+        else:
+            question = yield from _question(context, request, api, [items[place] for place in places])
+            asked.append((places, context.broker.tasks.answer_of(owner, TASK, question)))
+    for place in own:
+        answer = api.answer(context, request, items[place])
+        answers[place] = (yield from answer) if isinstance(answer, GeneratorType) else answer
+        yield None
+    for place in own:
+        if isinstance(answers[place], Deferred):
+            answers[place] = yield answers[place]
+    for places, work in asked:
+        for place, element in zip(places, (yield from _elements(work)), strict=False):
+            answers[place] = element
+
+    def answer_of(place: int) -> Any:
+        answer = answers[place]
+        return api.failed(context, request, items[place], _NOT_ANSWERED) if answer is None else answer
+
+    def refused(place: int) -> Any:
+        return api.failed(context, request, items[place], TOO_LONG)
+
+    return {"throttle_time_ms": 0, api.response_field: Lazily(range(len(items)), answer_of, refused)}
+
+
+def register_group_calls(state: BrokerState, apis: Mapping[int, MultiGroupApi]) -> None:
+    """Let other handlers have their requests answered here."""
+
+    def task(payload: bytes) -> Work:
+        header = parse_header(payload, _SIZE_BYTES, len(payload))
+        key, version = header.api_key, header.api_version
+        request = yield from kio_adapter.decode_in_steps(key, version, payload, header.body_offset, len(payload))
+        context = RequestContext(
+            key, version, header.correlation_id, header.client_id, 0, 0, state.heritage.listeners[0],
+            state.clock.monotonic_ns(), state,
+        )  # fmt: skip
+        api = apis[key]
+        response = yield from call_owners(context, request, api)
+        most_bytes = state.metadata.broker_config.response_max_bytes
+        place = (key, version, api.response_field)
+        elements = yield from encoded_elements(place, response[api.response_field], most_bytes)
+        parts: list[bytes] = []
+        yield from each_of(elements, lambda each: parts.append(_HEAD.pack(len(each.data), each.error_code) + each.data))
+        return 0, b"".join(parts)
+
+    state.tasks.register_sliced(TASK, task)
+
+
+def _distinct(request: Any, api: MultiGroupApi) -> Steps[list[Any]]:
+    """Return the elements of a request, one for each group."""
+    items: dict[str, list[Any]] = {}
+    yield from each_of(
+        getattr(request, api.request_field), lambda item: items.setdefault(api.group_id(item), []).append(item)
+    )
+    distinct: list[Any] = []
+    yield from each_of(items.values(), lambda each: distinct.append(each[0] if len(each) == 1 else api.merged(each)))
+    return distinct
+
+
+def _elements(work: Work) -> Work:
+    """Return what another coordinator has answered for each group: nothing if it has not."""
+    error, payload = yield from work
+    if error:
+        return []
+    found: list[Encoded] = []
+    offset = 0
+    while offset < len(payload):
+        size, error = _HEAD.unpack_from(payload, offset)
+        start = offset + _HEAD.size
+        offset = start + size
+        found.append(Encoded(payload[start:offset], error))
+        if not len(found) % AT_ONCE:
+            yield None
+    return found
+
+
+def _by_owner(context: RequestContext, items: Sequence[Any], api: MultiGroupApi) -> Steps[dict[int, list[int]]]:
+    owners: dict[int, list[int]] = {}
+    owner_of = context.broker.coordinators.owner_of
+    for place, item in enumerate(items, 1):
+        owners.setdefault(owner_of(GROUP_TOPIC, api.group_id(item)), []).append(place - 1)
+        if not place % AT_ONCE:
+            yield
+    return owners
+
+
+def _question(context: RequestContext, request: Any, api: MultiGroupApi, items: Sequence[Any]) -> Steps[bytes]:
+    """Return a request of the same API and version for some of the groups."""
+    values = {field.name: getattr(request, field.name) for field in fields(request)} | {api.request_field: items}
+    return request_in_steps(context.api_key, context.api_version, context.client_id, values)

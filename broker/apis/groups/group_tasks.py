@@ -1,0 +1,33 @@
+"""What handlers ask of each other about groups: a table of the requests that name several of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from broker.apis.groups.consumer_group_describe import CONSUMER_GROUP_DESCRIBE
+from broker.apis.groups.delete_groups import DELETE_GROUPS
+from broker.apis.groups.describe_groups import DESCRIBE_GROUPS
+from broker.apis.groups.group_calls import MultiGroupApi, register_group_calls
+from broker.apis.groups.list_groups import register_list_groups
+from broker.apis.groups.offset_fetch import OFFSET_FETCH
+from broker.protocol.api_keys import ApiKey
+
+if TYPE_CHECKING:
+    from broker.handler.broker_state import BrokerState
+
+MULTI_GROUP_APIS: Final[Mapping[int, MultiGroupApi]] = MappingProxyType(
+    {
+        int(ApiKey.DESCRIBE_GROUPS): DESCRIBE_GROUPS,
+        int(ApiKey.DELETE_GROUPS): DELETE_GROUPS,
+        int(ApiKey.OFFSET_FETCH): OFFSET_FETCH,
+        int(ApiKey.CONSUMER_GROUP_DESCRIBE): CONSUMER_GROUP_DESCRIBE,
+    }
+)
+
+
+def register_group_tasks(state: BrokerState) -> None:
+    """Let other handlers have groups that this one coordinates."""
+    register_group_calls(state, MULTI_GROUP_APIS)
+    register_list_groups(state)

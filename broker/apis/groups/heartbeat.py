@@ -1,0 +1,31 @@
+"""Heartbeat: a member of a group says that it is there, and learns whether it has to join again (I12). HOT."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.apis.context import RequestContext
+from broker.errors import ApiError
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+if TYPE_CHECKING:
+    from broker.handler.broker_state import BrokerState
+
+_INVALID_GROUP_ID = int(ErrorCode.INVALID_GROUP_ID)
+
+
+def handle_heartbeat(context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+    """Return an error code: REBALANCE_IN_PROGRESS asks the member to join again."""
+    return HeartbeatResponse(judge_heartbeat(context.broker, request))
+
+
+def judge_heartbeat(broker: BrokerState, request: HeartbeatRequest) -> int:
+    """Take a heartbeat; return its error code."""
+    group_id, generation, member_id, instance_id = request
+    if not group_id:
+        return _INVALID_GROUP_ID
+    try:
+        return broker.coordinators.groups.heartbeat(group_id, member_id, instance_id, generation)
+    except ApiError as error:
+        return error.code

@@ -1,0 +1,94 @@
+"""JoinGroup: a member joins its group, and is answered when all have joined (I11)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.apis.context import RequestContext
+from broker.apis.groups.consumer_group_heartbeat import client_host
+from broker.coordinator.group import JoinRequest, JoinResult
+from broker.errors import ApiError
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.kio_adapter import milliseconds
+from broker.scheduling.deferred import Deferred
+
+_MEMBER_ID_REQUIRED_FROM = 4
+_NULL_PROTOCOL_FROM = 7
+_SKIP_ASSIGNMENT_FROM = 9
+
+#: Protocols of a member. Clients have one for each of their assignors; each is compared with those of all members.
+MOST_PROTOCOLS = 100
+
+#: Clients cut their reasons to this many characters.
+MOST_OF_A_REASON = 255
+
+#: What a text may have so that it can be written, also with a number behind it that makes it the id of a member.
+_LONGEST_BYTES = 2**15 - 1 - 64
+
+
+def handle_join_group(context: RequestContext, request: Any) -> dict[str, Any] | Deferred:
+    """Return the generation and its protocol; the leader is told of all members (KIP-62, KIP-345, KIP-394)."""
+    version = context.api_version
+    config = context.broker.metadata.broker_config
+    session_timeout_ms = milliseconds(request.session_timeout)
+    error = ErrorCode.NONE
+    if not request.group_id:
+        error = ErrorCode.INVALID_GROUP_ID
+    elif not config.group_min_session_timeout_ms <= session_timeout_ms <= config.group_max_session_timeout_ms:
+        error = ErrorCode.INVALID_SESSION_TIMEOUT
+    elif len(request.protocols) > MOST_PROTOCOLS or not _can_be_written(context, request):
+        error = ErrorCode.INVALID_REQUEST
+    if error:
+        return _response(version, JoinResult(int(error), request.member_id))
+    deferred = Deferred()
+    try:
+        context.broker.coordinators.groups.join(
+            request.group_id,
+            _join_request(context, request, session_timeout_ms),
+            lambda result: deferred.complete(_response(version, result)),
+        )
+    except ApiError as failure:
+        return _response(version, JoinResult(failure.code, request.member_id))
+    return deferred
+
+
+def _can_be_written(context: RequestContext, request: Any) -> bool:
+    """Return whether the record of the group has room for the texts of a member; two of them may begin its id."""
+    texts = (context.client_id, getattr(request, "group_instance_id", None) or "", request.protocol_type)
+    names = [each.name for each in request.protocols]
+    return all(len(text.encode()) <= _LONGEST_BYTES for text in (*texts, *names))
+
+
+def _join_request(context: RequestContext, request: Any, session_timeout_ms: int) -> JoinRequest:
+    version = context.api_version
+    rebalance_timeout = getattr(request, "rebalance_timeout", None)
+    return JoinRequest(
+        member_id=request.member_id,
+        instance_id=getattr(request, "group_instance_id", None),
+        client_id=context.client_id,
+        client_host=client_host(context),
+        session_timeout_ms=session_timeout_ms,
+        rebalance_timeout_ms=session_timeout_ms if rebalance_timeout is None else milliseconds(rebalance_timeout),
+        protocol_type=request.protocol_type,
+        protocols=tuple([(each.name, each.metadata) for each in request.protocols]),
+        reason=(getattr(request, "reason", None) or "not provided")[:MOST_OF_A_REASON],
+        needs_member_id=version >= _MEMBER_ID_REQUIRED_FROM,
+        may_skip_assignment=version >= _SKIP_ASSIGNMENT_FROM,
+    )
+
+
+def _response(version: int, result: JoinResult) -> dict[str, Any]:
+    return {
+        "throttle_time_ms": 0,
+        "error_code": result.error_code,
+        "generation_id": result.generation,
+        "protocol_type": result.protocol_type,
+        "protocol_name": result.protocol_name if version >= _NULL_PROTOCOL_FROM else result.protocol_name or "",
+        "leader": result.leader,
+        "skip_assignment": result.skip_assignment,
+        "member_id": result.member_id,
+        "members": [
+            {"member_id": each.member_id, "group_instance_id": each.instance_id, "metadata": each.metadata}
+            for each in result.members
+        ],
+    }

@@ -1,0 +1,85 @@
+"""LeaveGroup: members leave, or an administrator removes them; several at a time from version 3 on (KIP-345, I13)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.apis.context import RequestContext
+from broker.apis.groups.join_group import MOST_OF_A_REASON
+from broker.coordinator.group import LeavingMember
+from broker.errors import ApiError
+from broker.protocol.error_codes import ErrorCode
+from broker.scheduling.deferred import Deferred
+from broker.scheduling.slices import Work
+
+_BATCHED_FROM = 3
+
+#: Members that leave in one slice.
+_AT_ONCE = 100
+
+#: Errors that are told of the request as a whole.
+_OF_THE_COORDINATOR = frozenset({int(ErrorCode.COORDINATOR_NOT_AVAILABLE), int(ErrorCode.NOT_COORDINATOR)})
+
+
+def handle_leave_group(context: RequestContext, request: Any) -> dict[str, Any] | Deferred | Work:
+    """Return an error for each member, once the group without them is committed."""
+    if not request.group_id:
+        return _failure(int(ErrorCode.INVALID_GROUP_ID))
+    if context.api_version >= _BATCHED_FROM:
+        if len(request.members) > _AT_ONCE:
+            return _in_portions(context, request)
+        return _leave(context, request.group_id, [_leaving(each) for each in request.members], batched=True)
+    return _leave(context, request.group_id, [_leaving(request)], batched=False)
+
+
+def _leave(
+    context: RequestContext, group_id: str, members: list[LeavingMember], *, batched: bool
+) -> dict[str, Any] | Deferred:
+    deferred = Deferred()
+
+    def answer(errors: list[int]) -> None:
+        whole = next((error for error in errors if error in _OF_THE_COORDINATOR), 0)
+        if batched and not whole:
+            deferred.complete(_response(members, errors))
+        else:
+            deferred.complete(_failure(whole or errors[0]))
+
+    try:
+        context.broker.coordinators.groups.leave(group_id, members, answer)
+    except ApiError as error:
+        return _failure(error.code)
+    return deferred
+
+
+def _in_portions(context: RequestContext, request: Any) -> Work:
+    """Let very many members leave, some in each slice; the first error of the group ends it."""
+    left: list[dict[str, Any]] = []
+    for start in range(0, len(request.members), _AT_ONCE):
+        members = [_leaving(each) for each in request.members[start : start + _AT_ONCE]]
+        answer = _leave(context, request.group_id, members, batched=True)
+        response = (yield answer) if isinstance(answer, Deferred) else answer
+        if response["error_code"]:
+            return response
+        left += response["members"]
+        yield None
+    return {"throttle_time_ms": 0, "error_code": 0, "members": left}
+
+
+def _leaving(each: Any) -> LeavingMember:
+    reason = (getattr(each, "reason", None) or "not provided")[:MOST_OF_A_REASON]
+    return LeavingMember(each.member_id, getattr(each, "group_instance_id", None), reason)
+
+
+def _failure(error: int) -> dict[str, Any]:
+    return {"throttle_time_ms": 0, "error_code": error, "members": []}
+
+
+def _response(members: list[LeavingMember], errors: list[int]) -> dict[str, Any]:
+    return {
+        "throttle_time_ms": 0,
+        "error_code": 0,
+        "members": [
+            {"member_id": each.member_id, "group_instance_id": each.instance_id, "error_code": error}
+            for each, error in zip(members, errors, strict=True)
+        ],
+    }

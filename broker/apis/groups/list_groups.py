@@ -1,0 +1,86 @@
+"""ListGroups: every group of every handler, by state and by type if asked for (KIP-518, KIP-848, I16)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from broker.apis.context import RequestContext
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.kio_slices import Lazily
+from broker.protocol.primitives import read_string, string_bytes
+from broker.scheduling.long_answers import AT_ONCE, each_of, in_order
+
+if TYPE_CHECKING:
+    from broker.coordinator.group import Group
+    from broker.handler.broker_state import BrokerState
+    from broker.scheduling.slices import Work
+
+TASK = "list_groups"
+
+#: (id, protocol type, state, kind) of a group.
+Listed = tuple[str, str, str, str]
+
+
+def handle_list_groups(context: RequestContext, request: Any) -> Work:
+    """Return the groups that the filters let through; an empty filter lets everything through."""
+    states = {text.lower() for text in getattr(request, "states_filter", ())}
+    kinds = {text.lower() for text in getattr(request, "types_filter", ())}
+    tasks = context.broker.tasks
+    asked = [tasks.answer_of(handler, TASK, b"") for handler in range(context.broker.heritage.handlers)]
+    found: list[Listed] = []
+    for work in asked:
+        error, payload = yield from work
+        if error:
+            return _response([], int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        found += yield from decode_listed(payload)
+    wanted: list[Listed] = []
+
+    def choose(group: Listed) -> None:
+        _, _, state, kind = group
+        if (not states or state.lower() in states) and (not kinds or kind.lower() in kinds):
+            wanted.append(group)
+
+    yield from each_of(found, choose)
+    return _response((yield from in_order(wanted)))
+
+
+def register_list_groups(state: BrokerState) -> None:
+    """Let other handlers have the groups of this one."""
+
+    def task(payload: bytes) -> Work:
+        del payload
+        parts: list[bytes] = []
+        yield from each_of(list(state.coordinators.groups.groups()), lambda group: parts.append(_encoded(group)))
+        return 0, b"".join(parts)
+
+    state.tasks.register_sliced(TASK, task)
+
+
+def _encoded(group: Group) -> bytes:
+    """Return a group as one handler tells it another."""
+    texts = (group.group_id, group.protocol_type or "", group.state_name, group.kind)
+    return b"".join([string_bytes(text) for text in texts])
+
+
+def decode_listed(payload: bytes) -> Work:
+    """Return the groups that another handler has told."""
+    found: list[Listed] = []
+    at, end = 0, len(payload)
+    while at < end:
+        group_id, at = read_string(payload, at, end)
+        protocol_type, at = read_string(payload, at, end)
+        state, at = read_string(payload, at, end)
+        kind, at = read_string(payload, at, end)
+        found.append((group_id, protocol_type, state, kind))
+        if not len(found) % AT_ONCE:
+            yield None
+    return found
+
+
+def _response(groups: list[Listed], error: int = 0) -> dict[str, Any]:
+    return {"throttle_time_ms": 0, "error_code": error, "groups": Lazily(groups, _fields)}
+
+
+def _fields(group: Listed) -> dict[str, str]:
+    group_id, protocol_type, state, kind = group
+    return {"group_id": group_id, "protocol_type": protocol_type, "group_state": state, "group_type": kind}

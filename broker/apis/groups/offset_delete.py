@@ -1,0 +1,79 @@
+"""OffsetDelete: single offsets of a group go, unless a member reads the topic (KIP-496, I47)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from broker.apis.context import RequestContext
+from broker.coordinator.offsets.offset_expiration import delete_offset
+from broker.errors import ApiError
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.kio_slices import Lazily
+from broker.scheduling.deferred import Deferred
+from broker.scheduling.slices import Work
+
+if TYPE_CHECKING:
+    from broker.coordinator.coordinator_log import Record
+    from broker.coordinator.group import Group
+    from broker.coordinator.group_shard import GroupShard
+
+#: Offsets deleted between two yields.
+_AT_ONCE = 128
+
+
+def handle_offset_delete(context: RequestContext, request: Any) -> dict[str, Any] | Work:
+    """Return an error for each partition, once the others are deleted; or one for the group."""
+    group_id = request.group_id
+    if not group_id:
+        return _response(ErrorCode.INVALID_GROUP_ID)
+    try:
+        shard = context.broker.coordinators.groups.shard_of(group_id)
+    except ApiError as failure:
+        return _response(failure.code)
+    group = shard.groups.get(group_id)
+    error = int(ErrorCode.GROUP_ID_NOT_FOUND) if group is None else group.validate_offset_delete()
+    if group is None or error:
+        return _response(error)
+    return _delete(context, shard, group, request.topics)
+
+
+def _delete(context: RequestContext, shard: GroupShard, group: Group, asked: Sequence[Any]) -> Work:
+    """Delete in slices what may be deleted; each of them stages the records of what it has deleted."""
+    known = shard.offsets.keys_of(group.group_id)
+    answers: dict[str, dict[int, int]] = {}
+    commits: list[Deferred] = []
+    for topic in asked:
+        found = context.broker.metadata.topic(topic.name)
+        partitions = 0 if found is None else len(found.partitions)
+        error = int(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC) if group.is_subscribed(topic.name) else 0
+        codes = answers.setdefault(topic.name, {})
+        indexes = [each.partition_index for each in topic.partitions]
+        for start in range(0, len(indexes), _AT_ONCE):
+            records: list[Record] = []
+            for index in indexes[start : start + _AT_ONCE]:
+                is_there = 0 <= index < partitions
+                if is_there and not error and (topic.name, index) in known:
+                    known.discard((topic.name, index))
+                    records.append(delete_offset(shard, group.group_id, topic.name, index))
+                codes[index] = error if is_there else int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            if records:
+                committed = Deferred()
+                shard.append(records, committed.complete)
+                commits.append(committed)
+            yield None
+    failed = 0
+    for committed in commits:
+        failed = (yield committed) or failed
+    topics = [
+        {
+            "name": name,
+            "partitions": Lazily(list(codes.items()), lambda each: {"partition_index": each[0], "error_code": each[1]}),
+        }
+        for name, codes in answers.items()
+    ]
+    return _response(failed, [] if failed else topics)
+
+
+def _response(error: int, topics: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+    return {"error_code": error, "throttle_time_ms": 0, "topics": topics or []}

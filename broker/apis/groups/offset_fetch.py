@@ -1,0 +1,174 @@
+"""OffsetFetch: how far groups have read. Several groups at a time from version 8 on, topics by id from 10 on."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from broker.apis.context import RequestContext
+from broker.apis.groups.group_calls import MultiGroupApi, call_owners
+from broker.coordinator.offsets.offsets import CommittedOffset
+from broker.errors import ApiError
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.kio_adapter import uuid_bytes
+from broker.protocol.kio_slices import Lazily
+from broker.protocol.steps import Steps
+from broker.scheduling.deferred import Deferred
+from broker.scheduling.long_answers import each_of
+from broker.scheduling.slices import Work
+
+if TYPE_CHECKING:
+    from broker.coordinator.group_shard import GroupShard
+
+_BATCHED_FROM = 8
+_TOPIC_ID_FROM = 10
+
+_UNSTABLE = int(ErrorCode.UNSTABLE_OFFSET_COMMIT)
+
+#: As in Kafka: consumers do not expect to hear that a coordinator is not available, and find one again after this.
+_TOLD = {int(ErrorCode.COORDINATOR_NOT_AVAILABLE): int(ErrorCode.NOT_COORDINATOR)}
+
+#: Topics looked up between two yields; one may have many partitions.
+_TOPICS_AT_ONCE = 16
+
+
+class _Query(NamedTuple):
+    """One group of a request: with ``require_stable``, offsets that a transaction may change are not told."""
+
+    context: RequestContext
+    shard: GroupShard
+    group_id: str
+    require_stable: bool
+
+
+def handle_offset_fetch(context: RequestContext, request: Any) -> Work:
+    """Return the committed offset of each partition asked for, -1 where there is none; null asks for all."""
+    if context.api_version >= _BATCHED_FROM:
+        return call_owners(context, request, OFFSET_FETCH)
+    return _fetch_one(context, request)
+
+
+def _fetch_one(context: RequestContext, request: Any) -> Work:
+    """Answer a request for one group, as it was before version 8.
+
+    From version 2 on Kafka names an error at the top alone. aiokafka looks at partitions only, and would take that
+    for "nothing has been committed": so it stands there as well.
+    """
+    error, topics = yield from _fetch(context, request, getattr(request, "require_stable", False))
+    if error:
+        topics = Lazily(request.topics or (), lambda topic: _failed(topic, error))
+    return {"throttle_time_ms": 0, "error_code": error, "topics": topics}
+
+
+def _answer_group(context: RequestContext, request: Any, group: Any) -> Work:
+    error, topics = yield from _fetch(context, group, request.require_stable)
+    return {"group_id": group.group_id, "error_code": error, "topics": topics}
+
+
+def _fetch(context: RequestContext, asked: Any, require_stable: bool) -> Work:
+    """Return (error, topics) for one group, once the offsets that are told are committed."""
+    group_id = asked.group_id
+    try:
+        shard = context.broker.coordinators.groups.shard_of(group_id)
+    except ApiError as failure:
+        return _TOLD.get(failure.code, failure.code), []
+    group = shard.groups.get(group_id)
+    if group is not None:
+        error = group.validate_offset_fetch(getattr(asked, "member_id", None), getattr(asked, "member_epoch", -1))
+        if error:
+            return error, []
+    query = _Query(context, shard, group_id, require_stable)
+    topics: list[dict[str, Any]] = []
+    # What is told is looked up first and written later: it must be what the commit that is waited for has made sure.
+    work = _all(query) if asked.topics is None else _each(query, (yield from _distinct(asked.topics)))
+    for number, topic in enumerate(work, 1):
+        topics.append(topic)
+        if not number % _TOPICS_AT_ONCE:
+            yield None
+    committed = Deferred()
+    shard.when_committed(committed.complete)
+    error = yield committed
+    return _TOLD.get(error, error), [] if error else topics
+
+
+def _all(query: _Query) -> Iterator[dict[str, Any]]:
+    by_id = query.context.api_version >= _TOPIC_ID_FROM
+    for name, offsets in list(query.shard.offsets.of_group(query.group_id).items()):
+        topic = query.context.broker.metadata.topic(name) if by_id else None
+        if by_id and topic is None:
+            continue
+        place = {"name": name, "topic_id": bytes(16) if topic is None else topic.topic_id}
+        yield {**place, "partitions": _partitions(query, name, offsets, offsets)}
+
+
+def _distinct(topics: Sequence[Any]) -> Steps[Iterable[tuple[Any, Collection[int]]]]:
+    """Return the topics of a request and their partitions, each once."""
+    found: dict[Any, tuple[Any, dict[int, None]]] = {}
+
+    def add(topic: Any) -> None:
+        key = getattr(topic, "topic_id", None) or getattr(topic, "name", "")
+        found.setdefault(key, (topic, {}))[1].update(dict.fromkeys(topic.partition_indexes))
+
+    yield from each_of(topics, add)
+    return found.values()
+
+
+def _each(query: _Query, topics: Iterable[tuple[Any, Collection[int]]]) -> Iterator[dict[str, Any]]:
+    for asked, indexes in topics:
+        yield _topic(query, asked, indexes)
+
+
+def _topic(query: _Query, asked: Any, indexes: Collection[int]) -> dict[str, Any]:
+    if query.context.api_version < _TOPIC_ID_FROM:
+        name = asked.name
+    else:
+        topic = query.context.broker.metadata.topic_by_id(uuid_bytes(asked.topic_id))
+        if topic is None:
+            return _failed(asked, ErrorCode.UNKNOWN_TOPIC_ID)
+        name = topic.name
+    offsets = query.shard.offsets.of_group(query.group_id).get(name, {})
+    return {**_place(asked), "partitions": _partitions(query, name, indexes, offsets)}
+
+
+def _place(asked: Any) -> dict[str, Any]:
+    return {"name": getattr(asked, "name", ""), "topic_id": getattr(asked, "topic_id", None)}
+
+
+def _partitions(query: _Query, topic: str, indexes: Collection[int], offsets: Mapping[int, CommittedOffset]) -> Lazily:
+    """Return partitions that are described when they are written, by the offsets that there are now."""
+    store = query.shard.offsets
+    now = [
+        (index, _UNSTABLE if query.require_stable and store.is_pending(query.group_id, topic, index) else 0, offset)
+        for index, offset in zip(indexes, map(offsets.get, indexes), strict=True)
+    ]
+    return Lazily(now, lambda each: _partition(each[0], each[1], None if each[1] else each[2]))
+
+
+def _partition(index: int, error: int, committed: CommittedOffset | None = None) -> dict[str, Any]:
+    return {
+        "partition_index": index,
+        "committed_offset": -1 if committed is None else committed.offset,
+        "committed_leader_epoch": -1 if committed is None else committed.leader_epoch,
+        "metadata": "" if committed is None else committed.metadata,
+        "error_code": error,
+    }
+
+
+def _failed(asked: Any, error: int) -> dict[str, Any]:
+    return {**_place(asked), "partitions": Lazily(asked.partition_indexes, lambda index: _partition(index, error))}
+
+
+def _group_failed(context: RequestContext, request: Any, group: Any, error: int) -> dict[str, Any]:
+    del context, request
+    return {"group_id": group.group_id, "error_code": _TOLD.get(error, error), "topics": []}
+
+
+def _merged(groups: Sequence[Any]) -> Any:
+    """Return one question for what several ask of a group."""
+    if any(each.topics is None for each in groups):
+        return replace(groups[0], topics=None)
+    return replace(groups[0], topics=tuple(topic for each in groups for topic in each.topics))
+
+
+OFFSET_FETCH = MultiGroupApi("groups", "groups", lambda group: group.group_id, _answer_group, _group_failed, _merged)

@@ -1,0 +1,44 @@
+"""SyncGroup: a member asks for its assignment, which the leader brings with the same request (I14)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.apis.context import RequestContext
+from broker.coordinator.group import SyncRequest, SyncResult
+from broker.errors import ApiError
+from broker.protocol.error_codes import ErrorCode
+from broker.scheduling.deferred import Deferred
+
+_PROTOCOL_FROM = 5
+
+
+def handle_sync_group(context: RequestContext, request: Any) -> dict[str, Any] | Deferred:
+    """Return the member's assignment, once the leader's is committed."""
+    protocol = getattr(request, "protocol_type", None), getattr(request, "protocol_name", None)
+    if context.api_version >= _PROTOCOL_FROM and None in protocol:
+        return _response(SyncResult(int(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)))
+    if not request.group_id:
+        return _response(SyncResult(int(ErrorCode.INVALID_GROUP_ID)))
+    deferred = Deferred()
+    instance_id = getattr(request, "group_instance_id", None)
+    assignments = {each.member_id: each.assignment for each in request.assignments}
+    try:
+        context.broker.coordinators.groups.sync(
+            request.group_id,
+            SyncRequest(request.member_id, instance_id, request.generation_id, *protocol, assignments),
+            lambda result: deferred.complete(_response(result)),
+        )
+    except ApiError as failure:
+        return _response(SyncResult(failure.code))
+    return deferred
+
+
+def _response(result: SyncResult) -> dict[str, Any]:
+    return {
+        "throttle_time_ms": 0,
+        "error_code": result.error_code,
+        "protocol_type": result.protocol_type,
+        "protocol_name": result.protocol_name,
+        "assignment": result.assignment,
+    }

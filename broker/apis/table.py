@@ -1,0 +1,337 @@
+"""The registry of what this broker serves: api key, versions, codec, function. ApiVersions is derived from it.
+
+Used by handler processes and the controller. A key that is missing here is not advertised and closes the connection
+that sends it (``C07``); nothing is advertised that is not served, but for the refused versions of Produce (``C12``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+from broker.apis.cluster.api_versions import handle_api_versions
+from broker.apis.cluster.describe_cluster import handle_describe_cluster
+from broker.apis.cluster.describe_quorum import handle_describe_quorum
+from broker.apis.cluster.update_features import handle_update_features
+from broker.apis.configs.alter_configs import handle_alter_configs, handle_incremental_alter_configs
+from broker.apis.configs.client_quotas import handle_alter_client_quotas, handle_describe_client_quotas
+from broker.apis.configs.config_resources import handle_list_config_resources
+from broker.apis.configs.describe_configs import handle_describe_configs
+from broker.apis.context import RequestContext
+from broker.apis.groups.consumer_group_describe import handle_consumer_group_describe
+from broker.apis.groups.consumer_group_heartbeat import handle_consumer_group_heartbeat
+from broker.apis.groups.delete_groups import handle_delete_groups
+from broker.apis.groups.describe_groups import handle_describe_groups
+from broker.apis.groups.find_coordinator import handle_find_coordinator
+from broker.apis.groups.heartbeat import handle_heartbeat
+from broker.apis.groups.join_group import handle_join_group
+from broker.apis.groups.leave_group import handle_leave_group
+from broker.apis.groups.list_groups import handle_list_groups
+from broker.apis.groups.offset_commit import handle_offset_commit
+from broker.apis.groups.offset_delete import handle_offset_delete
+from broker.apis.groups.offset_fetch import handle_offset_fetch
+from broker.apis.groups.sync_group import handle_sync_group
+from broker.apis.not_served import describe_rows
+from broker.apis.topics.alter_replica_log_dirs import handle_alter_replica_log_dirs
+from broker.apis.topics.create_partitions import handle_create_partitions
+from broker.apis.topics.create_topics import handle_create_topics
+from broker.apis.topics.delete_records import handle_delete_records
+from broker.apis.topics.delete_topics import handle_delete_topics
+from broker.apis.topics.describe_log_dirs import handle_describe_log_dirs
+from broker.apis.topics.describe_producers import handle_describe_producers
+from broker.apis.topics.describe_topic_partitions import handle_describe_topic_partitions
+from broker.apis.topics.elect_leaders import handle_elect_leaders
+from broker.apis.topics.list_offsets import handle_list_offsets
+from broker.apis.topics.metadata import handle_metadata
+from broker.apis.topics.offset_for_leader_epoch import handle_offset_for_leader_epoch
+from broker.apis.topics.partition_reassignments import (
+    handle_alter_partition_reassignments,
+    handle_list_partition_reassignments,
+)
+from broker.apis.transactions.add_offsets_to_txn import handle_add_offsets_to_txn
+from broker.apis.transactions.add_partitions_to_txn import handle_add_partitions_to_txn
+from broker.apis.transactions.describe_transactions import handle_describe_transactions
+from broker.apis.transactions.end_txn import handle_end_txn
+from broker.apis.transactions.init_producer_id import handle_init_producer_id
+from broker.apis.transactions.list_transactions import handle_list_transactions
+from broker.apis.transactions.txn_offset_commit import handle_txn_offset_commit
+from broker.apis.transactions.write_txn_markers import handle_write_txn_markers
+from broker.apis.unsupported.acls import handle_create_acls, handle_delete_acls, handle_describe_acls
+from broker.apis.unsupported.delegation_tokens import (
+    handle_alter_delegation_token,
+    handle_create_delegation_token,
+    handle_describe_delegation_token,
+)
+from broker.apis.unsupported.sasl import handle_sasl_authenticate, handle_sasl_handshake
+from broker.apis.unsupported.scram_credentials import (
+    handle_alter_user_scram_credentials,
+    handle_describe_user_scram_credentials,
+)
+from broker.ipc.request_log_fields import FIELDS, LogFields
+from broker.protocol import kio_adapter
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.kio_slices import SlicedEncoder
+from broker.protocol.messages import (
+    api_versions,
+    consumer_group_heartbeat,
+    heartbeat,
+    init_producer_id,
+    list_offsets,
+    metadata,
+    offset_commit,
+)
+from broker.protocol.primitives import Buffer
+from broker.protocol.sinks import Sink
+from broker.protocol.sliced_pieces import Pieces, SlicedPieces
+from broker.protocol.steps import Steps
+
+#: (context, request) to response, or to what puts it off (`api_calls`).
+ApiFunction = Callable[[RequestContext, Any], Any]
+
+
+class SlicesAnswer(Protocol):
+    """What writes one answer in slices, into a sink and no longer than it may be."""
+
+    error_code: int
+
+    def encode(self, correlation_id: int, response: Any) -> Generator[None, None, None]:
+        """Write the whole answer. Raises AnswerTooLargeError."""
+
+
+class Api(NamedTuple):
+    """One API: the versions served, how its messages are read and written, and the function that answers.
+
+    ``advertised_min`` is lower than ``min_version`` where clients need to see versions that are refused.
+    ``decode_in_steps`` reads long requests, None stands for those that have no arrays; ``encode_in_slices`` writes the
+    answers to them, and those of functions that work in slices. An ``exclusive`` function that does is
+    the only one of those at work: it changes what the others look at. ``log_fields`` is what the request log is told.
+    """
+
+    key: ApiKey
+    min_version: int
+    max_version: int
+    decode: Callable[[memoryview, int, int, int], Any] | None
+    encode: Callable[[int, int, Any], bytes] | None
+    function: ApiFunction | None
+    advertised_min: int
+    note: str = ""
+    decode_in_steps: Callable[[Buffer, int, int, int], Steps[Any]] | None = None
+    encode_in_slices: Callable[[int, Sink, int], SlicesAnswer] | None = None
+    exclusive: bool = False
+    log_fields: LogFields = LogFields(())
+
+
+def _hot(key: ApiKey, versions: tuple[int, int], advertised_min: int, note: str = "") -> Api:
+    """Produce and Fetch: the request loop takes them to their own paths."""
+    return Api(key, *versions, None, None, None, advertised_min, note)
+
+
+def _hand(
+    key: ApiKey,
+    versions: tuple[int, int],
+    codec: tuple[Callable[..., Any], Callable[..., bytes]],
+    function: ApiFunction,
+    note: str = "",
+    in_steps: tuple[Callable[..., Steps[Any]], Pieces | None] | None = None,
+) -> Api:
+    api = Api(key, *versions, *codec, function, versions[0], note, log_fields=FIELDS[key])
+    if in_steps is None:
+        return api
+    read, pieces = in_steps
+    write = None if pieces is None else partial(SlicedPieces, pieces)
+    return api._replace(decode_in_steps=read, encode_in_slices=write)
+
+
+def _kio(
+    key: ApiKey, versions: tuple[int, int], function: ApiFunction, note: str = "", *, exclusive: bool = False
+) -> Api:
+    def decode(view: memoryview, version: int, offset: int, end: int) -> Any:
+        return kio_adapter.decode(key, version, view, offset, end)
+
+    read = partial(_kio_in_steps, key)
+    encode = partial(kio_adapter.encode_response, int(key))
+    in_slices = partial(SlicedEncoder, int(key))
+    return Api(key, *versions, decode, encode, function, versions[0], note, read, in_slices, exclusive, FIELDS[key])
+
+
+def _kio_in_steps(key: ApiKey, view: Buffer, version: int, offset: int, end: int) -> Steps[Any]:
+    return kio_adapter.decode_in_steps(key, version, view, offset, end)
+
+
+_REFUSED_PRODUCE = "0-2 are advertised for old librdkafka, and refused by closing the connection, as Kafka does"
+_NO_SESSIONS = "fetch sessions are not kept: every answer carries session id 0, and clients fetch in full"
+_NO_SASL = "answered with ILLEGAL_SASL_STATE, as by any broker without SASL"
+_NO_AUTHORIZER = "answered with SECURITY_DISABLED, as by any broker without an authorizer"
+_NO_TOKENS = "answered with DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, as on any listener of plain text"
+_ONE_REPLICA = "each partition has the one replica that leads it: ELECTION_NOT_NEEDED"
+_ONE_BROKER = "to the one broker: done already; to any other: INVALID_REPLICA_ASSIGNMENT"
+_ONE_DIRECTORY = "to the one directory: done already; to any other: LOG_DIR_NOT_FOUND"
+_QUOTAS_KEPT = "quotas are kept and described, and hold nobody back; an ip is an address, not the name of a host"
+_NO_SCRAM = "no listener asks for credentials: no user has any, and none is taken (UNSUPPORTED_VERSION)"
+_ONE_VOTER = "the one broker as leader and only voter; offsets are numbers of changes of the metadata"
+_FEATURES = (
+    "transaction.version 0-2 and group.version 0-1; metadata.version is that of Kafka 4.3 (30), which as in Kafka does "
+    "not go down again; the features of what is not built stay at 0, and so kafka-features upgrade --release-version, "
+    "which wants them all, is refused"
+)
+_NO_TIERS = "there is no remote storage: local offsets are the log's, offsets of tiers are -1"
+_NO_TWO_PHASES = "version 6 (two-phase commit, KIP-939) is not served; Kafka 4 does not list it either"
+_HAVE_SETTINGS = (
+    "of topics, brokers, groups and subscriptions to client metrics, which are kept and told to no client; there are "
+    "no broker loggers"
+)
+_CHANGES = (
+    f"{_HAVE_SETTINGS}; only settings that are described are taken: none of share and streams groups, and none of an "
+    "unknown name, which Kafka keeps for a broker's plugins"
+)
+_NOT_REPLICATED = "replication factor 1; replicas can only be assigned to the one broker"
+_NO_ELIGIBLE = "eligible leader replicas (KIP-966): there are none without replication"
+_BROKERS_ONLY = "describes brokers; asked for controllers it answers MISMATCHED_ENDPOINT_TYPE"
+_CONSUMER_GROUPS = (
+    "uniform and range assignors; patterns of RE2's syntax; groups change between this protocol and the classic one "
+    "while they have members; rack ids are described, and have no say in assignments"
+)
+_RESOURCES = "topics, the broker, groups with settings of their own, subscriptions to client metrics; no broker loggers"
+
+API_TABLE: tuple[Api, ...] = (
+    _hot(ApiKey.PRODUCE, (3, 13), 0, _REFUSED_PRODUCE),
+    _hot(ApiKey.FETCH, (4, 18), 4, _NO_SESSIONS),
+    _hand(
+        ApiKey.LIST_OFFSETS,
+        (1, 11),
+        (list_offsets.parse_list_offsets, list_offsets.encode_list_offsets_response),
+        handle_list_offsets,
+        _NO_TIERS,
+        in_steps=(list_offsets.parse_list_offsets_in_steps, list_offsets.list_offsets_pieces),
+    ),
+    _hand(
+        ApiKey.METADATA,
+        (0, 13),
+        (metadata.parse_metadata, metadata.encode_metadata_response),
+        handle_metadata,
+        in_steps=(metadata.parse_metadata_in_steps, metadata.metadata_pieces),
+    ),
+    _hand(
+        ApiKey.OFFSET_COMMIT,
+        (2, 10),
+        (offset_commit.parse_offset_commit, offset_commit.encode_offset_commit_response),
+        handle_offset_commit,
+        in_steps=(offset_commit.parse_offset_commit_in_steps, offset_commit.offset_commit_pieces),
+    ),
+    _kio(ApiKey.OFFSET_FETCH, (1, 10), handle_offset_fetch),
+    _kio(ApiKey.FIND_COORDINATOR, (0, 6), handle_find_coordinator),
+    _kio(ApiKey.JOIN_GROUP, (0, 9), handle_join_group),
+    _hand(
+        ApiKey.HEARTBEAT,
+        (0, 4),
+        (heartbeat.parse_heartbeat, heartbeat.encode_heartbeat_response),
+        handle_heartbeat,
+    ),
+    _kio(ApiKey.LEAVE_GROUP, (0, 5), handle_leave_group),
+    _kio(ApiKey.SYNC_GROUP, (0, 5), handle_sync_group),
+    _kio(ApiKey.DESCRIBE_GROUPS, (0, 6), handle_describe_groups),
+    _kio(ApiKey.LIST_GROUPS, (0, 5), handle_list_groups),
+    _kio(ApiKey.SASL_HANDSHAKE, (0, 1), handle_sasl_handshake, _NO_SASL),
+    _hand(
+        ApiKey.API_VERSIONS,
+        (0, 4),
+        (api_versions.parse_api_versions, api_versions.encode_api_versions_response),
+        handle_api_versions,
+    ),
+    _kio(ApiKey.CREATE_TOPICS, (2, 7), handle_create_topics, _NOT_REPLICATED, exclusive=True),
+    _kio(ApiKey.DELETE_TOPICS, (1, 6), handle_delete_topics, exclusive=True),
+    _kio(ApiKey.DELETE_RECORDS, (0, 2), handle_delete_records),
+    _hand(
+        ApiKey.INIT_PRODUCER_ID,
+        (0, 5),
+        (init_producer_id.parse_init_producer_id, init_producer_id.encode_init_producer_id_response),
+        handle_init_producer_id,
+        _NO_TWO_PHASES,
+    ),
+    _kio(ApiKey.OFFSET_FOR_LEADER_EPOCH, (2, 4), handle_offset_for_leader_epoch),
+    _kio(ApiKey.ADD_PARTITIONS_TO_TXN, (0, 5), handle_add_partitions_to_txn),
+    _kio(ApiKey.ADD_OFFSETS_TO_TXN, (0, 4), handle_add_offsets_to_txn),
+    _kio(ApiKey.TXN_OFFSET_COMMIT, (0, 5), handle_txn_offset_commit),
+    _kio(ApiKey.DELETE_GROUPS, (0, 2), handle_delete_groups),
+    _kio(ApiKey.OFFSET_DELETE, (0, 0), handle_offset_delete),
+    _kio(ApiKey.END_TXN, (0, 5), handle_end_txn),
+    _kio(ApiKey.WRITE_TXN_MARKERS, (1, 2), handle_write_txn_markers),
+    _kio(ApiKey.DESCRIBE_ACLS, (1, 3), handle_describe_acls, _NO_AUTHORIZER),
+    _kio(ApiKey.CREATE_ACLS, (1, 3), handle_create_acls, _NO_AUTHORIZER),
+    _kio(ApiKey.DELETE_ACLS, (1, 3), handle_delete_acls, _NO_AUTHORIZER),
+    _kio(ApiKey.DESCRIBE_CONFIGS, (1, 4), handle_describe_configs, _HAVE_SETTINGS),
+    _kio(ApiKey.ALTER_CONFIGS, (0, 2), handle_alter_configs, _CHANGES, exclusive=True),
+    _kio(ApiKey.ALTER_REPLICA_LOG_DIRS, (1, 2), handle_alter_replica_log_dirs, _ONE_DIRECTORY),
+    _kio(ApiKey.DESCRIBE_LOG_DIRS, (1, 5), handle_describe_log_dirs),
+    _kio(ApiKey.SASL_AUTHENTICATE, (0, 2), handle_sasl_authenticate, _NO_SASL),
+    _kio(ApiKey.CREATE_PARTITIONS, (0, 3), handle_create_partitions, _NOT_REPLICATED, exclusive=True),
+    _kio(ApiKey.CREATE_DELEGATION_TOKEN, (1, 3), handle_create_delegation_token, _NO_TOKENS),
+    _kio(ApiKey.RENEW_DELEGATION_TOKEN, (1, 2), handle_alter_delegation_token, _NO_TOKENS),
+    _kio(ApiKey.EXPIRE_DELEGATION_TOKEN, (1, 2), handle_alter_delegation_token, _NO_TOKENS),
+    _kio(ApiKey.DESCRIBE_DELEGATION_TOKEN, (1, 3), handle_describe_delegation_token, _NO_TOKENS),
+    _kio(ApiKey.ELECT_LEADERS, (0, 2), handle_elect_leaders, _ONE_REPLICA),
+    _kio(ApiKey.INCREMENTAL_ALTER_CONFIGS, (0, 1), handle_incremental_alter_configs, _CHANGES, exclusive=True),
+    _kio(ApiKey.ALTER_PARTITION_REASSIGNMENTS, (0, 1), handle_alter_partition_reassignments, _ONE_BROKER),
+    _kio(ApiKey.LIST_PARTITION_REASSIGNMENTS, (0, 0), handle_list_partition_reassignments, "none is ever under way"),
+    _kio(ApiKey.DESCRIBE_CLIENT_QUOTAS, (0, 1), handle_describe_client_quotas),
+    _kio(ApiKey.ALTER_CLIENT_QUOTAS, (0, 1), handle_alter_client_quotas, _QUOTAS_KEPT, exclusive=True),
+    _kio(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, (0, 0), handle_describe_user_scram_credentials, _NO_SCRAM),
+    _kio(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, (0, 0), handle_alter_user_scram_credentials, _NO_SCRAM),
+    _kio(ApiKey.DESCRIBE_QUORUM, (0, 2), handle_describe_quorum, _ONE_VOTER),
+    _kio(ApiKey.UPDATE_FEATURES, (0, 2), handle_update_features, _FEATURES),
+    _kio(ApiKey.DESCRIBE_CLUSTER, (0, 2), handle_describe_cluster, _BROKERS_ONLY),
+    _kio(ApiKey.DESCRIBE_PRODUCERS, (0, 0), handle_describe_producers),
+    _kio(ApiKey.DESCRIBE_TRANSACTIONS, (0, 0), handle_describe_transactions),
+    _kio(ApiKey.LIST_TRANSACTIONS, (0, 2), handle_list_transactions),
+    _hand(
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        (0, 1),
+        (
+            consumer_group_heartbeat.parse_consumer_group_heartbeat,
+            consumer_group_heartbeat.encode_consumer_group_heartbeat_response,
+        ),
+        handle_consumer_group_heartbeat,
+        _CONSUMER_GROUPS,
+        in_steps=(consumer_group_heartbeat.parse_consumer_group_heartbeat_in_steps, None),
+    ),
+    _kio(ApiKey.CONSUMER_GROUP_DESCRIBE, (0, 1), handle_consumer_group_describe),
+    _kio(ApiKey.LIST_CONFIG_RESOURCES, (0, 1), handle_list_config_resources, _RESOURCES),
+    _kio(ApiKey.DESCRIBE_TOPIC_PARTITIONS, (0, 0), handle_describe_topic_partitions, _NO_ELIGIBLE),
+)
+
+APIS: dict[int, Api] = {int(api.key): api for api in API_TABLE}
+if len(APIS) != len(API_TABLE):
+    raise RuntimeError("an api key is registered twice")
+
+
+def advertised() -> tuple[tuple[int, int, int], ...]:
+    """Return (api key, lowest, highest version) of every API, as ApiVersions tells clients."""
+    return tuple((int(api.key), api.advertised_min, api.max_version) for api in API_TABLE)
+
+
+_PAGE_HEAD = """\
+# APIs and versions
+
+Printed by `broker/apis/table.py`, from the table that dispatches requests. The versions are those of Kafka 4: the ones
+that it dropped are not served here either, and wherever else a version or a field is left out, the remarks say why.
+
+| key | API | versions served | remarks |
+|---|---|---|---|"""
+
+_NOT_SERVED_HEAD = """
+## Not served
+
+These are not advertised, and a request for one closes its connection, as Kafka does.
+
+| key | API | why not |
+|---|---|---|"""
+
+
+def describe_markdown() -> str:
+    """Return the text of docs/api-versions.md."""
+    served = [
+        f"| {int(api.key)} | {api.key.name} | {api.min_version}-{api.max_version} | {api.note} |"
+        for api in sorted(API_TABLE)
+    ]
+    return "\n".join([_PAGE_HEAD, *served, _NOT_SERVED_HEAD, *describe_rows(), ""])

@@ -1,0 +1,1 @@
+"""Topics and partitions: made, described, altered, deleted, and where their offsets lie."""

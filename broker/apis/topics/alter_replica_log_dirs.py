@@ -1,0 +1,46 @@
+"""AlterReplicaLogDirs: there is one data directory, and every partition is in it (KIP-113)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from broker.apis.context import RequestContext
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.kio_slices import Lazily
+from broker.scheduling.long_answers import each_of
+from broker.scheduling.slices import Work
+
+
+def handle_alter_replica_log_dirs(context: RequestContext, request: Any) -> Work:
+    """Return an outcome for each partition: success where it is told to stay where it is."""
+    errors: dict[str, dict[int, int]] = {}
+
+    def note(place: tuple[str, str, int]) -> None:
+        path, topic, index = place
+        errors.setdefault(topic, {})[index] = _error(context, path, topic, index)
+
+    yield from each_of(_places(request), note)
+    return {"throttle_time_ms": 0, "results": Lazily(errors.items(), _result)}
+
+
+def _places(request: Any) -> Iterator[tuple[str, str, int]]:
+    for directory in request.dirs:
+        for topic in directory.topics:
+            for index in topic.partitions:
+                yield directory.path, topic.name, index
+
+
+def _result(topic: tuple[str, dict[int, int]]) -> dict[str, Any]:
+    name, errors = topic
+    partitions = Lazily(errors.items(), lambda each: {"partition_index": each[0], "error_code": each[1]})
+    return {"topic_name": name, "partitions": partitions}
+
+
+def _error(context: RequestContext, path: str, topic: str, index: int) -> int:
+    # The directory comes first, as in Kafka; the answer has no place for words.
+    if path != context.broker.config.log_dirs[0]:
+        return ErrorCode.LOG_DIR_NOT_FOUND
+    if context.broker.metadata.partition(topic, index) is None:
+        return ErrorCode.REPLICA_NOT_AVAILABLE
+    return ErrorCode.NONE

@@ -1,0 +1,56 @@
+"""CreatePartitions: give topics more partitions. Served by the controller."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from broker.apis.cluster.controlling import TOPICS_AT_ONCE, controller_of, part_of, request_id_of
+from broker.apis.context import RequestContext
+from broker.errors import ApiError
+from broker.metadata.topic_validation import AddedPartitions
+from broker.protocol.error_codes import ErrorCode, text_of
+from broker.scheduling.long_answers import each_of
+from broker.scheduling.slices import Work
+
+
+def handle_create_partitions(context: RequestContext, request: Any) -> Work:
+    """Return an outcome for each topic asked for, changed some at a time; each time is one change."""
+    times_asked = Counter(topic.name for topic in request.topics)
+    results = [
+        _result(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+        for name, times in times_asked.items()
+        if times > 1
+    ]
+    wanted: list[AddedPartitions] = []
+    yield from each_of(
+        (topic for topic in request.topics if times_asked[topic.name] == 1), lambda topic: wanted.append(_added(topic))
+    )
+    request_id = request_id_of(context)
+    for start in range(0, len(wanted), TOPICS_AT_ONCE):
+        some = wanted[start : start + TOPICS_AT_ONCE]
+        try:
+            outcomes = controller_of(context).create_partitions(
+                some, validate_only=request.validate_only, request=part_of(request_id, start)
+            )
+            results += [_result(outcome.name, outcome.error_code, outcome.message) for outcome in outcomes]
+        except ApiError as error:
+            results += [_result(each.name, error.code, error.message) for each in some]
+        context.broker.announce_metadata()
+        yield None
+    return {"throttle_time_ms": 0, "results": results}
+
+
+def _added(topic: Any) -> AddedPartitions:
+    assignments = None
+    if topic.assignments is not None:
+        assignments = [assignment.broker_ids for assignment in topic.assignments]
+    return AddedPartitions(topic.name, topic.count, assignments)
+
+
+def _result(name: str, error: int, message: str | None) -> dict[str, Any]:
+    return {
+        "name": name,
+        "error_code": error,
+        "error_message": message or text_of(error) if error else None,
+    }

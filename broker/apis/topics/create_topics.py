@@ -1,0 +1,100 @@
+"""CreateTopics: on disk and known to every process before the answer. Served by the controller."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from broker.apis.cluster.controlling import TOPICS_AT_ONCE, controller_of, part_of, request_id_of
+from broker.apis.configs.config_entries import creation_summary
+from broker.apis.context import RequestContext
+from broker.config.broker_config import BrokerConfig
+from broker.errors import ApiError
+from broker.metadata.controller import Controller
+from broker.metadata.describe_configs import describe_topic
+from broker.metadata.request_dedup import TopicOutcome
+from broker.metadata.topic_validation import NewTopic
+from broker.protocol.error_codes import ErrorCode, text_of
+from broker.protocol.kio_slices import Lazily
+from broker.scheduling.long_answers import each_of
+from broker.scheduling.slices import Work
+
+
+def handle_create_topics(context: RequestContext, request: Any) -> Work:
+    """Return an outcome for each topic, with its settings when it was created or only checked."""
+    times_asked = Counter(topic.name for topic in request.topics)
+    wanted: list[NewTopic] = []
+    yield from each_of(
+        (topic for topic in request.topics if times_asked[topic.name] == 1),
+        lambda topic: wanted.append(_new_topic(topic)),
+    )
+    controller, request_id = controller_of(context), request_id_of(context)
+    try:
+        controller.check_size(wanted)
+    except ApiError as error:
+        failed = partial(_failed, error=error.code, message=error.message)
+        return {"throttle_time_ms": 0, "topics": Lazily(times_asked, failed)}
+    twice = [name for name, times in times_asked.items() if times > 1]
+    create = partial(_create_some, controller, request_id, request.validate_only)
+    return (yield from _create(context, wanted, twice, create))
+
+
+def _create(
+    context: RequestContext, wanted: list[NewTopic], twice: list[str], create: Callable[[int, list[NewTopic]], Any]
+) -> Work:
+    """Create topics some at a time; each time is one change, which a replacement finds to be made or makes."""
+    outcomes: list[TopicOutcome] = []
+    for start in range(0, len(wanted), TOPICS_AT_ONCE):
+        outcomes += create(start, wanted[start : start + TOPICS_AT_ONCE])
+        context.broker.announce_metadata()
+        yield None
+    outcomes += [TopicOutcome(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for name in twice]
+    config = context.broker.metadata.broker_config
+    return {"throttle_time_ms": 0, "topics": Lazily(outcomes, partial(_result, config))}
+
+
+def _create_some(
+    controller: Controller, request_id: str, validate_only: bool, start: int, wanted: list[NewTopic]
+) -> list[TopicOutcome]:
+    try:
+        return controller.create_topics(wanted, validate_only=validate_only, request=part_of(request_id, start))
+    except ApiError as error:
+        return [TopicOutcome(topic.name, error.code, error.message) for topic in wanted]
+
+
+def _result(config: BrokerConfig, outcome: TopicOutcome) -> dict[str, Any]:
+    if outcome.error_code:
+        return _failed(outcome.name, outcome.error_code, outcome.message)
+    return {
+        "name": outcome.name,
+        "topic_id": outcome.topic_id,
+        "error_code": 0,
+        "error_message": None,
+        "num_partitions": outcome.partitions,
+        "replication_factor": 1,
+        "configs": creation_summary(describe_topic(outcome.configs, config)),
+    }
+
+
+def _new_topic(topic: Any) -> NewTopic:
+    return NewTopic(
+        name=topic.name,
+        partitions=topic.num_partitions,
+        replication_factor=topic.replication_factor,
+        assignments=[(each.partition_index, each.broker_ids) for each in topic.assignments],
+        configs={config.name: config.value for config in topic.configs},
+    )
+
+
+def _failed(name: str, error: int, message: str | None) -> dict[str, Any]:
+    return {
+        "name": name,
+        "topic_id": bytes(16),
+        "error_code": error,
+        "error_message": message or text_of(error),
+        "num_partitions": -1,
+        "replication_factor": -1,
+        "configs": [],
+    }

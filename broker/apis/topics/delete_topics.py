@@ -1,0 +1,113 @@
+"""DeleteTopics: by name, from version 6 also by id. Served by the controller; in force before the answer."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from broker.apis.cluster.controlling import TOPICS_AT_ONCE, controller_of, part_of, request_id_of
+from broker.apis.context import RequestContext
+from broker.errors import ApiError
+from broker.metadata.metadata_cache import MetadataCache, TopicInfo
+from broker.metadata.request_dedup import TopicOutcome
+from broker.protocol.error_codes import ErrorCode, text_of
+from broker.protocol.kio_slices import Lazily
+from broker.scheduling.long_answers import each_of
+from broker.scheduling.slices import Work
+
+_NO_ID = bytes(16)
+
+
+class _Asked(NamedTuple):
+    """One topic to delete: a name, or an id that is not all zero."""
+
+    name: str | None
+    topic_id: bytes
+
+
+def handle_delete_topics(context: RequestContext, request: Any) -> Work:
+    """Return an outcome for each topic asked for, deleted some at a time; each time is one change."""
+    times_asked: Counter[_Asked] = Counter()
+    yield from each_of(_asked(request), lambda each: times_asked.update((each,)))
+    asked = list(times_asked)
+    controller, request_id = controller_of(context), request_id_of(context)
+    outcomes: list[TopicOutcome] = []
+    #: Ids of the topics that are deleted by this request.
+    found: set[bytes] = set()
+    for start in range(0, len(asked), TOPICS_AT_ONCE):
+        part, some = part_of(request_id, start), asked[start : start + TOPICS_AT_ONCE]
+        made = controller.outcomes_of(part)
+        if made is None:
+            made = _delete(context, [(each, times_asked[each]) for each in some], found, part)
+        found.update(outcome.topic_id for outcome in made if not outcome.error_code)
+        outcomes += made
+        yield None
+    results = list(zip(asked, outcomes, strict=True))
+    return {"throttle_time_ms": 0, "responses": Lazily(results, lambda result: _result(*result))}
+
+
+def _delete(
+    context: RequestContext, asked: Sequence[tuple[_Asked, int]], found: set[bytes], request_id: str
+) -> list[TopicOutcome]:
+    topics: list[TopicInfo] = []
+    outcomes = []
+    for each, times in asked:
+        try:
+            topic = _find(context.broker.metadata, each, times, found)
+        except ApiError as error:
+            outcomes.append(TopicOutcome(each.name or "", error.code, error.message, each.topic_id))
+            continue
+        found.add(topic.topic_id)
+        topics.append(topic)
+        outcomes.append(TopicOutcome(topic.name, topic_id=topic.topic_id))
+    if topics:
+        try:
+            controller_of(context).delete_topics(topics, request_id, outcomes)
+        except ApiError as error:
+            outcomes = [
+                outcome if outcome.error_code else outcome._replace(error_code=error.code, message=error.message)
+                for outcome in outcomes
+            ]
+        context.broker.announce_metadata()
+    return outcomes
+
+
+def _asked(request: Any) -> Iterator[_Asked]:
+    names = getattr(request, "topic_names", None)
+    if names is not None:
+        return (_Asked(name, _NO_ID) for name in names)
+    return (_Asked(topic.name, _id_bytes(topic.topic_id)) for topic in request.topics)
+
+
+def _id_bytes(topic_id: uuid.UUID | None) -> bytes:
+    return _NO_ID if topic_id is None else topic_id.bytes
+
+
+def _find(metadata: MetadataCache, asked: _Asked, times: int, found: Collection[bytes]) -> TopicInfo:
+    name, topic_id = asked
+    by_id = topic_id != _NO_ID
+    if name is None and not by_id:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
+    if name is not None and by_id:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
+    if times > 1:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic id." if by_id else "Duplicate topic name.")
+    topic = metadata.topic_by_id(topic_id) if name is None else metadata.topic(name)
+    if topic is None:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if topic.topic_id in found:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "The provided topic name maps to an ID that was already supplied.")
+    return topic
+
+
+def _result(asked: _Asked, outcome: TopicOutcome) -> dict[str, Any]:
+    error = outcome.error_code
+    return {
+        # A topic that was asked for by its id has a name if there was such a topic.
+        "name": outcome.name or asked.name,
+        "topic_id": outcome.topic_id,
+        "error_code": error,
+        "error_message": outcome.message or text_of(error) if error else None,
+    }

@@ -1,0 +1,71 @@
+"""DescribeLogDirs: the one data directory, what partitions and volume it is on measure (KIP-827)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from broker.apis.context import RequestContext
+from broker.metadata.metadata_cache import PartitionInfo
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.kio_slices import Lazily
+from broker.scheduling.long_answers import each_of
+from broker.scheduling.slices import Work
+from shm.partitions import STATE_OPEN
+
+_UNKNOWN_SIZE = -1
+
+
+def handle_describe_log_dirs(context: RequestContext, request: Any) -> Work:
+    """Return the directory with the partitions asked for that exist; with all when the request names none."""
+    directory = context.broker.config.log_dirs[0]
+    try:
+        volume = os.statvfs(directory)
+        error, total_bytes, usable_bytes = (
+            0,
+            volume.f_blocks * volume.f_frsize,
+            volume.f_bavail * volume.f_frsize,
+        )
+    except OSError:
+        error, total_bytes, usable_bytes = int(ErrorCode.KAFKA_STORAGE_ERROR), _UNKNOWN_SIZE, _UNKNOWN_SIZE
+    topics: list[dict[str, Any]] = []
+
+    def add(topic: tuple[str, Sequence[PartitionInfo]]) -> None:
+        name, partitions = topic
+        if partitions:
+            topics.append({"name": name, "partitions": Lazily(partitions, partial(_part, context))})
+
+    yield from each_of(_wanted(context, request.topics), add)
+    result = {
+        "error_code": error,
+        "log_dir": directory,
+        "topics": [] if error else topics,
+        "total_bytes": total_bytes,
+        "usable_bytes": usable_bytes,
+    }
+    return {"throttle_time_ms": 0, "error_code": 0, "results": [result]}
+
+
+def _wanted(context: RequestContext, topics: Any) -> Iterator[tuple[str, Sequence[PartitionInfo]]]:
+    metadata = context.broker.metadata
+    if topics is None:
+        for topic in metadata.topics():
+            yield topic.name, topic.partitions
+        return
+    for topic in topics:
+        found = metadata.topic(topic.topic)
+        known = () if found is None else found.partitions
+        yield topic.topic, [known[index] for index in dict.fromkeys(topic.partitions) if 0 <= index < len(known)]
+
+
+def _part(context: RequestContext, partition: PartitionInfo) -> dict[str, Any]:
+    table = context.broker.partitions
+    is_open = table.state(partition.row) == STATE_OPEN
+    return {
+        "partition_index": partition.index,
+        "partition_size": table.log_bytes(partition.row) if is_open else 0,
+        "offset_lag": 0,
+        "is_future_key": False,
+    }

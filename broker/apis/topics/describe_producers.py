@@ -1,0 +1,52 @@
+"""DescribeProducers: who has written to a partition lately, and whose transaction is open there (KIP-664)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.apis.context import RequestContext
+from broker.coordinator.transaction.admin import ActiveProducer, Producers
+from broker.protocol.error_codes import ErrorCode, text_of
+from broker.protocol.kio_slices import Lazily
+from broker.scheduling.long_answers import TOO_LONG, TOO_LONG_MESSAGE
+from broker.scheduling.slices import Work
+
+_NOBODY = Producers(b"")
+
+
+def handle_describe_producers(context: RequestContext, request: Any) -> Work:
+    """Return the producers of each partition, each once; the owners of the partitions know them."""
+    wanted: dict[str, dict[int, None]] = {}
+    for topic in request.topics:
+        wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+    topics = []
+    for name, indexes in wanted.items():
+        partitions = []
+        for index in indexes:
+            error, producers = yield from _producers(context, name, index)
+            partitions.append((index, error, producers))
+            yield None
+        topics.append({"name": name, "partitions": Lazily(partitions, _described, _refused)})
+    return {"throttle_time_ms": 0, "topics": topics}
+
+
+def _producers(context: RequestContext, topic: str, index: int) -> Work:
+    info = context.broker.metadata.partition(topic, index)
+    if info is None:
+        return int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), _NOBODY
+    answer = yield from context.broker.coordinators.transaction_admin.ask_producers(info.owner, (topic, index))
+    return answer
+
+
+def _described(partition: tuple[int, int, Producers]) -> dict[str, Any]:
+    index, error, producers = partition
+    return {
+        "partition_index": index,
+        "error_code": error,
+        "error_message": text_of(error) if error else None,
+        "active_producers": Lazily(producers, ActiveProducer._asdict),
+    }
+
+
+def _refused(partition: tuple[int, int, Producers]) -> dict[str, Any]:
+    return {"partition_index": partition[0], "error_code": TOO_LONG, "error_message": TOO_LONG_MESSAGE}

@@ -1,0 +1,108 @@
+"""DescribeTopicPartitions: topics by name, so many partitions at a time, with a cursor (KIP-966)."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from broker.apis.cluster.authorized_operations import TOPIC_OPERATIONS
+from broker.apis.context import RequestContext
+from broker.apis.topics.published_offsets import published_leader_epoch
+from broker.errors import ApiError
+from broker.metadata.metadata_cache import PartitionInfo, TopicInfo
+from broker.metadata.topic_validation import check_topic_name
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.kio_slices import Lazily
+from broker.scheduling.long_answers import AT_ONCE, in_order
+from broker.scheduling.slices import Work
+
+#: Kafka's max.request.partition.size.limit.
+MOST_PARTITIONS = 2000
+
+
+class _Start(NamedTuple):
+    """Where to begin: nothing before it is told."""
+
+    topic: str
+    partition: int
+
+
+def handle_describe_topic_partitions(context: RequestContext, request: Any) -> Work:
+    """Return topics from the cursor on until the limit of partitions is reached, and where to go on then.
+
+    A cursor that points before a first partition is an error of every topic that was asked for.
+    """
+    start = _Start("", 0)
+    if request.cursor is not None:
+        start = _Start(request.cursor.topic_name, request.cursor.partition_index)
+        if start.partition < 0:
+            return _response(Lazily(request.topics, lambda topic: _refused(topic.name, ErrorCode.INVALID_REQUEST)))
+    room = max(1, min(request.response_partition_limit, MOST_PARTITIONS))
+    topics: list[dict[str, Any]] = []
+    for number, name in enumerate((yield from _names(context, request, start)), 1):
+        if not number % AT_ONCE:
+            yield None
+        topic = context.broker.metadata.topic(name)
+        if topic is None:
+            topics.append(_unknown(name))
+            continue
+        yield None
+        first = start.partition if name == start.topic else 0
+        if room == 0:
+            return _response(topics, _Start(name, first))
+        told = topic.partitions[first : first + room]
+        topics.append(_described(context, topic, told))
+        room -= len(told)
+        if first + len(told) < len(topic.partitions):
+            return _response(topics, _Start(name, first + len(told)))
+    return _response(topics)
+
+
+def _names(context: RequestContext, request: Any, start: _Start) -> Work:
+    """Return the names of the topics asked for, of all if none is, from the cursor on and in their order."""
+    asked = {topic.name for topic in request.topics} or {topic.name for topic in context.broker.metadata.topics()}
+    return (yield from in_order([name for name in asked if name >= start.topic]))
+
+
+def _response(topics: list[dict[str, Any]] | Lazily, next_start: _Start | None = None) -> dict[str, Any]:
+    cursor = None
+    if next_start is not None:
+        cursor = {"topic_name": next_start.topic, "partition_index": next_start.partition}
+    return {"throttle_time_ms": 0, "topics": topics, "next_cursor": cursor}
+
+
+def _unknown(name: str) -> dict[str, Any]:
+    try:
+        check_topic_name(name)
+        error: int = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    except ApiError as refused:
+        error = refused.code
+    return _refused(name, error)
+
+
+def _refused(name: str, error: int) -> dict[str, Any]:
+    return {"error_code": error, "name": name, "topic_id": bytes(16), "is_internal": False, "partitions": []}
+
+
+def _described(context: RequestContext, topic: TopicInfo, partitions: tuple[PartitionInfo, ...]) -> dict[str, Any]:
+    node_id = context.broker.config.node_id
+    return {
+        "error_code": 0,
+        "name": topic.name,
+        "topic_id": topic.topic_id,
+        "is_internal": topic.internal,
+        "partitions": [
+            {
+                "error_code": 0,
+                "partition_index": partition.index,
+                "leader_id": node_id,
+                "leader_epoch": published_leader_epoch(context, partition),
+                "replica_nodes": [node_id],
+                "isr_nodes": [node_id],
+                "eligible_leader_replicas": [],
+                "last_known_elr": [],
+                "offline_replicas": [],
+            }
+            for partition in partitions
+        ],
+        "topic_authorized_operations": TOPIC_OPERATIONS,
+    }

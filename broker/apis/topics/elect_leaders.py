@@ -1,0 +1,125 @@
+"""ElectLeaders: the one replica of a partition leads it already, so there is nothing to elect (KIP-460)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from broker.apis.context import Parked, RequestContext
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.kio_slices import Lazily
+from broker.scheduling.long_answers import at_length, each_of
+from broker.scheduling.slices import Work
+from shm.partitions import STATE_OPEN
+
+_PREFERRED, _UNCLEAN = 0, 1
+
+#: A partition by topic and number.
+Place = tuple[str, int]
+
+#: By election type: the error for a partition whose only replica is offline.
+_NO_CANDIDATE = {
+    _PREFERRED: ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+    _UNCLEAN: ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+}
+
+
+#: How long a partition may take to be opened by its owner before it counts as offline.
+OPEN_WAIT_MS = 500
+
+
+def handle_elect_leaders(context: RequestContext, request: Any) -> Work:
+    """Return an outcome for each partition asked for; when all are, for those that have no leader only.
+
+    A partition that has just been created is about to be opened, so the answer waits a moment for those that are not.
+    """
+    election_type = getattr(request, "election_type", _PREFERRED)
+    if election_type not in _NO_CANDIDATE:
+        return at_length(_every_partition(request, ErrorCode.INVALID_REQUEST, f"Unknown election type {election_type}"))
+    return _once_opened(context, request, election_type)
+
+
+def _once_opened(context: RequestContext, request: Any, election_type: int) -> Work:
+    """Return the outcomes, or a wait for partitions that are not open."""
+    closed: list[int] = []
+
+    def note(place: Place) -> None:
+        partition = context.broker.metadata.partition(*place)
+        if partition is not None and not _is_open(context, partition.row):
+            closed.append(partition.row)
+
+    yield from each_of(_places(context, request), note)
+
+    def retry(final: bool) -> Work | None:
+        while closed and _is_open(context, closed[-1]):
+            closed.pop()
+        return _elected(context, request, election_type) if final or not closed else None
+
+    return retry(final=False) or Parked(OPEN_WAIT_MS, retry)
+
+
+def _places(context: RequestContext, request: Any) -> Iterator[Place]:
+    """Yield the partitions that are asked for."""
+    if request.topic_partitions is None:
+        for topic in context.broker.metadata.topics():
+            yield from ((topic.name, partition.index) for partition in topic.partitions)
+    else:
+        for topic in request.topic_partitions:
+            yield from ((topic.topic, index) for index in topic.partitions)
+
+
+def _elected(context: RequestContext, request: Any, election_type: int) -> Work:
+    """Return an outcome for each partition; where all are asked for, for those that have failed."""
+    if request.topic_partitions is not None:
+
+        def answer(topic: Any) -> dict[str, Any]:
+            outcomes = Lazily(topic.partitions, lambda index: _elect(context, topic.topic, index, election_type))
+            return {"topic": topic.topic, "partition_result": outcomes}
+
+        return at_length(_answer(Lazily(request.topic_partitions, answer)))
+    return _of_all(context, request, election_type)
+
+
+def _answer(results: Lazily, error: int = 0) -> dict[str, Any]:
+    return {"throttle_time_ms": 0, "error_code": error, "replica_election_results": results}
+
+
+def _of_all(context: RequestContext, request: Any, election_type: int) -> Work:
+    failed: dict[str, list[dict[str, Any]]] = {}
+
+    def elect(place: Place) -> None:
+        outcome = _elect(context, *place, election_type)
+        if outcome["error_code"] != ErrorCode.ELECTION_NOT_NEEDED:
+            failed.setdefault(place[0], []).append(outcome)
+
+    yield from each_of(_places(context, request), elect)
+    return _answer(Lazily(failed.items(), lambda each: {"topic": each[0], "partition_result": each[1]}))
+
+
+def _is_open(context: RequestContext, row: int) -> bool:
+    return context.broker.partitions.state(row) == STATE_OPEN
+
+
+def _elect(context: RequestContext, topic: str, index: int, election_type: int) -> dict[str, Any]:
+    partition = context.broker.metadata.partition(topic, index)
+    if partition is None:
+        unknown = context.broker.metadata.topic(topic) is None
+        what = f"topic as {topic}" if unknown else f"partition as {topic}-{index}"
+        return _outcome(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such {what}")
+    if _is_open(context, partition.row):
+        error = ErrorCode.ELECTION_NOT_NEEDED
+        return _outcome(index, error, f"{error.text} Broker {context.broker.config.node_id} leads {topic}-{index}.")
+    error = _NO_CANDIDATE[election_type]
+    return _outcome(index, error, f"{error.text} The only replica of {topic}-{index} is offline: see the broker's log.")
+
+
+def _every_partition(request: Any, error: int, message: str) -> dict[str, Any]:
+    def answer(topic: Any) -> dict[str, Any]:
+        outcomes = Lazily(topic.partitions, lambda index: _outcome(index, error, message))
+        return {"topic": topic.topic, "partition_result": outcomes}
+
+    return _answer(Lazily(request.topic_partitions or (), answer), error)
+
+
+def _outcome(index: int, error: int, message: str) -> dict[str, Any]:
+    return {"partition_id": index, "error_code": error, "error_message": message}

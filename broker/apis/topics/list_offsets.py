@@ -1,0 +1,177 @@
+"""ListOffsets: where a partition begins and ends, and which offset stands at a time.
+
+Any handler answers, from what the owner has published and from the files. A search through files is done in slices, and
+so are the answers for very many partitions.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from broker.apis.context import RequestContext
+from broker.apis.topics.published_offsets import PartitionEnds, epoch_error, published_ends
+from broker.errors import ApiError
+from broker.log.log_reader import ATTEMPTS, End, LogReader
+from broker.log.timestamp_search import TimestampOffset
+from broker.metadata.metadata_cache import PartitionInfo
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.messages.list_offsets import (
+    ListOffsetsPart,
+    ListOffsetsPartResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+)
+from broker.protocol.steps import Steps, finished
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = (
+    -1,
+    -2,
+    -3,
+    -4,
+    -5,
+    -6,
+)
+
+_READ_COMMITTED = 1
+
+#: What is answered without a look into files of records.
+_PUBLISHED = frozenset({LATEST, EARLIEST, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD})
+#: So many of those take no longer than a slice may.
+_SLICE_PARTS = 50
+
+
+class _Found(NamedTuple):
+    """What answers one partition; all -1: there is no such offset."""
+
+    timestamp: int = -1
+    offset: int = -1
+    leader_epoch: int = -1
+
+
+class _Query(NamedTuple):
+    """One partition that exists, with what is asked of it: ``is_committed`` hides what is not stable."""
+
+    context: RequestContext
+    topic_name: str
+    partition: PartitionInfo
+    ends: PartitionEnds
+    is_committed: bool
+    timestamp: int
+
+
+def handle_list_offsets(
+    context: RequestContext, request: ListOffsetsRequest
+) -> ListOffsetsResponse | Steps[ListOffsetsResponse]:
+    """Return an offset or an error for every partition asked for."""
+    times_asked = Counter((part.topic_name, part.partition) for part in request.parts)
+    answers = _answers(context, request, times_asked)
+    is_short = len(request.parts) <= _SLICE_PARTS and all(part.timestamp in _PUBLISHED for part in request.parts)
+    return finished(answers) if is_short else answers
+
+
+def _answers(
+    context: RequestContext, request: ListOffsetsRequest, times_asked: Mapping[tuple[str, int], int]
+) -> Steps[ListOffsetsResponse]:
+    read_committed = request.isolation_level == _READ_COMMITTED
+    parts = []
+    for part in request.parts:
+        if times_asked[part.topic_name, part.partition] > 1:
+            parts.append(_failed(part, ErrorCode.INVALID_REQUEST))
+        else:
+            parts.append((yield from _answer(context, part, read_committed)))
+        if not len(parts) % _SLICE_PARTS:
+            yield
+    return ListOffsetsResponse(0, parts)
+
+
+def _answer(context: RequestContext, part: ListOffsetsPart, read_committed: bool) -> Steps[ListOffsetsPartResponse]:
+    metadata = context.broker.metadata
+    topic, partition = metadata.topic(part.topic_name), metadata.partition(part.topic_name, part.partition)
+    if topic is None or partition is None:
+        return _failed(part, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    lookup, since_version = _LOOKUPS.get(part.timestamp, (_none, None)) if part.timestamp < 0 else (_by_time, 0)
+    if since_version is None or context.api_version < since_version:
+        return _failed(part, ErrorCode.UNSUPPORTED_VERSION)
+    ends = published_ends(context, topic, partition)
+    if ends is None:
+        return _failed(part, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    error = epoch_error(part.current_leader_epoch, ends)
+    if error:
+        return _failed(part, error)
+    try:
+        found = lookup(_Query(context, topic.name, partition, ends, read_committed, part.timestamp))
+        if not isinstance(found, _Found):
+            found = yield from found
+    except ApiError as unreadable:
+        return _failed(part, unreadable.code)
+    return ListOffsetsPartResponse(part.topic_name, part.partition, 0, *found)
+
+
+def _failed(part: ListOffsetsPart, error: int) -> ListOffsetsPartResponse:
+    return ListOffsetsPartResponse(part.topic_name, part.partition, error)
+
+
+def _latest(query: _Query) -> _Found:
+    ends = query.ends
+    return _Found(offset=ends.stable if query.is_committed else ends.end, leader_epoch=ends.leader_epoch)
+
+
+def _earliest(query: _Query) -> _Found:
+    start = query.ends.start
+    if start == query.ends.end:
+        return _Found(offset=start, leader_epoch=query.ends.leader_epoch)
+    return _Found(offset=start, leader_epoch=_reader(query).epoch_for_offset(start))
+
+
+def _max_timestamp(query: _Query) -> _Found | Steps[_Found]:
+    if query.ends.start == query.ends.end:
+        return _Found()
+    return _search(query, lambda reader, end: reader.max_timestamp(query.ends.start, end))
+
+
+def _by_time(query: _Query) -> _Found | Steps[_Found]:
+    if query.ends.start == query.ends.end:
+        return _Found()
+    return _search(query, lambda reader, end: reader.offset_for_timestamp(query.timestamp, query.ends.start, end))
+
+
+def _reader(query: _Query) -> LogReader:
+    partition = query.partition
+    return query.context.broker.reader(partition.row, query.topic_name, partition.index)
+
+
+def _search(query: _Query, search: Callable[[LogReader, End], Steps[TimestampOffset | None]]) -> Steps[_Found]:
+    """Search the log up to its published end, which holds while its segment is appended to: else again.
+
+    ApiError LEADER_NOT_AVAILABLE, with which clients ask again, when segments come faster than they are searched.
+    """
+    table, row = query.context.broker.partitions, query.partition.row
+    for _ in range(ATTEMPTS):
+        stable_offset = table.read_stable(row)
+        end = table.read_position(row)
+        try:
+            found = yield from search(_reader(query), end)
+        except OSError as error:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR) from error
+        if table.read_position(row)[1] == end[1]:
+            limit = stable_offset if query.is_committed else end[0]
+            return _Found() if found is None or found.offset >= limit else _Found(*found)
+    raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE)
+
+
+def _none(_query: _Query) -> _Found:
+    """Nothing is kept anywhere but here."""
+    return _Found()
+
+
+#: By special timestamp: what answers it, and from which version on it may be asked.
+_LOOKUPS: Mapping[int, tuple[Callable[[_Query], _Found | Steps[_Found]], int | None]] = {
+    LATEST: (_latest, 1),
+    EARLIEST: (_earliest, 1),
+    MAX_TIMESTAMP: (_max_timestamp, 7),
+    EARLIEST_LOCAL: (_earliest, 8),
+    LATEST_TIERED: (_none, 9),
+    EARLIEST_PENDING_UPLOAD: (_none, 11),
+}

@@ -1,0 +1,51 @@
+"""OffsetForLeaderEpoch: where a leader epoch ends, for a client that checks for truncation (KIP-320)."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from broker.apis.context import RequestContext
+from broker.apis.topics.published_offsets import epoch_error, published_ends
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.kio_slices import Lazily
+from broker.scheduling.long_answers import at_length
+from broker.scheduling.slices import Work
+
+_UNDEFINED = -1
+
+
+def handle_offset_for_leader_epoch(context: RequestContext, request: Any) -> Work:
+    """Return epoch and end offset for each partition; both -1 for an epoch that the log does not know."""
+
+    def answer(topic: Any) -> dict[str, Any]:
+        partitions = Lazily(topic.partitions, partial(_answer, context, topic.topic))
+        return {"topic": topic.topic, "partitions": partitions}
+
+    return at_length({"throttle_time_ms": 0, "topics": Lazily(request.topics, answer)})
+
+
+def _answer(context: RequestContext, topic_name: str, asked: Any) -> dict[str, Any]:
+    metadata = context.broker.metadata
+    topic, partition = metadata.topic(topic_name), metadata.partition(topic_name, asked.partition)
+    if topic is None or partition is None:
+        return _part(asked.partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    ends = published_ends(context, topic, partition)
+    if ends is None:
+        return _part(asked.partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    error = epoch_error(asked.current_leader_epoch, ends)
+    if error:
+        return _part(asked.partition, error)
+    if asked.leader_epoch == ends.leader_epoch:
+        return _part(asked.partition, 0, ends.leader_epoch, ends.end)
+    reader = context.broker.reader(partition.row, topic_name, partition.index)
+    return _part(asked.partition, 0, *reader.epoch_end_offset(asked.leader_epoch, ends.end))
+
+
+def _part(partition: int, error: int, leader_epoch: int = _UNDEFINED, end_offset: int = _UNDEFINED) -> dict[str, Any]:
+    return {
+        "error_code": error,
+        "partition": partition,
+        "leader_epoch": leader_epoch,
+        "end_offset": end_offset,
+    }

@@ -1,0 +1,73 @@
+"""AlterPartitionReassignments and ListPartitionReassignments: every replica is where it can only be (KIP-455).
+
+A reassignment to this broker is done before it is asked for; to any other it is refused; so none is ever under way.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from broker.apis.context import RequestContext
+from broker.errors import ApiError
+from broker.protocol.error_codes import ErrorCode, text_of
+from broker.protocol.kio_slices import Lazily
+from broker.scheduling.long_answers import at_length
+from broker.scheduling.slices import Work
+
+
+def handle_alter_partition_reassignments(context: RequestContext, request: Any) -> Work:
+    """Return an outcome for each partition."""
+
+    def answer(topic: Any) -> dict[str, Any]:
+        return {"name": topic.name, "partitions": Lazily(topic.partitions, partial(_outcome, context, topic.name))}
+
+    response = {
+        "throttle_time_ms": 0,
+        "allow_replication_factor_change": getattr(request, "allow_replication_factor_change", True),
+        "error_code": 0,
+        "error_message": None,
+        "responses": Lazily(request.topics, answer),
+    }
+    return at_length(response)
+
+
+def _outcome(context: RequestContext, topic: str, wanted: Any) -> dict[str, Any]:
+    code, message = 0, None
+    try:
+        _check(context, topic, wanted)
+    except ApiError as error:
+        code, message = error.code, error.message or text_of(error.code)
+    return {"partition_index": wanted.partition_index, "error_code": code, "error_message": message}
+
+
+def handle_list_partition_reassignments(context: RequestContext, request: Any) -> dict[str, Any]:
+    """Return that no reassignment is under way, whatever partitions are asked for."""
+    del context, request
+    return {"throttle_time_ms": 0, "error_code": 0, "error_message": None, "topics": []}
+
+
+def _check(context: RequestContext, topic: str, wanted: Any) -> None:
+    """Raise ApiError unless the replicas wanted are those that there are."""
+    index, replicas = wanted.partition_index, wanted.replicas
+    if context.broker.metadata.topic(topic) is None:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {topic}.")
+    if context.broker.metadata.partition(topic, index) is None:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {topic}:{index}.")
+    if replicas is None:
+        raise ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+    node_id = context.broker.config.node_id
+    if not replicas:
+        raise _invalid("The manual partition assignment includes an empty replica list.")
+    for replica in sorted(replicas):
+        if replica != node_id:
+            raise _invalid(
+                f"The manual partition assignment includes broker {replica}, but no such broker is registered: "
+                f"the only one is {node_id}."
+            )
+    if len(replicas) > 1:
+        raise _invalid(f"The manual partition assignment includes the broker {node_id} more than once.")
+
+
+def _invalid(message: str) -> ApiError:
+    return ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)

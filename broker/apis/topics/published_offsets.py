@@ -1,0 +1,56 @@
+"""Where a partition's log begins and ends, as its owner has published it. Any handler may ask."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from broker.apis.context import RequestContext
+from broker.metadata.metadata_cache import PartitionInfo, TopicInfo
+from broker.protocol.error_codes import ErrorCode
+from shm.partitions import STATE_OPEN
+
+UNKNOWN_EPOCH = -1
+
+
+class PartitionEnds(NamedTuple):
+    """Published offsets: the first one kept, one past the last committed, and the last stable offset."""
+
+    start: int
+    end: int
+    stable: int
+    leader_epoch: int
+
+
+#: A partition that nobody has opened yet has taken no record.
+_EMPTY = PartitionEnds(0, 0, 0, UNKNOWN_EPOCH)
+
+
+def published_ends(context: RequestContext, topic: TopicInfo, partition: PartitionInfo) -> PartitionEnds | None:
+    """Return what the owner has published, or None if it is still opening a log that may hold records.
+
+    The row of a topic that was just created may still show its former partition: it counts once it is open.
+    """
+    table, row = context.broker.partitions, partition.row
+    if table.state(row) == STATE_OPEN:
+        return PartitionEnds(
+            table.read_start(row), table.read_end(row), table.read_stable(row), table.leader_epoch(row)
+        )
+    return None if context.broker.metadata.existed_at_start(topic) else _EMPTY
+
+
+def published_leader_epoch(context: RequestContext, partition: PartitionInfo) -> int:
+    """Return the leader epoch, or -1 while the partition is not open."""
+    table = context.broker.partitions
+    return table.leader_epoch(partition.row) if table.state(partition.row) == STATE_OPEN else UNKNOWN_EPOCH
+
+
+def epoch_error(current_leader_epoch: int, ends: PartitionEnds) -> int:
+    """Return the error for a client that believes in ``current_leader_epoch``; 0 if it is right (KIP-320).
+
+    A negative epoch asks for no check.
+    """
+    if current_leader_epoch < 0 or ends.leader_epoch == UNKNOWN_EPOCH or current_leader_epoch == ends.leader_epoch:
+        return 0
+    if current_leader_epoch < ends.leader_epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    return ErrorCode.UNKNOWN_LEADER_EPOCH

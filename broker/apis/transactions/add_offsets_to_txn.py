@@ -1,0 +1,37 @@
+"""AddOffsetsToTxn: makes the offsets of a group part of a transaction, by way of the partition that keeps them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.apis.context import RequestContext
+from broker.apis.transactions.transaction_errors import for_version
+from broker.coordinator.transaction.transaction import Producer
+from broker.protocol.coordinator_routing import GROUP_TOPIC, coordinator_partition
+from broker.protocol.error_codes import ErrorCode
+from broker.scheduling.deferred import Deferred
+
+#: The transaction version of clients that say themselves what they are going to write.
+_PLAIN = 0
+
+
+def handle_add_offsets_to_txn(context: RequestContext, request: Any) -> Deferred | dict[str, int]:
+    """Return an error code; the group's partition of `__consumer_offsets` is part of the transaction then."""
+    if not request.transactional_id:
+        return {"throttle_time_ms": 0, "error_code": int(ErrorCode.INVALID_REQUEST)}
+    if not request.group_id:
+        return {"throttle_time_ms": 0, "error_code": int(ErrorCode.INVALID_GROUP_ID)}
+    deferred = Deferred()
+    partition = coordinator_partition(request.group_id, context.broker.heritage.coordinators.groups)
+
+    def answer(error: int) -> None:
+        deferred.complete({"throttle_time_ms": 0, "error_code": for_version(error, context)})
+
+    context.broker.coordinators.transactions.add_partitions(
+        request.transactional_id,
+        Producer(request.producer_id, request.producer_epoch),
+        frozenset({(GROUP_TOPIC, partition)}),
+        _PLAIN,
+        answer,
+    )
+    return deferred

@@ -1,0 +1,110 @@
+"""AddPartitionsToTxn: makes partitions part of a transaction, or (version 4 on, for brokers) asks whether they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.apis.context import RequestContext
+from broker.apis.transactions.transaction_errors import for_version
+from broker.coordinator.transaction.rpc import Membership
+from broker.coordinator.transaction.transaction import Producer, TopicPartition
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.kio_slices import Lazily
+from broker.protocol.steps import Steps
+from broker.scheduling.deferred import Deferred
+from broker.scheduling.long_answers import each_of
+from broker.scheduling.slices import Work
+
+_FIRST_BATCHED_VERSION = 4
+
+#: The transaction version of clients that say themselves which partitions they are going to write to.
+_PLAIN = 0
+
+#: Transactions that are asked about, or answered for, between two yields.
+_TRANSACTIONS_AT_ONCE = 32
+
+
+def handle_add_partitions_to_txn(context: RequestContext, request: Any) -> Work:
+    """Return an error code for each partition; one that does not exist keeps all others out."""
+    return _add_batch(context, request) if context.api_version >= _FIRST_BATCHED_VERSION else _add(context, request)
+
+
+def _add(context: RequestContext, request: Any) -> Work:
+    places = _places(request.v3_and_below_topics)
+    errors = yield from _unknown(context, places)
+    if not errors:
+        added = Deferred()
+        context.broker.coordinators.transactions.add_partitions(
+            request.v3_and_below_transactional_id,
+            Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch),
+            frozenset(places),
+            _PLAIN,
+            lambda error: added.complete((for_version(error, context),)),
+        )
+        (error,) = yield added
+        errors = dict.fromkeys(places, error)
+    results = yield from _results(places, errors)
+    return {"throttle_time_ms": 0, "results_by_topic_v3_and_below": results}
+
+
+def _add_batch(context: RequestContext, request: Any) -> Work:
+    asked: list[tuple[str, list[TopicPartition], dict[TopicPartition, int], Deferred | None]] = []
+    for transaction in request.transactions:
+        places = _places(transaction.topics)
+        errors = yield from _unknown(context, places)
+        answered = None
+        if places and not errors:
+            answered = Deferred()
+            producer = Producer(transaction.producer_id, transaction.producer_epoch)
+            membership = Membership(transaction.transactional_id, producer, transaction.verify_only, places)
+            context.broker.coordinators.transaction_desk.ask_membership(membership, answered.complete)
+        asked.append((transaction.transactional_id, places, errors, answered))
+        if not len(asked) % _TRANSACTIONS_AT_ONCE:
+            yield None
+    results: list[dict[str, Any]] = []
+    for transactional_id, places, errors, answered in asked:
+        codes = dict(zip(places, (yield answered), strict=True)) if answered is not None else errors
+        topics = yield from _results(places, codes)
+        results.append({"transactional_id": transactional_id, "topic_results": topics})
+        if not len(results) % _TRANSACTIONS_AT_ONCE:
+            yield None
+    return {"throttle_time_ms": 0, "error_code": 0, "results_by_transaction": results}
+
+
+def _places(topics: Any) -> list[TopicPartition]:
+    return [(topic.name, partition) for topic in topics for partition in topic.partitions]
+
+
+def _unknown(context: RequestContext, places: list[TopicPartition]) -> Steps[dict[TopicPartition, int]]:
+    """Return what is wrong with the partitions, or nothing if nothing is."""
+    metadata = context.broker.metadata
+    errors: dict[TopicPartition, int] = {}
+
+    def check(place: TopicPartition) -> None:
+        topic = metadata.topic(place[0])
+        if topic is None or metadata.partition(*place) is None:
+            errors[place] = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        elif topic.internal:
+            errors[place] = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+    def keep_out(place: TopicPartition) -> None:
+        errors.setdefault(place, int(ErrorCode.OPERATION_NOT_ATTEMPTED))
+
+    yield from each_of(places, check)
+    if errors:
+        yield from each_of(places, keep_out)
+    return errors
+
+
+def _results(places: list[TopicPartition], errors: dict[TopicPartition, int]) -> Steps[Lazily]:
+    """Return the outcomes by topic, made when they are written."""
+    by_topic: dict[str, list[int]] = {}
+    yield from each_of(places, lambda place: by_topic.setdefault(place[0], []).append(place[1]))
+
+    def outcomes(topic: str) -> dict[str, Any]:
+        def outcome(partition: int) -> dict[str, int]:
+            return {"partition_index": partition, "partition_error_code": errors[topic, partition]}
+
+        return {"name": topic, "results_by_partition": Lazily(by_topic[topic], outcome)}
+
+    return Lazily(by_topic, outcomes)

@@ -1,0 +1,62 @@
+"""DescribeTransactions: what the coordinators know of transactional ids. For admins (KIP-664)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import groupby
+from typing import Any
+
+from broker.apis.context import RequestContext
+from broker.coordinator.transaction.transaction import TransactionMetadata
+from broker.protocol.kio_slices import Lazily
+from broker.scheduling.deferred import Deferred
+from broker.scheduling.long_answers import TOO_LONG
+from broker.scheduling.slices import Work
+
+#: Ids asked for between two yields.
+_IDS_AT_ONCE = 32
+
+
+def handle_describe_transactions(context: RequestContext, request: Any) -> Work:
+    """Return the state of each id, once, or TRANSACTIONAL_ID_NOT_FOUND."""
+    ids = list(dict.fromkeys(request.transactional_ids))
+    answers: list[Deferred] = []
+    for number, transactional_id in enumerate(ids, 1):
+        answered = Deferred()
+        answers.append(answered)
+        context.broker.coordinators.transaction_admin.ask_transaction(transactional_id, _completing(answered))
+        if not number % _IDS_AT_ONCE:
+            yield None
+    found: dict[str, tuple[int, TransactionMetadata | None]] = {}
+    for transactional_id, answered in zip(ids, answers, strict=True):
+        found[transactional_id] = yield answered
+
+    def describe(transactional_id: str) -> dict[str, Any]:
+        error, metadata = found[transactional_id]
+        return {"transactional_id": transactional_id, "error_code": error, **_described(metadata)}
+
+    return {"throttle_time_ms": 0, "transaction_states": Lazily(ids, describe, _refused)}
+
+
+def _completing(answered: Deferred) -> Callable[[int, TransactionMetadata | None], None]:
+    return lambda error, metadata: answered.complete((error, metadata))
+
+
+def _refused(transactional_id: str) -> dict[str, Any]:
+    return {"transactional_id": transactional_id, "error_code": TOO_LONG, **_described(None)}
+
+
+def _described(metadata: TransactionMetadata | None) -> dict[str, Any]:
+    if metadata is None:
+        return {"producer_id": -1, "producer_epoch": -1, "transaction_state": "", "transaction_start_time_ms": -1}
+    return {
+        "transaction_state": metadata.state.text,
+        "transaction_timeout_ms": metadata.timeout_ms,
+        "transaction_start_time_ms": metadata.start_ms,
+        "producer_id": metadata.producer_id,
+        "producer_epoch": metadata.epoch,
+        "topics": [
+            {"topic": topic, "partitions": [partition for _, partition in group]}
+            for topic, group in groupby(sorted(metadata.partitions), lambda place: place[0])
+        ],
+    }

@@ -1,0 +1,32 @@
+"""EndTxn: commits or aborts a transaction. Answered when its markers stand in every partition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.apis.context import RequestContext
+from broker.apis.transactions.transaction_errors import for_version
+from broker.coordinator.transaction.transaction import EPOCH_BUMP_FROM, Producer, TransactionMetadata
+from broker.scheduling.deferred import Deferred
+
+#: From this version on the answer carries the epoch in which the producer goes on (KIP-890).
+_EPOCH_BUMP_VERSION = 5
+
+
+def handle_end_txn(context: RequestContext, request: Any) -> Deferred:
+    """Return an error code and, from version 5, the producer id and epoch of the next transaction."""
+    deferred = Deferred()
+    client_version = EPOCH_BUMP_FROM if context.api_version >= _EPOCH_BUMP_VERSION else 0
+
+    def answer(error: int, metadata: TransactionMetadata | None) -> None:
+        response = {"throttle_time_ms": 0, "error_code": for_version(error, context)}
+        if metadata is not None and not error and client_version:
+            response |= {"producer_id": metadata.producer_id, "producer_epoch": metadata.epoch}
+        else:
+            response |= {"producer_id": -1, "producer_epoch": -1}
+        deferred.complete(response)
+
+    producer = Producer(request.producer_id, request.producer_epoch)
+    end = request.committed, client_version
+    context.broker.coordinators.transactions.end(request.transactional_id, producer, end, answer)
+    return deferred

@@ -1,0 +1,30 @@
+"""What clients of older versions are told where newer ones are told that another producer has taken their place."""
+
+from __future__ import annotations
+
+from broker.apis.context import RequestContext
+from broker.protocol.error_codes import ErrorCode
+
+#: From this version of AddPartitionsToTxn, AddOffsetsToTxn and EndTxn on clients know PRODUCER_FENCED.
+FENCED_FROM = 2
+
+#: From these versions of TxnOffsetCommit on clients know TRANSACTION_ABORTABLE and expect CONCURRENT_TRANSACTIONS.
+_ABORTABLE_FROM, _CONCURRENT_FROM = 4, 5
+
+
+def for_version(error: int, context: RequestContext, fenced_from: int = FENCED_FROM) -> int:
+    """Return the error as the request's version has it."""
+    if error == ErrorCode.PRODUCER_FENCED and context.api_version < fenced_from:
+        return int(ErrorCode.INVALID_PRODUCER_EPOCH)
+    return error
+
+
+def for_offsets(error: int, context: RequestContext) -> int:
+    """Return what the coordinator of a transaction has said as TxnOffsetCommit answers it."""
+    if error == ErrorCode.PRODUCER_FENCED:
+        return int(ErrorCode.INVALID_PRODUCER_EPOCH)
+    if error == ErrorCode.TRANSACTION_ABORTABLE and context.api_version < _ABORTABLE_FROM:
+        return int(ErrorCode.INVALID_TXN_STATE)
+    if error == ErrorCode.CONCURRENT_TRANSACTIONS and context.api_version < _CONCURRENT_FROM:
+        return int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    return error

@@ -1,0 +1,158 @@
+"""TxnOffsetCommit: offsets that count when the producer's transaction is committed (KIP-98, KIP-447, KIP-890, I28)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from broker.apis.context import RequestContext
+from broker.apis.groups.offset_commit import is_long, portions_of
+from broker.apis.transactions.transaction_errors import for_offsets
+from broker.coordinator.offsets.commits import Committer, CommitTime, drop_unused, take_commit, validate_commit
+from broker.coordinator.transaction.rpc import Membership
+from broker.coordinator.transaction.transaction import Producer
+from broker.errors import ApiError
+from broker.protocol.coordinator_routing import GROUP_TOPIC
+from broker.protocol.error_codes import ErrorCode
+from broker.scheduling.deferred import Deferred
+from broker.scheduling.slices import Work
+
+if TYPE_CHECKING:
+    from broker.coordinator.coordinator_log import Record
+
+#: From this version on the partition becomes part of the transaction with the first commit.
+_ADDED_FROM = 5
+
+_STALE_MEMBER_EPOCH = int(ErrorCode.STALE_MEMBER_EPOCH)
+_ILLEGAL_GENERATION = int(ErrorCode.ILLEGAL_GENERATION)
+_UNKNOWN_TOPIC_OR_PARTITION = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def handle_txn_offset_commit(context: RequestContext, request: Any) -> dict[str, Any] | Deferred | Work:
+    """Return an error for each partition, once what was taken is committed as part of the transaction."""
+    return _in_portions(context, request) if is_long(request.topics) else _at_once(context, request)
+
+
+def _in_portions(context: RequestContext, request: Any) -> Work:
+    """Commit some partitions after the other: each portion is a part of the transaction, or fails by itself."""
+    merged: list[dict[str, Any]] = []
+    for topics in portions_of(request.topics, lambda topic, parts: replace(topic, partitions=parts)):
+        answer = _at_once(context, replace(request, topics=topics))
+        response = (yield answer) if isinstance(answer, Deferred) else answer
+        for topic in response["topics"]:
+            if merged and merged[-1]["name"] == topic["name"]:
+                merged[-1]["partitions"] += topic["partitions"]
+            else:
+                merged.append(topic)
+        yield None
+    return {"throttle_time_ms": 0, "topics": merged}
+
+
+def _at_once(context: RequestContext, request: Any) -> dict[str, Any] | Deferred:
+    broker = context.broker
+    if not any(_is_there(context, topic.name, each) for topic in request.topics for each in topic.partitions):
+        return _refused(context, request, 0)
+    if not request.group_id:
+        return _refused(context, request, ErrorCode.INVALID_GROUP_ID)
+    try:
+        shard = broker.coordinators.groups.shard_of(request.group_id)
+    except ApiError as failure:
+        return _refused(context, request, failure.code)
+    deferred = Deferred()
+
+    def verified(errors: Sequence[int]) -> None:
+        error = next((error for error in errors if error), 0)
+        if error:
+            deferred.complete(_refused(context, request, for_offsets(error, context)))
+        else:
+            _commit(context, request, deferred)
+
+    info = broker.metadata.partition(GROUP_TOPIC, shard.partition)
+    owned = None if info is None else broker.owned.get(info.row)
+    if owned is not None and owned.log.ongoing_transaction(request.producer_id, request.producer_epoch):
+        verified((0,))
+    elif owned is not None and owned.log.is_fenced(request.producer_id, request.producer_epoch):
+        verified((ErrorCode.INVALID_PRODUCER_EPOCH,))
+    else:
+        producer = Producer(request.producer_id, request.producer_epoch)
+        verify_only = context.api_version < _ADDED_FROM
+        place = (GROUP_TOPIC, shard.partition)
+        membership = Membership(request.transactional_id, producer, verify_only, [place])
+        broker.coordinators.transaction_desk.ask_membership(membership, verified)
+    return deferred
+
+
+def _commit(context: RequestContext, request: Any, deferred: Deferred) -> None:
+    """Take the offsets: the partition is part of the transaction."""
+    broker = context.broker
+    group_id = request.group_id
+    committer = Committer(
+        group_id,
+        getattr(request, "member_id", ""),
+        getattr(request, "group_instance_id", None),
+        getattr(request, "generation_id", -1),
+        context.api_version,
+        transactional=True,
+    )
+    try:
+        shard = broker.coordinators.groups.shard_of(group_id)
+        error = validate_commit(shard, committer)
+    except ApiError as failure:
+        error = failure.code
+    if error:
+        deferred.complete(_refused(context, request, _ILLEGAL_GENERATION if error == _STALE_MEMBER_EPOCH else error))
+        return
+    time = CommitTime(
+        broker.clock.wall_ms(), most_metadata_bytes=broker.metadata.broker_config.offset_metadata_max_bytes
+    )
+    records: list[Record] = []
+    topics = []
+    for asked in request.topics:
+        topic = broker.metadata.topic(asked.name)
+        place = (asked.name, bytes(16), 0) if topic is None else (topic.name, topic.topic_id, len(topic.partitions))
+        parts = [_part(each) for each in asked.partitions]
+        answers, _ = take_commit(shard, request.group_id, place, parts, time, records, request.producer_id)
+        topics.append((asked.name, answers))
+    if not records:
+        drop_unused(shard, group_id)
+        deferred.complete(_response(topics))
+        return
+    producer = (request.producer_id, request.producer_epoch)
+    shard.append(
+        records,
+        lambda error: deferred.complete(_refused(context, request, error) if error else _response(topics)),
+        producer,
+    )
+
+
+def _part(each: Any) -> tuple[int, int, int, str | None]:
+    leader_epoch = getattr(each, "committed_leader_epoch", -1)
+    return each.partition_index, each.committed_offset, leader_epoch, each.committed_metadata
+
+
+def _is_there(context: RequestContext, topic: str, each: Any) -> bool:
+    return context.broker.metadata.partition(topic, each.partition_index) is not None
+
+
+def _refused(context: RequestContext, request: Any, error: int) -> dict[str, Any]:
+    """Answer with the error, but for partitions that do not exist: that comes first."""
+    topics = []
+    for topic in request.topics:
+        parts = [
+            (each.partition_index, int(error if _is_there(context, topic.name, each) else _UNKNOWN_TOPIC_OR_PARTITION))
+            for each in topic.partitions
+        ]
+        topics.append((topic.name, parts))
+    return _response(topics)
+
+
+def _response(topics: Sequence[tuple[str, Sequence[tuple[int, int]]]]) -> dict[str, Any]:
+    return {
+        "throttle_time_ms": 0,
+        "topics": [
+            {"name": name, "partitions": [{"partition_index": index, "error_code": error} for index, error in parts]}
+            for name, parts in topics
+            if parts
+        ],
+    }

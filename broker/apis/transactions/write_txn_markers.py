@@ -1,0 +1,66 @@
+"""WriteTxnMarkers: ends a transaction in single partitions, whatever its coordinator knows. For admins (KIP-664)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.apis.context import RequestContext
+from broker.coordinator.transaction.markers import Marker, TransactionDesk
+from broker.protocol.error_codes import ErrorCode
+from broker.scheduling.deferred import Deferred
+from broker.scheduling.slices import Work
+
+#: Markers that are written in one slice: each is a write to a log.
+AT_ONCE = 16
+
+
+def handle_write_txn_markers(context: RequestContext, request: Any) -> Work:
+    """Return an error code for each partition of each marker."""
+    desk = context.broker.coordinators.transaction_desk
+    answers: list[dict[str, Any]] = []
+    waiting: list[tuple[dict[str, int], Deferred]] = []
+    for marker in request.markers:
+        topics = []
+        for topic in marker.topics:
+            results: list[dict[str, int]] = []
+            for index in topic.partition_indexes:
+                results.append({"partition_index": index, "error_code": 0})
+                written = _write(desk, _marker(marker, topic.name, index))
+                waiting.append((results[-1], written))
+                if len(waiting) == AT_ONCE:
+                    yield from _note(waiting)
+            topics.append({"name": topic.name, "partitions": results})
+        answers.append({"producer_id": marker.producer_id, "topics": topics})
+    yield from _note(waiting)
+    return {"markers": answers}
+
+
+def _write(desk: TransactionDesk, marker: Marker) -> Deferred:
+    """Return what is completed with the error of a marker, boxed: 0 is an answer too."""
+    written = Deferred()
+    owner = desk.owner_of((marker.topic, marker.partition))
+    if owner is None:
+        written.complete((int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),))
+    else:
+        desk.write_marker(owner, marker, lambda error: written.complete((error,)))
+    return written
+
+
+def _note(waiting: list[tuple[dict[str, int], Deferred]]) -> Work:
+    """Wait for markers, and put down what has become of each."""
+    for result, written in waiting:
+        (result["error_code"],) = yield written
+    waiting.clear()
+    yield None
+
+
+def _marker(marker: Any, topic: str, index: int) -> Marker:
+    return Marker(
+        topic,
+        index,
+        marker.producer_id,
+        marker.producer_epoch,
+        marker.coordinator_epoch,
+        marker.transaction_result,
+        getattr(marker, "transaction_version", 0),
+    )

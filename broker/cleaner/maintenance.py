@@ -1,0 +1,265 @@
+"""What the cleaner does in turn: removes what has expired, compacts what is dirtiest, removes doomed files.
+
+Runs in the cleaner process. Each partition stands by itself: what goes wrong with one is logged and does not keep the
+others from their turn. A partition whose batches cannot be told apart is left alone until the process starts anew, as
+in Kafka; single batches that cannot be read stay as they are, and are named once. A partition that the disk had no room
+for, or whose owner could not follow, is left alone until nobody else needs a turn.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from broker.cleaner.clean_offsets import CleanOffsets
+from broker.cleaner.cleanable import Cleanable, cleanable
+from broker.cleaner.compaction import Compaction, CompactionStats, Limits, SettingsChanged
+from broker.cleaner.deleted_files import remove_doomed
+from broker.cleaner.retention import retained_from
+from broker.cleaner.segments import Published, SegmentedLog, look_at
+from broker.errors import ApiError
+from broker.log.maintenance_tasks import BYTES, RETAIN, SWAP
+from broker.log.segments.segment_swap import SegmentSwap
+from broker.protocol.error_codes import ErrorCode
+from shm.partitions import STATE_OPEN
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from broker.clock import Clock
+    from broker.config.topic_config import LogConfig
+    from broker.metadata.metadata_cache import MetadataCache
+    from shm.partitions import PartitionTable
+
+logger = logging.getLogger(__name__)
+
+#: Puts a task to the owner of a partition: (owner, task, payload) to (error code, answer).
+Ask = Callable[[int, str, bytes], tuple[int, bytes]]
+
+
+class Counters:
+    """What has been done since the start, by metric name."""
+
+    def __init__(self) -> None:
+        self.values = dict.fromkeys(
+            ("segments_deleted", "bytes_deleted", "compactions", "compaction_ns", "bytes_read", "bytes_written",
+             "records_removed"), 0
+        )  # fmt: skip
+        self.max_dirty_percent = 0
+        self.last_look_ms = 0
+
+    def add(self, stats: CompactionStats) -> None:
+        """Count what a round of compaction did."""
+        self.values["bytes_read"] += stats.bytes_read
+        self.values["bytes_written"] += stats.bytes_written
+        self.values["records_removed"] += stats.records_removed
+
+
+class Place(NamedTuple):
+    """One open partition."""
+
+    topic: str
+    topic_id: bytes
+    partition: int
+    row: int
+    owner: int
+    directory: Path
+    config: LogConfig
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Topic and partition, as in checkpoints."""
+        return self.topic, self.partition
+
+
+class Upkeep:
+    """The partitions of one broker. `metadata` is kept up to date by `refresh`."""
+
+    def __init__(
+        self, metadata: MetadataCache, partitions: PartitionTable, clock: Clock, ask: Ask, pause: Callable[[int], None]
+    ) -> None:
+        self._metadata = metadata
+        self._partitions = partitions
+        self._clock = clock
+        self._ask = ask
+        self._pause = pause
+        self._data_dir = metadata.broker_config.data_dir
+        self._clean_offsets = CleanOffsets(self._data_dir)
+        self.uncleanable: set[tuple[str, int]] = set()
+        self._postponed: set[tuple[str, int]] = set()
+        #: The last batch that was named as unreadable, by partition.
+        self._named: dict[tuple[str, int], int] = {}
+        self.counters = Counters()
+
+    def refresh(self) -> None:
+        """Take over what the controller has changed."""
+        deleted = {(topic.name, partition.index) for topic, partition in self._metadata.refresh().deleted}
+        self.uncleanable -= deleted
+        for key in deleted:
+            self._named.pop(key, None)
+        self._clean_offsets.forget(deleted)
+
+    # ---- retention -------------------------------------------------------------------------------------------------
+
+    def apply_retention(self) -> None:
+        """Have every owner remove the segments that have expired or that nobody can read any more."""
+        for place in self._places():
+            try:
+                self._retain(place)
+            except FileNotFoundError:
+                continue  # deleted meanwhile, or about to be
+            except OSError as error:
+                logger.error("%s cannot be looked at for retention: %s", place.directory.name, error)
+            self._pause(0)
+
+    def _retain(self, place: Place) -> None:
+        log = self._look_at(place)
+        offset = retained_from(log, place.config, self._clock.wall_ms())
+        segments = (*log.rolled, log.active)
+        if offset <= segments[0].base_offset:
+            return
+        task = RETAIN.pack(place.row, offset, *place.config.retention)
+        error, answer = self._ask(place.owner, "retain_log", task)
+        if error:
+            return
+        (removed_bytes,) = BYTES.unpack(answer)
+        if removed_bytes:
+            self.counters.values["segments_deleted"] += sum(each.end_offset <= offset for each in segments)
+            self.counters.values["bytes_deleted"] += removed_bytes
+            logger.info("%s: removed %d bytes below offset %d", place.directory.name, removed_bytes, offset)
+
+    # ---- compaction ------------------------------------------------------------------------------------------------
+
+    def compact_dirtiest(self) -> bool:
+        """Compact the partition that needs it most; False if none does, or its owner could not follow."""
+        now_ms = self._clock.wall_ms()
+        self.counters.last_look_ms = now_ms
+        best: tuple[float, Place, SegmentedLog, Cleanable] | None = None
+        largest_ratio = 0.0
+        for place in self._places():
+            if not place.config.compacts or place.key in self.uncleanable or place.key in self._postponed:
+                continue
+            try:
+                log = self._look_at(place)
+                found = cleanable(log, self._clean_offsets.of(place.key, place.topic_id), place.config, now_ms)
+            except OSError:
+                continue  # deleted meanwhile, or its files are on the move
+            largest_ratio = max(largest_ratio, found.dirty_ratio)
+            if found.is_due(place.config) and (best is None or found.dirty_ratio > best[0]):
+                best = (found.dirty_ratio, place, log, found)
+        self.counters.max_dirty_percent = round(100 * largest_ratio)
+        if best is None:
+            self._postponed.clear()
+            return False
+        return self._compact(*best[1:])
+
+    def _compact(self, place: Place, log: SegmentedLog, found: Cleanable) -> bool:
+        begin_ns = self._clock.monotonic_ns()
+        broker_config = self._metadata.broker_config
+        limits = Limits(broker_config.log_cleaner_dedupe_buffer_size, broker_config.producer_id_expiration_ms)
+        rules = place.config.compaction
+
+        def pause(size_bytes: int) -> None:
+            self._pause(size_bytes)
+            self._check_rules(place)
+
+        def swap(segment_swap: SegmentSwap) -> bool:
+            task = SWAP.pack(place.row, *rules) + segment_swap.pack()
+            error, _ = self._ask(place.owner, "swap_segments", task)
+            if error == ErrorCode.INVALID_CONFIG:
+                raise SettingsChanged(place.directory.name)
+            return not error
+
+        round_ = Compaction(log, found, place.config, limits, self._clock.wall_ms(), pause)
+
+        try:
+            end_offset = round_.run(swap)
+        except FileNotFoundError:
+            return False  # deleted meanwhile
+        except SettingsChanged:
+            logger.info("%s: its compaction begins anew, by changed settings", place.directory.name)
+            return True
+        except ApiError as error:
+            logger.error("%s cannot be compacted and is left alone: %s", place.directory.name, error)
+            self.uncleanable.add(place.key)
+            return False
+        except OSError as error:
+            # The disk may be full.
+            logger.error("%s cannot be compacted for the time being: %s", place.directory.name, error)
+            self._postponed.add(place.key)
+            return False
+        finally:
+            self._name_unreadable(place, round_.stats.unreadable)
+            self.counters.add(round_.stats)
+            self.counters.values["compaction_ns"] += self._clock.monotonic_ns() - begin_ns
+        if end_offset is None:
+            self._postponed.add(place.key)
+            return False
+        self.counters.values["compactions"] += 1
+        self._clean_offsets.put(place.key, place.topic_id, end_offset)
+        logger.info(
+            "%s: compacted up to offset %d; %d records went",
+            place.directory.name,
+            end_offset,
+            round_.stats.records_removed,
+        )
+        return True
+
+    def _check_rules(self, place: Place) -> None:
+        """Raise SettingsChanged if a round over a partition is not to go on by the settings that it began with."""
+        topic = self._metadata.topic_by_id(place.topic_id)
+        if (
+            topic is None
+            or not self._metadata.broker_config.log_cleaner_enable
+            or self._metadata.log_config(topic).compaction != place.config.compaction
+        ):
+            raise SettingsChanged(place.directory.name)
+
+    def _name_unreadable(self, place: Place, unreadable: Mapping[int, str]) -> None:
+        """Log what compaction had to leave as it is, unless that has been logged before."""
+        last_named = self._named.get(place.key, -1)
+        offsets = sorted(offset for offset in unreadable if offset > last_named)
+        if not offsets:
+            return
+        self._named[place.key] = offsets[-1]
+        logger.warning(
+            "%s: batches that compaction cannot read and leaves as they are: %d, the first at offset %d: %s",
+            place.directory.name,
+            len(offsets),
+            offsets[0],
+            unreadable[offsets[0]],
+        )
+
+    # ---- what is on its way out --------------------------------------------------------------------------------------
+
+    def remove_doomed_files(self) -> int | None:
+        """Remove files that were taken out of their logs long enough ago; return in how many ms the next one is due."""
+        now_ms = self._clock.wall_ms()
+        waits_ms = []
+        for place in self._places():
+            try:
+                wait_ms = remove_doomed(place.directory, place.config.file_delete_delay_ms, now_ms)
+            except OSError as error:
+                logger.error("%s: cannot remove files: %s", place.directory.name, error)
+                continue
+            if wait_ms is not None:
+                waits_ms.append(wait_ms)
+        return min(waits_ms, default=None)
+
+    # ---- partitions ------------------------------------------------------------------------------------------------
+
+    def _places(self) -> Iterator[Place]:
+        for topic in self._metadata.topics():
+            config = self._metadata.log_config(topic)
+            for partition in topic.partitions:
+                if self._partitions.state(partition.row) == STATE_OPEN:
+                    directory = self._data_dir / f"{topic.name}-{partition.index}"
+                    place = (topic.name, topic.topic_id, partition.index, partition.row, partition.owner)
+                    yield Place(*place, directory, config)
+
+    def _look_at(self, place: Place) -> SegmentedLog:
+        table, row = self._partitions, place.row
+        start_offset, stable_offset = table.read_start(row), table.read_stable(row)
+        end_offset, segment_base, position = table.read_position(row)
+        return look_at(place.directory, Published(start_offset, end_offset, stable_offset, segment_base, position))

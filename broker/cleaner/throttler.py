@@ -1,0 +1,39 @@
+"""How fast the cleaner may go: log.cleaner.io.max.bytes.per.second, reading and writing together.
+
+Runs in the cleaner process. The pause is also where long work looks whether it is to end.
+"""
+
+from __future__ import annotations
+
+from broker.cleaner.owner_client import Owners
+from broker.clock import Clock
+
+#: Bytes between two looks at the rings and at the flag that ends the process.
+LOOK_BYTES = 1024 * 1024
+
+#: Debts below this are carried on; to sleep for less is not worth it.
+_SMALLEST_SLEEP_NS = 20_000_000
+
+_NS_PER_S = 1_000_000_000
+
+
+class Pace:
+    """Accounts for bytes and sleeps while more were used than `bytes_per_second` allows."""
+
+    def __init__(self, owners: Owners, clock: Clock) -> None:
+        self._owners = owners
+        self._clock = clock
+        self._paid_until_ns = 0
+        self._since_look = LOOK_BYTES
+        self.bytes_per_second = float("inf")
+
+    def use(self, size_bytes: int) -> None:
+        """Account for bytes that were read or written; 0 says that a piece of work is done. Raises Stopped."""
+        now_ns = self._clock.monotonic_ns()
+        self._paid_until_ns = max(self._paid_until_ns, now_ns) + int(size_bytes * _NS_PER_S / self.bytes_per_second)
+        self._since_look += size_bytes
+        if not size_bytes or self._since_look >= LOOK_BYTES:
+            self._since_look = 0
+            self._owners.look()
+        while (owed_ns := self._paid_until_ns - self._clock.monotonic_ns()) > _SMALLEST_SLEEP_NS:
+            self._owners.wait(owed_ns / _NS_PER_S)

@@ -1,0 +1,1 @@
+"""The command `rotunda`: a module for each command, imported when that command is called."""

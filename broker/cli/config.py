@@ -1,0 +1,56 @@
+"""`rotunda check-config`, and how the command line's flags become a configuration."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from broker.config.broker_config import load
+from broker.errors import UsageError
+
+if TYPE_CHECKING:
+    from broker.config.broker_config import BrokerConfig
+
+_HIGHEST_PORT = 65535
+
+
+def configuration(parsed: argparse.Namespace, environment: Mapping[str, str]) -> BrokerConfig:
+    """Return the configuration that flags, environment and file make. Raises ConfigError, UsageError."""
+    if parsed.ephemeral and parsed.data_dir:
+        raise UsageError("--ephemeral and --data-dir exclude each other")
+    sets = dict(assignment(text, "--set") for text in parsed.sets)
+    data_dir = parsed.data_dir or environment.get("ROTUNDA_DATA_DIR")
+    if data_dir:
+        sets["log.dirs"] = data_dir
+    if parsed.listen:
+        if "://" not in parsed.listen:
+            check_address(parsed.listen, "--listen")
+        sets["listeners"] = parsed.listen if "://" in parsed.listen else f"PLAINTEXT://{parsed.listen}"
+    if parsed.ephemeral:
+        sets["ephemeral"] = "true"
+    file = parsed.config or environment.get("ROTUNDA_CONFIG")
+    return load(Path(file) if file else None, sets, environment)
+
+
+def assignment(text: str, flag: str) -> tuple[str, str]:
+    """Return the key and value of `key=value`. Raises UsageError."""
+    key, separator, value = text.partition("=")
+    if not separator or not key.strip():
+        raise UsageError(f"{flag} {text}: expected KEY=VALUE")
+    return key.strip(), value.strip()
+
+
+def check_address(text: str, flag: str) -> None:
+    """Raise UsageError unless the text is host:port."""
+    host, _, port = text.rpartition(":")
+    if not (host and port.isdecimal() and int(port) <= _HIGHEST_PORT):
+        raise UsageError(f"{flag} {text}: expected HOST:PORT")
+
+
+def check(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
+    """Load the configuration; what is wrong with it is raised."""
+    configuration(parsed, environment)
+    print("the configuration is valid")
+    return 0

@@ -1,0 +1,214 @@
+"""The command `rotunda`: parses the command line, calls what it names, turns failures into exit codes.
+
+Thin on purpose. A command's module is imported when that command is called, because starting must be quick.
+Results go to stdout, complaints to stderr; `--json` prints JSON and nothing else. Exit codes: 0 ok, 1
+failure, 2 bad usage or configuration, 3 not running, 4 port or directory in use, 5 data of a newer version.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import io
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from broker.cli.options import (
+    add_bench,
+    add_group,
+    add_metrics,
+    add_report,
+    add_requests,
+    add_top,
+    add_topic,
+    json_option,
+    run_dir_option,
+)
+from broker.errors import ApiError, BootFailed, ConfigError, RotundaError, UsageError
+
+_Add = Callable[[argparse.ArgumentParser], None]
+
+#: Exit codes by failure; anything else that the program raises on purpose is 1.
+_USAGE_EXIT_CODE = 2
+_FAILURE_EXIT_CODE = 1
+_INTERRUPTED_EXIT_CODE = 130
+
+_LONGEST_WAIT_S = 1e6
+
+_EPILOG = """\
+exit codes: 0 ok, 1 failure, 2 bad usage or configuration, 3 not running, 4 port or directory in use,
+5 data of a newer version; `rotunda COMMAND --help` tells more of each command
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Names may hold what this terminal's encoding has no place for; better escaped than not printed.
+        sys.stdout.reconfigure(errors="backslashreplace")
+    arguments = sys.argv[1:] if arguments is None else arguments
+    parsed = _parser(arguments).parse_args(arguments)
+    module, function = parsed.run
+    try:
+        code: int = getattr(importlib.import_module(module), function)(parsed, os.environ)
+    except (ConfigError, UsageError) as failure:
+        return _complain(failure, _USAGE_EXIT_CODE)
+    except BootFailed as failure:
+        return _complain(failure, failure.exit_code)
+    except (ApiError, RotundaError) as failure:
+        return _complain(failure, _FAILURE_EXIT_CODE)
+    except KeyboardInterrupt:
+        return _INTERRUPTED_EXIT_CODE
+    except BrokenPipeError:
+        # The reader of our output went away, as `head` does; keep the interpreter from complaining at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _FAILURE_EXIT_CODE
+    return code
+
+
+def _complain(failure: Exception, code: int) -> int:
+    for line in str(failure).splitlines():
+        print(f"rotunda: {line}", file=sys.stderr)
+    return code
+
+
+def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
+    """Return the parser of a command line. Only commands that are named there get their options, which take time."""
+    parser = argparse.ArgumentParser(prog="rotunda", description="A Kafka-compatible broker.", epilog=_EPILOG)
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    for name, (module, function, text, add) in _COMMANDS.items():
+        command = commands.add_parser(name, help=text, description=text)
+        command.set_defaults(run=(module, function))
+        if name in arguments:
+            add(command)
+    return parser
+
+
+class _Version(argparse.Action):
+    """Prints the installed version; looked up only when asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - costs 20 ms
+
+        try:
+            print(f"rotunda {version('rotunda')}")
+        except PackageNotFoundError:
+            print("rotunda (not installed)")
+        parser.exit()
+
+
+def _seconds(text: str) -> float:
+    """Return a length of time that can be waited for; argparse names the option that the complaint is about."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= _LONGEST_WAIT_S:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+    return seconds
+
+
+def _config_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--config", type=Path, metavar="FILE", help="a server.properties file (default: $ROTUNDA_CONFIG, or none)"
+    )
+    command.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        dest="sets",
+        metavar="KEY=VALUE",
+        help="set a property; repeatable",
+    )
+    command.add_argument(
+        "--data-dir",
+        metavar="DIR",
+        help="the data directory; the same as --set log.dirs=DIR (default: $ROTUNDA_DATA_DIR, or ./rotunda-data)",
+    )
+    command.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        help="where to listen, port 0 takes a free one; the same as --set listeners=PLAINTEXT://HOST:PORT",
+    )
+    command.add_argument(
+        "--ephemeral", action="store_true", help="keep data in a temporary directory, removed at the end"
+    )
+
+
+def _add_start(command: argparse.ArgumentParser) -> None:
+    _config_options(command)
+    run_dir_option(command)
+    json_option(command)
+    command.add_argument("--daemon", action="store_true", help="run in the background")
+    command.add_argument(
+        "--wait",
+        type=_seconds,
+        nargs="?",
+        const=60.0,
+        metavar="SECONDS",
+        help="with --daemon: return when it is ready, or fail after this time (60)",
+    )
+    command.add_argument("--log-format", choices=("text", "json"), help="how log lines are written (default: text)")
+
+
+def _add_stop(command: argparse.ArgumentParser) -> None:
+    run_dir_option(command)
+    command.add_argument("--quick", action="store_true", help="do not finish what is under way")
+    command.add_argument(
+        "--wait",
+        type=_seconds,
+        default=60.0,
+        metavar="SECONDS",
+        help="fail when it has not stopped after this time (default: 60)",
+    )
+
+
+def _add_status(command: argparse.ArgumentParser) -> None:
+    run_dir_option(command)
+    json_option(command)
+    command.add_argument(
+        "--wait",
+        type=_seconds,
+        nargs="?",
+        const=60.0,
+        metavar="SECONDS",
+        help="wait until the broker is ready, or fail after this time (60)",
+    )
+
+
+def _add_print_config(command: argparse.ArgumentParser) -> None:
+    _config_options(command)
+    command.add_argument(
+        "--run-dir", type=Path, metavar="DIR", help="print what holds for the broker that runs with this run directory"
+    )
+    json_option(command)
+
+
+_COMMANDS: dict[str, tuple[str, str, str, _Add]] = {
+    "start": (
+        "broker.cli.start",
+        "start",
+        "start a broker, in the foreground unless told otherwise",
+        _add_start,
+    ),
+    "stop": ("broker.cli.status", "stop", "stop a running broker and wait until it is gone", _add_stop),
+    "reload": ("broker.cli.status", "reload", "let a running broker read its configuration file again", run_dir_option),
+    "status": ("broker.cli.status", "status", "show a running broker and its processes", _add_status),
+    "top": ("broker.cli.top", "run", "show a running broker live in the terminal", add_top),
+    "check-config": ("broker.cli.config", "check", "say whether the configuration is valid", _config_options),
+    "print-config": (
+        "broker.cli.print_config",
+        "run",
+        "print every property with its value and where that came from",
+        _add_print_config,
+    ),
+    "topic": ("broker.cli.topics", "run", "create, list, describe, alter and delete topics", add_topic),
+    "requests": ("broker.cli.requests", "run", "what single requests did, from the request log", add_requests),
+    "report": ("broker.cli.report", "run", "answer a question about the request log, with Spark", add_report),
+    "bench": ("broker.cli.bench", "run", "repeat the load of a profile against any Kafka broker", add_bench),
+    "metrics": ("broker.cli.metrics", "run", "print every metric, as Prometheus reads them", add_metrics),
+    "group": ("broker.cli.groups", "run", "list, describe, reset and delete consumer groups", add_group),
+}

@@ -1,0 +1,75 @@
+"""Makes a reader of a running broker for a process that is none of its own, such as the command line's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from broker.clock import SystemClock
+from broker.config.broker_config import load
+from broker.metadata.metadata_cache import MetadataCache
+from broker.metadata.metadata_file import metadata_path
+from broker.metrics.broker_reading import BrokerReader, Names, Segments, Topic
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.error_codes import ErrorCode
+from shm.control import ControlSegment
+from shm.metrics import MetricsSegment
+from shm.recorder_rings import RecorderRings
+from shm.segment import attach
+from shm.snapshot_buffer import BoardSegment
+
+if TYPE_CHECKING:
+    from broker.runtime.run_dir import RunRecord
+    from shm.control import ClusterWords
+
+
+def attached(record: RunRecord) -> BrokerReader:
+    """Return a reader for a process of the same user. Raises SegmentError when the broker has gone."""
+    processors, handlers = record.processors, record.handlers
+
+    def view_of(purpose: str, *, writable: bool = False) -> memoryview:
+        return attach(f"/rotunda-{record.instance}-{purpose}", writable=writable).view
+
+    segments = Segments(
+        control=ControlSegment(view_of("control"), processors, handlers, record.max_partitions),
+        metrics=MetricsSegment(view_of("metrics"), processors, handlers),
+        rings=view_of("rings"),
+        recorder=RecorderRings(view_of("recorder"), processors, handlers + 1),
+        # Whoever looks says so there.
+        boards=BoardSegment(view_of("boards", writable=True), processors, handlers),
+    )
+    found = _topics(Path(record.data_dir), handlers, segments.control.cluster)
+    clocks = (SystemClock.monotonic_ns, SystemClock.wall_ms)
+    return BrokerReader(segments, _installed_version(), _names(), found, clocks)
+
+
+def _topics(data_dir: Path, handlers: int, cluster: ClusterWords) -> Callable[[], list[Topic]]:
+    """Return what tells the topics as they are when it is called."""
+    metadata = MetadataCache(metadata_path(data_dir), handlers, load(None, {}, {}))
+    known: list[Topic] = []
+
+    def topics() -> list[Topic]:
+        if cluster.metadata_version > metadata.version:
+            metadata.refresh()
+            known[:] = [
+                (topic.name, topic.internal, [(each.index, each.row, each.owner) for each in topic.partitions])
+                for topic in metadata.topics()
+            ]
+        return known
+
+    return topics
+
+
+def _installed_version() -> str:
+    """Return the version of the package, empty if it is not installed."""
+    with suppress(PackageNotFoundError):
+        return version("rotunda")
+    return ""
+
+
+def _names() -> Names:
+    apis = {int(key): key.text for key in ApiKey}
+    return Names(apis, {int(code): code.name for code in ErrorCode}, ())

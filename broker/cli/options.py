@@ -1,0 +1,343 @@
+"""The options of `rotunda topic` and `rotunda group`, and those that several commands have.
+
+Imports nothing but the parser's library: the command line is parsed before anything else is loaded.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+_STATES = (
+    "PreparingRebalance",
+    "CompletingRebalance",
+    "Stable",
+    "Dead",
+    "Empty",
+    "Assigning",
+    "Reconciling",
+    "NotReady",
+)
+_TYPES = ("classic", "consumer", "share", "streams")
+
+_SHORTEST_INTERVAL_S = 0.1
+_LONGEST_INTERVAL_S = 3600.0
+_LEAST_FACTOR = 0.001
+
+_LIST_JSON = """\
+--json prints an array of objects: group, type, state, protocol_type
+"""
+_DESCRIBE_JSON = """\
+lag_records counts the offsets from the committed one up to the log's end, with --read-committed up to the last
+stable offset. lag_seconds is the age of the oldest record not yet consumed, by this machine's clock. Both are 0
+for a group that has read everything, and "-" or null where unknown: nothing committed, or no such partition.
+
+--json prints an object: group, type, state, protocol_type, assignor, epoch (of type consumer),
+  coordinator {id, host, port}, isolation_level,
+  members [{member_id, instance_id, client_id, host, epoch, assignment [{topic, partition}]}],
+  partitions [{topic, partition, committed_offset, committed_leader_epoch, committed_metadata,
+    log_start_offset, log_end_offset, last_stable_offset, lag_records, lag_seconds, member_id, notes []}]
+"""
+_DELETE_JSON = """\
+--json prints an array of objects: group, deleted, error (Kafka's name, or null), message;
+the exit code is 1 if one of them could not be deleted
+"""
+_RESET_JSON = """\
+Nothing is changed without --execute. The group must have no members. An offset outside of what a partition
+holds becomes the nearest one inside; where no record is as young as the wanted time, the latest offset is taken.
+
+--json prints an object: group, executed,
+  partitions [{topic, partition, before, after, warning, error}]
+"""
+_ALTER_JSON = """\
+--json prints an object: topic, changes [{name, before, after}], where name is partitions or a setting, and null
+stands for a setting that the topic has no value of its own for
+"""
+_TOPIC_JSON = """\
+--json prints an object: name, topic_id, internal, configs {key: value} of the topic's own settings,
+  partitions [{partition, leader, replicas, in_sync}]
+"""
+
+
+class _Action(NamedTuple):
+    """One action of a command: its help, what it adds to the parser, and what stands below its help."""
+
+    text: str
+    add: Callable[[argparse.ArgumentParser], None]
+    epilog: str | None = None
+    module: str | None = None
+
+
+def run_dir_option(command: argparse.ArgumentParser) -> None:
+    """Add --run-dir."""
+    command.add_argument(
+        "--run-dir",
+        type=Path,
+        metavar="DIR",
+        help="the directory that names the running broker; one for each broker "
+        "(default: $ROTUNDA_RUN_DIR, or one for this user)",
+    )
+
+
+def json_option(command: argparse.ArgumentParser) -> None:
+    """Add --json."""
+    command.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _count(text: str) -> int:
+    """Return a number of things to print; argparse names the option that the complaint is about."""
+    if not (text.isascii() and text.isdecimal() and int(text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
+    return int(text)
+
+
+def _interval_s(text: str) -> float:
+    """Return a time between two looks; counters are brought up to date twice a second, so none is very short."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not _SHORTEST_INTERVAL_S <= seconds <= _LONGEST_INTERVAL_S:
+        message = f"{text!r} is not a number of seconds from {_SHORTEST_INTERVAL_S:g} to {_LONGEST_INTERVAL_S:g}"
+        raise argparse.ArgumentTypeError(message)
+    return seconds
+
+
+def _factor(text: str) -> float:
+    """Return how many times as fast; argparse names the option that the complaint is about."""
+    try:
+        factor = float(text)
+    except ValueError:
+        factor = 0.0
+    if not _LEAST_FACTOR <= factor <= 1 / _LEAST_FACTOR:
+        message = f"{text!r} is not a factor from {_LEAST_FACTOR:g} to {1 / _LEAST_FACTOR:g}"
+        raise argparse.ArgumentTypeError(message)
+    return factor
+
+
+def add_topic(command: argparse.ArgumentParser) -> None:
+    """Add the actions of `rotunda topic`."""
+    _add_actions(command, _TOPIC_ACTIONS)
+
+
+def add_requests(command: argparse.ArgumentParser) -> None:
+    """Add the options of `rotunda requests`."""
+    run_dir_option(command)
+    json_option(command)
+    command.add_argument("--data-dir", metavar="DIR", help="read the log of this data directory; no broker is needed")
+    command.add_argument("--slow", action="store_true", help="only slow requests, the slowest first")
+    command.add_argument("--errors", action="store_true", help="only requests answered with an error")
+    command.add_argument("--follow", action="store_true", help="print what is recorded from now on")
+    command.add_argument(
+        "--since", default="1h", metavar="TIME", help="a length of time like 10m, or an ISO time (default: 1h)"
+    )
+    command.add_argument("--limit", type=_count, default=100, metavar="N", help="print at most N (default: 100)")
+    command.add_argument("--api", metavar="NAME", help="only this API, such as FETCH")
+    command.add_argument("--client", metavar="ID", help="only this client id")
+    command.add_argument("--topic", metavar="NAME", help="only requests whose first partition is one of this topic")
+
+
+def add_report(command: argparse.ArgumentParser) -> None:
+    """Add the options of `rotunda report`; what follows the job's name is the job's."""
+    run_dir_option(command)
+    command.add_argument("--data-dir", metavar="DIR", help="read the log of this data directory; no broker is needed")
+    command.add_argument("name", metavar="NAME", help="which question to answer; a wrong name lists them")
+    command.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="the job's own; try NAME --help")
+
+
+def add_bench(command: argparse.ArgumentParser) -> None:
+    """Add the options of `rotunda bench`."""
+    run_dir_option(command)
+    json_option(command)
+    command.add_argument("--bootstrap", metavar="HOST:PORT", help="the broker; by default the one of --run-dir")
+    command.add_argument(
+        "--profile", required=True, metavar="FILE", help="a profile of `rotunda report replay`: its file or directory"
+    )
+    command.add_argument(
+        "--speed", type=_factor, default=1.0, metavar="N", help="N times as fast as it was (default: 1)"
+    )
+    command.add_argument("--seconds", type=_interval_s, metavar="N", help="only the first N seconds (default: all)")
+    command.add_argument(
+        "--topic-prefix",
+        default="bench-",
+        metavar="TEXT",
+        help="before the names of topics and groups (default: bench-)",
+    )
+
+
+def add_top(command: argparse.ArgumentParser) -> None:
+    """Add the options of `rotunda top`."""
+    run_dir_option(command)
+    command.add_argument("--once", action="store_true", help="print what is so now and end, as into a pipe")
+    command.add_argument(
+        "--interval", type=_interval_s, default=1.0, metavar="SECONDS", help="how often it is drawn again (default: 1)"
+    )
+
+
+def add_metrics(command: argparse.ArgumentParser) -> None:
+    """Add the options of `rotunda metrics`."""
+    run_dir_option(command)
+    command.add_argument("--per-partition", action="store_true", help="also what is told of each partition")
+
+
+def add_group(command: argparse.ArgumentParser) -> None:
+    """Add the actions of `rotunda group`."""
+    _add_actions(command, _GROUP_ACTIONS)
+
+
+def _add_actions(command: argparse.ArgumentParser, actions: dict[str, _Action]) -> None:
+    parsers = command.add_subparsers(title="actions", required=True, metavar="ACTION", dest="action")
+    for name, (text, add, epilog, module) in actions.items():
+        action = parsers.add_parser(
+            name,
+            help=text,
+            description=text,
+            epilog=epilog,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        run_dir_option(action)
+        action.add_argument("--bootstrap", metavar="HOST:PORT", help="the broker; by default the one of --run-dir")
+        add(action)
+        if module is not None:
+            action.set_defaults(run=(module, "run"))
+
+
+def _topic_name(action: argparse.ArgumentParser) -> None:
+    action.add_argument("name", help="the topic's name")
+
+
+def _config_option(action: argparse.ArgumentParser) -> None:
+    action.add_argument(
+        "--config",
+        action="append",
+        default=[],
+        dest="configs",
+        metavar="KEY=VALUE",
+        help="a setting of the topic, such as retention.ms=60000; repeatable",
+    )
+
+
+def _create_topic(action: argparse.ArgumentParser) -> None:
+    _topic_name(action)
+    action.add_argument("--partitions", type=int, default=-1, metavar="N", help="default: the broker's num.partitions")
+    action.add_argument(
+        "--replication-factor", type=int, default=-1, metavar="N", help="1, as there is one broker (default)"
+    )
+    _config_option(action)
+
+
+def _describe_topic(action: argparse.ArgumentParser) -> None:
+    _topic_name(action)
+    json_option(action)
+
+
+def _alter_topic(action: argparse.ArgumentParser) -> None:
+    _topic_name(action)
+    json_option(action)
+    action.add_argument("--partitions", type=int, metavar="N", help="how many it is to have; never fewer than now")
+    _config_option(action)
+    action.add_argument(
+        "--delete-config",
+        action="append",
+        default=[],
+        dest="deleted_configs",
+        metavar="KEY",
+        help="a setting that is to have the broker's value again; repeatable",
+    )
+
+
+def _group_name(action: argparse.ArgumentParser) -> None:
+    action.add_argument("name", metavar="GROUP", help="the group's id")
+    json_option(action)
+
+
+def _state(text: str) -> str:
+    """Return a state in Kafka's spelling; argparse names the option that the complaint is about."""
+    for state in _STATES:
+        if state.lower() == text.strip().lower():
+            return state
+    raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(_STATES)}")
+
+
+def _list_groups(action: argparse.ArgumentParser) -> None:
+    json_option(action)
+    action.add_argument(
+        "--state",
+        type=_state,
+        action="append",
+        default=[],
+        dest="states",
+        metavar="STATE",
+        help=f"only groups in this state: {', '.join(_STATES)}; repeatable",
+    )
+    action.add_argument(
+        "--type",
+        choices=_TYPES,
+        action="append",
+        default=[],
+        dest="types",
+        help="only groups of this type; repeatable",
+    )
+
+
+def _describe_group(action: argparse.ArgumentParser) -> None:
+    _group_name(action)
+    action.add_argument(
+        "--read-committed",
+        action="store_true",
+        help="count up to the last stable offset and past aborted records, as a consumer with this isolation level",
+    )
+
+
+def _delete_groups(action: argparse.ArgumentParser) -> None:
+    action.add_argument("names", nargs="+", metavar="GROUP", help="the group's id")
+    json_option(action)
+
+
+def _reset_offsets(action: argparse.ArgumentParser) -> None:
+    _group_name(action)
+    scope = action.add_mutually_exclusive_group(required=True)
+    scope.add_argument(
+        "--topic",
+        action="append",
+        default=[],
+        dest="topics",
+        metavar="TOPIC[:P,...]",
+        help="a topic, or some partitions of it; repeatable",
+    )
+    scope.add_argument("--all-topics", action="store_true", help="every partition that the group has committed for")
+    goal = action.add_mutually_exclusive_group(required=True)
+    goal.add_argument("--to-earliest", action="store_true", help="to the oldest record that is still there")
+    goal.add_argument("--to-latest", action="store_true", help="past the newest record")
+    goal.add_argument("--to-offset", type=int, metavar="N", help="to this offset")
+    goal.add_argument("--shift-by", type=int, metavar="N", help="N records on, with a minus back")
+    goal.add_argument(
+        "--to-datetime", metavar="TIME", help="to the first record of a time in ISO 8601, UTC unless it names a zone"
+    )
+    goal.add_argument(
+        "--by-duration", metavar="DURATION", help="to the first record of this time ago: P1DT2H3M4S in ISO 8601"
+    )
+    goal.add_argument("--to-current", action="store_true", help="to what is committed, or the latest where nothing is")
+    run = action.add_mutually_exclusive_group()
+    run.add_argument("--execute", action="store_true", help="set the offsets; otherwise they are only shown")
+    run.add_argument("--dry-run", action="store_true", help="show what would be set (default)")
+
+
+_TOPIC_ACTIONS = {
+    "create": _Action("create a topic", _create_topic),
+    "list": _Action("list the names of all topics", json_option, "--json prints an array of names\n"),
+    "describe": _Action("show a topic's partitions and configuration", _describe_topic, _TOPIC_JSON),
+    "alter": _Action("change a topic's settings, or give it more partitions", _alter_topic, _ALTER_JSON),
+    "delete": _Action("delete a topic and its records", _topic_name),
+}
+
+_GROUP_ACTIONS = {
+    "list": _Action("list all groups", _list_groups, _LIST_JSON),
+    "describe": _Action("show a group's members, offsets and lag", _describe_group, _DESCRIBE_JSON),
+    "delete": _Action("delete groups without members, with their offsets", _delete_groups, _DELETE_JSON),
+    "reset-offsets": _Action(
+        "set the offsets of a group without members", _reset_offsets, _RESET_JSON, module="broker.cli.reset"
+    ),
+}

@@ -1,0 +1,178 @@
+"""`rotunda requests`: what single requests did, from the finished files of the request log.
+
+Needs no running broker: it reads files. Only with --follow does it tell the recorder, by touching a file, that somebody
+waits for them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import select
+import sys
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from broker.clock import SystemClock
+from broker.errors import BootFailed, RotundaError, UsageError
+from broker.request_log.log_reader import ATTEMPTS, files_since, read, read_files
+from broker.request_log.part_files import COMPACTED, DIRECTORY, FOLLOWED
+from broker.runtime import run_dir
+from broker.text_table import aligned, quoted
+
+_HEADERS = (
+    "TIME", "API", "VERSION", "CLIENT", "ADDRESS", "TOPIC", "PARTITION", "ERROR", "BYTES IN", "BYTES OUT",
+    "QUEUE", "LOCAL", "REMOTE", "RESPONSE", "SEND", "TOTAL US",
+)  # fmt: skip
+_COLUMNS = (
+    "time", "requestApiKeyName", "requestApiVersion", "clientId", "address", "topic", "partition", "errorName",
+    "requestBytes", "responseBytes", "requestQueueTimeUs", "localTimeUs", "remoteTimeUs", "responseQueueTimeUs",
+    "sendTimeUs", "totalTimeUs",
+)  # fmt: skip
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_LOOK_AGAIN_S = 0.5
+_NOTHING = "no such request in finished files; the newest come with request.log.roll.ms, or at once with --follow"
+_NOT_RUNNING_EXIT_CODE = 3
+
+
+def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
+    """Print requests. Raises RotundaError when there is no request log, UsageError for a bad time."""
+    root = _root(parsed, environment)
+    since_us = _since_us(parsed.since)
+    condition = _condition(parsed)
+    if parsed.follow:
+        _follow(root, condition, parsed)
+    table = _first(root, since_us, condition, "totalTimeUs" if parsed.slow else "time", parsed.limit)
+    complaint = missing(root, since_us)
+    if complaint:
+        print(f"rotunda: {complaint}", file=sys.stderr)
+    rows = table.to_pylist()
+    if not rows:
+        print(f"rotunda: {_NOTHING}", file=sys.stderr)
+    _print(rows if parsed.slow else rows[::-1], parsed)
+    return 0
+
+
+def _first(root: Path, since_us: int, condition: Any, column: str, limit: int) -> Any:
+    """Return the rows with the highest values of a column, highest first.
+
+    File by file: an hour of a busy broker is more than fits into memory.
+    """
+    for _ in range(ATTEMPTS):
+        found = read_files((), "requests", since_us)
+        # When one has gone, retention took it, or compaction has put its rows into another: the list is made anew.
+        with suppress(FileNotFoundError):
+            for path in files_since(root, "requests", since_us):
+                found = pa.concat_tables([found, read_files([path], "requests", since_us, condition)])
+                found = found.take(pc.sort_indices(found, sort_keys=[(column, "descending")])[:limit])
+            break
+    return found
+
+
+def missing(root: Path, since_us: int) -> str:
+    """Return what the log misses of a time, in words; empty when nothing."""
+    gaps = read(root, "gaps", since_us, ds.field("dataset") == "requests").to_pylist()
+    if not gaps:
+        return ""
+    known = sum(gap["rows"] or 0 for gap in gaps)
+    more = " or more" if any(gap["rows"] is None for gap in gaps) else ""
+    causes = ", ".join(sorted({gap["cause"] for gap in gaps}))
+    return f"{known}{more} requests are missing from the log in this time: {causes}"
+
+
+def _root(parsed: argparse.Namespace, environment: Mapping[str, str]) -> Path:
+    if parsed.data_dir is not None:
+        root = Path(parsed.data_dir) / DIRECTORY
+    else:
+        path = parsed.run_dir or run_dir.default_path(environment)
+        record = run_dir.read(path)
+        if record is None:
+            message = f"no broker runs with run directory {path}; name a data directory with --data-dir"
+            raise BootFailed(message, _NOT_RUNNING_EXIT_CODE)
+        root = Path(record.data_dir) / DIRECTORY
+    if not root.is_dir():
+        raise RotundaError(f"there is no request log in {root}")
+    return root
+
+
+def _since_us(text: str) -> int:
+    """Return a time as microseconds since the epoch: `10m` ago, or an ISO time, UTC unless it says otherwise."""
+    number, unit = text[:-1], text[-1:]
+    try:
+        if unit in _UNITS_S and number.isascii() and number.isdecimal():
+            # What would be before 1970 is all there is.
+            return max(0, SystemClock().wall_ms() * 1000 - int(number) * _UNITS_S[unit] * 1_000_000)
+        time = datetime.fromisoformat(text)
+        if time.tzinfo is None:
+            time = time.replace(tzinfo=UTC)
+        return max(0, int(time.timestamp() * 1_000_000))
+    except (ValueError, OverflowError):
+        raise UsageError(f"{text!r} is neither a time like 2024-05-31T18:00 nor a length like 10m") from None
+
+
+def _condition(parsed: argparse.Namespace) -> Any:
+    """Return what is asked for as one expression, or None for everything."""
+    wanted = [ds.field("slow")] if parsed.slow else []
+    if parsed.errors:
+        wanted.append(ds.field("errorCode") != 0)
+    names = {"requestApiKeyName": parsed.api and parsed.api.upper(), "clientId": parsed.client, "topic": parsed.topic}
+    wanted += [ds.field(column) == value for column, value in names.items() if value is not None]
+    condition = None
+    for each in wanted:
+        condition = each if condition is None else condition & each
+    return condition
+
+
+def _follow(root: Path, condition: Any, parsed: argparse.Namespace) -> None:
+    """Print what is recorded from now on, until interrupted."""
+    since_us = _since_us("0s")
+    seen: set[Path] = set()
+    while True:
+        (root / FOLLOWED).touch()
+        finished = [path for path in files_since(root, "requests", since_us) if path not in seen]
+        # What was compacted has been printed from the files that it was made of.
+        fresh = [path for path in finished if not path.name.startswith(COMPACTED)]
+        seen.update(finished)
+        table = read_files([path for path in fresh if path.exists()], "requests", since_us, condition)
+        if table.num_rows:
+            rows = table.take(pc.sort_indices(table, sort_keys=[("time", "ascending")])).to_pylist()
+            _print_lines(rows, parsed)
+        select.select((), (), (), _LOOK_AGAIN_S)
+
+
+def _print(rows: list[dict[str, Any]], parsed: argparse.Namespace) -> None:
+    if parsed.json:
+        print(json.dumps([_plain(row) for row in rows], indent=1))
+        return
+    print("\n".join(aligned(_HEADERS, [_cells(row) for row in rows])))
+
+
+def _print_lines(rows: Iterable[dict[str, Any]], parsed: argparse.Namespace) -> None:
+    """Print rows as they come: without headers, or as one JSON object a line."""
+    if parsed.json:
+        lines = [json.dumps(_plain(row)) for row in rows]
+    else:
+        lines = aligned(_HEADERS, [_cells(row) for row in rows])[1:]
+    print("\n".join(lines), flush=True)
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    return {**row, "time": row["time"].isoformat()}
+
+
+def _cells(row: dict[str, Any]) -> list[str | int | None]:
+    cells: list[str | int | None] = []
+    for name in _COLUMNS:
+        value = row[name]
+        if name == "time":
+            cells.append(value.isoformat(timespec="milliseconds").removesuffix("+00:00"))
+        else:
+            cells.append(quoted(value) if isinstance(value, str) else value)
+    return cells

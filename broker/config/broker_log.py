@@ -1,0 +1,55 @@
+"""The broker settings of its text log: how large and how old its file may become, and how many are kept.
+
+Declarations only. `broker_config` joins them with the others into the one BrokerConfig. Kafka leaves this to Log4j.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.config.keys import Key, Kind, setting
+
+#: A file that a few lines fill would be given away all the time.
+SMALLEST_FILE_BYTES = 16 * 1024
+
+
+def _max_bytes_complaint(size: int) -> str | None:
+    allowed = size == -1 or size >= SMALLEST_FILE_BYTES
+    return None if allowed else f"Value must be -1 or at least {SMALLEST_FILE_BYTES}"
+
+
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+class BrokerLogSettings:
+    """Settings of the file that a broker in the background writes its log to. Only ever part of a BrokerConfig."""
+
+    broker_log_max_bytes: int = setting(
+        Key(
+            name="broker.log.max.bytes",
+            kind=Kind.LONG,
+            default=64 * 1024 * 1024,
+            unit="bytes",
+            validator=_max_bytes_complaint,
+            doc="When the log file of a broker that was started with --daemon has become so large it is renamed to "
+            "broker.log.1 and another is begun; -1 is no limit.",
+        )
+    )
+    broker_log_max_age_ms: int = setting(
+        Key(
+            name="broker.log.max.age.ms",
+            kind=Kind.LONG,
+            default=7 * 24 * 3600 * 1000,
+            unit="ms",
+            least=-1,
+            doc="The log file is renamed too when its first line is so old; -1: its age does not count.",
+        )
+    )
+    broker_log_kept_files: int = setting(
+        Key(
+            name="broker.log.kept.files",
+            kind=Kind.INT,
+            default=4,
+            least=0,
+            most=1000,
+            doc="How many log files are kept besides the one being written: broker.log.1 is the youngest.",
+        )
+    )

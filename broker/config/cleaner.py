@@ -1,0 +1,80 @@
+"""The broker settings of log upkeep that are no defaults of topic settings: how often, how fast, with what memory.
+
+Declarations only. `broker_config` joins them with the others into the one BrokerConfig. Names and defaults are
+Kafka's.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+from broker.config.keys import Key, Kind, setting
+
+
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+class CleanerSettings:
+    """Settings of the cleaner. Only ever part of a BrokerConfig."""
+
+    log_retention_check_interval_ms: int = setting(
+        Key(
+            name="log.retention.check.interval.ms",
+            kind=Kind.LONG,
+            default=300000,
+            unit="ms",
+            least=1,
+            doc="How often partitions are looked at for segments that have expired.",
+        )
+    )
+    log_cleaner_enable: bool = setting(
+        Key(
+            name="log.cleaner.enable",
+            kind=Kind.BOOLEAN,
+            default=True,
+            doc="Whether topics with the policy compact are compacted at all. Retention does not depend on it.",
+        )
+    )
+    log_cleaner_threads: int = setting(
+        Key(
+            name="log.cleaner.threads",
+            kind=Kind.INT,
+            default=1,
+            least=1,
+            most=1,
+            dynamic=True,
+            doc="One process compacts.",
+        )
+    )
+    log_cleaner_backoff_ms: int = setting(
+        Key(
+            name="log.cleaner.backoff.ms",
+            kind=Kind.LONG,
+            default=15000,
+            unit="ms",
+            least=0,
+            dynamic=True,
+            doc="How long compaction rests when there was nothing to compact.",
+        )
+    )
+    log_cleaner_dedupe_buffer_size: int = setting(
+        Key(
+            name="log.cleaner.dedupe.buffer.size",
+            kind=Kind.LONG,
+            default=134217728,
+            unit="bytes",
+            least=1024,
+            dynamic=True,
+            doc="Memory for the keys of one round of compaction; more keys than fit take several rounds.",
+        )
+    )
+    log_cleaner_io_max_bytes_per_second: float = setting(
+        Key(
+            name="log.cleaner.io.max.bytes.per.second",
+            kind=Kind.DOUBLE,
+            default=sys.float_info.max,
+            unit="bytes",
+            least=1,
+            dynamic=True,
+            doc="How much compaction may read and write in a second, both together.",
+        )
+    )

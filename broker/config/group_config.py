@@ -1,0 +1,98 @@
+"""The settings of one group: what there are, what broker setting stands behind each, which values are accepted.
+
+As Kafka's group configs (KIP-848): set with IncrementalAlterConfigs on a GROUP resource, whether the group is there yet
+or not. Only consumer groups are served, so only their settings are known. Pure; runs in handlers and the controller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from broker.config.broker_config import BrokerConfig
+from broker.config.keys import Kind, Value, did_you_mean
+from broker.errors import ApiError
+from broker.protocol.error_codes import ErrorCode
+
+
+class GroupKey(NamedTuple):
+    """A group setting, and the broker settings of its value for all groups and of its least and greatest value."""
+
+    name: str
+    broker_name: str
+    least_name: str
+    greatest_name: str
+    doc: str
+    kind: Kind = Kind.INT
+
+
+def _key(name: str, what: str, doc: str) -> GroupKey:
+    return GroupKey(name, f"group.consumer.{what}", f"group.consumer.min.{what}", f"group.consumer.max.{what}", doc)
+
+
+GROUP_CONFIGS: Mapping[str, GroupKey] = MappingProxyType(
+    {
+        key.name: key
+        for key in (
+            _key(
+                "consumer.heartbeat.interval.ms",
+                "heartbeat.interval.ms",
+                "How often a member of the group is told to send a heartbeat.",
+            ),
+            _key(
+                "consumer.session.timeout.ms",
+                "session.timeout.ms",
+                "How long the group waits for a member's heartbeat before it goes on without the member.",
+            ),
+            _key(
+                "consumer.assignment.interval.ms",
+                "assignment.interval.ms",
+                "How long the group's assignment stays before the next is made.",
+            ),
+        )
+    }
+)
+
+
+def group_value(key: GroupKey, configs: Mapping[str, str], broker: BrokerConfig) -> Value:
+    """Return the value in force for a group whose own settings are ``configs``."""
+    own = configs.get(key.name)
+    return broker.value(key.broker_name) if own is None else int(own)
+
+
+def validate_group_configs(configs: Mapping[str, str], broker: BrokerConfig) -> None:
+    """Raise ApiError INVALID_CONFIG, which says what may be set, if a group may not have these settings."""
+    for name in configs:
+        if name not in GROUP_CONFIGS:
+            raise _invalid(f"Unknown group config name: {name}{did_you_mean(name, GROUP_CONFIGS)}")
+    values = {key: _number(key, configs, broker) for key in GROUP_CONFIGS.values()}
+    for key, value in values.items():
+        if key.name not in configs:
+            continue
+        least, greatest = (broker.value(name) for name in (key.least_name, key.greatest_name))
+        if isinstance(least, int) and value < least:
+            raise _invalid(f"{key.name} must be greater than or equal to {key.least_name} ({least}), not {value}")
+        if isinstance(greatest, int) and value > greatest:
+            raise _invalid(f"{key.name} must be less than or equal to {key.greatest_name} ({greatest}), not {value}")
+    heartbeat, session, _ = values.values()
+    if heartbeat >= session:
+        raise _invalid(
+            f"consumer.heartbeat.interval.ms ({heartbeat}) must be less than consumer.session.timeout.ms ({session})"
+        )
+
+
+def _number(key: GroupKey, configs: Mapping[str, str], broker: BrokerConfig) -> int:
+    try:
+        value = group_value(key, configs, broker)
+    except ValueError:
+        raise _invalid(
+            f"Invalid value {configs[key.name]} for configuration {key.name}: Not a number of type INT"
+        ) from None
+    if not isinstance(value, int):
+        raise TypeError(f"{key.broker_name} is not a whole number: {value!r}")
+    return value
+
+
+def _invalid(message: str) -> ApiError:
+    return ApiError(ErrorCode.INVALID_CONFIG, message)

@@ -1,0 +1,400 @@
+"""The broker settings that are not defaults of topics: identity, listeners, processes, memory, limits.
+
+Declarations only. `broker_config` joins them with `log` into the one BrokerConfig. Every
+key here changes what the broker does; names and defaults are Kafka's wherever Kafka has the key.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from broker.config.keys import MAX_INT, Key, Kind, setting
+
+SMALLEST_ARENA_BYTES = 1024 * 1024
+
+_OVERRIDE = re.compile(r"[^\s,]+:[0-9]+")
+
+
+def _arena_complaint(size: int) -> str | None:
+    allowed = size == -1 or size >= SMALLEST_ARENA_BYTES
+    return None if allowed else f"Value must be -1 or at least {SMALLEST_ARENA_BYTES}"
+
+
+def _are_overrides(text: str) -> str | None:
+    wrong = [entry for entry in text.split(",") if text and not _OVERRIDE.fullmatch(entry.strip())]
+    return f"{wrong[0]!r} is not of the form host:number" if wrong else None
+
+
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+class ServerSettings:
+    """Settings of the broker itself. Only ever part of a BrokerConfig."""
+
+    node_id: int = setting(
+        Key(
+            name="node.id",
+            kind=Kind.INT,
+            default=1,
+            least=0,
+            doc="The id of this broker in its cluster of one.",
+        )
+    )
+    broker_id: int = setting(
+        Key(
+            name="broker.id",
+            kind=Kind.INT,
+            default=1,
+            least=0,
+            doc="Older name of node.id; if both stand they must agree.",
+        )
+    )
+    listeners: tuple[str, ...] = setting(
+        Key(
+            name="listeners",
+            kind=Kind.LIST,
+            default=("PLAINTEXT://127.0.0.1:9092",),
+            doc="Addresses to listen on, each NAME://host:port. Port 0 takes a free port; an empty host "
+            "means all interfaces. A host that is not loopback needs insecure.listen.",
+        )
+    )
+    advertised_listeners: tuple[str, ...] | None = setting(
+        Key(
+            name="advertised.listeners",
+            kind=Kind.LIST,
+            default=None,
+            nullable=True,
+            default_text="the listeners; the host name where a listener is on all interfaces",
+            doc="Addresses told to clients, each NAME://host:port with the name of a listener. Port 0 stands "
+            "for the port that the listener was given.",
+        )
+    )
+    listener_security_protocol_map: str = setting(
+        Key(
+            name="listener.security.protocol.map",
+            kind=Kind.STRING,
+            default="PLAINTEXT:PLAINTEXT",
+            doc="Which protocol each listener name speaks, each NAME:PROTOCOL. PLAINTEXT is the protocol served.",
+        )
+    )
+    insecure_listen: bool = setting(
+        Key(
+            name="insecure.listen",
+            kind=Kind.BOOLEAN,
+            default=False,
+            doc="Allow a listener that other machines can reach although clients are not authenticated.",
+        )
+    )
+    log_dirs: tuple[str, ...] = setting(
+        Key(
+            name="log.dirs",
+            kind=Kind.LIST,
+            default=("rotunda-data",),
+            doc="The data directory: records, metadata and checkpoints. Exactly one; made if it does not exist.",
+        )
+    )
+    ephemeral: bool = setting(
+        Key(
+            name="ephemeral",
+            kind=Kind.BOOLEAN,
+            default=False,
+            doc="Keep the data in a temporary directory that is removed at the end; metadata is not forced to disk.",
+        )
+    )
+    num_network_threads: int = setting(
+        Key(
+            name="num.network.threads",
+            kind=Kind.INT,
+            default=1,
+            default_text="half the CPUs, from 1 to 3",
+            least=1,
+            most=256,
+            doc="How many processors there are: processes that read requests from clients and write answers.",
+        )
+    )
+    num_io_threads: int = setting(
+        Key(
+            name="num.io.threads",
+            kind=Kind.INT,
+            default=1,
+            default_text="half the CPUs, from 1 to 8",
+            least=1,
+            most=256,
+            doc="How many handlers there are: processes that own partitions and answer requests.",
+        )
+    )
+    socket_send_buffer_bytes: int = setting(
+        Key(
+            name="socket.send.buffer.bytes",
+            kind=Kind.INT,
+            default=102400,
+            unit="bytes",
+            least=-1,
+            doc="SO_SNDBUF of a client's socket; -1 leaves it to the system.",
+        )
+    )
+    socket_receive_buffer_bytes: int = setting(
+        Key(
+            name="socket.receive.buffer.bytes",
+            kind=Kind.INT,
+            default=102400,
+            unit="bytes",
+            least=-1,
+            doc="SO_RCVBUF of a listening socket, inherited by its connections; -1 leaves it to the system.",
+        )
+    )
+    socket_listen_backlog_size: int = setting(
+        Key(
+            name="socket.listen.backlog.size",
+            kind=Kind.INT,
+            default=50,
+            unit="connections",
+            least=1,
+            doc="How many connections may wait to be accepted; the system's somaxconn caps it.",
+        )
+    )
+    max_connections: int = setting(
+        Key(
+            name="max.connections",
+            kind=Kind.INT,
+            default=MAX_INT,
+            unit="connections",
+            least=0,
+            doc="Connections that are open at a time, all listeners together. Beyond it others wait to be accepted. "
+            "Each takes a descriptor of its processor, whose limit is the system's.",
+        )
+    )
+    max_connections_per_ip: int = setting(
+        Key(
+            name="max.connections.per.ip",
+            kind=Kind.INT,
+            default=MAX_INT,
+            unit="connections",
+            least=0,
+            doc="Connections that one address has open at a time; further ones are closed at once.",
+        )
+    )
+    max_connections_per_ip_overrides: str = setting(
+        Key(
+            name="max.connections.per.ip.overrides",
+            kind=Kind.STRING,
+            default="",
+            doc="Other limits for some addresses, host:number with commas between them. Names are looked up when the "
+            "broker starts.",
+            validator=_are_overrides,
+        )
+    )
+    socket_request_max_bytes: int = setting(
+        Key(
+            name="socket.request.max.bytes",
+            kind=Kind.INT,
+            default=104857600,
+            unit="bytes",
+            least=1,
+            doc="Largest request; a longer one closes its connection.",
+        )
+    )
+    response_max_bytes: int = setting(
+        Key(
+            name="response.max.bytes",
+            kind=Kind.INT,
+            default=67108864,
+            unit="bytes",
+            least=65536,
+            doc="Largest answer to a request that may ask for any number of things, such as DescribeConfigs, "
+            "DescribeGroups or ListGroups. What does not fit is answered with POLICY_VIOLATION, or, by an API that has "
+            "no place for an error, by closing the connection; the log says so. Fetch has fetch.max.bytes.",
+        )
+    )
+    connections_max_idle_ms: int = setting(
+        Key(
+            name="connections.max.idle.ms",
+            kind=Kind.LONG,
+            default=600000,
+            unit="ms",
+            doc="A connection without traffic for this long is closed; negative means never.",
+        )
+    )
+    queued_max_request_bytes: int = setting(
+        Key(
+            name="queued.max.request.bytes",
+            kind=Kind.LONG,
+            default=-1,
+            unit="bytes",
+            least=-1,
+            validator=_arena_complaint,
+            doc="Shared memory for large requests in flight, all processors together. When it is used up, "
+            "connections with a large request wait. -1 means 32 MiB, or half of what /dev/shm has free "
+            "if that is less, or what the rest leaves of it.",
+        )
+    )
+    pipeline_max: int = setting(
+        Key(
+            name="pipeline.max",
+            kind=Kind.INT,
+            default=64,
+            unit="requests",
+            least=1,
+            doc="A connection with this many unanswered requests is read no further.",
+        )
+    )
+    pipeline_resume: int = setting(
+        Key(
+            name="pipeline.resume",
+            kind=Kind.INT,
+            default=8,
+            unit="requests",
+            least=1,
+            doc="Reading goes on when fewer than this many requests are unanswered. At most pipeline.max.",
+        )
+    )
+    pipeline_max_bytes: int = setting(
+        Key(
+            name="pipeline.max.bytes",
+            kind=Kind.LONG,
+            default=1048576,
+            unit="bytes",
+            least=1,
+            doc="A connection with more bytes of unanswered requests, Produce apart, is read no further.",
+        )
+    )
+    pipeline_max_total_bytes: int = setting(
+        Key(
+            name="pipeline.max.total.bytes",
+            kind=Kind.LONG,
+            default=67108864,
+            unit="bytes",
+            least=0,
+            doc="Unanswered requests that all processors keep for a handler's successor, besides 8 KiB a connection.",
+        )
+    )
+    output_max_bytes: int = setting(
+        Key(
+            name="output.max.bytes",
+            kind=Kind.LONG,
+            default=8388608,
+            unit="bytes",
+            least=1,
+            doc="A connection for which more bytes of answers wait, also for earlier ones, is read no further.",
+        )
+    )
+    request_ring_bytes: int = setting(
+        Key(
+            name="request.ring.bytes",
+            kind=Kind.INT,
+            default=1048576,
+            unit="bytes",
+            least=262144,
+            most=1073741824,
+            doc="Wanted size of each ring between a processor and a handler. Rounded down to a power of two, "
+            "and made smaller where many processes would otherwise not fit a small /dev/shm.",
+        )
+    )
+    max_partitions: int = setting(
+        Key(
+            name="max.partitions",
+            kind=Kind.INT,
+            default=10000,
+            unit="partitions",
+            least=1,
+            most=1000000,
+            doc="Most partitions that the broker can hold; shared memory is set aside for each.",
+        )
+    )
+    auto_create_topics_enable: bool = setting(
+        Key(
+            name="auto.create.topics.enable",
+            kind=Kind.BOOLEAN,
+            default=True,
+            doc="Create a topic when a client that allows it asks for one that does not exist.",
+        )
+    )
+    num_partitions: int = setting(
+        Key(
+            name="num.partitions",
+            kind=Kind.INT,
+            default=1,
+            unit="partitions",
+            least=1,
+            doc="Partitions of a topic created without a number of them.",
+        )
+    )
+    default_replication_factor: int = setting(
+        Key(
+            name="default.replication.factor",
+            kind=Kind.INT,
+            default=1,
+            least=1,
+            most=1,
+            doc="Replicas of a topic created without a number of them; one broker holds one.",
+        )
+    )
+    fetch_max_bytes: int = setting(
+        Key(
+            name="fetch.max.bytes",
+            kind=Kind.INT,
+            default=57671680,
+            unit="bytes",
+            least=1024,
+            doc="Most bytes of records in the answer to one fetch, whatever the client asks for; a first "
+            "batch that is larger is still sent.",
+        )
+    )
+    producer_id_expiration_ms: int = setting(
+        Key(
+            name="producer.id.expiration.ms",
+            kind=Kind.INT,
+            default=86400000,
+            unit="ms",
+            least=1,
+            dynamic=True,
+            doc="How long a partition remembers an idempotent producer that writes nothing more.",
+        )
+    )
+    shutdown_timeout_ms: int = setting(
+        Key(
+            name="shutdown.timeout.ms",
+            kind=Kind.INT,
+            default=10000,
+            unit="ms",
+            least=0,
+            doc="How long a stopping broker waits for its processes to finish their work before it kills them.",
+        )
+    )
+    process_restart_limit: int = setting(
+        Key(
+            name="process.restart.limit",
+            kind=Kind.INT,
+            default=20,
+            least=1,
+            most=MAX_INT,
+            doc="How often one process that dies is replaced at once within process.restart.window.ms. Beyond that "
+            "one is started half a second after the one before at the earliest, of a cleaner, recorder or status page "
+            "after that window divided by this limit, and the others go on serving. If no process has served any "
+            "request since the first of these deaths, the broker stops instead, and the log and `rotunda status` say "
+            "why; without its status page or its request log it goes on.",
+        )
+    )
+    process_hang_timeout_ms: int = setting(
+        Key(
+            name="process.hang.timeout.ms",
+            kind=Kind.INT,
+            default=30000,
+            unit="ms",
+            least=-1,
+            doc="How long the loop of a process may stand still before the process is killed and replaced, as if it "
+            "had died. `/readyz`, the status page and `rotunda status` name it after 2 seconds. Time in which the "
+            "whole broker or the machine stands still does not count, nor time in which the process waits in the "
+            "kernel where no signal reaches it, as for a slow disk; of time that it waits for a processor a quarter "
+            "counts. A process that is starting has all the time it needs. It takes 2 seconds at least; -1: never.",
+        )
+    )
+    process_restart_window_ms: int = setting(
+        Key(
+            name="process.restart.window.ms",
+            kind=Kind.INT,
+            default=60000,
+            unit="ms",
+            least=1,
+            doc="The span of time over which process.restart.limit counts.",
+        )
+    )

@@ -1,0 +1,75 @@
+"""The broker settings of the disk under the data directory: how much of it must stay free, and what happens below.
+
+Declarations only. `broker_config` joins them with the others into the one BrokerConfig. Kafka has no such settings:
+there a full disk ends the broker.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.config.keys import Key, Kind, setting
+
+
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+class StorageSettings:
+    """How much of the disk must stay free. Only ever part of a BrokerConfig."""
+
+    storage_free_warn_bytes: int = setting(
+        Key(
+            name="storage.free.warn.bytes",
+            kind=Kind.LONG,
+            default=1024 * 1024 * 1024,
+            unit="bytes",
+            least=0,
+            dynamic=True,
+            doc="With less than this free on the disk of the data directory a warning is logged and shown on the "
+            "status page and by /readyz. 0: never.",
+        )
+    )
+    storage_free_warn_ratio: float = setting(
+        Key(
+            name="storage.free.warn.ratio",
+            kind=Kind.DOUBLE,
+            default=0.05,
+            least=0,
+            most=1,
+            dynamic=True,
+            doc="storage.free.warn.bytes as a share of the disk; of the two the one that is less counts.",
+        )
+    )
+    storage_free_min_bytes: int = setting(
+        Key(
+            name="storage.free.min.bytes",
+            kind=Kind.LONG,
+            default=64 * 1024 * 1024,
+            unit="bytes",
+            least=0,
+            dynamic=True,
+            doc="With less than this free records are refused (KAFKA_STORAGE_ERROR) until there is more; fetching, "
+            "deleting, committing offsets and administration go on. The request log stops at twice as much. 0: records "
+            "are refused only when a write fails.",
+        )
+    )
+    storage_free_min_ratio: float = setting(
+        Key(
+            name="storage.free.min.ratio",
+            kind=Kind.DOUBLE,
+            default=0.005,
+            least=0,
+            most=1,
+            dynamic=True,
+            doc="storage.free.min.bytes as a share of the disk; of the two the one that is less counts.",
+        )
+    )
+    metadata_rebuild: bool = setting(
+        Key(
+            name="metadata.rebuild",
+            kind=Kind.BOOLEAN,
+            default=False,
+            doc="Whether a metadata file that is lost or damaged is made again from the partition directories beside "
+            "it, as for a data directory that Kafka wrote. Topics keep names, ids and records, and nothing of them "
+            "expires until they are told otherwise; settings, quotas and features are lost. Without it such a start is "
+            "refused.",
+        )
+    )

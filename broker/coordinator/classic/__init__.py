@@ -1,0 +1,1 @@
+"""Groups whose members join, elect a leader and sync: Kafka's classic protocol."""

@@ -1,0 +1,391 @@
+"""A classic group: its states, which may follow which, its members, and what they have in common.
+
+Pure: no log, no clock; timers are kept here for whoever runs the group (``classic_protocol``). A group without members
+and without a protocol type is a simple group: it only keeps offsets.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from broker.coordinator.classic.member import ClassicMember
+from broker.coordinator.group import (
+    CLASSIC,
+    CONSUMER_PROTOCOL_TYPE,
+    JoinAnswer,
+    JoinedMember,
+    JoinRequest,
+    SyncAnswer,
+)
+from broker.coordinator.group_records import GroupRecord, encode_group_key, encode_group_value, subscribed_topics
+from broker.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from broker.coordinator.coordinator_log import Record
+    from broker.coordinator.timers import Timer
+
+
+class GroupState(enum.Enum):
+    """Kafka's states, named as ListGroups and DescribeGroups name them."""
+
+    EMPTY = "Empty"
+    """No members; offsets may be left."""
+    PREPARING_REBALANCE = "PreparingRebalance"
+    """Members are asked to join again."""
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    """All have joined; the leader's assignment is awaited."""
+    STABLE = "Stable"
+    """All have their assignment."""
+    DEAD = "Dead"
+    """There is no such group (any more)."""
+
+
+EMPTY, PREPARING_REBALANCE, COMPLETING_REBALANCE, STABLE, DEAD = GroupState
+
+#: What may come before each state.
+PREDECESSORS: Final[Mapping[GroupState, frozenset[GroupState]]] = MappingProxyType(
+    {
+        EMPTY: frozenset({PREPARING_REBALANCE}),
+        PREPARING_REBALANCE: frozenset({STABLE, COMPLETING_REBALANCE, EMPTY}),
+        COMPLETING_REBALANCE: frozenset({PREPARING_REBALANCE}),
+        STABLE: frozenset({COMPLETING_REBALANCE}),
+        DEAD: frozenset({STABLE, PREPARING_REBALANCE, COMPLETING_REBALANCE, EMPTY, DEAD}),
+    }
+)
+
+_NONE: Final = 0
+_UNKNOWN_MEMBER_ID: Final = int(ErrorCode.UNKNOWN_MEMBER_ID)
+_ILLEGAL_GENERATION: Final = int(ErrorCode.ILLEGAL_GENERATION)
+_REBALANCE_IN_PROGRESS: Final = int(ErrorCode.REBALANCE_IN_PROGRESS)
+_FENCED_INSTANCE_ID: Final = int(ErrorCode.FENCED_INSTANCE_ID)
+_NON_EMPTY_GROUP: Final = int(ErrorCode.NON_EMPTY_GROUP)
+_GROUP_ID_NOT_FOUND: Final = int(ErrorCode.GROUP_ID_NOT_FOUND)
+_COORDINATOR_NOT_AVAILABLE: Final = int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
+class ClassicGroup:
+    """One group. ``members`` keeps the order in which they came; the first is the leader until it leaves."""
+
+    kind = CLASSIC
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.state = EMPTY
+        self.previous_state = EMPTY
+        #: When the group came into its state, on the wall clock; -1 if that is not known.
+        self.state_ms = -1
+        self.generation = 0
+        self.protocol_type: str | None = None
+        self.protocol_name: str | None = None
+        self.leader: str | None = None
+        self.members: dict[str, ClassicMember] = {}
+        #: Ids that were given to new members which have not joined with them yet, and until when that may take.
+        self.pending_members: dict[str, Timer] = {}
+        #: Members that have joined the present generation and not asked for their assignment yet.
+        self.pending_sync: set[str] = set()
+        #: Whom to answer, by member id: once all have joined, and once the assignment is there.
+        self.awaiting_join: dict[str, JoinAnswer] = {}
+        self.awaiting_sync: dict[str, SyncAnswer] = {}
+        #: Member ids of static members by instance id.
+        self.static_members: dict[str, str] = {}
+        #: When the rebalance under way began, on the wall clock; None while there is none, or if that is not known.
+        self.rebalance_began_ms: int | None = None
+        #: A member came while the group's first rebalance was being put off.
+        self.new_member_added = False
+        #: It was read back from a record that was written when a member had gone: the others are to join again.
+        self.must_rebalance = False
+        self.join_timer: Timer | None = None
+        self.sync_timer: Timer | None = None
+        self._supported: dict[str, int] = {}
+        self._topics: frozenset[str] | None = None
+
+    @classmethod
+    def from_record(cls, group_id: str, record: GroupRecord) -> ClassicGroup:
+        """Return the group that a record tells of: stable, or empty if it has no members."""
+        group = cls(group_id)
+        group.state = group.previous_state = STABLE if record.members else EMPTY
+        group.state_ms = record.state_ms
+        group.generation = record.generation
+        group.protocol_name = record.protocol_name
+        known = {member.member_id for member in record.members}
+        group.leader = record.leader if record.leader in known else None
+        for member in record.members:
+            protocols = ((record.protocol_name or "", member.subscription),)
+            group.add(ClassicMember(member, protocols), record.protocol_type)
+        group.protocol_type = record.protocol_type or None
+        group.must_rebalance = record.rebalancing and bool(record.members)
+        group._topics = group._subscribed_topics()
+        return group
+
+    def record(self, assignments: Mapping[str, bytes]) -> Record:
+        """Return the record of the group with these assignments."""
+        members = tuple(
+            [
+                member.record(self.protocol_name, assignments.get(member.member_id, b""))
+                for member in self.members.values()
+            ]
+        )
+        value = GroupRecord(
+            self.protocol_type or "", self.generation, self.protocol_name, self.leader, self.state_ms, members
+        )
+        return encode_group_key(self.group_id), encode_group_value(value)
+
+    def departure_record(self) -> Record:
+        """Return the record of the group as it is after a departure: who is left, to be asked to join again.
+
+        Members that have not been told yet that they are members are left out: they are asking to join anyway.
+        """
+        members = tuple(
+            [
+                member.record(self.protocol_name, member.assignment)
+                for member in self.members.values()
+                if not member.is_new
+            ]
+        )
+        value = GroupRecord(
+            self.protocol_type or "", self.generation, self.protocol_name, self.leader, self.state_ms, members, True
+        )
+        return encode_group_key(self.group_id), encode_group_value(value)
+
+    def tombstones(self) -> list[Record]:
+        """Return the record that deletes the group."""
+        return [(encode_group_key(self.group_id), None)]
+
+    # ---- states --------------------------------------------------------------------------------------------------
+
+    @property
+    def state_name(self) -> str:
+        """Kafka's name of the state."""
+        return self.state.value
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the group has no members."""
+        return self.state is EMPTY
+
+    @property
+    def can_rebalance(self) -> bool:
+        """Whether a rebalance may begin now."""
+        return self.state in PREDECESSORS[PREPARING_REBALANCE]
+
+    def transition_to(self, state: GroupState, now_ms: int) -> None:
+        """Come into another state. ValueError when that state cannot follow this one."""
+        if self.state not in PREDECESSORS[state]:
+            raise ValueError(f"group {self.group_id} cannot go from {self.state.value} to {state.value}")
+        self.previous_state, self.state, self.state_ms = self.state, state, now_ms
+        if state is PREPARING_REBALANCE and self.rebalance_began_ms is None:
+            self.rebalance_began_ms = now_ms
+
+    def end_rebalance(self) -> int | None:
+        """Return how long the rebalance took that has just ended, in ms; None if that is not known."""
+        began_ms, self.rebalance_began_ms = self.rebalance_began_ms, None
+        return None if began_ms is None else max(0, self.state_ms - began_ms)
+
+    def begin_generation(self, now_ms: int) -> None:
+        """Let those who have joined be the next generation, or none if nobody has."""
+        self.generation += 1
+        self.pending_sync.clear()
+        self.protocol_name = self.select_protocol() if self.members else None
+        self._topics = self._subscribed_topics()
+        self.transition_to(COMPLETING_REBALANCE if self.members else EMPTY, now_ms)
+
+    # ---- members -------------------------------------------------------------------------------------------------
+
+    def add(self, member: ClassicMember, protocol_type: str) -> None:
+        """Take in a member whose protocols are supported; the first becomes the leader and sets the type."""
+        if not self.members:
+            self.protocol_type = protocol_type or None
+        self.members[member.member_id] = member
+        if member.instance_id is not None:
+            self.static_members[member.instance_id] = member.member_id
+        if self.leader is None:
+            self.leader = member.member_id
+        self._count(member, 1)
+        pending = self.pending_members.pop(member.member_id, None)
+        if pending is not None:
+            pending.cancel()
+
+    def remove(self, member_id: str) -> None:
+        """Let go of a member, or of one that has not joined yet; another becomes the leader."""
+        member = self.members.pop(member_id, None)
+        if member is not None:
+            self._count(member, -1)
+            member.end_session()
+            if member.instance_id is not None:
+                self.static_members.pop(member.instance_id, None)
+        if self.leader == member_id:
+            self.leader = next(iter(self.members), None)
+        pending = self.pending_members.pop(member_id, None)
+        if pending is not None:
+            pending.cancel()
+        self.pending_sync.discard(member_id)
+
+    def update(self, member: ClassicMember, request: JoinRequest) -> None:
+        """Take over what a member says as it joins again."""
+        self._count(member, -1)
+        member.protocols = request.protocols
+        self._count(member, 1)
+        member.rebalance_timeout_ms = request.rebalance_timeout_ms
+        member.session_timeout_ms = request.session_timeout_ms
+
+    def replace_static(self, old: ClassicMember, member_id: str) -> ClassicMember:
+        """Return a static member that has come back under another id, put into the place of its predecessor."""
+        member = old.renamed(member_id)
+        # In place: the order of members decides who leads.
+        self.members = {each.member_id: each for each in (member if m is old else m for m in self.members.values())}
+        old.end_session()
+        if member.instance_id is not None:
+            self.static_members[member.instance_id] = member_id
+        if self.leader == old.member_id:
+            self.leader = member_id
+        self.pending_sync.discard(old.member_id)
+        return member
+
+    def elect_joined_leader(self) -> bool:
+        """See to it that the leader is one who has joined; False when nobody has."""
+        if self.leader not in self.awaiting_join:
+            joined = next((member_id for member_id in self.members if member_id in self.awaiting_join), None)
+            if joined is None:
+                return False
+            self.leader = joined
+        return True
+
+    @property
+    def all_joined(self) -> bool:
+        """Whether nobody is missing for the next generation."""
+        return not self.pending_members and len(self.awaiting_join) == len(self.members)
+
+    def is_owed(self, member: ClassicMember) -> bool:
+        """Whether a member's session cannot end because the group owes it an answer."""
+        member_id = member.member_id
+        return not member.is_new and (member_id in self.awaiting_join or member_id in self.awaiting_sync)
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """How long the slowest member may take to join again."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    def described_members(self) -> list[JoinedMember]:
+        """Return what the leader is told of the members."""
+        name = self.protocol_name
+        return [JoinedMember(each.member_id, each.instance_id, each.metadata(name)) for each in self.members.values()]
+
+    # ---- protocols -----------------------------------------------------------------------------------------------
+
+    def supports(self, protocol_type: str, protocols: tuple[tuple[str, bytes], ...]) -> bool:
+        """Return whether a member with these protocols goes with the members that there are."""
+        if self.state is EMPTY:
+            return bool(protocol_type and protocols)
+        members = len(self.members)
+        return protocol_type == self.protocol_type and any(
+            self._supported.get(name, 0) == members for name, _ in protocols
+        )
+
+    def select_protocol(self) -> str | None:
+        """Return the protocol that most members like best of those that all of them know."""
+        candidates = {name for name, members in self._supported.items() if members == len(self.members)}
+        votes: dict[str | None, int] = {}
+        for member in self.members.values():
+            name = member.vote(candidates)
+            votes[name] = votes.get(name, 0) + 1
+        return max(votes, key=votes.__getitem__, default=None)
+
+    def is_subscribed(self, topic: str) -> bool:
+        """Return whether a member reads a topic; if that cannot be known, consumers are taken to read everything."""
+        if self._topics is None:
+            return self.protocol_type == CONSUMER_PROTOCOL_TYPE
+        return topic in self._topics
+
+    # ---- judgement of requests -----------------------------------------------------------------------------------
+
+    def validate_member(self, member_id: str, instance_id: str | None) -> int:
+        """Return the error of a request by this member: unknown, or fenced by one with the same instance id."""
+        if instance_id is not None:
+            existing = self.static_members.get(instance_id)
+            if existing is None:
+                return _UNKNOWN_MEMBER_ID
+            if existing != member_id:
+                return _FENCED_INSTANCE_ID
+        return _NONE if member_id in self.members else _UNKNOWN_MEMBER_ID
+
+    def validate_offset_commit(
+        self, member_id: str, instance_id: str | None, generation: int, api_version: int, *, transactional: bool
+    ) -> int:
+        """Return the error of a commit. One without a generation is taken while the group is empty. HOT."""
+        del api_version
+        if generation < 0 and self.state is EMPTY:
+            return _NONE
+        if generation >= 0 or member_id or instance_id is not None:
+            error = self.validate_member(member_id, instance_id)
+            if error:
+                return error
+            if generation != self.generation:
+                return _ILLEGAL_GENERATION
+        elif not transactional:
+            return _UNKNOWN_MEMBER_ID
+        if self.state is COMPLETING_REBALANCE and not transactional:
+            return _REBALANCE_IN_PROGRESS
+        return _NONE
+
+    def validate_offset_fetch(self, member_id: str | None, epoch: int) -> int:
+        """Return no error: anybody may ask for the offsets of a classic group."""
+        del member_id, epoch
+        return _NONE
+
+    def validate_offset_delete(self) -> int:
+        """Return NON_EMPTY_GROUP where it cannot be known which topics the members read."""
+        return _NONE if self.is_empty or self.protocol_type == CONSUMER_PROTOCOL_TYPE else _NON_EMPTY_GROUP
+
+    def validate_delete(self) -> int:
+        """Return NON_EMPTY_GROUP while there are members."""
+        return _DELETE_ERRORS[self.state]
+
+    def retained_since_ms(self, commit_ms: int) -> int | None:
+        """Return when the retention of an offset began: with the commit, or when the last member left."""
+        if self.protocol_type is None:
+            return commit_ms
+        if self.state is EMPTY:
+            return commit_ms if self.state_ms < 0 else self.state_ms
+        if self.protocol_type == CONSUMER_PROTOCOL_TYPE and self._topics is not None and self.state is STABLE:
+            return commit_ms
+        return None
+
+    def _subscribed_topics(self) -> frozenset[str] | None:
+        if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            return None
+        if not self.members:
+            return frozenset()
+        if self.protocol_name is None:
+            return None
+        return subscribed_topics([each.metadata(self.protocol_name) for each in self.members.values()])
+
+    def _count(self, member: ClassicMember, by: int) -> None:
+        for name in dict.fromkeys(name for name, _ in member.protocols):
+            self._supported[name] = self._supported.get(name, 0) + by
+            if not self._supported[name]:
+                del self._supported[name]
+
+
+_DELETE_ERRORS: Final[Mapping[GroupState, int]] = MappingProxyType(
+    {
+        EMPTY: _NONE,
+        PREPARING_REBALANCE: _NON_EMPTY_GROUP,
+        COMPLETING_REBALANCE: _NON_EMPTY_GROUP,
+        STABLE: _NON_EMPTY_GROUP,
+        DEAD: _GROUP_ID_NOT_FOUND,
+    }
+)
+
+#: What a heartbeat of a member, of the right generation, is answered with in each state.
+HEARTBEAT_ERRORS: Final[Mapping[GroupState, int]] = MappingProxyType(
+    {
+        EMPTY: _UNKNOWN_MEMBER_ID,
+        PREPARING_REBALANCE: _REBALANCE_IN_PROGRESS,
+        COMPLETING_REBALANCE: _NONE,
+        STABLE: _NONE,
+        DEAD: _COORDINATOR_NOT_AVAILABLE,
+    }
+)

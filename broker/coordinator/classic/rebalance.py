@@ -1,0 +1,303 @@
+"""The course of a classic group's rebalance: members join, a generation begins, the leader's assignment is committed.
+
+Runs in the handler that coordinates the group. Each step waits for members, and a timer bounds each wait: the initial
+delay, the rebalance timeout for joining, and the same again for asking for the assignment.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from broker.coordinator.classic.group import COMPLETING_REBALANCE, EMPTY, PREPARING_REBALANCE, STABLE, ClassicGroup
+from broker.coordinator.classic.member import ClassicMember
+from broker.coordinator.classic.sessions import ClassicSessions
+from broker.coordinator.group import JoinResult, SyncResult
+from broker.coordinator.group_events import GroupEvents, event_of
+from broker.coordinator.group_shard import GroupShard, nobody_waits
+from broker.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from broker.config.broker_config import BrokerConfig
+    from broker.coordinator.coordinator_log import Done
+    from broker.coordinator.timers import Timers
+
+logger = logging.getLogger(__name__)
+
+#: In a larger group a departure shows in the record of the next generation only: each record has all members.
+MOST_MEMBERS_WRITTEN_AT_ONCE: Final = 100
+
+#: A larger group cannot have an assignment.
+MOST_RECORD_BYTES: Final = 64 << 20
+
+_UNKNOWN_MEMBER_ID: Final = int(ErrorCode.UNKNOWN_MEMBER_ID)
+_UNKNOWN_SERVER_ERROR: Final = int(ErrorCode.UNKNOWN_SERVER_ERROR)
+_REBALANCE_IN_PROGRESS: Final = int(ErrorCode.REBALANCE_IN_PROGRESS)
+
+
+class ClassicRebalance:
+    """Takes the groups of one handler through their rebalances."""
+
+    def __init__(
+        self, config: Callable[[], BrokerConfig], timers: Timers, wall_ms: Callable[[], int], events: GroupEvents
+    ) -> None:
+        self.sessions = ClassicSessions(timers, self._session_ended)
+        self._config = config
+        self._timers = timers
+        self._wall_ms = wall_ms
+        self._events = events
+
+    # ---- joining -------------------------------------------------------------------------------------------------
+
+    def prepare_or_complete(
+        self, shard: GroupShard, group: ClassicGroup, reason: str, done: Done = nobody_waits
+    ) -> bool:
+        """Begin a rebalance, or go on with the one under way. True if ``done`` is called when something is written."""
+        if group.can_rebalance:
+            return self.prepare(shard, group, reason, done)
+        return self.maybe_complete_join(shard, group, done)
+
+    def prepare(self, shard: GroupShard, group: ClassicGroup, reason: str, done: Done = nobody_waits) -> bool:
+        """Begin a rebalance: everybody is to join again. True if ``done`` is called when something is written."""
+        if group.state is COMPLETING_REBALANCE:
+            for member in group.members.values():
+                member.assignment = b""
+            self._answer_syncs(shard, group, SyncResult(_REBALANCE_IN_PROGRESS))
+        self._end_sync_wait(group)
+        is_first = group.state is EMPTY
+        group.transition_to(PREPARING_REBALANCE, self._wall_ms())
+        logger.info(
+            "Preparing to rebalance group %s with old generation %d (reason: %s)",
+            group.group_id, group.generation, reason,
+        )  # fmt: skip
+        self._events(event_of(group, group.state_ms, "rebalance", reason))
+        if is_first:
+            delay_ms = self._config().group_initial_rebalance_delay_ms
+            self._put_off(shard, group, delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0))
+            return False
+        if group.all_joined:
+            return self._complete_join(shard, group, done)
+        self._set_join_timer(shard, group, group.rebalance_timeout_ms, partial(self._complete_join, shard, group))
+        return False
+
+    def maybe_complete_join(self, shard: GroupShard, group: ClassicGroup, done: Done = nobody_waits) -> bool:
+        """Begin the next generation if nobody is missing any more; a first rebalance takes its time."""
+        if group.state is not PREPARING_REBALANCE or group.previous_state is EMPTY or not group.all_joined:
+            return False
+        return self._complete_join(shard, group, done)
+
+    def joined(self, group: ClassicGroup, member_id: str, *, skip_assignment: bool = False) -> JoinResult:
+        """Return what a member of the present generation is told; the leader is told of all members."""
+        members = group.described_members() if member_id == group.leader else ()
+        return JoinResult(
+            0, member_id, group.generation, group.protocol_type, group.protocol_name, group.leader or "",
+            skip_assignment, members,
+        )  # fmt: skip
+
+    def _put_off(self, shard: GroupShard, group: ClassicGroup, delay_ms: int, remaining_ms: int) -> None:
+        """Wait for more members before the first generation begins (``group.initial.rebalance.delay.ms``)."""
+
+        def due() -> None:
+            if group.new_member_added and remaining_ms:
+                group.new_member_added = False
+                next_ms = min(self._config().group_initial_rebalance_delay_ms, remaining_ms)
+                self._put_off(shard, group, next_ms, max(remaining_ms - delay_ms, 0))
+            else:
+                self._complete_join(shard, group)
+
+        self._set_join_timer(shard, group, delay_ms, due)
+
+    def _complete_join(self, shard: GroupShard, group: ClassicGroup, done: Done = nobody_waits) -> bool:
+        """Begin the next generation with those who have joined. True if ``done`` is called when it is written."""
+        self._cancel_join_timer(group)
+        missing = [
+            each
+            for member_id, each in group.members.items()
+            if member_id not in group.awaiting_join and each.instance_id is None
+        ]
+        for member in missing:
+            logger.info("Group %s removed member %s, which has not joined", group.group_id, member.member_id)
+            group.remove(member.member_id)
+            self._expired(group, member.member_id, "has not joined in time")
+        if missing:
+            self.write_departure(shard, group)
+        if group.members and not group.elect_joined_leader():
+            # Static members alone, none of which is here: their sessions end, or they come back.
+            self._set_join_timer(shard, group, group.rebalance_timeout_ms, partial(self._complete_join, shard, group))
+            return False
+        group.begin_generation(self._wall_ms())
+        if group.state is EMPTY:
+            logger.info("Group %s with generation %d is now empty", group.group_id, group.generation)
+            self._ended(group, "empty")
+            shard.append([group.record({})], done)
+            return True
+        logger.info(
+            "Stabilized group %s generation %d with %d members", group.group_id, group.generation, len(group.members)
+        )
+        answers, group.awaiting_join = group.awaiting_join, {}
+        for member in group.members.values():
+            answer = answers.get(member.member_id)
+            if answer is not None:
+                answer(self.joined(group, member.member_id))
+            self.sessions.touch(shard, group, member)
+            member.is_new = False
+            group.pending_sync.add(member.member_id)
+        due = partial(self._sync_due, shard, group, group.generation)
+        group.sync_timer = self._timers.after_ms(group.rebalance_timeout_ms, due)
+        return False
+
+    def _set_join_timer(self, shard: GroupShard, group: ClassicGroup, delay_ms: int, due: Callable[[], object]) -> None:
+        def fire() -> None:
+            group.join_timer = None
+            if shard.is_open and group.state is PREPARING_REBALANCE:
+                due()
+
+        self._cancel_join_timer(group)
+        group.join_timer = self._timers.after_ms(delay_ms, fire)
+
+    def _cancel_join_timer(self, group: ClassicGroup) -> None:
+        if group.join_timer is not None:
+            group.join_timer.cancel()
+            group.join_timer = None
+
+    # ---- the assignment ------------------------------------------------------------------------------------------
+
+    def synced(self, group: ClassicGroup, member_id: str) -> None:
+        """Take note that a member has asked for its assignment."""
+        group.pending_sync.discard(member_id)
+        if not group.pending_sync and group.sync_timer is not None:
+            group.sync_timer.cancel()
+            group.sync_timer = None
+
+    def write_assignment(self, shard: GroupShard, group: ClassicGroup, assignments: Mapping[str, bytes]) -> None:
+        """Write the leader's assignment; when it is committed everybody is given its part and the group is stable."""
+        generation = group.generation
+
+        def done(error: int) -> None:
+            # Somebody may have joined or left meanwhile: then there is another generation to come.
+            if error or group.state is not COMPLETING_REBALANCE or group.generation != generation:
+                return
+            for member in group.members.values():
+                member.assignment = assignments.get(member.member_id, b"")
+            group.transition_to(STABLE, self._wall_ms())
+            self._ended(group, "stable")
+            self._answer_syncs(shard, group, None)
+
+        record = group.record(assignments)
+        if len(record[1] or b"") > MOST_RECORD_BYTES:
+            logger.error(
+                "The assignment of group %s has %d bytes: it is refused", group.group_id, len(record[1] or b"")
+            )
+            self._answer_syncs(shard, group, SyncResult(_UNKNOWN_SERVER_ERROR))
+            self.prepare(shard, group, "Error when storing group assignment during SyncGroup")
+            return
+        shard.append([record], done)
+
+    def write_replaced(
+        self, shard: GroupShard, group: ClassicGroup, member: ClassicMember, how: tuple[str | None, bool]
+    ) -> None:
+        """Write the id of a static member that has come back, then let it go on where its predecessor stopped.
+
+        ``how``: the leader before, and whether the member may be told to skip the assignment.
+        """
+        leader_before, may_skip = how
+        assignments = {each.member_id: each.assignment for each in group.members.values()}
+        member_id = member.member_id
+
+        def done(error: int) -> None:
+            answer = group.awaiting_join.pop(member_id, None)
+            if answer is None:
+                return
+            if error:
+                answer(JoinResult(error))
+            elif may_skip:
+                answer(self.joined(group, member_id, skip_assignment=member_id == group.leader))
+            else:
+                # An old client would assign partitions if it were told that it leads.
+                answer(self.joined(group, member_id)._replace(leader=leader_before or "", members=()))
+            member.is_new = False
+            self.sessions.touch(shard, group, member)
+
+        shard.append([group.record(assignments)], done)
+
+    def _answer_syncs(self, shard: GroupShard, group: ClassicGroup, failure: SyncResult | None) -> None:
+        answers, group.awaiting_sync = group.awaiting_sync, {}
+        for member_id, answer in answers.items():
+            member = group.members.get(member_id)
+            if member is not None:
+                result = SyncResult(0, group.protocol_type, group.protocol_name, member.assignment)
+                answer(result if failure is None else failure)
+                self.sessions.touch(shard, group, member)
+
+    def _end_sync_wait(self, group: ClassicGroup) -> None:
+        group.pending_sync.clear()
+        if group.sync_timer is not None:
+            group.sync_timer.cancel()
+            group.sync_timer = None
+
+    def _sync_due(self, shard: GroupShard, group: ClassicGroup, generation: int) -> None:
+        """Remove the members of a generation that have never asked for their assignment."""
+        group.sync_timer = None
+        late = sorted(group.pending_sync)
+        if not shard.is_open or generation != group.generation or not late:
+            return
+        if group.state in {COMPLETING_REBALANCE, STABLE}:
+            for member_id in late:
+                self.remove(group, group.members[member_id])
+                self._expired(group, member_id, "has not synced in time")
+            self.write_departure(shard, group)
+            self.prepare(shard, group, f"Removing {late} on pending sync request expiration")
+
+    # ---- what is told --------------------------------------------------------------------------------------------
+
+    def _expired(self, group: ClassicGroup, member_id: str, reason: str) -> None:
+        self._events(event_of(group, self._wall_ms(), "expire", reason, member_id=member_id))
+
+    def _ended(self, group: ClassicGroup, event: str) -> None:
+        reason = f"generation {group.generation}"
+        self._events(event_of(group, group.state_ms, event, reason, duration_ms=group.end_rebalance()))
+
+    # ---- leaving -------------------------------------------------------------------------------------------------
+
+    def remove(self, group: ClassicGroup, member: ClassicMember) -> None:
+        """Let go of a member; what it waits for is answered such that it joins again if it is still there."""
+        member_id = member.member_id
+        join_answer = group.awaiting_join.pop(member_id, None)
+        if join_answer is not None:
+            join_answer(JoinResult(_UNKNOWN_MEMBER_ID))
+        sync_answer = group.awaiting_sync.pop(member_id, None)
+        if sync_answer is not None:
+            sync_answer(SyncResult(_UNKNOWN_MEMBER_ID))
+        group.remove(member_id)
+
+    def write_departure(self, shard: GroupShard, group: ClassicGroup, done: Done = nobody_waits) -> bool:
+        """Write who is left of a group, so that nobody waits for those who are gone after a replacement of ours.
+
+        True if ``done`` is called when it is written: not if nobody is left, which is written as the next generation.
+        """
+        if group.state is EMPTY or not 0 < len(group.members) <= MOST_MEMBERS_WRITTEN_AT_ONCE:
+            return False
+        shard.append([group.departure_record()], done)
+        return True
+
+    def pending_due(self, shard: GroupShard, group: ClassicGroup, member_id: str) -> None:
+        """Give up a new member that has never come back with its id."""
+        if shard.is_open and member_id in group.pending_members:
+            group.remove(member_id)
+            self._after_departure(shard, group, "")
+
+    def _session_ended(self, shard: GroupShard, group: ClassicGroup, member: ClassicMember) -> None:
+        logger.info("Member %s in group %s has failed, removing it from the group", member.member_id, group.group_id)
+        reason = f"removing member {member.member_id} on heartbeat expiration"
+        self.remove(group, member)
+        self._expired(group, member.member_id, reason)
+        self.write_departure(shard, group)
+        self._after_departure(shard, group, reason)
+
+    def _after_departure(self, shard: GroupShard, group: ClassicGroup, reason: str) -> None:
+        if group.state is PREPARING_REBALANCE:
+            self.maybe_complete_join(shard, group)
+        elif reason and group.state is not EMPTY:
+            self.prepare(shard, group, reason)

@@ -1,0 +1,1 @@
+"""Groups whose members heartbeat and are assigned partitions by the broker: KIP-848."""

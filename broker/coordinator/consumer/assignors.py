@@ -1,0 +1,200 @@
+"""The server-side assignors of KIP-848's consumer groups: who is to have which partitions.
+
+Pure. An assignor is told who subscribes to which topics and what each member was to have until now, and returns what
+each is to have from now on. The same question has the same answer, whatever the order in which it is put.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from broker.coordinator.consumer.assignment import NO_PARTITIONS, Assignment
+
+
+class MemberSubscription(NamedTuple):
+    """A member as an assignor sees it: the topics that it subscribes to and that exist, and what it was to have."""
+
+    member_id: str
+    topic_ids: frozenset[bytes]
+    instance_id: str | None = None
+    assignment: Assignment = NO_PARTITIONS
+
+
+#: By topic id, the number of its partitions: all topics that any member subscribes to.
+PartitionCounts = Mapping[bytes, int]
+
+#: (members, counts) to what each member is to have, by member id.
+Assignor = Callable[[Sequence[MemberSubscription], PartitionCounts], dict[str, Assignment]]
+
+
+def assign_range(members: Sequence[MemberSubscription], counts: PartitionCounts) -> dict[str, Assignment]:
+    """Give each member a run of consecutive partitions of every topic; the first members get what is left over.
+
+    Topics with as many partitions and the same subscribers are divided alike, so that they can be joined. Static
+    members come first, by instance id.
+    """
+    subscribers: dict[bytes, list[str]] = {topic_id: [] for topic_id in counts}
+    for member in sorted(members, key=_range_order):
+        for topic_id in member.topic_ids:
+            subscribers[topic_id].append(member.member_id)
+    assigned: dict[str, dict[bytes, frozenset[int]]] = {member.member_id: {} for member in members}
+    for topic_id, member_ids in subscribers.items():
+        if not member_ids:
+            continue
+        quota, left_over = divmod(counts[topic_id], len(member_ids))
+        start = 0
+        for number, member_id in enumerate(member_ids):
+            end = start + quota + (number < left_over)
+            if start < end:
+                assigned[member_id][topic_id] = frozenset(range(start, end))
+            start = end
+    return {**assigned}
+
+
+def assign_uniform(members: Sequence[MemberSubscription], counts: PartitionCounts) -> dict[str, Assignment]:
+    """Give each member as many partitions as any other, as far as subscriptions allow, and move as few as possible."""
+    ordered = sorted(members, key=lambda member: member.member_id)
+    balance = _Balance(ordered, counts)
+    if len({member.topic_ids for member in members}) <= 1:
+        balance.shed_above_quota()
+    balance.hand_out()
+    balance.even_out()
+    return balance.result()
+
+
+#: The assignors by the names that clients ask for.
+ASSIGNORS: Final[Mapping[str, Assignor]] = MappingProxyType({"uniform": assign_uniform, "range": assign_range})
+
+#: Rounds over all topics after which an assignment is even enough. Where subscriptions are alike, one is enough.
+_MOST_ROUNDS: Final = 16
+
+_NOBODY: Final = -1
+
+
+class _Balance:
+    """An assignment in the making. Members are numbers, in the order of their ids."""
+
+    def __init__(self, members: Sequence[MemberSubscription], counts: PartitionCounts) -> None:
+        self._members = members
+        #: Partitions that each member has so far.
+        self._loads = [0] * len(members)
+        self._owners: dict[bytes, list[int]] = {topic_id: [_NOBODY] * counts[topic_id] for topic_id in counts}
+        self._subscribers: dict[bytes, list[int]] = {topic_id: [] for topic_id in counts}
+        for number, member in enumerate(members):
+            for topic_id in member.topic_ids:
+                self._subscribers[topic_id].append(number)
+            self._keep(number, member)
+        # Where there is least choice first: topics with many partitions a subscriber, then those with few subscribers.
+        self._topics = sorted(
+            (topic_id for topic_id in counts if self._subscribers[topic_id]),
+            key=lambda topic_id: (
+                -counts[topic_id] / len(self._subscribers[topic_id]),
+                len(self._subscribers[topic_id]),
+                topic_id,
+            ),
+        )
+
+    def shed_above_quota(self) -> None:
+        """Take from members what they have above their share, when all subscribe to the same topics.
+
+        Shares differ by one at most; the larger ones go to those who have as much already.
+        """
+        total = sum(len(self._owners[topic_id]) for topic_id in self._topics)
+        quota, larger = divmod(total, max(len(self._members), 1))
+        by_load = sorted(range(len(self._members)), key=lambda number: (-self._loads[number], number))
+        shares = {number: quota + (place < larger) for place, number in enumerate(by_load)}
+        for topic_id in reversed(self._topics):
+            owners = self._owners[topic_id]
+            for partition in reversed(range(len(owners))):
+                owner = owners[partition]
+                if owner != _NOBODY and self._loads[owner] > shares[owner]:
+                    owners[partition] = _NOBODY
+                    self._loads[owner] -= 1
+
+    def hand_out(self) -> None:
+        """Give what nobody has to whoever of its subscribers has least."""
+        for topic_id in self._topics:
+            owners = self._owners[topic_id]
+            free = [partition for partition, owner in enumerate(owners) if owner == _NOBODY]
+            if not free:
+                continue
+            by_load = [(self._loads[number], number) for number in self._subscribers[topic_id]]
+            heapq.heapify(by_load)
+            for partition in free:
+                load, owner = by_load[0]
+                heapq.heapreplace(by_load, (load + 1, owner))
+                self._loads[owner] = load + 1
+                owners[partition] = owner
+
+    def even_out(self) -> None:
+        """Move partitions from those who have most to those who have least, until no move makes it more even."""
+        for _ in range(_MOST_ROUNDS):
+            if not sum(self._even_out_topic(topic_id) for topic_id in self._topics):
+                return
+
+    def result(self) -> dict[str, Assignment]:
+        """Return the assignment of every member."""
+        found: list[dict[bytes, set[int]]] = [{} for _ in self._members]
+        for topic_id, owners in self._owners.items():
+            for partition, owner in enumerate(owners):
+                if owner != _NOBODY:
+                    found[owner].setdefault(topic_id, set()).add(partition)
+        return {
+            member.member_id: {topic_id: frozenset(partitions) for topic_id, partitions in topics.items()}
+            for member, topics in zip(self._members, found, strict=True)
+        }
+
+    def _keep(self, number: int, member: MemberSubscription) -> None:
+        """Leave a member what it was to have, as far as it still subscribes to it and nobody else has it."""
+        for topic_id, partitions in member.assignment.items():
+            if topic_id not in member.topic_ids:
+                continue
+            owners = self._owners[topic_id]
+            for partition in partitions:
+                if partition < len(owners) and owners[partition] == _NOBODY:
+                    owners[partition] = number
+                    self._loads[number] += 1
+
+    def _even_out_topic(self, topic_id: bytes) -> int:
+        """Even out one topic among its subscribers; return the number of partitions moved."""
+        subscribers = self._subscribers[topic_id]
+        loads = [self._loads[number] for number in subscribers]
+        if max(loads) - min(loads) <= 1:
+            return 0
+        owned: dict[int, list[int]] = {}
+        for partition, owner in enumerate(self._owners[topic_id]):
+            owned.setdefault(owner, []).append(partition)
+        # Places in the heaps that no longer go with the loads are dropped when they come up.
+        givers = [(-self._loads[number], number) for number in subscribers if number in owned]
+        takers = [(self._loads[number], number) for number in subscribers]
+        heapq.heapify(givers)
+        heapq.heapify(takers)
+        moved = 0
+        while givers:
+            load, giver = givers[0]
+            if -load != self._loads[giver] or not owned[giver]:
+                heapq.heappop(givers)
+                continue
+            if takers[0][0] != self._loads[takers[0][1]]:
+                heapq.heappop(takers)
+                continue
+            taker = takers[0][1]
+            if self._loads[giver] - self._loads[taker] <= 1:
+                break
+            partition = owned[giver].pop()
+            self._owners[topic_id][partition] = taker
+            owned.setdefault(taker, []).append(partition)
+            for number, change in ((giver, -1), (taker, 1)):
+                self._loads[number] += change
+                heapq.heappush(givers, (-self._loads[number], number))
+                heapq.heappush(takers, (self._loads[number], number))
+            moved += 1
+        return moved
+
+
+def _range_order(member: MemberSubscription) -> tuple[bool, str]:
+    instance_id = member.instance_id
+    return (True, member.member_id) if instance_id is None else (False, instance_id)

@@ -1,0 +1,224 @@
+"""Members of a consumer group that speak the classic protocol (KIP-848's online migration).
+
+Runs in handler processes. To such a member, a step towards its assignment is a rebalance: its heartbeat tells it to
+join again, its JoinGroup says what it owns and takes the step, and SyncGroup gives it what it has then. It leads
+nobody: the coordinator assigns.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from broker.coordinator.consumer.group import ConsumerGroup
+from broker.coordinator.consumer.heartbeat import dynamic_member
+from broker.coordinator.consumer.member import ClassicMetadata, ConsumerGroupMember, MemberState, Report
+from broker.coordinator.consumer.migration import to_ids, to_names
+from broker.coordinator.consumer.protocol_codec import decode_subscription, encode_assignment
+from broker.coordinator.consumer.sessions import Cluster, Sessions
+from broker.coordinator.consumer.update import GroupUpdate
+from broker.coordinator.group import (
+    CONSUMER_PROTOCOL_TYPE,
+    JoinAnswer,
+    JoinRequest,
+    JoinResult,
+    LeaveAnswer,
+    LeavingMember,
+    SyncAnswer,
+    SyncRequest,
+    SyncResult,
+)
+from broker.coordinator.group_memory import join_bytes
+from broker.errors import ApiError
+from broker.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from broker.coordinator.consumer.events import ConsumerGroupEvents
+    from broker.coordinator.group_shard import GroupShard
+
+_LATE_JOIN: Final = "it did not join again within its rebalance timeout"
+_LATE_SYNC: Final = "it did not ask for its assignment within its rebalance timeout"
+
+
+class ClassicMembers:
+    """What members of the classic protocol ask of consumer groups."""
+
+    def __init__(self, cluster: Cluster, sessions: Sessions, events: ConsumerGroupEvents) -> None:
+        self._cluster = cluster
+        self._sessions = sessions
+        self._events = events
+
+    def join(self, shard: GroupShard, group: ConsumerGroup, request: JoinRequest, answer: JoinAnswer) -> None:
+        """Let a member join, or join again, which is a step towards its assignment."""
+        member_id = request.member_id or f"{request.instance_id or request.client_id}-{uuid.uuid4()}"
+        try:
+            self._check_join(group, request)
+            if not request.member_id and request.instance_id is None and request.needs_member_id:
+                raise ApiError(ErrorCode.MEMBER_ID_REQUIRED)
+            update = GroupUpdate(group, self._cluster.environment())
+            subscription = decode_subscription(request.protocols[0][1])
+            before = _member_for(group, request, member_id, update)
+            more_bytes = join_bytes(request, None if before.classic is None else before.classic.protocols)
+            if more_bytes and not shard.admit(group.group_id, more_bytes):
+                raise ApiError(ErrorCode.GROUP_MAX_SIZE_REACHED)
+        except ApiError as error:
+            answer(JoinResult(error.code, member_id if error.code == ErrorCode.MEMBER_ID_REQUIRED else ""))
+            return
+        updated = replace(
+            before,
+            instance_id=request.instance_id or before.instance_id,
+            rack_id=subscription.rack_id or before.rack_id,
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
+            server_assignor=None,
+            topic_names=subscription.topic_names,
+            topic_regex="",
+            client_id=request.client_id,
+            client_host=request.client_host,
+            classic=ClassicMetadata(request.session_timeout_ms, request.protocols),
+        )
+        how_joined = None if before.member_id in group.members else request.reason
+        owned = to_ids(subscription.owned, self._cluster.topics)
+        self._sessions.report(shard, group, updated)
+        after = update.take(before, updated, Report(owned, is_settled=True))
+        self._sessions.drop_orphans(group)
+        self._sessions.satisfied(group, member_id)
+        self._events.reported(group, member_id, how_joined)
+        epoch = after.epoch
+        self._sessions.demand(shard, group, after, _LATE_SYNC, lambda known: known.epoch == epoch)
+        joined = JoinResult(0, member_id, epoch, CONSUMER_PROTOCOL_TYPE, request.protocols[0][0])
+        update.commit(shard, (), lambda error: answer(JoinResult(error, member_id) if error else joined))
+
+    def sync(self, shard: GroupShard, group: ConsumerGroup, request: SyncRequest, answer: SyncAnswer) -> None:
+        """Give a member what it has in the generation that it has joined."""
+        try:
+            member, classic = _classic_member(group, request.member_id, request.instance_id, request.generation)
+            _check_protocol(classic, request)
+        except ApiError as error:
+            answer(SyncResult(error.code))
+            return
+        wall_ms = self._cluster.environment().wall_ms
+        if group.is_left_behind(member, wall_ms) and member.state is not MemberState.UNREVOKED_PARTITIONS:
+            self._sessions.satisfied(group, member.member_id)
+            self._demand_join(shard, group, member)
+            answer(SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
+            return
+        self._sessions.report(shard, group, member)
+        self._sessions.satisfied(group, member.member_id)
+        synced = SyncResult(
+            0,
+            CONSUMER_PROTOCOL_TYPE,
+            classic.protocols[0][0],
+            encode_assignment(
+                decode_subscription(classic.protocols[0][1]).version, to_names(member.assigned, self._cluster.topics)
+            ),
+        )
+        update = GroupUpdate(group, self._cluster.environment())
+        update.commit(shard, (), lambda error: answer(SyncResult(error) if error else synced))
+
+    def heartbeat(self, shard: GroupShard, group: ConsumerGroup, who: tuple[str, str | None], generation: int) -> int:
+        """Return the error of a heartbeat by ``who`` (member, instance); REBALANCE_IN_PROGRESS: to join again."""
+        try:
+            member, _ = _classic_member(group, *who, generation)
+        except ApiError as error:
+            return error.code
+        self._sessions.report(shard, group, member)
+        if group.is_stale:
+            update = GroupUpdate(group, self._cluster.environment())
+            update.refresh()
+            self._events.follow(group, "topics have changed")
+            if update.records:
+                shard.append(update.records, lambda _: None)
+        has_to_join = (
+            group.is_left_behind(member, self._cluster.environment().wall_ms)
+            or member.state is MemberState.UNREVOKED_PARTITIONS
+            or (member.state is MemberState.UNRELEASED_PARTITIONS and not group.waits_for_others(member))
+        )
+        if not has_to_join:
+            return 0
+        self._demand_join(shard, group, member)
+        return ErrorCode.REBALANCE_IN_PROGRESS
+
+    def leave(
+        self, shard: GroupShard, group: ConsumerGroup, members: Sequence[LeavingMember], answer: LeaveAnswer
+    ) -> None:
+        """Remove members, which an administrator may do to those of either protocol."""
+        update = GroupUpdate(group, self._cluster.environment())
+        errors = []
+        for leaving in members:
+            try:
+                member = _leaving_member(group, leaving)
+                update.remove(member)
+            except ApiError as error:
+                errors.append(error.code)
+            else:
+                errors.append(0)
+                self._events.of_member(group, member.member_id, "leave", leaving.reason)
+        self._sessions.drop_orphans(group)
+        update.commit(shard, (), lambda error: answer([error or each for each in errors]))
+
+    def _check_join(self, group: ConsumerGroup, request: JoinRequest) -> None:
+        """Raise ApiError when there is no room for a member, or it knows no protocol that all the others know."""
+        is_full = len(group.members) >= self._cluster.config().group_consumer_max_size
+        if is_full and request.member_id not in group.members:
+            raise ApiError(ErrorCode.GROUP_MAX_SIZE_REACHED)
+        common = {name for name, _ in request.protocols}
+        for member in group.members.values():
+            if member.classic is not None and member.member_id != request.member_id:
+                common &= {name for name, _ in member.classic.protocols}
+        if request.protocol_type != CONSUMER_PROTOCOL_TYPE or not common:
+            raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+
+    def _demand_join(self, shard: GroupShard, group: ConsumerGroup, member: ConsumerGroupMember) -> None:
+        self._sessions.demand(shard, group, member, _LATE_JOIN, lambda known: known.classic is not None)
+
+
+def _member_for(group: ConsumerGroup, request: JoinRequest, member_id: str, update: GroupUpdate) -> ConsumerGroupMember:
+    """Return the member that joins, which may be one to be, or one that takes the place of another."""
+    if request.instance_id is None:
+        return group.members.get(member_id) or ConsumerGroupMember(member_id)
+    known = group.members.get(group.static_members.get(request.instance_id, ""))
+    if request.member_id:
+        if known is None:
+            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
+        if known.member_id != request.member_id:
+            raise ApiError(ErrorCode.FENCED_INSTANCE_ID)
+        return known
+    if known is None:
+        return ConsumerGroupMember(member_id)
+    return update.replace_static_member(known, member_id)
+
+
+def _leaving_member(group: ConsumerGroup, leaving: LeavingMember) -> ConsumerGroupMember:
+    """Return the member that is to go; a static one may be named by its instance alone. Raises ApiError."""
+    if leaving.instance_id is None:
+        return dynamic_member(group, leaving.member_id)
+    member = group.members.get(group.static_members.get(leaving.instance_id, ""))
+    if member is None:
+        raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
+    if leaving.member_id not in ("", member.member_id):
+        raise ApiError(ErrorCode.FENCED_INSTANCE_ID)
+    return member
+
+
+def _classic_member(
+    group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int | None
+) -> tuple[ConsumerGroupMember, ClassicMetadata]:
+    """Return a member of the classic protocol. Raises ApiError when it is none, fenced, or of another generation."""
+    if instance_id is not None and group.static_members.get(instance_id, member_id) != member_id:
+        raise ApiError(ErrorCode.FENCED_INSTANCE_ID)
+    member = group.members.get(member_id)
+    if member is None or member.classic is None or (instance_id is not None and member.instance_id != instance_id):
+        raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
+    if generation is not None and generation != member.epoch:
+        raise ApiError(ErrorCode.ILLEGAL_GENERATION)
+    return member, member.classic
+
+
+def _check_protocol(classic: ClassicMetadata, request: SyncRequest) -> None:
+    """Raise ApiError INCONSISTENT_GROUP_PROTOCOL when a SyncGroup names a protocol other than the member's."""
+    if request.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE):
+        raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    if request.protocol_name not in (None, classic.protocols[0][0]):
+        raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)

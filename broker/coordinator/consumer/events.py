@@ -1,0 +1,62 @@
+"""What is told of consumer groups: who joins, leaves and expires, when a rebalance begins and when it has ended.
+
+Runs in handler processes. A rebalance of such a group is the way from one epoch to all members having what the next one
+gives them. It is followed after each change, so nobody has to know which of many changes begins or ends one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from broker.coordinator.consumer.group import ConsumerGroup
+from broker.coordinator.group_events import GroupEvent, GroupEvents, event_of
+
+if TYPE_CHECKING:
+    from broker.coordinator.group import Group
+
+logger = logging.getLogger(__name__)
+
+#: By state in which a rebalance has ended, what is told of that.
+_ENDS: Final = {"Stable": "stable", "Empty": "empty"}
+
+
+class ConsumerGroupEvents:
+    """Tells whoever takes events of groups."""
+
+    def __init__(self, events: GroupEvents, wall_ms: Callable[[], int]) -> None:
+        self._events = events
+        self._wall_ms = wall_ms
+
+    def of_member(self, group: Group, member_id: str, event: str, why: str) -> None:
+        """Tell what a member did, once it has done it, and what came of it; the group may be a classic one by now."""
+        logger.info(
+            "group %s at epoch %d: %s of member %s: %s", group.group_id, group.generation, event, member_id, why
+        )
+        self._events(event_of(group, self._wall_ms(), event, why, member_id=member_id))
+        if isinstance(group, ConsumerGroup):
+            self.follow(group, f"{event} of member {member_id}: {why}")
+
+    def reported(self, group: ConsumerGroup, member_id: str, joined: str | None) -> None:
+        """Tell what came of a member's report; of one that has joined by it, ``joined`` says how."""
+        if joined is not None:
+            self.of_member(group, member_id, "join", joined)
+        else:
+            self.follow(group, f"what member {member_id} subscribes to, or a topic of it, has changed")
+
+    def follow(self, group: ConsumerGroup, why: str) -> None:
+        """Tell of a rebalance that has begun or ended with what has just been done. HOT while nothing has."""
+        if group.epoch != group.told_epoch:
+            now_ms = self._wall_ms()
+            begun: GroupEvent = event_of(group, now_ms, "rebalance", why)
+            self._events(begun._replace(generation=group.told_epoch))
+            group.told_epoch = group.epoch
+            if group.rebalance_began_ms is None:
+                group.rebalance_began_ms = now_ms
+        if group.rebalance_began_ms is not None and group.state_name in _ENDS:
+            now_ms = self._wall_ms()
+            took_ms = max(0, now_ms - group.rebalance_began_ms)
+            group.rebalance_began_ms = None
+            event, reason = _ENDS[group.state_name], f"epoch {group.epoch}"
+            self._events(event_of(group, now_ms, event, reason, duration_ms=took_ms))

@@ -1,0 +1,283 @@
+"""A KIP-848 consumer group: its members, what each is to have, and who holds which partition.
+
+Pure; owned by the coordinator of its partition of `__consumer_offsets`. All that the log says of a group is here, and
+what follows from it: which member stands for an instance id, who holds a partition. ``epoch`` rises when the target
+assignment has to be made anew; ``assignment_epoch`` is the epoch that the present one was made for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from broker.coordinator.consumer.assignment import NO_PARTITIONS, Assignment, difference
+from broker.coordinator.consumer.member import ConsumerGroupMember
+from broker.coordinator.consumer.records import (
+    GroupEpoch,
+    KeyKind,
+    Record,
+    ResolvedRegex,
+    current_member_record,
+    deletion,
+    group_record,
+    member_record,
+    regex_record,
+    target_member_record,
+    target_record,
+)
+from broker.coordinator.consumer.target_assignment import Topics, existing
+from broker.coordinator.group import CONSUMER, CONSUMER_PROTOCOL_TYPE
+from broker.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from broker.coordinator.timers import Timer
+
+#: The first version of OffsetCommit that says a member's epoch.
+_FIRST_COMMIT_WITH_EPOCH: Final = 9
+
+#: (names, pattern): what a member subscribes to.
+Subscription = tuple[frozenset[str], str]
+
+
+@dataclass(slots=True)
+class Session:
+    """What a coordinator knows of a member that is not in the log. It begins anew when the log has been read back."""
+
+    deadline_ns: int
+    timer: Timer | None = None
+    #: Runs while the member has something to do: to give up partitions, to join again, to ask for its assignment.
+    rebalance_timer: Timer | None = None
+    #: What the member last said that it owns, which holds until it says otherwise; None if it never did.
+    reported: Assignment | None = None
+    #: The first request after the log was read back may be one that a predecessor has answered: what it says that the
+    #: member owns may be older than that answer, and this coordinator's answer to it may reach nobody.
+    is_confirmed: bool = True
+    #: So the next answer says once more what the member is to own.
+    must_tell: bool = False
+
+
+class ConsumerGroup:
+    """One group; see `Group` for what every kind of group has."""
+
+    kind: Final = CONSUMER
+    protocol_type: Final = CONSUMER_PROTOCOL_TYPE
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        #: As Kafka counts: the first change of a group, which is its first member, makes this 2.
+        self.epoch = 1
+        self.assignment_epoch = 0
+        #: When the assignment was made; None if that is not known, as of one that was read back.
+        self.assigned_wall_ms: int | None = None
+        #: Of the topics that the epoch goes with.
+        self.metadata_hash = 0
+        self.members: dict[str, ConsumerGroupMember] = {}
+        self.target: dict[str, Assignment] = {}
+        self.regexes: dict[str, ResolvedRegex] = {}
+        self.static_members: dict[str, str] = {}
+        self.sessions: dict[str, Session] = {}
+        #: Topics or settings may have changed since they were last looked at.
+        self.is_stale = False
+        #: Changes that are not committed yet: no answer may tell of them before they are.
+        self.uncommitted = 0
+        self.heartbeat_interval_ms = 0
+        self.session_timeout_ms = 0
+        self.assignment_interval_ms = 0
+        #: The epoch as of the last event that told of it.
+        self.told_epoch = self.epoch
+        #: When the rebalance under way began, on the wall clock; None while there is none, or if that is not known.
+        self.rebalance_began_ms: int | None = None
+        self._holders: dict[tuple[bytes, int], str] = {}
+
+    # ---- what every group has ------------------------------------------------------------------------------------
+
+    @property
+    def generation(self) -> int:
+        """What other groups call their generation: the epoch."""
+        return self.epoch
+
+    @property
+    def state_name(self) -> str:
+        """Empty, Assigning, Reconciling or Stable."""
+        if not self.members:
+            return "Empty"
+        if self.epoch > self.assignment_epoch:
+            return "Assigning"
+        if all(member.is_reconciled_to(self.assignment_epoch) for member in self.members.values()):
+            return "Stable"
+        return "Reconciling"
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the group has no members."""
+        return not self.members
+
+    def validate_offset_commit(
+        self, member_id: str, instance_id: str | None, generation: int, api_version: int, *, transactional: bool
+    ) -> int:
+        """Return the error of a commit: a member says its epoch, and nobody else commits while there are members."""
+        del instance_id
+        if generation < 0 and not self.members:
+            return 0
+        member = self.members.get(member_id)
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if not transactional and member.classic is None and api_version < _FIRST_COMMIT_WITH_EPOCH:
+            return ErrorCode.UNSUPPORTED_VERSION
+        return _epoch_error(member, generation)
+
+    def validate_offset_fetch(self, member_id: str | None, epoch: int) -> int:
+        """Return the error of an OffsetFetch: by a member in its epoch, or by nobody in particular."""
+        if not member_id and epoch < 0:
+            return 0
+        member = self.members.get(member_id or "")
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return _epoch_error(member, epoch)
+
+    def validate_offset_delete(self) -> int:
+        """Return 0: offsets may be deleted of topics that nobody subscribes to."""
+        return 0
+
+    def validate_delete(self) -> int:
+        """Return the error of deleting the group, which must be empty."""
+        return ErrorCode.NON_EMPTY_GROUP if self.members else 0
+
+    def is_subscribed(self, topic: str) -> bool:
+        """Return whether a member subscribes to the topic, by name or pattern."""
+        return any(
+            topic in names or (regex in self.regexes and topic in self.regexes[regex].topic_names)
+            for names, regex in self.subscriptions()
+        )
+
+    def retained_since_ms(self, commit_ms: int) -> int | None:
+        """Return when the retention of an offset began: with its commit. What is subscribed to is kept anyway."""
+        return commit_ms
+
+    def tombstones(self) -> list[Record]:
+        """Return the records that delete the group: the parts first, so that they are not read back without it."""
+        records: list[Record] = []
+        for member_id in self.members:
+            records += self.member_tombstones(member_id)
+        for kind, names in ((KeyKind.REGEX, self.regexes), (KeyKind.TARGET, ("",)), (KeyKind.GROUP, ("",))):
+            records += [deletion(kind, self.group_id, name) for name in names]
+        return records
+
+    def records(self) -> list[Record]:
+        """Return the records that make the group what it is."""
+        records = [group_record(self.group_id, GroupEpoch(self.epoch, self.metadata_hash))]
+        for member_id, member in self.members.items():
+            records.append(member_record(self.group_id, member))
+            records.append(target_member_record(self.group_id, member_id, self.target.get(member_id, NO_PARTITIONS)))
+            records.append(current_member_record(self.group_id, member))
+        records += [regex_record(self.group_id, regex, resolved) for regex, resolved in self.regexes.items()]
+        records.append(target_record(self.group_id, self.assignment_epoch))
+        return records
+
+    # ---- members and what they hold ------------------------------------------------------------------------------
+
+    def put_member(self, member: ConsumerGroupMember) -> None:
+        """Add a member or let it take the place of what it was."""
+        known = self.members.get(member.member_id)
+        self.members[member.member_id] = member
+        if member.instance_id is not None:
+            self.static_members[member.instance_id] = member.member_id
+        if known is not None:
+            if known.held == member.held:
+                return
+            self._release(known)
+        for topic_id, partitions in member.held.items():
+            for partition in partitions:
+                self._holders[topic_id, partition] = member.member_id
+
+    def remove_member(self, member_id: str) -> None:
+        """Forget a member; what it held is free."""
+        member = self.members.pop(member_id, None)
+        self.target.pop(member_id, None)
+        if member is None:
+            return
+        self._release(member)
+        if member.instance_id is not None and self.static_members.get(member.instance_id) == member_id:
+            del self.static_members[member.instance_id]
+
+    def member_tombstones(self, member_id: str) -> list[Record]:
+        """Return the records that delete a member."""
+        kinds = (KeyKind.CURRENT_MEMBER, KeyKind.TARGET_MEMBER, KeyKind.MEMBER)
+        return [deletion(kind, self.group_id, member_id) for kind in kinds]
+
+    def replace_static_member(self, old: ConsumerGroupMember, member_id: str) -> list[Record]:
+        """Put a member of another id in the place of one that has left for a while; return the records of it."""
+        records = self.member_tombstones(old.member_id)
+        target = self.target.get(old.member_id, NO_PARTITIONS)
+        self.remove_member(old.member_id)
+        member = replace(old, member_id=member_id, epoch=0, previous_epoch=0)
+        self.put_member(member)
+        self.target[member_id] = target
+        records.append(member_record(self.group_id, member))
+        records.append(target_member_record(self.group_id, member_id, target))
+        records.append(current_member_record(self.group_id, member))
+        return records
+
+    def is_to_be_assigned(self, wall_ms: int) -> bool:
+        """Return whether another assignment is due: the epoch has risen, and the last has stood for long enough."""
+        if self.epoch <= self.assignment_epoch:
+            return False
+        if self.assigned_wall_ms is None or not self.assignment_interval_ms:
+            return True
+        return wall_ms >= self.assigned_wall_ms + self.assignment_interval_ms
+
+    def is_left_behind(self, member: ConsumerGroupMember, wall_ms: int) -> bool:
+        """Return whether there is, or is to be, an assignment that a member has not been told of."""
+        return member.epoch < self.assignment_epoch or self.is_to_be_assigned(wall_ms)
+
+    def is_free(self, topic_id: bytes, partition: int) -> bool:
+        """Return whether no member holds a partition."""
+        return (topic_id, partition) not in self._holders
+
+    def waits_for_others(self, member: ConsumerGroupMember) -> bool:
+        """Return whether a member is to have partitions that others hold."""
+        missing = difference(self.target.get(member.member_id, NO_PARTITIONS), member.assigned)
+        return any(
+            not self.is_free(topic_id, partition)
+            for topic_id, partitions in missing.items()
+            for partition in partitions
+        )
+
+    def take_stock(self) -> None:
+        """Work out what follows from the log once it has been read back."""
+        members, self.members = self.members, {}
+        self._holders.clear()
+        self.static_members.clear()
+        for member in members.values():
+            self.put_member(member)
+        self.is_stale = True
+
+    # ---- what they subscribe to ----------------------------------------------------------------------------------
+
+    def subscriptions(self) -> set[Subscription]:
+        """Return what members subscribe to, each subscription once."""
+        return {(member.topic_names, member.topic_regex) for member in self.members.values()}
+
+    def topic_names(self, subscription: Subscription) -> frozenset[str]:
+        """Return the names that a subscription amounts to."""
+        names, regex = subscription
+        resolved = self.regexes.get(regex)
+        return names if resolved is None else names | resolved.topic_names
+
+    def partition_counts(self, topics: Topics) -> Mapping[bytes, int]:
+        """Return the number of partitions of every subscribed topic that exists, by id."""
+        names = frozenset[str]().union(*map(self.topic_names, self.subscriptions()))
+        return existing(topics, names)
+
+    def _release(self, member: ConsumerGroupMember) -> None:
+        for topic_id, partitions in member.held.items():
+            for partition in partitions:
+                if self._holders.get((topic_id, partition)) == member.member_id:
+                    del self._holders[topic_id, partition]
+
+
+def _epoch_error(member: ConsumerGroupMember, epoch: int) -> int:
+    if epoch == member.epoch:
+        return 0
+    return ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION

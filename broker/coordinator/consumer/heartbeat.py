@@ -1,0 +1,158 @@
+"""The heartbeats of KIP-848 groups: which are refused, what they say, and when their answer says what a member owns.
+
+Pure. What a heartbeat does to its group is in ``consumer_group_update``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+from broker.coordinator.consumer.assignment import Assignment
+from broker.coordinator.consumer.group import ConsumerGroup
+from broker.coordinator.consumer.member import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    LEAVE_STATIC_EPOCH,
+    ConsumerGroupMember,
+)
+from broker.errors import ApiError
+from broker.metadata.topic_regex import InvalidPatternError, TopicRegex, compiled
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest as Request
+
+#: From this version on, a member brings its id (KIP-1082); before, one is made for it.
+MEMBER_ID_FROM_CLIENT: Final = 1
+
+
+class Client(NamedTuple):
+    """Who sent a request."""
+
+    client_id: str
+    host: str
+
+
+def validate(request: Request, api_version: int, assignors: Sequence[str]) -> None:
+    """Raise ApiError for a request that is wrong in itself."""
+    _require(_has_text(request.group_id), "GroupId can't be empty.")
+    _require(request.instance_id is None or _has_text(request.instance_id), "InstanceId can't be empty.")
+    _require(request.rack_id is None or _has_text(request.rack_id), "RackId can't be empty.")
+    _require(request.member_epoch >= LEAVE_STATIC_EPOCH, "MemberEpoch is invalid.")
+    if api_version >= MEMBER_ID_FROM_CLIENT or request.member_epoch != JOIN_EPOCH:
+        _require(_has_text(request.member_id), "MemberId can't be empty.")
+    if request.member_epoch == LEAVE_STATIC_EPOCH:
+        _require(request.instance_id is not None, "InstanceId can't be null.")
+    if request.member_epoch == JOIN_EPOCH:
+        _validate_join(request)
+    if request.server_assignor is not None and request.server_assignor not in assignors:
+        raise ApiError(
+            ErrorCode.UNSUPPORTED_ASSIGNOR,
+            f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {', '.join(assignors)}.",
+        )
+    if request.subscribed_topic_regex:
+        topic_regex(request.subscribed_topic_regex)
+
+
+def _validate_join(request: Request) -> None:
+    _require(request.rebalance_timeout_ms != -1, "RebalanceTimeoutMs must be provided in first request.")
+    _require(
+        request.topic_partitions is not None and not request.topic_partitions,
+        "TopicPartitions must be empty when (re-)joining.",
+    )
+    _require(
+        request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None,
+        "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.",
+    )
+
+
+def static_member(group: ConsumerGroup, request: Request) -> ConsumerGroupMember:
+    """Return the member that stands for the request's instance id. Raises ApiError when it is another, or none."""
+    member = group.members.get(group.static_members.get(request.instance_id or "", ""))
+    if member is None:
+        raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {request.instance_id} is unknown.")
+    if member.member_id != request.member_id:
+        raise ApiError(
+            ErrorCode.FENCED_INSTANCE_ID,
+            f"Static member {request.member_id} with instance id {request.instance_id} was fenced by member "
+            f"{member.member_id}.",
+        )
+    return member
+
+
+def dynamic_member(group: ConsumerGroup, member_id: str) -> ConsumerGroupMember:
+    """Return the member of that id. Raises ApiError UNKNOWN_MEMBER_ID when there is none."""
+    member = group.members.get(member_id)
+    if member is None:
+        raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group.group_id}.")
+    return member
+
+
+def check_epoch(member: ConsumerGroupMember, epoch: int, owned: Assignment | None) -> None:
+    """Raise ApiError FENCED_MEMBER_EPOCH for an epoch that is neither the member's nor the one before.
+
+    A member that has not heard of its present epoch sends the one before once more, as does a request that is
+    carried over to the replacement of a handler that died between its commit and its answer.
+    """
+    if epoch == member.epoch:
+        return
+    if member.previous_epoch == epoch < member.epoch and member.knows_only_its_own(owned):
+        return
+    relation = "greater" if epoch > member.epoch else "smaller"
+    raise ApiError(
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        f"The consumer group member has a {relation} member epoch ({epoch}) than the one known by the group "
+        f"coordinator ({member.epoch}). The member must abandon all its partitions and rejoin.",
+    )
+
+
+def wants_assignment(request: Request, before: ConsumerGroupMember, after: ConsumerGroupMember) -> bool:
+    """Return whether the answer says what the member is to own: it has changed, or the member told all of itself."""
+    is_full = (
+        request.rebalance_timeout_ms != -1
+        and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
+        and request.topic_partitions is not None
+    )
+    is_behind = request.member_epoch != before.epoch
+    return request.member_epoch == JOIN_EPOCH or is_full or is_behind or before.assigned != after.assigned
+
+
+def updated_member(member: ConsumerGroupMember, request: Request, client: Client) -> ConsumerGroupMember:
+    """Return a member with what a request says of it; what it does not say stays."""
+    said = {
+        "instance_id": request.instance_id,
+        "rack_id": request.rack_id,
+        "rebalance_timeout_ms": None if request.rebalance_timeout_ms == -1 else request.rebalance_timeout_ms,
+        "topic_names": None if request.subscribed_topic_names is None else frozenset(request.subscribed_topic_names),
+        "topic_regex": request.subscribed_topic_regex,
+        "server_assignor": request.server_assignor,
+        "client_id": client.client_id,
+        "client_host": client.host,
+    }
+    news: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
+    return replace(member, classic=None, **news)
+
+
+def topic_regex(pattern: str) -> TopicRegex:
+    """Return a pattern, ready to be asked. Raises ApiError INVALID_REGULAR_EXPRESSION."""
+    try:
+        return compiled(pattern)
+    except InvalidPatternError as error:
+        raise ApiError(
+            ErrorCode.INVALID_REGULAR_EXPRESSION,
+            f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {error}.",
+        ) from error
+
+
+def _has_text(text: str) -> bool:
+    return bool(text.strip())
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise ApiError(ErrorCode.INVALID_REQUEST, message)
+
+
+def is_leaving(request: Request) -> bool:
+    """Return whether a request says good-bye."""
+    return request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH)

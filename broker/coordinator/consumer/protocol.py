@@ -1,0 +1,365 @@
+"""What runs KIP-848's consumer groups: heartbeats and their answers, sessions, and what happens when they end.
+
+Runs in handler processes, for the groups of the partitions of `__consumer_offsets` that they own. What a heartbeat does
+to a group is in ``consumer_group_heartbeat``; here is when it is answered and what time does. A heartbeat that says
+nothing new, which is nearly every one, is answered from memory without a record.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from broker.coordinator.classic.group import ClassicGroup
+from broker.coordinator.consumer.assignment import Assignment
+from broker.coordinator.consumer.classic_members import ClassicMembers
+from broker.coordinator.consumer.events import ConsumerGroupEvents
+from broker.coordinator.consumer.group import ConsumerGroup, Session
+from broker.coordinator.consumer.heartbeat import (
+    Client,
+    dynamic_member,
+    is_leaving,
+    static_member,
+    validate,
+    wants_assignment,
+)
+from broker.coordinator.consumer.member import (
+    JOIN_EPOCH,
+    LEAVE_STATIC_EPOCH,
+    ConsumerGroupMember,
+    MemberState,
+)
+from broker.coordinator.consumer.migration import (
+    DOWNGRADING,
+    UPGRADING,
+    can_be_classic,
+    dismiss,
+    downgraded,
+    upgraded,
+)
+from broker.coordinator.consumer.records import KEY_KINDS
+from broker.coordinator.consumer.replay import replay_consumer_record
+from broker.coordinator.consumer.sessions import Cluster, Sessions
+from broker.coordinator.consumer.update import Environment, GroupUpdate
+from broker.coordinator.group import (
+    Group,
+    JoinAnswer,
+    JoinRequest,
+    LeaveAnswer,
+    LeavingMember,
+    SyncAnswer,
+    SyncRequest,
+)
+from broker.coordinator.group_events import GroupEvents, nobody_listens
+from broker.coordinator.group_memory import heartbeat_bytes
+from broker.coordinator.group_shard import GroupShard, Replay, nobody_waits
+from broker.errors import ApiError
+from broker.protocol.error_codes import ErrorCode, text_of
+from broker.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+
+if TYPE_CHECKING:
+    from broker.coordinator.coordinator_log import Record
+    from broker.coordinator.offsets.commits import Committer
+    from broker.coordinator.timers import Timers
+
+logger = logging.getLogger(__name__)
+
+CONSUMER_REPLAYS: Final[Mapping[int, Replay]] = MappingProxyType(
+    {int(kind): replay_consumer_record for kind in KEY_KINDS}
+)
+
+Answer = Callable[[ConsumerGroupHeartbeatResponse], None]
+
+#: Goes on with a classic group that a consumer group has become: its members are to join again. (partition, group, why)
+AdoptClassic = Callable[[GroupShard, ClassicGroup, str], None]
+
+
+class ConsumerProtocol:
+    """Runs consumer groups; see `GroupProtocol`."""
+
+    def __init__(
+        self, cluster: Cluster, timers: Timers, adopt_classic: AdoptClassic, events: GroupEvents = nobody_listens
+    ) -> None:
+        self._cluster = cluster
+        self._events = ConsumerGroupEvents(events, lambda: cluster.environment().wall_ms)
+        self._adopt_classic = adopt_classic
+        self._sessions = Sessions(timers, self._fence)
+        self._classic = ClassicMembers(cluster, self._sessions, self._events)
+
+    # ---- heartbeats ----------------------------------------------------------------------------------------------
+
+    def try_steady_heartbeat(
+        self, shard: GroupShard, request: ConsumerGroupHeartbeatRequest, client: Client
+    ) -> ConsumerGroupHeartbeatResponse | None:
+        """Answer a heartbeat that changes nothing; None when it may change something. HOT."""
+        group = shard.groups.get(request.group_id)
+        if not isinstance(group, ConsumerGroup) or group.is_stale or group.uncommitted:
+            return None
+        member = group.members.get(request.member_id)
+        if member is None or not _is_steady(group, member, request):
+            return None
+        session = group.sessions[request.member_id]
+        if session.must_tell or not session.is_confirmed or client != (member.client_id, member.client_host):
+            return None
+        self._sessions.extend(group, session)
+        return ConsumerGroupHeartbeatResponse(0, None, request.member_id, member.epoch, group.heartbeat_interval_ms)
+
+    def consumer_heartbeat(
+        self,
+        shard: GroupShard,
+        request: ConsumerGroupHeartbeatRequest,
+        api_version: int,
+        client: Client,
+        answer: Answer,
+    ) -> None:
+        """Take a heartbeat of any kind, the first and the last included; answered once what it did is committed.
+
+        Raises ApiError when it is refused.
+        """
+        environment = self._cluster.environment()
+        validate(request, api_version, environment.assignors)
+        if is_leaving(request):
+            self._leave(shard, request, environment, answer)
+            return
+        group, records = self._group_for(shard, request)
+        most = self._cluster.config().group_consumer_max_size
+        if len(group.members) >= most and request.member_id not in group.members:
+            raise ApiError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"The consumer group has reached its maximum capacity of {most} members.",
+            )
+        if group.is_stale or not group.session_timeout_ms:
+            self._cluster.settle(group)
+        update = GroupUpdate(group, environment)
+        before = update.member_for(request)
+        more_bytes = heartbeat_bytes(group, request)
+        if more_bytes and not shard.admit(group.group_id, more_bytes):
+            raise ApiError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"There is no room for {more_bytes} bytes of another member or subscription: groups take as much "
+                "memory as group.state.max.bytes allows.",
+            )
+        # Nothing can be refused from here on.
+        found = shard.groups.get(group.group_id)
+        if found is not group:
+            shard.groups[group.group_id] = group
+            if isinstance(found, ClassicGroup):
+                dismiss(found)
+            self._begin_sessions(shard, group)
+        joined = None if before.member_id in group.members else f"with instance id {request.instance_id}"
+        session = self._sessions.report(shard, group, replace(before, classic=None))
+        must_tell, session.must_tell = session.must_tell, not session.is_confirmed
+        owned = self._reported(session, request.topic_partitions)
+        after = update.heartbeat(before, request, client, owned)
+        self._sessions.drop_orphans(group)
+        self._watch_revocation(shard, group, before, after)
+        self._events.reported(group, after.member_id, joined)
+        response = ConsumerGroupHeartbeatResponse(
+            0,
+            None,
+            after.member_id,
+            after.epoch,
+            group.heartbeat_interval_ms,
+            after.assigned if must_tell or wants_assignment(request, before, after) else None,
+        )
+        self._answer_when_committed(shard, update, [*records, *update.records], response, answer)
+
+    def _leave(
+        self,
+        shard: GroupShard,
+        request: ConsumerGroupHeartbeatRequest,
+        environment: Environment,
+        answer: Answer,
+    ) -> None:
+        group = self._known_group(shard, request.group_id)
+        if request.instance_id is None:
+            member = dynamic_member(group, request.member_id)
+        else:
+            member = static_member(group, request)
+        update = GroupUpdate(group, environment)
+        if request.member_epoch == LEAVE_STATIC_EPOCH:
+            self._sessions.satisfied(group, member.member_id)
+            update.leave_for_a_while(member)
+            self._events.of_member(group, member.member_id, "leave", "for a while")
+        else:
+            left = self._remove(shard, group, update, member)
+            self._events.of_member(left, member.member_id, "leave", "it said so")
+        response = ConsumerGroupHeartbeatResponse(0, None, member.member_id, request.member_epoch)
+        self._answer_when_committed(shard, update, update.records, response, answer)
+
+    def _group_for(
+        self, shard: GroupShard, request: ConsumerGroupHeartbeatRequest
+    ) -> tuple[ConsumerGroup, list[Record]]:
+        """Return the group of a request, which may be one to be, and the records that make room for it."""
+        found = shard.groups.get(request.group_id)
+        if isinstance(found, ConsumerGroup):
+            return found, []
+        if request.member_epoch == JOIN_EPOCH:
+            if found is None or found.is_empty:
+                return ConsumerGroup(request.group_id), [] if found is None else found.tombstones()
+            if isinstance(found, ClassicGroup) and self._cluster.config().group_consumer_migration_policy in UPGRADING:
+                group = upgraded(found, self._cluster.topics)
+                return group, [*found.tombstones(), *group.records()]
+        return self._known_group(shard, request.group_id), []
+
+    def _known_group(self, shard: GroupShard, group_id: str) -> ConsumerGroup:
+        found = shard.groups.get(group_id)
+        if isinstance(found, ConsumerGroup):
+            return found
+        what = "not found" if found is None else "not a consumer group"
+        raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}.")
+
+    def _answer_when_committed(
+        self,
+        shard: GroupShard,
+        update: GroupUpdate,
+        records: list[Record],
+        response: ConsumerGroupHeartbeatResponse,
+        answer: Answer,
+    ) -> None:
+        def done(error: int) -> None:
+            answer(ConsumerGroupHeartbeatResponse(error, text_of(error)) if error else response)
+
+        update.commit(shard, records, done)
+
+    # ---- time ----------------------------------------------------------------------------------------------------
+
+    def _watch_revocation(
+        self, shard: GroupShard, group: ConsumerGroup, before: ConsumerGroupMember, after: ConsumerGroupMember
+    ) -> None:
+        """Give a member that has to give up partitions its rebalance timeout to do so."""
+        if after.state is not MemberState.UNREVOKED_PARTITIONS or not _stands_alike(before, after):
+            self._sessions.satisfied(group, after.member_id)
+        if after.state is MemberState.UNREVOKED_PARTITIONS:
+            self._sessions.demand(
+                shard,
+                group,
+                after,
+                f"it did not leave epoch {after.epoch} in time",
+                lambda known: known.epoch == after.epoch and known.state is MemberState.UNREVOKED_PARTITIONS,
+            )
+
+    def _fence(self, shard: GroupShard, group: ConsumerGroup, member_id: str, why: str) -> None:
+        """Go on without a member."""
+        update = GroupUpdate(group, self._cluster.environment())
+        left = self._remove(shard, group, update, group.members[member_id])
+        self._events.of_member(left, member_id, "expire", why)
+        update.commit(shard, (), nobody_waits)
+
+    def _remove(
+        self, shard: GroupShard, group: ConsumerGroup, update: GroupUpdate, member: ConsumerGroupMember
+    ) -> Group:
+        """Remove a member; if it was the last but for members of the classic protocol, the group becomes theirs.
+
+        Return the group as it is then.
+        """
+        generation = group.epoch
+        update.remove(member)
+        self._sessions.drop_orphans(group)
+        config, environment = self._cluster.config(), self._cluster.environment()
+        if member.classic is not None or not can_be_classic(group) or len(group.members) > config.group_max_size:
+            return group
+        if config.group_consumer_migration_policy not in DOWNGRADING:
+            return group
+        classic = downgraded(group, generation, environment.wall_ms, environment.topics)
+        assignments = {each.member_id: each.assignment for each in classic.members.values()}
+        update.records += [*group.tombstones(), classic.record(assignments)]
+        shard.groups[group.group_id] = classic
+        group.members.clear()
+        self._sessions.drop_orphans(group)
+        self._adopt_classic(shard, classic, f"Downgrade group {group.group_id} from consumer to classic.")
+        return classic
+
+    def _reported(self, session: Session, owned: Assignment | None) -> Assignment | None:
+        """Take note of what a member says that it owns; return what it is known to own, or None."""
+        if owned is not None:
+            session.reported = owned
+        if session.is_confirmed:
+            return session.reported
+        session.is_confirmed = True
+        return None
+
+    # ---- partitions of the log -----------------------------------------------------------------------------------
+
+    def loaded(self, shard: GroupShard) -> None:
+        """Begin the sessions of the members of a partition that has been read back anew."""
+        for group in shard.groups.values():
+            if isinstance(group, ConsumerGroup):
+                group.take_stock()
+                group.told_epoch = group.epoch
+                self._cluster.settle(group)
+                self._begin_sessions(shard, group)
+
+    def _begin_sessions(self, shard: GroupShard, group: ConsumerGroup) -> None:
+        for member in group.members.values():
+            session = self._sessions.report(shard, group, member)
+            session.is_confirmed = member.classic is not None
+            if member.classic is None:
+                self._watch_revocation(shard, group, member, member)
+
+    def closed(self, shard: GroupShard) -> None:
+        """Let go of the groups of a partition: their timers find it closed."""
+
+    def metadata_changed(self, shards: Sequence[GroupShard]) -> None:
+        """Have every group look at its topics and settings with its next heartbeat."""
+        for shard in shards:
+            for group in shard.groups.values():
+                if isinstance(group, ConsumerGroup):
+                    group.is_stale = True
+
+    # ---- what members of the classic protocol ask ----------------------------------------------------------------
+
+    def join(self, shard: GroupShard, group: Group, request: JoinRequest, answer: JoinAnswer) -> None:
+        """Let a member of the classic protocol join."""
+        self._classic.join(shard, _consumer_group(group), request, answer)
+
+    def sync(self, shard: GroupShard, group: Group, request: SyncRequest, answer: SyncAnswer) -> None:
+        """Give a member of the classic protocol its assignment."""
+        self._classic.sync(shard, _consumer_group(group), request, answer)
+
+    def heartbeat(
+        self, shard: GroupShard, group: Group, member_id: str, instance_id: str | None, generation: int
+    ) -> int:
+        """Return the error of a heartbeat of a member of the classic protocol."""
+        return self._classic.heartbeat(shard, _consumer_group(group), (member_id, instance_id), generation)
+
+    def leave(self, shard: GroupShard, group: Group, members: Sequence[LeavingMember], answer: LeaveAnswer) -> None:
+        """Remove members of the classic protocol."""
+        self._classic.leave(shard, _consumer_group(group), members, answer)
+
+    def committed(self, shard: GroupShard, group: Group, member_id: str) -> None:
+        """Let a commit be: only heartbeats prolong a session."""
+
+    def may_commit_again(self, shard: GroupShard, group: Group, committer: Committer) -> bool:
+        """Return whether a member may commit as it did before. HOT."""
+        del shard
+        _, member_id, instance_id, epoch, api_version, _ = committer
+        return not group.validate_offset_commit(member_id, instance_id, epoch, api_version, transactional=False)
+
+
+def _consumer_group(group: Group) -> ConsumerGroup:
+    if not isinstance(group, ConsumerGroup):
+        raise TypeError(f"{group.group_id} is not a consumer group")
+    return group
+
+
+def _is_steady(group: ConsumerGroup, member: ConsumerGroupMember, request: ConsumerGroupHeartbeatRequest) -> bool:
+    """Return whether a member has all that it is to have, knows it and says nothing else."""
+    return (
+        request.member_epoch == member.epoch == group.assignment_epoch == group.epoch
+        and member.state is MemberState.STABLE
+        and request.says_nothing_new
+        and request.instance_id in (None, member.instance_id)
+        and member.classic is None
+    )
+
+
+def _stands_alike(before: ConsumerGroupMember, after: ConsumerGroupMember) -> bool:
+    """Return whether a member is still waiting for the same."""
+    return before.state is after.state and before.epoch == after.epoch and before.held == after.held

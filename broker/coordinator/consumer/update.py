@@ -1,0 +1,261 @@
+"""What changes in a KIP-848 group: a heartbeat's three steps, and the ways in which members leave.
+
+Pure. First the member is brought up to date with what it says, and the group's epoch rises if anybody's topics have
+changed. If it has, the target assignment of all members is made anew. Then this one member goes a step towards its
+own. Each change of memory leaves the record of it, in the same order, so that a log read back gives the same group.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from broker.coordinator.consumer.assignment import NO_PARTITIONS, Assignment
+from broker.coordinator.consumer.group import ConsumerGroup
+from broker.coordinator.consumer.heartbeat import (
+    Client,
+    check_epoch,
+    dynamic_member,
+    static_member,
+    topic_regex,
+    updated_member,
+)
+from broker.coordinator.consumer.member import (
+    JOIN_EPOCH,
+    LEAVE_STATIC_EPOCH,
+    ConsumerGroupMember,
+    MemberState,
+    Report,
+    Target,
+    reconcile,
+)
+from broker.coordinator.consumer.records import (
+    GroupEpoch,
+    KeyKind,
+    Record,
+    ResolvedRegex,
+    current_member_record,
+    deletion,
+    group_record,
+    member_record,
+    regex_record,
+    target_member_record,
+    target_record,
+)
+from broker.coordinator.consumer.target_assignment import (
+    Topics,
+    compute_target,
+    existing,
+    metadata_hash,
+    preferred_assignor,
+)
+from broker.errors import ApiError
+from broker.metadata.topic_regex import TopicRegex
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest as Request
+
+if TYPE_CHECKING:
+    from broker.coordinator.coordinator_log import Done
+    from broker.coordinator.group_shard import GroupShard
+
+logger = logging.getLogger(__name__)
+
+
+class Environment(NamedTuple):
+    """What a group depends on: the topics, the assignors in order of preference, the time (ms since the epoch)."""
+
+    topics: Topics
+    assignors: Sequence[str]
+    wall_ms: int
+
+
+class GroupUpdate:
+    """Changes of one group, and the records of them, that are written together."""
+
+    def __init__(self, group: ConsumerGroup, environment: Environment) -> None:
+        self._group = group
+        self._environment = environment
+        self.records: list[Record] = []
+
+    def member_for(self, request: Request) -> ConsumerGroupMember:
+        """Return the member that sends a request, which may be one to be. Raises ApiError when it may not send it."""
+        group = self._group
+        if request.member_epoch != JOIN_EPOCH:
+            member = (
+                dynamic_member(group, request.member_id)
+                if request.instance_id is None
+                else static_member(group, request)
+            )
+        elif request.instance_id in group.static_members:
+            return self._rejoining(group.members[group.static_members[request.instance_id]], request)
+        else:
+            # One that is a member already has given up what it had, after an error for instance, and begins anew.
+            return group.members.get(request.member_id) or ConsumerGroupMember(request.member_id)
+        check_epoch(member, request.member_epoch, request.topic_partitions)
+        return member
+
+    def heartbeat(
+        self, member: ConsumerGroupMember, request: Request, client: Client, owned: Assignment | None
+    ) -> ConsumerGroupMember:
+        """Do what a heartbeat does and return the member after it. ``owned``: what it is known to own, None if not."""
+        updated = updated_member(member, request, client)
+        joins = request.member_epoch == JOIN_EPOCH
+        moves = joins or request.member_epoch == member.epoch
+        return self.take(member, updated, Report(owned, is_settled=joins), moves=moves)
+
+    def take(
+        self, member: ConsumerGroupMember, updated: ConsumerGroupMember, report: Report, *, moves: bool = True
+    ) -> ConsumerGroupMember:
+        """Take what a member says of itself and return it after that; with ``moves`` it goes towards its assignment."""
+        group = self._group
+        is_new = member.member_id not in group.members
+        if is_new or updated != member:
+            self.records.append(member_record(group.group_id, updated))
+        group.put_member(updated)
+        names_changed = is_new or updated.topic_names != member.topic_names
+        regex_changed = self._refresh_regexes(updated.topic_regex != member.topic_regex)
+        changed = names_changed or updated.topic_regex != member.topic_regex
+        self._refresh_epoch(must_rise=changed or regex_changed)
+        if group.is_to_be_assigned(self._environment.wall_ms):
+            self._make_target()
+        if moves:
+            updated = self._reconcile(updated, report._replace(subscription_changed=changed))
+        return updated
+
+    def remove(self, member: ConsumerGroupMember) -> None:
+        """Go on without a member: what it had is free, and the others' assignment is made anew when they report."""
+        group = self._group
+        self.records += group.member_tombstones(member.member_id)
+        group.remove_member(member.member_id)
+        self._refresh_regexes(bool(member.topic_regex))
+        group.metadata_hash = metadata_hash(group.partition_counts(self._environment.topics))
+        self._raise_epoch()
+
+    def replace_static_member(self, known: ConsumerGroupMember, member_id: str) -> ConsumerGroupMember:
+        """Return the member of another id that takes a static member's place."""
+        self.records += self._group.replace_static_member(known, member_id)
+        return self._group.members[member_id]
+
+    def refresh(self) -> None:
+        """Look at the topics, and raise the epoch if they have changed."""
+        changed = self._refresh_regexes(subscription_changed=False)
+        self._refresh_epoch(must_rise=changed)
+
+    def leave_for_a_while(self, member: ConsumerGroupMember) -> ConsumerGroupMember:
+        """Keep a static member's place, and what it is to have, until it comes back or its session ends."""
+        left = replace(member, epoch=LEAVE_STATIC_EPOCH, state=MemberState.STABLE, pending_revocation=NO_PARTITIONS)
+        self._group.put_member(left)
+        self.records.append(current_member_record(self._group.group_id, left))
+        return left
+
+    def commit(self, shard: GroupShard, before: Sequence[Record], done: Done) -> None:
+        """Write ``before`` and what has been changed; ``done`` is told when that, and all written earlier, counts."""
+        group = self._group
+        if not (before or self.records):
+            if not group.uncommitted:
+                done(0)
+                return
+            # Nothing is told of a group that is not committed yet: so that something is written after it.
+            self.records.append(group_record(group.group_id, self._group_epoch()))
+        group.uncommitted += 1
+
+        def committed(error: int) -> None:
+            group.uncommitted -= 1
+            done(error)
+
+        shard.append([*before, *self.records], committed)
+
+    def _rejoining(self, known: ConsumerGroupMember, request: Request) -> ConsumerGroupMember:
+        """Return the static member that takes over from the one that had its instance id."""
+        if known.epoch != LEAVE_STATIC_EPOCH:
+            if known.member_id == request.member_id and known.previous_epoch == JOIN_EPOCH:
+                # The same request once more.
+                return known
+            if known.classic is not None:
+                return self.replace_static_member(known, request.member_id)
+            raise ApiError(
+                ErrorCode.UNRELEASED_INSTANCE_ID,
+                f"Static member {request.member_id} with instance id {request.instance_id} cannot join the group "
+                f"because the instance id is owned by {known.member_id} member.",
+            )
+        return self.replace_static_member(known, request.member_id)
+
+    def _refresh_regexes(self, subscription_changed: bool) -> bool:
+        """Resolve the patterns of the group's members as far as there is need; return whether topics have changed."""
+        group = self._group
+        if not (subscription_changed or (group.is_stale and group.regexes)):
+            return False
+        used = {regex for _, regex in group.subscriptions() if regex}
+        for regex in group.regexes.keys() - used:
+            del group.regexes[regex]
+            self.records.append(deletion(KeyKind.REGEX, group.group_id, regex))
+        changed = False
+        for regex in sorted(used if group.is_stale else used - group.regexes.keys()):
+            names = _matching(topic_regex(regex), self._environment.topics)
+            known = group.regexes.get(regex)
+            if known is None or known.topic_names != names:
+                resolved = ResolvedRegex(names, self._environment.topics.version, self._environment.wall_ms)
+                group.regexes[regex] = resolved
+                self.records.append(regex_record(group.group_id, regex, resolved))
+                changed = True
+        return changed
+
+    def _refresh_epoch(self, *, must_rise: bool) -> None:
+        """Raise the epoch if it must rise or topics have come, gone or grown."""
+        group = self._group
+        if not (must_rise or group.is_stale):
+            return
+        found = metadata_hash(group.partition_counts(self._environment.topics))
+        group.is_stale = False
+        if must_rise or found != group.metadata_hash:
+            group.metadata_hash = found
+            self._raise_epoch()
+
+    def _raise_epoch(self) -> None:
+        group = self._group
+        group.epoch += 1
+        self.records.append(group_record(group.group_id, self._group_epoch()))
+
+    def _group_epoch(self) -> GroupEpoch:
+        return GroupEpoch(self._group.epoch, self._group.metadata_hash)
+
+    def _make_target(self) -> None:
+        """Work out what every member is to have, and write down for whom that is a change."""
+        group, topics = self._group, self._environment.topics
+        counts = {each: existing(topics, group.topic_names(each)) for each in group.subscriptions()}
+        members = list(group.members.values())
+        assignor = preferred_assignor(members, self._environment.assignors)
+        target = compute_target(
+            assignor,
+            members,
+            {member.member_id: counts[member.topic_names, member.topic_regex] for member in members},
+            group.target,
+        )
+        for member_id, assignment in target.items():
+            if group.target.get(member_id) != assignment:
+                self.records.append(target_member_record(group.group_id, member_id, assignment))
+        group.target = target
+        group.assignment_epoch = group.epoch
+        group.assigned_wall_ms = self._environment.wall_ms
+        self.records.append(target_record(group.group_id, group.epoch))
+        logger.debug("group %s: %s assigned for epoch %d", group.group_id, assignor, group.epoch)
+
+    def _reconcile(self, member: ConsumerGroupMember, report: Report) -> ConsumerGroupMember:
+        group = self._group
+        if member.is_reconciled_to(group.assignment_epoch) and not report.subscription_changed:
+            return member
+        topic_ids = existing(
+            self._environment.topics, group.topic_names((member.topic_names, member.topic_regex))
+        ).keys()
+        target = Target(group.assignment_epoch, group.target.get(member.member_id, NO_PARTITIONS), frozenset(topic_ids))
+        moved = reconcile(member, target, report, group.is_free)
+        if moved is not member:
+            group.put_member(moved)
+            self.records.append(current_member_record(group.group_id, moved))
+        return moved
+
+
+def _matching(regex: TopicRegex, topics: Topics) -> frozenset[str]:
+    return frozenset(topic.name for topic in topics.topics() if regex.matches(topic.name))

@@ -1,0 +1,78 @@
+"""What happens to groups, on its way to the request log's dataset groups.
+
+Runs in handler processes. An event is a small text in the target's ring to the recorder; one that finds no room is
+dropped and counted there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from shm.recorder_rings import RecorderFeed, pack_text
+
+if TYPE_CHECKING:
+    from broker.coordinator.group_events import GroupEvent
+    from broker.ipc.process_context import Heritage
+
+#: Says that a text is an event and tells of no client.
+_NOBODY = -1
+
+#: Names and reasons are cut to this many characters.
+MOST_CHARACTERS = 1000
+
+
+class GroupEventFeed:
+    """Takes events as `coordinator.group_events` describes them."""
+
+    def __init__(self, heritage: Heritage, target: int) -> None:
+        rings = heritage.recorder_rings
+        self._feed = RecorderFeed(rings, rings.of_target(target))
+        self._processors = [rings.account(processor) for processor in range(rings.processors)]
+        self._bell = heritage.recorder_bell
+        self._target = target
+
+    @property
+    def interval_ns(self) -> int:
+        """How often the lags of groups are to be told; 0 is never."""
+        return self._feed.settings.roles_interval_ns
+
+    @property
+    def is_used(self) -> bool:
+        """Whether any request has been answered since the broker started."""
+        return any(account.get("rows_taken") for account in self._processors)
+
+    @property
+    def fill(self) -> float:
+        """How full the ring to the recorder is, from 0 to 1."""
+        return self._feed.fill
+
+    def __call__(self, event: GroupEvent) -> None:
+        """Tell the recorder of an event."""
+        if self._feed.settings.enabled:
+            duration_ms = event.duration_ms
+            self.tell(
+                [
+                    {
+                        "time": event.time_ms * 1000,
+                        "group": event.group_id[:MOST_CHARACTERS],
+                        "member": event.member_id[:MOST_CHARACTERS] or None,
+                        "event": event.event,
+                        "reason": event.reason[:MOST_CHARACTERS] or None,
+                        "kind": event.kind,
+                        "generation": event.generation,
+                        "members": event.members,
+                        "durationUs": None if duration_ms is None else duration_ms * 1000,
+                    }
+                ]
+            )
+
+    def tell(self, rows: Iterable[dict[str, Any]]) -> None:
+        """Push rows of the dataset groups but for what is the same in all; columns that are null may be left out."""
+        for row in rows:
+            text = pack_text(_NOBODY, json.dumps({**row, "handler": self._target}).encode())
+            if not self._feed.try_push((0, b""), (1, b""), (1, text)):
+                self._feed.account.add("events_dropped", 1)
+        self._feed.publish()
+        self._bell.ring()

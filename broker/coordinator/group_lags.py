@@ -1,0 +1,138 @@
+"""How far the groups of a handler lag behind, on its way to the request log's dataset groups.
+
+Runs in handler processes, between two turns of the loop. Groups are looked at in rounds, a few at a time, and a group's
+topic is told of only when something about it has changed since the process began: a broker that nobody uses tells
+nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from broker.coordinator.group_event_feed import MOST_CHARACTERS
+from broker.partitions.committed_lag import CommittedLag, committed_lag
+from shm.recorder_layout import LAG
+
+if TYPE_CHECKING:
+    from broker.coordinator.group import Group
+    from broker.coordinator.group_event_feed import GroupEventFeed
+    from broker.coordinator.group_shard import GroupShard
+    from broker.coordinator.offsets.offsets import CommittedOffset
+    from broker.handler.broker_state import BrokerState
+    from broker.partitions.lag_age import UnreadTimes
+
+logger = logging.getLogger(__name__)
+
+#: No more is done at one time: rows told, and time taken for groups of which there is nothing to tell.
+MOST_ROWS: Final = 50
+MOST_NS: Final = 2_000_000
+
+#: From this fill of the ring on the rest waits: what happens to groups is told first.
+FULLEST: Final = 0.5
+
+#: After a fault nothing is told for this long.
+FAULT_PAUSE_NS: Final = 60_000_000_000
+
+#: What is unread of a topic: how many offsets, and the sum of those at which that begins.
+Known = tuple[int, int]
+
+
+class GroupLags:
+    """What one handler tells of lag, and what it has told last."""
+
+    def __init__(self, state: BrokerState, feed: GroupEventFeed, times: UnreadTimes, now_ns: Callable[[], int]) -> None:
+        self._state = state
+        self._feed = feed
+        self._times = times
+        self._now_ns = now_ns
+        self._next_ns = 0
+        #: What is left of the round under way, None between two.
+        self._left: list[tuple[GroupShard, str]] | None = None
+        #: By group and topic: of the last round, and of this one.
+        self._last: dict[tuple[str, str], Known] = {}
+        self._known: dict[tuple[str, str], Known] = {}
+
+    def turn(self, now_ns: int) -> None:
+        """Go on with a round, or begin one if it is time. A fault of ours costs rows and nobody anything."""
+        interval_ns = self._feed.interval_ns
+        if not interval_ns or now_ns < self._next_ns or not self._feed.is_used:
+            return
+        try:
+            self._go_on(now_ns, interval_ns)
+        except Exception:
+            logger.exception("cannot tell the request log of the lag of groups")
+            self._left = None
+            self._next_ns = now_ns + FAULT_PAUSE_NS
+
+    def _go_on(self, now_ns: int, interval_ns: int) -> None:
+        if self._left is None:
+            shards = self._state.coordinators.groups.shards()
+            self._left = [(shard, group_id) for shard in shards for group_id in shard.groups]
+            self._began_ns = now_ns
+        rows: list[dict[str, Any]] = []
+        self._times.begin()
+        while self._left and len(rows) < MOST_ROWS and self._feed.fill < FULLEST:
+            shard, group_id = self._left.pop()
+            group = shard.groups.get(group_id)
+            if group is not None:
+                rows += self._rows(shard, group)
+            if self._now_ns() - now_ns >= MOST_NS:
+                break
+        if rows:
+            self._feed.tell(rows)
+        if not self._left:
+            self._times.end()
+            self._left = None
+            self._last, self._known = self._known, {}
+            self._next_ns = self._began_ns + interval_ns
+
+    def _rows(self, shard: GroupShard, group: Group) -> list[dict[str, Any]]:
+        """Return what is to be told of a group, which is all of one instant."""
+        time_us = self._state.clock.wall_ms() * 1000
+        found = []
+        for topic, committed in shard.offsets.of_group(group.group_id).items():
+            lags = self._lags(topic, committed)
+            if not lags:
+                continue
+            key = group.group_id, topic
+            known = sum(lag.records or 0 for lag in lags.values()), sum(lag.oldest or 0 for lag in lags.values())
+            self._known[key] = known
+            if self._last.get(key) == known:
+                continue
+            partition, age_us = self._oldest(topic, lags)
+            found.append(
+                {
+                    "time": time_us,
+                    "group": group.group_id[:MOST_CHARACTERS],
+                    "event": LAG,
+                    "kind": group.kind,
+                    "generation": group.generation,
+                    "members": len(group.members),
+                    "durationUs": age_us,
+                    "topic": topic,
+                    "partition": partition,
+                    "records": known[0],
+                }
+            )
+        return found
+
+    def _lags(self, topic: str, committed: Mapping[int, CommittedOffset]) -> dict[int, CommittedLag]:
+        """Return the partitions of a topic whose lag is known."""
+        metadata, partitions = self._state.metadata, self._state.partitions
+        found = {
+            partition: committed_lag(metadata, partitions, topic, partition, each.offset)
+            for partition, each in committed.items()
+        }
+        return {index: lag for index, lag in sorted(found.items()) if lag is not None and lag.oldest is not None}
+
+    def _oldest(self, topic: str, lags: dict[int, CommittedLag]) -> tuple[int | None, int | None]:
+        """Return the partition with most unread, if any, and the age of the oldest unread record in microseconds."""
+        unread = {index: lag for index, lag in lags.items() if lag.records}
+        if not unread:
+            return None, 0
+        ages_s = [self._times.age_s((topic, index, lag.row), lag.oldest or 0, lag.end) for index, lag in unread.items()]
+        age_s = max((age for age in ages_s if age is not None), default=None)
+        most = max(unread, key=lambda index: unread[index].records or 0)
+        return most, None if age_s is None else int(age_s * 1e6)

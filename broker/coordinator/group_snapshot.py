@@ -1,0 +1,237 @@
+"""What a handler tells readers of its groups and transactions: a board, for those who may look and must not ask.
+
+Runs in handler processes, in slices, and only while somebody looks. All of a group is of one instant: what it has
+committed is taken first and the ends of the partitions afterwards, so no lag is negative. A lag that cannot be known is
+None, never 0; one of nothing is 0 seconds old, however idle the topic.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from broker.client.subscriptions import assigned_partitions
+from broker.coordinator.classic.group import ClassicGroup
+from broker.coordinator.consumer.group import ConsumerGroup
+from broker.coordinator.consumer.target_assignment import preferred_assignor
+from broker.coordinator.transaction.transaction import AT_REST
+from broker.partitions.committed_lag import committed_lag
+
+if TYPE_CHECKING:
+    from broker.coordinator.consumer.assignment import Assignment
+    from broker.coordinator.group import Group
+    from broker.coordinator.group_shard import GroupShard
+    from broker.coordinator.offsets.offsets import CommittedOffset
+    from broker.handler.broker_state import BrokerState
+    from broker.partitions.lag_age import UnreadTimes
+    from broker.protocol.steps import Steps
+    from broker.scheduling.slices import Work
+    from shm.snapshot_buffer import BoardWriter, Wants
+
+logger = logging.getLogger(__name__)
+
+INTERVAL_NS: Final = 1_000_000_000
+
+#: Making a board takes at most one part in so many of a handler's time.
+SHARE: Final = 50
+
+#: After a fault nothing is made for this long.
+FAULT_PAUSE_NS: Final = 60_000_000_000
+
+#: How much one board tells; the rest is counted. Nobody waits much longer for an answer because of it.
+MOST_MEMBERS: Final = 2000
+MOST_OFFSETS: Final = 4000
+MOST_TRANSACTIONS: Final = 500
+
+#: Groups between two yields.
+_GROUPS_AT_ONCE: Final = 32
+
+#: The lists that are shortened when a board does not fit.
+LISTS: Final = ("groups", "transactions")
+
+
+class GroupBoard:
+    """One handler's board."""
+
+    def __init__(
+        self,
+        state: BrokerState,
+        writer: BoardWriter,
+        wants: Wants,
+        times: UnreadTimes,
+        begin: Callable[[Work], None],
+        now_ns: Callable[[], int],
+    ) -> None:
+        """``begin`` has a work done in slices."""
+        self._state = state
+        self._writer = writer
+        self._wants = wants
+        self._times = times
+        self._begin = begin
+        self._now_ns = now_ns
+        self._next_ns = 0
+
+    def turn(self, now_ns: int) -> None:
+        """Begin to publish if somebody looks and it is time."""
+        if now_ns < self._next_ns or self._wants.until_ns() <= now_ns:
+            return
+        # Not again before this is done.
+        self._next_ns = now_ns + FAULT_PAUSE_NS
+        self._begin(self._publish(now_ns))
+
+    def _publish(self, now_ns: int) -> Work:
+        """Publish what there is to tell. A fault of ours costs readers their board and nobody anything."""
+        try:
+            self._writer.publish((yield from self.document()), LISTS, now_ns)
+            self._next_ns = now_ns + max(INTERVAL_NS, (self._now_ns() - now_ns) * SHARE)
+        except Exception:
+            logger.exception("cannot tell readers of groups and transactions")
+
+    def document(self) -> Steps[dict[str, Any]]:
+        """Return what there is to tell."""
+        groups: list[dict[str, Any]] = []
+        states: Counter[str] = Counter()
+        members = offsets = left_out = 0
+        self._times.begin()
+        for shard in self._state.coordinators.groups.shards():
+            for number, group in enumerate(list(shard.groups.values()), 1):
+                if not number % _GROUPS_AT_ONCE:
+                    yield
+                states[f"{group.kind}/{group.state_name}"] += 1
+                if members > MOST_MEMBERS or offsets > MOST_OFFSETS:
+                    left_out += 1
+                    continue
+                told = self._group(shard, group)
+                groups.append(told)
+                members += len(told["members"])
+                offsets += sum(map(len, told["offsets"].values()))
+        self._times.end()
+        yield
+        transactions, transaction_states, others = self._transactions()
+        return {
+            "handler": self._state.index,
+            "group_states": dict(states),
+            "transaction_states": transaction_states,
+            "groups": groups,
+            "transactions": transactions,
+            "left_out": {"groups": left_out, "transactions": others},
+        }
+
+    # ---- groups --------------------------------------------------------------------------------------------------
+
+    def _group(self, shard: GroupShard, group: Group) -> dict[str, Any]:
+        told: dict[str, Any] = {
+            "id": group.group_id,
+            "kind": group.kind,
+            "state": group.state_name,
+            "protocol_type": group.protocol_type,
+        }
+        if isinstance(group, ClassicGroup):
+            told |= self._classic(group)
+        elif isinstance(group, ConsumerGroup):
+            told |= self._consumer(group)
+        told.setdefault("members", [])
+        told["offsets"] = {
+            topic: {partition: self._offset(topic, partition, each) for partition, each in sorted(partitions.items())}
+            for topic, partitions in shard.offsets.of_group(group.group_id).items()
+        }
+        return told
+
+    def _classic(self, group: ClassicGroup) -> dict[str, Any]:
+        members = [
+            {
+                "id": member.member_id,
+                "instance_id": member.instance_id,
+                "client_id": member.client_id,
+                "host": member.client_host,
+                "assigned": _by_topic(assigned_partitions(member.assignment)),
+            }
+            for member in group.members.values()
+        ]
+        return {
+            "protocol": group.protocol_name,
+            "generation": group.generation,
+            "since_ms": group.state_ms,
+            "leader": group.leader,
+            "members": members,
+        }
+
+    def _consumer(self, group: ConsumerGroup) -> dict[str, Any]:
+        members = [
+            {
+                "id": member.member_id,
+                "instance_id": member.instance_id,
+                "client_id": member.client_id,
+                "host": member.client_host,
+                "epoch": member.epoch,
+                "state": member.state.name.lower(),
+                "assigned": self._by_name(member.assigned),
+                "to_revoke": self._by_name(member.pending_revocation),
+            }
+            for member in group.members.values()
+        ]
+        assignors = self._state.metadata.broker_config.group_consumer_assignors
+        assignor = preferred_assignor(group.members.values(), assignors)
+        return {"protocol": assignor, "generation": group.epoch, "members": members}
+
+    def _offset(self, topic: str, partition: int, committed: CommittedOffset) -> dict[str, Any]:
+        told: dict[str, Any] = {"offset": committed.offset, "commit_ms": committed.commit_ms}
+        lag = committed_lag(self._state.metadata, self._state.partitions, topic, partition, committed.offset)
+        if lag is None:
+            return told
+        told |= {"start": lag.start, "stable": lag.stable, "end": lag.end[0]}
+        if lag.oldest is None:
+            return told
+        told["lag"] = lag.records
+        told["committed_lag"] = lag.committed_records
+        seconds = self._times.age_s((topic, partition, lag.row), lag.oldest, lag.end) if lag.records else 0.0
+        if seconds is not None:
+            told["lag_s"] = seconds
+        return told
+
+    def _by_name(self, assignment: Assignment) -> dict[str, list[int]]:
+        found = {}
+        for topic_id, partitions in assignment.items():
+            topic = self._state.metadata.topic_by_id(topic_id)
+            found[topic.name if topic is not None else topic_id.hex()] = sorted(partitions)
+        return found
+
+    # ---- transactions --------------------------------------------------------------------------------------------
+
+    def _transactions(self) -> tuple[list[dict[str, Any]], dict[str, int], int]:
+        """Return the transactions under way, how many ids are in each state, and how many more are under way."""
+        states: Counter[str] = Counter()
+        told: list[dict[str, Any]] = []
+        left_out = 0
+        for transaction in self._state.coordinators.transactions.transactions():
+            metadata = transaction.metadata
+            states[metadata.state.text] += 1
+            if metadata.state in AT_REST:
+                continue
+            if len(told) >= MOST_TRANSACTIONS:
+                left_out += 1
+                continue
+            told.append(
+                {
+                    "id": transaction.transactional_id,
+                    "state": metadata.state.text,
+                    "producer_id": metadata.producer_id,
+                    "epoch": metadata.epoch,
+                    "start_ms": metadata.start_ms,
+                    "timeout_ms": metadata.timeout_ms,
+                    "partitions": _by_topic(sorted(metadata.partitions)),
+                }
+            )
+        return told, dict(states), left_out
+
+
+def _by_topic(partitions: Iterable[tuple[str, int]] | None) -> dict[str, list[int]] | None:
+    """Return partitions by topic; None stays None, for what cannot be read."""
+    if partitions is None:
+        return None
+    found: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        found.setdefault(topic, []).append(partition)
+    return found

@@ -1,0 +1,1 @@
+"""Committed offsets: what is committed, with which records, and when it expires."""

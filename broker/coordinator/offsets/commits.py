@@ -1,0 +1,169 @@
+"""Committing offsets: whether a member may, what is written, what is answered. HOT.
+
+Runs in the handler that coordinates the group. A commit changes memory and appends its records in one step; it is
+answered when they are committed. One that is part of a transaction stays pending until the transaction ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from broker.coordinator.classic.group import ClassicGroup
+from broker.coordinator.group_records import encode_offset_value, numbered_offset_value, offset_key_prefix
+from broker.coordinator.offsets.offsets import NO_EXPIRY, CommitTarget, CommitTargets, CommittedOffset
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.messages.offset_commit import OffsetCommitPartResponse
+from broker.protocol.primitives import INT32
+from broker.protocol.record_template import RepeatedRecords
+from broker.protocol.steps import Steps
+
+if TYPE_CHECKING:
+    from broker.coordinator.coordinator_log import Record
+    from broker.coordinator.group_shard import GroupShard
+
+_GROUP_ID_NOT_FOUND: Final = int(ErrorCode.GROUP_ID_NOT_FOUND)
+_ILLEGAL_GENERATION: Final = int(ErrorCode.ILLEGAL_GENERATION)
+_UNKNOWN_TOPIC_OR_PARTITION: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+_METADATA_TOO_LARGE: Final = int(ErrorCode.OFFSET_METADATA_TOO_LARGE)
+_INVALID_COMMIT_OFFSET_SIZE: Final = int(ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+_GROUP_ID_NOT_FOUND_FROM: Final = 9
+
+#: What the records of one request may take without their texts, and what one of these records takes.
+_MOST_BYTES: Final = 16 << 20
+_MOST_VALUE_BYTES: Final = 64
+_MOST_REMEMBERED: Final = 8192
+_TOPICS_AT_ONCE: Final = 1024
+
+#: Longer names are put together anew each time, so that nobody fills the memory with them.
+_LONGEST_REMEMBERED: Final = 512
+
+_remembered_prefix = lru_cache(_MOST_REMEMBERED)(offset_key_prefix)
+_taken = lru_cache(_MOST_REMEMBERED)(OffsetCommitPartResponse)
+_pack_int32 = INT32.pack
+
+
+def _key_prefix(group_id: str, topic: str) -> bytes:
+    """Return what the keys of a group's offsets of a topic begin with. HOT."""
+    if len(group_id) + len(topic) <= _LONGEST_REMEMBERED:
+        return _remembered_prefix(group_id, topic)
+    return offset_key_prefix(group_id, topic)
+
+
+class Committer(NamedTuple):
+    """Who commits: ``generation`` is a member epoch in a consumer group, and -1 where no member does."""
+
+    group_id: str
+    member_id: str
+    instance_id: str | None
+    generation: int
+    api_version: int
+    transactional: bool = False
+
+
+class CommitTime(NamedTuple):
+    """When a commit came, until when it is kept if its client says so, and how long its text may be."""
+
+    now_ms: int
+    expire_ms: int = NO_EXPIRY
+    most_metadata_bytes: int = 4096
+
+
+#: (partition, offset, leader epoch, metadata)
+Part = tuple[int, int, int, str | None]
+
+#: (name, id, number of partitions)
+Topic = tuple[str, bytes, int]
+
+
+class RepeatedCommit:
+    """A commit that was taken, as far as the member's next ones for the same partitions are like it."""
+
+    __slots__ = ("records", "targets")
+
+    def __init__(self, group_id: str, targets: Sequence[CommitTarget]) -> None:
+        self.targets = CommitTargets(group_id, targets)
+        self.records = RepeatedRecords(
+            [
+                (
+                    _key_prefix(group_id, topic) + _pack_int32(partition),
+                    numbered_offset_value(leader_epoch, metadata, topic_id),
+                )
+                for topic, partition, leader_epoch, metadata, topic_id in targets
+            ]
+        )
+
+
+def validate_commit(shard: GroupShard, committer: Committer) -> int:
+    """Return the error of a commit. A group that nobody has joined is made by its first commit."""
+    group_id, member_id, instance_id, generation, api_version, transactional = committer
+    group = shard.groups.get(group_id)
+    if group is None:
+        if generation >= 0:
+            new_enough = api_version >= _GROUP_ID_NOT_FOUND_FROM and not transactional
+            return _GROUP_ID_NOT_FOUND if new_enough else _ILLEGAL_GENERATION
+        group = shard.groups[group_id] = ClassicGroup(group_id)
+    return group.validate_offset_commit(member_id, instance_id, generation, api_version, transactional=transactional)
+
+
+def drop_unused(shard: GroupShard, group_id: str) -> None:
+    """Forget a group that a commit has made and nothing was written for."""
+    group = shard.groups.get(group_id)
+    made_by_a_commit = isinstance(group, ClassicGroup) and group.is_empty and group.state_ms < 0
+    if made_by_a_commit and not shard.offsets.has_any(group_id):
+        del shard.groups[group_id]
+
+
+def is_too_large(group_id: str, topics: Iterable[tuple[str, int]]) -> Steps[bool]:
+    """Return whether the records of a commit of so many partitions of each topic would take too much."""
+    group_bytes = len(group_id) + _MOST_VALUE_BYTES
+    record_bytes = 0
+    for number, (name, count) in enumerate(topics, 1):
+        record_bytes += (group_bytes + len(name)) * count
+        if not number % _TOPICS_AT_ONCE:
+            yield
+    return record_bytes > _MOST_BYTES
+
+
+def take_commit(
+    shard: GroupShard,
+    group_id: str,
+    topic: Topic,
+    parts: Sequence[Part],
+    time: CommitTime,
+    records: list[Record],
+    producer_id: int = -1,
+) -> tuple[list[OffsetCommitPartResponse], int]:
+    """Take the offsets of one topic, add their records, and return the error of each and the first of them."""
+    name, topic_id, partitions = topic
+    prefix = _key_prefix(group_id, name)
+    now_ms, expire_ms, most_metadata_bytes = time
+    offsets = shard.offsets
+    if (len(prefix) + _MOST_VALUE_BYTES) * (len(records) + len(parts)) > _MOST_BYTES:
+        code = _INVALID_COMMIT_OFFSET_SIZE
+        return [OffsetCommitPartResponse(part[0], code) for part in parts], code
+    texts = {part[0]: len(part[3] or "") for part in parts if 0 <= part[0] < partitions}
+    growth_bytes = offsets.growth_bytes(group_id, name, texts)
+    if growth_bytes and not shard.admit(group_id, growth_bytes):
+        code = _INVALID_COMMIT_OFFSET_SIZE
+        return [OffsetCommitPartResponse(part[0], code) for part in parts], code
+    answers = []
+    first_error = 0
+    for partition, offset, leader_epoch, metadata in parts:
+        text = metadata or ""
+        if not 0 <= partition < partitions:
+            answers.append(OffsetCommitPartResponse(partition, _UNKNOWN_TOPIC_OR_PARTITION))
+            first_error = first_error or _UNKNOWN_TOPIC_OR_PARTITION
+        elif len(text) > most_metadata_bytes:
+            answers.append(OffsetCommitPartResponse(partition, _METADATA_TOO_LARGE))
+            first_error = first_error or _METADATA_TOO_LARGE
+        else:
+            committed = CommittedOffset(offset, leader_epoch, text, now_ms, expire_ms, topic_id)
+            if producer_id < 0:
+                offsets.put(group_id, name, partition, committed)
+            else:
+                offsets.put_pending(producer_id, group_id, name, partition, committed)
+            records.append((prefix + _pack_int32(partition), encode_offset_value(committed)))
+            answers.append(_taken(partition, 0))
+    return answers, first_error

@@ -1,0 +1,140 @@
+"""What becomes of offsets that nobody needs: those of deleted topics go at once, others when their retention is over.
+
+Runs in the handler that coordinates the groups. How long an offset is kept, and since when that counts, are Kafka's
+rules (KIP-211): since the last member left, or since the commit where no member can tell. A group that has neither
+members nor offsets left goes as well.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from broker.coordinator.group import Group
+from broker.coordinator.group_records import encode_offset_key
+from broker.coordinator.group_shard import GroupShard, nobody_waits
+from broker.coordinator.offsets.offsets import NO_EXPIRY, CommittedOffset
+from broker.protocol.primitives import ZERO_TOPIC_ID
+
+if TYPE_CHECKING:
+    from broker.coordinator.coordinator_log import Record
+    from broker.coordinator.timers import Timers
+    from broker.handler.broker_state import BrokerState
+
+logger = logging.getLogger(__name__)
+
+_MS_PER_MINUTE: Final = 60_000
+
+
+class GroupUpkeep:
+    """Looks after the offsets of one handler's groups."""
+
+    def __init__(self, state: BrokerState, timers: Timers) -> None:
+        self._state = state
+        self._timers = timers
+
+    def loaded(self, shard: GroupShard) -> None:
+        """Look after a partition from now on; not now, as nothing can be written yet."""
+        self._timers.after_ms(0, lambda: self._begin(shard))
+
+    def metadata_changed(self, shards: Sequence[GroupShard]) -> None:
+        """Delete the offsets of topics that are gone."""
+        for shard in shards:
+            self._forget_deleted_topics(shard)
+
+    def expire(self, shard: GroupShard) -> None:
+        """Delete the offsets whose retention is over, and the groups that are left without any."""
+        retention_ms = self._state.metadata.broker_config.offsets_retention_minutes * _MS_PER_MINUTE
+        now_ms = self._state.clock.wall_ms()
+        expired = 0
+        for group in list(shard.groups.values()):
+            records = expired_offsets(shard, group, now_ms, retention_ms)
+            expired += len(records)
+            if group.is_empty and not shard.offsets.has_any(group.group_id):
+                logger.info("Group %s is empty and has no offsets: it goes", group.group_id)
+                records += group.tombstones()
+                del shard.groups[group.group_id]
+            if records:
+                shard.append(records, nobody_waits)
+        if expired:
+            logger.info("%d offsets of partition %d have expired", expired, shard.partition)
+
+    def _begin(self, shard: GroupShard) -> None:
+        if shard.is_open:
+            self._forget_deleted_topics(shard)
+            self._expire_again(shard)
+
+    def _expire_again(self, shard: GroupShard) -> None:
+        def due() -> None:
+            if shard.is_open:
+                self.expire(shard)
+                self._expire_again(shard)
+
+        interval_ms = self._state.metadata.broker_config.offsets_retention_check_interval_ms
+        self._timers.after_ms(interval_ms, due)
+
+    def _forget_deleted_topics(self, shard: GroupShard) -> None:
+        metadata = self._state.metadata
+        for name in shard.offsets.topics():
+            topic = metadata.topic(name)
+            if topic is not None and shard.offsets.topic_ids.get(name) == topic.topic_id:
+                continue
+            for group_id in shard.offsets.readers_of(name):
+                _forget_topic(shard, group_id, name, ZERO_TOPIC_ID if topic is None else topic.topic_id)
+            if topic is None:
+                shard.offsets.forget_topic(name)
+            else:
+                shard.offsets.topic_ids[name] = topic.topic_id
+
+
+def delete_offsets(shard: GroupShard, group_id: str) -> list[Record]:
+    """Forget all offsets of a group; return the records that say so."""
+    return [delete_offset(shard, group_id, topic, index) for topic, index in sorted(shard.offsets.keys_of(group_id))]
+
+
+def delete_offset(shard: GroupShard, group_id: str, topic: str, partition: int) -> Record:
+    """Forget one offset; return the record that says so."""
+    shard.offsets.remove(group_id, topic, partition)
+    return encode_offset_key(group_id, topic, partition), None
+
+
+def expired_offsets(shard: GroupShard, group: Group, now_ms: int, retention_ms: int) -> list[Record]:
+    """Forget the offsets of a group whose retention is over; return the records that say so."""
+    group_id = group.group_id
+    return [
+        delete_offset(shard, group_id, topic, partition)
+        for topic, partitions in list(shard.offsets.of_group(group_id).items())
+        if not group.is_subscribed(topic)
+        for partition, committed in list(partitions.items())
+        if _is_expired(group, committed, now_ms, retention_ms)
+        and not shard.offsets.is_pending(group_id, topic, partition)
+    ]
+
+
+def _is_expired(group: Group, committed: CommittedOffset, now_ms: int, retention_ms: int) -> bool:
+    since_ms = group.retained_since_ms(committed.commit_ms)
+    if since_ms is None:
+        return False
+    if committed.expire_ms != NO_EXPIRY:
+        return now_ms >= committed.expire_ms
+    return now_ms - since_ms >= retention_ms
+
+
+def _forget_topic(shard: GroupShard, group_id: str, name: str, topic_id: bytes) -> None:
+    """Delete a group's offsets of a topic unless they are of the topic with this id."""
+    records = [
+        delete_offset(shard, group_id, name, partition)
+        for topic, partition in sorted(shard.offsets.keys_of(group_id))
+        if topic == name and _is_of_another(shard, group_id, (name, partition), topic_id)
+    ]
+    if records:
+        shard.append(records, nobody_waits)
+
+
+def _is_of_another(shard: GroupShard, group_id: str, place: tuple[str, int], topic_id: bytes) -> bool:
+    if topic_id == ZERO_TOPIC_ID:
+        return True
+    # One value speaks for all: a topic's first offset is taken after those of its predecessors have been deleted.
+    known = shard.offsets.values_of(group_id, *place)
+    return any(each.topic_id not in (ZERO_TOPIC_ID, topic_id) for each in known)

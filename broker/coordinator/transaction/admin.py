@@ -1,0 +1,234 @@
+"""What admins ask about transactions, put to the processes that know: tasks in bytes, and the calls that ask for them.
+
+Runs in handler processes. The owner of a partition knows its producers, the coordinator of an id its state, and all
+coordinators together the list of ids. Nothing here changes anything.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, overload
+
+from broker.coordinator.transaction.records import decode_value, encode_value
+from broker.coordinator.transaction.transaction import TopicPartition, TransactionMetadata, TransactionState
+from broker.errors import ApiError
+from broker.metadata.topic_regex import compiled
+from broker.protocol.coordinator_routing import TRANSACTION_TOPIC
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.primitives import read_string, string_bytes
+from broker.scheduling.long_answers import AT_ONCE, each_of, in_order
+from broker.scheduling.peer_tasks import TaskDone
+from broker.scheduling.slices import Work
+
+if TYPE_CHECKING:
+    from broker.coordinator.transaction.shard import Transaction
+    from broker.handler.broker_state import BrokerState
+    from broker.log.producers.producer_state import ProducerEntry
+
+_INT32: Final = struct.Struct(">i")
+_PRODUCER: Final = struct.Struct(
+    ">q"  # producer id
+    "h"  # producer epoch
+    "i"  # last sequence
+    "q"  # last timestamp
+    "i"  # coordinator epoch
+    "q"  # start offset of the open transaction
+)
+_FILTER: Final = struct.Struct(
+    ">i"  # states, one bit each
+    "q"  # least duration in ms
+    "i"  # producer ids
+)
+_LISTED: Final = struct.Struct(
+    ">q"  # producer id
+    "b"  # state
+)
+_FLEXIBLE: Final = 1
+
+#: What a text in a question has room for.
+_LONGEST_BYTES: Final = 2**15 - 1
+
+
+class ActiveProducer(NamedTuple):
+    """A producer as its partition knows it; fields are named as in the answer."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp: int
+    coordinator_epoch: int
+    current_txn_start_offset: int
+
+
+class Producers(Sequence[ActiveProducer]):
+    """Producers as their owner has packed them, unpacked when they are looked at."""
+
+    def __init__(self, packed: bytes) -> None:
+        self._packed = packed
+
+    def __len__(self) -> int:
+        return len(self._packed) // _PRODUCER.size
+
+    @overload
+    def __getitem__(self, number: int) -> ActiveProducer: ...
+
+    @overload
+    def __getitem__(self, number: slice) -> Sequence[ActiveProducer]: ...
+
+    def __getitem__(self, number: int | slice) -> ActiveProducer | Sequence[ActiveProducer]:
+        if isinstance(number, slice):
+            return [self[each] for each in range(*number.indices(len(self)))]
+        if not 0 <= number < len(self):
+            raise IndexError(number)
+        return ActiveProducer(*_PRODUCER.unpack_from(self._packed, number * _PRODUCER.size))
+
+
+class ListFilter(NamedTuple):
+    """Which transactions are wanted; what is empty, or a duration below 0, lets all through."""
+
+    states: frozenset[TransactionState]
+    producer_ids: frozenset[int]
+    duration_ms: int
+    pattern: str
+
+
+class Listed(NamedTuple):
+    """One transactional id in a list."""
+
+    transactional_id: str
+    producer_id: int
+    state: str
+
+
+class TransactionAdmin:
+    """One target's questions and answers about transactions."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+        state.tasks.register_sliced("describe_producers", self._describe_producers)
+        state.tasks.register("describe_transaction", self._describe_transaction)
+        state.tasks.register_sliced("list_transactions", self._list_transactions)
+
+    # ---- asking --------------------------------------------------------------------------------------------------
+
+    def ask_producers(self, owner: int, place: TopicPartition) -> Work:
+        """Return (error, `Producers`) of a partition, as its owner knows them."""
+        payload = string_bytes(place[0]) + _INT32.pack(place[1])
+        error, packed = yield from self._state.tasks.answer_of(owner, "describe_producers", payload)
+        return error, Producers(packed)
+
+    def ask_transaction(self, transactional_id: str, done: Callable[[int, TransactionMetadata | None], None]) -> None:
+        """Ask the coordinator of an id what it knows: ``done(error, metadata)``."""
+
+        def answered(error: int, payload: bytes) -> None:
+            done(error, None if error else decode_value(payload))
+
+        if not transactional_id:
+            done(int(ErrorCode.INVALID_REQUEST), None)
+            return
+        if len(transactional_id.encode()) > _LONGEST_BYTES:
+            done(int(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND), None)
+            return
+        target = self._state.coordinators.owner_of(TRANSACTION_TOPIC, transactional_id)
+        self._state.tasks.ask(target, "describe_transaction", string_bytes(transactional_id), answered)
+
+    def ask_list(self, wanted: ListFilter) -> Work:
+        """Return (error, all transactions of all handlers in order)."""
+        payload = _filter_bytes(wanted)
+        tasks = self._state.tasks
+        asked = [
+            tasks.answer_of(target, "list_transactions", payload) for target in range(self._state.heritage.handlers)
+        ]
+        found: list[Listed] = []
+        for work in asked:
+            error, listed = yield from work
+            if error:
+                return error, []
+            found += yield from _read_list(listed)
+        return 0, (yield from in_order(found))
+
+    # ---- answering -----------------------------------------------------------------------------------------------
+
+    def _describe_producers(self, payload: bytes) -> Work:
+        topic, offset = read_string(payload, 0, len(payload))
+        info = self._state.metadata.partition(topic, _INT32.unpack_from(payload, offset)[0])
+        owned = None if info is None else self._state.owned.get(info.row)
+        if owned is None:
+            return int(ErrorCode.NOT_LEADER_OR_FOLLOWER), b""
+        parts: list[bytes] = []
+        yield from each_of(owned.log.active_producers(), lambda entry: parts.append(_PRODUCER.pack(*_active(entry))))
+        return 0, b"".join(parts)
+
+    def _describe_transaction(self, payload: bytes, reply: TaskDone) -> None:
+        transactional_id, _ = read_string(payload, 0, len(payload))
+        try:
+            transaction = self._state.coordinators.transactions.find(transactional_id)
+        except ApiError as error:
+            reply(error.code, b"")
+            return
+        if transaction is None:
+            reply(int(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND), b"")
+        else:
+            reply(0, encode_value(transaction.metadata, _FLEXIBLE))
+
+    def _list_transactions(self, payload: bytes) -> Work:
+        wanted = _read_filter(payload)
+        matches = compiled(wanted.pattern).matches if wanted.pattern else None
+        now_ms = self._state.clock.wall_ms()
+        parts: list[bytes] = []
+
+        def list_one(transaction: Transaction) -> None:
+            metadata, transactional_id = transaction.metadata, transaction.transactional_id
+            if _passes(wanted, metadata, now_ms) and (matches is None or matches(transactional_id)):
+                parts.append(string_bytes(transactional_id) + _LISTED.pack(metadata.producer_id, metadata.state))
+
+        yield from each_of(list(self._state.coordinators.transactions.transactions()), list_one)
+        return 0, b"".join(parts)
+
+
+def _active(entry: ProducerEntry) -> ActiveProducer:
+    last_sequence = entry.batches[-1].last_sequence if entry.batches else -1
+    return ActiveProducer(
+        entry.producer_id,
+        entry.epoch,
+        last_sequence,
+        entry.last_timestamp_ms,
+        entry.coordinator_epoch,
+        entry.current_txn_first_offset,
+    )
+
+
+def _passes(wanted: ListFilter, metadata: TransactionMetadata, now_ms: int) -> bool:
+    if wanted.states and metadata.state not in wanted.states:
+        return False
+    if wanted.producer_ids and metadata.producer_id not in wanted.producer_ids:
+        return False
+    return wanted.duration_ms < 0 or now_ms - metadata.start_ms > wanted.duration_ms
+
+
+def _filter_bytes(wanted: ListFilter) -> bytes:
+    states = sum(1 << state for state in wanted.states)
+    head = _FILTER.pack(states, wanted.duration_ms, len(wanted.producer_ids))
+    return head + struct.pack(f">{len(wanted.producer_ids)}q", *wanted.producer_ids) + string_bytes(wanted.pattern)
+
+
+def _read_filter(payload: bytes) -> ListFilter:
+    bits, duration_ms, count = _FILTER.unpack_from(payload)
+    producer_ids = struct.unpack_from(f">{count}q", payload, _FILTER.size)
+    pattern, _ = read_string(payload, _FILTER.size + 8 * count, len(payload))
+    states = frozenset(state for state in TransactionState if bits >> state & 1)
+    return ListFilter(states, frozenset(producer_ids), duration_ms, pattern)
+
+
+def _read_list(payload: bytes) -> Work:
+    found: list[Listed] = []
+    offset = 0
+    while offset < len(payload):
+        transactional_id, offset = read_string(payload, offset, len(payload))
+        producer_id, state = _LISTED.unpack_from(payload, offset)
+        offset += _LISTED.size
+        found.append(Listed(transactional_id, producer_id, TransactionState(state).text))
+        if not len(found) % AT_ONCE:
+            yield None
+    return found

@@ -1,0 +1,328 @@
+"""The coordinator of transactions: who may write under a transactional id, and how its transactions end.
+
+Runs in handler processes, each for the ids that hash to its partitions of `__transaction_state`. Requests are judged
+by `transaction`, the outcome is written by `transaction_shard`, and the markers of an end go out by
+`transaction_markers`. Every request may be read twice, before and after the death of a handler; what it does the
+second time is what it did the first.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from broker.coordinator.transaction.call import Answered, TransactionCall
+from broker.coordinator.transaction.markers import TransactionDesk, TransactionEnd
+from broker.coordinator.transaction.shard import Done, Transaction, TransactionShard, id_bytes
+from broker.coordinator.transaction.transaction import (
+    AT_REST,
+    ENDING,
+    ONGOING,
+    End,
+    Initialisation,
+    Outcome,
+    Producer,
+    TopicPartition,
+    TransactionMetadata,
+    completed,
+    judge_add,
+    judge_end,
+    judge_init,
+    judge_timeout,
+    judge_verify,
+    timed_out,
+)
+from broker.errors import ApiError
+from broker.metadata.features import TRANSACTION_VERSION
+from broker.protocol.coordinator_routing import TRANSACTION_TOPIC, coordinator_partition
+from broker.protocol.error_codes import ErrorCode
+from broker.server_log.log_setup import RepeatedWarnings
+
+if TYPE_CHECKING:
+    from broker.coordinator.coordinator_log import CoordinatorLog
+    from broker.coordinator.replay import Replayer
+    from broker.coordinator.timers import Timer, Timers
+    from broker.handler.broker_state import BrokerState
+
+logger = logging.getLogger(__name__)
+
+#: From this level of `transaction.version` on records of the log have tagged fields.
+_FLEXIBLE_RECORDS_FROM = 1
+
+#: What a key of `__transaction_state` has room for.
+_LONGEST_BYTES = 2**15 - 1
+
+
+class TransactionCoordinator:
+    """The transactions of one handler."""
+
+    def __init__(self, state: BrokerState, timers: Timers, desk: TransactionDesk) -> None:
+        self._state = state
+        self._timers = timers
+        self._desk = desk
+        self._shards: dict[int, TransactionShard] = {}
+        self._abort_timer: Timer | None = None
+        self._expiry_timer: Timer | None = None
+        self._warnings = RepeatedWarnings(logger, timers.now_ns)
+        #: New ids that were refused for want of room.
+        self.refusals = 0
+
+    # ---- partitions ----------------------------------------------------------------------------------------------
+
+    def open_partition(self, log: CoordinatorLog) -> Replayer:
+        """Begin to coordinate the transactions of a partition."""
+        shard = self._shards[log.partition] = TransactionShard(log, self._loaded)
+        return shard
+
+    def close_partition(self, partition: int) -> None:
+        """Forget the transactions of a partition."""
+        shard = self._shards.pop(partition, None)
+        if shard is not None:
+            shard.close()
+
+    def metadata_changed(self) -> None:
+        """Nothing depends on it: markers look for their partitions whenever they are tried."""
+
+    def transactions(self) -> Iterator[Transaction]:
+        """Yield every transactional id that this handler coordinates."""
+        for shard in self._shards.values():
+            yield from shard.transactions.values()
+
+    def find(self, transactional_id: str) -> Transaction | None:
+        """Return what is known of an id, or None. Raises ApiError when it is not coordinated here (now)."""
+        return self._shard_of(transactional_id).transactions.get(transactional_id)
+
+    # ---- requests ------------------------------------------------------------------------------------------------
+
+    def init_producer_id(
+        self, transactional_id: str, timeout_ms: int, expected: Producer | None, answer: Answered
+    ) -> None:
+        """Give a producer the only epoch in which it can write under its id; an open transaction is aborted."""
+        if not transactional_id:
+            answer(int(ErrorCode.INVALID_REQUEST), None)
+        elif not 0 < timeout_ms <= self._state.metadata.broker_config.transaction_max_timeout_ms:
+            answer(int(ErrorCode.INVALID_TRANSACTION_TIMEOUT), None)
+        elif not self._admits(transactional_id):
+            answer(int(ErrorCode.POLICY_VIOLATION), None)
+        else:
+
+            def judge(metadata: TransactionMetadata | None, new_producer_id: int) -> Outcome:
+                request = Initialisation(timeout_ms, expected, self._now_ms(), self.version)
+                return judge_init(metadata, request, new_producer_id)
+
+            TransactionCall(self, transactional_id, judge, answer).take()
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        partitions: frozenset[TopicPartition],
+        client_version: int,
+        done: Done,
+    ) -> None:
+        """Make partitions part of the producer's transaction; it is committed in this turn if it is allowed."""
+
+        def judge(metadata: TransactionMetadata | None, new_producer_id: int) -> Outcome:
+            del new_producer_id
+            return judge_add(metadata, producer, partitions, self._now_ms(), client_version)
+
+        if not transactional_id:
+            done(int(ErrorCode.INVALID_REQUEST))
+        else:
+            TransactionCall(self, transactional_id, judge, lambda error, _: done(error)).take()
+
+    def verify_partition(self, transactional_id: str, producer: Producer, place: TopicPartition, done: Done) -> None:
+        """Say whether a partition is part of the producer's transaction: 0 or the error. Answered in this turn."""
+        try:
+            shard = self._shard_of(transactional_id)
+        except ApiError as error:
+            done(error.code)
+            return
+        transaction = shard.transactions.get(transactional_id)
+        error_code = judge_verify(None if transaction is None else transaction.metadata, producer, place)
+        if transaction is None or error_code:
+            done(error_code)
+        else:
+            shard.when_committed(transaction, done)
+
+    def end(self, transactional_id: str, producer: Producer, end: tuple[bool, int], answer: Answered) -> None:
+        """Commit or abort the producer's transaction: ``end`` is (commit, the client's transaction version).
+
+        That version counts, not the finalized one: a client goes by the level that it saw when it connected.
+        Answered when the markers stand everywhere, or after a while once the decision does.
+        """
+        commit, client_version = end
+
+        def judge(metadata: TransactionMetadata | None, new_producer_id: int) -> Outcome:
+            return judge_end(metadata, producer, End(commit, client_version, self._now_ms()), new_producer_id)
+
+        if not transactional_id:
+            answer(int(ErrorCode.INVALID_REQUEST), None)
+        else:
+            TransactionCall(self, transactional_id, judge, answer).take()
+
+    @property
+    def used_bytes(self) -> int:
+        """What the transactional ids of this handler take, about."""
+        return sum(shard.size_bytes for shard in self._shards.values())
+
+    def _admits(self, transactional_id: str) -> bool:
+        """Return whether an id is known, not for this handler to judge, or has room."""
+        partitions = self._state.heritage.coordinators.transactions
+        shard = self._shards.get(coordinator_partition(transactional_id, partitions))
+        if shard is None or transactional_id in shard.transactions:
+            return True
+        limit_bytes = self._state.metadata.broker_config.transaction_state_max_bytes * len(self._shards) // partitions
+        if self.used_bytes + id_bytes(transactional_id) <= limit_bytes:
+            return True
+        self.refusals += 1
+        self._warnings.warning(
+            "full",
+            "transactional id %s was refused: ids take %d of %d bytes, this handler's part of "
+            "transaction.state.max.bytes; they expire after transactional.id.expiration.ms",
+            transactional_id[:255],
+            self.used_bytes,
+            limit_bytes,
+        )
+        return False
+
+    # ---- deadlines -----------------------------------------------------------------------------------------------
+
+    def abort_timed_out(self) -> None:
+        """Abort every transaction that has been open for too long, and fence its producer."""
+        self._abort_timer = None
+        now_ms = self._now_ms()
+
+        def judge(metadata: TransactionMetadata | None, new_producer_id: int) -> Outcome:
+            return judge_timeout(
+                metadata, End(commit=False, client_version=self.version, now_ms=now_ms), new_producer_id
+            )
+
+        for shard in self._shards.values():
+            for transaction in [t for t in shard.transactions.values() if timed_out(t.metadata, now_ms)]:
+                logger.info("aborting the transaction of %s: it has timed out", transaction.transactional_id)
+                TransactionCall(self, transaction.transactional_id, judge, _nobody_asked).take()
+        if any(transaction.metadata.state is ONGOING for transaction in self.transactions()):
+            self._look_again_later()
+
+    def remove_expired(self) -> None:
+        """Forget ids that have not been used for long."""
+        config = self._state.metadata.broker_config
+        before_ms = self._now_ms() - config.transactional_id_expiration_ms
+        for shard in self._shards.values():
+            expired = [
+                transaction.transactional_id
+                for transaction in shard.transactions.values()
+                if transaction.metadata.state in AT_REST and transaction.metadata.updated_ms <= before_ms
+            ]
+            if expired:
+                logger.info("forgetting %d transactional ids that have expired", len(expired))
+                shard.forget(expired)
+        interval_ms = config.transaction_remove_expired_transaction_cleanup_interval_ms
+        self._expiry_timer = self._timers.after_ms(interval_ms, self.remove_expired)
+
+    # ---- what calls rest on --------------------------------------------------------------------------------------
+
+    @property
+    def version(self) -> int:
+        """The finalized level of `transaction.version`."""
+        return self._state.metadata.finalized_features[TRANSACTION_VERSION]
+
+    def shard_of(self, transactional_id: str) -> TransactionShard:
+        """Return the partition that keeps an id. Raises ApiError when this handler does not have it (now)."""
+        return self._shard_of(transactional_id)
+
+    def write(self, shard: TransactionShard, transactional_id: str, metadata: TransactionMetadata, done: Done) -> None:
+        """Write what is known of an id from now on; once an ending is committed, its markers go out."""
+        version = int(self.version >= _FLEXIBLE_RECORDS_FROM)
+        if metadata.state in ENDING:
+            transaction = shard.write(transactional_id, metadata, version, _ignore)
+            shard.when_committed(transaction, partial(self._decided, shard, transaction))
+            shard.when_committed(transaction, done)
+        else:
+            shard.write(transactional_id, metadata, version, done)
+            if metadata.state is ONGOING:
+                self._look_again_later()
+
+    def after_ms(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
+        """Call ``callback`` once, ``delay_ms`` from now."""
+        return self._timers.after_ms(delay_ms, callback)
+
+    def new_producer_id(self, done: Callable[[int, int], None]) -> None:
+        """Get a producer id that was never handed out: ``done(error, producer id)``, in some later turn."""
+        self._desk.new_producer_id(done)
+
+    def _shard_of(self, transactional_id: str) -> TransactionShard:
+        state = self._state
+        if len(transactional_id.encode()) > _LONGEST_BYTES:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "a transactional id is too long")
+        partition = coordinator_partition(transactional_id, state.heritage.coordinators.transactions)
+        info = None if partition in self._shards else state.metadata.partition(TRANSACTION_TOPIC, partition)
+        if info is not None:
+            # It may only wait to be opened.
+            state.owned.get(info.row)
+        shard = self._shards.get(partition)
+        if shard is not None and not shard.has_failed:
+            return shard
+        if state.metadata.topic(TRANSACTION_TOPIC) is None:
+            state.create_topics_later([TRANSACTION_TOPIC])
+        elif state.coordinators.owner_of(TRANSACTION_TOPIC, transactional_id) != state.index:
+            raise ApiError(ErrorCode.NOT_COORDINATOR)
+        raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    def _loaded(self, shard: TransactionShard) -> None:
+        """Go on with the endings that a predecessor had begun, and watch the transactions that it had opened.
+
+        Not now: the process that reads its logs at its start cannot write to them yet.
+        """
+        self._timers.after_ms(0, lambda: self._resume(shard))
+
+    def _resume(self, shard: TransactionShard) -> None:
+        if not shard.is_open:
+            return
+        for transaction in list(shard.transactions.values()):
+            if transaction.metadata.state in ENDING:
+                shard.when_committed(transaction, partial(self._decided, shard, transaction))
+        self._look_again_later()
+        if self._expiry_timer is None:
+            self.remove_expired()
+
+    def _look_again_later(self) -> None:
+        """See to it that somebody looks for timeouts while a transaction is open."""
+        if self._abort_timer is None:
+            config = self._state.metadata.broker_config
+            interval_ms = config.transaction_abort_timed_out_transaction_cleanup_interval_ms
+            self._abort_timer = self._timers.after_ms(interval_ms, self.abort_timed_out)
+
+    def _decided(self, shard: TransactionShard, transaction: Transaction, error: int) -> None:
+        """Send the markers of a decision that is committed."""
+        metadata = transaction.metadata
+        if error or not shard.is_open or metadata.state not in ENDING:
+            return
+
+        def wanted() -> bool:
+            return shard.is_open and transaction.metadata is metadata
+
+        def done() -> None:
+            self.write(shard, transaction.transactional_id, completed(metadata, self._now_ms()), tell)
+
+        def tell(error: int) -> None:
+            waiting, transaction.at_end = transaction.at_end, []
+            for waiter in waiting:
+                waiter(error)
+
+        epoch = self._desk.coordinator_epoch(shard.partition)
+        TransactionEnd(metadata, epoch, self._desk, self._timers, wanted).start(done)
+
+    def _now_ms(self) -> int:
+        return self._state.clock.wall_ms()
+
+
+def _ignore(error: int) -> None:
+    """Let nobody wait: a failure shows when the partition is read back."""
+
+
+def _nobody_asked(error: int, metadata: TransactionMetadata | None) -> None:
+    """Let nobody be answered: who looks for timeouts looks again."""

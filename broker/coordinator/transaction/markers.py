@@ -1,0 +1,150 @@
+"""Bringing the decision about a transaction to its partitions: a marker in each, written by whoever owns it.
+
+Runs in the handler that coordinates the transaction, once the decision is committed in its log. Until every marker has
+been written nothing new can begin under that transactional id. Each is a write to a log, so they are asked for a few at
+a time, the next when those are answered, in a later turn. A marker may be written twice, if the handler dies in
+between; the second ends nothing. Partitions that exist no more need none.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from broker.coordinator.timers import Timers
+from broker.coordinator.transaction.transaction import TopicPartition, TransactionMetadata
+from broker.protocol.error_codes import ErrorCode
+
+logger = logging.getLogger(__name__)
+
+#: How long until a marker that could not be written is tried again.
+RETRY_MS = 50
+
+#: Markers that one transaction asks for at a time.
+AT_ONCE = 32
+
+#: The partition has seen a later epoch or coordinator: no transaction of this epoch is open there.
+_NOTHING_TO_END = (int(ErrorCode.INVALID_PRODUCER_EPOCH), int(ErrorCode.TRANSACTION_COORDINATOR_FENCED))
+
+
+class Marker(NamedTuple):
+    """What is written into one partition at the end of a transaction."""
+
+    topic: str
+    partition: int
+    producer_id: int
+    epoch: int
+    coordinator_epoch: int
+    commit: bool
+    transaction_version: int
+
+
+class TransactionDesk(Protocol):
+    """The way from a coordinator to the other processes."""
+
+    def owner_of(self, place: TopicPartition) -> int | None:
+        """Return the handler that owns a partition; None when there is no such partition any more."""
+
+    def write_marker(self, owner: int, marker: Marker, done: Callable[[int], None]) -> None:
+        """Have the owner write a marker; ``done(error)`` is called once it is committed or has failed."""
+
+    def coordinator_epoch(self, partition: int) -> int:
+        """Return the epoch in which this process coordinates a partition of `__transaction_state`."""
+
+    def new_producer_id(self, done: Callable[[int, int], None]) -> None:
+        """Get a producer id that was never handed out: ``done(error, producer id)``, now or in a later turn."""
+
+
+class TransactionEnd:
+    """The markers of one transaction that is being ended."""
+
+    __slots__ = (
+        "_asked", "_coordinator_epoch", "_desk", "_done", "_goes_on", "_left", "_metadata", "_timers", "_to_ask",
+        "_wanted",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        metadata: TransactionMetadata,
+        coordinator_epoch: int,
+        desk: TransactionDesk,
+        timers: Timers,
+        wanted: Callable[[], bool],
+    ) -> None:
+        """``wanted()`` turns false when somebody else takes care of the transaction."""
+        self._metadata = metadata
+        self._coordinator_epoch = coordinator_epoch
+        self._desk = desk
+        self._timers = timers
+        self._wanted = wanted
+        self._left = set(metadata.partitions)
+        #: Partitions that no marker has been asked for yet, and how many markers have not been answered.
+        self._to_ask = deque(sorted(self._left))
+        self._asked = 0
+        #: Whether a timer asks for the next ones.
+        self._goes_on = False
+        self._done: Callable[[], None] = _nobody
+
+    def start(self, done: Callable[[], None]) -> None:
+        """Have all markers written, then call ``done``, which may be at once."""
+        self._done = done
+        if not self._left:
+            done()
+            return
+        self._ask_some()
+
+    def _ask_some(self) -> None:
+        self._goes_on = False
+        for _ in range(min(AT_ONCE, len(self._to_ask))):
+            self._try(self._to_ask.popleft())
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Ask for the next markers in a later turn, once nothing is asked for."""
+        if self._to_ask and not self._asked and not self._goes_on and self._wanted():
+            self._goes_on = True
+            self._timers.after_ms(1, self._ask_some)
+
+    def _try(self, place: TopicPartition) -> None:
+        if not self._wanted() or place not in self._left:
+            return
+        owner = self._desk.owner_of(place)
+        if owner is None:
+            logger.info("%s-%d is gone, and needs no marker of a transaction", *place)
+            self._written(place)
+            return
+        metadata = self._metadata
+        marker = Marker(
+            *place,
+            metadata.producer_id,
+            metadata.epoch,
+            self._coordinator_epoch,
+            metadata.is_commit,
+            metadata.client_version,
+        )
+        self._asked += 1
+        self._desk.write_marker(owner, marker, lambda error: self._answered(place, error))
+
+    def _answered(self, place: TopicPartition, error: int) -> None:
+        self._asked -= 1
+        self._go_on()
+        if not self._wanted():
+            return
+        if error and error not in _NOTHING_TO_END:
+            self._timers.after_ms(RETRY_MS, lambda: self._try(place))
+            return
+        if error:
+            logger.warning("%s-%d has no transaction of this epoch to end: error %d", *place, error)
+        self._written(place)
+
+    def _written(self, place: TopicPartition) -> None:
+        if place in self._left:
+            self._left.remove(place)
+            if not self._left:
+                self._done()
+
+
+def _nobody() -> None:
+    """Stand in until the end has begun."""

@@ -1,0 +1,135 @@
+"""One partition of `__transaction_state` and the transactional ids that it keeps.
+
+Runs in the handler that owns the partition. Memory is changed when the record of the change is appended, so the order
+of the records is the order of the changes; nothing is answered before the record that it rests on is committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from broker.coordinator.transaction.records import decode_key, decode_value, encode_key, encode_value
+from broker.coordinator.transaction.transaction import TransactionMetadata
+from broker.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from broker.coordinator.coordinator_log import CoordinatorLog
+
+#: What a transactional id takes in memory, without its text.
+TRANSACTION_BYTES = 1500
+
+#: Called with a Kafka error code, 0 once what was asked for stands.
+Done = Callable[[int], None]
+
+
+class Transaction:
+    """A transactional id: what is known of it, and who waits for what."""
+
+    __slots__ = ("at_end", "committed", "metadata", "transactional_id", "waiting", "writes")
+
+    def __init__(self, transactional_id: str, metadata: TransactionMetadata) -> None:
+        self.transactional_id = transactional_id
+        self.metadata = metadata
+        #: How many records of it have been appended by this process, and how many of these are committed.
+        self.writes = self.committed = 0
+        #: (number of the record that must be committed first, whom to tell)
+        self.waiting: list[tuple[int, Done]] = []
+        #: Whom to tell when the ending that is under way is complete: those who wanted it, and those in its way.
+        self.at_end: list[Done] = []
+
+
+class TransactionShard:
+    """The transactions of one partition."""
+
+    def __init__(self, log: CoordinatorLog, loaded: Callable[[TransactionShard], None]) -> None:
+        self.transactions: dict[str, Transaction] = {}
+        #: What they take, about.
+        self.size_bytes = 0
+        self.partition = log.partition
+        self.is_open = True
+        self.has_failed = False
+        self._log = log
+        self._loaded = loaded
+
+    # ---- reading back --------------------------------------------------------------------------------------------
+
+    def replay(self, key: bytes, value: bytes | None, producer_id: int, timestamp_ms: int) -> None:
+        """Take one record of the log. Raises ApiError when it is malformed."""
+        del producer_id, timestamp_ms
+        transactional_id = decode_key(key)
+        if transactional_id is None:
+            return
+        metadata = None if value is None else decode_value(value)
+        if metadata is not None:
+            if transactional_id not in self.transactions:
+                self.size_bytes += id_bytes(transactional_id)
+            self.transactions[transactional_id] = Transaction(transactional_id, metadata)
+        elif value is None and self.transactions.pop(transactional_id, None) is not None:
+            self.size_bytes -= id_bytes(transactional_id)
+
+    def replay_marker(self, producer_id: int, *, commit: bool) -> None:
+        """Ignore a marker: no transaction writes to this topic."""
+
+    def loaded(self) -> None:
+        """Take note that everything has been read."""
+        self._loaded(self)
+
+    # ---- changes -------------------------------------------------------------------------------------------------
+
+    def write(self, transactional_id: str, metadata: TransactionMetadata, version: int, done: Done) -> Transaction:
+        """Make this what is known of an id, and tell ``done`` when that is committed."""
+        transaction = self.transactions.get(transactional_id)
+        if transaction is None:
+            transaction = self.transactions[transactional_id] = Transaction(transactional_id, metadata)
+            self.size_bytes += id_bytes(transactional_id)
+        transaction.metadata = metadata
+        transaction.writes += 1
+        transaction.waiting.append((transaction.writes, done))
+        record = (encode_key(transactional_id), encode_value(metadata, version))
+        self._log.append([record], lambda error: self._written(transaction, error))
+        return transaction
+
+    def forget(self, transactional_ids: Sequence[str]) -> None:
+        """Delete ids that have expired."""
+        for transactional_id in transactional_ids:
+            del self.transactions[transactional_id]
+            self.size_bytes -= id_bytes(transactional_id)
+            self._log.append([(encode_key(transactional_id), None)], _nobody_waits)
+
+    def when_committed(self, transaction: Transaction, done: Done) -> None:
+        """Tell ``done`` when everything that is known of an id now is committed, which may be at once."""
+        if transaction.committed == transaction.writes:
+            done(0)
+        else:
+            transaction.waiting.append((transaction.writes, done))
+
+    def close(self) -> None:
+        """Tell everybody who waits that this is no coordinator any more."""
+        self.is_open = False
+        for transaction in self.transactions.values():
+            waiting = [done for _, done in transaction.waiting] + transaction.at_end
+            transaction.waiting, transaction.at_end = [], []
+            for done in waiting:
+                done(int(ErrorCode.NOT_COORDINATOR))
+
+    def _written(self, transaction: Transaction, error: int) -> None:
+        if not self.is_open:
+            return
+        if error:
+            # Memory is ahead of the log until the partition is read back.
+            self.has_failed = True
+            error = int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        transaction.committed += 1
+        waiting = transaction.waiting
+        while waiting and waiting[0][0] <= transaction.committed:
+            waiting.pop(0)[1](error)
+
+
+def id_bytes(transactional_id: str) -> int:
+    """Return what a transactional id takes, about."""
+    return TRANSACTION_BYTES + 2 * len(transactional_id)
+
+
+def _nobody_waits(error: int) -> None:
+    """Let a failure be: what could not be deleted is deleted another time."""

@@ -1,0 +1,256 @@
+"""Requests off the hot paths: decoded, given to the function of their API, answered now or later.
+
+Runs in handler processes and the controller. A function returns its response, or one of the ways to put it off:
+
+- a `Parked`, which is tried again when something has changed,
+- a `Deferred`, which is completed by a commit, a timer, a peer or another request,
+- a generator, which does its work in slices (`slices`) and returns any of these. Its response is encoded in slices too,
+  and may be as long as `response.max.bytes`.
+
+A long request is decoded in slices too, from a copy, and what its function returns is encoded in slices. Whatever a
+connection sends while something of it is done in slices stands in line behind that. Questions of a client that has gone
+are not gone on with; what changes something is.
+
+What an answer needs of its request is kept in a `Call`, so the request's memory is given back with the turn. A fault of
+ours closes the connection that it struck.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from types import GeneratorType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from broker.apis.context import Parked, RequestContext
+from broker.errors import InvalidReceive
+from broker.ipc.answer_spool import AnswerSpool
+from broker.ipc.request_facts import NO_SUBJECT, RowOf, first_error, subject_of, throttle_of
+from broker.ipc.response_writer import ReplyTo, ResponseWriter, Told
+from broker.protocol.api_keys import ONLY_ANSWERED
+from broker.protocol.headers import parse_header
+from broker.protocol.sinks import AnswerTooLargeError
+from broker.protocol.steps import Steps
+from broker.scheduling.deferred import Deferred
+from broker.scheduling.long_answers import at_length
+from broker.scheduling.purgatory import DelayedOperation, DelayedOperations
+from broker.scheduling.slices import SlicedWork, Slices, TooManyWaitError, Work
+from broker.server_log.log_setup import RepeatedWarnings
+from broker.server_log.slow_turns import Doing, SlowTurns
+
+if TYPE_CHECKING:
+    from broker.apis.table import Api
+    from broker.handler.broker_state import BrokerState
+    from broker.ipc.frame import Frame
+
+logger = logging.getLogger(__name__)
+
+
+#: A request of more bytes may have so many elements that they take milliseconds to read.
+MOST_BYTES_AT_ONCE = 4096
+
+#: What is logged of a request that cannot be read: its api key, its version, and what is wrong with it.
+BAD_REQUEST = "closing connection of a bad request (api key %d, version %d): %s"
+
+
+class Call(NamedTuple):
+    """One request, and what its answer needs of it: ``about`` is known once it has been decoded."""
+
+    api: Api
+    to: ReplyTo
+    version: int
+    correlation_id: int
+    received_ns: int
+    doing: Doing
+    is_long: bool
+    about: bytes = NO_SUBJECT
+
+    def decoded(self, request: Any, row_of: RowOf) -> Call:
+        """Return this with what the request is about."""
+        return self._replace(about=subject_of(request, self.api.log_fields, row_of))
+
+
+class ApiCalls:
+    """Calls the functions of the APIs, and sends what they answer."""
+
+    def __init__(
+        self,
+        state: BrokerState,
+        ways: tuple[ResponseWriter, DelayedOperations, Slices],
+        turns: SlowTurns,
+        now_ns: Callable[[], int],
+    ) -> None:
+        self._state = state
+        #: How a request is answered, put off, or done in slices.
+        self._responses, self._delayed, self._slices = ways
+        self._turns = turns
+        self._now_ns = now_ns
+        self._warnings = RepeatedWarnings(logger, now_ns)
+        #: Of a request that is answered later than its turn, this process publishes what it is doing for it.
+        self._current = state.heritage.current[state.index]
+
+    def take(self, api: Api, frame: Frame) -> None:
+        """Decode a request and call its API's function, now or in slices. Raises InvalidReceive."""
+        decode, function = api.decode, api.function
+        if decode is None or function is None:
+            raise InvalidReceive(f"{api.key.name} has no function")
+        header = parse_header(frame.view, frame.start, frame.end)
+        context = RequestContext(
+            frame.api_key, frame.api_version, frame.correlation_id, header.client_id, frame.to[1], frame.to[2],
+            self._state.heritage.listeners[frame.listener], frame.received_ns, self._state,
+        )  # fmt: skip
+        is_long = frame.end - header.body_offset > MOST_BYTES_AT_ONCE
+        doing = (api.key.name, header.client_id)
+        call = Call(api, frame.to, frame.api_version, frame.correlation_id, frame.received_ns, doing, is_long)
+        if is_long or self._slices.has(frame.to[1]):
+            # The request's memory is another's after this turn.
+            body = bytes(frame.view[header.body_offset : frame.end])
+            self._begin(call, self._from_its_bytes(call, context, body))
+            return
+        request = decode(frame.view, frame.api_version, header.body_offset, frame.end)
+        self._settle(call.decoded(request, self._state.row_of), function(context, request))
+
+    def _settle(self, call: Call, response: Any) -> None:
+        """Answer with what a function has returned, now or later. Raises InvalidReceive."""
+        local_ns = self._now_ns()
+        self._turns.spent(local_ns, call.doing)
+        if isinstance(response, GeneratorType):
+            self._begin(call, self._in_slices(call, response))
+        elif isinstance(response, Deferred):
+            response.bind(lambda late: self._contained(call, lambda: self._settle_late(call, late, local_ns)))
+        elif isinstance(response, Parked):
+            self._park(call, response, local_ns)
+        else:
+            self._answer(call, response, local_ns)
+
+    def _settle_late(self, call: Call, response: Any, local_ns: int) -> None:
+        if isinstance(response, GeneratorType):
+            self._begin(call, self._in_slices(call, response))
+        elif call.is_long:
+            self._begin(call, self._in_slices(call, at_length(response)))
+        else:
+            self._answer(call, response, local_ns)
+
+    def _answer(self, call: Call, response: Any, local_ns: int) -> None:
+        api = call.api
+        if api.encode is None:
+            raise InvalidReceive(f"{api.key.name} has no encoder")
+        payload = api.encode(call.version, call.correlation_id, response)
+        told = Told(first_error(response, api.log_fields), about=call.about, throttle_ms=throttle_of(response))
+        complete_ns = self._now_ns()
+        self._turns.spent(complete_ns, call.doing)
+        self._responses.send(call.to, local_ns, complete_ns, payload, told)
+
+    def _park(self, call: Call, parked: Parked, local_ns: int) -> None:
+        def try_complete(final: bool) -> bool:
+            late = parked.retry(final)
+            if late is not None:
+                self._settle_late(call, late, local_ns)
+            return late is not None
+
+        deadline_ns = call.received_ns + parked.timeout_ms * 1_000_000
+        attempt = self._current.during((call.to[1], call.to[2]), try_complete)
+        self._delayed.watch(DelayedOperation(attempt, deadline_ns, lambda: self._close(call)))
+
+    # ---- in slices -----------------------------------------------------------------------------------------------
+
+    def _begin(self, call: Call, work: Work) -> None:
+        """Have a work done in slices; it returns what is put off, or None."""
+        new = SlicedWork(
+            work,
+            lane=call.to[1],
+            identity=(call.to[1], call.to[2]),
+            done=self._put_off,
+            failed=lambda: self._close(call),
+            doing=call.doing,
+            exclusive=call.api.exclusive,
+            size=call.to[8],
+            is_wanted=partial(self._is_there, call.to[1]) if call.api.key in ONLY_ANSWERED else None,
+        )
+        try:
+            self._slices.add(new)
+        except TooManyWaitError as error:
+            raise InvalidReceive(f"{call.api.key.name} cannot be begun: {error}") from error
+
+    def _is_there(self, connection: int) -> bool:
+        """Return whether the client of a connection waits for answers. HOT."""
+        return not self._state.client_hosts.has_ended(connection)
+
+    def _from_its_bytes(self, call: Call, context: RequestContext, body: bytes) -> Work:
+        """Decode a request, call its function, and go on with what that returns."""
+        api, end = call.api, len(body)
+        try:
+            if api.decode_in_steps is None:
+                request = api.decode(memoryview(body), call.version, 0, end) if api.decode is not None else None
+            else:
+                request = yield from api.decode_in_steps(body, call.version, 0, end)
+            call = call.decoded(request, self._state.row_of)
+            yield None
+            response = api.function(context, request) if api.function is not None else None
+            return (yield from self._in_slices(call, response))
+        except InvalidReceive as error:
+            self._warnings.warning(f"{api.key} {call.version}", BAD_REQUEST, api.key, call.version, error)
+            self._close(call)
+            return None
+
+    def _in_slices(self, call: Call, response: Any) -> Work:
+        """Do a function's work and send its response; return what was put off and the call that it belongs to."""
+        while isinstance(response, GeneratorType):
+            response = yield from response
+        if isinstance(response, (Parked, Deferred)):
+            return call, response
+        local_ns = self._now_ns()
+        if call.api.encode_in_slices is None:
+            self._answer(call, response, local_ns)
+            return None
+        spool = self._responses.spool()
+        try:
+            error_code = yield from self._encode(call, response, spool)
+            told = Told(error_code, about=call.about, throttle_ms=throttle_of(response))
+            self._responses.send_spooled(call.to, local_ns, self._now_ns(), spool, told)
+        except AnswerTooLargeError:
+            most_bytes = self._most_bytes()
+            self._warnings.warning(
+                call.api.key.name,
+                "closing the connection of client %s: the answer to its %s would have more than %d bytes "
+                "(response.max.bytes), and has no place for an error; ask for less at a time",
+                call.doing[1],
+                call.api.key.name,
+                most_bytes,
+            )
+            self._close(call)
+        finally:
+            spool.discard()
+        return None
+
+    def _put_off(self, late: tuple[Call, Parked | Deferred] | None) -> None:
+        """Wait for what a function in slices has put off in its turn; None if it has answered."""
+        if late is not None:
+            self._settle(*late)
+
+    def _encode(self, call: Call, response: Any, spool: AnswerSpool) -> Steps[int]:
+        encode = call.api.encode_in_slices
+        if encode is None:
+            raise InvalidReceive(f"{call.api.key.name} is not encoded in slices")
+        encoder = encode(call.version, spool, self._most_bytes())
+        yield from encoder.encode(call.correlation_id, response)
+        return encoder.error_code
+
+    def _most_bytes(self) -> int:
+        return self._state.metadata.broker_config.response_max_bytes
+
+    # ---- faults --------------------------------------------------------------------------------------------------
+
+    def _close(self, call: Call) -> None:
+        self._responses.close_connection(call.to, self._now_ns())
+
+    def _contained(self, call: Call, answer: Callable[[], None]) -> None:
+        """Answer such that faults close the connection and do not reach whoever completes a `Deferred`."""
+        self._current.enter((call.to[1], call.to[2]))
+        try:
+            answer()
+        except Exception:
+            logger.exception("cannot answer api key %d, version %d", call.api.key, call.version)
+            self._close(call)
+        self._current.leave()

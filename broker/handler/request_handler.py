@@ -1,0 +1,392 @@
+"""The request handler: takes requests from its rings, answers them, and sleeps on its bell when there are none.
+
+Runs in handler processes 0..M-1 and, with index M, in the controller, which is a handler of the APIs that change
+metadata. One turn of the loop takes a batch of frames, commits what they staged, publishes the answers and releases
+the requests, in this order: a request is released only when its answer is in its processor's ring, so a replacement
+finds every request that has none.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from broker.apis.table import APIS
+from broker.errors import InvalidReceive
+from broker.handler.api_calls import BAD_REQUEST, ApiCalls
+from broker.handler.group_path import GroupPath
+from broker.handler.peer_rpc import PeerDesk
+from broker.ipc.frame import NOTED, Frame
+from broker.ipc.memory_areas import MemoryAreas
+from broker.ipc.poison_requests import DROPPED
+from broker.ipc.replay_filter import RingFrame, unreleased
+from broker.ipc.request_channel import INLINE, REQUEST, RequestChannel
+from broker.ipc.request_ring import RequestRing
+from broker.ipc.response_writer import ReplyTo, ResponseWriter, Told
+from broker.partitions.fetch.fetch import FetchPath
+from broker.partitions.produce.produce import ProducePath
+from broker.partitions.row_flags import RowFlags
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.messages.api_versions import unsupported_version_response
+from broker.scheduling.purgatory import DelayedOperations
+from broker.scheduling.slices import SlicedWork, Slices, Work
+from broker.server_log.log_setup import RepeatedWarnings
+from broker.server_log.slow_turns import COMMITTING, LONG_NS, METADATA, TAKING, UPKEEP, WAITING, SlowTurns
+from shm.current_request import REQUEST_AT
+
+if TYPE_CHECKING:
+    from broker.handler.broker_state import BrokerState
+    from broker.ipc.peer_channel import Received
+    from broker.ipc.poison_requests import PoisonRequests
+
+logger = logging.getLogger(__name__)
+
+#: Frames taken from one ring in one turn: what is staged together is written and committed together. More would save
+#: a little for each, and let the processor wait for all of them.
+BATCH = 32
+
+_PRODUCE = int(ApiKey.PRODUCE)
+_FETCH = int(ApiKey.FETCH)
+_API_VERSIONS = int(ApiKey.API_VERSIONS)
+
+#: The loop turns at least this often, as Kafka's handlers do (``D05``).
+WAIT_MS = 300
+
+#: How often the logs are asked for upkeep that is due.
+TICK_NS = 100_000_000
+
+#: While something waits that no bell announces (room in a ring, a peer's release), the loop looks again after this.
+RETRY_MS = 1
+
+
+class RequestHandler:
+    """The loop of one target and the paths that requests take through it."""
+
+    def __init__(
+        self,
+        state: BrokerState,
+        generation: int,
+        channel: RequestChannel,
+        areas: MemoryAreas,
+        poison: PoisonRequests,
+        now_ns: Callable[[], int],
+    ) -> None:
+        heritage = state.heritage
+        self._state = state
+        self._view = channel.view
+        self._areas = areas
+        self._poison = poison
+        self._current = poison.current
+        self._now_ns = now_ns
+        self._warnings = RepeatedWarnings(logger, now_ns)
+        self._rings = [RequestRing(channel.request_consumer(p, state.index)) for p in range(channel.shape.processors)]
+        self._responses = ResponseWriter(channel, state.index, heritage.processor_bells, heritage.run_dir)
+        self._row_flags = RowFlags(state.partitions, state.index, heritage.target_bells)
+        self._delayed = DelayedOperations(self._row_flags.raise_all, self._row_flags.lower, now_ns)
+        #: How long turns take. Whoever turns the loop says when one begins and ends.
+        self.turns = SlowTurns(logger, now_ns)
+        self._slices = Slices(now_ns, self.turns, poison.current)
+        state.is_in_slices = self._slices.has
+        self._desk = PeerDesk(state, channel, areas, poison, generation, self._slices, now_ns)
+        self._produce = ProducePath(state, self._responses, self._desk.peers, poison, self._slices, now_ns)
+        self._calls = ApiCalls(state, (self._responses, self._delayed, self._slices), self.turns, now_ns)
+        self._fetch = FetchPath(state, self._responses, self._delayed, self._slices, now_ns)
+        self._groups = GroupPath(state, self._responses, now_ns)
+        self._desk.connect(self._produce, self._delayed)
+        self._coordinators = state.coordinators
+        appends = self._produce.appends
+        self._coordinators.connect(appends.append_own, appends.append_marker, self._groups.answer_commits)
+        self._inherited = self._desk.peers.unread_before()
+        self._moved_elsewhere = state.partitions.moved_rows.reader(state.index)
+        if generation > 1 and state.index < heritage.handlers:
+            # What a predecessor has committed and had no time to announce.
+            state.partitions.moved_rows.note_all(state.index)
+            for bell in heritage.target_bells[: heritage.handlers]:
+                bell.ring()
+        #: Rows of this handler that have moved, until those who wait for them have been told.
+        self._moved: list[int] = []
+        self._next_tick_ns = 0
+        #: What was sent to an earlier generation comes again, but for Produce.
+        self._oldest_generation = generation if generation > 1 else 0
+        #: What was received by then may be what a predecessor has died in: it is committed before the next is taken.
+        self._alone_until_ns = now_ns() if generation > 1 else -1
+        self.requests = 0
+        #: What has been read and not taken yet: from processors, and from other targets.
+        self._read: list[tuple[int, list[RingFrame]]] = unreleased(self._view, self._rings) if generation > 1 else []
+        self._received: list[Received] = []
+        state.rows_closed = self._rows_closed
+        # Before anybody asks: the offsets of topics go that were deleted while nobody coordinated their groups.
+        self._coordinators.metadata_changed()
+
+    def turn(self) -> bool:
+        """Do what there is to do; False when there was nothing.
+
+        A fault that has no request to blame is raised; the next turn goes on with what this one has left.
+        """
+        try:
+            return self._turn()
+        except Exception:
+            # Nobody is to be blamed if this process is killed when it has long done with what it was doing.
+            self._current.clear()
+            # What was answered before it is not kept back by it. Nothing is released: not all has been looked at.
+            self._responses.publish()
+            self._responses.ring_bells()
+            raise
+
+    def _turn(self) -> bool:
+        self._responses.retry()
+        # No ring gives anything twice: after a fault of this turn the next one goes on with what has been read.
+        read = self._read
+        if not read:
+            read += ((p, ring.read(BATCH)) for p, ring in enumerate(self._rings) if not self._responses.blocked(p))
+        if not self._received:
+            self._received = self._desk.receive()
+        # After the last look into a ring: what is in there may have been sent because of what was announced, such as
+        # the first request to a topic whose creation has just been answered.
+        worked = self._refresh_metadata()
+        self._state.storage.turn()
+        end_ns = self._now_ns() + LONG_NS
+        while read:
+            processor, frames = read.pop(0)
+            if not frames:
+                continue
+            worked = True
+            left = self._take_frames(processor, self._rings[processor], frames, end_ns)
+            if left:
+                read.insert(0, (processor, left))
+            if self._now_ns() >= end_ns:
+                break
+        messages, self._received = self._received, []
+        if messages:
+            worked = True
+            self._received = self._desk.take(messages, end_ns)
+        worked |= self._slices.turn()
+        self._commit()
+        now_ns = self._now_ns()
+        self.turns.spent(now_ns, COMMITTING)
+        if now_ns >= self._next_tick_ns:
+            # Flushes that are due, checkpoints, producers that have expired; what an operator asks for.
+            self._next_tick_ns = now_ns + TICK_NS
+            self._state.tick()
+            self._state.release_rows()
+            self._state.reload_if_asked()
+            self._fetch.forget_removed_files()
+            self._produce.forget_unused(now_ns)
+            self._desk.repeat()
+            self.turns.spent(self._now_ns(), UPKEEP)
+        self._publish()
+        self._state.publish_taken_over()
+        self._rows_moved()
+        if self._delayed.turn():
+            self._publish()
+            self.turns.spent(self._now_ns(), WAITING)
+        return worked
+
+    def wait_ms(self) -> int:
+        """How long the loop may sleep: until the next deadline, or a moment when something is in the way."""
+        if not self._slices.is_idle:
+            return 0
+        if (
+            self._inherited
+            or self._desk.peers.waiting
+            or any(ring.holding or self._responses.blocked(p) for p, ring in enumerate(self._rings))
+        ):
+            return RETRY_MS
+        deadlines = (self._delayed.next_deadline_ns(), self._coordinators.next_deadline_ns())
+        deadline_ns = min((deadline for deadline in deadlines if deadline is not None), default=None)
+        if deadline_ns is None:
+            return WAIT_MS
+        return max(0, min(WAIT_MS, (deadline_ns - self._now_ns()) // 1_000_000 + 1))
+
+    def finish(self) -> None:
+        """Write and answer what still waits for company."""
+        self._coordinators.stop_waiting()
+        while self._coordinators.flush() or self._produce.is_dirty:
+            self._produce.commit()
+        self._publish()
+
+    def begin(self, work: Work) -> None:
+        """Have something done in slices that nobody waits for."""
+        self._slices.add_now(SlicedWork(work, "own", _nothing_more, _nothing_more, ("what readers are told", "")))
+
+    def counters(self) -> dict[str, int]:
+        """Return what has been counted since the start, by metric name."""
+        return {
+            "requests_handled": self.requests,
+            "errors": self._responses.errors,
+            "records_appended": self._produce.appends.records_appended,
+            "bytes_appended": self._produce.appends.bytes_appended,
+            "commits": self._produce.appends.commits,
+            "commit_ns": self._produce.appends.commit_ns,
+            "write_failures": self._state.storage.write_failures,
+            "fetches_parked": self._fetch.parked,
+            "fetches_not_parked": self._fetch.not_parked,
+            "requests_dropped": self._poison.count,
+            "slow_turns": self.turns.count,
+            **self._coordinators.counters(),
+        }
+
+    def gauges(self) -> dict[str, int]:
+        """Return what is so now, by metric name."""
+        return {
+            "longest_turn_ns": self.turns.longest_ns,
+            "operations_waiting": self._delayed.waiting,
+            "rows_watched": self._delayed.watched_rows,
+            "works_waiting": self._slices.waiting,
+            "producer_ids": self._state.log_manager.producer_ids,
+            "settings_bytes": 0 if self._state.controller is None else self._state.controller.settings_bytes,
+            **self._coordinators.gauges(),
+        }
+
+    def _commit(self) -> None:
+        """Commit what this turn has staged, and what answering that has staged in turn."""
+        now_ns = self._now_ns()
+        self.turns.spent(now_ns, TAKING)
+        self._coordinators.turn(now_ns)
+        self._moved += self._produce.commit()
+        while self._coordinators.flush() or self._produce.is_dirty:
+            self._moved += self._produce.commit()
+
+    def _refresh_metadata(self) -> bool:
+        """Take over what the controller has changed; False if that is nothing."""
+        if not self._state.is_behind:
+            return False
+        try:
+            self._state.take_metadata()
+        finally:
+            # Also after a fault: some of it may have been taken over.
+            self._produce.forget_metadata()
+            self._groups.forget_metadata()
+            self._coordinators.metadata_changed()
+            self._delayed.something_changed()
+            self._state.changes.begin(self._slices, self._delayed.something_changed)
+            self.turns.spent(self._now_ns(), METADATA)
+        return True
+
+    def _take_frames(self, processor: int, ring: RequestRing, frames: list[RingFrame], end_ns: int) -> list[RingFrame]:
+        """Take requests of one ring, one at least, until a time; return what is left for the next turn."""
+        view = self._view
+        unpack = REQUEST.unpack_from
+        header_bytes = REQUEST.size
+        try_fast = self._produce.try_fast
+        short_ways = self._groups.ways
+        oldest_generation, alone_until_ns = self._oldest_generation, self._alone_until_ns
+        current, dropped = self._current.words, self._poison.dropped
+        now_ns = self._now_ns
+        self.turns.spent(dequeued_ns := now_ns(), TAKING)
+        start = ring.cursor
+        for number, (at, _, end) in enumerate(frames, 1):  # noqa: B007 - read behind the loop
+            (
+                connection, sequence, received, key, version, correlation, size,
+                address, listener, area, generation, noted,
+            ) = unpack(view, at)  # fmt: skip
+            if generation < oldest_generation and key != _PRODUCE:
+                start = end
+                continue
+            current[REQUEST_AT] = at
+            to = (processor, connection, sequence, received, dequeued_ns, key, version, correlation, size)
+            try:
+                if area == INLINE:
+                    memory, first = view, at + header_bytes
+                else:
+                    memory, first = self._areas.view(area), address
+                place = (first, first + size, at)
+                if (received <= alone_until_ns or dropped) and self._drops(
+                    to, memory, (first, first + size, noted == NOTED)
+                ):
+                    taken = True
+                elif key == _PRODUCE:
+                    taken = not noted and try_fast(to, version, memory, place)
+                else:
+                    way = short_ways.get(key)
+                    taken = way is not None and way(to, version, memory, first, first + size)
+                if not taken:
+                    frame = Frame(
+                        to, received, key, version, correlation, listener, area, memory, first, first + size, at,
+                        noted == NOTED, ring, start,
+                    )  # fmt: skip
+                    self._dispatch(frame)
+                if received <= alone_until_ns:
+                    self._commit()
+            except Exception as error:
+                self._close_faulty(to, error)
+            start = end
+            if now_ns() >= end_ns:
+                break
+        current[REQUEST_AT] = 0
+        ring.cursor = start
+        self.requests += number
+        return frames[number:]
+
+    def _close_faulty(self, to: ReplyTo, error: Exception) -> None:
+        """Close the connection of a request that cannot be read, or has met a fault of ours (``E02``, ``E08``)."""
+        key, version = to[5], to[6]
+        if isinstance(error, InvalidReceive):
+            self._warnings.warning(f"{key} {version}", BAD_REQUEST, key, version, error)
+        else:
+            what = "request failed (api key %d, version %d); closing its connection"
+            logger.error(what, key, version, exc_info=error)
+        self._responses.close_connection(to, self._now_ns())
+
+    def _drops(self, to: ReplyTo, memory: memoryview, place: tuple[int, int, bool]) -> bool:
+        """Close the connection of a request that has killed predecessors of this process; False if it has not."""
+        now_ns = self._now_ns()
+        if not self._poison.is_dropped(to, memory, place, now_ns):
+            return False
+        self._responses.close_connection(to, now_ns, DROPPED)
+        return True
+
+    def _dispatch(self, frame: Frame) -> None:
+        """Take a request to the function that the registry names for it (``E07``)."""
+        api = APIS.get(frame.api_key)
+        if api is None:
+            raise InvalidReceive(f"api key {frame.api_key} is not served")
+        if not api.min_version <= frame.api_version <= api.max_version:
+            if frame.api_key != _API_VERSIONS:
+                served = f"{api.min_version}-{api.max_version}"
+                raise InvalidReceive(f"{api.key.name} version {frame.api_version} is not served; {served} are")
+            payload = unsupported_version_response(frame.correlation_id, api.min_version, api.max_version)
+            now_ns = self._now_ns()
+            self._responses.send(frame.to, now_ns, now_ns, payload, Told(35))
+        elif frame.api_key == _PRODUCE:
+            self._produce.take(frame)
+        elif frame.api_key == _FETCH:
+            self._fetch.take(frame)
+        else:
+            self._calls.take(api, frame)
+
+    def _publish(self) -> None:
+        """Answers first, then the memory of the requests, then the bells (``D07``)."""
+        self._responses.publish()
+        if self._inherited:
+            self._inherited = [(ring, end) for ring, end in self._inherited if ring.consumed() < end]
+        if not self._inherited:
+            for processor, ring in enumerate(self._rings):
+                if not self._responses.blocked(processor):
+                    ring.release()
+        self._desk.publish()
+        self._responses.ring_bells()
+
+    def _rows_moved(self) -> None:
+        """Wake the operations that wait for rows that have moved: here, and in other handlers if the rows are ours."""
+        moved, self._moved = self._moved, []
+        if moved:
+            self._row_flags.announce(moved)
+            self._fetch.rows_moved(moved)
+            self._delayed.rows_moved(moved)
+        elsewhere = self._moved_elsewhere.read()
+        if elsewhere is None:
+            self._fetch.rows_moved(None)
+            self._delayed.anything_moved()
+        elif elsewhere:
+            self._fetch.rows_moved(elsewhere)
+            self._delayed.rows_moved(elsewhere)
+
+    def _rows_closed(self, rows: Sequence[int]) -> None:
+        """Wake the operations that wait for rows whose partitions have gone; each process learns that by itself."""
+        self._delayed.rows_moved(rows)
+
+
+def _nothing_more(_result: object = None) -> None:
+    """Do nothing with what has been done."""

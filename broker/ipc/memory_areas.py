@@ -1,0 +1,32 @@
+"""Where the bytes of requests lie, as a target sees them: in the rings, in the arena, or in a processor's spill area.
+
+Runs in handler processes and the controller. A published request's memory belongs to its target until the target
+releases the frame: until then it may be read, and a Produce batch may be patched in place.
+"""
+
+from __future__ import annotations
+
+import mmap
+from typing import TYPE_CHECKING
+
+from broker.ipc.request_channel import ARENA, INLINE, SPILL
+
+if TYPE_CHECKING:
+    from broker.ipc.process_context import Heritage
+
+
+class MemoryAreas:
+    """Byte views by area number, as REQUEST_ENVELOPE and PEER_ENVELOPE carry it."""
+
+    def __init__(self, heritage: Heritage) -> None:
+        self._views: dict[int, memoryview] = {INLINE: heritage.rings.view, ARENA: heritage.arena.view}
+        self._spill_fds = heritage.spill_fds
+
+    def view(self, area: int) -> memoryview:
+        """Return the whole area; addresses of requests are offsets in it."""
+        view = self._views.get(area)
+        if view is None:
+            # Spill areas are mapped when the first oversize request of their processor comes.
+            view = memoryview(mmap.mmap(self._spill_fds[area - SPILL], 0))
+            self._views[area] = view
+        return view

@@ -1,0 +1,183 @@
+"""Poison requests: those that a process of this target has died in, and which are dropped after the fourth death.
+
+Runs in handler processes and the controller. A target publishes which request it is in (`shm.current_request`), and its
+replacement counts a death against it before anything is read again. What four processes have died in is not run a fifth
+time: its connection is closed without an answer, with a line that names it. The same holds for what other targets ask.
+Clients send again what was not answered. So what is the same, byte for byte and from the same address, as two requests
+that were dropped is dropped as well for a while, at no death: what kills costs eight deaths of a target in each
+process.restart.window.ms. Fewer deaths would be too few: a replacement takes up first what its predecessor was in, so
+processes that are killed at random, one soon after the other, die in the same harmless request; and no connection may
+be lost by that. One dropped request would be too few, since many clients send the same bytes.
+
+A death that struck when no single request was being done, such as in a commit, is nobody's; what is read again after it
+is taken one by one, so that the next such death has a name.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import suppress
+from hashlib import blake2b
+from itertools import islice
+from operator import itemgetter
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from broker.errors import InvalidReceive
+from broker.ipc.request_channel import REQUEST
+from broker.ipc.response_writer import ReplyTo, Told
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.headers import parse_header
+from broker.protocol.messages.produce import parse_produce
+from broker.protocol.records import BATCH_HEADER_BYTES
+from shm.layout import REQUEST_ENVELOPE
+
+if TYPE_CHECKING:
+    from broker.ipc.process_context import Heritage
+    from shm.current_request import Dropped, Identity
+
+logger = logging.getLogger(__name__)
+
+#: Processes that may die in a request before it is dropped.
+MOST_DEATHS = 4
+
+#: Requests of the same bytes that are dropped for deaths before others are for being like them.
+MOST_ALIKE = 2
+
+#: What the request log is told of a request that is dropped.
+DROPPED = Told(int(ErrorCode.UNKNOWN_SERVER_ERROR))
+
+#: Where a request lies: its start, its end, and whether owners have noted in it what they did.
+Place = tuple[int, int, bool]
+
+#: Of a batch its owner writes base offset, length and leader epoch, with which it begins.
+_REWRITTEN_BYTES = 16
+
+#: Where a request goes on behind its correlation id.
+_CORRELATED = 8
+_CAUSE = Struct(">hh")
+
+_FIELDS = [each.name for each in REQUEST_ENVELOPE.fields]
+_CONNECTION_ID, _SEQUENCE = _FIELDS.index("connection_id"), _FIELDS.index("sequence")
+
+
+class PoisonRequests:
+    """What a target died in before, and what it is doing now."""
+
+    def __init__(self, heritage: Heritage, target: int, generation: int, most_deaths: int = MOST_DEATHS) -> None:
+        """Count the death of the predecessor, if there was one, against what it was doing."""
+        self.current = heritage.current[target]
+        self._heritage = heritage
+        self._most_deaths = most_deaths
+        self._name = f"handler {target}" if target < heritage.handlers else "the controller"
+        if generation > 1:
+            self._count_death()
+        self._condemned = {identity for identity, deaths in self.current.deaths().items() if deaths >= most_deaths}
+        self._window_ns = heritage.config.process_restart_window_ms * 1_000_000
+        #: Requests that this process has dropped.
+        self.count = 0
+        #: By size, then by fingerprint: how many requests have been dropped for deaths, and when the last one was.
+        self.dropped: dict[int, dict[int, tuple[int, int]]] = {}
+        for dropped in sorted(self.current.dropped(), key=itemgetter(2)):
+            self._remember(dropped)
+
+    def is_condemned(self, identity: Identity) -> bool:
+        """Return whether a request, or a peer's message, is not to be done again."""
+        return identity in self._condemned
+
+    def is_dropped(self, to: ReplyTo, view: memoryview, place: Place, now_ns: int) -> bool:
+        """Return whether a request is not to be done, and log that, with what is known of it."""
+        if (to[1], to[2]) in self._condemned:
+            self.drop(to, view, place, now_ns)
+            return True
+        alike = self.dropped.get(to[8])
+        if alike is None:
+            return False
+        if all(now_ns - dropped_ns >= self._window_ns for _, dropped_ns in alike.values()):
+            del self.dropped[to[8]]
+            return False
+        known = (alike[each] for each in self._fingerprints(to, view, place) if each in alike)
+        count, dropped_ns = next(known, (0, 0))
+        if count < MOST_ALIKE or now_ns - dropped_ns >= self._window_ns:
+            return False
+        ago_s = (now_ns - dropped_ns) // 1_000_000_000
+        self._report(
+            to, view, place, f"is the same as {count} that were dropped, the last {ago_s} s ago; it is not tried"
+        )
+        return True
+
+    def drop(self, to: ReplyTo, view: memoryview, place: Place, now_ns: int, owner: int | None = None) -> None:
+        """Remember and log that a request is dropped; ``owner``: another handler that has died in it."""
+        for fingerprint in islice(self._fingerprints(to, view, place), 1):
+            dropped = to[8], fingerprint, now_ns
+            self._remember(dropped)
+            self.current.note_dropped((to[1], to[2]), dropped)
+        whom = self._name if owner is None else f"handler {owner}"
+        self._report(to, view, place, f"has ended {whom} {self._most_deaths} times; it is not tried again")
+
+    def _remember(self, dropped: Dropped) -> None:
+        size, fingerprint, dropped_ns = dropped
+        alike = self.dropped.setdefault(size, {})
+        count, before_ns = alike.get(fingerprint, (0, dropped_ns))
+        alike[fingerprint] = count + 1 if dropped_ns - before_ns < self._window_ns else 1, dropped_ns
+
+    def _fingerprints(self, to: ReplyTo, view: memoryview, place: Place) -> Iterator[int]:
+        """Yield hashes of a request that are the same when its client sends it again, under another correlation id.
+
+        One is of all its bytes, unless owners have noted in them what they did; of a Produce there is one without
+        notes. That one is worked out last, and of a request that is dropped only if it has been parsed before.
+        """
+        start, end, is_noted = place
+        cause = _CAUSE.pack(to[5], to[6]) + self._heritage.client_hosts.of(to[1]).encode()
+        if not is_noted:
+            yield _hash(cause, view[start + _CORRELATED : end])
+        if to[5] == ApiKey.PRODUCE:
+            with suppress(InvalidReceive):
+                yield _hash(cause, *_without_notes(to[6], view, start, end))
+
+    def _report(self, to: ReplyTo, view: memoryview, place: Place, why: str) -> None:
+        self.count += 1
+        _, connection, _, _, _, api_key, version, _, size = to
+        try:
+            client = parse_header(view, *place[:2]).client_id
+        except InvalidReceive:
+            client = ""
+        name = next((key.text for key in ApiKey if key == api_key), f"api key {api_key}")
+        host = self._heritage.client_hosts.of(connection).removeprefix("/") or "an unknown address"
+        what = "%s version %d of client %r at %s (%d bytes) %s, and its connection is closed"
+        logger.error(what, name, version, client, host, size, why)
+
+    def report_message(self, source: int, what: str) -> None:
+        """Log that what another target, or the cleaner, has asked for is not done."""
+        peers = {self._heritage.handlers: "the controller", self._heritage.cleaner: "the cleaner"}
+        sender = peers.get(source, f"handler {source}")
+        logger.error("%s from %s has ended %s %d times; it is refused", what, sender, self._name, self._most_deaths)
+
+    def _count_death(self) -> None:
+        request_at, identity = self.current.interrupted()
+        # First, so that a death from here on is not counted twice.
+        self.current.clear()
+        if identity is None and request_at:
+            fields = REQUEST.unpack_from(self._heritage.rings.view, request_at)
+            identity = fields[_CONNECTION_ID], fields[_SEQUENCE]
+        if identity is not None:
+            self.current.count_death(identity)
+
+
+def _without_notes(version: int, view: memoryview, start: int, end: int) -> list[memoryview]:
+    """Return the pieces of a Produce between what owners write into it. Raises InvalidReceive."""
+    pieces, at = [], start + _CORRELATED
+    for part in parse_produce(view, version, parse_header(view, start, end).body_offset, end).parts:
+        if part.records_size >= BATCH_HEADER_BYTES:
+            pieces.append(view[at : part.records_offset])
+            at = part.records_offset + _REWRITTEN_BYTES
+    return [*pieces, view[at:end]]
+
+
+def _hash(*pieces: bytes | memoryview) -> int:
+    digest = blake2b(digest_size=8)
+    for piece in pieces:
+        digest.update(piece)
+    return int.from_bytes(digest.digest(), "big", signed=True)

@@ -1,0 +1,187 @@
+"""Everything that crosses the fork from the supervisor to its children, in one frozen value.
+
+The supervisor makes it; a child gets it as an argument and nothing else by inheritance. Holding an object
+here says nothing about who may write to it: single writers are named in `shm.layout`. `broker.runtime.child_process`
+closes what a role does not use, so that a descriptor that must be closed for good is not kept open by a
+bystander.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from socket import socket
+from typing import TYPE_CHECKING
+
+from broker.clock import SystemClock
+from broker.ipc.request_channel import RequestChannel
+from broker.server_log.log_file import FullLogBell
+from shm.client_hosts import ClientHosts, ClientHostWriter
+from shm.control import ControlSegment
+from shm.process_slots import HANDLER
+from shm.recorder_rings import RecorderRings
+from shm.snapshot_buffer import BoardSegment
+
+if TYPE_CHECKING:
+    from broker.config.broker_config import BrokerConfig
+    from broker.ipc.request_channel import ChannelShape
+    from broker.protocol.coordinator_routing import CoordinatorPartitions
+    from broker.server_log.log_file import LogOutput
+    from shm.bell import EventBell, SemaphoreBell
+    from shm.control import ClusterWords
+    from shm.current_request import CurrentRequest
+    from shm.partitions import PartitionTable
+    from shm.process_slots import ProcessSlots
+    from shm.segment import Segment
+    from shm.storage import StorageReading
+
+
+@dataclass(frozen=True, slots=True)
+class BoundListener:
+    """One listening address: what it is called, where it is bound (the real port), what clients are told."""
+
+    name: str
+    host: str
+    port: int
+    socket: socket
+    advertised_host: str
+    advertised_port: int
+
+
+@dataclass(frozen=True)
+class Heritage:
+    """What every child is given. Tuples are by processor, or by peer: handlers, the controller, the cleaner."""
+
+    config: BrokerConfig
+    instance: str
+    supervisor_pid: int
+    run_dir: Path
+    cluster_id: str
+    log_output: LogOutput
+    control: Segment
+    rings: Segment
+    channel_shape: ChannelShape
+    arena: Segment
+    metrics: Segment
+    recorder: Segment
+    listeners: tuple[BoundListener, ...]
+    #: Per processor: (the acceptor's end, the processor's end) of a SOCK_SEQPACKET pair.
+    handoff: tuple[tuple[socket, socket], ...]
+    processor_bells: tuple[EventBell, ...]
+    target_bells: tuple[SemaphoreBell, ...]
+    #: Per processor: a sparse memory file for requests that the arena cannot hold.
+    spill_fds: tuple[int, ...]
+    supervisor_bell: EventBell
+    recorder_bell: SemaphoreBell
+    coordinators: CoordinatorPartitions
+    #: What the recorder publishes of the last requests.
+    recent: Segment
+    #: What processors and handlers publish of what they know, and where clients are.
+    boards: Segment
+    #: Where the status page listens; None when there is none.
+    status_socket: socket | None = None
+
+    @property
+    def after_log_line(self) -> Callable[[], None] | None:
+        """What a process calls after each line that it has logged: it rings the supervisor when the file is full."""
+        log_file = self.log_output.file
+        return None if log_file is None else FullLogBell(log_file, self.supervisor_bell.ring)
+
+    @property
+    def processors(self) -> int:
+        """Number of processors."""
+        return self.channel_shape.processors
+
+    @property
+    def handlers(self) -> int:
+        """Number of handlers; also the controller's index among the targets."""
+        return self.channel_shape.targets - 1
+
+    @property
+    def cleaner(self) -> int:
+        """The cleaner's index among the peers: it takes no requests, so it is no target."""
+        return self.channel_shape.targets
+
+    @property
+    def slots(self) -> ProcessSlots:
+        """The process slots."""
+        return self._parts.slots
+
+    @property
+    def partitions(self) -> PartitionTable:
+        """The partition table."""
+        return self._parts.partitions
+
+    @property
+    def current(self) -> tuple[CurrentRequest, ...]:
+        """By target, the words that say what it is doing."""
+        return self._parts.current
+
+    @property
+    def cluster(self) -> ClusterWords:
+        """The cluster words. `draining` tells a child that is to stop to finish first what is under way."""
+        return self._parts.cluster
+
+    def storage(self) -> StorageReading:
+        """Return the state of the data directory's disk, as it is published."""
+        return self._parts.storage()
+
+    @cached_property
+    def channel(self) -> RequestChannel:
+        """The grid of rings."""
+        return RequestChannel(self.rings.view, self.channel_shape)
+
+    @cached_property
+    def recorder_rings(self) -> RecorderRings:
+        """The rings to the recorder, and what it asks for."""
+        return RecorderRings(self.recorder.view, self.processors, self.channel_shape.targets)
+
+    @cached_property
+    def board_segment(self) -> BoardSegment:
+        """The boards of processors and handlers, and who wants them."""
+        return BoardSegment(self.boards.view, self.processors, self.handlers)
+
+    @cached_property
+    def client_hosts(self) -> ClientHosts:
+        """The addresses of clients, for reading."""
+        return ClientHosts(self._client_hosts_view, self.processors)
+
+    def client_host_writer(self, processor: int) -> ClientHostWriter:
+        """Return what a processor tells the addresses of its clients with."""
+        return ClientHostWriter(self._client_hosts_view, processor)
+
+    def taken_over(self) -> int:
+        """Return the version of the metadata that every handler has taken over."""
+        return min(self.slots.metadata_version(HANDLER, index) for index in range(self.handlers))
+
+    def mark_ready(self, role: int, index: int, generation: int) -> None:
+        """Say that this child can serve, and wake the supervisor. From here on its loop has to turn."""
+        self.slots.beat(role, index, SystemClock.monotonic_ns())
+        self.slots.mark_ready(role, index, generation)
+        self.supervisor_bell.ring()
+
+    def ring_everyone(self) -> None:
+        """Ring every bell, so that each process looks again at what its peers have published."""
+        for processor_bell in self.processor_bells:
+            processor_bell.ring()
+        for target_bell in (*self.target_bells, self.recorder_bell):
+            target_bell.ring()
+
+    @property
+    def _client_hosts_view(self) -> memoryview:
+        return self.boards.view[BoardSegment.bytes_needed(self.processors, self.handlers) :]
+
+    @cached_property
+    def _parts(self) -> ControlSegment:
+        return ControlSegment(self.control.view, self.processors, self.handlers, self.config.max_partitions)
+
+
+def close_all(sockets: Iterable[socket], fds: Iterable[int] = ()) -> None:
+    """Close this process's copies; closing twice is harmless for sockets and an error for descriptors."""
+    for each in sockets:
+        each.close()
+    for fd in fds:
+        os.close(fd)

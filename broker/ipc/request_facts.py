@@ -1,0 +1,130 @@
+"""What the request log is told of a request's contents: which partition, how many, and what was asked of them.
+
+Runs in handler processes. Packed once for each request, or once for many that are alike, and copied into the envelope
+of the answer as it is. Nothing of records but their number, their size and their codec is ever told (``D20``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from broker.protocol.records import BATCH_HEADER_BYTES, CODEC_MASK, BatchHeader, read_header
+from shm.layout import RESPONSE_ENVELOPE
+from shm.recorder_layout import MIXED_CODECS, NOT_TOLD
+
+if TYPE_CHECKING:
+    from broker.ipc.request_log_fields import LogFields
+    from broker.protocol.records import RawHeader
+
+#: From these fields on an envelope is copied whole from here.
+_SUBJECT = RESPONSE_ENVELOPE.struct_from("partition_row")
+_TAIL = RESPONSE_ENVELOPE.struct_from("api_key")
+
+_ATTRIBUTES = BatchHeader._fields.index("attributes")
+_RECORD_COUNT = BatchHeader._fields.index("record_count")
+
+#: What is told of the records of a request: (how many, their bytes as batches, codec); -1 is not known.
+Records = tuple[int, int, int]
+NO_RECORDS: Records = (-1, -1, -1)
+
+#: What stands for as many records and for more: parts of one request may claim more than the field can say.
+MOST_COUNTED = 2**31 - 1
+
+
+def subject(
+    partition_row: int = -1,
+    partition_count: int = 0,
+    *,
+    min_bytes: int = -1,
+    max_wait_ms: int = -1,
+    acks: int = NOT_TOLD,
+    isolation_level: int = NOT_TOLD,
+) -> bytes:
+    """Return what a request is about: the table row of its first partition, how many it names, what it asks for."""
+    return _SUBJECT.pack(partition_row, partition_count, min_bytes, max_wait_ms, acks, isolation_level, 0)
+
+
+def tail(api_key: int, api_version: int, handler: int, about: bytes) -> bytes:
+    """Return the end of the envelope of an answer without error; ``about`` is a `subject`."""
+    return _TAIL.pack(api_key, api_version, handler, 0, *_SUBJECT.unpack(about))
+
+
+#: Of a request that names no partition.
+NO_SUBJECT = subject()
+
+
+def records_of(header: RawHeader, batch: memoryview) -> Records:
+    """Return what is told of one batch of a Produce, by its header. HOT."""
+    return header[_RECORD_COUNT], len(batch), header[_ATTRIBUTES] & CODEC_MASK
+
+
+def records_of_all(view: memoryview, places: Iterable[tuple[int, int]]) -> Records:
+    """Return what is told of the batches at (offset, size) of a request, by what their headers claim."""
+    count = size_bytes = 0
+    codecs = set()
+    for offset, size in places:
+        size_bytes += max(size, 0)
+        header = read_header(view, offset) if size >= BATCH_HEADER_BYTES else None
+        if header is not None:
+            count += max(header.record_count, 0)
+            codecs.add(header.codec)
+    codec = MIXED_CODECS if len(codecs) > 1 else next(iter(codecs), -1)
+    return min(count, MOST_COUNTED), size_bytes, codec
+
+
+#: Finds the row of a partition in the partition table by its topic's name, or by its id.
+RowOf = Callable[[str | None, bytes | None, int], int]
+
+
+def subject_of(request: Any, fields: LogFields, row_of: RowOf) -> bytes:
+    """Return what a decoded request is about, if it names partitions; ``row_of`` finds their table row."""
+    declared = fields.partitions
+    if declared is None:
+        return NO_SUBJECT
+    topics = getattr(request, declared.path[0]) or ()
+    if len(declared.path) > 1:
+        # There may be ten thousand topics: no line of Python for each.
+        partitions = attrgetter(declared.path[1])
+        count = sum(map(len, filter(None, map(partitions, topics))))
+        first_topic = next(filter(partitions, topics), None)
+        first: Any = partitions(first_topic)[0] if first_topic else None
+    else:
+        count = len(topics)
+        first_topic = first = topics[0] if topics else None
+    if not count:
+        return NO_SUBJECT
+    topic = getattr(first_topic, declared.topic)
+    partition = getattr(first, declared.partition) if declared.partition else first
+    row = -1 if topic is None else row_of(topic, None, int(partition))
+    isolation_level = int(getattr(request, declared.isolation_level)) if declared.isolation_level else NOT_TOLD
+    return subject(row, count, isolation_level=isolation_level)
+
+
+def first_error(response: Any, fields: LogFields) -> int:
+    """Return the first error code in a response before it is encoded, in the order in which they are declared, or 0."""
+    for path in fields.errors:
+        code = _first_error((response,), path)
+        if code:
+            return code
+    return 0
+
+
+def _first_error(structures: Iterable[Any], path: tuple[str, ...]) -> int:
+    name, inner = path[0], path[1:]
+    for structure in structures:
+        found: Any = structure.get(name) if isinstance(structure, dict) else getattr(structure, name, None)
+        if not found:
+            continue
+        code = _first_error(found, inner) if inner else int(found)
+        if code:
+            return code
+    return 0
+
+
+def throttle_of(response: Any) -> int:
+    """Return the throttle time that a response tells its client, in ms."""
+    if isinstance(response, dict):
+        return int(response.get("throttle_time_ms", 0))
+    return int(getattr(response, "throttle_ms", 0))

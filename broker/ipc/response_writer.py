@@ -1,0 +1,214 @@
+"""The way back: answers into the response rings, in batches, with one bell a processor.
+
+Runs in handler processes and the controller. An answer that finds its ring full is kept, and from then on nothing is
+read from that processor until the answer has gone in: that is the whole of the back-pressure, and no process waits.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Sequence
+from itertools import count
+from pathlib import Path
+from typing import NamedTuple
+
+from broker.ipc.answer_spool import AnswerSpool
+from broker.ipc.request_channel import (
+    CLOSE_CONNECTION,
+    NO_OP,
+    RANGE,
+    RESPONSE_TO_KIND,
+    RESPONSE_TO_SUBJECT,
+    SEND,
+    RequestChannel,
+)
+from broker.ipc.request_facts import NO_RECORDS, NO_SUBJECT, Records
+from broker.ipc.segment_file_cache import ONE_ANSWER
+from shm.bell import EventBell
+from shm.ring import RingProducer
+
+_ENVELOPE_BYTES = RESPONSE_TO_SUBJECT.size
+
+
+#: Where an answer goes and what its request was: (processor, connection id, sequence, received_ns, dequeued_ns,
+#: api key, api version, correlation id, request bytes).
+#: A plain tuple, because one is made for every request.
+ReplyTo = tuple[int, int, int, int, int, int, int, int, int]
+
+
+class Told(NamedTuple):
+    """What the request log is told of an answer beyond its stamps; ``about`` is a `request_facts.subject`."""
+
+    error_code: int = 0
+    records: Records = NO_RECORDS
+    about: bytes = NO_SUBJECT
+    throttle_ms: int = 0
+
+
+NOTHING_TOLD = Told()
+
+
+class FileRange(NamedTuple):
+    """``inline_before`` bytes of the answer, then ``length`` bytes of the file from ``position`` on."""
+
+    inline_before: int
+    path: str
+    inode: int
+    position: int
+    length: int
+
+
+class ResponseWriter:
+    """The producing ends of one target's response rings."""
+
+    def __init__(self, channel: RequestChannel, target: int, bells: tuple[EventBell, ...], run_dir: Path) -> None:
+        processors = range(channel.shape.processors)
+        self.view = channel.view
+        self._rings: list[RingProducer] = [channel.response_producer(p, target) for p in processors]
+        self._claims = [ring.claim for ring in self._rings]
+        self._bells = bells
+        self._kept: list[deque[tuple[bytes, bytes]]] = [deque() for _ in processors]
+        self._touched: set[int] = set()
+        self._target = target
+        self._largest_inline = self._rings[0].max_payload - _ENVELOPE_BYTES
+        self._large_names = (run_dir / f"answer-{target}-{os.getpid()}-{n}" for n in count())
+        self.errors = 0
+
+    def send(self, to: ReplyTo, local_ns: int, complete_ns: int, payload: bytes, told: Told = NOTHING_TOLD) -> None:
+        """Answer with ``payload``, a complete response from its size prefix on."""
+        size = len(payload)
+        if size > self._largest_inline:
+            self.send_ranges(to, (local_ns, complete_ns), b"", [self._in_a_file(payload)], told)
+            return
+        processor = to[0]
+        if told.error_code:
+            self.errors += 1
+        envelope = self._envelope(to, (local_ns, complete_ns), (SEND, size, 0, size), told)
+        if not self._kept[processor]:
+            at = self._claims[processor](_ENVELOPE_BYTES + size)
+            if at >= 0:
+                middle = at + _ENVELOPE_BYTES
+                self.view[at:middle] = envelope
+                self.view[middle : middle + size] = payload
+                self._touched.add(processor)
+                return
+        self._put(processor, envelope, payload)
+
+    def spool(self) -> AnswerSpool:
+        """Return where an answer of any length can be put together."""
+        return AnswerSpool(next(self._large_names))
+
+    def send_spooled(
+        self, to: ReplyTo, local_ns: int, complete_ns: int, spool: AnswerSpool, told: Told = NOTHING_TOLD
+    ) -> None:
+        """Answer with what a spool holds: a complete response from its size prefix on. Raises OSError."""
+        payload = spool.payload()
+        if payload is not None:
+            self.send(to, local_ns, complete_ns, payload, told)
+            return
+        path = spool.finish()
+        self.send_ranges(to, (local_ns, complete_ns), b"", [FileRange(0, str(path), ONE_ANSWER, 0, spool.size)], told)
+
+    def try_begin(self, to: ReplyTo, now_ns: int, size: int, records: Records, tail: bytes) -> int:
+        """Begin an answer of ``size`` bytes that the caller writes itself, where the returned offset says. HOT.
+
+        -1 when there is no room: then hand the bytes to ``send``, which keeps them. Only for answers known to fit.
+        ``tail`` is what the requests of a connection have in common (`request_facts.tail`).
+        """
+        processor, connection_id, sequence, received_ns, dequeued_ns, _, _, correlation_id, request_bytes = to
+        if self._kept[processor]:
+            return -1
+        record_count, record_bytes, codec = records
+        at = self._claims[processor](_ENVELOPE_BYTES + size)
+        if at < 0:
+            return -1
+        RESPONSE_TO_KIND.pack_into(
+            self.view, at, connection_id, sequence, size, 0, SEND, received_ns, dequeued_ns, now_ns, now_ns,
+            correlation_id, request_bytes, size, 0, record_count, codec, record_bytes, tail,
+        )  # fmt: skip
+        self._touched.add(processor)
+        return at + _ENVELOPE_BYTES
+
+    def send_ranges(
+        self,
+        to: ReplyTo,
+        stamps: tuple[int, int],
+        inline: bytes,
+        ranges: Sequence[FileRange],
+        told: Told = NOTHING_TOLD,
+    ) -> None:
+        """Answer with ``inline`` bytes interleaved with byte ranges of files; ``stamps``: (local, complete) in ns."""
+        paths = [os.fsencode(r.path) for r in ranges]
+        rows = b"".join(
+            RANGE.pack(r.inline_before, r.inode, r.position, r.length, len(path))
+            for r, path in zip(ranges, paths, strict=True)
+        )
+        body = b"".join((rows, *paths, inline))
+        if len(body) > self._largest_inline:
+            raise ValueError(f"an answer of {len(ranges)} file ranges has {len(body)} bytes of envelope")
+        if told.error_code:
+            self.errors += 1
+        size = len(inline) + sum(r.length for r in ranges)
+        self._put(to[0], self._envelope(to, stamps, (SEND, len(inline), len(ranges), size), told), body)
+
+    def no_response(self, to: ReplyTo, local_ns: int, complete_ns: int, told: Told = NOTHING_TOLD) -> None:
+        """End a request that has no answer on the wire (``C13``)."""
+        self._put(to[0], self._envelope(to, (local_ns, complete_ns), (NO_OP, 0, 0, 0), told), b"")
+
+    def close_connection(self, to: ReplyTo, local_ns: int, told: Told = NOTHING_TOLD) -> None:
+        """Close the connection once the answers to its earlier requests have left (``D12``)."""
+        self._put(to[0], self._envelope(to, (local_ns, local_ns), (CLOSE_CONNECTION, 0, 0, 0), told), b"")
+
+    def blocked(self, processor: int) -> bool:
+        """Return whether answers to this processor wait for room in its ring."""
+        return bool(self._kept[processor])
+
+    def retry(self) -> None:
+        """Put kept answers into rings that have room again."""
+        for processor, kept in enumerate(self._kept):
+            while kept and self._try_put(processor, *kept[0]):
+                kept.popleft()
+
+    def publish(self) -> None:
+        """Make the batch visible. ``ring_bells`` must follow, after the requests have been released."""
+        for processor in self._touched:
+            self._rings[processor].publish()
+
+    def ring_bells(self) -> None:
+        """Wake the processors that have answers."""
+        for processor in self._touched:
+            self._bells[processor].ring()
+        self._touched.clear()
+
+    def _envelope(self, to: ReplyTo, stamps: tuple[int, int], shape: tuple[int, int, int, int], told: Told) -> bytes:
+        """Return an envelope; ``shape`` is (kind, inline bytes, file ranges, bytes on the wire)."""
+        _, connection_id, sequence, received_ns, dequeued_ns, api_key, api_version, correlation_id, request_bytes = to
+        kind, inline_bytes, ranges, wire_bytes = shape
+        record_count, record_bytes, codec = told.records
+        return RESPONSE_TO_SUBJECT.pack(
+            connection_id, sequence, inline_bytes, ranges, kind, received_ns, dequeued_ns, *stamps,
+            correlation_id, request_bytes, wire_bytes, told.throttle_ms, record_count, codec, record_bytes,
+            api_key, api_version, self._target, told.error_code, told.about,
+        )  # fmt: skip
+
+    def _put(self, processor: int, envelope: bytes, body: bytes) -> None:
+        if self._kept[processor] or not self._try_put(processor, envelope, body):
+            self._kept[processor].append((envelope, body))
+
+    def _try_put(self, processor: int, envelope: bytes, body: bytes) -> bool:
+        size = len(body)
+        at = self._claims[processor](_ENVELOPE_BYTES + size)
+        if at < 0:
+            return False
+        middle = at + _ENVELOPE_BYTES
+        self.view[at:middle] = envelope
+        self.view[middle : middle + size] = body
+        self._touched.add(processor)
+        return True
+
+    def _in_a_file(self, payload: bytes) -> FileRange:
+        """Write an answer that is too large for a ring to a file that its processor unlinks as it opens it."""
+        path = next(self._large_names)
+        path.write_bytes(payload)
+        return FileRange(0, str(path), ONE_ANSWER, 0, len(payload))

@@ -1,0 +1,83 @@
+"""The aborted transactions of a segment: Kafka's `.txnindex`, one entry for every abort marker in the segment.
+
+The owner of the partition stages an entry with the marker and writes it before the marker, so whoever sees a last
+stable offset beyond the marker finds the entry. The file is made with its first entry: most segments have none.
+Readers use `aborted_transactions`.
+"""
+
+import struct
+from itertools import takewhile
+from pathlib import Path
+from typing import NamedTuple
+
+from broker.log.indexes.index_file import IndexFile
+from broker.log.segments.segment_files import TXN_INDEX_SUFFIX, segment_file
+
+ENTRY = struct.Struct(
+    ">h"  # version
+    "q"  # producer id
+    "q"  # first offset
+    "q"  # offset of the marker
+    "q"  # last stable offset once the marker stands
+)
+LAST_OFFSET = 3
+VERSION = 0
+
+
+class AbortedTransaction(NamedTuple):
+    """A transaction that was aborted: its records lie in [first_offset, last_offset), its marker at last_offset."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class TransactionIndex:
+    """The `.txnindex` file of the segment that starts at `base_offset`."""
+
+    __slots__ = ("base_offset", "file")
+
+    def __init__(self, directory: Path, base_offset: int, *, existing: bool = True) -> None:
+        self.base_offset = base_offset
+        path = segment_file(directory, base_offset, TXN_INDEX_SUFFIX)
+        self.file = IndexFile(path, ENTRY, writable=True, existing=existing)
+
+    def stage(self, aborted: AbortedTransaction) -> None:
+        """Stage the entry of a marker that is being staged."""
+        self.file.stage(VERSION, *aborted)
+
+    def entries(self) -> list[AbortedTransaction]:
+        """Return the entries in the file, as far as they make sense: a later one has a later marker."""
+        found: list[AbortedTransaction] = []
+        previous = self.base_offset - 1
+        for number in range(self.file.entries):
+            version, *fields = self.file.read(number)
+            aborted = AbortedTransaction(*fields)
+            if version != VERSION or not 0 <= aborted.first_offset < aborted.last_offset > previous:
+                break
+            found.append(aborted)
+            previous = aborted.last_offset
+        return found
+
+    def cut(self, end_offset: int) -> None:
+        """Drop every entry whose marker does not lie below `end_offset`, and what is no entry."""
+        kept = sum(1 for _ in takewhile(lambda aborted: aborted.last_offset < end_offset, self.entries()))
+        if kept != self.file.entries or not self.has_whole_entries():
+            self.file.truncate(kept)
+
+    def has_whole_entries(self) -> bool:
+        """Whether the file ends with a whole entry, or is not there."""
+        try:
+            return self.file.path.stat().st_size % ENTRY.size == 0
+        except FileNotFoundError:
+            return True
+
+    def remove_file(self) -> None:
+        """Remove what lies under the name of a segment that is just being made; staged entries stay."""
+        self.file.path.unlink(missing_ok=True)
+
+    def sync(self) -> None:
+        """Make the entries durable."""
+        if self.file.entries:
+            self.file.sync()

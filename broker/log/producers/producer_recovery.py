@@ -1,0 +1,66 @@
+"""Making producer state true again when a log is opened, and with it the index of aborted transactions.
+
+Runs in the owner, once the files are in order. The state is the newest snapshot at or below the end plus a walk over
+the batches behind it, so it holds exactly those that stand. Only that walk knows where an aborted transaction began;
+where markers may lack their entries, it begins early enough to write them again.
+"""
+
+import os
+from pathlib import Path
+
+from broker.log.indexes.offset_index import OffsetIndex
+from broker.log.indexes.transaction_index import AbortedTransaction, TransactionIndex
+from broker.log.producers.producer_snapshot import SnapshotFiles
+from broker.log.producers.producer_state import ProducerState
+from broker.log.recovery import LoadedFiles, SegmentInfo
+from broker.log.segments.segment_files import LOG_SUFFIX, segment_file
+from broker.log.segments.segment_scan import marker_at, scan_headers
+
+
+def load_producers(directory: Path, files: LoadedFiles, snapshots: SnapshotFiles) -> ProducerState:
+    """Return the producer state of exactly the batches below `files.end_offset`. Raises OSError."""
+    snapshot_offset, producers = snapshots.load(files.unindexed_from)
+    from_offset = -1 if snapshot_offset is None else snapshot_offset
+    infos = [*files.rolled, SegmentInfo(files.active.base_offset, files.active.position)]
+    for number, info in enumerate(infos):
+        end_offset = infos[number + 1].base_offset if number + 1 < len(infos) else files.end_offset
+        if end_offset > from_offset:
+            aborted = _replay_segment(directory, info, from_offset, producers)
+            if end_offset > files.unindexed_from:
+                is_active = info.base_offset == files.active.base_offset
+                index = files.active.transaction_index if is_active else TransactionIndex(directory, info.base_offset)
+                _complete(index, files.unindexed_from, aborted)
+    return producers
+
+
+def _replay_segment(
+    directory: Path, info: SegmentInfo, from_offset: int, producers: ProducerState
+) -> list[AbortedTransaction]:
+    """Take over the batches of a segment from an offset on; return the transactions that its markers aborted."""
+    aborted = []
+    index = OffsetIndex(directory, info.base_offset, writable=False)
+    fd = os.open(segment_file(directory, info.base_offset, LOG_SUFFIX), os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        for position, header in scan_headers(fd, index.lookup(from_offset), info.size_bytes):
+            if header.base_offset >= from_offset:
+                marker = marker_at(fd, position, header) if header.is_control else None
+                ended = producers.replay(header, marker)
+                if ended is not None:
+                    aborted.append(ended)
+    finally:
+        index.file.close()
+        os.close(fd)
+    return aborted
+
+
+def _complete(index: TransactionIndex, from_offset: int, aborted: list[AbortedTransaction]) -> None:
+    """Write the entries of the markers from an offset on again. Raises OSError."""
+    try:
+        index.cut(from_offset)
+        for entry in aborted:
+            if entry.last_offset >= from_offset:
+                index.stage(entry)
+        index.file.write_pending()
+        index.sync()
+    finally:
+        index.file.close()

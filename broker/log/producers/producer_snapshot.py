@@ -1,0 +1,197 @@
+"""Producer state on disk: Kafka's `.snapshot` files, named by the offset up to which they hold the state.
+
+    bytes        field                      per entry (46 bytes)
+     0- 1        version (1)                producer id 8, epoch 2, last sequence 4, last offset 8, offset delta 4,
+     2- 5        CRC-32C of byte 6 onward   timestamp 8, coordinator epoch 4, first offset of the open transaction 8
+     6- 9        number of entries
+    10-          entries
+     then        our own tail, which Kafka's reader checks (CRC) and skips: `TAIL_MARK` and the older remembered
+                 batches of every producer, 32 bytes each: producer id 8, last sequence 4, last offset 8,
+                 offset delta 4, timestamp 8
+
+Kafka forgets all but a producer's last batch across a restart; the tail keeps a retry of an older one from being
+refused as out of order. A snapshot is written in one go under its own name: a torn one fails its CRC and the one
+before it is used. Only the owner of the partition uses this module.
+"""
+
+import errno
+import logging
+import os
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+
+from broker.log.producers.producer_state import NO_SEQUENCE, CachedBatch, ProducerEntry, ProducerState
+from broker.log.segments.segment_files import SNAPSHOT_SUFFIX, offsets_of, remove_if_there, segment_file
+from broker.protocol.crc import crc32c
+
+VERSION = 1
+PREFIX = struct.Struct(
+    ">h"  # version
+    "I"  # CRC-32C of everything behind it
+)
+COUNT = struct.Struct(">i")
+ENTRY = struct.Struct(
+    ">q"  # producer id
+    "h"  # epoch
+    "i"  # last sequence
+    "q"  # last offset
+    "i"  # offset delta
+    "q"  # timestamp
+    "i"  # coordinator epoch
+    "q"  # first offset of the open transaction, or -1
+)
+TAIL_MARK = b"RTB1"
+TAIL_ENTRY = struct.Struct(
+    ">q"  # producer id
+    "i"  # last sequence
+    "q"  # last offset
+    "i"  # offset delta
+    "q"  # timestamp
+)
+
+_log = logging.getLogger(__name__)
+
+
+class SnapshotCorruptError(ValueError):
+    """A snapshot file that does not hold what it should."""
+
+
+def encode(entries: Iterable[ProducerEntry]) -> bytes:
+    """Return the content of a snapshot file."""
+    rows, tail, count = bytearray(), bytearray(), 0
+    for entry in entries:
+        count += 1
+        last = entry.batches[-1] if entry.batches else CachedBatch(NO_SEQUENCE, -1, 0, entry.last_timestamp_ms)
+        rows += ENTRY.pack(
+            entry.producer_id,
+            entry.epoch,
+            last.last_sequence,
+            last.last_offset,
+            last.offset_delta,
+            entry.last_timestamp_ms,
+            entry.coordinator_epoch,
+            entry.current_txn_first_offset,
+        )
+        for batch in entry.batches[:-1]:
+            tail += TAIL_ENTRY.pack(entry.producer_id, *batch)
+    body = COUNT.pack(count) + rows + (TAIL_MARK + tail if tail else b"")
+    return PREFIX.pack(VERSION, crc32c(body)) + body
+
+
+def decode(content: bytes) -> list[ProducerEntry]:
+    """Return the entries of a snapshot file. Raises SnapshotCorruptError."""
+    try:
+        version, crc = PREFIX.unpack_from(content)
+        if version != VERSION or crc32c(content[PREFIX.size :]) != crc:
+            raise SnapshotCorruptError(f"version {version}, or the CRC does not match")
+        (count,) = COUNT.unpack_from(content, PREFIX.size)
+        rows_end = PREFIX.size + COUNT.size + count * ENTRY.size
+        rows = list(ENTRY.iter_unpack(content[PREFIX.size + COUNT.size : rows_end]))
+    except struct.error as error:
+        raise SnapshotCorruptError(str(error)) from error
+    if len(rows) != count:
+        raise SnapshotCorruptError(f"{len(rows)} entries of {count}")
+    return _with_older_batches([_entry(*row) for row in rows], content[rows_end:])
+
+
+def _entry(  # noqa: PLR0913  # the fields of the format, in its order
+    producer_id: int,
+    epoch: int,
+    last_sequence: int,
+    last_offset: int,
+    offset_delta: int,
+    timestamp_ms: int,
+    coordinator_epoch: int,
+    current_txn_first_offset: int,
+) -> ProducerEntry:
+    entry = ProducerEntry(producer_id)
+    entry.epoch = epoch
+    entry.coordinator_epoch = coordinator_epoch
+    entry.last_timestamp_ms = timestamp_ms
+    entry.current_txn_first_offset = current_txn_first_offset
+    if last_offset >= 0:
+        entry.restore((CachedBatch(last_sequence, last_offset, offset_delta, timestamp_ms),))
+    return entry
+
+
+def _with_older_batches(entries: list[ProducerEntry], tail: bytes) -> list[ProducerEntry]:
+    if not tail.startswith(TAIL_MARK) or (len(tail) - len(TAIL_MARK)) % TAIL_ENTRY.size:
+        return entries
+    by_id = {entry.producer_id: entry for entry in entries}
+    older: dict[int, list[CachedBatch]] = {}
+    for producer_id, *batch in TAIL_ENTRY.iter_unpack(tail[len(TAIL_MARK) :]):
+        older.setdefault(producer_id, []).append(CachedBatch(*batch))
+    for producer_id, batches in older.items():
+        entry = by_id[producer_id]
+        entry.restore((*batches, *entry.batches))
+    return entries
+
+
+class SnapshotFiles:
+    """The snapshots of one partition directory. One is kept for every segment, and the newest two in any case."""
+
+    __slots__ = ("directory", "offsets")
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.offsets = offsets_of(directory, SNAPSHOT_SUFFIX)
+
+    def write(self, offset: int, content: bytes) -> None:
+        """Write the snapshot of the state up to `offset`. Raises OSError."""
+        fd = os.open(self._path(offset), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            if os.write(fd, content) != len(content):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path(offset)))
+        except OSError:
+            # As on a full disk; half of a snapshot is none.
+            self._remove(offset)
+            raise
+        finally:
+            os.close(fd)
+        if offset not in self.offsets:
+            self.offsets = sorted([*self.offsets, offset])
+
+    def load(self, end_offset: int) -> tuple[int | None, ProducerState]:
+        """Return the newest state that holds nothing from `end_offset` on, and its offset; None if there is none.
+
+        Snapshots beyond the end, and those that cannot be read, are removed.
+        """
+        while self.offsets:
+            offset = self.offsets[-1]
+            if offset <= end_offset:
+                try:
+                    return offset, ProducerState(decode(self._path(offset).read_bytes()))
+                except (SnapshotCorruptError, FileNotFoundError) as error:
+                    _log.warning("Removing producer snapshot %s: %s", self._path(offset), error)
+            self._remove(offset)
+        return None, ProducerState()
+
+    def sweep(self, segment_bases: Iterable[int]) -> None:
+        """Remove the snapshots that neither begin a segment nor are among the newest two."""
+        keep = {*segment_bases, *self.offsets[-2:]}
+        for offset in [offset for offset in self.offsets if offset not in keep]:
+            self._remove(offset)
+
+    def remove_before(self, offset: int) -> None:
+        """Remove the snapshots below `offset`, all but the newest one."""
+        for old in [old for old in self.offsets[:-1] if old < offset]:
+            self._remove(old)
+
+    def sync_newest(self) -> None:
+        """Make the newest snapshot durable, if there is one."""
+        if not self.offsets:
+            return
+        fd = os.open(self._path(self.offsets[-1]), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def _path(self, offset: int) -> Path:
+        return segment_file(self.directory, offset, SNAPSHOT_SUFFIX)
+
+    def _remove(self, offset: int) -> None:
+        remove_if_there(self._path(offset))
+        if offset in self.offsets:
+            self.offsets.remove(offset)

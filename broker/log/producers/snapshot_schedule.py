@@ -1,0 +1,53 @@
+"""When the owner of a partition puts producer state on disk, and which of the snapshots it keeps.
+
+A snapshot is due whenever walking what was written since would take about 15 ms, and at every roll. That one cannot
+be written costs a longer walk after a crash and nothing else.
+"""
+
+import logging
+from pathlib import Path
+
+from broker.log.producers.producer_snapshot import SnapshotFiles, encode
+from broker.log.producers.producer_state import ProducerState
+
+#: Producer state is put on disk when walking what was written since would cost as much as reading this many bytes:
+#: about 15 ms, be they few large batches or many small ones.
+SNAPSHOT_INTERVAL_BYTES = 64 * 1024 * 1024
+
+#: Walking over one batch header costs about as much as reading this many bytes.
+WALK_BYTES_PER_BATCH = 4 * 1024
+
+_log = logging.getLogger(__name__)
+
+
+class SnapshotSchedule:
+    """One partition's."""
+
+    __slots__ = ("_directory", "files", "left_bytes")
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.files = SnapshotFiles(directory)
+        #: How much walking is left until a snapshot is due, at 0. Counted down by the log with every commit: HOT.
+        self.left_bytes = SNAPSHOT_INTERVAL_BYTES
+
+    def take(self, offset: int, producers: ProducerState, segment_bases: list[int]) -> None:
+        """Put the state as of `offset` on disk if that is possible, and drop snapshots that nobody needs."""
+        self.left_bytes = SNAPSHOT_INTERVAL_BYTES
+        try:
+            self.files.write(offset, encode(producers.entries.values()))
+            self.files.sweep(segment_bases)
+        except OSError as error:
+            _log.warning("%s: no producer snapshot at %d: %s", self._directory, offset, error)
+
+    def sweep(self, segment_bases: list[int]) -> None:
+        """Drop snapshots that nobody needs if that is possible."""
+        try:
+            self.files.sweep(segment_bases)
+        except OSError as error:
+            _log.warning("%s: an old producer snapshot stays: %s", self._directory, error)
+
+    def note_rolls(self, segment_bases: list[int]) -> None:
+        """Count anew: a roll has written its own snapshot. Raises OSError."""
+        self.left_bytes = SNAPSHOT_INTERVAL_BYTES
+        self.files.sweep(segment_bases)

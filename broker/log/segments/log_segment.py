@@ -1,0 +1,262 @@
+"""One segment of a partition as its owner sees it: the log file, its indexes, and what is staged for them.
+
+Batches are staged (remembered, placed, indexed) without touching the disk and written together. A segment object
+may be planned before its files exist: a roll happens in memory while batches are staged and on disk when they are
+written. Only the owner of the partition uses this; what is below `position` in the file never changes again.
+"""
+
+import os
+from pathlib import Path
+from typing import TypeAlias
+
+from broker.log.indexes.offset_index import ENTRY as OFFSET_ENTRY
+from broker.log.indexes.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
+from broker.log.indexes.time_index import ENTRY as TIME_ENTRY
+from broker.log.indexes.time_index import NO_TIMESTAMP, TimeIndex
+from broker.log.indexes.transaction_index import TransactionIndex
+from broker.log.segments.segment_files import LOG_SUFFIX, remove_segment_files, segment_file
+
+#: What lies in memory and goes into the file as it is.
+Chunk: TypeAlias = bytes | bytearray | memoryview
+
+#: The kernel takes at most this many buffers in one `pwritev`.
+IOV_MAX = 1024
+
+
+class LogSegment:
+    """A segment that is appended to. `position` is what is written, `staged_position` what will be."""
+
+    __slots__ = (
+        "_bytes_since_index_entry",
+        "_chunks",
+        "_fd",
+        "_full_entries",
+        "_largest_offset",
+        "_roll_anchor_ms",
+        "_roll_deadline_ms",
+        "_rolls_by_wall",
+        "base_offset",
+        "directory",
+        "full_bytes",
+        "index",
+        "index_interval_bytes",
+        "max_timestamp_ms",
+        "max_timestamp_offset",
+        "path",
+        "position",
+        "staged_position",
+        "time_index",
+        "transaction_index",
+    )
+
+    def __init__(
+        self,
+        directory: Path,
+        base_offset: int,
+        *,
+        index_interval_bytes: int,
+        segment_index_bytes: int,
+        existing: bool,
+    ) -> None:
+        self.directory = directory
+        self.base_offset = base_offset
+        self.path = segment_file(directory, base_offset, LOG_SUFFIX)
+        self.index_interval_bytes = index_interval_bytes
+        # One slot of the time index is kept for the entry made when the segment is closed.
+        self._full_entries = min(segment_index_bytes // OFFSET_ENTRY.size, segment_index_bytes // TIME_ENTRY.size - 1)
+        self.position = 0
+        self.staged_position = 0
+        self.max_timestamp_ms = NO_TIMESTAMP
+        self.max_timestamp_offset = base_offset
+        self._bytes_since_index_entry = 0
+        self._chunks: list[Chunk] = []
+        self._fd = -1
+        self._rolls_by_wall = True
+        self._roll_anchor_ms = 0
+        self._roll_deadline_ms = 0
+        self._largest_offset = base_offset + MAX_RELATIVE_OFFSET
+        #: The owner's segment.bytes; 0 once an index is full.
+        self.full_bytes = 0
+        self.index = OffsetIndex(directory, base_offset, writable=True, existing=existing)
+        self.time_index = TimeIndex(directory, base_offset, writable=True, existing=existing)
+        self.transaction_index = TransactionIndex(directory, base_offset, existing=existing)
+
+    # ---- files -----------------------------------------------------------------------------------------------
+
+    def create(self, preallocate_bytes: int = 0) -> None:
+        """Make the files of a planned segment exist and be empty, whatever lies there under their names."""
+        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        os.ftruncate(self._fd, 0)
+        if preallocate_bytes:
+            os.posix_fallocate(self._fd, 0, preallocate_bytes)
+        self.index.file.create()
+        self.time_index.file.create()
+        self.transaction_index.remove_file()
+
+    def fileno(self) -> int:
+        """Return the descriptor of the log file, opening it if need be. Raises FileNotFoundError."""
+        if self._fd < 0:
+            self._fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        return self._fd
+
+    def is_present(self) -> bool:
+        """Whether what is appended to still has its name; True while the file is not open."""
+        if self._fd < 0:
+            return True
+        try:
+            return os.stat(self.path).st_ino == os.fstat(self._fd).st_ino  # noqa: PTH116  # beside fstat
+        except FileNotFoundError:
+            return False
+
+    def cut(self, position: int, end_offset: int) -> None:
+        """Make `position` the end of the file and drop index entries of what is not below it."""
+        if os.fstat(self.fileno()).st_size != position:
+            os.ftruncate(self.fileno(), position)
+        self.index.cut(end_offset, position)
+        self.time_index.cut(end_offset)
+        self.transaction_index.cut(end_offset)
+        self.position = self.staged_position = position
+        self._chunks = []
+
+    def resume_at(self, position: int) -> None:
+        """Go on placing batches at `position`: the start of the file, or of the batch of the last index entry."""
+        self.position = self.staged_position = position
+        self._bytes_since_index_entry = 0
+        self.max_timestamp_ms, self.max_timestamp_offset = self.time_index.last()
+
+    def close(self) -> None:
+        """Let go of the descriptors."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+        self.index.file.close()
+        self.time_index.file.close()
+        self.transaction_index.file.close()
+
+    def remove(self) -> None:
+        """Close and remove the files."""
+        self.close()
+        remove_segment_files(self.directory, self.base_offset)
+
+    # ---- staging and writing -----------------------------------------------------------------------------------
+
+    def anchor_roll(self, first_timestamp_ms: int, now_ms: int, roll_after_ms: int, segment_bytes: int) -> None:
+        """Set when the segment is full, and when too old: counted from its first batch's time, or from now if none."""
+        full = self.index.file.entries + self.index.file.pending_entries >= self._full_entries
+        self.full_bytes = 0 if full else segment_bytes
+        self._rolls_by_wall = first_timestamp_ms < 0
+        self._roll_anchor_ms = now_ms if self._rolls_by_wall else first_timestamp_ms
+        self._roll_deadline_ms = self._roll_anchor_ms + roll_after_ms
+
+    def change_roll(self, roll_after_ms: int, segment_bytes: int) -> None:
+        """Set anew when the segment is full, and when too old, counted from where it was."""
+        self.full_bytes = segment_bytes if self.full_bytes else 0
+        self._roll_deadline_ms = self._roll_anchor_ms + roll_after_ms
+
+    def try_stage(self, batch: Chunk, size_bytes: int, last_offset: int, max_timestamp_ms: int, now_ms: int) -> bool:
+        """Stage one batch, or return False if it must go into the next segment. HOT. Not for an empty segment."""
+        position = self.staged_position
+        if (
+            position + size_bytes > self.full_bytes
+            or (now_ms if self._rolls_by_wall else max_timestamp_ms) > self._roll_deadline_ms
+            or last_offset > self._largest_offset
+        ):
+            return False
+        self._chunks.append(batch)
+        if max_timestamp_ms > self.max_timestamp_ms:
+            self.max_timestamp_ms = max_timestamp_ms
+            self.max_timestamp_offset = last_offset
+        unindexed = self._bytes_since_index_entry
+        if unindexed > self.index_interval_bytes:
+            self._index_batch(last_offset, position)
+            unindexed = 0
+        self._bytes_since_index_entry = unindexed + size_bytes
+        self.staged_position = position + size_bytes
+        return True
+
+    def _index_batch(self, last_offset: int, position: int) -> None:
+        """Stage index entries for the batch at `position`; with the last one that fits the segment is full."""
+        self.index.stage(last_offset, position)
+        self.time_index.maybe_stage(self.max_timestamp_ms, self.max_timestamp_offset)
+        if self.index.file.entries + self.index.file.pending_entries >= self._full_entries:
+            self.full_bytes = 0
+
+    def can_hold(self, last_offset: int) -> bool:
+        """Whether the indexes can express an offset."""
+        return last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
+
+    def stage(self, batch: Chunk, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> None:
+        """Stage one batch of `size_bytes`. HOT."""
+        self._chunks.append(batch)
+        self.note_batch(size_bytes, last_offset, max_timestamp_ms)
+
+    def note_batch(self, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> None:
+        """Place a batch after those staged so far: positions, timestamps, and an index entry if one is due. HOT."""
+        position = self.staged_position
+        if max_timestamp_ms > self.max_timestamp_ms:
+            self.max_timestamp_ms = max_timestamp_ms
+            self.max_timestamp_offset = last_offset
+        if self._bytes_since_index_entry > self.index_interval_bytes:
+            self._index_batch(last_offset, position)
+            self._bytes_since_index_entry = 0
+        self._bytes_since_index_entry += size_bytes
+        self.staged_position = position + size_bytes
+
+    def write(self) -> int:
+        """Write what is staged, then its index entries. HOT. Return the number of batches.
+
+        Entries of aborted transactions come first: no marker stands in the log before its entry.
+        Raises OSError: the file may then end anywhere.
+        """
+        chunks = self._chunks
+        if not chunks:
+            return 0
+        if self.transaction_index.file.pending_entries:
+            self.transaction_index.file.write_pending()
+        position = self.position
+        fd = self._fd if self._fd >= 0 else self.fileno()
+        if len(chunks) > IOV_MAX or os.pwritev(fd, chunks, position) != self.staged_position - position:
+            self._write_in_parts(chunks, position)
+        self._chunks = []
+        self.position = self.staged_position
+        if self.index.file.pending_entries:
+            self.write_index_entries()
+        return len(chunks)
+
+    def _write_in_parts(self, chunks: list[Chunk], position: int) -> None:
+        """Write all chunks from `position` on, as many at a time as the kernel takes, and go on after a short write."""
+        fd = self.fileno()
+        for first in range(0, len(chunks), IOV_MAX):
+            views = [memoryview(chunk) for chunk in chunks[first : first + IOV_MAX]]
+            while views:
+                written = os.pwritev(fd, views, position)
+                position += written
+                while views and written >= len(views[0]):
+                    written -= len(views.pop(0))
+                if views:
+                    views[0] = views[0][written:]
+
+    def write_index_entries(self) -> None:
+        """Write the staged entries of both indexes."""
+        self.index.file.write_pending()
+        self.time_index.file.write_pending()
+
+    def become_inactive(self) -> None:
+        """Finish a segment that nothing is appended to any more: largest timestamp, exact size, no descriptors."""
+        self.finish_time_index()
+        if os.fstat(self.fileno()).st_size != self.position:
+            os.ftruncate(self.fileno(), self.position)
+        self.close()
+
+    def finish_time_index(self) -> None:
+        """Let the time index end with the largest timestamp of the segment, as on every close."""
+        if self.max_timestamp_ms > NO_TIMESTAMP:
+            self.time_index.maybe_stage(self.max_timestamp_ms, self.max_timestamp_offset)
+            self.time_index.file.write_pending()
+
+    def sync(self) -> None:
+        """Make the data durable, then the indexes."""
+        os.fdatasync(self.fileno())
+        self.transaction_index.sync()
+        self.index.file.sync()
+        self.time_index.file.sync()

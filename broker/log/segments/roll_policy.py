@@ -1,0 +1,32 @@
+"""When the segment that is appended to is full or too old, as the topic's settings say. Pure; asked by the owner."""
+
+import random
+
+from broker.config.topic_config import LogConfig
+from broker.log.recovery import SegmentShape
+from broker.log.segments.log_segment import LogSegment
+
+
+class RollPolicy:
+    """One topic's. `shape` is what the settings say about the indexes of the segments to come."""
+
+    __slots__ = ("_jitter_ms", "_segment_ms", "preallocate_bytes", "segment_bytes", "shape")
+
+    def __init__(self, config: LogConfig) -> None:
+        self.segment_bytes = config.effective_segment_bytes
+        self.preallocate_bytes = self.segment_bytes if config.preallocate else 0
+        self._segment_ms = config.effective_segment_ms
+        self._jitter_ms = min(config.segment_jitter_ms, self._segment_ms)
+        self.shape = SegmentShape(config.index_interval_bytes, config.segment_index_bytes)
+
+    def anchor(self, segment: LogSegment, first_timestamp_ms: int, now_ms: int) -> None:
+        """Tell a segment when it is full or too old, counted from the largest timestamp of its first batch."""
+        segment.anchor_roll(first_timestamp_ms, now_ms, self._roll_after_ms(), self.segment_bytes)
+
+    def change(self, segment: LogSegment) -> None:
+        """Tell the segment that is appended to when it is full or too old now that the settings have changed."""
+        segment.change_roll(self._roll_after_ms(), self.segment_bytes)
+
+    def _roll_after_ms(self) -> int:
+        early_ms = random.randrange(self._jitter_ms) if self._jitter_ms else 0  # noqa: S311  # spreads rolls
+        return self._segment_ms - early_ms

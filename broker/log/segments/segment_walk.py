@@ -1,0 +1,112 @@
+"""Finding whole batches in one segment file that somebody else may be appending to: index first, then header by header.
+
+Used by readers. `limit` is the position that the reader may look up to; whatever lies beyond it does not exist yet.
+"""
+
+import logging
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from broker.log.indexes.offset_index import OffsetIndex
+from broker.log.segments.segment_scan import scan_headers
+from broker.protocol.records import BATCH_HEADER_BYTES
+
+#: Damaged indexes that have been told of.
+_reported: set[Path] = set()
+
+_log = logging.getLogger(__name__)
+
+#: Enough to walk one index interval of small batches at a time.
+WALK_CHUNK_BYTES = 8 * 1024
+
+
+def check_not_replaced(path: bytes | Path, inode: int) -> None:
+    """Raise FileNotFoundError if a segment's name has another inode than the file that was walked.
+
+    Its offset index may have been that of the other file. Called before the file is closed: no other gets its inode.
+    """
+    if os.stat(path).st_ino != inode:  # noqa: PTH116 - the path may be bytes and this is per request
+        raise FileNotFoundError(f"{os.fsdecode(path)}: replaced meanwhile")
+
+
+class BatchPlace(NamedTuple):
+    """Where a batch lies in its file."""
+
+    position: int
+    size_bytes: int
+    last_offset: int
+
+
+class SegmentWalk:
+    """One segment, its log file opened as `fd` by the caller, up to `limit`."""
+
+    __slots__ = ("base_offset", "directory", "fd", "limit")
+
+    def __init__(self, directory: Path, base_offset: int, fd: int, limit: int) -> None:
+        self.directory = directory
+        self.base_offset = base_offset
+        self.fd = fd
+        self.limit = limit
+
+    def position_of(self, offset: int) -> int:
+        """Return a batch start at or before the batch that holds `offset`. An entry that is damaged is not believed."""
+        index = OffsetIndex(self.directory, self.base_offset, writable=False)
+        try:
+            found = index.floor(offset)
+        finally:
+            index.file.close()
+        if found is None:
+            return 0
+        last_offset, position = found
+        first = next(scan_headers(self.fd, position, self.limit, BATCH_HEADER_BYTES), None)
+        if first is not None and self.base_offset <= first[1].base_offset <= first[1].last_offset <= last_offset:
+            return position
+        if index.file.path not in _reported:
+            _reported.add(index.file.path)
+            _log.warning(
+                "%s is damaged: no batch up to offset %d at byte %d. Its segment is read from the beginning each time; "
+                "stop the broker and remove the file to have it built anew",
+                index.file.path,
+                last_offset,
+                position,
+            )
+        return 0
+
+    def batch_with(self, offset: int, start: int) -> BatchPlace | None:
+        """Return the first batch at or after `start` (-1: ask the index) that does not end before `offset`."""
+        if start < 0:
+            start = self.position_of(offset)
+        for position, header in scan_headers(self.fd, start, self.limit, WALK_CHUNK_BYTES):
+            if header.last_offset >= offset:
+                return BatchPlace(position, header.size_bytes, header.last_offset)
+        return None
+
+    def whole_batches(self, first: BatchPlace, max_bytes: int, follows: int) -> tuple[int, int]:
+        """Return (bytes, next offset) of as many whole batches from `first` on as fit into `max_bytes`, one at least.
+
+        `follows` is the offset after the last batch if the caller knows it, else -1.
+        """
+        position, size, last_offset = first
+        if self.limit - position <= max_bytes and follows >= 0:
+            return self.limit - position, follows
+        if size >= max_bytes:
+            return size, last_offset + 1
+        target = position + max_bytes
+        end, next_offset = position + size, last_offset + 1
+        for at, header in scan_headers(self.fd, self._indexed_before(target, end), self.limit, WALK_CHUNK_BYTES):
+            end = at
+            next_offset = header.base_offset
+            if at + header.size_bytes > target:
+                break
+            end = at + header.size_bytes
+            next_offset = header.last_offset + 1
+        return end - position, next_offset
+
+    def _indexed_before(self, position: int, least: int) -> int:
+        """Return the last batch start that the index has at or before `position`, but `least` at least."""
+        index = OffsetIndex(self.directory, self.base_offset, writable=False)
+        try:
+            return max(index.lookup_position(position), least)
+        finally:
+            index.file.close()

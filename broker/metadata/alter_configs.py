@@ -1,0 +1,182 @@
+"""What an admin's change does to the settings of a topic, a broker, a group ...: set, append, replace (KIP-339).
+
+Pure functions over plain values; the controller calls them before it writes. A change is judged by the
+settings that it would leave behind, as a whole.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from broker.config.broker_config import BROKER_KEYS, BrokerConfig
+from broker.config.group_config import validate_group_configs
+from broker.config.keys import Key, Kind, render
+from broker.config.topic_config import TOPIC_CONFIGS, LogConfig, validate_topic_configs
+from broker.errors import ApiError, ConfigError
+from broker.metadata.client_metrics_config import validate_client_metrics
+from broker.metadata.topic_validation import check_topic_name
+from broker.protocol.error_codes import ErrorCode
+
+#: Resource types of the config APIs.
+TOPIC, BROKER, CLIENT_METRICS, GROUP = 2, 4, 16, 32
+
+#: Kafka's limit for one value, which a list may reach by growing.
+MOST_CHARACTERS = 2**15 - 1
+
+#: What is said of any other type.
+HAVE_SETTINGS = (
+    f"topics ({TOPIC}), brokers ({BROKER}), client metrics ({CLIENT_METRICS}) and groups ({GROUP}) have settings"
+)
+
+
+class Operation(enum.IntEnum):
+    """What IncrementalAlterConfigs may do to one setting."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class ConfigChange(NamedTuple):
+    """One operation on one setting; ``value`` is None for DELETE only.
+
+    ``operation`` is the number of an `Operation`, or one that there is not.
+    """
+
+    name: str
+    operation: int
+    value: str | None
+
+
+class Alteration(NamedTuple):
+    """The changes to one resource. ``replaces``: what is not named goes back to its default."""
+
+    changes: tuple[ConfigChange, ...]
+    replaces: bool = False
+
+
+def altered_topic(
+    alteration: Alteration, current: Mapping[str, str], broker: BrokerConfig, name: str
+) -> dict[str, str]:
+    """Return a topic's own settings after the change. Raises ApiError if it may not have them, or not be named so."""
+    configs = _apply(
+        alteration, current, TOPIC_CONFIGS, lambda key: getattr(LogConfig.resolve({}, broker), key.attribute)
+    )
+    if not name:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+    check_topic_name(name)
+    validate_topic_configs(configs, broker)
+    return configs
+
+
+def altered_broker(
+    alteration: Alteration, current: Mapping[str, str], broker: BrokerConfig, name: str
+) -> dict[str, str]:
+    """Return the settings made while it runs of a broker or, without a name, of all brokers, after the change.
+
+    ``broker``: the configuration as loaded. Raises ApiError: INVALID_CONFIG if an operation does not fit the
+    setting, INVALID_REQUEST (Kafka's choice) if the broker may not have the settings.
+    """
+    configs = _apply(alteration, current, BROKER_KEYS, lambda key: getattr(broker, key.attribute))
+    try:
+        broker.with_dynamic(configs)
+    except ConfigError as error:
+        raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from None
+    of_one = [] if name else sorted(each for each in configs if BROKER_KEYS[each].per_broker)
+    if of_one:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            f"Cannot update these configs at default cluster level, broker id must be specified: [{', '.join(of_one)}]",
+        )
+    return configs
+
+
+def altered_group(
+    alteration: Alteration, current: Mapping[str, str], broker: BrokerConfig, name: str
+) -> dict[str, str]:
+    """Return a group's own settings after the change. Raises ApiError if it may not have them, or has no name."""
+    configs = _apply(alteration, current, {}, str)
+    if not name:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+    validate_group_configs(configs, broker)
+    return configs
+
+
+def altered_client_metrics(alteration: Alteration, current: Mapping[str, str], name: str) -> dict[str, str]:
+    """Return the settings of a subscription after the change. Raises ApiError if it may not have them."""
+    # As in Kafka its lists neither grow nor shrink: they are set anew.
+    configs = _apply(alteration, current, {}, str)
+    validate_client_metrics(name, configs)
+    return configs
+
+
+def _apply(
+    alteration: Alteration,
+    current: Mapping[str, str],
+    keys: Mapping[str, Key],
+    inherited: Callable[[Key], object],
+) -> dict[str, str]:
+    configs = {} if alteration.replaces else dict(current)
+    for name, number, value in alteration.changes:
+        operation = _operation(number)
+        if operation is Operation.DELETE:
+            configs.pop(name, None)
+        elif operation is Operation.SET:
+            configs[name] = value or ""
+        else:
+            key = keys.get(name)
+            if key is None or key.kind is not Kind.LIST:
+                raise ApiError(
+                    ErrorCode.INVALID_CONFIG,
+                    f"Can't {operation.name} to key {name} because its type is not LIST.",
+                )
+            # A list without a value of its own grows or shrinks from the one that it inherits.
+            before = configs[name] if name in configs else render(inherited(key)) or ""  # type: ignore[arg-type]
+            configs[name] = ",".join(_LIST_OPERATIONS[operation](_items(before), (value or "").split(",")))
+    for name, _, _ in alteration.changes:
+        if len(configs.get(name, "")) > MOST_CHARACTERS:
+            raise ApiError(
+                ErrorCode.INVALID_CONFIG,
+                "The configuration value cannot be added because it exceeds the maximum value size of "
+                f"{MOST_CHARACTERS} bytes.",
+            )
+    return configs
+
+
+def _operation(number: int) -> Operation:
+    try:
+        return Operation(number)
+    except ValueError:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown operation type {number}") from None
+
+
+def _append(items: list[str], more: list[str]) -> list[str]:
+    return items + [item for item in dict.fromkeys(map(str.strip, more)) if item not in items]
+
+
+def _subtract(items: list[str], fewer: list[str]) -> list[str]:
+    unwanted = set(map(str.strip, fewer))
+    return [item for item in items if item not in unwanted]
+
+
+def _items(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",")] if text else []
+
+
+_LIST_OPERATIONS: Mapping[Operation, Callable[[list[str], list[str]], list[str]]] = {
+    Operation.APPEND: _append,
+    Operation.SUBTRACT: _subtract,
+}
+
+
+def check_broker_id(name: str, node_id: int) -> None:
+    """Raise ApiError(INVALID_REQUEST) unless a resource's name is the id of this broker."""
+    try:
+        broker_id = int(name)
+    except ValueError:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}") from None
+    if broker_id != node_id or name != str(broker_id):
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id}, but received {name}")

@@ -1,0 +1,400 @@
+"""The controller: the one writer of the cluster's metadata. Runs in the controller process.
+
+Each method checks a change against Kafka's rules, commits it to the metadata file and takes it over into the
+process's own ``MetadataCache``; whoever calls then announces the new version to the other processes. A change
+is on disk before it is seen by anybody. Knows nothing of responses or connections, and of a request only a text that
+tells it from others: what is on record as done for that request is not done again, not by a replacement either.
+Settings and quotas need no record: a list has a value once, and the rest is assigned, so that making such a change
+twice leaves what making it once leaves.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from broker.config.broker_config import BrokerConfig
+from broker.config.topic_config import validate_topic_configs
+from broker.errors import ApiError, BootFailed
+from broker.metadata.alter_configs import (
+    BROKER,
+    CLIENT_METRICS,
+    GROUP,
+    HAVE_SETTINGS,
+    TOPIC,
+    Alteration,
+    altered_broker,
+    altered_client_metrics,
+    altered_group,
+    altered_topic,
+    check_broker_id,
+)
+from broker.metadata.client_quotas import QuotaEntity, QuotaOp, altered_quotas, stored_name
+from broker.metadata.entity_store import EntityKind
+from broker.metadata.features import LEVEL, FeatureUpdate, check_updates
+from broker.metadata.metadata_cache import EVERY_BROKER, INTERNAL_TOPICS, MetadataCache, TopicInfo
+from broker.metadata.metadata_file import CONFIGURATION_FILE, metadata_path
+from broker.metadata.request_dedup import TopicOutcome
+from broker.metadata.row_allocator import PartitionRows
+from broker.metadata.store import MetadataStore, Transaction, nothing_to_do
+from broker.metadata.topic_validation import (
+    CLUSTER_METADATA_TOPIC,
+    AddedPartitions,
+    NewTopic,
+    check_added_partitions,
+    check_internal_topic,
+    check_topic_name,
+    check_total_partitions,
+    internal_topic_configs,
+    partition_count,
+)
+from broker.protocol.coordinator_routing import CoordinatorPartitions
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.routing import topic_id_for
+from shm.partitions import PartitionTable
+
+#: Producer ids are handed out from blocks of this size; a restart skips the rest of a block.
+PRODUCER_ID_BLOCK = 1000
+
+_TOPIC_ID_ENTROPY_BYTES = 16
+
+log = logging.getLogger(__name__)
+
+
+class Controller:
+    """Creates, changes and deletes topics, changes settings, quotas and features, and hands out producer ids."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        metadata: MetadataCache,
+        rows: PartitionRows,
+        config: BrokerConfig,
+        coordinators: CoordinatorPartitions,
+    ) -> None:
+        self._store = store
+        self._metadata = metadata
+        self._rows = rows
+        self._config = config
+        self._coordinators = coordinators
+        self._next_producer_id = 0
+        self._producer_ids_end = 0
+        self._alter_by_type = {
+            TOPIC: self._alter_topic,
+            BROKER: self._alter_broker,
+            GROUP: self._alter_group,
+            CLIENT_METRICS: self._alter_client_metrics,
+        }
+
+    @classmethod
+    def open(
+        cls,
+        metadata: MetadataCache,
+        partitions: PartitionTable,
+        config: BrokerConfig,
+        taken_over: Callable[[], int],
+        coordinators: CoordinatorPartitions = CoordinatorPartitions(),  # noqa: B008 - an immutable value
+        before_change: Callable[[], None] = nothing_to_do,
+    ) -> Controller:
+        """Open the metadata file and read it; ``taken_over`` returns the version that all handlers have taken over.
+
+        Raises BootFailed: unusable, or too many partitions there.
+        """
+        path = metadata_path(config.data_dir)
+        store = MetadataStore.open(path, ephemeral=config.ephemeral, before_change=before_change)
+        taken = store.taken_rows()
+        if taken and taken[-1][0] >= partitions.rows:
+            store.close()
+            raise BootFailed(f"partition row {taken[-1][0]} is beyond max.partitions ({partitions.rows})")
+        metadata.refresh()
+        rows = PartitionRows(partitions, taken, metadata.version, taken_over)
+        return cls(store, metadata, rows, config, coordinators)
+
+    @property
+    def version(self) -> int:
+        """Number of the last change, which the other processes are to be told."""
+        return self._metadata.version
+
+    def outcomes_of(self, request: str | None) -> list[TopicOutcome] | None:
+        """Return what a request that has made its change was to be told, or None when it has made none."""
+        return None if request is None else self._store.outcomes_of(request)
+
+    def create_topics(
+        self, wanted: Sequence[NewTopic], *, validate_only: bool = False, request: str | None = None
+    ) -> list[TopicOutcome]:
+        """Create the topics that can be created, all in one change, and return an outcome for each.
+
+        Names are taken to be distinct, and together to be no more than `check_size` lets through. Raises ApiError, for
+        all of them, when the change cannot be written.
+        """
+        made = self.outcomes_of(request)
+        if made is not None:
+            return made
+        outcomes: list[TopicOutcome] = []
+        accepted: list[tuple[TopicOutcome, list[int]]] = []
+        for topic in wanted:
+            try:
+                outcome = self._check_new_topic(topic)
+                rows = self._take_rows(outcome.partitions)
+            except ApiError as error:
+                outcomes.append(TopicOutcome(topic.name, error.code, error.message))
+                continue
+            if not validate_only:
+                topic_id = topic_id_for(topic.name.encode(), os.urandom(_TOPIC_ID_ENTROPY_BYTES))
+                outcome = outcome._replace(topic_id=topic_id)
+            outcomes.append(outcome)
+            accepted.append((outcome, rows))
+        taken = [row for _, rows in accepted for row in rows]
+        if validate_only:
+            self._rows.put_back(taken)
+        elif accepted:
+            with self._change(request, outcomes, taken) as transaction:
+                for outcome, rows in accepted:
+                    transaction.insert_topic(outcome.topic_id, outcome.name, rows, outcome.configs)
+            for outcome, _ in accepted:
+                log.info("created topic %s with %d partition(s)", outcome.name, outcome.partitions)
+            self._metadata.refresh()
+        return outcomes
+
+    def check_size(self, wanted: Sequence[NewTopic]) -> None:
+        """Raise ApiError(POLICY_VIOLATION) if topics have too many partitions to be created with one request."""
+        check_total_partitions(
+            (topic for topic in wanted if topic.name != CLUSTER_METADATA_TOPIC),
+            self._metadata.broker_config.num_partitions,
+        )
+
+    def auto_create(self, names: Sequence[str]) -> dict[str, int]:
+        """Create topics with the broker's defaults; return name -> error code."""
+        distinct = [self._with_defaults(name) for name in dict.fromkeys(names)]
+        return {outcome.name: outcome.error_code for outcome in self.create_topics(distinct)}
+
+    def _with_defaults(self, name: str) -> NewTopic:
+        if name not in INTERNAL_TOPICS:
+            return NewTopic(name)
+        return NewTopic(name, self._coordinators.of(name), configs=internal_topic_configs(name, self._config))
+
+    def delete_topics(
+        self, topics: Sequence[TopicInfo], request: str | None = None, outcomes: Sequence[TopicOutcome] = ()
+    ) -> None:
+        """Delete topics, all in one change. Raises ApiError when it cannot be written.
+
+        ``outcomes``: what the request is to be told if it can be, and what `outcomes_of` returns from then on.
+        """
+        with self._change(request, outcomes) as transaction:
+            for topic in topics:
+                transaction.delete_topic(topic.topic_id)
+        for topic in topics:
+            self._rows.retire((partition.row for partition in topic.partitions), self._store.change)
+            log.info("deleted topic %s", topic.name)
+        self._metadata.refresh()
+
+    def create_partitions(
+        self, wanted: Sequence[AddedPartitions], *, validate_only: bool = False, request: str | None = None
+    ) -> list[TopicOutcome]:
+        """Give topics more partitions, all in one change, and return an outcome for each.
+
+        Names are taken to be distinct. Raises ApiError, for all of them, when the change cannot be written.
+        """
+        made = self.outcomes_of(request)
+        if made is not None:
+            return made
+        outcomes: list[TopicOutcome] = []
+        accepted: list[tuple[TopicInfo, list[int]]] = []
+        for each in wanted:
+            try:
+                topic = self._check_added_partitions(each)
+                rows = self._take_rows(each.partitions - len(topic.partitions))
+            except ApiError as error:
+                outcomes.append(TopicOutcome(each.name, error.code, error.message))
+                continue
+            outcomes.append(TopicOutcome(each.name))
+            accepted.append((topic, rows))
+        taken = [row for _, rows in accepted for row in rows]
+        if validate_only:
+            self._rows.put_back(taken)
+        elif accepted:
+            with self._change(request, outcomes, taken) as transaction:
+                for topic, rows in accepted:
+                    transaction.add_partitions(topic.topic_id, len(topic.partitions), rows)
+            for topic, rows in accepted:
+                log.info("topic %s now has %d partitions", topic.name, len(topic.partitions) + len(rows))
+            self._metadata.refresh()
+        return outcomes
+
+    def alter_configs(self, resource_type: int, name: str, alteration: Alteration, *, validate_only: bool) -> None:
+        """Change the settings of a topic, a group, a client metrics subscription, this broker or (no name) all brokers.
+
+        Raises ApiError when the resource is unknown or a setting is not acceptable.
+        """
+        alter = self._alter_by_type.get(resource_type)
+        if alter is None:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}: {HAVE_SETTINGS}")
+        alter(name, alteration, validate_only)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Make the changes of settings and quotas that follow with one change of the metadata.
+
+        They are to be of different things, and are known when it ends. One that is refused leaves the others. Raises
+        ApiError when it cannot be written: none of them is made then.
+        """
+        with self._store.together():
+            yield
+        self._metadata.refresh()
+
+    @property
+    def settings_bytes(self) -> int:
+        """What the settings of groups, client metrics subscriptions and quotas take."""
+        return self._store.entity_bytes
+
+    def alter_client_quotas(self, entity: QuotaEntity, operations: Sequence[QuotaOp], *, validate_only: bool) -> None:
+        """Change the quotas of one entity (KIP-546). Raises ApiError when it may not have them."""
+        current = self._metadata.client_quotas.get(entity, {})
+        quotas = altered_quotas(entity, current, operations)
+        if not validate_only and quotas != current:
+            with self._change() as transaction:
+                transaction.set_entity(EntityKind.CLIENT_QUOTA, stored_name(entity), quotas)
+            log.info("the quotas of %s are now %s", dict(entity), quotas)
+            self._metadata.refresh()
+
+    def update_features(
+        self, updates: Sequence[FeatureUpdate], *, validate_only: bool, request: str | None = None
+    ) -> None:
+        """Finalize other levels of features, all in one change (KIP-584). Raises ApiError when one may not be."""
+        if self.outcomes_of(request) is not None:
+            return
+        current = self._metadata.finalized_features
+        check_updates(updates, current)
+        changed = [update for update in updates if update.level != current.get(update.name, 0)]
+        if changed and not validate_only:
+            with self._change(request) as transaction:
+                for update in changed:
+                    transaction.set_entity(EntityKind.FEATURE, update.name, {LEVEL: update.level})
+            log.info("features are now at these levels: %s", {update.name: update.level for update in changed})
+            self._metadata.refresh()
+
+    def next_producer_id(self) -> int:
+        """Return a producer id that was never handed out. Raises ApiError when none can be reserved."""
+        if self._next_producer_id == self._producer_ids_end:
+            self._next_producer_id = self._store.reserve_producer_ids(PRODUCER_ID_BLOCK)
+            self._producer_ids_end = self._next_producer_id + PRODUCER_ID_BLOCK
+        self._next_producer_id += 1
+        return self._next_producer_id - 1
+
+    def close(self) -> None:
+        """Close the metadata file."""
+        self._store.close()
+
+    @contextmanager
+    def _change(
+        self, request: str | None = None, outcomes: Sequence[TopicOutcome] = (), taken: Sequence[int] = ()
+    ) -> Iterator[Transaction]:
+        """Yield the next change. With it are recorded what its request is told and the rows that owners have let go of.
+
+        ``taken``: the rows that were taken for it, which are put back if it is not made.
+        """
+        # Rows are free once a change is made: not before several are.
+        let_go = [] if self._store.is_together else self._rows.let_go()
+        try:
+            with self._store.transaction() as transaction:
+                transaction.release_rows(let_go)
+                if request is not None:
+                    transaction.keep_outcomes(request, outcomes)
+                yield transaction
+        except Exception:
+            self._rows.put_back(taken)
+            raise
+        self._rows.free(let_go, self._store.change)
+
+    def _check_new_topic(self, topic: NewTopic) -> TopicOutcome:
+        name = topic.name
+        if name == CLUSTER_METADATA_TOPIC:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
+        check_topic_name(name)
+        if self._metadata.topic(name) is not None:
+            raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        other = self._metadata.colliding(name)
+        if other is not None:
+            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")
+        config = self._metadata.broker_config
+        validate_topic_configs(topic.configs, config)
+        configs = {key: value for key, value in topic.configs.items() if value is not None}
+        count = partition_count(topic, config.num_partitions, config.default_replication_factor, config.node_id)
+        if name in INTERNAL_TOPICS:
+            check_internal_topic(name, count, self._coordinators.of(name))
+        return TopicOutcome(name, partitions=count, configs=configs)
+
+    def _check_added_partitions(self, wanted: AddedPartitions) -> TopicInfo:
+        name, count, assignments = wanted
+        topic = self._metadata.topic(name)
+        if topic is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        current = len(topic.partitions)
+        if topic.internal:
+            check_internal_topic(name, count, current)
+        check_added_partitions(name, current, count, assignments, self._config.node_id)
+        return topic
+
+    def _take_rows(self, count: int) -> list[int]:
+        self.release_rows(wanted=count)
+        return self._rows.take(count)
+
+    def release_rows(self, wanted: int = 0) -> bool:
+        """Take rows off the record that nobody has any more, if rows run short; False if there is nothing to do."""
+        if not (self._rows.run_short or wanted > self._rows.available) or not self._rows.let_go():
+            return False
+        with self._change():
+            pass  # nothing but that
+        self._metadata.refresh()
+        return True
+
+    def _alter_topic(self, name: str, alteration: Alteration, validate_only: bool) -> None:
+        topic = self._metadata.topic(name)
+        current = topic.configs if topic is not None else {}
+        configs = altered_topic(alteration, current, self._metadata.broker_config, name)
+        if topic is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+        if not validate_only and configs != current:
+            with self._change() as transaction:
+                transaction.set_topic_configs(topic.topic_id, configs)
+            self._changed("topic", name, configs)
+
+    def _alter_broker(self, name: str, alteration: Alteration, validate_only: bool) -> None:
+        if name != EVERY_BROKER:
+            check_broker_id(name, self._config.node_id)
+        current = self._metadata.broker_overrides.get(name, {})
+        configs = altered_broker(alteration, current, self._metadata.loaded_config, name)
+        if not validate_only and configs != current:
+            with self._change() as transaction:
+                transaction.set_broker_configs(name, configs)
+            self._changed("broker", name or "default", configs)
+
+    def replace_file_settings(self, texts: Mapping[str, str]) -> None:
+        """Put in force what the configuration file says now, in place of what it said before."""
+        with self._change() as transaction:
+            transaction.set_broker_configs(CONFIGURATION_FILE, {CONFIGURATION_FILE: "", **texts})
+        self._metadata.refresh()
+
+    def _alter_group(self, name: str, alteration: Alteration, validate_only: bool) -> None:
+        current = self._metadata.group_configs(name)
+        configs = altered_group(alteration, current, self._metadata.broker_config, name)
+        if not validate_only and configs != current:
+            self._replace(EntityKind.GROUP, name, configs)
+
+    def _alter_client_metrics(self, name: str, alteration: Alteration, validate_only: bool) -> None:
+        current = self._metadata.client_metrics_configs.get(name, {})
+        configs = altered_client_metrics(alteration, current, name)
+        if not validate_only and configs != current:
+            self._replace(EntityKind.CLIENT_METRICS, name, configs)
+
+    def _replace(self, kind: EntityKind, name: str, configs: Mapping[str, str]) -> None:
+        """Replace the settings of an entity; without any it is gone."""
+        with self._change() as transaction:
+            transaction.set_entity(kind, name, configs)
+        self._changed(kind, name, configs)
+
+    def _changed(self, kind: str, name: str, configs: Mapping[str, str]) -> None:
+        log.info("%s %s now has the settings %s", kind, name, configs)
+        self._metadata.refresh()

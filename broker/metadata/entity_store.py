@@ -1,0 +1,133 @@
+"""The settings of named things other than topics, as the metadata file keeps them: groups, quotas, features ...
+
+Part of ``broker.metadata.store``, which owns the file and its transactions. An entity is a kind, a name and a mapping
+of keys to values; what a name and a value mean is the business of the module that declares the kind's keys. Which
+entities the last changes were about is on record, so a reader takes over those, and a whole kind at its start alone.
+"""
+
+from __future__ import annotations
+
+import enum
+import sqlite3
+from collections.abc import Iterable, Mapping
+
+from broker.errors import ApiError
+from broker.protocol.error_codes import ErrorCode
+
+#: A value as stored: text for configs, numbers for quotas and feature levels.
+StoredValue = str | int | float
+
+#: By name of the entity: its keys and values.
+Entities = Mapping[str, Mapping[str, StoredValue]]
+
+#: Values keep the type that they are stored with: the column has none.
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS entities (
+    kind TEXT NOT NULL, name TEXT NOT NULL, key TEXT NOT NULL, value NOT NULL, PRIMARY KEY (kind, name, key)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS entity_changes (kind TEXT PRIMARY KEY, change INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS entities_changed (
+    change INTEGER NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, PRIMARY KEY (change, kind, name)
+) WITHOUT ROWID;
+"""
+
+#: Of so many changes it is on record which entities they were about. Who is further behind reads all of them.
+RECORDED_CHANGES = 1000
+
+#: All entities together: every process has them in its memory.
+MOST_BYTES = 16 * 1024 * 1024
+
+#: Under which name the file's state has what they take, and how that is worked out: texts, and what each value takes.
+_USED_BYTES = "entity_bytes"
+_SIZE = "SELECT COALESCE(SUM(LENGTH(name) + LENGTH(key) + LENGTH(value) + 200), 0) FROM entities"
+
+
+class EntityKind(enum.StrEnum):
+    """What the entities of a kind are."""
+
+    GROUP = "group"
+    CLIENT_METRICS = "client-metrics"
+    CLIENT_QUOTA = "client-quota"
+    FEATURE = "feature"
+
+
+def ensure_schema(connection: sqlite3.Connection) -> None:
+    """Add the tables to a file that was made without them. Only the writer, outside a transaction."""
+    if has_tables(connection):
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    for statement in SCHEMA.split(";"):
+        connection.execute(statement)
+    connection.execute("COMMIT")
+
+
+def has_tables(connection: sqlite3.Connection) -> bool:
+    """Return whether the file has what readers need."""
+    return has_table(connection, "entity_changes") and has_table(connection, "entities_changed")
+
+
+def has_table(connection: sqlite3.Connection, name: str) -> bool:
+    """Return whether the file has a table of that name."""
+    query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
+    return connection.execute(query, (name,)).fetchone() is not None
+
+
+def replace_entity(
+    connection: sqlite3.Connection, change: int, kind: EntityKind, name: str, values: Mapping[str, StoredValue]
+) -> None:
+    """Replace all values of one entity; without any it is gone. ApiError when all entities would take too much."""
+    total_bytes = used_bytes(connection)
+    (before_bytes,) = connection.execute(f"{_SIZE} WHERE kind = ? AND name = ?", (kind, name)).fetchone()
+    connection.execute("DELETE FROM entities WHERE kind = ? AND name = ?", (kind, name))
+    rows = [(kind, name, key, value) for key, value in values.items()]
+    connection.executemany("INSERT INTO entities VALUES (?, ?, ?, ?)", rows)
+    (after_bytes,) = connection.execute(f"{_SIZE} WHERE kind = ? AND name = ?", (kind, name)).fetchone()
+    total_bytes += after_bytes - before_bytes
+    if total_bytes > MOST_BYTES and after_bytes > before_bytes:
+        raise ApiError(
+            ErrorCode.POLICY_VIOLATION,
+            f"The settings of groups, client metrics subscriptions and quotas would take {total_bytes} bytes, more "
+            f"than {MOST_BYTES}; delete some first.",
+        )
+    connection.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (_USED_BYTES, total_bytes))
+    connection.execute("INSERT OR REPLACE INTO entity_changes VALUES (?, ?)", (kind, change))
+    connection.execute("INSERT OR REPLACE INTO entities_changed VALUES (?, ?, ?)", (change, kind, name))
+    connection.execute("DELETE FROM entities_changed WHERE change <= ?", (change - RECORDED_CHANGES,))
+
+
+def read_entities(connection: sqlite3.Connection, since: int) -> dict[EntityKind, Entities]:
+    """Return all entities of each kind that has changed after change ``since``."""
+    changed = connection.execute("SELECT kind FROM entity_changes WHERE change > ?", (since,))
+    return {EntityKind(kind): _read_kind(connection, kind) for kind in _texts(changed)}
+
+
+def read_changed_entities(connection: sqlite3.Connection, since: int) -> Mapping[EntityKind, Entities]:
+    """Return each entity that has changed after change ``since``, without values if it has gone.
+
+    The change must be no more than `RECORDED_CHANGES` before the last one.
+    """
+    found: dict[EntityKind, dict[str, Mapping[str, StoredValue]]] = {}
+    names = connection.execute("SELECT DISTINCT kind, name FROM entities_changed WHERE change > ?", (since,)).fetchall()
+    for kind, name in names:
+        rows = connection.execute("SELECT key, value FROM entities WHERE kind = ? AND name = ?", (kind, name))
+        found.setdefault(EntityKind(kind), {})[name] = dict(rows.fetchall())
+    return found
+
+
+def used_bytes(connection: sqlite3.Connection) -> int:
+    """Return what all entities take; a file of an older version does not say it, so it is added up once."""
+    found = connection.execute("SELECT value FROM state WHERE name = ?", (_USED_BYTES,)).fetchone()
+    total_bytes: int = (found or connection.execute(_SIZE).fetchone())[0]
+    return total_bytes
+
+
+def _texts(rows: Iterable[tuple[str]]) -> list[str]:
+    return [text for (text,) in rows]
+
+
+def _read_kind(connection: sqlite3.Connection, kind: str) -> Entities:
+    found: dict[str, dict[str, StoredValue]] = {}
+    query = "SELECT name, key, value FROM entities WHERE kind = ? ORDER BY name, key"
+    for name, key, value in connection.execute(query, (kind,)):
+        found.setdefault(name, {})[key] = value
+    return found

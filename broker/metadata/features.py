@@ -1,0 +1,139 @@
+"""The features of the cluster whose level an admin may choose: what levels there are, and which change is allowed.
+
+A feature's finalized level says how far every process makes use of it (KIP-584): `transaction.version` 2 is KIP-890's
+protocol of transactions, `group.version` 1 is KIP-848's of consumer groups. `metadata.version` tells clients which
+release of Kafka the APIs are those of (KIP-778); no process depends on it. Pure; the controller validates with it, and
+every process resolves what is stored with it.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+from broker.errors import ApiError
+from broker.metadata.entity_store import Entities
+from broker.protocol.error_codes import ErrorCode
+
+#: The key under which a feature's entity keeps its level.
+LEVEL = "level"
+
+METADATA_VERSION = "metadata.version"
+TRANSACTION_VERSION = "transaction.version"
+GROUP_VERSION = "group.version"
+
+
+class Feature(NamedTuple):
+    """One feature: the levels that this broker can work at, and the one of a cluster that never chose."""
+
+    name: str
+    least: int
+    greatest: int
+    default: int
+
+
+SUPPORTED_FEATURES: Mapping[str, Feature] = MappingProxyType(
+    {
+        feature.name: feature
+        for feature in (
+            Feature(GROUP_VERSION, least=0, greatest=1, default=1),
+            # 3.3-IV3, the least that Kafka 4 can work at, to 4.3-IV0.
+            Feature(METADATA_VERSION, least=7, greatest=30, default=30),
+            Feature(TRANSACTION_VERSION, least=0, greatest=2, default=2),
+        )
+    }
+)
+
+#: Features of Kafka that can only be off here, and why.
+_STAY_OFF: Mapping[str, str] = MappingProxyType(
+    {
+        "kraft.version": "the metadata has one writer and no voters to add or remove",
+        "eligible.leader.replicas.version": "a partition has one replica",
+        "share.version": "share groups are not built",
+        "streams.version": "streams groups are not built",
+    }
+)
+
+
+class UpgradeType(enum.IntEnum):
+    """What an update may do to the level, numbered as UpdateFeatures numbers it."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+#: Why metadata.version does not go down: its level 30 has changed what Kafka's metadata can hold.
+_NO_WAY_BACK: Mapping[int, str] = MappingProxyType(
+    {
+        UpgradeType.SAFE_DOWNGRADE: "Refusing to perform the requested downgrade because it might delete metadata "
+        "information.",
+        UpgradeType.UNSAFE_DOWNGRADE: "Unsafe metadata downgrade is not supported in this version.",
+    }
+)
+
+
+class FeatureUpdate(NamedTuple):
+    """A wanted level. ``upgrade_type`` is the number of an `UpgradeType`, or one that there is not."""
+
+    name: str
+    level: int
+    upgrade_type: int = UpgradeType.UPGRADE
+
+
+def finalized_levels(stored: Entities) -> Mapping[str, int]:
+    """Return every feature's level: the one stored, else its default. Features of other versions are left out."""
+    return MappingProxyType(
+        {
+            feature.name: min(int(stored.get(feature.name, {}).get(LEVEL, feature.default)), feature.greatest)
+            for feature in SUPPORTED_FEATURES.values()
+        }
+    )
+
+
+def check_updates(updates: Sequence[FeatureUpdate], current: Mapping[str, int]) -> None:
+    """Raise ApiError INVALID_UPDATE_VERSION, which names the feature, unless every update may be made."""
+    for update in updates:
+        level = current.get(update.name, 0)
+        complaint = _unsupported(update) or _wrong_direction(update, level)
+        if complaint is not None:
+            raise _refused(f"Invalid update version {update.level} for feature {update.name}. {complaint}")
+        if update.name == METADATA_VERSION and update.level < level:
+            why = _NO_WAY_BACK[update.upgrade_type]
+            raise _refused(f"Unsupported metadata.version downgrade from {level} to {update.level}. {why}")
+
+
+def _refused(message: str) -> ApiError:
+    return ApiError(ErrorCode.INVALID_UPDATE_VERSION, message)
+
+
+def _unsupported(update: FeatureUpdate) -> str | None:
+    if update.upgrade_type not in list(UpgradeType):
+        return (
+            f"The controller does not support the given upgrade type {update.upgrade_type}; "
+            "1 is upgrade, 2 safe downgrade, 3 unsafe downgrade."
+        )
+    if update.level < 0:
+        return "A feature version cannot be less than 0."
+    reason = _STAY_OFF.get(update.name)
+    if reason is not None:
+        return f"This broker only supports version 0 of it: {reason}." if update.level else None
+    feature = SUPPORTED_FEATURES.get(update.name)
+    if feature is None:
+        return f"This broker does not support this feature; it supports {', '.join(sorted(SUPPORTED_FEATURES))}."
+    if not feature.least <= update.level <= feature.greatest:
+        return f"This broker only supports versions {feature.least}-{feature.greatest}"
+    return None
+
+
+def _wrong_direction(update: FeatureUpdate, level: int) -> str | None:
+    if update.level < level and update.upgrade_type == UpgradeType.UPGRADE:
+        return (
+            f"Can't downgrade the version of this feature, which is {level}, without setting the upgrade type to "
+            "either safe or unsafe downgrade."
+        )
+    if update.level > level and update.upgrade_type != UpgradeType.UPGRADE:
+        return f"Can't downgrade to a newer version: the version of this feature is {level}."
+    return None

@@ -1,0 +1,287 @@
+"""What a process knows of the cluster: its topics, their partitions and owners, and the settings in force.
+
+Every handler and the controller have one; it is filled from the metadata file and brought up to date by
+``refresh`` when the cluster word ``metadata_version`` has moved past ``version``. A refresh takes over whole
+changes only, and its cost is that of what changed. Never writes; knows nothing of requests.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from broker.config.broker_config import BrokerConfig
+from broker.config.topic_config import LogConfig
+from broker.errors import ConfigError
+from broker.metadata.client_quotas import ClientQuotas, QuotaEntity, quotas_of
+from broker.metadata.entity_store import Entities, EntityKind
+from broker.metadata.features import LEVEL, finalized_levels
+from broker.metadata.metadata_file import CONFIGURATION_FILE
+from broker.metadata.reader import MetadataDelta, MetadataReader, TopicRecord
+from broker.metadata.topic_validation import metric_name
+from broker.protocol.routing import owner_of, topic_hash
+
+#: Topics that belong to the broker itself and are marked as such in Metadata.
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+
+#: Settings that hold for all brokers are stored under this name instead of a broker's id.
+EVERY_BROKER = ""
+
+log = logging.getLogger(__name__)
+
+_Name = TypeVar("_Name")
+_Value = TypeVar("_Value")
+
+
+class PartitionInfo(NamedTuple):
+    """One partition: its index, its row in the partition table, and the handler that owns it."""
+
+    index: int  # type: ignore[assignment]  # hides tuple.index, which has no use here
+    row: int
+    owner: int
+
+
+class TopicInfo(NamedTuple):
+    """One topic. ``partitions[i].index == i``; ``configs`` are its own settings only."""
+
+    name: str
+    topic_id: bytes
+    partitions: tuple[PartitionInfo, ...]
+    configs: Mapping[str, str]
+    internal: bool
+
+
+class Changes(NamedTuple):
+    """What a refresh brought. The owner of a deleted partition lets go of its row in the partition table."""
+
+    created: list[tuple[TopicInfo, PartitionInfo]]
+    deleted: list[tuple[TopicInfo, PartitionInfo]]
+    altered: list[TopicInfo]
+
+
+class MetadataCache:
+    """The topics and settings as of change ``version``."""
+
+    def __init__(self, path: Path, handlers: int, broker_config: BrokerConfig) -> None:
+        self._reader = MetadataReader(path)
+        self._handlers = handlers
+        self._static_config = broker_config
+        #: The configuration as it was read last, from flags, environment and file.
+        self.loaded_config = broker_config
+        self._by_name: dict[str, TopicInfo] = {}
+        self._by_id: dict[bytes, TopicInfo] = {}
+        #: By the name in which topics may collide; it has one of those that do.
+        self._by_metric_name: dict[str, TopicInfo] = {}
+        self._log_configs: dict[bytes, LogConfig] = {}
+        self._at_start: frozenset[bytes] | None = None
+        self.version = 0
+        #: The broker's settings with those that were set while it runs.
+        self.broker_config = broker_config
+        #: By broker id as text ("" for all brokers): the settings that were set while the broker runs.
+        self.broker_overrides: Mapping[str, Mapping[str, str]] = {}
+        #: By name, the level at which each feature is used.
+        self.finalized_features: Mapping[str, int] = finalized_levels({})
+        self._client_quotas: dict[QuotaEntity, Mapping[str, float]] = {}
+        self._client_metrics_configs: dict[str, Mapping[str, str]] = {}
+        self._broker_configs: dict[str, dict[str, str]] = {}
+        self._group_configs: dict[str, Mapping[str, str]] = {}
+
+    def topic(self, name: str) -> TopicInfo | None:
+        """Return the topic of that name, or None."""
+        return self._by_name.get(name)
+
+    def topic_by_id(self, topic_id: bytes) -> TopicInfo | None:
+        """Return the topic of that id (16 bytes), or None."""
+        return self._by_id.get(topic_id)
+
+    def colliding(self, name: str) -> str | None:
+        """Return the name of a topic with which a topic of that name would collide in metric names, or None."""
+        topic = self._by_metric_name.get(metric_name(name))
+        return None if topic is None else topic.name
+
+    def topics(self) -> list[TopicInfo]:
+        """Return all topics, by name."""
+        return [self._by_name[name] for name in sorted(self._by_name)]
+
+    def partition(self, name: str, index: int) -> PartitionInfo | None:
+        """Return one partition, or None if there is no such topic or partition."""
+        topic = self._by_name.get(name)
+        if topic is None or not 0 <= index < len(topic.partitions):
+            return None
+        return topic.partitions[index]
+
+    def existed_at_start(self, topic: TopicInfo) -> bool:
+        """Return whether the topic is older than this process, so that its partitions may hold records."""
+        return self._at_start is not None and topic.topic_id in self._at_start
+
+    def log_config(self, topic: TopicInfo) -> LogConfig:
+        """Return the settings in force for a topic: its own, else the broker's, else the defaults.
+
+        ``topic`` may have been altered since it was looked up.
+        """
+        config = self._log_configs.get(topic.topic_id)
+        if config is None:
+            now = self._by_id.get(topic.topic_id, topic)
+            config = LogConfig.resolve(now.configs, self.broker_config)
+            self._log_configs[topic.topic_id] = config
+        return config
+
+    @property
+    def client_quotas(self) -> ClientQuotas:
+        """The quotas by whom they are for. Another refresh may change them."""
+        return self._client_quotas
+
+    @property
+    def client_metrics_configs(self) -> Mapping[str, Mapping[str, str]]:
+        """By name, the settings of each subscription to clients' metrics."""
+        return self._client_metrics_configs
+
+    def group_configs(self, group_id: str) -> Mapping[str, str]:
+        """Return the settings that a group has of its own; there need be no such group."""
+        return self._group_configs.get(group_id, {})
+
+    def configured_groups(self) -> list[str]:
+        """Return the ids of the groups that have settings of their own, in order."""
+        return sorted(self._group_configs)
+
+    def refresh(self) -> Changes:
+        """Take over every change since the last refresh and return what it did to partitions and topics.
+
+        The first refresh of a process reports all partitions as created, and as deleted those of deleted
+        topics whose rows are still taken. A topic created and deleted in between is reported as deleted only.
+        """
+        changes = Changes([], [], [])
+        delta = self._reader.read(self.version)
+        if delta is not None:
+            self._take_all(delta, changes)
+        if self._at_start is None:
+            self._at_start = frozenset(self._by_id)
+        return changes
+
+    def has_row(self, topic: TopicInfo, partition: PartitionInfo) -> bool:
+        """Return whether the row of a deleted partition is still its own; asks the metadata file."""
+        return self._reader.is_taken_by(partition.row, topic.topic_id)
+
+    def close(self) -> None:
+        """Close the connection to the metadata file."""
+        self._reader.close()
+
+    def _take_all(self, delta: MetadataDelta, changes: Changes) -> None:
+        if delta.complete:
+            self._drop_missing(delta.topics, changes)
+        for record in delta.topics:
+            self._take(record, changes)
+        if delta.broker_configs != self._broker_configs:
+            self._broker_configs = delta.broker_configs
+            self._take_broker_configs(delta.broker_configs, changes)
+        for kind, entities in delta.entities.items():
+            self._take_entities(kind, entities)
+        for kind, entities in delta.changed_entities.items():
+            self._take_changed_entities(kind, entities)
+        self.version = delta.version
+
+    def _drop_missing(self, records: list[TopicRecord], changes: Changes) -> None:
+        remaining = {record.topic_id for record in records}
+        for topic in [topic for topic in self._by_id.values() if topic.topic_id not in remaining]:
+            self._forget(topic)
+            changes.deleted.extend((topic, partition) for partition in topic.partitions)
+
+    def _take(self, record: TopicRecord, changes: Changes) -> None:
+        known = self._by_id.get(record.topic_id)
+        known_partitions = len(known.partitions) if known is not None else 0
+        if record.deleted:
+            # What this process knew, released or not, and what came and went before it could know.
+            if known is not None:
+                self._forget(known)
+                changes.deleted.extend([(known, partition) for partition in known.partitions])
+            rest = self._topic_of(
+                record._replace(rows=tuple([row for row in record.rows if row[0] >= known_partitions]))
+            )
+            changes.deleted.extend([(rest, partition) for partition in rest.partitions])
+            return
+        topic = self._topic_of(record)
+        self._by_id[topic.topic_id] = self._by_name[topic.name] = topic
+        self._by_metric_name[metric_name(topic.name)] = topic
+        self._log_configs.pop(topic.topic_id, None)
+        changes.created.extend((topic, partition) for partition in topic.partitions[known_partitions:])
+        if known is not None and known.configs != topic.configs:
+            changes.altered.append(topic)
+
+    def _forget(self, topic: TopicInfo) -> None:
+        del self._by_id[topic.topic_id]
+        self._log_configs.pop(topic.topic_id, None)
+        # A topic of the same name may have taken its place within one refresh.
+        if self._by_name.get(topic.name) is topic:
+            del self._by_name[topic.name]
+        if self._by_metric_name.get(metric_name(topic.name)) is topic:
+            del self._by_metric_name[metric_name(topic.name)]
+
+    def _take_broker_configs(self, overrides: dict[str, dict[str, str]], changes: Changes) -> None:
+        """Put settings of the broker in force. They are defaults of topics: all of those count as altered."""
+        self.broker_overrides = {name: configs for name, configs in overrides.items() if name != CONFIGURATION_FILE}
+        read_again = overrides.get(CONFIGURATION_FILE)
+        if read_again is not None:
+            texts = {name: text for name, text in read_again.items() if name != CONFIGURATION_FILE}
+            self.loaded_config = self._static_config.with_file(texts)
+        own = overrides.get(str(self._static_config.node_id), {})
+        self.broker_config = _overridden(self.loaded_config, own, overrides.get(EVERY_BROKER, {}))
+        self._log_configs.clear()
+        altered = {topic.topic_id for topic in changes.altered}
+        changes.altered.extend(topic for topic in self._by_id.values() if topic.topic_id not in altered)
+
+    def _take_entities(self, kind: EntityKind, entities: Entities) -> None:
+        if kind is EntityKind.CLIENT_QUOTA:
+            self._client_quotas = dict(quotas_of(entities))
+        elif kind is EntityKind.FEATURE:
+            self.finalized_features = finalized_levels(entities)
+        else:
+            configs_of = _configs_of(entities)
+            if kind is EntityKind.GROUP:
+                self._group_configs = configs_of
+            else:
+                self._client_metrics_configs = configs_of
+
+    def _take_changed_entities(self, kind: EntityKind, entities: Entities) -> None:
+        """Take over entities that have changed: an effort that grows with them, not with those that there are."""
+        if kind is EntityKind.FEATURE:
+            levels = {name: {LEVEL: level} for name, level in self.finalized_features.items()}
+            self.finalized_features = finalized_levels({**levels, **entities})
+        elif kind is EntityKind.CLIENT_QUOTA:
+            _replace(self._client_quotas, quotas_of(entities))
+        else:
+            known = self._group_configs if kind is EntityKind.GROUP else self._client_metrics_configs
+            _replace(known, _configs_of(entities))
+
+    def _topic_of(self, record: TopicRecord) -> TopicInfo:
+        name_hash = topic_hash(record.name.encode())
+        partitions = tuple(
+            PartitionInfo(index, row, owner_of(name_hash, index, self._handlers)) for index, row in record.rows
+        )
+        return TopicInfo(record.name, record.topic_id, partitions, record.configs, record.name in INTERNAL_TOPICS)
+
+
+def _configs_of(entities: Entities) -> dict[str, Mapping[str, str]]:
+    return {name: {key: str(value) for key, value in values.items()} for name, values in entities.items()}
+
+
+def _replace(known: dict[_Name, Mapping[str, _Value]], changed: Mapping[_Name, Mapping[str, _Value]]) -> None:
+    """Put what has changed in its place; what has no values any more is gone."""
+    for name, values in changed.items():
+        if values:
+            known[name] = values
+        else:
+            known.pop(name, None)
+
+
+def _overridden(config: BrokerConfig, own: Mapping[str, str], every: Mapping[str, str]) -> BrokerConfig:
+    """Return the settings with what was set for this broker and for every broker.
+
+    All of it was acceptable when it was set; if the configuration file no longer goes with it, the file wins.
+    """
+    try:
+        return config.with_dynamic(own, every)
+    except ConfigError as error:
+        log.warning("ignored the settings made while the broker ran: %s", error)
+        return config

@@ -1,0 +1,222 @@
+"""The metadata file held against the directories beside it, and made again from them if somebody wants that.
+
+Runs in the supervisor, before the file is opened for good. A file that is lost or damaged must not leave a broker that
+is ready, with no topics, beside directories full of records: then the start is refused, and says how to go on. Names,
+ids and partitions of topics stand in the directories too; settings, quotas and features do not. So a rebuilt topic
+keeps its records for ever until somebody says otherwise, and producer ids begin where none has been before.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from broker.errors import ApiError, BootFailed
+from broker.log.checkpoints import set_aside
+from broker.log.partition_metadata import read_topic_id
+from broker.log.segments.segment_files import LOG_SUFFIX, offsets_of
+from broker.metadata.metadata_file import FORMAT, metadata_path, stored_format
+from broker.metadata.reader import MetadataReader
+from broker.metadata.store import MetadataStore, nothing_to_do
+from broker.metadata.topic_validation import check_topic_name, internal_topic_configs
+from broker.protocol.coordinator_routing import GROUP_TOPIC, TRANSACTION_TOPIC
+from broker.protocol.routing import topic_id_for
+
+if TYPE_CHECKING:
+    from broker.config.broker_config import BrokerConfig
+
+logger = logging.getLogger(__name__)
+
+OPTION: Final = "metadata.rebuild"
+
+#: What keeps everything, whatever the settings of the broker say: what the topic's own were is not known.
+_KEEP_FOREVER: Final[Mapping[str, str]] = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+
+#: Errors that say nothing of what the file holds: a full disk, missing rights, somebody else's lock.
+_NO_DAMAGE: Final = frozenset(
+    {
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_NOMEM,
+    }
+)
+
+_TOPIC_ID_ENTROPY_BYTES: Final = 16
+
+#: Ids are handed out one by one from 0 on: these begin beyond any that were, and later ones begin later.
+_PRODUCER_IDS_A_MS: Final = 1024
+
+
+class Found(NamedTuple):
+    """A partition directory with a log in it; `topic_id` is None where it cannot be read."""
+
+    path: Path
+    topic: str
+    partition: int
+    topic_id: bytes | None
+
+
+def check_or_rebuild(config: BrokerConfig, wall_ms: int, before_change: Callable[[], None] = nothing_to_do) -> None:
+    """Return if the metadata file knows what lies beside it, or is new beside nothing; rebuild it if that is allowed.
+
+    A file that knows only some of it is an older one: the topics that it lacks are added, or named in a warning.
+    ``before_change`` is called before each change of it.
+
+    Raises BootFailed when it is lost or damaged and ``metadata.rebuild`` is not set, or when it cannot be read now.
+    """
+    path = metadata_path(config.data_dir)
+    found = list(_partition_directories(config.data_dir))
+    try:
+        topics = _topics_in(path) if _is_there(path) else {}
+    except (sqlite3.Error, OSError, ValueError, TypeError, LookupError, ApiError) as error:
+        if path.is_file() and getattr(error, "sqlite_errorcode", 0) & 0xFF in _NO_DAMAGE:
+            raise BootFailed(f"cannot read the metadata file {path}: {error}") from error
+        complaint = f"the metadata file {path} is damaged: {error}"
+    else:
+        if topics is None:
+            return
+        complaint = _complaint(path, topics, found)
+        unknown = _unknown(topics, found)
+    if complaint:
+        unknown = found
+        _refuse_or_set_aside(path, complaint, found, is_allowed=config.metadata_rebuild)
+    elif unknown and not config.metadata_rebuild:
+        logger.warning(
+            "the metadata file %s does not know the topics of %d partition directories (%s): they are not served. "
+            "If it is an old copy, start once with --set %s=true: they are then topics again. Remove them otherwise",
+            path,
+            len(unknown),
+            _examples(unknown),
+            OPTION,
+        )
+        return
+    if unknown:
+        try:
+            _rebuild(path, unknown, config, wall_ms, before_change)
+        except ApiError as error:
+            raise BootFailed(f"cannot make the metadata file again: {error.message}") from error
+
+
+def _refuse_or_set_aside(path: Path, complaint: str, found: list[Found], *, is_allowed: bool) -> None:
+    if not is_allowed:
+        raise BootFailed(
+            f"{complaint}. Beside it lie {len(found)} partition directories ({_examples(found)}), which would not be "
+            f"served. Put a copy of the file in its place; or start once with --set {OPTION}=true: it is then "
+            "made again from the directories, without the settings of topics, brokers, groups and quotas. The "
+            "damaged file is kept"
+        )
+    logger.warning(
+        "%s; it is made again from %d partition directories. Lost are the settings of topics, brokers and groups, the "
+        "quotas and the features: set them again. What lies in the file's place is kept beside it",
+        complaint,
+        len(found),
+    )
+    for suffix in ("", "-wal", "-shm"):
+        old = path.with_name(path.name + suffix)
+        if old.exists():
+            set_aside(old)
+
+
+def _examples(found: list[Found]) -> str:
+    names = [each.path.name for each in found]
+    return ", ".join(names[:3]) + (" ..." if len(names) > 3 else "") or "none"
+
+
+def _is_there(path: Path) -> bool:
+    return path.exists() and not (path.is_file() and path.stat().st_size == 0)
+
+
+def _complaint(path: Path, topics: Mapping[bytes, str], found: list[Found]) -> str:
+    """Return what is wrong with a file that knows these topics, in words that begin a sentence; empty if nothing is."""
+    if not found:
+        return ""
+    if not _is_there(path):
+        return f"the metadata file {path} is missing or empty"
+    if not topics:
+        return f"the metadata file {path} knows no topic"
+    for each in found:
+        known = topics.get(each.topic_id or b"", each.topic)
+        if known != each.topic:
+            return f"the metadata file {path} is damaged: it calls the topic of {each.path.name} {known!r}"
+    return ""
+
+
+def _unknown(topics: Mapping[bytes, str], found: list[Found]) -> list[Found]:
+    """Return the directories of topics that are not among these, by id or by name."""
+    names = set(topics.values())
+    return [each for each in found if each.topic_id not in topics and each.topic not in names]
+
+
+def _topics_in(path: Path) -> dict[bytes, str] | None:
+    """Return the names of all topics by id, deleted ones included; None if a newer version wrote the file.
+
+    Raises what tells of damage.
+    """
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        [(verdict, *_), *_] = connection.execute("PRAGMA quick_check(1)").fetchall()
+        if verdict != "ok":
+            raise ValueError(verdict)
+        if stored_format(connection) > FORMAT:
+            return None
+    with closing(MetadataReader(path)) as reader:
+        delta = reader.read(0)
+    topics = {} if delta is None else {each.topic_id: each.name for each in delta.topics}
+    for name in topics.values():
+        check_topic_name(name)
+    return topics
+
+
+def _partition_directories(data_dir: Path) -> Iterator[Found]:
+    """Yield the directories that hold a partition's log, by name and number."""
+    for path in sorted(data_dir.iterdir()):
+        topic, _, number = path.name.rpartition("-")
+        if topic and number.isdecimal() and path.is_dir() and offsets_of(path, LOG_SUFFIX):
+            yield Found(path, topic, int(number), read_topic_id(path))
+
+
+def _rebuild(
+    path: Path, found: list[Found], config: BrokerConfig, wall_ms: int, before_change: Callable[[], None]
+) -> None:
+    """Add the topics of these directories, in rows behind all others. Raises ApiError, BootFailed."""
+    by_topic: dict[str, list[Found]] = {}
+    for each in found:
+        try:
+            check_topic_name(each.topic)
+        except ApiError as error:
+            logger.warning("%s is left alone: %s", each.path, error.message)
+        else:
+            by_topic.setdefault(each.topic, []).append(each)
+    store = MetadataStore.open(path, ephemeral=config.ephemeral, before_change=before_change)
+    with closing(store):
+        row = max((taken for taken, _ in store.taken_rows()), default=-1) + 1
+        with store.transaction() as transaction:
+            for topic, partitions in by_topic.items():
+                count = max(each.partition for each in partitions) + 1
+                configs = internal_topic_configs(topic, config) if _is_internal(topic) else dict(_KEEP_FOREVER)
+                transaction.insert_topic(_id_of(topic, partitions), topic, range(row, row + count), configs)
+                row += count
+                logger.warning("topic %s is back with %d partitions; it has the settings %s", topic, count, configs)
+        store.reserve_producer_ids(wall_ms * _PRODUCER_IDS_A_MS)
+
+
+def _id_of(topic: str, partitions: list[Found]) -> bytes:
+    """Return the id that most directories of a topic name, or a new one if none does."""
+    ids = Counter(each.topic_id for each in partitions if each.topic_id is not None)
+    if ids:
+        return ids.most_common(1)[0][0]
+    return topic_id_for(topic.encode(), os.urandom(_TOPIC_ID_ENTROPY_BYTES))
+
+
+def _is_internal(topic: str) -> bool:
+    return topic in {GROUP_TOPIC, TRANSACTION_TOPIC}

@@ -1,0 +1,76 @@
+"""Reading the configuration file again while the broker runs: what of it is put in force, and what waits for a restart.
+
+Runs in the controller, which SIGHUP reaches through the supervisor. Of the file only what an admin could change as well
+is taken over, all of it or, when anything in the file is wrong, nothing. It becomes part of the metadata and so reaches
+every process as an admin's change does; the next start forgets it, and reads the file itself. Flags and the environment
+stay what they were and win as always, and so does what an admin has set.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from broker.config.broker_config import BROKER_KEYS, Source
+from broker.config.keys import render
+from broker.errors import ApiError, ConfigError
+
+if TYPE_CHECKING:
+    from broker.config.broker_config import BrokerConfig
+    from broker.metadata.controller import Controller
+    from broker.metadata.metadata_cache import MetadataCache
+
+_log = logging.getLogger(__name__)
+
+#: A relative path means another directory to a broker that runs in the background; it cannot be compared.
+_NOT_COMPARED = frozenset({"log.dirs"})
+
+
+class ReloadRequest:
+    """Whether the configuration is to be read again: asked for by a signal handler, done between two turns."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def ask(self) -> None:
+        """Take note, and nothing else."""
+        self.asked = True
+
+
+def reload(controller: Controller, metadata: MetadataCache, config: BrokerConfig) -> None:
+    """Read the file of ``config``, the configuration that the broker was started with, again."""
+    file = config.sources.file
+    if file is None:
+        _log.info("SIGHUP: the broker was started without a configuration file, so there is none to read again")
+        return
+    before = metadata.loaded_config
+    try:
+        fresh = config.read_again()
+        texts = {name: text for name, text in fresh.file_texts.items() if BROKER_KEYS[name].dynamic}
+        if config.with_file(texts) != before:
+            controller.replace_file_settings(texts)
+    except ConfigError as error:
+        _log.warning("SIGHUP: nothing was taken over, the configuration is wrong: %s", str(error).replace("\n", "; "))
+        return
+    except ApiError as error:
+        _log.warning("SIGHUP: nothing was taken over, it cannot be stored: %s", error.message)
+        return
+    after = metadata.loaded_config
+    changed = [name for name in sorted(BROKER_KEYS) if before.value(name) != after.value(name)]
+    waiting = _differing(config.file_texts, fresh.file_texts)
+    hidden = [name for name in changed if metadata.broker_config.origin(name).source >= Source.DYNAMIC_DEFAULT]
+    if hidden:
+        _log.info("SIGHUP: what was set while the broker runs still wins over the file: %s", ", ".join(hidden))
+    if waiting:
+        _log.warning("SIGHUP: these settings of %s take a restart: %s", file, ", ".join(waiting))
+    _log.info("SIGHUP: read %s again; now in force: %s", file, _listed(changed, after) or "what was before")
+
+
+def _differing(old: dict[str, str], new: dict[str, str]) -> list[str]:
+    names = {name for name in old.keys() | new.keys() if old.get(name) != new.get(name)}
+    return sorted(name for name in names - _NOT_COMPARED if not BROKER_KEYS[name].dynamic)
+
+
+def _listed(names: list[str], config: BrokerConfig) -> str:
+    shown = ((name, "(hidden)" if BROKER_KEYS[name].sensitive else render(config.value(name))) for name in names)
+    return ", ".join(f"{name}={value}" for name, value in shown)

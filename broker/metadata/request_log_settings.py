@@ -1,0 +1,27 @@
+"""What the settings of the request log ask of the recorder and of the processes that tell it something.
+
+Called by the supervisor before it starts any of them, and by the controller whenever it announces a change.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from broker.config.broker_config import BrokerConfig
+    from shm.recorder_rings import RecorderRings
+
+_NS_PER_MS = 1_000_000
+
+
+def store_settings(rings: RecorderRings, config: BrokerConfig, *, has_room: bool = True) -> None:
+    """Have requests recorded from now on as the settings say; none while the disk has no room for it."""
+    rows_per_second = config.request_log_rows_per_second
+    rings.settings().store(
+        enabled=config.request_log_enable and has_room,
+        sample_interval=config.request_log_sample_interval,
+        slow_ns=config.request_log_slow_threshold_ms * _NS_PER_MS,
+        rows_per_second=max(1, rows_per_second // rings.processors) if rows_per_second else 0,
+        retention=(config.request_log_retention_ms, config.request_log_retention_bytes),
+        roles_interval_ms=config.request_log_roles_interval_ms,
+    )

@@ -1,0 +1,208 @@
+"""One reading of a whole broker, for /metrics and the command line: copies, taken without asking any process.
+
+Takes what only the broker knows, such as the names of topics, from whoever makes a reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from shm.partitions import STATE_OPEN, RowCorrupt
+from shm.ring_fill import RingFill, RingGrid, read_fill
+from shm.snapshot_buffer import BoardReader
+
+if TYPE_CHECKING:
+    from shm.control import ControlSegment
+    from shm.metrics import MetricsReading, MetricsSegment
+    from shm.process_slots import ProcessStatus
+    from shm.recorder_rings import RecorderRings
+    from shm.snapshot_buffer import BoardSegment
+    from shm.storage import StorageReading
+
+#: A board that is older says nothing of the present.
+FRESH_NS = 30_000_000_000
+
+#: For how long after a look boards are kept up to date: longer than Prometheus takes to come back.
+LOOKS_NS = 300_000_000_000
+
+ROW_OUTCOMES = ("pushed", "skipped", "dropped", "lost")
+
+#: (name, internal, its partitions as (number, row, owner)), as the broker's metadata has it now.
+Topic = tuple[str, bool, Sequence[tuple[int, int, int]]]
+
+
+class Ring(NamedTuple):
+    """A ring's fill, and who is at its ends."""
+
+    kind: str
+    source: str
+    destination: str
+    fill: RingFill
+
+
+class Partition(NamedTuple):
+    """What a partition's row says."""
+
+    number: int
+    is_open: bool
+    start: int
+    end: int
+    stable: int
+    log_bytes: int
+    records_in: int
+    bytes_in: int
+    bytes_out: int
+
+
+class Names(NamedTuple):
+    """What numbers stand for: APIs and error codes by number, listeners by index."""
+
+    apis: Mapping[int, str]
+    errors: Mapping[int, str]
+    listeners: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerReading:
+    """Everything as it stood. `boards` by handler has those that are true of the present.
+
+    `per_partition`: whether each partition is to be told of besides the sums.
+    """
+
+    version: str
+    names: Names
+    time_ns: int
+    wall_ms: int
+    is_draining: bool
+    processes: list[ProcessStatus]
+    pages: list[MetricsReading]
+    rings: list[Ring]
+    topics: dict[str, list[Partition]]
+    boards: dict[int, dict[str, Any]]
+    request_log: dict[str, int]
+    handlers: int
+    per_partition: bool
+    storage: StorageReading
+
+    @property
+    def groups_known(self) -> bool:
+        """Whether every handler has told of its groups."""
+        return len(self.boards) == self.handlers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segments:
+    """The parts of shared memory that a reading is made from; `rings` is the segment of that name."""
+
+    control: ControlSegment
+    metrics: MetricsSegment
+    rings: memoryview
+    recorder: RecorderRings
+    boards: BoardSegment
+
+
+class BrokerReader:
+    """Takes readings; `topics` and the two clocks are asked each time."""
+
+    def __init__(
+        self,
+        segments: Segments,
+        version: str,
+        names: Names,
+        topics: Callable[[], Iterable[Topic]],
+        clocks: tuple[Callable[[], int], Callable[[], int]],
+        *,
+        per_partition: bool = False,
+    ) -> None:
+        """Take the `clocks` as functions of the monotonic time in ns and the wall-clock time in ms."""
+        self._segments = segments
+        self._version = version
+        self.names = names
+        self.topics = topics
+        self._monotonic_ns, self._wall_ms = clocks
+        self._per_partition = per_partition
+        boards = segments.boards
+        #: Where a caller says that it looks.
+        self.wants = boards.wants
+        self.processors, self.handlers = boards.processors, boards.handlers
+        self._pages = segments.metrics.readers()
+        self._grid = RingGrid(segments.rings, self.processors, self.handlers)
+        self._boards = [BoardReader(boards.of_handler(index)) for index in range(self.handlers)]
+        self._connections = [BoardReader(boards.of_processor(index)) for index in range(self.processors)]
+
+    def read(self) -> BrokerReading:
+        """Return everything as it stands. Whether anybody wants snapshots is for the caller to say."""
+        now_ns = self._monotonic_ns()
+        control = self._segments.control
+        return BrokerReading(
+            version=self._version,
+            names=self.names,
+            time_ns=now_ns,
+            wall_ms=self._wall_ms(),
+            is_draining=control.cluster.draining,
+            processes=control.slots.statuses(),
+            pages=[page.read() for page in self._pages],
+            rings=list(self._rings()),
+            topics={name: self._partitions(partitions) for name, _, partitions in self.topics()},
+            boards=_fresh(self._boards, now_ns),
+            request_log=self._request_log(),
+            handlers=self.handlers,
+            per_partition=self._per_partition,
+            storage=control.storage(),
+        )
+
+    def connections(self) -> dict[int, dict[str, Any]]:
+        """Return the boards of processors that are true of the present, by processor."""
+        return _fresh(self._connections, self._monotonic_ns())
+
+    def _rings(self) -> Iterable[Ring]:
+        targets = [*map(str, range(self.handlers)), "controller"]
+        for processor in range(self.processors):
+            for target, name in enumerate(targets):
+                yield Ring("request", str(processor), name, self._grid.request(processor, target))
+                yield Ring("response", name, str(processor), self._grid.response(processor, target))
+        peers = [*targets, "cleaner"]
+        for source, source_name in enumerate(peers):
+            for destination, destination_name in enumerate(peers):
+                if source != destination:
+                    yield Ring("peer", source_name, destination_name, self._grid.peer(source, destination))
+        recorder = self._segments.recorder
+        for number, base in enumerate(recorder.ring_bases()):
+            kind, index = recorder.describe(number)
+            if kind == "processor":
+                name = f"processor {index}"
+            else:
+                name = f"handler {index}" if index < self.handlers else "controller"
+            yield Ring("recorder", name, "recorder", read_fill(recorder.view, base))
+
+    def _partitions(self, partitions: Iterable[tuple[int, int, int]]) -> list[Partition]:
+        table = self._segments.control.partitions
+        found = []
+        for number, row, _ in partitions:
+            with suppress(RowCorrupt):
+                # In this order the stable offset is never beyond the end.
+                stable, end = table.read_stable(row), table.read_end(row)
+                offsets = (min(table.read_start(row), end), end, min(stable, end))
+                traffic = (table.records_in(row), table.bytes_in(row), table.bytes_out(row))
+                is_open = table.state(row) == STATE_OPEN and not table.fault(row)
+                found.append(Partition(number, is_open, *offsets, table.log_bytes(row), *traffic))
+        return found
+
+    def _request_log(self) -> dict[str, int]:
+        """Return the totals of all sources, by name of the field in layout.RECORDER_SOURCE."""
+        recorder = self._segments.recorder
+        accounts = [recorder.account(source) for source in range(recorder.sources)]
+        names = [*(f"rows_{outcome}" for outcome in ROW_OUTCOMES), "events_dropped"]
+        return {name: sum(account.get(name) for account in accounts) for name in names}
+
+
+def _fresh(boards: Sequence[BoardReader], now_ns: int) -> dict[int, dict[str, Any]]:
+    found = {}
+    for index, board in enumerate(boards):
+        document = board.read()
+        if document is not None and now_ns - board.checked_ns <= FRESH_NS:
+            found[index] = document
+    return found

@@ -1,0 +1,372 @@
+"""The acceptor process: accepts on every listener, hands connections to processors in turn, counts them.
+
+Runs in one process for all listeners (`A01`), so it never waits for one of them or for one processor (`A32`): a
+connection that no processor has room for is held, its listener is not polled meanwhile, and further clients
+stay in the kernel's backlog. It never reads a client's byte (`H12`). What happens to a connection after the
+hand-off it learns from reports only.
+
+Loop: poll, accept what is ready, read reports, hand over what was held, resume listeners that were backing
+off.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import select
+import socket
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from broker.clock import Clock, SystemClock
+from broker.network.acceptor.acceptor_metrics import AcceptorMeters
+from broker.network.acceptor.connection_quotas import ConnectionLimits, ConnectionQuotas, overrides_of
+from broker.network.handoff import QUEUE_SOCKETS, Census, Closed, HandoffSender, Hello, Taken
+from broker.runtime.child_process import FaultLimit, Role
+from broker.server_log.log_setup import RepeatedWarnings
+from shm.metrics import MetricsSegment, MetricsWriter
+from shm.process_slots import ACCEPTOR
+
+if TYPE_CHECKING:
+    from broker.ipc.process_context import BoundListener, Heritage
+    from broker.runtime.signals import StopFlag
+
+_log = logging.getLogger(__name__)
+
+#: accept() failures that pass once descriptors or memory are free again (`A24`).
+_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_FIRST_BACKOFF_NS = 100_000_000
+_LONGEST_BACKOFF_NS = 1_000_000_000
+_LOG_EVERY_NS = 10_000_000_000
+#: Connections accepted from one listener before the others get their turn.
+_ACCEPT_BATCH = 16
+_TICK_NS = 1_000_000_000
+_CENSUS_PATIENCE_NS = 1_000_000_000
+#: Serials of different acceptor processes never meet.
+_GENERATION_SHIFT = 40
+
+_Held = tuple[socket.socket, tuple[str, int]]
+
+
+_NO_LIMITS = ConnectionLimits()
+
+
+class Link:
+    """What the acceptor knows of one processor: room in its queue, and the census under way."""
+
+    def __init__(self, sender: HandoffSender) -> None:
+        self.sender = sender
+        self.untaken: set[int] = set()
+        self.census_token = 0
+        self.asked_about: set[int] | None = None
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the processor takes another connection: it turns, and its queue is not full (`A22`)."""
+        return len(self.untaken) < QUEUE_SOCKETS and not self.sender.is_silent()
+
+
+class Gate:
+    """One listener as the acceptor sees it: polled, or blocked by a connection held, or backing off."""
+
+    def __init__(self, listener: BoundListener, index: int) -> None:
+        self.listener = listener
+        self.index = index
+        self.held: _Held | None = None
+        self.backoff_ns = 0
+        self.retry_at_ns = 0
+        self.polled = False
+
+
+class Acceptor:
+    """Hands connections round-robin to processors; every step of the loop is a method."""
+
+    def __init__(
+        self,
+        listeners: tuple[BoundListener, ...],
+        senders: tuple[HandoffSender, ...],
+        send_buffer_bytes: int,
+        generation: int,
+        meters: AcceptorMeters,
+        clock: Clock,
+        limits: ConnectionLimits = _NO_LIMITS,
+    ) -> None:
+        self._limits = limits
+        self._warnings = RepeatedWarnings(_log, clock.monotonic_ns)
+        self.quotas = ConnectionQuotas(len(listeners), len(senders))
+        self._gates = [Gate(listener, index) for index, listener in enumerate(listeners)]
+        self._links = [Link(sender) for sender in senders]
+        self._send_buffer_bytes = send_buffer_bytes
+        self._meters = meters
+        self._clock = clock
+        self._next_serial = generation << _GENERATION_SHIFT
+        self._next_processor = 0
+        self._next_token = generation << _GENERATION_SHIFT
+        self._stock_until_ns = 0
+        self._logged_ns = -_LOG_EVERY_NS
+        self._epoll = select.epoll()
+        self._gate_of = {gate.listener.socket.fileno(): gate for gate in self._gates}
+        self._link_of = {link.sender.fileno(): number for number, link in enumerate(self._links)}
+
+    def start(self, wake_fd: int, take_stock: bool) -> None:
+        """Begin to poll; with `take_stock` accept only once processors told what a predecessor handed them."""
+        self._epoll.register(wake_fd, select.EPOLLIN)
+        for fd in self._link_of:
+            self._epoll.register(fd, select.EPOLLIN)
+        if take_stock:
+            self._stock_until_ns = self._clock.monotonic_ns() + _CENSUS_PATIENCE_NS
+            for link in self._links:
+                self._ask(link, set())
+        else:
+            self._resume_all()
+
+    def step(self) -> None:
+        """Run the loop once: sleep until something is to be done, then do all of it."""
+        for fd in self._poll(self._sleep_ns()):
+            gate = self._gate_of.get(fd)
+            if gate is not None:
+                self._accept_some(gate)
+        self._end_taking_stock()
+        self._hand_over_held()
+        self._end_backoffs()
+        self._meters.settle()
+
+    def close(self) -> None:
+        """Close listeners and the connections that were held (`A31`)."""
+        self._epoll.close()
+        for gate in self._gates:
+            gate.listener.socket.close()
+            if gate.held is not None:
+                gate.held[0].close()
+
+    def _poll(self, sleep_ns: int) -> list[int]:
+        """Return the ready descriptors after having dealt with the reports among them."""
+        ready = [fd for fd, _ in self._epoll.poll(sleep_ns / 1e9)]
+        for fd in ready:
+            number = self._link_of.get(fd)
+            if number is not None:
+                self._read_reports(number)
+        for link in self._links:
+            if link.sender.wants_write:
+                link.sender.flush()
+        return ready
+
+    def _sleep_ns(self) -> int:
+        now_ns = self._clock.monotonic_ns()
+        waits = [gate.retry_at_ns - now_ns for gate in self._gates if gate.retry_at_ns]
+        if self._stock_until_ns:
+            waits.append(self._stock_until_ns - now_ns)
+        return max(0, min((*waits, _TICK_NS)))
+
+    def _accept_some(self, gate: Gate) -> None:
+        for _ in range(_ACCEPT_BATCH):
+            try:
+                client, peer = gate.listener.socket.accept()
+            except BlockingIOError:
+                return
+            except OSError as failure:
+                self._accept_failed(gate, failure)
+                return
+            gate.backoff_ns = 0
+            self._meters.accepted(gate.index)
+            if not self._configure(client):
+                self._meters.closed(gate.index)
+                continue
+            held = (client, (peer[0], peer[1]))
+            if not self._hand_over(gate, held):
+                self._block(gate, held)
+                return
+
+    def _configure(self, client: socket.socket) -> bool:
+        """Set the options of `A06`; on failure close the socket and return False."""
+        try:
+            client.setblocking(False)
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            if self._send_buffer_bytes != -1:
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
+        except OSError as failure:
+            self._fault("cannot configure a connection: %s", failure)
+            client.close()
+            return False
+        return True
+
+    def _hand_over(self, gate: Gate, held: _Held) -> bool:
+        """Give the connection to the next processor with room, trying each once (`A21`). False: none has.
+
+        Nor has the broker at `max.connections` (`A08`); what an address has too many of is closed (`A14`).
+        """
+        client, peer = held
+        if self.quotas.total >= self._limits.total:
+            self._warnings.warning("total", "%d connections are open (max.connections): others wait", self.quotas.total)
+            return False
+        if self.quotas.by_address[peer[0]] >= self._limits.of(peer[0]):
+            self._refuse(gate, held)
+            return True
+        for _ in self._links:
+            number = self._next_processor
+            link = self._links[number]
+            self._next_processor = (number + 1) % len(self._links)
+            if not link.has_room:
+                continue
+            serial = self._next_serial
+            try:
+                if not link.sender.try_send(client, serial, gate.index, peer):
+                    continue
+            except OSError as failure:
+                self._fault("cannot hand a connection over: %s", failure)
+                self._meters.closed(gate.index)
+            else:
+                self._next_serial += 1
+                self.quotas.inc(number, serial, gate.index, peer[0])
+                link.untaken.add(serial)
+            client.close()
+            return True
+        return False
+
+    def _refuse(self, gate: Gate, held: _Held) -> None:
+        client, (address, _) = held
+        client.close()
+        self._meters.refused(gate.index)
+        self._warnings.warning(
+            address, "closing a connection of %s: it has %d (max.connections.per.ip)", address, self._limits.of(address)
+        )
+
+    def _accept_failed(self, gate: Gate, failure: OSError) -> None:
+        """Back off when descriptors or memory ran out: a readable listener would spin the loop (`A24`)."""
+        self._fault("accept failed: %s", failure)
+        if failure.errno in _EXHAUSTED:
+            gate.backoff_ns = min(max(2 * gate.backoff_ns, _FIRST_BACKOFF_NS), _LONGEST_BACKOFF_NS)
+            gate.retry_at_ns = self._clock.monotonic_ns() + gate.backoff_ns
+            self._suspend(gate)
+
+    def _fault(self, text: str, failure: OSError) -> None:
+        """Count a failure that costs its connection and nothing else (`A25`); log one now and then."""
+        self._meters.accept_error()
+        now_ns = self._clock.monotonic_ns()
+        if now_ns - self._logged_ns >= _LOG_EVERY_NS:
+            self._logged_ns = now_ns
+            _log.error(text, failure)
+
+    def _block(self, gate: Gate, held: _Held) -> None:
+        gate.held = held
+        self._meters.block(gate.index)
+        self._suspend(gate)
+
+    def _hand_over_held(self) -> None:
+        for gate in self._gates:
+            if gate.held is not None and self._hand_over(gate, gate.held):
+                gate.held = None
+                self._meters.unblock(gate.index)
+                self._resume(gate)
+
+    def _end_taking_stock(self) -> None:
+        if not self._stock_until_ns:
+            return
+        settled = all(link.asked_about is None for link in self._links)
+        if settled or self._clock.monotonic_ns() >= self._stock_until_ns:
+            self._stock_until_ns = 0
+            self._resume_all()
+
+    def _resume_all(self) -> None:
+        for gate in self._gates:
+            self._resume(gate)
+
+    def _end_backoffs(self) -> None:
+        for gate in self._gates:
+            if gate.retry_at_ns and self._clock.monotonic_ns() >= gate.retry_at_ns:
+                gate.retry_at_ns = 0
+                self._resume(gate)
+
+    def _suspend(self, gate: Gate) -> None:
+        if gate.polled:
+            self._epoll.unregister(gate.listener.socket.fileno())
+            gate.polled = False
+
+    def _resume(self, gate: Gate) -> None:
+        if not gate.polled and gate.held is None and not gate.retry_at_ns:
+            self._epoll.register(gate.listener.socket.fileno(), select.EPOLLIN)
+            gate.polled = True
+
+    def _read_reports(self, number: int) -> None:
+        link = self._links[number]
+        for report in link.sender.reports():
+            match report:
+                case Taken(serials):
+                    link.untaken.difference_update(serials)
+                case Closed(serials, lost):
+                    self._closed(number, serials, lost)
+                case Hello():
+                    self._ask(link, self.quotas.serials(number))
+                case Census(token, connections):
+                    if token == link.census_token and link.asked_about is not None:
+                        self._settle(number, {each.serial for each in connections})
+                        for each in connections:
+                            self.quotas.inc(number, each.serial, each.listener, each.peer_host)
+
+    def _closed(self, number: int, serials: tuple[int, ...], lost: bool) -> None:
+        self._links[number].untaken.difference_update(serials)
+        self._uncount(number, serials)
+        if lost:
+            self._fault("processor lost connections on the way: %s", OSError(errno.EMFILE, f"{len(serials)} lost"))
+
+    def _ask(self, link: Link, about: set[int]) -> None:
+        """Ask which of the connections handed over so far are still open."""
+        self._next_token += 1
+        link.census_token = self._next_token
+        link.asked_about = about
+        link.sender.ask_census(link.census_token)
+
+    def _settle(self, number: int, still_open: set[int]) -> None:
+        """Uncount what was handed over before the question and is not open any more."""
+        link = self._links[number]
+        asked_about = link.asked_about or set()
+        link.asked_about = None
+        link.untaken -= asked_about
+        self._uncount(number, asked_about - still_open)
+
+    def _uncount(self, number: int, serials: Iterable[int]) -> None:
+        for serial in serials:
+            listener = self.quotas.dec(number, serial)
+            if listener >= 0:
+                self._meters.closed(listener)
+
+
+def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None:
+    """Serve as the acceptor until told to stop. The listeners are listening already.
+
+    A turn that fails is logged and the next one taken (`A05`); raises what a turn raises when none succeeds any more.
+    """
+    clock = SystemClock()
+    writer = MetricsWriter(
+        MetricsSegment(heritage.metrics.view, heritage.processors, heritage.handlers).page(ACCEPTOR, 0)
+    )
+    writer.start(generation, clock.monotonic_ns())
+
+    def is_silent(processor: int) -> bool:
+        return heritage.slots.is_silent(Role.PROCESSOR, processor, clock.monotonic_ns())
+
+    acceptor = Acceptor(
+        heritage.listeners,
+        tuple(HandoffSender(pair[0], partial(is_silent, number)) for number, pair in enumerate(heritage.handoff)),
+        heritage.config.socket_send_buffer_bytes,
+        generation,
+        AcceptorMeters(writer, len(heritage.listeners), clock.monotonic_ns),
+        clock,
+        ConnectionLimits(
+            heritage.config.max_connections,
+            heritage.config.max_connections_per_ip,
+            overrides_of(heritage.config.max_connections_per_ip_overrides),
+        ),
+    )
+    acceptor.start(stop.fileno(), take_stock=generation > 1)
+    heritage.mark_ready(Role.ACCEPTOR, index, generation)
+    faults = FaultLimit(_log, "the acceptor loop")
+    try:
+        while not stop.is_set():
+            with faults:
+                acceptor.step()
+            heritage.slots.beat(Role.ACCEPTOR, index, clock.monotonic_ns())
+    finally:
+        acceptor.close()

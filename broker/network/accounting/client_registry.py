@@ -1,0 +1,182 @@
+"""Who is behind each connection: client id, software, address; and what a connection has done in its life.
+
+Runs in processor processes. What the request log says of a client is a text that travels once in each frame that needs
+it; a row carries the number of that text. A connection whose client id or software changes gets another number, and
+the requests that were sent before the change keep the old one. Numbers come with small *places*, which are used again,
+so that rows of many connections can be added up by arrays.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Callable
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from broker.errors import InvalidReceive
+from broker.protocol.api_keys import FLEXIBLE_FROM, ApiKey
+from broker.protocol.messages.api_versions import is_valid_software
+from broker.protocol.primitives import MALFORMED, read_compact_string, skip_tagged_fields
+from shm.recorder_rings import pack_text
+
+if TYPE_CHECKING:
+    from broker.network.processor.channel import Channel
+    from shm.client_hosts import ClientHostWriter
+
+#: Texts of clients are cut to this many characters, and client ids are told apart by so many bytes: a connection may
+#: send 32 KB of them.
+MOST_CHARACTERS = 255
+MOST_CLIENT_ID_BYTES = 512
+
+#: So many connections are remembered for answers that come after their end.
+MOST_DEPARTED = 1000
+
+_CLIENT_ID_AT = 8  # behind api key, version and correlation id
+_LENGTH = Struct(">h")
+_NO_CLIENT_ID = _LENGTH.pack(-2)  # what no request has
+_API_VERSIONS = int(ApiKey.API_VERSIONS)
+_SOFTWARE_FROM = FLEXIBLE_FROM[_API_VERSIONS]
+
+
+class Client:
+    """What is known of a connection from some request on; `totals` are those of the connection."""
+
+    __slots__ = ("connection_id", "number", "place", "text", "totals")
+
+    def __init__(self, number: int, place: int, connection_id: int, totals: list[int]) -> None:
+        self.number = number
+        self.place = place
+        self.connection_id = connection_id
+        self.totals = totals
+        self.text = b""
+
+
+class Clients:
+    """Gives connections their numbers and keeps what was said of them while rows may refer to it."""
+
+    def __init__(
+        self,
+        new_id: Callable[[], int],
+        listeners: tuple[tuple[str, str], ...],
+        hosts: ClientHostWriter | None = None,
+    ) -> None:
+        """Take the (name, security protocol) of each listener, by index; ``hosts``: where addresses are told."""
+        self.by_place: list[Client | None] = []
+        #: By number.
+        self.texts: dict[int, bytes] = {}
+        self._new_id = new_id
+        self._listeners = listeners
+        self._hosts = hosts
+        self._free: list[int] = []
+        #: How many connections are open by (listener, software, version).
+        self.software: dict[tuple[int, str, str], int] = {}
+        self._retired: list[Client] = []
+        #: By connection id, of connections that have ended with requests on their way.
+        self._departed: OrderedDict[int, Client] = OrderedDict()
+
+    def connected(self, channel: Channel) -> None:
+        """Give a new connection its number, which is its connection id until it says who it is."""
+        channel.client_prefix = _NO_CLIENT_ID
+        if self._hosts is not None:
+            self._hosts.put(channel.connection_id, channel.peer)
+        self._count(channel, 1)
+        self._give(channel, channel.connection_id, [0, 0, 0, 0])
+
+    def named(self, channel: Channel, frame: bytes | memoryview) -> None:
+        """Take note of the client id in a request, which is not the one of the connection's last request."""
+        length = _LENGTH.unpack_from(frame, _CLIENT_ID_AT)[0] if len(frame) >= _CLIENT_ID_AT + _LENGTH.size else 0
+        start = _CLIENT_ID_AT + _LENGTH.size
+        raw = bytes(frame[start : start + min(max(length, 0), MOST_CLIENT_ID_BYTES)])
+        channel.client_prefix = _LENGTH.pack(length) + raw
+        names = (raw.decode(errors="replace")[:MOST_CHARACTERS], *channel.names[1:])
+        if names != channel.names:
+            self._rename(channel, names)
+
+    def introduced(self, channel: Channel, frame: bytes | memoryview, api_version: int) -> None:
+        """Take note of the software that an ApiVersions request names, if it does (KIP-511) and is not refused."""
+        if api_version < _SOFTWARE_FROM:
+            return
+        try:
+            end = len(frame)
+            client_id_bytes = max(_LENGTH.unpack_from(frame, _CLIENT_ID_AT)[0], 0)
+            body = skip_tagged_fields(frame, _CLIENT_ID_AT + _LENGTH.size + client_id_bytes, end)
+            software, body = read_compact_string(frame, body, end)
+            version, _ = read_compact_string(frame, body, end)
+        except (*MALFORMED, InvalidReceive):
+            # Its handler will say so.
+            return
+        if not (is_valid_software(software) and is_valid_software(version)):
+            return
+        names = (channel.names[0], software[:MOST_CHARACTERS], version[:MOST_CHARACTERS])
+        if names != channel.names:
+            self._rename(channel, names)
+
+    def retire(self, channel: Channel) -> None:
+        """Forget a connection that has ended, once the rows of before the next `forget_retired` are done with."""
+        if self._hosts is not None:
+            self._hosts.end(channel.connection_id)
+        self._retired += [client for _, client in channel.former_clients]
+        client = channel.client
+        if client is None:
+            return
+        self._count(channel, -1)
+        if not channel.in_flight:
+            self._retired.append(client)
+            return
+        self._departed[channel.connection_id] = client
+        if len(self._departed) > MOST_DEPARTED:
+            self._retired.append(self._departed.popitem(last=False)[1])
+
+    def number_of(self, connection_id: int) -> int:
+        """Return the number of a connection that has ended; what it said last if that is still known."""
+        client = self._departed.get(connection_id)
+        return connection_id if client is None else client.number
+
+    def forget_retired(self) -> None:
+        """Let go of retired clients; no row refers to them any more."""
+        for client in self._retired:
+            self.by_place[client.place] = None
+            del self.texts[client.number]
+            self._free.append(client.place)
+        self._retired.clear()
+
+    def outgrown(self, client: Client) -> None:
+        """Forget a former name whose last request is done with, as `retire` does."""
+        self._retired.append(client)
+
+    def _rename(self, channel: Channel, names: tuple[str, str, str]) -> None:
+        self._count(channel, -1)
+        channel.names = names
+        self._count(channel, 1)
+        former = channel.client
+        assert former is not None  # noqa: S101 - `connected` came first
+        # Requests that are on their way were sent under the old names. None is, and none was, on a fresh connection.
+        if channel.next_sequence > channel.next_answer - len(channel.answered):
+            channel.former_clients.append((channel.next_sequence, former))
+        else:
+            self._retired.append(former)
+        self._give(channel, self._new_id(), former.totals)
+
+    def _count(self, channel: Channel, change: int) -> None:
+        key = (channel.listener, *channel.names[1:])
+        count = self.software.get(key, 0) + change
+        if count:
+            self.software[key] = count
+        else:
+            self.software.pop(key, None)
+
+    def _give(self, channel: Channel, number: int, totals: list[int]) -> None:
+        if self._free:
+            place = self._free.pop()
+        else:
+            place = len(self.by_place)
+            self.by_place.append(None)
+        client = Client(number, place, channel.connection_id, totals)
+        listener, protocol = self._listeners[channel.listener]
+        told = [channel.connection_id, *channel.names, channel.peer]
+        # Without authentication everybody is the anonymous user (`H06`).
+        told += [listener, protocol, "User:ANONYMOUS"]
+        client.text = pack_text(number, json.dumps(told, ensure_ascii=False).encode(errors="replace"))
+        channel.client = self.by_place[place] = client
+        self.texts[number] = client.text

@@ -1,0 +1,84 @@
+"""What a processor tells readers of its connections: who is there and what each has done.
+
+Runs in processor processes, when the metrics page is due, and only while somebody looks.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from broker.ipc import connection_id
+
+if TYPE_CHECKING:
+    from broker.network.processor.channel import Channel
+    from shm.snapshot_buffer import BoardWriter, Wants
+
+logger = logging.getLogger(__name__)
+
+INTERVAL_NS: Final = 1_000_000_000
+
+#: Making a board takes at most one part in so many of a processor's time.
+SHARE: Final = 50
+
+#: After a fault nothing is made for this long.
+FAULT_PAUSE_NS: Final = 60_000_000_000
+
+#: How many connections one board tells of; the rest is counted.
+MOST_CONNECTIONS: Final = 1000
+
+#: The list that is shortened when a board does not fit.
+LISTS: Final = ("connections",)
+
+
+class ConnectionBoard:
+    """One processor's board."""
+
+    def __init__(
+        self, writer: BoardWriter, wants: Wants, listeners: tuple[str, ...], now_ns: Callable[[], int]
+    ) -> None:
+        self._writer = writer
+        self._wants = wants
+        self._listeners = listeners
+        self._now_ns = now_ns
+        self._next_ns = 0
+
+    def turn(self, now_ns: int, channels: Collection[Channel]) -> None:
+        """Publish if somebody looks and it is time. A fault of ours costs readers their board and nobody anything."""
+        if now_ns < self._next_ns or self._wants.until_ns() <= now_ns:
+            return
+        try:
+            self._writer.publish(self.document(channels), LISTS, now_ns)
+            self._next_ns = now_ns + max(INTERVAL_NS, (self._now_ns() - now_ns) * SHARE)
+        except Exception:
+            logger.exception("cannot tell readers of connections")
+            self._next_ns = now_ns + FAULT_PAUSE_NS
+
+    def document(self, channels: Collection[Channel]) -> dict[str, Any]:
+        """Return what there is to tell now."""
+        return {
+            "connections": [self._told(channel) for channel in islice(channels, MOST_CONNECTIONS)],
+            "left_out": {"connections": max(0, len(channels) - MOST_CONNECTIONS)},
+        }
+
+    def _told(self, channel: Channel) -> dict[str, Any]:
+        client_id, software, version = channel.names
+        totals = (0, 0, 0, 0) if channel.client is None else channel.client.totals
+        return {
+            "id": connection_id.text(channel.connection_id),
+            "client_id": client_id,
+            "software": software,
+            "version": version,
+            "peer": channel.peer,
+            "listener": self._listeners[channel.listener],
+            "opened_ns": channel.opened_ns,
+            "active_ns": channel.last_active_ns,
+            "requests": totals[0],
+            "request_bytes": totals[1],
+            "response_bytes": totals[2],
+            "errors": totals[3],
+            "in_flight": channel.in_flight,
+            "muted": [cause.name.lower() for cause in channel.muted if cause.name is not None],
+        }

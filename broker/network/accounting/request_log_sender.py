@@ -1,0 +1,129 @@
+"""The processor's way to the recorder: which rows go, with which weight, in frames that explain themselves.
+
+Runs in processor processes. A frame carries the texts of all the clients that its rows speak of, so that a recorder
+that was replaced understands the next frame. Nothing here waits: when requests come faster than is asked for, or the
+ring fills, fewer of the ordinary ones are sent and each stands for more of them; what finds no room at all is dropped
+and counted.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from broker.network.accounting.sampling_budget import RowAllowance
+from broker.request_log.slow_requests import is_slow, select
+
+if TYPE_CHECKING:
+    import numpy
+    from numpy.typing import NDArray
+
+    from shm.bell import SemaphoreBell
+    from shm.recorder_rings import RecorderFeed
+
+    Rows = NDArray[numpy.void]
+
+#: Rows and events of one frame.
+FRAME_ROWS = 1024
+FRAME_EVENTS = 256
+
+#: Events that wait for room in the ring; older ones are dropped.
+MOST_WAITING_EVENTS = 10_000
+
+#: From this fill of the ring on, of ordinary requests one in so many is sent, the fullest first.
+PRESSURE = ((0.75, 16), (0.5, 4))
+
+#: The first field of an event.
+_CLIENT = Struct("@q")
+
+
+class RowSender:
+    """The processor's end of its recorder ring."""
+
+    def __init__(self, feed: RecorderFeed, texts: dict[int, bytes], bell: SemaphoreBell) -> None:
+        """``texts`` by number of client: the caller's, always up to date."""
+        self._feed = feed
+        self._texts = texts
+        self._bell = bell
+        self._allowance = RowAllowance()
+        self._rng: numpy.random.Generator | None = None
+        account = feed.account
+        self._taken_before = account.get("rows_taken")
+        handled = sum(account.get(name) for name in ("rows_pushed", "rows_skipped", "rows_dropped", "rows_lost"))
+        if handled < self._taken_before:
+            # A predecessor was killed with these in its memory. The recorder finds out when it next looks.
+            account.add("rows_lost", self._taken_before - handled)
+            bell.ring()
+
+    def note_taken(self, count: int) -> None:
+        """Say how many answers this process has taken in all."""
+        self._feed.account.set("rows_taken", self._taken_before + count)
+
+    def push(self, rows: Rows | None, events: list[bytes]) -> None:
+        """Send rows and connection events on; events that find no room stay in the list."""
+        account = self._feed.account
+        if not self._feed.settings.enabled:
+            account.add("rows_skipped", 0 if rows is None else len(rows))
+            events.clear()
+            return
+        if rows is not None:
+            chosen = self._chosen(rows)
+            account.add("rows_skipped", len(rows) - len(chosen))
+            for first in range(0, len(chosen), FRAME_ROWS):
+                self._push_rows(chosen[first : first + FRAME_ROWS])
+        elif not events:
+            return
+        while events and self._try_push_events(events[:FRAME_EVENTS]):
+            del events[:FRAME_EVENTS]
+        surplus = len(events) - MOST_WAITING_EVENTS
+        if surplus > 0:
+            account.add("events_dropped", surplus)
+            del events[:surplus]
+        self._feed.publish()
+        self._bell.ring()
+
+    def _chosen(self, rows: Rows) -> Rows:
+        """Return the rows to send, with their weights."""
+        fill, settings = self._feed.fill, self._feed.settings
+        pressure = next((factor for least, factor in PRESSURE if fill >= least), 1)
+        sampled = max(1, len(rows) // settings.sample_interval)
+        allowed = self._allowance.interval(sampled, int(rows["end_ns"][-1]), settings.rows_per_second)
+        interval = settings.sample_interval * max(pressure, allowed)
+        if interval == 1:
+            rows["weight"] = 1
+            return rows
+        if self._rng is None:
+            import numpy as np  # noqa: PLC0415 - loaded with the first rows
+
+            self._rng = np.random.default_rng()
+        certain = (rows["error_code"] != 0) | is_slow(rows, settings.slow_ns)
+        chosen = certain | (self._rng.integers(0, interval, len(rows)) == 0)
+        kept = select(rows, chosen)
+        kept["weight"] = interval
+        kept["weight"][certain[chosen]] = 1
+        return kept
+
+    def _push_rows(self, rows: Rows) -> None:
+        import numpy as np  # noqa: PLC0415
+
+        texts = self._texts_of(np.unique(rows["client"]).tolist())
+        data = rows.tobytes()
+        if len(data) + len(texts[1]) > self._feed.largest_bytes:
+            middle = len(rows) // 2
+            self._push_rows(rows[:middle])
+            self._push_rows(rows[middle:])
+        elif not self._feed.try_push((len(rows), data), (0, b""), texts):
+            self._feed.account.add("rows_dropped", len(rows))
+
+    def _try_push_events(self, events: list[bytes]) -> bool:
+        numbers = {_CLIENT.unpack_from(event)[0] for event in events}
+        data = b"".join(events)
+        texts = self._texts_of(numbers)
+        if len(data) + len(texts[1]) > self._feed.largest_bytes:
+            # The names are told again with the rows.
+            texts = 0, b""
+        return self._feed.try_push((0, b""), (len(events), data), texts)
+
+    def _texts_of(self, numbers: set[int] | list[int]) -> tuple[int, bytes]:
+        texts = [self._texts[number] for number in numbers if number in self._texts]
+        return len(texts), b"".join(texts)

@@ -1,0 +1,283 @@
+"""One client connection: its socket, the requests it has in flight, what waits to be written, and why it is muted.
+
+Runs in processor processes and is touched by its processor alone. It moves bytes and counts; what a frame means and
+where it goes is the processor's business.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from broker.ipc.segment_file_cache import OpenFile
+from broker.network.processor.mute_state import MuteCause
+from broker.protocol.api_keys import ApiKey
+
+if TYPE_CHECKING:
+    from broker.network.accounting.client_registry import Client
+
+#: Read size for connections that send small requests; one read usually takes in everything that has arrived.
+SMALL_READ_BYTES = 64 * 1024
+
+#: Read size after a large request: little of the next one's payload is read before its block of memory is known.
+LARGE_READ_BYTES = 2048
+
+
+#: How those requests begin that wait for others than the broker: for records, or for members of a group.
+_WAITING = tuple(int(key).to_bytes(2, "big") for key in (ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP))
+
+#: What is kept of a request until it is answered, for every API but Produce, to send it again should its target die:
+#: (received_ns, target, the whole frame). A Produce is in its ring until then and is taken again from there.
+#: Where there is no room for it, two bytes are left of the frame (`kept_requests`).
+Repeatable = tuple[int, int, bytes]
+
+#: RESPONSE_ENVELOPE: connection id, sequence, inline bytes, file ranges, kind, and what the request log is told.
+Envelope = tuple[int, int, int, int, int, bytes]
+
+#: An answer until it is written: what the request log is told of it, and when it was taken from the ring, in ns
+#: (``D14``, ``D15``).
+Answered = tuple[bytes, int]
+
+
+class FileSend(NamedTuple):
+    """A part of an answer that goes from a file to the socket inside the kernel."""
+
+    file: OpenFile
+    position: int
+    length: int
+
+
+Piece = bytes | memoryview | FileSend
+
+
+class HeldAnswer(NamedTuple):
+    """An answer that came before the answers to earlier requests of its connection."""
+
+    kind: int
+    size: int
+    pieces: list[Piece]
+    answered: Answered
+
+
+class LargeReceive:
+    """A request on its way from the socket straight into a block of shared memory."""
+
+    __slots__ = ("address", "area", "filled", "size", "view")
+
+    def __init__(self, area: int, address: int, size: int, view: memoryview) -> None:
+        self.area = area
+        self.address = address
+        self.size = size
+        self.filled = 0
+        self.view = view
+
+    def take(self, data: bytes | memoryview) -> None:
+        """Copy in what was read before the block was known; never more than is missing."""
+        self.view[self.filled : self.filled + len(data)] = data
+        self.filled += len(data)
+
+
+class Channel:
+    """The state of one connection. Response order is by ``next_answer``, our own sequence numbers (``D11``)."""
+
+    __slots__ = (
+        "answered",
+        "asked_again",
+        "client",
+        "client_prefix",
+        "closing",
+        "connection_id",
+        "ended_at",
+        "fd",
+        "former_clients",
+        "held",
+        "held_bytes",
+        "inbox",
+        "interest",
+        "kept_bytes",
+        "large",
+        "last_active_ns",
+        "listener",
+        "muted",
+        "names",
+        "next_answer",
+        "next_sequence",
+        "opened_ns",
+        "out",
+        "out_bytes",
+        "peer",
+        "produce_target",
+        "read_bytes",
+        "recv",
+        "repeatable",
+        "send",
+        "serial",
+        "sock",
+        "unsent",
+    )
+
+    def __init__(self, sock: socket.socket, connection_id: int, serial: int, listener: int, peer: str) -> None:
+        self.sock = sock
+        # Bound once: both are called for every request.
+        self.recv: Callable[[int], bytes] = sock.recv
+        self.send: Callable[[bytes | memoryview], int] = sock.send
+        self.fd = sock.fileno()
+        self.connection_id = connection_id
+        self.serial = serial
+        self.listener = listener
+        self.peer = peer
+        self.inbox = b""
+        self.large: LargeReceive | None = None
+        self.read_bytes = SMALL_READ_BYTES
+        self.next_sequence = 0
+        self.next_answer = 0
+        #: The target of every Produce once one has named several partitions; -1 until then: each goes to its owner.
+        self.produce_target = -1
+        self.repeatable: dict[int, Repeatable] = {}
+        #: Bytes of the frames in ``repeatable``.
+        self.kept_bytes = 0
+        self.held: dict[int, HeldAnswer] = {}
+        self.held_bytes = 0
+        self.out: list[Piece] = []
+        #: Of the answers attached before ``next_answer``, those that are not written whole yet.
+        self.answered: list[Answered] = []
+        #: How many answers in a row could not be sent, and have been asked for again.
+        self.asked_again = 0
+        #: How a request of this connection goes on behind its correlation id unless its client id has changed.
+        self.client_prefix = b""
+        #: Client id, software name, software version.
+        self.names = ("", "", "")
+        self.client: Client | None = None
+        #: (sequence from which on it no longer spoke for the connection, client).
+        self.former_clients: list[tuple[int, Client]] = []
+        self.opened_ns = 0
+        self.unsent: deque[bytes | FileSend] = deque()
+        self.out_bytes = 0
+        self.muted = MuteCause.NONE
+        self.interest = 0
+        self.last_active_ns = 0
+        self.closing = False
+        #: What ``next_answer`` was when the connection was told to end.
+        self.ended_at = 0
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that have been sent to a target and whose answers have not been attached yet."""
+        return self.next_sequence - self.next_answer
+
+    @property
+    def first_unfinished(self) -> int:
+        """Sequence of the first request whose answer has not been written whole."""
+        return (self.ended_at if self.closing else self.next_answer) - len(self.answered)
+
+    def is_drained(self, *, produce_only: bool) -> bool:
+        """Return whether every answer has been written but those that wait for others, which may be long.
+
+        ``produce_only``: only those to Produce are waited for, which say what has been stored.
+        """
+        if produce_only:
+            waiting = len(self.repeatable)
+        else:
+            waiting = sum(frame.startswith(_WAITING) for _, _, frame in self.repeatable.values())
+        return not self.unsent and self.in_flight <= waiting
+
+    def forget_requests(self) -> None:
+        """Expect no more answers: what comes for this channel from now on has no taker. Nothing of it may be kept."""
+        self.ended_at = self.next_answer + len(self.held)
+        self.next_answer = self.next_sequence
+        self._drop_held()
+
+    def send_out(self) -> bool:
+        """Write as much as the socket takes of ``out``; keep copies of the rest. True when nothing is left.
+
+        ``out`` may hold views of a ring: they are either written or copied here, so that the ring's memory may be
+        released as soon as this returns. Raises OSError when the connection is gone.
+        """
+        items = self.out
+        if len(items) == 1 and not self.unsent:
+            # The usual answer: one piece, taken whole by the socket buffer.
+            piece = items[0]
+            if isinstance(piece, memoryview):
+                items.clear()
+                try:
+                    sent = self.send(piece)
+                except BlockingIOError:
+                    sent = 0
+                if sent == len(piece):
+                    return True
+                self._keep(piece[sent:])
+                return False
+        self.out = []
+        if not self.unsent:
+            items = self._send_plain(items)
+        for item in items:
+            self._keep(item)
+        return self.flush() if self.unsent else True
+
+    def flush(self) -> bool:
+        """Go on with what earlier writes left over (``B09``). True when nothing is left; raises OSError."""
+        unsent = self.unsent
+        while unsent:
+            item = unsent[0]
+            try:
+                if isinstance(item, FileSend):
+                    sent = os.sendfile(self.fd, item.file.fd, item.position, item.length)
+                    length = item.length
+                    if sent == 0:
+                        raise ConnectionAbortedError(f"segment file ended {length} bytes before its range did")
+                else:
+                    length = len(item)
+                    more = socket.MSG_MORE if len(unsent) > 1 else 0
+                    sent = self.sock.send(item, more)
+            except BlockingIOError:
+                return False
+            self.out_bytes -= sent
+            if sent < length:
+                unsent[0] = self._rest_of(item, sent)
+                continue
+            unsent.popleft()
+        return True
+
+    def discard_output(self) -> None:
+        """Drop what was not written (``D13``)."""
+        self.unsent.clear()
+        self.out = []
+        self._drop_held()
+        self.out_bytes = 0
+
+    def _drop_held(self) -> None:
+        """Forget answers that came early; they are done with as if they had been written (``D21``)."""
+        self.answered += [answer.answered for answer in self.held.values()]
+        self.held.clear()
+        self.held_bytes = 0
+
+    def _send_plain(self, items: list[Piece]) -> list[Piece]:
+        """Write a run of plain pieces with one system call; return what it did not take."""
+        run: list[bytes | memoryview] = []
+        for item in items:
+            if isinstance(item, FileSend):
+                return items
+            run.append(item)
+        data = b"".join(run)
+        try:
+            sent = self.sock.send(data)
+        except BlockingIOError:
+            sent = 0
+        return [data[sent:]] if sent < len(data) else []
+
+    def _keep(self, item: bytes | memoryview | FileSend) -> None:
+        if isinstance(item, FileSend):
+            self.out_bytes += item.length
+            self.unsent.append(item)
+        else:
+            self.out_bytes += len(item)
+            self.unsent.append(bytes(item))
+
+    @staticmethod
+    def _rest_of(item: bytes | FileSend, sent: int) -> bytes | FileSend:
+        if isinstance(item, FileSend):
+            return FileSend(item.file, item.position + sent, item.length - sent)
+        return item[sent:]

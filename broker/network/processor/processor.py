@@ -1,0 +1,399 @@
+"""The processor: one epoll loop that reads requests from its connections and writes their answers, in order.
+
+Runs in N processor processes. ``Processor.step`` is the loop as a list of verbs, in Kafka's order (``B01``). It decodes
+no request body and knows no topic, no group and no file of the log beyond the byte ranges that an answer names.
+
+Data flows one way: socket, frame, request ring; response ring, socket. Nothing here waits: a full ring or an empty
+memory pool mutes the channel that needs it while everything else goes on (``B32``).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from broker.errors import InvalidReceive
+from broker.ipc import connection_id
+from broker.network.accounting.completed_requests import BATCH_ROWS, FinishedRequests
+from broker.network.handoff import HandoffReceiver
+from broker.network.processor.channel import Channel
+from broker.network.processor.mute_state import ENDED_BY_HANGING_UP, MuteCause
+from broker.network.processor.request_reader import RequestReader
+from broker.network.processor.resender import NOT_KEPT, Repeats
+from broker.network.processor.response_reader import ResponseReader
+from broker.network.processor.selector import GONE, READ, WRITE, Selector
+from broker.server_log.log_setup import RepeatedWarnings
+
+if TYPE_CHECKING:
+    from broker.config.broker_config import BrokerConfig
+    from broker.network.processor.processor_metrics import ProcessorMetrics
+    from shm.bell import EventBell
+
+logger = logging.getLogger(__name__)
+
+#: The loop wakes at least this often, as Kafka's does (``B03``); and while it ends, when its time may be over.
+POLL_TIMEOUT_MS, DRAINING_POLL_MS = 300, 20
+
+#: While a channel waits for room that is given back without a bell, the loop looks again after this time.
+RETRY_MS = 1
+
+#: A channel that holds arena memory for an unfinished request may be silent for this long while others wait for some.
+STALL_NS = 1_000_000_000
+
+#: Channels read between two publications. All of them at once would be fewer wake-ups, but then handlers sleep while
+#: requests are read, and read requests wait while handlers work: both processors of a small machine idle in turns.
+PUBLISH_EVERY = 16
+
+#: New connections taken in one turn (``B02``).
+NEW_CONNECTIONS = 20
+
+#: How often memory and files that nobody uses any more are given back, however little there is to do.
+UPKEEP_NS = 1_000_000_000
+
+
+class Processor:
+    """The connections of one processor process and the steps of its loop."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        ends: tuple[RequestReader, ResponseReader, HandoffReceiver, EventBell],
+        new_id: Callable[[], int],
+        counts: tuple[ProcessorMetrics, FinishedRequests],
+        now_ns: Callable[[], int],
+    ) -> None:
+        self._reader, self._responses, self._handoff, self._bell = ends
+        self._new_id = new_id
+        self._metrics, self.finished = counts
+        self._now_ns = now_ns
+        self._selector = Selector()
+        self._by_id: dict[int, Channel] = {}
+        self._disconnected: list[tuple[Channel, str]] = []
+        self._writable: list[Channel] = []
+        self._repeats = Repeats(self._reader, self._by_id, self._responses.unsendable)
+        self._warnings = RepeatedWarnings(logger, now_ns)
+        self._next_stall_check_ns = 0
+        self._next_upkeep_ns = 0
+        self._new_waiting = False
+        self._draining = False
+        self._pipeline_resume = config.pipeline_resume
+        self._output_max_bytes = config.output_max_bytes
+        self._idle_ns = config.connections_max_idle_ms * 1_000_000
+        self._selector.watch(self._handoff.fileno())
+        self._selector.watch(self._bell.fileno())
+
+    def watch(self, fd: int) -> None:
+        """Let the loop also wake, once, for a descriptor that means nothing to it, such as the stop flag's."""
+        self._selector.watch(fd)
+
+    def step(self) -> None:
+        """One turn of the loop. Faults of one connection end that connection and nothing else (``B05``, ``B22``)."""
+        self.configure_new_connections()
+        self.process_new_responses()
+        self.poll()
+        self.process_completed_receives()
+        self.process_completed_sends()
+        self.process_disconnected()
+        self.close_expired_connection()
+
+    def configure_new_connections(self) -> None:
+        """Take over sockets that the acceptor has handed to this processor."""
+        if not self._new_waiting:
+            return
+        self._new_waiting = False
+        for new in self._handoff.receive_some(NEW_CONNECTIONS):
+            channel = Channel(new.socket, self._new_id(), new.serial, new.listener, new.peer_host)
+            channel.opened_ns = channel.last_active_ns = self._now_ns()
+            try:
+                self._selector.register(channel)
+            except OSError as error:
+                logger.warning("connection of %s cannot be watched and is closed: %s", channel.peer, error)
+                channel.sock.close()
+                self._handoff.report_closed(channel.serial)
+                self._handoff.flush()
+                continue
+            self._by_id[channel.connection_id] = channel
+            try:
+                self._begin(channel)
+            except Exception:
+                self._fault(channel)
+
+    def process_new_responses(self) -> None:
+        """Write the answers that targets have published, all of those that are there (``D08``)."""
+        ready = self._responses.read(self._by_id, self._fault)
+        if ready or self._responses.lone:
+            self.finished.note_taken(self._responses.responses_taken)
+            self._responses.send_lone(ready, self.finished.add_lone, self._fault)
+            finish, now_ns = self.finished.add, self._now_ns
+            for channel in ready.values():
+                try:
+                    done = self._write_out(channel)
+                    if done and not channel.muted and not channel.closing and not channel.held:
+                        finish(channel, now_ns())
+                    else:
+                        self._after_write(channel, done)
+                except Exception:
+                    self._fault(channel)
+        if self._responses.orphans:
+            self.finished.note_taken(self._responses.responses_taken)
+            self.finished.add_orphans(self._responses.orphans)
+        self._responses.release()
+        if self._repeats:
+            self._repeats.send()
+        if self._reader.waiting:
+            self._retry_waiting()
+        self._reader.sender.publish()
+
+    def poll(self) -> None:
+        """Sleep until a socket, a bell or the hand-off needs attention (``B04``); sort what was reported (``B06``)."""
+        timeout_ms = DRAINING_POLL_MS if self._draining else POLL_TIMEOUT_MS
+        if self._reader.waiting or self._repeats:
+            timeout_ms = RETRY_MS
+        if self._responses.pending() or self._new_waiting or self._disconnected or self._selector.readable:
+            timeout_ms = 0
+        before_ns = self._now_ns()
+        events = self._selector.poll(timeout_ms)
+        now_ns = self._now_ns()
+        self._metrics.polled(before_ns, now_ns, arena_short=self._reader.arena_is_short, ready=len(events))
+        channels = self._selector.channels
+        for fd, event in events:
+            channel = channels.get(fd)
+            if channel is None:
+                self._watched_event(fd)
+                continue
+            channel.last_active_ns = now_ns
+            channels.move_to_end(fd)
+            if event & WRITE:
+                self._writable.append(channel)
+            if event & READ:
+                self._selector.readable[channel] = None
+            elif event & GONE:
+                self._hung_up(channel)
+
+    def process_completed_receives(self) -> None:
+        """Read the readable channels as far as a turn goes, and send their requests on, a batch at a time."""
+        for count, channel in enumerate(self._selector.take_readable(self._now_ns), 1):
+            if not count % PUBLISH_EVERY:
+                self._reader.sender.publish()
+            try:
+                if not self._reader.read(channel):
+                    self._disconnected.append((channel, "client"))
+                elif channel.muted:
+                    self._metrics.muted(channel.muted)
+                    self._selector.update(channel)
+            except InvalidReceive as error:
+                self._refuse(channel, error)
+            except Exception:
+                self._fault(channel)
+        self._reader.sender.publish()
+
+    def process_completed_sends(self) -> None:
+        """Go on with answers that did not fit into the socket's buffer."""
+        for channel in self._writable:
+            if channel.fd not in self._selector.channels:
+                continue
+            try:
+                self._after_write(channel, channel.flush())
+            except OSError:
+                self._disconnected.append((channel, "io_error"))
+            except Exception:
+                self._fault(channel)
+        self._writable.clear()
+
+    def process_disconnected(self) -> None:
+        """Close the channels that this turn found gone or at fault, and tell the acceptor."""
+        for channel, cause in self._disconnected:
+            self._close(channel, cause)
+        if self._disconnected or self._handoff.wants_write:
+            self._handoff.flush()
+        self._disconnected.clear()
+
+    def close_expired_connection(self) -> None:
+        """Close the connection that has been idle longest, if for too long (``B17``); do what else the clock asks."""
+        now_ns = self._now_ns()
+        if self._idle_ns >= 0:
+            idle = self._selector.idle_since(now_ns - self._idle_ns)
+            if idle is not None:
+                self._close(idle, "idle")
+                self._handoff.flush()
+        if now_ns >= self._next_upkeep_ns:
+            self._next_upkeep_ns = now_ns + UPKEEP_NS
+            self._reader.sender.reclaim()
+            self._responses.forget_removed_files()
+        if len(self.finished) >= BATCH_ROWS or self._metrics.due(now_ns):
+            self._publish(now_ns)
+
+    def target_ready(self, target: int, generation: int) -> None:
+        """Send to this generation of a target from now on, and again what no predecessor has answered."""
+        self.process_new_responses()
+        for channel in self._repeats.add(self._by_id.values(), target, generation):
+            name = f"{connection_id.text(channel.connection_id)} of {channel.peer}"
+            self._warnings.warning("not kept", "closing connection %s: %s", name, NOT_KEPT)
+            self._disconnected.append((channel, "not_kept"))
+        self._repeats.send()
+        self._reader.sender.publish()
+
+    def drain(self, *, produce_only: bool = False) -> bool:
+        """Take no new requests; True once every answer has been written that is waited for (`Channel.is_drained`)."""
+        if not self._draining:
+            self._draining = True
+            for channel in self._by_id.values():
+                self._mute(channel, MuteCause.DRAINING)
+                self._selector.update(channel)
+        self.step()
+        return all(channel.is_drained(produce_only=produce_only) for channel in self._by_id.values())
+
+    def close_all(self) -> None:
+        """Close every connection without waiting for answers (``B31``)."""
+        for channel in list(self._by_id.values()):
+            self._close(channel, "shutdown")
+        self.finished.is_prepared = True
+        self._publish(self._now_ns())
+
+    def _publish(self, now_ns: int) -> None:
+        self._metrics.publish(now_ns, self.finished, (self._reader, self._responses), len(self._by_id))
+        self._metrics.show(now_ns, self._by_id.values())
+
+    def _watched_event(self, fd: int) -> None:
+        if fd == self._bell.fileno():
+            self._bell.drain()
+        elif fd == self._handoff.fileno():
+            self._new_waiting = True
+        else:
+            # It has woken the loop, and would do so at every poll from now on.
+            self._selector.unwatch(fd)
+
+    def _hung_up(self, channel: Channel) -> None:
+        """Deal with a client that has gone; what it sent before, while muted, is still worth doing (``B19``).
+
+        But not the memory that it may be muted for until its requests have waited for minutes.
+        """
+        if channel.muted and not channel.unsent and not channel.muted & ENDED_BY_HANGING_UP:
+            self._selector.set_aside(channel)
+        else:
+            self._disconnected.append((channel, "client"))
+
+    def _write_out(self, channel: Channel) -> bool:
+        """Write what was attached to a channel; return whether nothing is left to write."""
+        if not channel.out:
+            return not channel.unsent
+        try:
+            return channel.send_out()
+        except OSError:
+            channel.discard_output()
+            self._disconnected.append((channel, "io_error"))
+            return False
+
+    def _after_write(self, channel: Channel, done: bool) -> None:
+        """Account for what was written, and lift or set the mutes that depend on it (``B27``, ``D10``)."""
+        if done:
+            self.finished.add(channel, self._now_ns())
+            if channel.closing:
+                self._disconnected.append((channel, "response"))
+                return
+            if channel.muted & MuteCause.REFUSED and not channel.in_flight:
+                self._disconnected.append((channel, "invalid_request"))
+                return
+            if channel.muted & MuteCause.PIPELINE and channel.in_flight < self._pipeline_resume:
+                channel.muted &= ~MuteCause.PIPELINE
+            if channel.muted & MuteCause.PIPELINE_BYTES and self._reader.kept.allows(channel):
+                channel.muted &= ~MuteCause.PIPELINE_BYTES
+            if channel.muted & MuteCause.ORDER and not channel.in_flight:
+                channel.muted &= ~MuteCause.ORDER
+        if channel.out_bytes + channel.held_bytes > self._output_max_bytes:
+            self._mute(channel, MuteCause.OUTPUT)
+        elif done:
+            channel.muted &= ~MuteCause.OUTPUT
+        if not channel.muted and (channel.inbox or channel.large is not None):
+            self._resume(channel)
+        self._selector.update(channel)
+
+    def _begin(self, channel: Channel) -> None:
+        """Make a new connection known to whoever counts and describes them."""
+        self._metrics.connection_opened()
+        self.finished.opened(channel)
+        if self._draining:
+            self._mute(channel, MuteCause.DRAINING)
+            self._selector.update(channel)
+        logger.debug("connection %s opened by %s", connection_id.text(channel.connection_id), channel.peer)
+
+    def _mute(self, channel: Channel, cause: MuteCause) -> None:
+        if not channel.muted & cause:
+            channel.muted |= cause
+            self._metrics.muted(cause)
+
+    def _fault(self, channel: Channel | None) -> None:
+        """Close a channel that an error of ours has struck: what is known of it may be wrong now (``B22``)."""
+        if channel is None:
+            logger.exception("fault on an answer to a connection that has gone")
+            return
+        logger.exception("fault on connection %s of %s", connection_id.text(channel.connection_id), channel.peer)
+        channel.discard_output()
+        self._disconnected.append((channel, "fault"))
+
+    def _refuse(self, channel: Channel, error: InvalidReceive) -> None:
+        """Close a connection that broke the protocol, once its earlier requests are answered (``C02``, ``D12``)."""
+        name = f"{connection_id.text(channel.connection_id)} of {channel.peer}"
+        self._warnings.warning(f"{channel.peer} {error.kind}", "closing connection %s: %s", name, error)
+        channel.inbox = b""
+        self._give_up_large(channel)
+        if channel.in_flight or channel.unsent:
+            channel.muted |= MuteCause.REFUSED
+            self._selector.update(channel)
+        else:
+            self._disconnected.append((channel, "invalid_request"))
+
+    def _give_up_large(self, channel: Channel) -> None:
+        if channel.large is not None:
+            self._reader.sender.pool.free(channel.large.area, channel.large.address)
+            channel.large = None
+
+    def _resume(self, channel: Channel) -> None:
+        before = channel.muted
+        try:
+            self._reader.resume(channel)
+        except InvalidReceive as error:
+            self._refuse(channel, error)
+        except Exception:
+            self._fault(channel)
+        else:
+            self._metrics.muted(channel.muted & ~before)
+
+    def _retry_waiting(self) -> None:
+        self._reader.sender.reclaim()
+        waiting = list(self._reader.waiting.values())
+        self._reader.waiting.clear()
+        for channel in waiting:
+            if channel.fd in self._selector.channels:
+                self._resume(channel)
+                self._selector.update(channel)
+        now_ns = self._now_ns()
+        if self._reader.arena_is_short and now_ns >= self._next_stall_check_ns:
+            self._next_stall_check_ns = now_ns + STALL_NS // 10
+            self._close_stalled(now_ns - STALL_NS)
+
+    def _close_stalled(self, before_ns: int) -> None:
+        """Close what holds memory for a request that it has stopped sending while others wait for memory (``C04``)."""
+        for channel in list(self._selector.channels.values()):
+            large = channel.large
+            if channel.last_active_ns >= before_ns:
+                return
+            if large is not None and large.filled < large.size:
+                reason = f"silent after {large.filled} of {large.size} bytes of a request, and memory is short"
+                self._refuse(channel, InvalidReceive(reason))
+
+    def _close(self, channel: Channel, cause: str) -> None:
+        """Close a connection at once (``B20``) and give back all that it holds (``B26``)."""
+        if self._by_id.pop(channel.connection_id, None) is None:
+            return
+        self._selector.unregister(channel)
+        self._reader.waiting.pop(channel.fd, None)
+        self._give_up_large(channel)
+        self._reader.kept.drop_all(channel)
+        channel.discard_output()
+        channel.sock.close()
+        self._handoff.report_closed(channel.serial)
+        self.finished.closed(channel, cause, self._now_ns())
+        self._metrics.connection_closed(cause)
+        logger.debug("connection %s of %s: %s", connection_id.text(channel.connection_id), channel.peer, cause)

@@ -1,0 +1,135 @@
+"""What a processor counts, kept in plain integers between turns and stored on its metrics page now and then.
+
+Runs in processor processes. Storing at most every ``INTERVAL_NS`` keeps shared memory off the path of a request.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from broker.network.processor.mute_state import MuteCause
+from broker.server_log.slow_turns import SlowTurns
+from shm.metrics_catalogue import CLOSE_CAUSES
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from broker.network.accounting.completed_requests import FinishedRequests
+    from broker.network.accounting.connection_board import ConnectionBoard
+    from broker.network.processor.channel import Channel
+    from broker.network.processor.request_reader import RequestReader
+    from broker.network.processor.response_reader import ResponseReader
+    from shm.metrics import MetricsWriter
+
+logger = logging.getLogger(__name__)
+
+#: How old the page may be while the processor is awake.
+INTERVAL_NS = 500_000_000
+
+_MUTE_LABELS = {
+    MuteCause.PIPELINE: "pipeline",
+    MuteCause.ARENA: "arena",
+    MuteCause.RING_FULL: "ring_full",
+    MuteCause.OUTPUT: "output",
+    MuteCause.ORDER: "order",
+    MuteCause.DRAINING: "draining",
+    MuteCause.PIPELINE_BYTES: "pipeline_bytes",
+}
+
+
+class ProcessorMetrics:
+    """The processor's own counters and the page they go to."""
+
+    def __init__(self, page: MetricsWriter, now_ns: int, board: ConnectionBoard | None = None) -> None:
+        self._page = page
+        self._board = board
+        self._published_ns = now_ns
+        self._turn_ns = now_ns
+        self._turns = SlowTurns(logger, lambda: self._turn_ns)
+        self._ready = 0
+        self._io_wait_ns = 0
+        self._io_ns = 0
+        self._polls = 0
+        self._arena_depleted_ns = 0
+        self._stored: dict[int, int] = {}
+        self._closed = {cause: page.index("connections_closed", cause) for cause in CLOSE_CAUSES}
+        self._muted = {cause: page.index("mutes", label) for cause, label in _MUTE_LABELS.items()}
+        names = ("requests_received", "responses_sent", "bytes_received", "bytes_sent")
+        own = ("io_wait_ns", "io_ns", "polls", "arena_depleted_ns", "slow_turns", "requests_not_kept")
+        self._counters = {name: page.index(name) for name in (*names, *own)}
+        self._opened = page.index("connections_opened")
+        gauges = ("connections", "arena_used_bytes", "arena_free_bytes", "requests_kept_bytes", "longest_turn_ns")
+        self._gauges = {name: page.index(name) for name in gauges}
+
+    def connection_opened(self) -> None:
+        """Count a connection taken over from the acceptor."""
+        self._page.add(self._opened, 1)
+
+    def connection_closed(self, cause: str) -> None:
+        """Count a connection that has ended, by cause."""
+        self._page.add(self._closed[cause], 1)
+
+    def muted(self, causes: MuteCause) -> None:
+        """Count what keeps a channel from being read from now on."""
+        for cause in causes:
+            if cause in self._muted:
+                self._page.add(self._muted[cause], 1)
+
+    def polled(self, before_ns: int, after_ns: int, *, arena_short: bool = False, ready: int = 0) -> None:
+        """Account for one turn: waiting from ``before_ns`` to ``after_ns``, work before that (``B30``).
+
+        ``arena_short`` says that a request waits for a block of the arena; ``ready`` descriptors need attention now.
+        """
+        self._polls += 1
+        if arena_short:
+            self._arena_depleted_ns += after_ns - self._turn_ns
+        worked_ns = before_ns - self._turn_ns
+        self._turns.took(worked_ns, self._ready)
+        self._ready = ready
+        self._io_ns += worked_ns
+        self._io_wait_ns += after_ns - before_ns
+        self._turn_ns = after_ns
+
+    def due(self, now_ns: int) -> bool:
+        """Return whether the page is old enough to be written again."""
+        return now_ns - self._published_ns >= INTERVAL_NS
+
+    def show(self, now_ns: int, channels: Collection[Channel]) -> None:
+        """Tell readers of the connections, if there are any and it is time."""
+        if self._board is not None:
+            self._board.turn(now_ns, channels)
+
+    def publish(
+        self,
+        now_ns: int,
+        finished: FinishedRequests,
+        ends: tuple[RequestReader, ResponseReader],
+        connections: int,
+    ) -> None:
+        """Store everything on the page."""
+        reader, responses = ends
+        self._published_ns = now_ns
+        values = {
+            "requests_received": reader.requests_received,
+            "responses_sent": finished.count,
+            "bytes_received": reader.bytes_received,
+            "bytes_sent": responses.bytes_taken,
+            "io_wait_ns": self._io_wait_ns,
+            "io_ns": self._io_ns,
+            "polls": self._polls,
+            "arena_depleted_ns": self._arena_depleted_ns,
+            "slow_turns": self._turns.count,
+            "requests_not_kept": reader.kept.not_kept,
+        }
+        for name, index in self._counters.items():
+            # The page goes on with its predecessor's counts, so what is added is what is new.
+            self._page.add(index, values[name] - self._stored.get(index, 0))
+            self._stored[index] = values[name]
+        pool = reader.sender.pool
+        self._page.set(self._gauges["connections"], connections)
+        self._page.set(self._gauges["arena_used_bytes"], pool.used_bytes)
+        self._page.set(self._gauges["arena_free_bytes"], pool.free_bytes)
+        self._page.set(self._gauges["requests_kept_bytes"], reader.kept.shared_bytes)
+        self._page.set(self._gauges["longest_turn_ns"], self._turns.longest_ns)
+        finished.flush(self._page)

@@ -1,0 +1,149 @@
+"""A processor process from boot to exit: builds the processor from what crossed the fork and turns its loop.
+
+The only module of the network layer that sees the heritage.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from broker.clock import SystemClock
+from broker.ipc import connection_id
+from broker.network.accounting.client_registry import Clients
+from broker.network.accounting.completed_requests import FinishedRequests
+from broker.network.accounting.connection_board import ConnectionBoard
+from broker.network.accounting.request_log_sender import RowSender
+from broker.network.handoff import HandoffReceiver
+from broker.network.processor.kept_requests import KeptRequests
+from broker.network.processor.processor import Processor
+from broker.network.processor.processor_metrics import ProcessorMetrics
+from broker.network.processor.request_reader import RequestReader
+from broker.network.processor.request_sender import MemoryPool, RequestSender, spill_area
+from broker.network.processor.response_reader import ResponseReader
+from broker.runtime.child_process import FaultLimit, Role
+from broker.runtime.garbage import GarbageSearch
+from broker.server_log.log_setup import REPORT_INTERVAL_NS, report_held_back
+from shm.arena import BLOCK_BYTES
+from shm.metrics import MetricsSegment, MetricsWriter
+from shm.recorder_rings import RecorderFeed
+from shm.snapshot_buffer import BoardWriter
+
+if TYPE_CHECKING:
+    from broker.ipc.process_context import Heritage
+    from broker.runtime.signals import StopFlag
+
+logger = logging.getLogger(__name__)
+
+#: The first requests have the machine for themselves; the histograms are written up later than this anyway.
+LOAD_NUMPY_AFTER_S = 1.0
+
+#: Share of the whole shutdown time in which answers under way may still leave.
+DRAIN_SHARE = 0.5
+
+#: Answers to other requests than Produce are waited for as long as this. What takes longer is done in slices, and
+#: changes nothing or is safe to ask for again.
+OTHERS_NS = 400_000_000
+
+
+def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None:
+    """Serve connections until told to stop; then let the answers under way leave, and close.
+
+    Raises what a turn raises when no turn succeeds any more.
+    """
+    clock = SystemClock()
+    processor = build(heritage, index, generation, clock.monotonic_ns)
+    processor.watch(stop.fileno())
+    targets = TargetWatch(heritage)
+    heritage.mark_ready(Role.PROCESSOR, index, generation)
+    # The histograms need numpy but none of the threads that it would start for itself.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    processor.finished.is_prepared = False
+    loader = threading.Timer(LOAD_NUMPY_AFTER_S, _prepare, [processor.finished])
+    loader.daemon = True
+    loader.start()
+    slots = heritage.slots
+    # Faults of one connection are contained where they arise; these have no connection to blame.
+    faults = FaultLimit(logger, "the processor loop")
+    garbage = GarbageSearch(clock.monotonic_ns)
+    report_ns = 0
+    while not stop.is_set():
+        for target, ready in targets.changes():
+            processor.target_ready(target, ready)
+        with faults:
+            processor.step()
+        garbage.turn()
+        now_ns = clock.monotonic_ns()
+        slots.beat(Role.PROCESSOR, index, now_ns)
+        if now_ns >= report_ns:
+            report_ns = now_ns + REPORT_INTERVAL_NS
+            report_held_back()
+    if heritage.cluster.draining:
+        _drain(processor, clock.monotonic_ns, int(heritage.config.shutdown_timeout_ms * DRAIN_SHARE) * 1_000_000)
+    processor.close_all()
+
+
+def _drain(processor: Processor, now_ns: Callable[[], int], most_ns: int) -> None:
+    """Let answers leave: those to Produce as long as there is time, others if they come soon."""
+    begin_ns = now_ns()
+    waited_ns = 0
+    while waited_ns < most_ns and not processor.drain(produce_only=waited_ns >= OTHERS_NS):
+        waited_ns = now_ns() - begin_ns
+
+
+def _prepare(finished: FinishedRequests) -> None:
+    """Load what finished requests are worked up with."""
+    importlib.import_module("numpy")
+    finished.is_prepared = True
+
+
+def build(heritage: Heritage, index: int, generation: int, now_ns: Callable[[], int]) -> Processor:
+    """Return the processor with its ends of the rings, its share of the arena and its metrics page."""
+    channel = heritage.channel
+    share = heritage.arena.view.nbytes // heritage.processors // BLOCK_BYTES * BLOCK_BYTES
+    pool = MemoryPool(heritage.arena.view, index * share, share, heritage.spill_fds[index], spill_area(index))
+    sender = RequestSender(channel, index, heritage.target_bells, pool, heritage.coordinators)
+    handoff = HandoffReceiver(heritage.handoff[index][1])
+    handoff.hello(generation)
+    config = heritage.config
+    kept = KeptRequests(config.pipeline_max_bytes, config.pipeline_max_total_bytes // heritage.processors)
+    reader = RequestReader(config, sender, kept, now_ns)
+    responses = ResponseReader(channel, index, kept, config.output_max_bytes, now_ns)
+    pages = MetricsSegment(heritage.metrics.view, heritage.processors, heritage.handlers)
+    page = MetricsWriter(pages.page(Role.PROCESSOR, index))
+    page.start(generation, now_ns())
+    ends = (reader, responses, handoff, heritage.processor_bells[index])
+
+    hosts = heritage.client_host_writer(index)
+    new_id = connection_id.giver(index, generation, hosts.is_taken)
+    clients = Clients(new_id, tuple((each.name, each.protocol) for each in config.bound_listeners), hosts)
+    reader.clients = clients
+    rows = RowSender(RecorderFeed(heritage.recorder_rings, index), clients.texts, heritage.recorder_bell)
+    boards = heritage.board_segment
+    names = tuple(listener.name for listener in heritage.listeners)
+    board = ConnectionBoard(BoardWriter(boards.of_processor(index)), boards.wants, names, now_ns)
+    counts = ProcessorMetrics(page, now_ns(), board), FinishedRequests(clients, rows)
+    return Processor(config, ends, new_id, counts, now_ns)
+
+
+class TargetWatch:
+    """Notices which generation of each target is ready, by the word in its slot."""
+
+    def __init__(self, heritage: Heritage) -> None:
+        self._slots = heritage.slots
+        self._places = [(int(Role.HANDLER), i) for i in range(heritage.handlers)] + [(int(Role.CONTROLLER), 0)]
+        self._seen = [0] * len(self._places)
+
+    def changes(self) -> list[tuple[int, int]]:
+        """Return (target, generation) for what has become ready since the last call."""
+        found: list[tuple[int, int]] = []
+        for target, place in enumerate(self._places):
+            generation = self._slots.ready_generation(*place)
+            if generation != self._seen[target]:
+                found.append((target, generation))
+                self._seen[target] = generation
+        return found

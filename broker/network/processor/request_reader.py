@@ -1,0 +1,274 @@
+"""From bytes on a socket to requests in the rings: framing, the in-flight limit, and what to do when there is no room.
+
+Runs in processor processes. Of a frame it reads the size, api key, version, correlation id and, for APIs that have
+one, the routing key. A frame that cannot go on stays with its channel, which is muted for exactly that cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from broker.errors import InvalidReceive
+from broker.ipc.request_channel import INLINE_REQUEST_BYTES
+from broker.network.processor.channel import LARGE_READ_BYTES, SMALL_READ_BYTES, Channel, LargeReceive
+from broker.network.processor.foreign_protocols import describe_foreign
+from broker.network.processor.kept_requests import OWN_BYTES
+from broker.network.processor.mute_state import MuteCause
+from broker.network.processor.request_sender import RequestSender
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.routing import MAYBE_CONTROLLER_KEYS, route_produce
+
+if TYPE_CHECKING:
+    from broker.config.broker_config import BrokerConfig
+    from broker.network.accounting.client_registry import Clients
+    from broker.network.processor.kept_requests import KeptRequests
+
+#: size, api key, api version, correlation id: all that is read of a frame before its routing key.
+_FRAME_START = Struct(">ihhi")
+_HEADER_START = Struct(">hhi")
+_SIZE = Struct(">i")
+
+#: api key, version and correlation id: no request is shorter.
+_SMALLEST_REQUEST_BYTES = 8
+
+_CLIENT_ID_AT = 8
+
+_PRODUCE = int(ApiKey.PRODUCE)
+_API_VERSIONS = int(ApiKey.API_VERSIONS)
+
+_unpack_start = _FRAME_START.unpack_from
+
+
+class RequestReader:
+    """Reads channels and sends their requests on; keeps the list of channels that wait for room."""
+
+    def __init__(
+        self, config: BrokerConfig, sender: RequestSender, kept: KeptRequests, now_ns: Callable[[], int]
+    ) -> None:
+        self.sender = sender
+        self.kept = kept
+        self.waiting: dict[int, Channel] = {}
+        #: Told who asks; it must know every channel that says so (`Channel.client_prefix`).
+        self.clients: Clients | None = None
+        self.requests_received = 0
+        self.bytes_received = 0
+        self._now_ns = now_ns
+        self._max_request_bytes = config.socket_request_max_bytes
+        #: Of a request that goes through a ring, with its size.
+        self._max_inline_bytes = _SIZE.size + min(INLINE_REQUEST_BYTES, self._max_request_bytes)
+        self._pipeline_max = config.pipeline_max
+        # With one handler every partition, every group and every connection has the same owner: nothing to peek for.
+        self._one_handler = sender.handlers == 1
+
+    def read(self, channel: Channel) -> bool:
+        """Take what the socket has, at most one read (``B07``). False when the client has closed (``C05``).
+
+        Raises InvalidReceive for bytes that are no Kafka request.
+        """
+        if channel.large is not None:
+            return self._read_large(channel, channel.large)
+        try:
+            data = channel.recv(channel.read_bytes)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        if not data:
+            return False
+        count = len(data)
+        self.bytes_received += count
+        if not channel.inbox and _FRAME_START.size <= count <= self._max_inline_bytes and not channel.muted:
+            head = _unpack_start(data)
+            if head[0] + _SIZE.size == count:
+                # The usual case: one small request, whole.
+                if not self._try_send(channel, data[_SIZE.size :], head, self._now_ns()):
+                    channel.inbox = data
+                return True
+        self._take(channel, channel.inbox + data if channel.inbox else data)
+        return True
+
+    def resume(self, channel: Channel) -> None:
+        """Try again to send on what a full ring, a full pool or the in-flight limit had held back."""
+        channel.muted &= ~(MuteCause.RING_FULL | MuteCause.ARENA)
+        large = channel.large
+        if large is not None and large.filled == large.size and not self._send_large(channel, large):
+            return
+        if channel.inbox and channel.large is None:
+            self._take(channel, channel.inbox)
+
+    def try_repeat(self, channel: Channel, sequence: int) -> bool:
+        """Send an unanswered request again, after its target has been replaced. False when there is no room for it.
+
+        The target passes over the first one, which bears the generation of its predecessor.
+        """
+        request = channel.repeatable.get(sequence)
+        if request is None:
+            return True
+        received_ns, target, frame = request
+        size = len(frame)
+        envelope = (channel.connection_id, sequence, received_ns, *_HEADER_START.unpack_from(frame), size)
+        if size <= INLINE_REQUEST_BYTES:
+            return self.sender.try_send(target, envelope, channel.listener, frame)
+        block = self.sender.allocate(size)
+        if block is None:
+            return False
+        block.view[:] = frame
+        if self.sender.try_send_block(target, envelope, channel.listener, block.area, block.address):
+            return True
+        self.sender.pool.free(block.area, block.address)
+        return False
+
+    def _take(self, channel: Channel, data: bytes) -> None:
+        """Send on every whole frame of ``data``; what is left goes back to the channel's inbox (``C01``)."""
+        start, filled = 0, len(data)
+        now_ns = self._now_ns()
+        while filled - start >= _FRAME_START.size and not channel.muted:
+            head = _unpack_start(data, start)
+            size = head[0]
+            if INLINE_REQUEST_BYTES < size <= self._max_request_bytes:
+                start = self._begin_large(channel, data, start, size)
+                if channel.large is not None:
+                    break
+                continue
+            if not _SMALLEST_REQUEST_BYTES <= size <= self._max_request_bytes:
+                raise self._invalid_size(data, start, size)
+            end = start + 4 + size
+            if end > filled or not self._try_send(channel, data[start + 4 : end], head, now_ns):
+                break
+            start = end
+        channel.inbox = data[start:]
+        if 4 <= filled - start < _FRAME_START.size:
+            self._check_size(channel.inbox)
+
+    def _try_send(self, channel: Channel, frame: bytes, head: tuple[int, int, int, int], now_ns: int) -> bool:
+        """Send one small frame to its target. False when the ring is full; the channel then waits for room."""
+        size, api_key, api_version, correlation_id = head
+        target = 0
+        if not self._one_handler or api_key in MAYBE_CONTROLLER_KEYS:
+            target = self._target_of(channel, frame, api_key, api_version)
+            if target < 0:
+                return False
+        if not frame.startswith(channel.client_prefix, _CLIENT_ID_AT):
+            self._identify(channel, frame)
+        sequence = channel.next_sequence
+        envelope = (channel.connection_id, sequence, now_ns, api_key, api_version, correlation_id, size)
+        if not self.sender.try_send(target, envelope, channel.listener, frame):
+            self._wait(channel, MuteCause.RING_FULL)
+            return False
+        if api_key != _PRODUCE:
+            kept_bytes = channel.kept_bytes + size
+            if kept_bytes <= OWN_BYTES:
+                channel.repeatable[sequence] = (now_ns, target, frame)
+                channel.kept_bytes = kept_bytes
+            else:
+                self.kept.keep(channel, sequence, now_ns, target, frame)
+            if api_key == _API_VERSIONS and self.clients is not None:
+                self.clients.introduced(channel, frame, api_version)
+        channel.next_sequence = sequence = sequence + 1
+        channel.read_bytes = SMALL_READ_BYTES
+        self.requests_received += 1
+        if sequence - channel.next_answer >= self._pipeline_max:
+            channel.muted |= MuteCause.PIPELINE
+        return True
+
+    def _target_of(self, channel: Channel, frame: bytes | memoryview, api_key: int, api_version: int) -> int:
+        """Return the target of a request, or -1 when it has to wait; the channel is then muted.
+
+        Parts of a Produce for other owners are forwarded by the handler that takes it, and the connection's next
+        request must not overtake them on a shorter way. So the first Produce that names several partitions waits
+        until nothing is in flight, and from then on every Produce of its connection takes the same way.
+        """
+        if api_key != _PRODUCE or self._one_handler:
+            return self.sender.target_of(frame, api_key, api_version, channel.connection_id)
+        if channel.produce_target >= 0:
+            return channel.produce_target
+        target, is_single = route_produce(frame, api_version, channel.connection_id, self.sender.handlers)
+        if is_single:
+            return target
+        if channel.in_flight:
+            channel.muted |= MuteCause.ORDER
+            return -1
+        channel.produce_target = target
+        return target
+
+    def _check_size(self, rest: bytes) -> None:
+        """Refuse a bad size, 0 too (``C03``), before the bytes that it announces have come: they may never come."""
+        (size,) = _SIZE.unpack_from(rest)
+        if not _SMALLEST_REQUEST_BYTES <= size <= self._max_request_bytes:
+            raise self._invalid_size(rest, 0, size)
+
+    def _begin_large(self, channel: Channel, data: bytes, start: int, size: int) -> int:
+        """Find a block for a large request and move into it what was read of it. Return where ``data`` goes on."""
+        block = self.sender.allocate(size)
+        if block is None:
+            self._wait(channel, MuteCause.ARENA)
+            return start
+        large = LargeReceive(block.area, block.address, size, block.view)
+        end = min(len(data), start + 4 + size)
+        large.take(memoryview(data)[start + 4 : end])
+        channel.large = large
+        channel.read_bytes = LARGE_READ_BYTES
+        if large.filled == size:
+            self._send_large(channel, large)
+        return end
+
+    def _read_large(self, channel: Channel, large: LargeReceive) -> bool:
+        try:
+            count = channel.sock.recv_into(large.view[large.filled :])
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        if count == 0:
+            return False
+        self.bytes_received += count
+        large.filled += count
+        if large.filled == large.size:
+            self._send_large(channel, large)
+        return True
+
+    def _send_large(self, channel: Channel, large: LargeReceive) -> bool:
+        """Hand a complete large request to its target. False when the ring is full; then it stays with the channel."""
+        api_key, api_version, correlation_id = _HEADER_START.unpack_from(large.view)
+        target = self._target_of(channel, large.view, api_key, api_version)
+        if target < 0:
+            return False
+        now_ns = self._now_ns()
+        prefix = channel.client_prefix
+        if large.view[_CLIENT_ID_AT : _CLIENT_ID_AT + len(prefix)] != prefix:
+            self._identify(channel, large.view)
+        sequence = channel.next_sequence
+        envelope = (channel.connection_id, sequence, now_ns, api_key, api_version, correlation_id, large.size)
+        if not self.sender.try_send_block(target, envelope, channel.listener, large.area, large.address):
+            self._wait(channel, MuteCause.RING_FULL)
+            return False
+        if api_key != _PRODUCE:
+            self.kept.keep(channel, sequence, now_ns, target, large.view)
+        channel.next_sequence = sequence + 1
+        channel.large = None
+        self.requests_received += 1
+        if channel.in_flight >= self._pipeline_max:
+            channel.muted |= MuteCause.PIPELINE
+        return True
+
+    def _identify(self, channel: Channel, frame: bytes | memoryview) -> None:
+        if self.clients is not None:
+            self.clients.named(channel, frame)
+
+    @property
+    def arena_is_short(self) -> bool:
+        """Whether some channel waits for a block of memory."""
+        return bool(self.waiting) and any(channel.muted & MuteCause.ARENA for channel in self.waiting.values())
+
+    def _wait(self, channel: Channel, cause: MuteCause) -> None:
+        channel.muted |= cause
+        self.waiting[channel.fd] = channel
+
+    def _invalid_size(self, data: bytes, start: int, size: int) -> InvalidReceive:
+        reason = (
+            f"invalid receive size {size}: requests have {_SMALLEST_REQUEST_BYTES} to {self._max_request_bytes} bytes"
+        )
+        foreign = describe_foreign(data[start : start + 8])
+        return InvalidReceive(f"{reason}; {foreign}" if foreign else f"{reason} (socket.request.max.bytes)")

@@ -1,0 +1,191 @@
+"""The processor's way into the request channel: which ring a request takes, and where its bytes lie meanwhile.
+
+Runs in processor processes. It owns the producing ends of the processor's request rings and the processor's part of
+the arena. Small requests are copied into the ring; larger ones were received straight into a block of the arena (or,
+when larger than the arena can ever hold, into the spill area), and the ring carries the block's address. A block is
+free again when the target has *released* the frame that names it: an answer alone does not free it, because a
+replacement of the target may still have to read the request again.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections import deque
+from typing import NamedTuple
+
+from broker.ipc.request_channel import ARENA, INLINE, REQUEST, SPILL, RequestChannel
+from broker.protocol.coordinator_routing import CoordinatorPartitions
+from broker.protocol.routing import route
+from shm.arena import ArenaAllocator
+from shm.bell import SemaphoreBell
+from shm.ring import RingProducer
+
+_ENVELOPE_BYTES = REQUEST.size
+
+
+class Block(NamedTuple):
+    """A place for one large request; ``area`` is ARENA, or SPILL + the processor's index."""
+
+    area: int
+    address: int
+    view: memoryview
+
+
+class MemoryPool:
+    """The processor's share of the arena, and its spill area for the one request that is too large for it."""
+
+    def __init__(self, arena: memoryview, base: int, size: int, spill_fd: int, spill_area: int) -> None:
+        self._arena = arena
+        self._base = base
+        self._allocator = ArenaAllocator(size)
+        self._size = size
+        self._spill_fd = spill_fd
+        self._spill_area = spill_area
+        self._spill: mmap.mmap | None = None
+        self._spill_busy = False
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of the arena that requests occupy."""
+        return self._size - self._allocator.free_bytes
+
+    @property
+    def free_bytes(self) -> int:
+        """Bytes of the arena that are left, not always in one piece."""
+        return self._allocator.free_bytes
+
+    def allocate(self, size: int) -> Block | None:
+        """Return a block for a request of ``size`` bytes, or None when there is no room for it now."""
+        if size > self._size:
+            return self._allocate_spill(size)
+        offset = self._allocator.allocate(size)
+        if offset < 0:
+            return None
+        address = self._base + offset
+        return Block(ARENA, address, self._arena[address : address + size])
+
+    def free(self, area: int, address: int) -> None:
+        """Give a block back."""
+        if area == ARENA:
+            self._allocator.free(address - self._base)
+            return
+        # Truncating gives the pages back to the machine; the area's size is restored for the next request.
+        size = os.fstat(self._spill_fd).st_size
+        os.ftruncate(self._spill_fd, 0)
+        os.ftruncate(self._spill_fd, size)
+        self._spill_busy = False
+
+    def _allocate_spill(self, size: int) -> Block | None:
+        if self._spill_busy:
+            return None
+        if self._spill is None:
+            self._spill = mmap.mmap(self._spill_fd, 0)
+        self._spill_busy = True
+        return Block(self._spill_area, 0, memoryview(self._spill)[:size])
+
+
+class RequestSender:
+    """Puts requests into the rings of their targets and remembers which blocks hang on which frames."""
+
+    def __init__(
+        self,
+        channel: RequestChannel,
+        processor: int,
+        bells: tuple[SemaphoreBell, ...],
+        pool: MemoryPool,
+        coordinators: CoordinatorPartitions = CoordinatorPartitions(),  # noqa: B008 - an immutable value
+    ) -> None:
+        targets = channel.shape.targets
+        self.handlers = targets - 1
+        self.pool = pool
+        #: By target, the generation that requests are sent to: what a successor passes over bears another's.
+        self.generations = [0] * targets
+        self._coordinators = coordinators
+        self._view = channel.view
+        self._bells = bells
+        self._producers: list[RingProducer] = [channel.request_producer(processor, t) for t in range(targets)]
+        self._claims = [producer.claim for producer in self._producers]
+        self._blocks: list[deque[tuple[int, int, int]]] = [deque() for _ in range(targets)]
+        self._touched: set[int] = set()
+        # Blocks of a predecessor's requests are unknown here, so nothing may be written to the arena before the
+        # targets have released every frame that it had published.
+        self._inherited = [(p, p.position) for p in self._producers if p.consumed() < p.position]
+
+    def target_of(self, frame: bytes | memoryview, api_key: int, api_version: int, connection_id: int) -> int:
+        """Return the target that owns the request's routing key. Raises InvalidReceive for a malformed one."""
+        return route(frame, api_key, api_version, connection_id, self.handlers, self._coordinators)
+
+    def try_send(
+        self,
+        target: int,
+        envelope: tuple[int, int, int, int, int, int, int],
+        listener: int,
+        frame: bytes | memoryview,
+    ) -> bool:
+        """Copy a small request into the target's ring; False when the ring is full.
+
+        ``envelope`` is (connection id, sequence, received_ns, api key, version, correlation id, size in bytes).
+        """
+        size = envelope[6]
+        at = self._claims[target](_ENVELOPE_BYTES + size)
+        if at < 0:
+            return False
+        REQUEST.pack_into(self._view, at, *envelope, -1, listener, INLINE, self.generations[target], 0)
+        at += _ENVELOPE_BYTES
+        self._view[at : at + size] = frame
+        self._touched.add(target)
+        return True
+
+    def try_send_block(
+        self,
+        target: int,
+        envelope: tuple[int, int, int, int, int, int, int],
+        listener: int,
+        area: int,
+        address: int,
+    ) -> bool:
+        """Hand over a large request by its address; False when the ring is full."""
+        at = self._claims[target](_ENVELOPE_BYTES)
+        if at < 0:
+            return False
+        REQUEST.pack_into(self._view, at, *envelope, address, listener, area, self.generations[target], 0)
+        self._blocks[target].append((self._producers[target].position, area, address))
+        self._touched.add(target)
+        return True
+
+    def publish(self) -> None:
+        """Make everything sent since the last call visible, then wake those it is for: one bell a batch."""
+        for target in self._touched:
+            self._producers[target].publish()
+            self._bells[target].ring()
+        self._touched.clear()
+
+    def allocate(self, size: int) -> Block | None:
+        """Return a block for a large request, or None when the pool has no room for it now."""
+        if self._inherited:
+            self._inherited = [(p, end) for p, end in self._inherited if p.consumed() < end]
+            if self._inherited:
+                return None
+        block = self.pool.allocate(size)
+        if block is None and self.reclaim():
+            block = self.pool.allocate(size)
+        return block
+
+    def reclaim(self) -> bool:
+        """Free the blocks whose frames have been released (``B16``); True when there were any."""
+        freed = False
+        for producer, blocks in zip(self._producers, self._blocks, strict=True):
+            if not blocks:
+                continue
+            head = producer.consumed()
+            while blocks and blocks[0][0] <= head:
+                _, area, address = blocks.popleft()
+                self.pool.free(area, address)
+                freed = True
+        return freed
+
+
+def spill_area(processor: int) -> int:
+    """Return the area number under which targets find this processor's spill memory."""
+    return SPILL + processor

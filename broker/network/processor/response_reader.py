@@ -1,0 +1,255 @@
+"""From answers in the response rings to pieces on a channel, in the order in which the requests came.
+
+Runs in processor processes. Targets answer in any order; a channel's answers leave in request order, by our own
+sequence numbers (``D10``, ``D11``). An answer that comes early is copied out of the ring and held. A second answer to
+the same request, and any answer to a connection that has gone, is dropped (``B21``): targets that were replaced may
+repeat themselves. An answer to a Fetch whose records have gone, with their topic or by retention, cannot be sent any
+more: its request is put to its target again, which then answers for that partition what there is to say.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+
+from broker.ipc.request_channel import CLOSE_CONNECTION, RANGE, RESPONSE_TO_FACTS, RequestChannel
+from broker.ipc.segment_file_cache import SegmentFiles
+from broker.network.processor.channel import Answered, Channel, Envelope, FileSend, HeldAnswer, Piece
+from broker.network.processor.kept_requests import OWN_BYTES, KeptRequests, is_kept
+from broker.network.processor.mute_state import MuteCause
+from broker.protocol.api_keys import ApiKey
+from shm.ring import RingConsumer
+
+logger = logging.getLogger(__name__)
+
+_ENVELOPE_BYTES = RESPONSE_TO_FACTS.size
+
+#: RANGE, field by field, with the path in the place of its length.
+Range = tuple[int, int, int, int, str]
+
+#: How a request begins that may be put to its target again although that has answered it: it changes nothing.
+_FETCH = int(ApiKey.FETCH).to_bytes(2, "big")
+#: As often one after the other for one connection.
+MOST_ASKED_AGAIN = 3
+
+#: Answers taken from one ring in one turn of the loop.
+BATCH = 512
+
+#: An answer that its connection waits for and for nothing else, and what it is once it is written.
+LoneAnswer = tuple[Channel, memoryview, Answered]
+
+#: Takes a request whose answer has just been written: its channel, what its target told, and the time in ns.
+Finish = Callable[[Channel, Answered, int], None]
+
+#: Ends the connection that an exception has struck, which is being handled; None: it has gone already (``B22``).
+Fault = Callable[["Channel | None"], None]
+
+
+class ResponseReader:
+    """The consuming ends of the processor's response rings."""
+
+    def __init__(
+        self,
+        channel: RequestChannel,
+        processor: int,
+        kept: KeptRequests,
+        output_max_bytes: int,
+        now_ns: Callable[[], int],
+    ) -> None:
+        self._view = channel.view
+        self._kept = kept
+        self._output_max_bytes = output_max_bytes
+        self._rings: list[RingConsumer] = [
+            channel.response_consumer(processor, target) for target in range(channel.shape.targets)
+        ]
+        self._files = SegmentFiles()
+        self._now_ns = now_ns
+        self.responses_dropped = 0
+        #: Answers taken so far that are to be written, or whose connection has gone; second answers are not counted.
+        self.responses_taken = 0
+        #: Of the last `read`: what is to go out by `send_lone`.
+        self.lone: list[LoneAnswer] = []
+        #: (connection id, answer) of connections that have gone.
+        self.orphans: list[tuple[int, Answered]] = []
+        #: (channel, sequence) of requests whose answer could not be sent; they are to be put to their target again.
+        self.unsendable: deque[tuple[Channel, int]] = deque()
+        self.bytes_taken = 0
+
+    def read(self, by_id: dict[int, Channel], fault: Fault) -> dict[int, Channel]:
+        """Attach every answer that is there to its channel and return the channels with something to write.
+
+        Among them are channels for which more than ``output.max.bytes`` of answers wait for an earlier one.
+
+        An answer to the only request that its connection has in flight is not attached but put into `lone`. What an
+        exception keeps from being attached costs no other channel its answer: no ring gives anything twice.
+
+        The pieces are views of the rings: write or copy them, then call ``release``, also when nothing is ready: what
+        was dropped or held has taken room too, and a target may be waiting for it.
+        """
+        ready: dict[int, Channel] = {}
+        lone = self.lone
+        view = self._view
+        now_ns = self._now_ns()
+        unpack = RESPONSE_TO_FACTS.unpack_from
+        find = by_id.get
+        for ring in self._rings:
+            frames = ring.read(BATCH)
+            self.responses_taken += len(frames)
+            for at, _, _ in frames:
+                envelope = unpack(view, at)
+                connection, sequence, size, ranges, kind, facts = envelope
+                channel = find(connection)
+                if channel is None or sequence != channel.next_answer or kind or ranges or channel.held:
+                    try:
+                        self._attach(channel, at, envelope, now_ns, ready)
+                    except Exception:
+                        fault(channel)
+                    continue
+                channel.next_answer = sequence + 1
+                if channel.repeatable:
+                    if channel.kept_bytes > OWN_BYTES:
+                        self._kept.drop(channel, sequence)
+                    elif (request := channel.repeatable.pop(sequence, None)) is not None:
+                        channel.kept_bytes -= len(request[2])
+                start = at + _ENVELOPE_BYTES
+                self.bytes_taken += size
+                if not channel.answered and sequence + 1 == channel.next_sequence and not channel.muted:
+                    lone.append((channel, view[start : start + size], (facts, now_ns)))
+                    continue
+                channel.out.append(view[start : start + size])
+                channel.answered.append((facts, now_ns))
+                ready[channel.fd] = channel
+        return ready
+
+    def send_lone(self, ready: dict[int, Channel], finish: Finish, fault: Fault) -> None:
+        """Write the lone answers. What a socket does not take goes the way of all others, with its channel. HOT."""
+        now_ns = self._now_ns
+        lone, self.lone = self.lone, []
+        for channel, piece, answered in lone:
+            try:
+                try:
+                    sent = channel.send(piece)
+                except OSError:
+                    # Its buffer is full, or the connection has gone: that shows when the rest is written.
+                    sent = 0
+                if sent == len(piece):
+                    finish(channel, answered, now_ns())
+                    continue
+            except Exception:
+                fault(channel)
+                continue
+            channel.out.append(piece[sent:])
+            channel.answered.append(answered)
+            ready[channel.fd] = channel
+
+    def release(self) -> None:
+        """Give the rings' memory back to the targets."""
+        for ring in self._rings:
+            ring.release()
+
+    def pending(self) -> bool:
+        """Return whether answers wait that the last ``read`` did not take."""
+        return any(ring.pending() for ring in self._rings)
+
+    def forget_removed_files(self) -> None:
+        """Let go of segment files that have been deleted."""
+        self._files.forget_removed()
+
+    def _attach(
+        self, channel: Channel | None, at: int, envelope: Envelope, now_ns: int, ready: dict[int, Channel]
+    ) -> None:
+        """Attach any answer: one that is early, has file ranges, ends the connection, or has no taker."""
+        connection, sequence, size, ranges, kind, facts = envelope
+        if channel is None or not channel.next_answer <= sequence < channel.next_sequence or sequence in channel.held:
+            self.responses_dropped += 1
+            if channel is None or channel.closing:
+                self.orphans.append((connection, (facts, now_ns)))
+            else:
+                self.responses_taken -= 1
+            for _, inode, _, _, path in self._ranges(at + _ENVELOPE_BYTES, ranges)[0]:
+                self._files.discard(path, inode)
+            return
+        try:
+            pieces = self._parts(at + _ENVELOPE_BYTES, size, ranges)
+        except OSError as error:
+            if self._is_asked_again(channel, sequence):
+                self.responses_taken -= 1
+                return
+            logger.warning("an answer cannot be sent and closes its connection: %s", error)
+            kind, pieces = CLOSE_CONNECTION, []
+        self.bytes_taken += size
+        if sequence != channel.next_answer:
+            kept: list[Piece] = [bytes(p) if isinstance(p, memoryview) else p for p in pieces]
+            held_bytes = sum(p.length if isinstance(p, FileSend) else len(p) for p in kept)
+            channel.held[sequence] = HeldAnswer(kind, held_bytes, kept, (facts, now_ns))
+            channel.held_bytes += held_bytes
+            if channel.held_bytes > self._output_max_bytes:
+                ready[channel.fd] = channel
+            return
+        channel.out.extend(pieces)
+        self._answered(channel, kind, (facts, now_ns))
+        self._release_held(channel)
+        ready[channel.fd] = channel
+
+    def _answered(self, channel: Channel, kind: int, answered: Answered) -> None:
+        self._kept.drop(channel, channel.next_answer)
+        channel.next_answer += 1
+        channel.asked_again = 0
+        channel.answered.append(answered)
+        if kind == CLOSE_CONNECTION:
+            # What the client has asked for since is neither read nor answered: an answer that left now would be
+            # taken for this one's.
+            channel.closing = True
+            channel.muted |= MuteCause.REFUSED
+            self._kept.drop_all(channel)
+            channel.forget_requests()
+
+    def _release_held(self, channel: Channel) -> None:
+        """Let the answers go that waited for the one just attached."""
+        while not channel.closing:
+            answer = channel.held.pop(channel.next_answer, None)
+            if answer is None:
+                return
+            channel.held_bytes -= answer.size
+            channel.out.extend(answer.pieces)
+            self._answered(channel, answer.kind, answer.answered)
+
+    def _is_asked_again(self, channel: Channel, sequence: int) -> bool:
+        """Have a request put to its target again if it may be; its connection need not know."""
+        _, _, frame = channel.repeatable.get(sequence, (0, 0, b""))
+        if not (is_kept(frame) and frame.startswith(_FETCH)) or channel.asked_again >= MOST_ASKED_AGAIN:
+            return False
+        channel.asked_again += 1
+        self.unsendable.append((channel, sequence))
+        return True
+
+    def _parts(self, at: int, size: int, ranges: int) -> list[Piece]:
+        """Return an answer in writing order: bytes in the ring, and ranges of files. OSError if one has gone."""
+        view = self._view
+        if ranges == 0:
+            return [view[at : at + size]] if size else []
+        rows, inline_at = self._ranges(at, ranges)
+        end = inline_at + size
+        pieces: list[Piece] = []
+        for inline_before, inode, position, length, path in rows:
+            if inline_before:
+                pieces.append(view[inline_at : inline_at + inline_before])
+                inline_at += inline_before
+            self.bytes_taken += length
+            pieces.append(FileSend(self._files.open(path, inode), position, length))
+        if inline_at < end:
+            pieces.append(view[inline_at:end])
+        return pieces
+
+    def _ranges(self, at: int, ranges: int) -> tuple[list[Range], int]:
+        """Return the ranges of an answer and where its inline bytes start."""
+        view = self._view
+        path_at = at + ranges * RANGE.size
+        rows: list[Range] = []
+        for index in range(ranges):
+            inline_before, inode, position, length, path_bytes = RANGE.unpack_from(view, at + index * RANGE.size)
+            path = str(view[path_at : path_at + path_bytes], "utf-8")
+            path_at += path_bytes
+            rows.append((inline_before, inode, position, length, path))
+        return rows, path_at

@@ -1,0 +1,85 @@
+"""What a handler that replaces a dead one does before its first request: take back the notes of what was not committed.
+
+Runs once at the boot of a handler. A note at or above the published end of its partition was written by a predecessor
+that died before the commit; the records behind it have been cut off. It must go before anything is appended, since the
+end will pass it and would make it look committed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.errors import InvalidReceive
+from broker.ipc.frame import NOTED
+from broker.ipc.memory_areas import MemoryAreas
+from broker.ipc.peer_channel import PRODUCE_PART
+from broker.ipc.request_channel import INLINE, PEER, REQUEST, RequestChannel
+from broker.partitions.produce.append_receipts import NOT_APPENDED, NOTE, write_note
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.headers import parse_header
+from broker.protocol.messages.produce import Part, parse_produce
+from broker.protocol.records import BATCH_HEADER_BYTES
+from shm.current_request import REQUEST_AT
+from shm.ring import RingConsumer
+
+if TYPE_CHECKING:
+    from broker.handler.broker_state import BrokerState
+    from broker.ipc.poison_requests import PoisonRequests
+
+_EVERYTHING = 1 << 30
+
+
+def take_back_uncommitted_notes(
+    state: BrokerState, channel: RequestChannel, areas: MemoryAreas, poison: PoisonRequests
+) -> int:
+    """Reset the notes of uncommitted batches in every unreleased request and peer message; return how many."""
+    taken_back = 0
+    for processor in range(channel.shape.processors):
+        ring = channel.request_consumer(processor, state.index)
+        for view, row, part in _noted_parts(state, ring, channel.view, areas, poison):
+            taken_back += _take_back(state, view, row, part.records_offset, part.records_size)
+    for source in range(channel.shape.targets):
+        if source == state.index:
+            continue
+        ring = channel.peer_consumer(source, state.index)
+        for at, _, _ in ring.read(_EVERYTHING):
+            kind, _, _, _, area, address, size, row, *_ = PEER.unpack_from(channel.view, at)
+            if kind == PRODUCE_PART:
+                taken_back += _take_back(state, areas.view(area), row, address, size)
+    return taken_back
+
+
+def _noted_parts(
+    state: BrokerState, ring: RingConsumer, rings: memoryview, areas: MemoryAreas, poison: PoisonRequests
+) -> list[tuple[memoryview, int, Part]]:
+    """Return (memory, row, part) for every part of noted Produce requests that belongs to this handler."""
+    found = []
+    for at, _, _ in ring.read(_EVERYTHING):
+        connection, sequence, _, key, version, _, size, address, _, area, _, noted = REQUEST.unpack_from(rings, at)
+        if key != ApiKey.PRODUCE or noted != NOTED or poison.is_condemned((connection, sequence)):
+            continue
+        poison.current.words[REQUEST_AT] = at
+        view = areas.view(area)
+        start = at + REQUEST.size if area == INLINE else address
+        try:
+            header = parse_header(view, start, start + size)
+            request = parse_produce(view, version, header.body_offset, start + size)
+        except InvalidReceive:
+            continue
+        for part in request.parts:
+            row = state.row_of(part.topic_name, part.topic_id, part.partition)
+            if state.owner_of(row) == state.index:
+                found.append((view, row, part))
+    poison.current.words[REQUEST_AT] = 0
+    return found
+
+
+def _take_back(state: BrokerState, view: memoryview, row: int, offset: int, size: int) -> int:
+    # Also where the log could not be opened: what lies beyond the published end goes when it is.
+    if state.owner_of(row) != state.index or size < BATCH_HEADER_BYTES:
+        return 0
+    (note,) = NOTE.unpack_from(view, offset)
+    if note < state.partitions.read_end(row):
+        return 0
+    write_note(view, offset, NOT_APPENDED)
+    return 1

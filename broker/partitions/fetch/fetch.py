@@ -1,0 +1,235 @@
+"""Fetch: served by any handler, because offsets are published in shared memory and the bytes lie in files.
+
+Runs in handler processes. A fetch that finds enough answers at once; another one is parked on the rows it watches
+(``E06``). When some of them have moved, their partitions, and no others, are read again. Records never pass through
+this process: the answer names ranges of segment files, unless they are so short that reading them here is cheaper.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Final
+
+from broker.errors import InvalidReceive
+from broker.ipc.frame import Frame
+from broker.ipc.request_channel import RANGE
+from broker.ipc.request_facts import subject
+from broker.ipc.response_writer import FileRange, ResponseWriter, Told
+from broker.ipc.segment_file_cache import SegmentFiles
+from broker.partitions.fetch.fetch_reader import FetchReader
+from broker.partitions.fetch.pending_fetch import Found, PendingFetch
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.headers import parse_header
+from broker.protocol.messages.fetch import FetchRequest, frame_fetch_response, parse_fetch
+from broker.scheduling.purgatory import DelayedOperation, DelayedOperations
+from broker.scheduling.slices import SlicedWork, Slices, TooManyWaitError, Work
+
+if TYPE_CHECKING:
+    from broker.handler.broker_state import BrokerState
+    from broker.log.log_reader import FileSlice
+
+#: Answers with at most this many bytes of records are read here and travel through the ring.
+INLINE_RECORDS_BYTES: Final = 16 * 1024
+
+#: An answer whose own fields take more than this does not fit a ring; it is read here and travels by a file.
+INLINE_ENVELOPE_BYTES: Final = 64 * 1024
+
+#: A fetch of more partitions is read in slices of so many, between which others are served.
+PARTS_IN_A_TURN: Final = 2_000
+PARTS_IN_A_SLICE: Final = 250
+
+#: How often a partition is read anew because its files have gone before its records were read.
+ATTEMPTS: Final = 3
+
+
+#: A fetch waits no longer than this: its client may have gone, and finds nothing strange in an answer without records.
+MOST_WAIT_MS: Final = 300_000
+
+
+class FetchPath:
+    """Answers and parks fetches."""
+
+    def __init__(
+        self,
+        state: BrokerState,
+        responses: ResponseWriter,
+        delayed: DelayedOperations,
+        slices: Slices,
+        now_ns: Callable[[], int],
+    ) -> None:
+        self.parked = 0
+        #: Fetches that were answered without records because too many waited.
+        self.not_parked = 0
+        self._state = state
+        self._current = state.heritage.current[state.index]
+        self._responses = responses
+        self._delayed = delayed
+        self._slices = slices
+        self._now_ns = now_ns
+        self._reader = FetchReader(state)
+        #: Fetches that are read in slices.
+        self._begun: set[PendingFetch] = set()
+        self._files = SegmentFiles()
+
+    def take(self, frame: Frame) -> None:
+        """Answer a fetch or park it. Raises InvalidReceive when it is malformed."""
+        header = parse_header(frame.view, frame.start, frame.end)
+        # There may be unknown ones among them, and a few that are named twice.
+        most_parts = 2 * self._state.config.max_partitions
+        request = parse_fetch(frame.view, frame.api_version, header.body_offset, frame.end, most_parts)
+        if request.session_id != 0 and request.session_epoch > 0:
+            self._refuse_session(frame, request)
+            return
+        plain = self._reader.plain_parts(frame.api_version, request.isolation_level == 1)
+        fetch = PendingFetch(request, frame.to, plain, self._state.metadata.broker_config.fetch_max_bytes)
+        if len(request.parts) > PARTS_IN_A_TURN:
+            self._begin(fetch, frame.received_ns, header.client_id)
+        else:
+            self._reader.read(fetch, 0, len(request.parts))
+            self._settle(fetch, frame.received_ns)
+
+    def _begin(self, fetch: PendingFetch, received_ns: int, client_id: str) -> None:
+        """Read the partitions of a large fetch in slices."""
+        parts = len(fetch.request.parts)
+
+        def work() -> Work:
+            try:
+                for start in range(0, parts, PARTS_IN_A_SLICE):
+                    self._reader.read(fetch, start, start + PARTS_IN_A_SLICE)
+                    yield None
+            finally:
+                self._begun.discard(fetch)
+
+        new = SlicedWork(
+            work(),
+            lane=fetch.to[1],
+            identity=fetch.to[1:3],
+            done=lambda _: self._settle(fetch, received_ns),
+            failed=lambda: self._responses.close_connection(fetch.to, self._now_ns()),
+            doing=("FETCH", client_id),
+            size=fetch.to[8],
+            is_wanted=lambda: not self._state.client_hosts.has_ended(fetch.to[1]),
+        )
+        try:
+            self._slices.add(new)
+        except TooManyWaitError as error:
+            raise InvalidReceive(f"Fetch cannot be begun: {error}") from error
+        self._begun.add(fetch)
+
+    def rows_moved(self, rows: Collection[int] | None) -> None:
+        """Take note of rows that have moved while fetches are read in slices; None: any of them may have."""
+        for fetch in self._begun:
+            fetch.moved += fetch.rows if rows is None else [row for row in rows if row in fetch.rows]
+
+    def _settle(self, fetch: PendingFetch, received_ns: int) -> None:
+        """Answer a fetch whose partitions have been read, or let it wait."""
+        if fetch.moved:
+            self._reader.read_moved(fetch)
+        fetch.local_ns = self._now_ns()
+        if fetch.is_enough or fetch.request.max_wait_ms <= 0:
+            self._send(fetch)
+        elif not self._delayed.has_room(len(fetch.rows)):
+            # Its client asks again, as after a wait that was in vain.
+            self.not_parked += 1
+            self._send(fetch)
+        else:
+            self._park(fetch, received_ns)
+
+    def _park(self, fetch: PendingFetch, received_ns: int) -> None:
+        def try_complete(final: bool) -> bool:
+            read = self._reader.read_moved(fetch)
+            if not (final or fetch.is_enough):
+                return False
+            for index in set(fetch.found) - read:
+                # Its records may have gone on, or gone, since they were found.
+                self._reader.read_again(fetch, index)
+            self._send(fetch)
+            return True
+
+        def give_up() -> None:
+            self._responses.close_connection(fetch.to, self._now_ns())
+
+        self.parked += 1
+        # From its arrival on: a replacement that reads it again does not let its client wait anew.
+        deadline_ns = received_ns + min(fetch.request.max_wait_ms, MOST_WAIT_MS) * 1_000_000
+        attempt = self._current.during(fetch.to[1:3], try_complete)
+        self._delayed.watch(DelayedOperation(attempt, deadline_ns, give_up, fetch.rows, fetch.moved))
+
+    def forget_removed_files(self) -> None:
+        """Let go of segment files that have been deleted, so that their room on the disk is free again."""
+        self._files.forget_removed()
+
+    def _refuse_session(self, frame: Frame, request: FetchRequest) -> None:
+        """Answer a fetch that goes on with a session: none is ever handed out; its client falls back to a full one."""
+        error, now_ns = int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND), self._now_ns()
+        wire = frame_fetch_response(frame.api_version, frame.correlation_id, [], [], status=(0, error, 0))[0]
+        row = self._state.row_of(*request.parts[0][:3]) if request.parts else -1
+        self._responses.send(frame.to, now_ns, now_ns, wire, Told(error, about=_subject(request, row)))
+
+    def _send(self, fetch: PendingFetch) -> None:
+        in_order = fetch.in_order()
+        chunks = fetch.chunks(in_order)
+        is_inline = (
+            fetch.records_bytes <= INLINE_RECORDS_BYTES or _envelope_bytes(chunks, in_order) > INLINE_ENVELOPE_BYTES
+        )
+        if is_inline and in_order:
+            in_order, chunks = self._with_records(fetch, in_order, chunks)
+        told = fetch.told(_subject(fetch.request, fetch.first_row()))
+        complete_ns = self._now_ns()
+        if is_inline:
+            self._responses.send(fetch.to, fetch.local_ns, complete_ns, b"".join(chunks), told)
+        else:
+            ranges = [
+                FileRange(len(before), os.fsdecode(found.slice.path), found.slice.inode, *found.slice[2:4])
+                for before, (_, found) in zip(chunks, in_order, strict=False)
+            ]
+            self._responses.send_ranges(fetch.to, (fetch.local_ns, complete_ns), b"".join(chunks), ranges, told)
+        for _, found in in_order:
+            self._state.partitions.count_fetched(found.row, self._state.index, found.slice.length)
+
+    def _with_records(
+        self, fetch: PendingFetch, in_order: list[tuple[int, Found]], chunks: list[bytes]
+    ) -> tuple[list[tuple[int, Found]], list[bytes]]:
+        """Return what has been found, and the whole answer in pieces, with the records in it.
+
+        A partition whose topic has gone, or a part of its log, since its records were found is read again.
+        """
+        attempts = 0
+        while True:
+            pieces = [chunks[0]]
+            for (index, found), chunk in zip(in_order, chunks[1:], strict=True):
+                try:
+                    pieces += (self._read(found.slice), chunk)
+                except OSError:
+                    attempts += 1
+                    if attempts <= ATTEMPTS:
+                        self._reader.read_again(fetch, index)
+                    else:
+                        self._reader.refuse(fetch, index)
+                    break
+            else:
+                return in_order, pieces
+            in_order = fetch.in_order()
+            chunks = fetch.chunks(in_order)
+
+    def _read(self, found: FileSlice) -> bytes:
+        file = self._files.known(found.inode) or self._files.open(os.fsdecode(found.path), found.inode)
+        return os.pread(file.fd, found.length, found.position)
+
+
+def _subject(request: FetchRequest, row: int) -> bytes:
+    """Return what the request log is told of a request whose first partition is in a row, or -1."""
+    return subject(
+        row,
+        len(request.parts),
+        min_bytes=request.min_bytes,
+        max_wait_ms=request.max_wait_ms,
+        isolation_level=request.isolation_level,
+    )
+
+
+def _envelope_bytes(chunks: list[bytes], in_order: list[tuple[int, Found]]) -> int:
+    """Return the size of an answer in its ring if its records stay in their files."""
+    ranges = sum(RANGE.size + len(found.slice.path) for _, found in in_order)
+    return ranges + sum(map(len, chunks))

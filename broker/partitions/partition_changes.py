@@ -1,0 +1,118 @@
+"""What is still to be done to a handler's partitions since the metadata changed: logs to remove, to open, to change.
+
+Runs in handler processes. To make the directory of a partition takes a good part of a millisecond, so a change of
+thousands of partitions is worked off in slices (`slices`), in which the rest is served. Nobody notices an order: a
+partition that somebody asks for is opened there and then, and has its settings: what an admin was told is in force for
+whatever is sent after that. What is to be done to partitions of one name is done in the order in which it was asked
+for: a topic that was deleted and made again keeps its directory's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from broker.scheduling.slices import SlicedWork, Slices, Work
+
+if TYPE_CHECKING:
+    from broker.partitions.owned_partition import OwnedPartition
+
+#: A partition by topic and number.
+Place = tuple[str, int]
+
+
+class PartitionChanges:
+    """The steps that are to be taken, by partition."""
+
+    def __init__(self) -> None:
+        self._steps: dict[Place, list[Callable[[], None]]] = {}
+        #: The partitions among them that are to be opened, by row, and their rows.
+        self._to_open: dict[int, Place] = {}
+        self._rows: dict[Place, int] = {}
+        #: Rows whose settings have changed, and what gives them to a row.
+        self._to_alter: dict[int, Callable[[int], None]] = {}
+        self._is_begun = False
+
+    def __len__(self) -> int:
+        return len(self._steps) + len(self._to_alter)
+
+    def add(self, place: Place, step: Callable[[], None], *, opens: int | None = None) -> None:
+        """Let a step be taken, after those that wait for the same place; it opens the row ``opens``."""
+        self._steps.setdefault(place, []).append(step)
+        if opens is not None:
+            self._to_open[opens] = place
+            self._rows[place] = opens
+
+    def alter(self, rows: Iterable[int], give_settings: Callable[[int], None]) -> None:
+        """Let each of these rows be given its settings, by this instead of what waits for that already."""
+        self._to_alter.update(dict.fromkeys(rows, give_settings))
+
+    def cancel(self, row: int) -> None:
+        """Let nobody who asks for a row open or alter it any more: its partition has been deleted since."""
+        self._to_alter.pop(row, None)
+        place = self._to_open.pop(row, None)
+        if place is not None:
+            del self._rows[place]
+
+    def open_now(self, row: int) -> bool:
+        """Take the steps that end with a row open; False if it does not wait for that."""
+        place = self._to_open.get(row)
+        if place is None:
+            return False
+        self._take(place)
+        return True
+
+    def alter_now(self, row: int) -> None:
+        """Give a row its settings if it waits for that."""
+        give_settings = self._to_alter.pop(row, None)
+        if give_settings is not None:
+            give_settings(row)
+
+    def begin(self, slices: Slices, done: Callable[[], None]) -> None:
+        """Have the steps taken in slices, unless that is being done; ``done`` is called when none is left."""
+        if self._is_begun or not len(self):
+            return
+
+        def end(_: object = None) -> None:
+            self._is_begun = False
+            done()
+
+        self._is_begun = True
+        slices.add_now(SlicedWork(self.work(), "changes", end, end, ("opening and removing logs", "")))
+
+    def work(self) -> Work:
+        """Take all steps, those of one partition in each slice; also those that are added meanwhile."""
+        while len(self):
+            if self._to_alter:
+                self.alter_now(next(iter(self._to_alter)))
+            else:
+                self._take(next(iter(self._steps)))
+            yield None
+
+    def finish(self) -> None:
+        """Take all steps at once."""
+        for _ in self.work():
+            pass
+
+    def _take(self, place: Place) -> None:
+        row = self._rows.pop(place, None)
+        if row is not None:
+            del self._to_open[row]
+        for step in self._steps.pop(place):
+            step()
+
+
+class OwnedPartitions(dict[int, "OwnedPartition"]):
+    """The partitions of this handler by row. One that waits to be opened or altered is so when it is asked for."""
+
+    def __init__(self, changes: PartitionChanges) -> None:
+        super().__init__()
+        self._changes = changes
+
+    def get(self, row: int, default: Any = None) -> Any:
+        """Return the partition of a row, or None when this handler has none there."""
+        self._changes.alter_now(row)
+        owned = super().get(row)
+        if owned is None and self._changes.open_now(row):
+            owned = super().get(row)
+        return default if owned is None else owned

@@ -1,0 +1,207 @@
+"""What one turn appends to the partitions of a handler: batches judged, staged, then committed and answered together.
+
+Runs in handler processes. Produced batches come with their notes, which make sure that each is appended once; the
+handler's own records and the markers of transactions have none.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from broker.ipc.request_facts import Records, records_of
+from broker.ipc.response_writer import ReplyTo, ResponseWriter, Told
+from broker.log.append_limits import TO_BE_JUDGED, Judged
+from broker.partitions.owned_partition import Answer, OwnedPartition, WriteFailed
+from broker.partitions.produce.append_receipts import NOT_APPENDED, NOTE, REFUSED, note_refusal, write_note
+from broker.partitions.produce.verification import NEEDS_VERIFICATION, VerificationGuards
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.records import TRANSACTIONAL_BIT, BatchHeader, read_header, unpack_header, validate
+
+if TYPE_CHECKING:
+    from broker.coordinator.transaction.markers import Marker
+    from broker.partitions.produce.produce_memo import RememberedRequest
+
+logger = logging.getLogger(__name__)
+
+#: Outcomes of staging that are answered as success: a duplicate was appended once already (``G26``).
+SUCCESS = (0, int(ErrorCode.DUPLICATE_SEQUENCE_NUMBER))
+
+
+class StagedAppends:
+    """Appends to the partitions of this handler."""
+
+    def __init__(
+        self,
+        responses: ResponseWriter,
+        guards: Iterator[int],
+        now_ns: Callable[[], int],
+        write_failed: WriteFailed,
+    ) -> None:
+        """``write_failed`` is called for every write to a log that fails."""
+        self.records_appended = 0
+        self.bytes_appended = 0
+        self.commits = 0
+        self.commit_ns = 0
+        #: By row, the partitions with something staged. Always the same object.
+        self.dirty: dict[int, OwnedPartition] = {}
+        self._responses = responses
+        self._write_failed = write_failed
+        self._guards = VerificationGuards(guards)
+        self._now_ns = now_ns
+
+    def append(
+        self,
+        owned: OwnedPartition,
+        view: memoryview,
+        place: tuple[int, int, int],
+        answer: Answer,
+        guard: int,
+        judged: Judged | None = None,
+    ) -> int | None:
+        """Stage a batch at ``place`` (offset, size, Produce version), or find that it has been appended already.
+
+        Return the guard that a batch must bring to be appended; the number of TO_BE_JUDGED where its log must have
+        ``judged`` it first; or None: then it is answered, now or at the commit.
+        """
+        offset, size, version = place
+        batch = view[offset : offset + max(size, 0)]
+        header = read_header(batch)
+        note = NOT_APPENDED if header is None else header.base_offset
+        if note > NOT_APPENDED:
+            owned.answers.append((answer, note, -1, batch))
+            self.dirty[owned.row] = owned
+            return None
+        if note < NOT_APPENDED:
+            answer(REFUSED - note, -1, -1)
+            return None
+        # `validate` wants the base offset that clients send, and nothing of transactions.
+        error = validate(batch, None if header is None else _as_sent(header, guard), version)
+        base_offset = time_ms = -1
+        if error == 0 and header is not None and guard:
+            error, number = self._guards.judge(owned.row, owned.log, header, version, guard)
+            if error == NEEDS_VERIFICATION:
+                return number
+        if error == 0 and header is not None:
+            error, base_offset, time_ms = owned.log.stage(batch, header, judged=judged)
+            if error == TO_BE_JUDGED[0]:
+                return error
+            if error == 0 and time_ms >= 0:
+                # With LogAppendTime the log has staged a copy; the note belongs here all the same.
+                write_note(view, offset, base_offset)
+        if error in SUCCESS:
+            owned.answers.append((answer, base_offset, time_ms, batch))
+            self.dirty[owned.row] = owned
+        else:
+            note_refusal(view, offset, size, error)
+            answer(error, -1, -1)
+        return None
+
+    def append_own(self, owned: OwnedPartition, batch: memoryview, answer: Answer) -> None:
+        """Stage a batch that this process made itself; ``answer`` is called when it stands or has failed."""
+        error, base_offset, time_ms = owned.log.stage(batch, unpack_header(batch), is_own=True)
+        if error in SUCCESS:
+            owned.answers.append((answer, base_offset, time_ms, batch))
+            self.dirty[owned.row] = owned
+        else:
+            answer(error, -1, -1)
+
+    def append_marker(self, owned: OwnedPartition, marker: Marker, answer: Answer) -> None:
+        """Stage the end of a transaction; ``answer`` is called when it stands or has failed."""
+        error, base_offset, _ = owned.log.stage_marker(
+            marker.producer_id,
+            marker.epoch,
+            marker.coordinator_epoch,
+            commit=marker.commit,
+            transaction_version=marker.transaction_version,
+        )
+        if error:
+            answer(error, -1, -1)
+            return
+        self._guards.forget(owned.row, marker.producer_id)
+        owned.answers.append((answer, base_offset, -1, memoryview(bytearray(NOTE.size))))
+        self.dirty[owned.row] = owned
+
+    def commit(self) -> list[int]:
+        """Commit everything staged, publish it, answer it. Return the rows whose ends have moved."""
+        rows = []
+        # What is answered here may stage more, for the next call.
+        dirty = list(self.dirty.items())
+        self.dirty.clear()
+        for row, owned in dirty:
+            log = owned.log
+            before = log.log_end_offset, log.size_bytes
+            begun_ns = self._now_ns()
+            error = owned.commit(self._write_failed)
+            now_ns = self._now_ns()
+            self.commit_ns += now_ns - begun_ns
+            rows.append(row)
+            self.commits += 1
+            records, size_bytes = log.log_end_offset - before[0], log.size_bytes - before[1]
+            self.records_appended += records
+            self.bytes_appended += size_bytes
+            if records > 0:
+                owned.writer.count_appended(records, size_bytes)
+            if owned.fast_answers:
+                self._answer_fast(owned, error, now_ns)
+            if owned.answers:
+                self._answer(owned, error)
+        return rows
+
+    def _answer(self, owned: OwnedPartition, error: int) -> None:
+        """Answer the general requests of a partition that has been committed, or could not be."""
+        answers, owned.answers = owned.answers, []
+        for answer, base_offset, time_ms, batch in answers:
+            try:
+                if error and base_offset >= owned.published_end:
+                    write_note(batch, 0, REFUSED - error)
+                    answer(error, -1, -1)
+                else:
+                    answer(0, base_offset, time_ms)
+            except Exception:
+                # Whoever takes an answer sees to its own faults; one that does not costs nobody else an answer.
+                logger.exception("an answer of %s was not taken", owned.log.directory)
+
+    def _answer_fast(self, owned: OwnedPartition, error: int, now_ns: int) -> None:
+        """Answer the fast requests of a partition that has been committed, or could not be."""
+        answers, owned.fast_answers = owned.fast_answers, []
+        start_offset = owned.log.log_start_offset
+        try_begin = self._responses.try_begin
+        view = self._responses.view
+        for to, remembered, header, base_offset, batch in answers:
+            try:
+                records = records_of(header, batch)
+                if error and base_offset >= owned.published_end:
+                    write_note(batch, 0, REFUSED - error)
+                    self.refuse_fast(to, remembered, records, error)
+                    continue
+                if not remembered.acks:
+                    self._responses.no_response(to, now_ns, now_ns, Told(0, records, remembered.about))
+                    continue
+                template = remembered.template
+                at = try_begin(to, now_ns, template.size_bytes, records, remembered.tail)
+                if at >= 0:
+                    template.fill_into(view, at, to[7], 0, (base_offset, -1, start_offset))
+                else:
+                    wire = template.fill(to[7], 0, base_offset, -1, start_offset)
+                    self._responses.send(to, now_ns, now_ns, wire, Told(0, records, remembered.about))
+            except Exception:
+                logger.exception("cannot answer a Produce to %s; closing its connection", owned.log.directory)
+                self._responses.close_connection(to, now_ns)
+
+    def refuse_fast(self, to: ReplyTo, remembered: RememberedRequest, records: Records, error: int) -> None:
+        """Answer a fast request with an error; without acks the connection is closed instead (``C13``)."""
+        now_ns = self._now_ns()
+        told = Told(error, records, remembered.about)
+        if remembered.acks:
+            wire = remembered.template.fill(to[7], error, -1, -1, -1)
+            self._responses.send(to, now_ns, now_ns, wire, told)
+        else:
+            self._responses.close_connection(to, now_ns, told)
+
+
+def _as_sent(header: BatchHeader, guard: int) -> BatchHeader:
+    """Return the header as the client sent it, without the bit that says that a transaction is involved."""
+    attributes = header.attributes & ~TRANSACTIONAL_BIT if guard else header.attributes
+    return header._replace(base_offset=0, attributes=attributes)

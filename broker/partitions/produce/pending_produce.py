@@ -1,0 +1,170 @@
+"""One Produce request whose parts are answered one by one; the response leaves when all are in.
+
+Runs in the handler that received the request. Parts of its own partitions complete at the commit of the same turn;
+parts of others complete when their owners answer, and until then the request's memory is held: the owners read the
+records there, and a replacement of this process finds the request again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from broker.ipc.frame import Frame
+from broker.ipc.request_ring import Hold
+from broker.ipc.response_writer import NOTHING_TOLD, ResponseWriter
+from broker.partitions.produce.record_errors import NOBODY, Blame, blame_allowance
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.messages.produce import Part, PartResponse, encode_produce_response
+from broker.protocol.record_reader import ReadAllowance
+from broker.scheduling.deferred import Deferred
+
+logger = logging.getLogger(__name__)
+
+INVALID_RECORD = int(ErrorCode.INVALID_RECORD)
+INVALID_TIMESTAMP = int(ErrorCode.INVALID_TIMESTAMP)
+MESSAGE_TOO_LARGE = int(ErrorCode.MESSAGE_TOO_LARGE)
+
+STORAGE_ERROR = int(ErrorCode.KAFKA_STORAGE_ERROR)
+
+#: With these the answer says which records are to blame, or what about their batch or the disk.
+BLAMED = frozenset({INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE, STORAGE_ERROR})
+
+#: The first version of Produce whose answer has room for that (KIP-467).
+_FIRST_VERSION_WITH_BLAME = 8
+
+
+class PendingProduce:
+    """The outcomes so far."""
+
+    __slots__ = (
+        "_acks",
+        "_allowance",
+        "_blame",
+        "_frame",
+        "_is_dropped",
+        "_local_ns",
+        "_missing",
+        "_now_ns",
+        "_parts",
+        "_responses",
+        "_results",
+        "_taken",
+        "_waits",
+        "complete",
+        "hold",
+        "token",
+        "told",
+    )
+
+    def __init__(
+        self,
+        frame: Frame,
+        acks: int,
+        count: int,
+        responses: ResponseWriter,
+        now_ns: Callable[[], int],
+        blame: Callable[[Frame, Part, int, ReadAllowance], Blame],
+    ) -> None:
+        self.token = -1
+        #: What the request log is told, but for the error.
+        self.told = NOTHING_TOLD
+        self.complete = False
+        self.hold: Hold = frame.ring.hold(frame.ring_start)
+        self._frame = frame
+        self._blame = blame
+        self._allowance: ReadAllowance | None = None
+        self._acks = acks
+        self._responses = responses
+        self._now_ns = now_ns
+        self._results: list[PartResponse | None] = [None] * count
+        self._parts: dict[int, Part] = {}
+        self._missing = count
+        self._taken = False
+        self._waits: Deferred | None = None
+        self._is_dropped = False
+        self._local_ns = 0
+
+    def part_done(
+        self, index: int, part: Part, error: int, base_offset: int, time_ms: int, log_start_offset: int
+    ) -> None:
+        """Note the outcome of one part; a second outcome of the same part is ignored. Raises nothing."""
+        if self.complete or self._results[index] is not None:
+            return
+        start = -1 if error else log_start_offset
+        message, records = self._blame_for(part, error) if error in BLAMED else NOBODY
+        self._results[index] = PartResponse(
+            part.topic_name, part.topic_id, part.partition, error, base_offset, time_ms, start, message, records
+        )
+        self._missing -= 1
+        waits, self._waits = self._waits, None
+        if waits is not None:
+            waits.complete(True)
+        if self._taken and self._missing == 0:
+            self._answer()
+
+    def next_outcome(self, taken: int, most: int) -> Deferred | None:
+        """Return what is completed with the next outcome if more than ``most`` of the ``taken`` parts have none."""
+        if taken - (len(self._results) - self._missing) <= most:
+            return None
+        self._waits = Deferred()
+        return self._waits
+
+    def forwarded(self, index: int, part: Part) -> None:
+        """Remember a part that its owner will answer."""
+        self._parts[index] = part
+
+    def forwarded_done(self, index: int, error: int, base_offset: int, time_ms: int, log_start_offset: int) -> None:
+        """Note what the owner of a part has answered."""
+        self.part_done(index, self._parts[index], error, base_offset, time_ms, log_start_offset)
+
+    def all_parts_taken(self) -> None:
+        """Allow the response: every part has been refused, staged or forwarded."""
+        self._taken = True
+        self._local_ns = self._now_ns()
+        if self._missing == 0:
+            self._answer()
+
+    def drop(self) -> Frame:
+        """Close the connection when all parts are in, instead of answering: the owner of one has died in it."""
+        self._is_dropped = True
+        return self._frame
+
+    def abandon(self) -> None:
+        """Answer nothing: the request met a fault that has closed its connection. Its memory is not kept for it."""
+        self.complete = True
+        self.hold.answered = True
+
+    def _blame_for(self, part: Part, error: int) -> Blame:
+        if self._acks == 0 or self._frame.api_version < _FIRST_VERSION_WITH_BLAME:
+            return NOBODY
+        if self._allowance is None:
+            self._allowance = blame_allowance()
+        try:
+            return self._blame(self._frame, part, error, self._allowance)
+        except Exception:
+            logger.exception("which records of %s-%d are to blame cannot be found", part.topic_name, part.partition)
+            return NOBODY
+
+    def _answer(self) -> None:
+        self.complete = True
+        self.hold.answered = True
+        try:
+            self._send()
+        except Exception:
+            logger.exception("cannot answer a Produce of %d parts; closing its connection", len(self._results))
+            self._responses.close_connection(self._frame.to, self._now_ns())
+
+    def _send(self) -> None:
+        now_ns = self._now_ns()
+        frame = self._frame
+        results = [result for result in self._results if result is not None]
+        error = next((result.error_code for result in results if result.error_code), 0)
+        told = self.told._replace(error_code=error)
+        if self._is_dropped or (error and not self._acks):
+            self._responses.close_connection(frame.to, now_ns, told)
+        elif self._acks != 0:
+            payload = encode_produce_response(frame.api_version, frame.correlation_id, 0, results)
+            self._responses.send(frame.to, self._local_ns, now_ns, payload, told)
+        else:
+            self._responses.no_response(frame.to, self._local_ns, now_ns, told)

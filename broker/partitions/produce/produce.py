@@ -1,0 +1,400 @@
+"""Produce: from the request's memory to the partition's file, and the answer once the records are committed.
+
+Runs in handler processes. Two paths lead to the same append. The fast one is for a connection that keeps sending to
+one partition: the bytes in front of the records are compared with those of its last request, and nothing is parsed.
+The general one takes any request: several partitions, some of them another handler's, errors, replays.
+
+**Exactness.** The base-offset field of each batch, in the request's own memory, is the note of what its owner did with
+it. It is written before the records are committed, and `NOTED` in the envelope says that it is a note and not the
+client's own value. A replacement of the owner first takes back every note at or above the published end; then a note
+that is left means "committed, at this offset", or below -1 "refused, with this error", and its absence means "append
+it". A refusal is noted because its client may have sent the records again before the request is read a second time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from broker.ipc.frame import NOTED, STATE_OFFSET, Frame
+from broker.ipc.peer_channel import POISON, PRODUCE_PART, PeerMessage, Peers
+from broker.ipc.request_facts import records_of, records_of_all, subject
+from broker.ipc.response_writer import ReplyTo, ResponseWriter, Told
+from broker.log.append_limits import TO_BE_JUDGED, AppendLimits
+from broker.partitions.owned_partition import Answer
+from broker.partitions.produce.append_receipts import (
+    NOT_APPENDED,
+    REFUSED,
+    note_refusal,
+    noted_place,
+    noted_refusal,
+    write_note,
+)
+from broker.partitions.produce.judged_appends import Append, JudgedAppends
+from broker.partitions.produce.partition_appender import SUCCESS, StagedAppends
+from broker.partitions.produce.pending_produce import (
+    BLAMED,
+    INVALID_RECORD,
+    INVALID_TIMESTAMP,
+    MESSAGE_TOO_LARGE,
+    STORAGE_ERROR,
+    PendingProduce,
+)
+from broker.partitions.produce.produce_lines import ProduceLines, Whose
+from broker.partitions.produce.produce_memo import RememberedRequest
+from broker.partitions.produce.produce_refusals import PartRefusals
+from broker.partitions.produce.recently_used import RecentlyUsed
+from broker.partitions.produce.record_errors import NOBODY, Blame, keyless, out_of_range, too_large
+from broker.partitions.produce.verification import (
+    NEEDS_VERIFICATION,
+    NO_TRANSACTION,
+    TransactionalPart,
+    TransactionalParts,
+    is_transactional,
+)
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.headers import parse_header
+from broker.protocol.messages.produce import Part, ProduceRequest, parse_produce
+from broker.protocol.record_reader import ReadAllowance
+from broker.protocol.records import BATCH_HEADER_BYTES, unpack_header, validate
+from broker.scheduling.slices import Slices, Work
+from shm.words import words_of
+
+if TYPE_CHECKING:
+    from broker.handler.broker_state import BrokerState
+    from broker.ipc.poison_requests import PoisonRequests
+
+#: What the fast path leaves to the general one, which finds the same again.
+_NOT_FAST = BLAMED | {TO_BE_JUDGED[0]}
+
+#: Connections whose last request is remembered.
+MAX_REMEMBERED = 10_000
+
+#: A request is remembered at least so long after the last one like it, and at most twice as long.
+REMEMBERED_NS = 30_000_000_000
+
+#: Of the parts of one request whose records are looked into, so many are under way, and none is begun later.
+MOST_UNDER_WAY = 16
+LONGEST_NS = 1_000_000_000
+
+#: What stands before the records of a request that is remembered: a client id may be 32 KB long.
+MOST_REMEMBERED_BYTES = 1024
+
+
+class ProducePath:
+    """Appends what Produce requests bring for this handler's partitions and sends the rest to their owners."""
+
+    def __init__(
+        self,
+        state: BrokerState,
+        responses: ResponseWriter,
+        peers: Peers,
+        poison: PoisonRequests,
+        slices: Slices,
+        now_ns: Callable[[], int],
+    ) -> None:
+        self.appends = StagedAppends(responses, peers.new_tokens(), now_ns, state.storage.write_failed)
+        self._state = state
+        self._responses = responses
+        self._refusals = PartRefusals(state)
+        self._peers = peers
+        self._poison = poison
+        self._now_ns = now_ns
+        self._words = words_of(state.heritage.rings.view, 0, state.heritage.rings.view.nbytes)
+        self._remembered: RecentlyUsed[int, RememberedRequest] = RecentlyUsed(MAX_REMEMBERED, REMEMBERED_NS)
+        self._lines = ProduceLines(slices, now_ns)
+        self._judged = JudgedAppends(self.appends, state.owned, self._refusals, slices, now_ns)
+        self._dirty = self.appends.dirty
+        self._pending: dict[int, PendingProduce] = {}
+        self._tokens = peers.new_tokens()
+        self._transactional = TransactionalParts(state, self._try_transactional, self._refuse_transactional)
+
+    def forget_metadata(self) -> None:
+        """Parse the next request of every connection anew: topics have changed."""
+        self._remembered.clear()
+
+    def forget_unused(self, now_ns: int) -> None:
+        """Let go of what is remembered of connections that have sent nothing for a while: they may have closed."""
+        self._remembered.forget_unused(now_ns)
+
+    def try_fast(self, to: ReplyTo, version: int, view: memoryview, place: tuple[int, int, int]) -> bool:
+        """Stage a request that differs from the connection's last one in its records alone; False if it does not.
+
+        ``place`` is (start of the request in ``view``, its end, offset of its envelope in the rings).
+        """
+        remembered = self._remembered.recent.get(to[1]) or self._remembered.recall(to[1])
+        if remembered is None or remembered.version != version:
+            return False
+        batch = remembered.records(view, place[0], place[1])
+        if batch is None:
+            return False
+        header = unpack_header(batch)
+        if header[0] != 0:
+            # Perhaps a note that a predecessor had no time to declare one: the general path knows.
+            return False
+        error = validate(batch, header, version)
+        if error == 0:
+            owned = remembered.owned
+            error, base_offset, _ = owned.log.stage(batch, header)
+            if error == 0:
+                # Staging has written the base offset into the batch, which is the note; this says that it is one.
+                self._words[(place[2] + STATE_OFFSET) >> 3] = NOTED
+            if error in SUCCESS:
+                owned.fast_answers.append((to, remembered, header, base_offset, batch))
+                self._dirty[owned.row] = owned
+                return True
+        if error in _NOT_FAST:
+            # Nothing has been staged or noted. The general path finds which records are to blame, or judges in slices.
+            return False
+        write_note(batch, 0, REFUSED - error)
+        self._words[(place[2] + STATE_OFFSET) >> 3] = NOTED
+        self.appends.refuse_fast(to, remembered, records_of(header, batch), error)
+        return True
+
+    def take(self, frame: Frame) -> None:
+        """Take any request. Raises InvalidReceive when it is malformed."""
+        view, version = frame.view, frame.api_version
+        header = parse_header(view, frame.start, frame.end)
+        request = parse_produce(view, version, header.body_offset, frame.end)
+        if not frame.noted:
+            for part in request.parts:
+                if part.records_size >= BATCH_HEADER_BYTES:
+                    write_note(view, part.records_offset, NOT_APPENDED)
+            self._words[(frame.envelope_at + STATE_OFFSET) >> 3] = NOTED
+        pending = PendingProduce(frame, request.acks, len(request.parts), self._responses, self._now_ns, self._blame)
+        pending.told = self._told(view, request.parts, request.acks)
+
+        def abandon() -> None:
+            self._pending.pop(pending.token, None)
+            pending.abandon()
+
+        def failed() -> None:
+            abandon()
+            self._responses.close_connection(frame.to, self._now_ns())
+
+        work = self._take_parts(pending, frame, request, header.client_id)
+        try:
+            self._lines.take(frame.to[1], Whose(frame.to[1:3], header.client_id), work, failed)
+        except Exception:
+            abandon()
+            raise
+        if self._lines.has(frame.to[1]):
+            # What it sends meanwhile goes no other way.
+            self._remembered.forget(frame.to[1])
+
+    def take_peer_part(self, source: int, message: PeerMessage, view: memoryview, answer: Answer) -> None:
+        """Append a part that another handler received; ``answer`` sends the outcome back, now or later."""
+
+        def settled(number: int | None) -> None:
+            if number is not None:
+                answer(NEEDS_VERIFICATION, number, -1)
+
+        place = message.address, message.size, message.argument
+        whose = Whose((-1 - source, message.token), "")
+        error = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        line = -1 - source, message.row
+        self._judged.append(Append(line, message.row, view, place, message.guard, answer, settled, whose, error))
+
+    def take_peer_answer(self, message: PeerMessage) -> None:
+        """Complete a part that its owner has answered; an answer for a predecessor's request has no taker."""
+        pending = self._pending.get(message.token)
+        if pending is None:
+            return
+        if message.error_code == POISON:
+            frame = pending.drop()
+            self._poison.drop(
+                frame.to, frame.view, (frame.start, frame.end, True), self._now_ns(), self._state.owner_of(message.row)
+            )
+            message = message._replace(error_code=int(ErrorCode.UNKNOWN_SERVER_ERROR))
+        part = self._transactional.forwarded.get((message.token, message.part))
+        if part is not None:
+            if not self._transactional.tried(part, message.error_code, message.base_offset):
+                return
+        elif message.error_code == NEEDS_VERIFICATION:
+            return
+        pending.forwarded_done(message.part, message.error_code, message.base_offset, message.time_ms, message.argument)
+        if pending.complete:
+            self._pending.pop(message.token, None)
+
+    def _take_parts(self, pending: PendingProduce, frame: Frame, request: ProduceRequest, client_id: str) -> Work:
+        """Take the parts of a request one by one.
+
+        Parts whose records are looked into may take long: only so many are under way at a time, and those that have
+        not had their turn after `LONGEST_NS` are refused, for their client to send again. Not those of a request that
+        comes again: a predecessor may have asked another owner for them.
+        """
+        view, acks = frame.view, request.acks
+        last_ns = self._now_ns() + LONGEST_NS
+        for index, part in enumerate(request.parts):
+            error = noted_refusal(view, part.records_offset, part.records_size)
+            if index:
+                is_looked_into = self._is_looked_into(part)
+                yield pending.next_outcome(index, MOST_UNDER_WAY) if is_looked_into else None
+                if is_looked_into and not frame.noted and self._now_ns() > last_ns:
+                    error = int(ErrorCode.REQUEST_TIMED_OUT)
+            stands = noted_place(view, part.records_offset, part.records_size) > NOT_APPENDED
+            # What has been appended is not refused for settings that came later: its client might send it again.
+            error = error or (self._refusals.unknown(part) if stands else self._refusals.of(part, acks, client_id))
+            if error:
+                note_refusal(view, part.records_offset, part.records_size, error)
+                pending.part_done(index, part, error, -1, -1, -1)
+            else:
+                self._take_part(pending, frame, index, (part, request.transactional_id))
+        pending.all_parts_taken()
+        if len(request.parts) == 1 and not self._lines.has(frame.to[1]):
+            self._remember(frame, request.parts[0], acks, request.transactional_id)
+
+    def _is_looked_into(self, part: Part) -> bool:
+        """Whether the records of a part must be unpacked, or be looked at one by one, before they are appended."""
+        topic = self._refusals.topic(part)
+        return topic is not None and AppendLimits.looks_into_records(self._state.metadata.log_config(topic))
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether `commit` has anything to do."""
+        return bool(self._dirty) or self._transactional.has_questions
+
+    def commit(self) -> list[int]:
+        """Commit everything staged, publish it, answer it. Return the rows whose ends have moved."""
+        if self._transactional.has_questions:
+            self._transactional.ask()
+        return self.appends.commit() if self._dirty else []
+
+    def _blame(self, frame: Frame, part: Part, error: int, allowance: ReadAllowance) -> Blame:
+        """Return which records of a part are the reason for its refusal with one of `BLAMED`."""
+        topic = self._refusals.topic(part)
+        if topic is None:
+            return NOBODY
+        if error == STORAGE_ERROR:
+            return Blame(self._state.storage.message(topic.partitions[part.partition].row))
+        config = self._state.metadata.log_config(topic)
+        partition = f"{topic.name}-{part.partition}"
+        batch = frame.view[part.records_offset : part.records_offset + max(part.records_size, 0)]
+        if error == MESSAGE_TOO_LARGE:
+            return too_large(batch, partition, config)
+        if error == INVALID_TIMESTAMP:
+            now_ms = self._state.clock.wall_ms()
+            oldest_ms = now_ms - config.message_timestamp_before_max_ms
+            newest_ms = now_ms + config.message_timestamp_after_max_ms
+            return out_of_range(batch, frame.api_version, allowance, oldest_ms, newest_ms)
+        return keyless(batch, frame.api_version, allowance, partition) if config.compacts else NOBODY
+
+    def _told(self, view: memoryview, parts: Sequence[Part], acks: int) -> Told:
+        """Return what the request log is told of a request; of its records, what the batches claim."""
+        records = records_of_all(view, [(part.records_offset, part.records_size) for part in parts])
+        first = parts[0] if parts else None
+        row = -1 if first is None else self._state.row_of(first.topic_name, first.topic_id, first.partition)
+        return Told(records=records, about=subject(row, len(parts), acks=acks))
+
+    def _take_part(self, pending: PendingProduce, frame: Frame, index: int, what: tuple[Part, str | None]) -> None:
+        """Take a part with the transactional id of its request: to its log, to its owner, or to wait for its turn."""
+        part, transactional_id = what
+        topic = self._refusals.topic(part)
+        assert topic is not None  # noqa: S101 - `_refusal` has looked it up
+        _, row, owner = topic.partitions[part.partition]
+        where = part, row, owner
+        if (
+            transactional_id is not None
+            and part.records_size >= BATCH_HEADER_BYTES
+            and is_transactional(frame.view, part.records_offset)
+        ):
+            transaction = transactional_id, topic.name
+            self._transactional.take(TransactionalPart(pending, frame, index, where, transaction))
+        elif owner != self._state.index:
+            self._forward(pending, frame, index, where)
+        else:
+            self._append_part(pending, frame, index, where)
+
+    def _append_part(
+        self,
+        pending: PendingProduce,
+        frame: Frame,
+        index: int,
+        where: tuple[Part, int, int],
+        transactional: TransactionalPart | None = None,
+    ) -> None:
+        """Append a part to a log of this process."""
+        part, row, _ = where
+        pending.hold.readers += 1
+
+        def answer(error: int, base_offset: int, time_ms: int) -> None:
+            pending.part_done(index, part, error, base_offset, time_ms, self._state.partitions.read_start(row))
+            if pending.complete:
+                self._pending.pop(pending.token, None)
+
+        def settled(number: int | None) -> None:
+            pending.hold.readers -= 1
+            if transactional is not None:
+                error, guard = (0, -1) if number is None else (NEEDS_VERIFICATION, number)
+                self._transactional.tried(transactional, error, guard)
+
+        place = (part.records_offset, part.records_size, frame.api_version)
+        guard = NO_TRANSACTION if transactional is None else transactional.guard
+        whose, error = Whose(frame.to[1:3], ""), int(ErrorCode.KAFKA_STORAGE_ERROR)
+        line = frame.to[1], row
+        self._judged.append(Append(line, row, frame.view, place, guard, answer, settled, whose, error))
+        if self._judged.has(line):
+            self._remembered.forget(frame.to[1])
+
+    def _try_transactional(self, part: TransactionalPart) -> None:
+        """Append a transactional part with the guard that it has, or have its owner do so."""
+        where = part.part, part.row, part.owner
+        if part.owner != self._state.index:
+            self._forward(part.pending, part.frame, part.index, where, part.guard)
+            self._transactional.forwarded[part.pending.token, part.index] = part
+            return
+        self._append_part(part.pending, part.frame, part.index, where, part)
+
+    def _refuse_transactional(self, part: TransactionalPart, error: int) -> None:
+        note_refusal(part.frame.view, part.part.records_offset, part.part.records_size, error)
+        part.pending.part_done(part.index, part.part, error, -1, -1, -1)
+        if part.pending.complete:
+            self._pending.pop(part.pending.token, None)
+
+    def _forward(
+        self,
+        pending: PendingProduce,
+        frame: Frame,
+        index: int,
+        where: tuple[Part, int, int],
+        guard: int = NO_TRANSACTION,
+    ) -> None:
+        """Ask the owner of a part to append it from where it lies."""
+        part, row, owner = where
+        if part.records_size < BATCH_HEADER_BYTES:
+            pending.part_done(index, part, INVALID_RECORD, -1, -1, -1)
+            return
+        if pending.token < 0:
+            pending.token = next(self._tokens)
+            self._pending[pending.token] = pending
+        message = PeerMessage(
+            kind=PRODUCE_PART,
+            part=index,
+            token=pending.token,
+            area=frame.area,
+            address=part.records_offset,
+            size=part.records_size,
+            row=row,
+            argument=frame.api_version,
+            guard=guard,
+        )
+        pending.forwarded(index, part)
+        hold = pending.hold
+        self._peers.send(owner, message, lambda ring: hold.peers.append((ring, ring.position)))
+
+    def _remember(self, frame: Frame, part: Part, acks: int, transactional_id: str | None) -> None:
+        """Let the connection's next request take the fast path if this one could have."""
+        topic = self._refusals.topic(part)
+        if topic is None or transactional_id is not None or part.records_size < BATCH_HEADER_BYTES:
+            return
+        if part.records_offset - frame.start > MOST_REMEMBERED_BYTES:
+            return
+        if self._refusals.of(part, acks, ""):
+            return
+        row = topic.partitions[part.partition].row
+        owned = self._state.owned.get(row)
+        if self._judged.has((frame.to[1], row)):
+            return
+        if owned is None or owned.log.config.message_timestamp_type != "CreateTime":
+            return
+        self._remembered.put(frame.to[1], RememberedRequest(frame, part, acks, owned, self._state.index))

@@ -1,0 +1,83 @@
+"""What a connection's last Produce looked like, so that the next one like it need not be parsed.
+
+Runs in handler processes. A producer sends the same bytes again and again in front of its records: client id, acks,
+timeout, topic, partition. Two requests with equal bytes there mean the same, as long as the topics do not change.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from broker.ipc.frame import Frame
+from broker.ipc.request_facts import subject, tail
+from broker.partitions.owned_partition import OwnedPartition
+from broker.protocol.messages.produce import FIRST_FLEXIBLE, Part, single_partition_response
+from broker.protocol.primitives import read_unsigned_varint
+from broker.protocol.records import BATCH_HEADER_BYTES
+
+_INT32 = Struct(">i")
+
+#: Api key, version and correlation id are looked at elsewhere or differ in every request.
+_PREFIX_START = 8
+
+#: What follows the records of one partition from version 9 on: the tags of partition, topic and request.
+_NO_TAGS = b"\x00\x00\x00"
+
+
+class RememberedRequest:
+    """What stood before the records in a connection's last request, and what that meant."""
+
+    __slots__ = (
+        "about",
+        "acks",
+        "flexible",
+        "owned",
+        "prefix",
+        "records_at",
+        "smallest_bytes",
+        "tail",
+        "template",
+        "unpack",
+        "version",
+    )
+
+    def __init__(self, frame: Frame, part: Part, acks: int, owned: OwnedPartition, handler: int) -> None:
+        self.version = version = frame.api_version
+        self.flexible = version >= FIRST_FLEXIBLE
+        self.acks = acks
+        self.owned = owned
+        #: What the request log is told of every request like this one.
+        self.about = subject(owned.row, 1, acks=acks)
+        self.tail = tail(frame.api_key, version, handler, self.about)
+        self.template = single_partition_response(version, part.topic_name, part.topic_id, part.partition)
+        size_bytes = _varint_bytes(part.records_size + 1) if self.flexible else _INT32.size
+        self.prefix = prefix = bytes(frame.view[frame.start + _PREFIX_START : part.records_offset - size_bytes])
+        #: The bytes to compare and, where it has a fixed length, the size of the records behind them.
+        head = Struct(f">{len(prefix)}s" if self.flexible else f">{len(prefix)}si")
+        self.unpack = head.unpack_from
+        self.records_at = _PREFIX_START + head.size
+        self.smallest_bytes = self.records_at + BATCH_HEADER_BYTES
+
+    def records(self, view: memoryview, start: int, end: int) -> memoryview | None:
+        """Return the records of a request that is like this one in all else, or None. HOT."""
+        if end - start < self.smallest_bytes:
+            return None
+        records_at = start + self.records_at
+        if self.flexible:
+            (prefix,) = self.unpack(view, start + _PREFIX_START)
+            size, records_at = read_unsigned_varint(view, records_at)
+            # A compact size counts one more than there is, and three empty tag sections follow the records.
+            records_end = records_at + size - 1
+            fits = records_end + len(_NO_TAGS) == end and view[records_end:end] == _NO_TAGS
+        else:
+            prefix, size = self.unpack(view, start + _PREFIX_START)
+            records_end = records_at + size
+            fits = records_end == end
+        if not fits or prefix != self.prefix or size < BATCH_HEADER_BYTES:
+            return None
+        return view[records_at:records_end]
+
+
+def _varint_bytes(value: int) -> int:
+    """Bytes of an unsigned varint in its shortest form, which is the form that clients write."""
+    return max(1, -(-value.bit_length() // 7))

@@ -1,0 +1,125 @@
+"""Which records of a batch are to blame for its refusal (KIP-467): the part of a Produce answer that says so.
+
+Runs in the handler that received the request, for a batch refused with one of `BLAMED` and for nothing else. The owner
+of the partition answers with an error code alone, so the records are read once more, in the memory of their request.
+That must not cost more than the refusal did, which may have been decided by the header alone: what is looked at for one
+request is bounded, in records and in bytes, and no record behind that is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from broker.config.topic_config import LogConfig
+from broker.errors import ApiError
+from broker.log.append_limits import AppendLimits
+from broker.protocol.record_reader import ReadAllowance, record_keys, record_times
+from broker.protocol.records import NO_TIMESTAMP, TRANSACTIONAL_BIT, BatchHeader, read_header, validate
+
+#: How many records of one request are looked at, and so the most that are named.
+MOST_RECORDS: Final = 10_000
+#: How many bytes of compressed records of one request are unpacked.
+MOST_BYTES: Final = 4 * 1024 * 1024
+_MOST_SHOWN: Final = 3
+
+#: (batch index, text)
+RecordError = tuple[int, str | None]
+
+
+class Blame(NamedTuple):
+    """The text for a whole part and, by batch index, those for its records."""
+
+    message: str | None = None
+    records: tuple[RecordError, ...] = ()
+
+
+NOBODY: Final = Blame()
+
+
+def blame_allowance() -> ReadAllowance:
+    """Return what may be looked into on behalf of one request."""
+    return ReadAllowance(MOST_RECORDS, MOST_BYTES)
+
+
+#: Of each record of a batch: the text if it is to blame.
+_Judged = Iterator[str | None]
+
+
+def keyless(batch: memoryview, produce_version: int, allowance: ReadAllowance, partition: str) -> Blame:
+    """Return the records that a compacted topic refuses; nobody if the batch as a whole is at fault.
+
+    The base offset is not looked at: it holds a note. `partition` is its name, as it stands in messages.
+    """
+    text = f"Compacted topic cannot accept message without key in topic partition {partition}"
+
+    def judged(header: BatchHeader) -> _Judged:
+        return (None if has_key else text for has_key in record_keys(batch, header, allowance))
+
+    errors = _named(batch, produce_version, judged)
+    if not errors:
+        return NOBODY
+    shown = ", ".join(f"RecordError(batchIndex={index}, message='{text}')" for index, text in errors[:_MOST_SHOWN])
+    message = (
+        f"One or more records have been rejected due to {len(errors)} record errors in total, "
+        f"and only showing the first three errors at most: [{shown}]"
+    )
+    return Blame(message, errors)
+
+
+def out_of_range(
+    batch: memoryview, produce_version: int, allowance: ReadAllowance, oldest_ms: int, newest_ms: int
+) -> Blame:
+    """Return the records whose own time is not within these; nobody if none can be named."""
+
+    def judged(header: BatchHeader) -> _Judged:
+        for timestamp_ms, offset in record_times(batch, header, allowance):
+            if timestamp_ms == NO_TIMESTAMP or oldest_ms <= timestamp_ms <= newest_ms:
+                yield None
+            else:
+                yield (
+                    f"Timestamp {timestamp_ms} of message with offset {offset} is out of range. "
+                    f"The timestamp should be within [{oldest_ms}, {newest_ms}]"
+                )
+
+    errors = _named(batch, produce_version, judged)
+    return Blame("One or more records have been rejected due to invalid timestamp", errors) if errors else NOBODY
+
+
+def too_large(batch: memoryview, partition: str, config: LogConfig) -> Blame:
+    """Return what of a batch is too large, as far as its header shows."""
+    header = read_header(batch)
+    if header is None:
+        return NOBODY
+    limits = AppendLimits(config)
+    if header.size_bytes > limits.max_message_bytes:
+        return Blame(
+            f"The batch for {partition} has {header.size_bytes} bytes, "
+            f"which exceeds the maximum configured value of {limits.max_message_bytes} (max.message.bytes)"
+        )
+    if header.record_count > limits.most_records:
+        return Blame(
+            f"The batch for {partition} has {header.record_count} records, and at most {limits.most_records} can "
+            "be taken at once: send them in smaller batches"
+        )
+    return Blame(
+        f"The records of the batch for {partition} take more than {limits.max_uncompressed_bytes} bytes uncompressed "
+        f"(message.max.uncompressed.bytes), or more than {limits.max_message_bytes} as the topic's compression.type "
+        "stores them (max.message.bytes): send them in smaller batches"
+    )
+
+
+def _named(
+    batch: memoryview, produce_version: int, judged: Callable[[BatchHeader], _Judged]
+) -> tuple[RecordError, ...]:
+    """Return the records to blame among those that may be looked at; none if the batch cannot be read."""
+    header = read_header(batch)
+    if header is None:
+        return ()
+    header = header._replace(base_offset=0, attributes=header.attributes & ~TRANSACTIONAL_BIT)
+    if validate(batch, header, produce_version):
+        return ()
+    try:
+        return tuple((index, text) for index, text in enumerate(judged(header)) if text is not None)
+    except ApiError:
+        return ()

@@ -1,0 +1,151 @@
+"""The storage gate: whether the partitions of this handler take records, by what their disk can hold.
+
+Runs in handler processes. It follows the state that the controller publishes, one load a turn. A write of its own that
+found no room closes it for everything, the handler's own records included, so that no log is written to, and restored,
+in vain; the slot says so, and the gate asks the file system for room once a second until it gets some. A log that went
+offline publishes its error in the partition's row; one whose files have vanished goes offline within seconds, though
+the system would take writes to a removed file for ever.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from broker.log.data_dir import DirectoryIdentity
+from broker.log.disk_room import NO_ROOM, has_room
+from broker.log.partition_log import Hold
+from broker.runtime.child_process import Role
+from broker.server_log.log_setup import RepeatedWarnings
+from shm.partitions import STATE_OPEN
+from shm.storage import StorageState
+
+if TYPE_CHECKING:
+    from broker.clock import Clock
+    from broker.ipc.process_context import Heritage
+    from broker.log.partition_log import LogWriteFailed
+    from broker.partitions.owned_partition import OwnedPartition
+
+logger = logging.getLogger(__name__)
+
+#: How often room is asked for after a write that found none.
+RETRY_NS: Final = 1_000_000_000
+
+#: Partitions looked at in one tick: a look is two system calls for each that was appended to since the last one.
+PARTITIONS_A_TICK: Final = 500
+
+_HOLDS: Final[Mapping[int, Hold]] = {StorageState.FULL: Hold.CLIENTS, StorageState.GONE: Hold.EVERYTHING}
+
+
+class StorageGate:
+    """One handler's. `write_failures` counts the writes to logs that failed; `hold` says what is refused."""
+
+    def __init__(self, heritage: Heritage, index: int, owned: Mapping[int, OwnedPartition], clock: Clock) -> None:
+        self.write_failures = 0
+        self.hold = Hold.NOTHING
+        self._heritage = heritage
+        self._index = index
+        self._data_dir = heritage.config.data_dir
+        self._identity = DirectoryIdentity(self._data_dir)
+        self._owned = owned
+        self._clock = clock
+        self._warnings = RepeatedWarnings(logger, clock.monotonic_ns)
+        self._seen_state = int(StorageState.ROOM)
+        self._error = 0
+        self._is_gone = False
+        self._retry_due_ns = 0
+        #: The rows that this round of looks has not come to yet, and the ends that the last round saw.
+        self._round: list[int] = []
+        self._ends: dict[int, int] = {}
+        if self._is_handler:
+            # What a predecessor published has not been seen by this process.
+            heritage.slots.set_storage_error(Role.HANDLER, index, 0)
+
+    @property
+    def _is_handler(self) -> bool:
+        return self._index < self._heritage.handlers
+
+    def turn(self) -> None:
+        """Follow the published state. HOT: once a turn, one load."""
+        state = self._heritage.cluster.storage_state
+        if state != self._seen_state:
+            self._seen_state = state
+            self._apply()
+
+    def tick(self) -> None:
+        """Look whether there is room again, and at some of the partitions."""
+        if not self._is_handler:
+            return
+        is_gone = not self._identity.is_present()
+        if is_gone != self._is_gone:
+            self._is_gone = is_gone
+            self._apply()
+        now_ns = self._clock.monotonic_ns()
+        if self._error and now_ns >= self._retry_due_ns:
+            self._retry_due_ns = now_ns + RETRY_NS
+            if has_room(self._data_dir):
+                self._set_error(0)
+                self._warnings.warning("room", "the data directory can be written to again: records are taken")
+        if not is_gone:
+            self._look_at_some()
+
+    def write_failed(self, owned: OwnedPartition, failure: LogWriteFailed) -> None:
+        """Take note of a write that failed; where it found no room, the next ones are not tried at once."""
+        self.write_failures += 1
+        self._publish_fault(owned)
+        if failure.errno in NO_ROOM:
+            self.found_no_room(failure.errno, str(failure))
+
+    def found_no_room(self, error: int, what: str) -> None:
+        """Refuse records until the file system has room to give."""
+        self._warnings.warning("full", "%s; records are refused until there is room", what)
+        self._retry_due_ns = self._clock.monotonic_ns() + RETRY_NS
+        self._set_error(error)
+
+    def message(self, row: int) -> str:
+        """Return why a partition does not take records, in a sentence for whoever sent them."""
+        partitions = self._heritage.partitions
+        fault = partitions.fault(row)
+        if fault:
+            return (
+                f"The partition is offline after an error of its disk ({os.strerror(fault)}); what it has can be read. "
+                "It is opened again when the broker starts, the broker's log says more."
+            )
+        if partitions.state(row) != STATE_OPEN:
+            return "The log of the partition could not be opened, the broker's log says why."
+        return self._heritage.storage().refusal or "The log could not be written to."
+
+    def _set_error(self, error: int) -> None:
+        self._error = error
+        self._heritage.slots.set_storage_error(Role.HANDLER, self._index, error)
+        self._apply()
+
+    def _apply(self) -> None:
+        """Let every log refuse what it must, or take it again."""
+        hold = Hold.EVERYTHING if self._error or self._is_gone else _HOLDS.get(self._seen_state, Hold.NOTHING)
+        if hold is not self.hold:
+            self.hold = hold
+            for owned in self._owned.values():
+                owned.log.hold(hold)
+
+    def _look_at_some(self) -> None:
+        """Look at the next partitions of the round: whether they are offline, or their files have vanished."""
+        if not self._round:
+            self._round = list(self._owned)
+        self._round, rows = self._round[PARTITIONS_A_TICK:], self._round[:PARTITIONS_A_TICK]
+        for row in rows:
+            owned = self._owned.get(row)
+            if owned is None:
+                self._ends.pop(row, None)
+                continue
+            log = owned.log
+            if self._ends.get(row) != log.log_end_offset:
+                self._ends[row] = log.log_end_offset
+                log.check_present()
+            self._publish_fault(owned)
+
+    def _publish_fault(self, owned: OwnedPartition) -> None:
+        if owned.log.fault != self._heritage.partitions.fault(owned.row):
+            self._heritage.partitions.set_fault(owned.row, owned.log.fault)

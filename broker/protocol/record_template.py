@@ -1,0 +1,96 @@
+"""Records that differ from earlier ones in two numbers each, written without encoding the rest of them again. HOT.
+
+Pure. A member of a group commits the same partitions again and again: key, leader epoch and metadata stay, offset and
+time change. What stays is laid out once, for each length that the records' places in their batch can have.
+"""
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+
+from broker.protocol import intern_pool
+from broker.protocol.primitives import INT64
+from broker.protocol.record_writer import NO_HEADERS, RECORD_START, encode_record, varint_bytes
+
+#: Offset deltas below the first have one byte, and below the second two. No batch of ours has more records.
+_ONE_BYTE: Final = 64
+_TWO_BYTES: Final = 8192
+
+#: By offset delta, its bytes as a big-endian number.
+_DELTAS: Final = tuple(int.from_bytes(varint_bytes(delta), "big") for delta in range(_TWO_BYTES))
+
+#: What is packed of a record: what is before its delta, the delta, what is up to the first number, that, what is up to
+#: the second, and that.
+_FIELDS: Final = 6
+_DELTA, _FIRST, _SECOND = 1, 3, 5
+
+#: The numbers, the lengths and what else stands in a record.
+_OTHER_BYTES: Final = 26
+
+
+class NumberedValue(NamedTuple):
+    """A value with two int64s: what stands before, between and behind them."""
+
+    head: bytes
+    middle: bytes
+    tail: bytes
+
+    def with_numbers(self, first: int, second: int) -> bytes:
+        """Return the whole value."""
+        return b"".join((self.head, INT64.pack(first), self.middle, INT64.pack(second), self.tail))
+
+
+class RepeatedRecords:
+    """Some records that always stand together in a batch."""
+
+    __slots__ = ("_layouts", "_records", "count", "size_bytes")
+
+    def __init__(self, records: Sequence[tuple[bytes, NumberedValue]]) -> None:
+        """Lay out records, of each of which are given the key, and the value but for its numbers."""
+        self.count = len(records)
+        self._records = records
+        #: By bytes of an offset delta; made when it is needed, since few records come to stand at both kinds of place.
+        self._layouts: list[tuple[Struct, list[int | bytes]] | None] = [None] * 3
+        #: About what they take in a batch.
+        self.size_bytes = sum(len(key) + sum(len(text) for text in value) + _OTHER_BYTES for key, value in records)
+
+    def encode(self, first_delta: int, firsts: Sequence[int], second: int) -> bytes:
+        """Return the records as they stand in a batch from ``first_delta`` on.
+
+        ``firsts``: the first number of each; ``second``: the second of all.
+        """
+        end = first_delta + self.count
+        if end <= _ONE_BYTE:
+            delta_bytes = 1
+        elif first_delta >= _ONE_BYTE and end <= _TWO_BYTES:
+            delta_bytes = 2
+        else:
+            return b"".join(
+                encode_record(delta, key, value.with_numbers(first, second))
+                for delta, (key, value), first in zip(range(first_delta, end), self._records, firsts, strict=True)
+            )
+        layout = self._layouts[delta_bytes]
+        if layout is None:
+            layout = self._layouts[delta_bytes] = self._layout(delta_bytes)
+        fields = layout[1].copy()
+        fields[_DELTA::_FIELDS] = _DELTAS[first_delta:end]
+        fields[_FIRST::_FIELDS] = firsts
+        fields[_SECOND::_FIELDS] = [second] * self.count
+        return layout[0].pack(*fields)
+
+    def _layout(self, delta_bytes: int) -> tuple[Struct, list[int | bytes]]:
+        """Return how the records are packed when their deltas have so many bytes, and what is packed."""
+        delta = "BH"[delta_bytes - 1]
+        formats: list[str] = []
+        fields: list[int | bytes] = []
+        end_of_last = b""
+        for key, (head, middle, tail) in self._records:
+            value_size = len(head) + len(middle) + len(tail) + 2 * INT64.size
+            up_to_first = b"".join((varint_bytes(len(key)), key, varint_bytes(value_size), head))
+            rest_size = len(up_to_first) - len(head) + value_size + len(NO_HEADERS)
+            start = end_of_last + varint_bytes(len(RECORD_START) + delta_bytes + rest_size) + RECORD_START
+            formats.append(f"{len(start)}s{delta}{len(up_to_first)}sq{len(middle)}sq")
+            fields += (intern_pool.text(start), 0, up_to_first, 0, intern_pool.text(middle), 0)
+            end_of_last = tail + NO_HEADERS
+        layout = intern_pool.layout(f">{''.join(formats)}{len(end_of_last)}s")
+        return layout, [*fields, intern_pool.text(end_of_last)]

@@ -1,1 +1,0 @@
-"""The recorder: what every request did, from the rings of the processors to Parquet files that anything can read."""

@@ -1,0 +1,83 @@
+"""What was lost, and with whom: from the sources' counters to rows of the dataset gaps.
+
+Runs in the recorder. A counter of what was told is raised only when the row that tells it is in a finished file, so a
+recorder that is killed before that leaves it to its replacement.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from broker.request_log.ring_reader import Intake
+    from broker.request_log.row_buffers import Settlement, Sheaf
+    from shm.recorder_rings import RecorderRings
+
+#: (counter of the source, counter of what was told, is it events, cause).
+_LOSSES = (
+    ("rows_dropped", "rows_dropped_told", False, "ring_full"),
+    ("rows_lost", "rows_lost_told", False, "processor_killed"),
+    ("events_dropped", "events_dropped_told", True, "ring_full"),
+)
+
+#: By kind of source, the dataset of its events.
+_EVENTS_OF = {"processor": "connections", "target": "groups", "recorder": "roles"}
+
+
+class Gap(NamedTuple):
+    """A row of the dataset gaps without its times, and what is settled when it is told."""
+
+    row: dict[str, Any]
+    settlement: Settlement
+
+
+class Ledger:
+    """Compares what sources count with what was told."""
+
+    def __init__(self, rings: RecorderRings) -> None:
+        self._rings = rings
+        self._accounts = [rings.account(source) for source in (*range(rings.sources), rings.recorder)]
+        # Told by a row that is not in a finished file yet.
+        self._about_to_be_told: Settlement = Counter()
+
+    def settle(self, settlement: Settlement) -> None:
+        """Raise counters: what they count is in finished files."""
+        for (source, name), n in settlement.items():
+            self._accounts[source].add(name, n)
+        self._about_to_be_told.subtract({key: n for key, n in settlement.items() if key[1].endswith("_told")})
+
+    def killed_recorder(self, intake: Intake) -> list[Gap]:
+        """Return what a predecessor had taken and not made durable. To be called before anything is taken."""
+        gaps = []
+        for source, account in enumerate(self._accounts):
+            first = None if source == self._rings.recorder else intake.first_unread(source)
+            taken = (account.get("rows_pushed"), account.get("events_pushed")) if first is None else first
+            for is_events, name in ((False, "rows_settled"), (True, "events_settled")):
+                lost = taken[is_events] - account.get(name)
+                if lost > 0:
+                    gaps.append(self._gap(source, is_events, "recorder_killed", lost, Counter({(source, name): lost})))
+        return gaps
+
+    def losses(self) -> list[Gap]:
+        """Return what sources have lost and nobody has told yet."""
+        gaps = []
+        for source, account in enumerate(self._accounts):
+            for name, told, is_events, cause in _LOSSES:
+                lost = account.get(name) - account.get(told) - self._about_to_be_told[source, told]
+                if lost > 0:
+                    self._about_to_be_told[source, told] += lost
+                    gaps.append(self._gap(source, is_events, cause, lost, Counter({(source, told): lost})))
+        return gaps
+
+    def given_up(self, sheaf: Sheaf) -> list[Gap]:
+        """Return what is lost with a file that could not be written, if it was none of gaps."""
+        return [
+            self._gap(source, name.startswith("events"), "write_failed", n, Counter({(source, name): n}))
+            for (source, name), n in sheaf.settlement.items()
+        ]
+
+    def _gap(self, source: int, is_events: bool, cause: str, rows: int, settlement: Settlement) -> Gap:
+        kind, index = self._rings.describe(source)
+        dataset = _EVENTS_OF[kind] if is_events else "requests"
+        return Gap({"dataset": dataset, "source": kind, "index": index, "cause": cause, "rows": rows}, settlement)

@@ -1,0 +1,184 @@
+"""The names that rows refer to by number: clients, and topics with their partitions.
+
+Runs in the recorder. What a client's number means comes with every frame that uses it. A row of the partition table
+may belong to another partition later, so it becomes a *subject* as soon as the rows arrive: a number that means the
+same as long as rows which have it are kept. Clients choose their names and make topics, so both have an end: when there
+are many, rows are written and whatever no row needs is forgotten.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from broker.ipc import connection_id
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from numpy.typing import NDArray
+
+    from broker.metadata.metadata_cache import MetadataCache
+
+#: From this on, what is remembered of clients is too much; and what one of them takes besides its text.
+MOST_NAMES_BYTES = 16 * 1024 * 1024
+_ENTRY_BYTES = 200
+
+#: So many subjects of topics that are gone are too many.
+MOST_GONE_SUBJECTS = 10_000
+
+UNKNOWN_SUBJECT = -1
+
+#: Up to this span the distinct ones of many numbers are found by counting.
+WIDEST_SPAN = 1_000_000
+
+
+class ClientNames(NamedTuple):
+    """What is known of a client, in the words of the columns; None is not known."""
+
+    connection: str
+    client_id: str | None = None
+    software_name: str | None = None
+    software_version: str | None = None
+    address: str | None = None
+    listener: str | None = None
+    security_protocol: str | None = None
+    principal: str | None = None
+    processor: int = 0
+
+
+class Clients:
+    """Names by number of client, kept as they came: most are looked at once, when their rows are written."""
+
+    def __init__(self) -> None:
+        self._texts: dict[int, bytes] = {}
+        self._size_bytes = 0
+        #: What the last `forget` had to leave.
+        self._kept_bytes = 0
+
+    def learn(self, number: int, text: bytes) -> None:
+        """Take in what a frame says of a client; HOT where it is known already."""
+        if number not in self._texts:
+            self._texts[number] = text
+            self._size_bytes += len(text) + _ENTRY_BYTES
+
+    def get(self, number: int) -> ClientNames:
+        """Return what is known; of an unknown client its number, which is that of its connection."""
+        text = self._texts.get(number)
+        if text is None:
+            return ClientNames(connection_id.text(number), processor=connection_id.processor_of(number))
+        connection, client_id, name, version, address, listener, protocol, principal = json.loads(text)
+        return ClientNames(
+            connection_id.text(connection), client_id or None, name or None, version or None, address or None,
+            listener, protocol, principal, connection_id.processor_of(connection),
+        )  # fmt: skip
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much is remembered that `forget` is due."""
+        return self._size_bytes - self._kept_bytes >= MOST_NAMES_BYTES
+
+    def forget(self, kept: Iterable[int]) -> None:
+        """Forget all clients but some. Rows that refer to others must have been written."""
+        self._texts = {number: self._texts[number] for number in kept if number in self._texts}
+        self._kept_bytes = sum(map(len, self._texts.values())) + _ENTRY_BYTES * len(self._texts)
+        self._size_bytes = self._kept_bytes
+
+
+class Subjects:
+    """Numbers of (topic, partition), by row of the partition table as it is used now."""
+
+    def __init__(self, metadata: MetadataCache) -> None:
+        self._metadata = metadata
+        self._known: dict[tuple[str, int], int] = {}
+        self._names: list[tuple[str | None, int]] = []
+        self._free: list[int] = []
+        #: Of topics that are gone, as many as the last `forget` had to leave.
+        self._kept = 0
+        #: Those of topics that are there.
+        self._present: set[int] = set()
+        #: By row of the partition table plus 1; the first and the last stand for whatever is outside of it.
+        self._by_row = np.full(1024, UNKNOWN_SUBJECT, np.int32)
+
+    def name(self, subject: int) -> tuple[str | None, int]:
+        """Return (topic, partition) of a subject."""
+        return self._names[subject] if subject >= 0 else (None, -1)
+
+    def refresh(self) -> None:
+        """Take over the topics as they are now."""
+        self._metadata.refresh()
+        self._present.clear()
+        for topic in self._metadata.topics():
+            for partition in topic.partitions:
+                subject = self._subject_of((topic.name, partition.index))
+                self._present.add(subject)
+                place = partition.row + 1
+                if place >= len(self._by_row) - 1:
+                    grown = np.full(2 * place, UNKNOWN_SUBJECT, np.int32)
+                    grown[: len(self._by_row)] = self._by_row
+                    self._by_row = grown
+                self._by_row[place] = subject
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so many are of topics that are gone that `forget` is due."""
+        return len(self._known) - len(self._present) - self._kept > MOST_GONE_SUBJECTS
+
+    def forget(self, kept: Collection[int]) -> None:
+        """Forget topics that are gone, but for some subjects. Rows that have others must have been written."""
+        stay = self._present.union(kept)
+        for key, subject in list(self._known.items()):
+            if subject not in stay:
+                del self._known[key]
+                self._names[subject] = (None, -1)
+                self._free.append(subject)
+        self._kept = len(self._known) - len(self._present)
+        # Rows of the table whose partition is gone.
+        self._by_row[~np.isin(self._by_row, list(self._present))] = UNKNOWN_SUBJECT
+
+    def of_rows(self, table_rows: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Return the subjects of rows of the partition table; -1 stays -1."""
+        found = self._look_up(table_rows)
+        if bool(((found == UNKNOWN_SUBJECT) & (table_rows >= 0)).any()):
+            self.refresh()
+            found = self._look_up(table_rows)
+        return found
+
+    def _subject_of(self, key: tuple[str, int]) -> int:
+        subject = self._known.get(key)
+        if subject is not None:
+            return subject
+        if self._free:
+            subject = self._free.pop()
+            self._names[subject] = key
+        else:
+            subject = len(self._names)
+            self._names.append(key)
+        self._known[key] = subject
+        return subject
+
+    def _look_up(self, table_rows: NDArray[np.int32]) -> NDArray[np.int32]:
+        found: NDArray[np.int32] = self._by_row.take(table_rows + 1, mode="clip")
+        return found
+
+
+def distinct(numbers: NDArray[np.int64]) -> tuple[list[int], NDArray[np.int64]]:
+    """Return the distinct numbers and, for each of `numbers`, which of them it is."""
+    lowest = int(numbers.min())
+    span = int(numbers.max()) - lowest
+    if span >= WIDEST_SPAN:
+        values, codes = np.unique(numbers, return_inverse=True)
+        return values.tolist(), codes
+    # Counting is several times as fast as sorting.
+    places = numbers.astype(np.int64) - lowest
+    there = np.flatnonzero(np.bincount(places, minlength=span + 1))
+    code_of = np.zeros(span + 1, np.int64)
+    code_of[there] = np.arange(len(there))
+    return (there + lowest).tolist(), code_of[places]
+
+
+def names_of(clients: Clients, numbers: Iterable[int]) -> list[ClientNames]:
+    """Return the names of several clients."""
+    return [clients.get(number) for number in numbers]

@@ -1,0 +1,300 @@
+"""One turn of the recorder: take what was told, write what is due, say what was lost, remove what is too old.
+
+Runs in the recorder process; knows nothing of how it is started and woken.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from broker.request_log.columns import DATASETS
+from broker.request_log.loss_accounting import Gap, Ledger
+from broker.request_log.names import Clients, Subjects
+from broker.request_log.part_files import HOUR_US, apply_retention, finished, is_followed
+from broker.request_log.recent import RecentRequests
+from broker.request_log.ring_reader import Intake, Taken, joined
+from broker.request_log.row_buffers import Settlement, Sheaf, Sheaves
+from broker.request_log.row_values import connection_values, plain_values, request_values, times_us
+from shm.recorder_layout import LAG
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from broker.clock import Clock
+    from broker.metadata.metadata_cache import MetadataCache
+    from broker.request_log.role_rows import RoleRows
+    from broker.request_log.values import Values
+    from shm.recent_requests import RecentWriter
+    from shm.recorder_rings import RecorderRings
+
+    Rows = NDArray[np.void]
+
+_NS_PER_MS = 1_000_000
+
+#: While somebody follows, files are finished this often; it is also how soon a follower is noticed.
+FOLLOWED_ROLL_MS = 1000
+
+#: How often old files are looked for, besides when a file was finished.
+RETENTION_MS = 600_000
+
+#: From this on, rows that wait are written by the clock as it was, so that each lies in the hour of its time.
+CLOCK_SET_NS = 1_000 * _NS_PER_MS
+
+#: The wall clock is taken to have been set when it is this far from where the monotonic clock says it should be.
+CLOCK_STEP_NS = 5 * _NS_PER_MS
+
+#: What stands in the columns of an event of a group that it leaves out.
+_NOTHING_TOLD = {column.name: None for column in DATASETS["groups"].columns if column.nullable}
+
+
+class Counts(NamedTuple):
+    """What the recorder has done since its start, for its metrics page."""
+
+    rows_written: int
+    files_written: int
+    files_removed: int
+    rows_lost: int
+
+
+class Recorder:
+    """The state of the recorder between its turns."""
+
+    def __init__(
+        self, rings: RecorderRings, root: Path, name: str, metadata: MetadataCache, clock: Clock, *, replaces: bool
+    ) -> None:
+        """Prepare to take up the rings; files get names with ``name`` in them. ``replaces``: one was killed."""
+        self._root = root
+        self._clock = clock
+        self._metadata = metadata
+        self._settings = rings.settings()
+        self._clients = Clients()
+        self._subjects = Subjects(metadata)
+        self._intake = Intake(rings, self._clients)
+        self._ledger = Ledger(rings)
+        self._sheaves = Sheaves(root, name, self._values)
+        self._epoch_ns = clock.monotonic_ns() - clock.wall_ms() * _NS_PER_MS
+        self._looked_us = self._now_us()
+        self._retention_due_ns = clock.monotonic_ns()
+        self._metadata_version = -1
+        self._files_removed = self._rows_lost = 0
+        if replaces:
+            self._tell(self._ledger.killed_recorder(self._intake), self._last_written_us())
+        self._recent: RecentRequests | None = None
+        self._roles: RoleRows | None = None
+        self._recorder = rings.recorder
+        self._refresh()
+
+    def publish_recent(self, writer: RecentWriter) -> None:
+        """Publish what was requested last, from now on."""
+        self._recent = RecentRequests(writer, self._clients, self._subjects)
+
+    def record_roles(self, roles: RoleRows) -> None:
+        """Record how each process is doing, from now on."""
+        self._roles = roles
+
+    def broker_was_killed(self) -> None:
+        """Say that a broker before this one was killed, with nobody knows how many rows in memory."""
+        row = {"dataset": "requests", "source": "broker", "index": None, "cause": "broker_killed", "rows": None}
+        self._add_gap(row, self._last_written_us())
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether files may be written; until what that needs has been imported, rows wait."""
+        return self._sheaves.is_prepared
+
+    @is_prepared.setter
+    def is_prepared(self, value: bool) -> None:
+        self._sheaves.is_prepared = value
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is not in a finished file yet."""
+        return self._sheaves.pending() or (self._roles is not None and self._roles.is_under_way)
+
+    def turn(self, metadata_version: int) -> float:
+        """Do what is due; return in how many seconds something is due again, unless a bell rings before."""
+        if metadata_version != self._metadata_version:
+            self._refresh()
+            self._metadata_version = metadata_version
+        self._follow_clock()
+        while self._make_room() and (taken := self._intake.take()):
+            for each in taken:
+                self._sort_in(each)
+            # What was taken is in this process's memory now; it is settled when it is in a finished file.
+            self._intake.release()
+            self._give_up(self._sheaves.write_groups())
+        if self._recent is not None:
+            self._recent.publish(self._clock.monotonic_ns(), self._epoch_ns)
+        self._add_roles()
+        self._tell(self._ledger.losses(), self._looked_us)
+        self._looked_us = self._now_us()
+        self._roll()
+        return self._wait_s()
+
+    def finish(self) -> None:
+        """Take and write what is there, whether or not it is due and what that needs has been imported."""
+        self.is_prepared = True
+        self.turn(self._metadata_version)
+        self._add_roles(is_last=True)
+        self._roll(everything=True)
+
+    def counts(self) -> Counts:
+        """Return what was done since the start."""
+        sheaves = self._sheaves
+        return Counts(sheaves.rows_written, sheaves.files_written, self._files_removed, self._rows_lost)
+
+    def _make_room(self) -> bool:
+        """Write rows if too much is remembered for them; return False as long as that is so and they cannot be."""
+        if not (self._clients.is_full or self._subjects.is_full):
+            return True
+        if not self.is_prepared:
+            return False
+        self._give_up(self._sheaves.write_groups(everything=True))
+        self._forget_names()
+        return True
+
+    def _forget_names(self) -> None:
+        """Forget the names that only written rows have."""
+        recent = self._recent
+        self._clients.forget(() if recent is None else recent.client_numbers())
+        self._subjects.forget(() if recent is None else recent.subjects())
+
+    def _refresh(self) -> None:
+        """Take over topics and settings as they are now."""
+        self._subjects.refresh()
+        self._retention_due_ns = self._clock.monotonic_ns()
+
+    def _follow_clock(self) -> None:
+        epoch_ns = self._clock.monotonic_ns() - self._clock.wall_ms() * _NS_PER_MS
+        step_ns = abs(epoch_ns - self._epoch_ns)
+        if step_ns > CLOCK_SET_NS and self.is_prepared:
+            self._roll(everything=True)
+        if step_ns > CLOCK_STEP_NS:
+            self._epoch_ns = epoch_ns
+
+    def _sort_in(self, taken: Taken) -> None:
+        """Put rows where they belong by their time."""
+        now_ns = self._clock.monotonic_ns()
+        if taken.rows is not None:
+            rows = taken.rows
+            rows["partition_row"] = self._subjects.of_rows(rows["partition_row"])
+            if self._recent is not None:
+                self._recent.add_rows(rows, now_ns)
+            for hour, part in self._by_hour(rows, "received_ns"):
+                settlement = self._sheaves.add("requests", hour, part, len(part), now_ns)
+                settlement[taken.source, "rows_settled"] += len(part)
+        if taken.connections is not None:
+            if self._recent is not None:
+                self._recent.add_connections(taken.connections)
+            for hour, part in self._by_hour(taken.connections, "time_ns"):
+                settlement = self._sheaves.add("connections", hour, part, len(part), now_ns)
+                settlement[taken.source, "events_settled"] += len(part)
+        for event in taken.events:
+            row = _NOTHING_TOLD | event
+            if self._recent is not None and row["event"] != LAG:
+                self._recent.add_group_event(row)
+            settlement = self._sheaves.add("groups", row["time"] // HOUR_US, row, 1, now_ns)
+            settlement[taken.source, "events_settled"] += 1
+
+    def _add_roles(self, *, is_last: bool = False) -> None:
+        """Take in the rows of an interval that has ended."""
+        if self._roles is None:
+            return
+        now_ns, now_us = self._clock.monotonic_ns(), self._now_us()
+        for row in self._roles.turn(now_ns, now_us, is_last=is_last):
+            settlement = self._sheaves.add("roles", now_us // HOUR_US, row, 1, now_ns)
+            settlement[self._recorder, "events_settled"] += 1
+
+    def _by_hour(self, rows: Rows, stamp: str) -> list[tuple[int, Rows]]:
+        """Return (hour since the epoch, rows), nearly always one."""
+        stamps = rows[stamp]
+        first, last = (times_us(each, self._epoch_ns) // HOUR_US for each in (stamps.min(), stamps.max()))
+        if first == last:
+            return [(int(first), rows)]
+        hours = times_us(stamps, self._epoch_ns) // HOUR_US
+        return [(int(hour), rows[hours == hour]) for hour in np.unique(hours)]
+
+    def _values(self, dataset: str, chunks: list[Any]) -> dict[str, Values]:
+        if dataset == "requests":
+            rows = joined(chunks)
+            return request_values(rows, self._epoch_ns, self._settings.slow_ns, self._clients, self._subjects)
+        if dataset == "connections":
+            return connection_values(joined(chunks), self._epoch_ns, self._clients)
+        return dict(plain_values(chunks, [column.name for column in DATASETS[dataset].columns]))
+
+    def _tell(self, gaps: list[Gap], since_us: int | None) -> None:
+        for gap in gaps:
+            self._rows_lost += gap.row["rows"]
+            self._add_gap(gap.row, since_us, gap.settlement)
+
+    def _add_gap(self, row: dict[str, Any], since_us: int | None, settled: Settlement | None = None) -> None:
+        now_us = self._now_us()
+        told = {"time": now_us, "since": since_us, **row}
+        settlement = self._sheaves.add("gaps", now_us // HOUR_US, told, 1, self._clock.monotonic_ns())
+        settlement.update(settled or {})
+
+    def _roll(self, *, everything: bool = False) -> None:
+        """Finish the files that are due."""
+        if not self._sheaves.pending() or not (self.is_prepared or everything):
+            self._remove_old(finished_some=False)
+            return
+        now_ns = self._clock.monotonic_ns()
+        before_ns = now_ns if everything else now_ns - self._roll_ms() * _NS_PER_MS
+        done, given_up = self._sheaves.roll(before_ns, self._metadata.broker_config.request_log_roll_bytes)
+        for sheaf in done:
+            self._ledger.settle(sheaf.settlement)
+        self._give_up(given_up)
+        if done and not self._sheaves.pending():
+            self._forget_names()
+        self._remove_old(finished_some=bool(done))
+
+    def _give_up(self, sheaves: list[Sheaf]) -> None:
+        for sheaf in sheaves:
+            if sheaf.dataset == "gaps":
+                # What was lost is told as soon as it can be, and settled with the first of these rows.
+                settled = sheaf.settlement
+                for row in sheaf.chunks:
+                    self._add_gap({name: row[name] for name in row if name != "time"}, row["since"], settled)
+                    settled = Counter()
+            else:
+                self._tell(self._ledger.given_up(sheaf), self._looked_us)
+
+    def _remove_old(self, *, finished_some: bool) -> None:
+        now_ns = self._clock.monotonic_ns()
+        if finished_some or now_ns >= self._retention_due_ns:
+            self._retention_due_ns = now_ns + RETENTION_MS * _NS_PER_MS
+            now_s = self._clock.wall_ms() / 1000
+            self._files_removed += apply_retention(self._root, now_s, *self._settings.retention)
+
+    def _roll_ms(self) -> int:
+        roll_ms = self._metadata.broker_config.request_log_roll_ms
+        if roll_ms > FOLLOWED_ROLL_MS and is_followed(self._root, self._clock.wall_ms() / 1000):
+            return FOLLOWED_ROLL_MS
+        return roll_ms
+
+    def _wait_s(self) -> float:
+        """Return how long nothing is due. A follower is looked for only while there is something for him."""
+        now_ns = self._clock.monotonic_ns()
+        due_ns = self._retention_due_ns
+        oldest_ns = self._sheaves.oldest_ns()
+        if oldest_ns is not None:
+            roll_ms = self._metadata.broker_config.request_log_roll_ms
+            due_ns = min(due_ns, oldest_ns + roll_ms * _NS_PER_MS, now_ns + FOLLOWED_ROLL_MS * _NS_PER_MS)
+        if self._recent is not None and self._recent.due_ns is not None:
+            due_ns = min(due_ns, self._recent.due_ns)
+        roles_ns = None if self._roles is None else self._roles.due_ns(now_ns)
+        if roles_ns is not None:
+            due_ns = min(due_ns, roles_ns)
+        return max(0, due_ns - now_ns) / 1e9
+
+    def _now_us(self) -> int:
+        return (self._clock.monotonic_ns() - self._epoch_ns) // 1000
+
+    def _last_written_us(self) -> int | None:
+        """Return when the newest file was finished."""
+        newest = max((part.mtime_s for part in finished(self._root)), default=None)
+        return None if newest is None else int(newest * 1e6)

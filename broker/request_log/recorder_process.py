@@ -1,0 +1,182 @@
+"""The recorder process from boot to exit: it sleeps on its bell and turns when a source has told something.
+
+The only module of the recorder that sees the heritage. It has no client and no reader waits for it; what arrives while
+it is being replaced waits in the rings. It imports what it needs to read rows when the first have come, so that a
+broker that nobody uses stays small.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from broker.clock import SystemClock
+from broker.request_log.loss_accounting import Ledger
+from broker.request_log.part_files import DIRECTORY, RUNNING, apply_retention, remove_unfinished
+from broker.request_log.role_rows import RoleRows, RoleSources
+from broker.runtime.child_process import FaultLimit, Retired, Role
+from shm.metrics import MetricsSegment, MetricsWriter
+from shm.process_slots import BEAT_S
+from shm.recent_requests import RecentWriter
+from shm.ring_fill import RingGrid, RingShare
+
+if TYPE_CHECKING:
+    from broker.ipc.process_context import Heritage
+    from broker.request_log.recorder import Recorder
+    from broker.runtime.signals import StopFlag
+
+logger = logging.getLogger(__name__)
+
+#: What the others have first; but it must keep up with them.
+NICENESS = 5
+
+#: How often old files are looked for while nothing is told.
+RETENTION_NS = 600_000_000_000
+
+#: A recorder that has had nothing to do for this long makes room for one that has not loaded anything.
+RETIRE_AFTER_NS = 30_000_000_000
+
+#: After a fault the recorder rests for this long.
+FAULT_PAUSE_S = 1.0
+
+
+def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None:  # noqa: ARG001
+    """Record requests until told to stop; then write what is left."""
+    os.nice(NICENESS)
+    root = heritage.config.data_dir / DIRECTORY
+    if not _make(root, heritage, stop):
+        return
+    remove_unfinished(root)
+    pages = MetricsSegment(heritage.metrics.view, heritage.processors, heritage.handlers)
+    page = MetricsWriter(pages.page(Role.RECORDER, 0))
+    page.start(generation, SystemClock.monotonic_ns())
+    heritage.mark_ready(Role.RECORDER, 0, generation)
+    roles = RoleRows(_role_sources(heritage, pages), heritage.recorder_rings, SystemClock.monotonic_ns())
+    if not (root / RUNNING).exists():
+        _await_first(heritage, root, stop, roles)
+        if stop.is_set() and not is_anything_told(heritage):
+            return
+    recorder = build(heritage, generation, root)
+    recorder.record_roles(roles)
+    recorder.is_prepared = False
+    threading.Thread(target=_prepare, args=(recorder, heritage), daemon=True).start()
+    _serve(recorder, heritage, page, stop)
+    recorder.finish()
+    (root / RUNNING).unlink(missing_ok=True)
+    if not stop.is_set():
+        raise Retired
+
+
+def _role_sources(heritage: Heritage, pages: MetricsSegment) -> RoleSources:
+    """Return what is read of each process: its slot, its page and the rings that it reads."""
+    processors, handlers, recorder = range(heritage.processors), range(heritage.handlers), heritage.recorder_rings
+    grid = RingGrid(heritage.rings.view, heritage.processors, heritage.handlers)
+    targets = [*((Role.HANDLER.label, index) for index in handlers), (Role.CONTROLLER.label, 0)]
+    rings = {place: [grid.share_of_requests(p, t) for p in processors] for t, place in enumerate(targets)}
+    for p in processors:
+        rings[Role.PROCESSOR.label, p] = [grid.share_of_responses(p, t) for t in range(len(targets))]
+    rings[Role.RECORDER.label, 0] = [RingShare(recorder.view, base) for base in recorder.ring_bases()]
+    return RoleSources(heritage.slots, pages.readers_by_process(), rings)
+
+
+def _make(root: Path, heritage: Heritage, stop: StopFlag) -> bool:
+    """Make the directory as soon as that is possible; False if it is time to stop before.
+
+    The disk may be full, and a data directory that has been taken away is not made anew.
+    """
+    warned = False
+    while not stop.is_set():
+        try:
+            root.mkdir(exist_ok=True)
+        except OSError as error:
+            if not warned:
+                logger.warning("nothing is recorded until the directory of the request log can be made: %s", error)
+                heritage.mark_ready(Role.RECORDER, 0, heritage.slots.generation(Role.RECORDER, 0))
+            warned = True
+            heritage.slots.beat(Role.RECORDER, 0, SystemClock.monotonic_ns())
+            heritage.recorder_bell.wait(FAULT_PAUSE_S)
+        else:
+            return True
+    return False
+
+
+class _WithoutPandas:
+    """Says that pandas is not installed. Arrow looks for it at its first array, and would load all of it."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:  # noqa: ARG002
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
+
+
+def _prepare(recorder: Recorder, heritage: Heritage) -> None:
+    """Load what files are written with, while rows are taken already."""
+    sys.meta_path.insert(0, _WithoutPandas())
+    importlib.import_module("broker.request_log.tables")
+    recorder.is_prepared = True
+    heritage.recorder_bell.ring()
+
+
+def is_anything_told(heritage: Heritage) -> bool:
+    """Return whether a ring holds anything, or something was lost before it reached one."""
+    rings = heritage.recorder_rings
+    return any(rings.consumer(source).pending() for source in range(rings.sources)) or bool(Ledger(rings).losses())
+
+
+def _await_first(heritage: Heritage, root: Path, stop: StopFlag, roles: RoleRows) -> None:
+    """Sleep until somebody has told something, or it is time to stop; old files go meanwhile."""
+    settings, clock = heritage.recorder_rings.settings(), SystemClock()
+    due_ns = 0
+    while not (stop.is_set() or is_anything_told(heritage) or roles.notice(clock.monotonic_ns())):
+        now_ns = clock.monotonic_ns()
+        heritage.slots.beat(Role.RECORDER, 0, now_ns)
+        if now_ns >= due_ns:
+            due_ns = now_ns + RETENTION_NS
+            apply_retention(root, clock.wall_ms() / 1000, *settings.retention)
+        heritage.recorder_bell.wait(BEAT_S)
+
+
+def build(heritage: Heritage, generation: int, root: Path) -> Recorder:
+    """Return the recorder, with what predecessors have lost about to be told."""
+    # numpy starts threads for itself unless it is told not to.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # Arrow's own allocators keep memory for a next time that may not come.
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+    os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
+    from broker.metadata.metadata_cache import MetadataCache  # noqa: PLC0415
+    from broker.metadata.metadata_file import metadata_path  # noqa: PLC0415
+    from broker.request_log.recorder import Recorder  # noqa: PLC0415
+
+    metadata = MetadataCache(metadata_path(heritage.config.data_dir), heritage.handlers, heritage.config)
+    name = f"{heritage.instance}-{generation}"
+    recorder = Recorder(heritage.recorder_rings, root, name, metadata, SystemClock(), replaces=generation > 1)
+    recorder.publish_recent(RecentWriter(heritage.recent.view))
+    if generation == 1 and (root / RUNNING).exists():
+        recorder.broker_was_killed()
+    (root / RUNNING).touch()
+    return recorder
+
+
+def _serve(recorder: Recorder, heritage: Heritage, page: MetricsWriter, stop: StopFlag) -> None:
+    faults = FaultLimit(logger, "the recorder's loop")
+    stored = recorder.counts()
+    idle_since_ns = SystemClock.monotonic_ns()
+    while not stop.is_set():
+        now_ns = SystemClock.monotonic_ns()
+        if recorder.is_busy:
+            idle_since_ns = now_ns
+        elif now_ns - idle_since_ns >= RETIRE_AFTER_NS:
+            return
+        wait_s = FAULT_PAUSE_S
+        with faults:
+            wait_s = recorder.turn(heritage.cluster.metadata_version)
+        counts = recorder.counts()
+        for name, value, before in zip(counts._fields, counts, stored, strict=True):
+            page.add(page.index(name), value - before)
+        stored = counts
+        heritage.slots.beat(Role.RECORDER, 0, SystemClock.monotonic_ns())
+        heritage.recorder_bell.wait(min(wait_s, BEAT_S))

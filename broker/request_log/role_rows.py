@@ -1,0 +1,178 @@
+"""The rows of the dataset roles: how each process has done, interval by interval while there are requests.
+
+Runs in the recorder. Reads what the processes publish anyway and what the system knows of them, so it costs them
+nothing. An interval begins before the requests that make it one, and ends with a row for each process; the first
+without a request is the last. Knows nothing of files, and imports nothing that a recorder which waits for its first
+rows has not loaded.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from broker.request_log.process_usage import Usage, cpus, growth, pss_bytes, usage_of
+from broker.request_log.role_counts import COUNTS, Values, gauges, idle_share
+
+if TYPE_CHECKING:
+    from shm.metrics import MetricsReader
+    from shm.process_slots import ProcessSlots, ProcessStatus
+    from shm.recorder_rings import RecorderRings
+    from shm.ring_fill import RingShare
+
+#: How often at least the rings are looked at in an interval.
+LOOK_NS: Final = 250_000_000
+
+#: Processes publish what they count this late. What is seen of a process that is about to show requests may be of the
+#: time after they came, but what was seen so long before that is not.
+PUBLISHED_NS: Final = 600_000_000
+
+#: (role, index)
+Place = tuple[str, int]
+
+Row = dict[str, Any]
+
+
+class RoleSources(NamedTuple):
+    """What is read: slots, pages by process, and by process the rings that it reads."""
+
+    slots: ProcessSlots
+    pages: dict[Place, MetricsReader]
+    rings: dict[Place, list[RingShare]]
+
+
+class Look(NamedTuple):
+    """What was seen of all processes at a monotonic time."""
+
+    at_ns: int
+    pages: dict[Place, Values]
+    used: dict[Place, Usage]
+
+    @property
+    def requests(self) -> int:
+        """How many requests had been received since the broker started."""
+        return sum(values["requests_received", ""] for (role, _), values in self.pages.items() if role == "processor")
+
+
+class RoleRows:
+    """The interval under way, if there is one."""
+
+    def __init__(self, sources: RoleSources, rings: RecorderRings, now_ns: int) -> None:
+        self._slots, self._pages, self._rings = sources
+        self._settings = rings.settings()
+        self._account = rings.account(rings.recorder)
+        #: With which the interval under way began; None between two.
+        self._begun: Look | None = None
+        #: The last ones between two intervals, so far apart that the first is of a time before any later request.
+        self._idle: deque[Look] = deque(maxlen=2)
+        self._peaks: dict[Place, float] = {}
+        #: Rows in each set.
+        self.size = len(self._slots.statuses())
+        self.notice(now_ns)
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether an interval has begun."""
+        return self._begun is not None
+
+    def due_ns(self, now_ns: int) -> int | None:
+        """Return when to turn again, on the monotonic clock; None when that is not before requests come."""
+        if self._begun is None:
+            return None
+        return min(self._begun.at_ns + self._settings.roles_interval_ns, now_ns + LOOK_NS)
+
+    def notice(self, now_ns: int) -> bool:
+        """Look, between two intervals; return whether requests have come that are to be told of."""
+        if not self._settings.roles_interval_ns:
+            self._idle.clear()
+            return False
+        look = self._look(now_ns)
+        if self._idle and look.requests != self._idle[0].requests:
+            return True
+        if not self._idle or now_ns - self._idle[-1].at_ns >= PUBLISHED_NS:
+            self._idle.append(look)
+        return False
+
+    def turn(self, now_ns: int, now_us: int, *, is_last: bool = False) -> list[Row]:
+        """Look, and return the rows of an interval that ends here: when it is over, or nothing more is asked for.
+
+        The time is given on the monotonic clock, and as it stands in the rows.
+        """
+        begun = self._begun
+        if begun is None:
+            if not is_last and self.notice(now_ns):
+                self._begin(self._idle[0])
+            return []
+        self._look_at_rings()
+        interval_ns = self._settings.roles_interval_ns
+        if now_ns - begun.at_ns < interval_ns and not is_last:
+            return []
+        ended = self._look(now_ns)
+        found = self._rows(begun, ended, now_us)
+        if ended.requests != begun.requests and interval_ns and not is_last:
+            self._begin(ended)
+        else:
+            self._begun = None
+            self._idle.clear()
+            self._idle.append(ended)
+        return found
+
+    def _begin(self, look: Look) -> None:
+        # Before anything is known of them: a recorder that is killed meanwhile leaves these rows to be missed.
+        self._account.add("events_pushed", self.size)
+        self._begun = look
+        self._peaks = {}
+        self._look_at_rings()
+
+    def _look(self, now_ns: int) -> Look:
+        used = {_place(each): usage_of(each.pid) for each in self._slots.statuses()}
+        return Look(now_ns, {place: page.values() for place, page in self._pages.items()}, used)
+
+    def _look_at_rings(self) -> None:
+        for place, fill in self._fills().items():
+            self._peaks[place] = max(fill, self._peaks.get(place, 0.0))
+
+    def _fills(self) -> dict[Place, float]:
+        """Return the fill of the fullest ring that each process reads."""
+        return {place: max(ring.read() for ring in rings) for place, rings in self._rings.items()}
+
+    def _rows(self, begun: Look, ended: Look, now_us: int) -> list[Row]:
+        fills = self._fills()
+        common = {
+            "time": now_us,
+            "intervalUs": (ended.at_ns - begun.at_ns) // 1000,
+            "traffic": ended.requests != begun.requests,
+            "cpus": cpus(),
+        }
+        found = []
+        for status in self._slots.statuses():
+            place = _place(status)
+            row = common | _of_process(status, begun.used[place], ended.used[place])
+            row |= _of_page(place[0], begun.pages.get(place, {}), ended.pages.get(place, {}))
+            found.append(row | {"ringFill": fills.get(place), "ringFillPeak": self._peaks.get(place)})
+        return found
+
+
+def _of_process(status: ProcessStatus, before: Usage, after: Usage) -> Row:
+    is_same = before.pid == after.pid
+    return {
+        "role": status.role,
+        "index": status.index,
+        "generation": status.generation,
+        "restarts": status.restarts,
+        "state": status.state,
+        "pid": status.pid or None,
+        "cpuTimeUs": growth(before.cpu_us, after.cpu_us, is_same=is_same),
+        "runQueueTimeUs": growth(before.run_queue_us, after.run_queue_us, is_same=is_same),
+        "pssBytes": pss_bytes(status.pid),
+    }
+
+
+def _of_page(role: str, before: Values, after: Values) -> Row:
+    counts = {each.column: each.growth(role, before, after) if after else None for each in COUNTS}
+    share = idle_share(role, before, after) if after else None
+    return {**counts, **gauges(role, after), "idleShare": share}
+
+
+def _place(status: ProcessStatus) -> Place:
+    return status.role, status.index

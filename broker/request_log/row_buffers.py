@@ -1,0 +1,146 @@
+"""Rows that are not in a finished file yet, by dataset and hour, and how they get into one.
+
+Runs in the recorder. What a sheaf holds is settled with its sources when its file is finished; a file that cannot be
+written is given up and becomes a gap.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from broker.request_log.columns import DATASETS
+from broker.request_log.part_files import SUFFIX, hour_path
+
+if TYPE_CHECKING:
+    from broker.request_log.tables import OpenPart
+    from broker.request_log.values import Values
+
+logger = logging.getLogger(__name__)
+
+#: Rows are written to the open file in groups of about this many.
+GROUP_ROWS = 32_768
+
+#: The same for rows that are given one by one, whose texts clients may make long.
+GROUP_EVENTS = 4096
+
+#: What to add to which counter of which source: (source, counter).
+Settlement = Counter[tuple[int, str]]
+
+#: Turns what was added to a sheaf into the values of the columns of its dataset.
+Values_of = Callable[[str, list[Any]], "dict[str, Values]"]
+
+
+_OF_ARRAYS = frozenset({"requests", "connections"})
+
+
+class Sheaf:
+    """The rows of one dataset in one hour."""
+
+    def __init__(self, dataset: str, hour: int, now_ns: int) -> None:
+        self.dataset = dataset
+        self.hour = hour
+        self.begun_ns = now_ns
+        self.group_rows = GROUP_ROWS if dataset in _OF_ARRAYS else GROUP_EVENTS
+        self.chunks: list[Any] = []
+        self.rows = 0
+        self.settlement: Settlement = Counter()
+        self.part: OpenPart | None = None
+
+
+class Sheaves:
+    """All that is pending."""
+
+    def __init__(self, root: Path, name: str, values_of: Values_of) -> None:
+        """Files are called part-``name``-number."""
+        self._root = root
+        self._name = name
+        self._values_of = values_of
+        self._numbers = count(1)
+        self._sheaves: dict[tuple[str, int], Sheaf] = {}
+        #: Whether rows may be written: importing what that needs would hold up the sources.
+        self.is_prepared = True
+        #: Rows in files that were finished.
+        self.rows_written = 0
+        self.files_written = 0
+
+    def add(self, dataset: str, hour: int, chunk: Any, rows: int, now_ns: int) -> Settlement:
+        """Take in rows; return what is settled with them, for the caller to add to."""
+        sheaf = self._sheaves.get((dataset, hour))
+        if sheaf is None:
+            sheaf = self._sheaves[dataset, hour] = Sheaf(dataset, hour, now_ns)
+        sheaf.chunks.append(chunk)
+        sheaf.rows += rows
+        return sheaf.settlement
+
+    def pending(self) -> bool:
+        """Return whether anything is not in a finished file."""
+        return bool(self._sheaves)
+
+    def oldest_ns(self) -> int | None:
+        """Return when the oldest of what is pending was begun."""
+        return min((sheaf.begun_ns for sheaf in self._sheaves.values()), default=None)
+
+    def write_groups(self, *, everything: bool = False) -> list[Sheaf]:
+        """Write what has become a row group to its open file, or all there is. Return the sheaves that were given up.
+
+        Nothing is written until `is_prepared`.
+        """
+        if not self.is_prepared:
+            return []
+        full = [sheaf for sheaf in self._sheaves.values() if everything or sheaf.rows >= sheaf.group_rows]
+        return [sheaf for sheaf in full if not self._try(sheaf, self._write_group)]
+
+    def roll(self, before_ns: int, roll_bytes: int) -> tuple[list[Sheaf], list[Sheaf]]:
+        """Finish files begun before a time, or large enough. Return the (finished, given up) sheaves."""
+        due = [
+            sheaf
+            for sheaf in self._sheaves.values()
+            if sheaf.begun_ns <= before_ns or (sheaf.part is not None and sheaf.part.size_bytes >= roll_bytes)
+        ]
+        finished = [sheaf for sheaf in due if self._try(sheaf, self._finish)]
+        return finished, [sheaf for sheaf in due if sheaf not in finished]
+
+    def _try(self, sheaf: Sheaf, step: Callable[[Sheaf], None]) -> bool:
+        """Do one step; what fails is dropped, with its file."""
+        try:
+            step(sheaf)
+        except OSError as error:
+            logger.error("cannot write rows of %s: %s", sheaf.dataset, error)
+            if sheaf.part is not None:
+                sheaf.part.discard()
+            del self._sheaves[sheaf.dataset, sheaf.hour]
+            return False
+        return True
+
+    def _write(self, sheaf: Sheaf) -> None:
+        # pyarrow is large: a broker that nobody uses does without it.
+        from broker.request_log.tables import OpenPart, table_of  # noqa: PLC0415
+
+        if not sheaf.chunks:
+            return
+        dataset = DATASETS[sheaf.dataset]
+        if sheaf.part is None:
+            # Never the data directory itself: one that has been taken away is not to be found in its place.
+            self._root.mkdir(exist_ok=True)
+            name = f"part-{self._name}-{next(self._numbers):06d}{SUFFIX}"
+            sheaf.part = OpenPart(hour_path(self._root, sheaf.dataset, sheaf.hour), name, dataset)
+        sheaf.part.write(table_of(dataset, self._values_of(sheaf.dataset, sheaf.chunks)))
+
+    def _write_group(self, sheaf: Sheaf) -> None:
+        self._write(sheaf)
+        self.rows_written += sheaf.rows
+        sheaf.chunks = []
+        sheaf.rows = 0
+
+    def _finish(self, sheaf: Sheaf) -> None:
+        self._write(sheaf)
+        if sheaf.part is not None:
+            sheaf.part.finish()
+            self.files_written += 1
+        self.rows_written += sheaf.rows
+        del self._sheaves[sheaf.dataset, sheaf.hour]

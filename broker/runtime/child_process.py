@@ -1,0 +1,211 @@
+"""What a child process does before and after its role: signals, death with its parent, descriptors.
+
+Runs in every child, first thing after the fork. It knows how a child lives and dies and nothing of what it is
+for: the role is a function that is called here with the heritage, its index, its generation and the flag that
+tells it to stop. What a failing child has to say is kept in its slot.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import logging
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterable
+from enum import IntEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from broker.errors import BootFailed
+from broker.ipc.process_context import close_all
+from broker.runtime.signals import HELD_SIGNALS, REOPEN_LOG, StopFlag
+from broker.server_log import log_setup
+from shm.process_slots import ROLES
+
+if TYPE_CHECKING:
+    from broker.ipc.process_context import Heritage
+    from broker.runtime.stack_dumps import StackPipe
+    from broker.server_log.log_file import LogFile
+
+_log = logging.getLogger(__name__)
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
+
+
+#: Turns of a role's loop in a row that may fail; then the process makes room for a replacement, since what is wrong
+#: does not pass.
+MOST_FAULTS = 20
+
+#: A loop pauses at most so long after a fault, and not at all after the first: what a turn has left undone is waited
+#: for, and most faults are one request's.
+LONGEST_FAULT_PAUSE_S = 0.3
+
+
+class ExitCode(IntEnum):
+    """Exit codes of the command line, and (from 64) what a child tells the supervisor.
+
+    A child that cannot boot adds to BOOT_FAILED the code that the whole program should end with.
+    """
+
+    OK = 0
+    FAILURE = 1
+    USAGE = 2
+    NOT_RUNNING = 3
+    IN_USE = 4
+    NEWER_DATA = 5
+    #: The role has nothing to do, and a fresh process would wait with less memory.
+    RETIRED = 63
+    BOOT_FAILED = 64
+    ORPHANED = 80
+
+
+class Retired(Exception):  # noqa: N818  named for what is the case
+    """Raised by a role that makes room for a fresh process of its own; that is no death and no restart."""
+
+
+class Role(IntEnum):
+    """What a process is for; the numbers stand in its slot."""
+
+    SUPERVISOR = 0
+    ACCEPTOR = 1
+    PROCESSOR = 2
+    HANDLER = 3
+    CONTROLLER = 4
+    CLEANER = 5
+    RECORDER = 6
+    WEB = 7
+
+    @property
+    def label(self) -> str:
+        """The name in status and log lines."""
+        return ROLES[self]
+
+
+class FaultLimit:
+    """Lets the loop of a role go on after a fault of ours, but not for ever: ``with faults: turn()``.
+
+    A fault is logged and the next turn taken. The last of MOST_FAULTS in a row is raised.
+    """
+
+    __slots__ = ("_in_a_row", "_logger", "_passing", "_where")
+
+    def __init__(self, logger: logging.Logger, where: str, passing: tuple[type[Exception], ...] = ()) -> None:
+        """``where`` is what the log calls the loop. Exceptions that are ``passing`` are no faults and go through."""
+        self._logger = logger
+        self._where = where
+        self._passing = passing
+        self._in_a_row = 0
+
+    @property
+    def pause_s(self) -> float:
+        """How long the loop pauses before its next turn: 0 after a turn without a fault and after a first fault."""
+        return min(0.001 * 2 ** (self._in_a_row - 2), LONGEST_FAULT_PAUSE_S) if self._in_a_row > 1 else 0.0
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, fault: BaseException | None, trace: object) -> bool:
+        if fault is None:
+            self._in_a_row = 0
+            return False
+        if not isinstance(fault, Exception) or isinstance(fault, self._passing):
+            return False
+        self._logger.error("fault in %s", self._where, exc_info=fault)
+        self._in_a_row += 1
+        return self._in_a_row < MOST_FAULTS
+
+
+RoleFunction = Callable[["Heritage", int, int, StopFlag], None]
+
+
+def run_child(
+    role: Role,
+    index: int,
+    generation: int,
+    heritage: Heritage,
+    function: RoleFunction,
+    foreign_fds: Iterable[int],
+    stacks: StackPipe,
+) -> None:
+    """Set the child up, run its role, leave by SystemExit with an ExitCode. Closes `foreign_fds`."""
+    stop = StopFlag()
+    try:
+        stacks.install()
+        _become(role, index, stop, heritage.log_output.file)
+        die_with(heritage.supervisor_pid)
+        log_setup.configure(role.label, index, heritage.log_output.line_format, after_line=heritage.after_log_line)
+        keep_only_own(heritage, role, index, foreign_fds)
+        function(heritage, index, generation, stop)
+    except Retired:
+        sys.exit(ExitCode.RETIRED)
+    except BootFailed as failure:
+        heritage.slots.set_last_words(role, index, failure.reason)
+        sys.exit(ExitCode.BOOT_FAILED + failure.exit_code)
+    except Exception as failure:  # the child's outermost frame: whatever it is, it is put on record
+        _log.error("the process ends by a fault", exc_info=failure)
+        heritage.slots.set_last_words(role, index, _describe(failure))
+        sys.exit(ExitCode.FAILURE)
+    finally:
+        log_setup.report_held_back(at_last=True)
+    sys.exit(ExitCode.OK)
+
+
+def _become(role: Role, index: int, stop: StopFlag, log_file: LogFile | None) -> None:
+    """Take on the child's name and signals; what reaches the whole group is not for children."""
+    # What was inherited is shared with the others for as long as no collection goes through it.
+    gc.freeze()
+    gc.enable()
+    name_process(f"rot-{role.label}-{index}" if role in {Role.PROCESSOR, Role.HANDLER} else f"rot-{role.label}")
+    signal.set_wakeup_fd(-1)
+    for signum in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(signum, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    stop.obey_sigterm()
+    if log_file is not None:
+        stop.obey(REOPEN_LOG, log_file.open)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD_SIGNALS)
+
+
+def die_with(parent_pid: int) -> None:
+    """Ask the kernel for SIGKILL when the parent dies; leave at once if it is dead already."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent_pid:
+        sys.exit(ExitCode.ORPHANED)
+
+
+def name_process(name: str) -> None:
+    """Set the name that `ps` and `top` show; the kernel keeps 15 bytes."""
+    _prctl(_PR_SET_NAME, ctypes.c_char_p(name.encode()[:15]))
+
+
+def _prctl(option: int, argument: object) -> None:
+    ctypes.CDLL(None, use_errno=True).prctl(option, argument, 0, 0, 0)
+
+
+def keep_only_own(heritage: Heritage, role: Role, index: int, foreign_fds: Iterable[int]) -> None:
+    """Close this child's copies of everything that its role does not use.
+
+    A listening port must close when supervisor and acceptor are gone, and a client's connection when its
+    processor is, so no bystander may hold either. Event bells stay open everywhere: any target rings any
+    processor.
+    """
+    if role is not Role.ACCEPTOR:
+        close_all(listener.socket for listener in heritage.listeners)
+        close_all(acceptor_end for acceptor_end, _ in heritage.handoff)
+    if role is not Role.WEB and heritage.status_socket is not None:
+        heritage.status_socket.close()
+    for number, (_, processor_end) in enumerate(heritage.handoff):
+        if not (role is Role.PROCESSOR and number == index):
+            processor_end.close()
+    unused_spill = heritage.spill_fds if role in {Role.ACCEPTOR, Role.CLEANER, Role.RECORDER, Role.WEB} else ()
+    close_all((), (*unused_spill, *foreign_fds))
+
+
+def _describe(failure: BaseException) -> str:
+    frames = traceback.extract_tb(failure.__traceback__)
+    where = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    return f"{type(failure).__name__}: {failure}{where}"

@@ -1,0 +1,98 @@
+"""What one target may ask another to do: a table of named tasks, bytes in, an error code and bytes out (``E22``).
+
+Runs in handler processes and the controller. The coordinators use it where a group, a transaction or a partition
+belongs to another process. Any task may be asked twice. There are two kinds:
+
+- Most *reply within the turn in which they are asked* (a commit of that turn included), because the question is
+  released with that turn and a replacement would not see it again. Questions of one target to another arrive in the
+  order in which they were put, and these are done in it.
+- One that may take long is a generator, done in slices (`slices`), which returns what it replies. Whoever asked puts
+  the question again when its target is replaced (`peer_desk`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from broker.scheduling.deferred import Deferred
+from broker.scheduling.slices import Work
+
+#: Called with (Kafka error code, payload) when a task has been done.
+TaskDone = Callable[[int, bytes], None]
+
+Task = Callable[[bytes, TaskDone], None]
+
+#: Returns (Kafka error code, payload).
+SlicedTask: TypeAlias = Callable[[bytes], Work]
+
+#: Every task there is; a message carries its place in this list.
+TASK_NAMES: tuple[str, ...] = (
+    "add_partition_to_transaction",
+    "write_marker",
+    "call_group_api",
+    "describe_transaction",
+    "list_groups",
+    "list_transactions",
+    "describe_producers",
+    "next_producer_id",
+    "retain_log",
+    "swap_segments",
+)
+
+
+class TargetTasks:
+    """The tasks that this target can do, and the way to ask another one."""
+
+    def __init__(self, index: int) -> None:
+        self._index = index
+        self._tasks: dict[int, Task] = {}
+        self._sliced: dict[int, SlicedTask] = {}
+        self.send: Callable[[int, int, bytes, TaskDone], None] = _no_peers
+
+    def register(self, name: str, task: Task) -> None:
+        """Say what does a task here."""
+        self._tasks[TASK_NAMES.index(name)] = task
+
+    def register_sliced(self, name: str, task: SlicedTask) -> None:
+        """Say what does a task here, in slices."""
+        self._sliced[TASK_NAMES.index(name)] = task
+
+    def ask(self, target: int, name: str, payload: bytes, done: TaskDone) -> None:
+        """Have ``target``, which may be this process, do a task; ``done`` is called now or in a later turn."""
+        number = TASK_NAMES.index(name)
+        if target == self._index:
+            self.do(number, payload, done)
+        else:
+            self.send(target, number, payload, done)
+
+    def answer_of(self, target: int, name: str, payload: bytes) -> Work:
+        """Return the work that ends with (error code, payload) of a task in slices; another target begins at once."""
+        number = TASK_NAMES.index(name)
+        if target == self._index:
+            return self._sliced[number](payload)
+        answered = Deferred()
+        self.send(target, number, payload, lambda error, answer: answered.complete((error, answer)))
+        return _waited_for(answered)
+
+    def is_sliced(self, number: int) -> bool:
+        """Return whether a task is done in slices."""
+        return number in self._sliced
+
+    def do(self, number: int, payload: bytes, reply: TaskDone) -> None:
+        """Do a task that was asked for. Raises KeyError when it is not one of this target's."""
+        self._tasks[number](payload, reply)
+
+    def sliced(self, number: int, payload: bytes) -> Work | None:
+        """Return the work of a task in slices; None when it is of the other kind."""
+        task = self._sliced.get(number)
+        return None if task is None else task(payload)
+
+
+def _waited_for(answered: Deferred) -> Work:
+    answer = yield answered
+    return answer
+
+
+def _no_peers(target: int, number: int, payload: bytes, done: TaskDone) -> None:
+    raise RuntimeError(f"no way to ask target {target} for task {number} ({len(payload)} bytes, {done})")

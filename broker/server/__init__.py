@@ -1,1 +1,0 @@
-"""What handler processes and the controller run: requests in, responses out."""

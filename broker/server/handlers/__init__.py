@@ -1,6 +1,0 @@
-"""One module for each API that is not on the hot path: a function from (context, request) to a response.
-
-A response is what the API's encoder takes: a value of ``broker.protocol.messages`` where the API has a codec
-of its own, a plain dict of Kafka's field names elsewhere. An answer that waits for another process is a
-``Parked``.
-"""

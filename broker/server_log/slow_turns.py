@@ -1,0 +1,86 @@
+"""Slow turns: how long the turns of a process's loop take, and what the slow ones were doing.
+
+Runs in processors, handlers and the controller. While a turn lasts, nobody else of that process is served; what may
+take long is done in slices for that reason (`scheduling.slices`). A turn costs a few stores here: the readings of
+the clock are those that the loop takes anyway, and whatever passed between two of them is put down to what was done
+last. Knows nothing of requests: what was being done is a pair of texts.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from broker.server_log.log_setup import RepeatedWarnings
+
+#: No turn takes longer, whatever is asked; one that does is counted, and is worth a line.
+SLOW_TURN_NS = 50_000_000
+
+#: What requests and messages get of one turn; those that are left when it is used up wait for the next one.
+LONG_NS = 20_000_000
+
+#: What was being done, and for whom (empty: for nobody in particular).
+Doing = tuple[str, str]
+
+#: What a turn's time is put down to where it is not one request's.
+METADATA: Doing = ("changes of the metadata", "")
+TAKING: Doing = ("Produce, Fetch, or what another handler asked for", "")
+COMMITTING: Doing = ("coordinators and the commit of what was appended", "")
+UPKEEP: Doing = ("upkeep of the logs", "")
+WAITING: Doing = ("requests that were put off", "")
+
+#: The time between the last reading of the clock and the end of the turn.
+_THE_REST: Doing = ("the rest of the turn", "")
+
+
+class SlowTurns:
+    """The turns of one loop. ``count`` of them were slow; the longest took ``longest_ns``."""
+
+    __slots__ = ("_began_ns", "_doing", "_doing_ns", "_stamp_ns", "_warnings", "count", "longest_ns")
+
+    def __init__(self, logger: logging.Logger, now_ns: Callable[[], int]) -> None:
+        self._warnings = RepeatedWarnings(logger, now_ns)
+        self._began_ns = self._stamp_ns = 0
+        self._doing = _THE_REST
+        self._doing_ns = 0
+        self.count = 0
+        self.longest_ns = 0
+
+    def begin(self, now_ns: int) -> None:
+        """Begin a turn. HOT."""
+        self._began_ns = self._stamp_ns = now_ns
+        self._doing_ns = 0
+
+    def spent(self, now_ns: int, doing: Doing) -> None:
+        """Put the time since the last reading of the clock down to ``doing``. HOT."""
+        ns = now_ns - self._stamp_ns
+        self._stamp_ns = now_ns
+        if ns > self._doing_ns:
+            self._doing_ns = ns
+            self._doing = doing
+
+    def end(self, now_ns: int) -> None:
+        """End the turn; a slow one is counted and reported. HOT."""
+        took_ns = now_ns - self._began_ns
+        if took_ns > self.longest_ns:
+            self.longest_ns = took_ns
+        if took_ns > SLOW_TURN_NS:
+            self.spent(now_ns, _THE_REST)
+            what, whom = self._doing
+            self._report(took_ns, what, f"; {self._doing_ns // 1_000_000} ms of them: {what}{_of(whom)}")
+
+    def took(self, took_ns: int, ready: int) -> None:
+        """Account for a whole turn of a processor, which ``ready`` connections and bells had asked for. HOT."""
+        if took_ns > self.longest_ns:
+            self.longest_ns = took_ns
+        if took_ns > SLOW_TURN_NS:
+            self._report(took_ns, "connections", f"; {ready} connections and bells had asked for attention")
+
+    def _report(self, took_ns: int, kind: str, what: str) -> None:
+        self.count += 1
+        line = "a turn took %d ms, in which nobody else was served%s"
+        self._warnings.warning(kind, line, took_ns // 1_000_000, what)
+
+
+def _of(client: str) -> str:
+    return f" of client {client}" if client else ""

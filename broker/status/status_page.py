@@ -1,0 +1,202 @@
+"""The web process from boot to exit: it waits for the first browser, and only then loads what answers it.
+
+The one module of the broker that knows the page, as the page knows nothing of the broker: what only the broker knows
+is handed over as plain values and functions. The process reads shared memory, the metadata file and the system's
+process table; it can be killed at any time, and the supervisor holds its port meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+from typing import TYPE_CHECKING
+
+from broker.clock import SystemClock
+from broker.runtime.child_process import Role
+from broker.server_log.log_setup import RepeatedWarnings
+from shm.process_slots import BEAT_S
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from broker.ipc.process_context import Heritage
+    from broker.metadata.metadata_cache import MetadataCache
+    from broker.metrics.broker_reading import Names, Segments, Topic
+    from broker.runtime.signals import StopFlag
+    from web.room import Room
+    from web.sources import BrokerFacts, Setting, Sources
+
+#: Whoever serves clients comes first.
+NICENESS = 5
+
+
+def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None:
+    """Serve the status page until told to stop."""
+    assert heritage.status_socket is not None  # noqa: S101 - else there is no such process
+    os.nice(NICENESS)
+    heritage.mark_ready(Role.WEB, index, generation)
+    listening = heritage.status_socket.fileno()
+
+    def beat() -> None:
+        heritage.slots.beat(Role.WEB, index, SystemClock.monotonic_ns())
+
+    while listening not in select.select((listening, stop.fileno()), (), (), BEAT_S)[0]:
+        if stop.is_set():
+            return
+        beat()
+    from web.server import serve  # noqa: PLC0415 - 30 MB that a page nobody looks at does without
+
+    serve(sources_of(heritage), _room_of(heritage, generation), heritage.status_socket, stop.fileno(), beat)
+
+
+def _room_of(heritage: Heritage, generation: int) -> Room:
+    from shm.metrics import MetricsSegment, MetricsWriter  # noqa: PLC0415
+    from web.room import Limits, Room  # noqa: PLC0415
+
+    config, now_ns = heritage.config, SystemClock().monotonic_ns
+    pages = MetricsSegment(heritage.metrics.view, heritage.processors, heritage.handlers)
+    metrics = MetricsWriter(pages.page(Role.WEB, 0))
+    metrics.start(generation, now_ns())
+    limits = Limits(
+        connections=config.status_max_connections,
+        streams=min(config.status_max_streams, config.status_max_connections // 2),
+        timeout_s=config.status_request_timeout_ms / 1000,
+    )
+    return Room(limits, metrics, RepeatedWarnings(logging.getLogger("web"), now_ns).warning)
+
+
+def sources_of(heritage: Heritage) -> Sources:
+    """Return what the page reads; all views but that of who looks are read-only."""
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415
+
+    from broker.cli.report import REPORTS  # noqa: PLC0415
+    from broker.metadata.metadata_cache import MetadataCache  # noqa: PLC0415
+    from broker.metadata.metadata_file import metadata_path  # noqa: PLC0415
+    from broker.metrics.broker_reading import BrokerReader  # noqa: PLC0415
+    from broker.protocol.api_keys import DEPRECATED_UP_TO  # noqa: PLC0415
+    from broker.status.report_jobs import report_jobs  # noqa: PLC0415
+    from shm.recent_requests import RecentReader  # noqa: PLC0415
+    from web.sources import Sources  # noqa: PLC0415
+
+    config = heritage.config
+    try:
+        installed = version("rotunda")
+    except PackageNotFoundError:
+        installed = ""
+    metadata = MetadataCache(metadata_path(config.data_dir), heritage.handlers, config)
+    names, topics = _names(heritage), _topics(heritage, metadata)
+    clock = SystemClock()
+    return Sources(
+        facts=_facts(heritage, installed),
+        deprecated_up_to=DEPRECATED_UP_TO,
+        reader=BrokerReader(
+            _segments(heritage),
+            installed,
+            names,
+            topics,
+            (clock.monotonic_ns, clock.wall_ms),
+            per_partition=config.metrics_per_partition,
+        ),
+        recent=RecentReader(heritage.recent.view.toreadonly()),
+        settings=_settings(heritage, metadata),
+        allowed_hosts=config.status_allowed_hosts,
+        any_address=config.status_host not in {"127.0.0.1", "::1", "localhost"},
+        disk=config.data_dir,
+        reports=config.data_dir / REPORTS,
+        jobs=report_jobs(),
+    )
+
+
+def _facts(heritage: Heritage, version: str) -> BrokerFacts:
+    from broker.request_log.part_files import DIRECTORY  # noqa: PLC0415
+    from broker.runtime.run_dir import read  # noqa: PLC0415
+    from web.sources import BrokerFacts  # noqa: PLC0415
+
+    record = read(heritage.run_dir)
+    return BrokerFacts(
+        version=version,
+        instance=heritage.instance,
+        pid=heritage.supervisor_pid,
+        cluster_id=heritage.cluster_id,
+        bootstrap=record.bootstrap if record is not None else "",
+        data_dir=str(heritage.config.data_dir),
+        run_dir=str(heritage.run_dir),
+        processors=heritage.processors,
+        handlers=heritage.handlers,
+        listeners=tuple(listener.name for listener in heritage.listeners),
+        started_ms=record.started_ms if record is not None else 0,
+        request_log=str(heritage.config.data_dir / DIRECTORY),
+    )
+
+
+def _segments(heritage: Heritage) -> Segments:
+    from broker.metrics.broker_reading import Segments  # noqa: PLC0415
+    from shm.control import ControlSegment  # noqa: PLC0415
+    from shm.metrics import MetricsSegment  # noqa: PLC0415
+    from shm.recorder_rings import RecorderRings  # noqa: PLC0415
+    from shm.snapshot_buffer import BoardSegment  # noqa: PLC0415
+
+    processors, handlers = heritage.processors, heritage.handlers
+    control, most = heritage.control.view.toreadonly(), heritage.config.max_partitions
+    return Segments(
+        control=ControlSegment(control, processors, handlers, most),
+        metrics=MetricsSegment(heritage.metrics.view.toreadonly(), processors, handlers),
+        rings=heritage.rings.view.toreadonly(),
+        recorder=RecorderRings(heritage.recorder.view.toreadonly(), processors, handlers + 1),
+        boards=BoardSegment(heritage.boards.view, processors, handlers),
+    )
+
+
+def _names(heritage: Heritage) -> Names:
+    from broker.metrics.broker_reading import Names  # noqa: PLC0415
+    from broker.protocol.api_keys import ApiKey  # noqa: PLC0415
+    from broker.protocol.error_codes import ErrorCode  # noqa: PLC0415
+
+    return Names(
+        apis={int(key): key.text for key in ApiKey},
+        errors={int(code): code.name for code in ErrorCode},
+        listeners=[listener.name for listener in heritage.listeners],
+    )
+
+
+def _topics(heritage: Heritage, metadata: MetadataCache) -> Callable[[], list[Topic]]:
+    known: list[Topic] = []
+    known_version = -1
+
+    def topics() -> list[Topic]:
+        nonlocal known_version
+        if heritage.cluster.metadata_version > metadata.version or not metadata.version:
+            metadata.refresh()
+        if metadata.version != known_version:
+            known_version = metadata.version
+            known[:] = [
+                (topic.name, topic.internal, [(each.index, each.row, each.owner) for each in topic.partitions])
+                for topic in metadata.topics()
+            ]
+        return known
+
+    return topics
+
+
+def _settings(heritage: Heritage, metadata: MetadataCache) -> Callable[[], list[Setting]]:
+    from broker.config.broker_config import BROKER_KEYS  # noqa: PLC0415
+    from web.sources import Setting  # noqa: PLC0415
+
+    def settings() -> list[Setting]:
+        if heritage.cluster.metadata_version > metadata.version:
+            metadata.refresh()
+        config = metadata.broker_config
+        return [
+            Setting(
+                name,
+                "(hidden)" if BROKER_KEYS[name].sensitive else value,
+                origin,
+                name not in config.layers,
+                BROKER_KEYS[name].dynamic,
+                BROKER_KEYS[name].doc,
+            )
+            for name, value, origin in config.described()
+        ]
+
+    return settings

@@ -1,0 +1,193 @@
+"""A broker's life from configuration to exit: what is prepared before the children start, undone after.
+
+Runs in the process that becomes the supervisor; called by the command line, knows nothing of how it was
+called. Order matters: locks first, so that two brokers never share a directory; ports next, so that the real
+port can be told; shared memory last, because it must not outlive a failure of the others.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Final
+
+from broker.clock import SystemClock
+from broker.errors import BootFailed
+from broker.log.data_dir import (
+    lock_data_dir,
+    prepare_data_dir,
+    take_clean_shutdown_mark,
+    write_clean_shutdown_mark,
+)
+from broker.metadata.preparation import prepare as prepare_metadata
+from broker.metadata.rebuild import check_or_rebuild
+from broker.network.acceptor.listener import bind
+from broker.partitions.storage.storage_reserve import StorageReserve
+from broker.runtime import run_dir
+from broker.runtime.child_process import Role
+from broker.server_log import log_setup
+from broker.supervisor import shared_resources
+from broker.supervisor.status_listener import bind_status_page, status_url
+from broker.supervisor.supervisor import Supervisor
+from shm.segment import SharedMemoryTooSmall, new_instance, start_ticks
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from broker.config.broker_config import BrokerConfig
+    from broker.ipc.process_context import BoundListener, Heritage
+    from broker.runtime.child_process import RoleFunction
+    from broker.runtime.run_dir import RunRecord
+    from broker.server_log.log_file import LogOutput
+
+_log = logging.getLogger(__name__)
+
+
+def serve(
+    config: BrokerConfig,
+    run_path: Path,
+    log_output: LogOutput,
+    on_ready: Callable[[RunRecord], None],
+    functions: Mapping[Role, RoleFunction] | None = None,
+) -> None:
+    """Run a broker until it is asked to stop; `on_ready` is called once when it serves.
+
+    Raises BootFailed, whose exit code the program ends with, when it cannot start or cannot go on. Either
+    way all it made is gone afterwards, but for the run directory's record of a failure.
+    """
+    log_setup.configure(Role.SUPERVISOR.label, 0, log_output.line_format)
+    with ExitStack() as undo:
+        run_dir.make(run_path)
+        undo.callback(os.close, run_dir.lock(run_path))
+        _make_data_dir(config.data_dir)
+        undo.callback(os.close, lock_data_dir(config.data_dir))
+        undo.callback(os.close, run_dir.outlast_children(config.data_dir))
+        cluster_id = prepare_data_dir(config.data_dir, config.node_id)
+        reserve = StorageReserve(config.data_dir)
+        check_or_rebuild(config, SystemClock().wall_ms(), reserve.make_room)
+        prepare_metadata(
+            config.data_dir, config.max_partitions, ephemeral=config.ephemeral, before_change=reserve.make_room
+        )
+        take_clean_shutdown_mark(config.data_dir)
+        heritage = _make_heritage(config, run_path, cluster_id, log_output, undo)
+        log_setup.configure(Role.SUPERVISOR.label, 0, log_output.line_format, after_line=heritage.after_log_line)
+        record = _record(heritage)
+        run_dir.write(run_path, record)
+        try:
+            if _supervise(heritage, functions or RoleFunctions(), record, on_ready):
+                write_clean_shutdown_mark(config.data_dir)
+        except BootFailed as failure:
+            _log.critical("the broker stops: %s", failure.reason)
+            run_dir.write(run_path, record.with_state(run_dir.FAILED, failure.reason))
+            raise
+        run_dir.remove(run_path)
+
+
+def _make_data_dir(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as failure:
+        raise BootFailed(f"data directory {path} cannot be used: {failure.strerror}") from failure
+
+
+class RoleFunctions(Mapping[Role, "RoleFunction"]):
+    """What each role runs, imported when it is looked up.
+
+    The supervisor does that before it forks, so that children share the modules' memory, and for the roles that
+    start late when the broker serves already.
+    """
+
+    _MODULES: Final = {
+        Role.ACCEPTOR: "broker.network.acceptor.acceptor",
+        Role.PROCESSOR: "broker.network.processor.processor_process",
+        Role.HANDLER: "broker.handler.handler_process",
+        Role.CONTROLLER: "broker.handler.handler_process",
+        Role.CLEANER: "broker.cleaner.cleaner_process",
+        Role.RECORDER: "broker.request_log.recorder_process",
+        Role.WEB: "broker.status.status_page",
+    }
+
+    def __getitem__(self, role: Role) -> RoleFunction:
+        function: RoleFunction = importlib.import_module(self._MODULES[role]).run
+        return function
+
+    def __iter__(self) -> Iterator[Role]:
+        return iter(self._MODULES)
+
+    def __len__(self) -> int:
+        return len(self._MODULES)
+
+
+def bootstrap(listeners: tuple[BoundListener, ...]) -> str:
+    """Return the advertised addresses, comma-separated: what a client is given."""
+    return ",".join(_address(listener.advertised_host, listener.advertised_port) for listener in listeners)
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _supervise(
+    heritage: Heritage,
+    functions: Mapping[Role, RoleFunction],
+    record: RunRecord,
+    on_ready: Callable[[RunRecord], None],
+) -> bool:
+    """Start, run and stop the children; return whether every one of them ended by itself when asked to."""
+    supervisor = Supervisor(heritage, functions, SystemClock())
+    ready = record.with_state(run_dir.READY)
+    try:
+        supervisor.start()
+        if not supervisor.stop_asked:
+            run_dir.write(heritage.run_dir, ready)
+            on_ready(ready)
+            supervisor.run()
+    finally:
+        run_dir.write(heritage.run_dir, record.with_state(run_dir.STOPPING))
+        ended_cleanly = supervisor.stop()
+    return ended_cleanly
+
+
+def _make_heritage(
+    config: BrokerConfig,
+    run_path: Path,
+    cluster_id: str,
+    log_output: LogOutput,
+    undo: ExitStack,
+) -> Heritage:
+    listeners: list[BoundListener] = []
+    for wanted, told in zip(config.bound_listeners, config.told_listeners, strict=True):
+        listeners.append(bind(wanted, told, config.socket_receive_buffer_bytes))
+        undo.callback(listeners[-1].socket.close)
+    status_socket = bind_status_page(config)
+    if status_socket is not None:
+        undo.callback(status_socket.close)
+    try:
+        heritage = shared_resources.make(
+            config, new_instance(), run_path, cluster_id, log_output, tuple(listeners), status_socket
+        )
+    except SharedMemoryTooSmall as failure:
+        raise BootFailed(str(failure)) from failure
+    undo.callback(shared_resources.release, heritage)
+    return heritage
+
+
+def _record(heritage: Heritage) -> RunRecord:
+    pid = heritage.supervisor_pid
+    return run_dir.RunRecord(
+        instance=heritage.instance,
+        pid=pid,
+        start_ticks=start_ticks(pid) or 0,
+        state=run_dir.STARTING,
+        bootstrap=bootstrap(heritage.listeners),
+        data_dir=str(heritage.config.data_dir),
+        run_dir=str(heritage.run_dir),
+        processors=heritage.processors,
+        handlers=heritage.handlers,
+        max_partitions=heritage.config.max_partitions,
+        status_url=status_url(heritage.status_socket),
+        started_ms=SystemClock().wall_ms(),
+    )

@@ -1,0 +1,191 @@
+"""One child process of the broker as the supervisor sees it: its slot, its current process, its restarts.
+
+Runs in the supervisor. What to do when a child dies is decided there; here is how one is started, told to
+stop and buried. A child's slot in shared memory is written here and by the child, each its own words
+(`shm.layout`).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import deque
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from broker.import_guard import without
+from broker.runtime.child_process import ExitCode, Role, RoleFunction, run_child
+from broker.runtime.signals import HELD_SIGNALS
+from broker.runtime.stack_dumps import StackPipe
+from shm import process_slots
+
+# It pickles with dill what it sends to a process that it starts anew. Children are forked, and nothing is sent.
+with without("dill"):
+    import multiprocess
+
+if TYPE_CHECKING:
+    from broker.ipc.process_context import Heritage
+
+_FORK = multiprocess.get_context("fork")
+
+
+class Child:
+    """A role's process, and its successors. `label` is what log lines and errors call it."""
+
+    def __init__(self, role: Role, index: int, functions: Mapping[Role, RoleFunction], heritage: Heritage) -> None:
+        self.role = role
+        self.index = index
+        self.label = f"{role.label} {index}" if role in {Role.PROCESSOR, Role.HANDLER} else role.label
+        self.generation = 0
+        self.restarts = 0
+        self.ready = False
+        #: Where its process writes its stacks when it is asked to, or when a fault in C ends it.
+        self.stacks = StackPipe()
+        self._functions = functions
+        self._heritage = heritage
+        self._process: Any = None
+        #: When each of the last restarts was, and what had been served by then.
+        self._restarted: deque[tuple[int, int]] = deque()
+        #: When it is to be started again, if that has to wait; else 0.
+        self.restart_due_ns = 0
+        #: When it was started again last.
+        self.replaced_ns = 0
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether a process was started and its death was not noticed yet."""
+        return self._process is not None
+
+    @property
+    def sentinel(self) -> int:
+        """A descriptor that turns readable when the process dies; only of one that is alive."""
+        return int(self._process.sentinel)
+
+    @property
+    def pid(self) -> int:
+        """The process id; only of one that is alive."""
+        return int(self._process.pid)
+
+    @property
+    def target_index(self) -> int:
+        """The index its role function is given: the place among the peers, behind the handlers for the others."""
+        places = {Role.CONTROLLER: self._heritage.handlers, Role.CLEANER: self._heritage.cleaner}
+        return places.get(self.role, self.index)
+
+    @property
+    def last_words(self) -> str:
+        """What the last process that died of an error said."""
+        return self._heritage.slots.last_words(self.role, self.index)
+
+    def start(self, foreign_fds: Iterable[int]) -> None:
+        """Fork the next generation; `foreign_fds` are the supervisor's own, which the child closes."""
+        slots = self._heritage.slots
+        self.generation += 1
+        self.restart_due_ns = 0
+        self.ready = False
+        slots.set_generation(self.role, self.index, self.generation)
+        slots.set_state(self.role, self.index, process_slots.STARTING)
+        self._process = _FORK.Process(
+            target=run_child,
+            args=(
+                self.role,
+                self.target_index,
+                self.generation,
+                self._heritage,
+                self._functions[self.role],
+                tuple(foreign_fds),
+                self.stacks,
+            ),
+            name=f"rotunda-{self.role.label}-{self.index}",
+            daemon=True,
+        )
+        signal.pthread_sigmask(signal.SIG_BLOCK, HELD_SIGNALS)
+        try:
+            self._process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD_SIGNALS)
+        slots.set_pid(self.role, self.index, self._process.pid)
+
+    def notice_ready(self) -> bool:
+        """Return True once per generation: when it says for the first time that it can serve."""
+        slots = self._heritage.slots
+        if self.ready or slots.ready_generation(self.role, self.index) != self.generation:
+            return False
+        self.ready = True
+        slots.set_state(self.role, self.index, process_slots.RUNNING)
+        return True
+
+    def bury(self, expected: bool) -> int:
+        """Reap the dead process and return its exit status: a code, or minus the signal that killed it."""
+        self._process.join()
+        status = int(self._process.exitcode)
+        self._process.close()
+        self._process = None
+        self.ready = False
+        slots = self._heritage.slots
+        if status != ExitCode.RETIRED:
+            slots.set_exit_status(self.role, self.index, status)
+        slots.set_state(self.role, self.index, process_slots.STOPPED if expected else process_slots.DEAD)
+        return status
+
+    def count_restart(self, now_ns: int, window_ns: int, served: int) -> tuple[int, int]:
+        """Note a restart at `now_ns`, and how much had been `served` by then.
+
+        Return how many there were within the window, this one included, and what had been served by the first of them.
+        """
+        self.restarts += 1
+        self._heritage.slots.set_restarts(self.role, self.index, self.restarts)
+        self._restarted.append((now_ns, served))
+        while self._restarted[0][0] <= now_ns - window_ns:
+            self._restarted.popleft()
+        return len(self._restarted), self._restarted[0][1]
+
+    def ask_to_stop(self) -> None:
+        """Send SIGTERM."""
+        self.tell(signal.SIGTERM)
+
+    def tell(self, signum: signal.Signals) -> None:
+        """Send a signal, then ring: a signal that comes just before a wait begins does not end that wait."""
+        self.kill(signum)
+        if self.role is Role.PROCESSOR:
+            self._heritage.processor_bells[self.index].ring()
+        elif self.role in {Role.HANDLER, Role.CONTROLLER, Role.CLEANER}:
+            self._heritage.target_bells[self.target_index].ring()
+        elif self.role is Role.RECORDER:
+            self._heritage.recorder_bell.ring()
+
+    def kill(self, signum: signal.Signals = signal.SIGKILL) -> None:
+        """Send a signal to the process, if it is still there."""
+        with suppress(ProcessLookupError):
+            os.kill(self._process.pid, signum)
+
+
+def make_children(heritage: Heritage, functions: Mapping[Role, RoleFunction]) -> tuple[Child, ...]:
+    """Return the children in slot order: acceptor, processors, handlers, controller, cleaner, recorder, web."""
+    counts = {
+        Role.ACCEPTOR: 1,
+        Role.PROCESSOR: heritage.processors,
+        Role.HANDLER: heritage.handlers,
+        Role.CONTROLLER: 1,
+        Role.CLEANER: 1,
+        Role.RECORDER: 1,
+        Role.WEB: 1 if heritage.status_socket is not None else 0,
+    }
+    return tuple(Child(role, index, functions, heritage) for role, count in counts.items() for index in range(count))
+
+
+def describe_exit(status: int) -> str:
+    """Return an exit status in words."""
+    if status < 0:
+        return f"killed by {signal.Signals(-status).name}"
+    if boot_exit_code(status) is not None:
+        return "could not start"
+    return f"ended with exit code {status}"
+
+
+def boot_exit_code(status: int) -> int | None:
+    """Return what the program should end with when `status` says that a child could not boot, else None."""
+    if ExitCode.BOOT_FAILED <= status < ExitCode.ORPHANED:
+        return status - ExitCode.BOOT_FAILED
+    return None

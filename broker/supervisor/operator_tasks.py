@@ -1,0 +1,130 @@
+"""What an operator asks of a running broker besides to stop it: where every process stands, and another log file.
+
+Runs in the supervisor, whose loop calls `turn` whenever it has slept. One task a signal; also, without being asked, the
+log file gets its successor when it is full or old.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from broker.runtime.child_process import Role
+from broker.runtime.signals import REOPEN_LOG
+from broker.runtime.stack_dumps import ANSWER_MS, what_the_system_knows
+from broker.server_log.log_setup import tag_of
+from broker.server_log.rate_limit import UNLIMITED
+
+if TYPE_CHECKING:
+    from broker.clock import Clock
+    from broker.runtime.signals import OperatorSignals
+    from broker.server_log.log_file import LogFile
+    from broker.supervisor.child import Child
+
+_log = logging.getLogger(__name__)
+
+#: After a rotation that failed the next is tried when this has passed.
+_TRY_AGAIN_MS = 60_000
+
+
+class OperatorTasks:
+    """Does what the signals ask for. `turn` does all that is due; `wait_ms` says when something is due unasked."""
+
+    def __init__(
+        self, signals: OperatorSignals, children: Sequence[Child], log_file: LogFile | None, clock: Clock
+    ) -> None:
+        self._signals = signals
+        self._children = children
+        self._log_file = log_file
+        self._clock = clock
+        self._rotate_from_ms = 0
+        self._tasks: Mapping[int, Callable[[], None]] = {
+            signal.SIGHUP: self._reload,
+            signal.SIGQUIT: self._dump_stacks,
+            signal.SIGUSR1: self._reopen_log,
+            signal.SIGUSR2: self._nothing,
+        }
+
+    def turn(self) -> None:
+        """Do what was asked for since the last call, and rotate the log file if it is time."""
+        for signum in self._signals.take_tasks():
+            self._tasks[signum]()
+        log_file, now_ms = self._log_file, self._clock.wall_ms()
+        if log_file is not None and now_ms >= self._rotate_from_ms and (log_file.is_full() or log_file.is_old(now_ms)):
+            self._rotate(log_file, now_ms)
+
+    def wait_ms(self) -> float | None:
+        """Return how long nothing is due, or None for as long as nobody asks."""
+        if self._log_file is None:
+            return None
+        now_ms = self._clock.wall_ms()
+        wait_ms = self._log_file.wait_ms(now_ms)
+        return None if wait_ms is None else max(wait_ms, self._rotate_from_ms - now_ms)
+
+    def _dump_stacks(self) -> None:
+        """Log a line for each process: all are asked at once, so that the lines belong together."""
+        alive = [child for child in self._children if child.is_alive]
+        for child in alive:
+            child.stacks.ask(child.pid)
+        own = " | ".join(self._signals.own_stack)
+        _log.info("stacks of %s: %s", tag_of(Role.SUPERVISOR.label, os.getpid()), own, extra=UNLIMITED)
+        deadline_ns = self._clock.monotonic_ns() + ANSWER_MS * 1_000_000
+        for child in alive:
+            log_stacks(child, max(0, deadline_ns - self._clock.monotonic_ns()) // 1_000_000)
+
+    def _reopen_log(self) -> None:
+        if self._log_file is None:
+            _log.info("SIGUSR1: the log goes to standard error, which whoever started the broker has opened; it stays")
+            return
+        try:
+            self._log_file.open()
+        except OSError as error:
+            _log.warning("SIGUSR1: %s cannot be opened, the log stays in its old file: %s", self._log_file.path, error)
+            return
+        self._tell_children()
+        _log.info("SIGUSR1: the log was opened anew")
+
+    def _rotate(self, log_file: LogFile, now_ms: int) -> None:
+        try:
+            log_file.rotate()
+        except OSError as error:
+            self._rotate_from_ms = now_ms + _TRY_AGAIN_MS
+            _log.warning("%s cannot be replaced by a new file and grows on: %s", log_file.path, error)
+            return
+        self._tell_children()
+        _log.info("the log file was full or old and has been replaced; %d older ones are kept", log_file.kept_files)
+
+    def _tell_children(self) -> None:
+        for child in self._children:
+            if child.is_alive:
+                child.kill(REOPEN_LOG)
+
+    def _reload(self) -> None:
+        [controller] = (child for child in self._children if child.role is Role.CONTROLLER)
+        if controller.is_alive and controller.ready:
+            _log.info("SIGHUP: the controller reads the configuration file again")
+            controller.tell(signal.SIGHUP)
+        else:
+            _log.warning("SIGHUP: the controller is being replaced, and nothing was read again; try once more")
+
+    def _nothing(self) -> None:
+        _log.info("SIGUSR2 asks for nothing and is ignored")
+
+
+def report_where(child: Child) -> None:
+    """Log where a child stands that hangs."""
+    child.stacks.ask(child.pid)
+    log_stacks(child)
+
+
+def log_stacks(child: Child, wait_ms: int = ANSWER_MS) -> None:
+    """Log where a child stands that was asked for it, or why it does not answer."""
+    stacks = child.stacks.answer(wait_ms)
+    if stacks:
+        _log.info("stacks of %s: %s", tag_of(child.role.label, child.pid), stacks, extra=UNLIMITED)
+    else:
+        known = what_the_system_knows(child.pid)
+        _log.warning("%s (pid %d) does not say where it stands: %s", child.label, child.pid, known, extra=UNLIMITED)

@@ -1,0 +1,180 @@
+"""Making and unmaking what the children inherit: segments, rings, bells, socket pairs, spill files.
+
+Runs in the supervisor only, before the first fork and after the last child. Whatever is made here has a
+name on the machine or a descriptor, and is gone again after `release`; what a killed broker left behind,
+the next one removes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import socket
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import posix_ipc
+
+from broker.ipc.process_context import BoundListener, Heritage, close_all
+from broker.ipc.request_channel import ChannelShape, RequestChannel
+from broker.metadata.metadata_file import metadata_path
+from broker.metadata.reader import partition_counts
+from broker.metadata.request_log_settings import store_settings
+from broker.protocol.coordinator_routing import GROUP_TOPIC, TRANSACTION_TOPIC, CoordinatorPartitions
+from shm import client_hosts
+from shm.bell import EventBell, SemaphoreBell
+from shm.control import ControlSegment
+from shm.metrics import MetricsSegment
+from shm.recent_requests import BYTES_NEEDED as RECENT_BYTES
+from shm.recorder_rings import RecorderRings
+from shm.segment import Segment, create, remove_stale
+from shm.snapshot_buffer import BoardSegment
+
+if TYPE_CHECKING:
+    from broker.config.broker_config import BrokerConfig
+    from broker.server_log.log_file import LogOutput
+
+#: Room in a hand-off pair for reports that wait; the system's limit caps it.
+_PAIR_BUFFER_BYTES = 1 << 20
+
+
+def make(
+    config: BrokerConfig,
+    instance: str,
+    run_dir: Path,
+    cluster_id: str,
+    log_output: LogOutput,
+    listeners: tuple[BoundListener, ...],
+    status_socket: socket.socket | None = None,
+) -> Heritage:
+    """Return a complete heritage. Raises SharedMemoryTooSmall, with nothing left behind."""
+    remove_stale()
+    raise_descriptor_limit()
+    processors, handlers = config.num_network_threads, config.num_io_threads
+    shape = ChannelShape.fitting(processors, handlers + 1, config.request_ring_bytes)
+    with ExitStack() as undo:
+        segments = _segments(config, instance, shape, undo)
+        heritage = Heritage(
+            config=config,
+            instance=instance,
+            supervisor_pid=os.getpid(),
+            run_dir=run_dir,
+            cluster_id=cluster_id,
+            log_output=log_output,
+            control=segments["control"],
+            rings=segments["rings"],
+            channel_shape=shape,
+            arena=segments["arena"],
+            metrics=segments["metrics"],
+            recorder=segments["recorder"],
+            listeners=listeners,
+            handoff=tuple(_handoff_pair() for _ in range(processors)),
+            processor_bells=tuple(EventBell() for _ in range(processors)),
+            target_bells=tuple(_semaphore_bell(instance, str(target)) for target in range(shape.peers)),
+            spill_fds=tuple(_spill_fd(number, config.socket_request_max_bytes) for number in range(processors)),
+            supervisor_bell=EventBell(),
+            recorder_bell=_semaphore_bell(instance, "recorder"),
+            coordinators=_coordinator_partitions(config),
+            recent=segments["recent"],
+            boards=segments["boards"],
+            status_socket=status_socket,
+        )
+        undo.pop_all()
+    return heritage
+
+
+def _coordinator_partitions(config: BrokerConfig) -> CoordinatorPartitions:
+    """Return how many partitions the internal topics have, or will have when they are made."""
+    found = partition_counts(metadata_path(config.data_dir), (GROUP_TOPIC, TRANSACTION_TOPIC))
+    return CoordinatorPartitions(
+        found.get(GROUP_TOPIC, config.offsets_topic_num_partitions),
+        found.get(TRANSACTION_TOPIC, config.transaction_state_log_num_partitions),
+    )
+
+
+def release(heritage: Heritage) -> None:
+    """Unlink every name and close every descriptor. Children must be gone; closing twice is not allowed."""
+    made = (heritage.control, heritage.rings, heritage.arena, heritage.metrics)
+    for segment in (*made, heritage.recorder, heritage.recent, heritage.boards):
+        segment.unlink()
+    close_all(listener.socket for listener in heritage.listeners)
+    if heritage.status_socket is not None:
+        heritage.status_socket.close()
+    close_all(end for pair in heritage.handoff for end in pair)
+    for event_bell in (*heritage.processor_bells, heritage.supervisor_bell):
+        event_bell.close()
+    for target_bell in (*heritage.target_bells, heritage.recorder_bell):
+        target_bell.close()
+    close_all((), heritage.spill_fds)
+
+
+def raise_descriptor_limit() -> None:
+    """Raise the soft limit of open descriptors to the hard one: every connection needs one."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _segments(config: BrokerConfig, instance: str, shape: ChannelShape, undo: ExitStack) -> dict[str, Segment]:
+    """Create the segments; `undo` gets what removes them again."""
+    processors, handlers = shape.processors, shape.targets - 1
+    page = resource.getpagesize()
+
+    def initialise_control(view: memoryview) -> None:
+        ControlSegment(view, processors, handlers, config.max_partitions).slots.initialise()
+
+    def initialise_rings(view: memoryview) -> None:
+        RequestChannel(view, shape).initialise()
+
+    def initialise_recorder(view: memoryview) -> None:
+        rings = RecorderRings(view, processors, shape.targets)
+        rings.initialise()
+        # Here, so that the first request is recorded however late the recorder comes.
+        store_settings(rings, config)
+
+    wanted = {
+        "control": (
+            ControlSegment.bytes_needed(processors, handlers, config.max_partitions),
+            initialise_control,
+        ),
+        "rings": (shape.bytes_needed, initialise_rings),
+        "metrics": (
+            MetricsSegment.bytes_needed(processors, handlers),
+            lambda view: MetricsSegment(view, processors, handlers).initialise(),
+        ),
+        "recent": (RECENT_BYTES, None),
+        "boards": (BoardSegment.bytes_needed(processors, handlers) + client_hosts.bytes_needed(processors), None),
+        "recorder": (RecorderRings.bytes_needed(processors, shape.targets), initialise_recorder),
+    }
+    # Each segment has a header and takes whole pages.
+    others_bytes = sum(size_bytes + 2 * page for size_bytes, _ in wanted.values()) + 2 * page
+    wanted["arena"] = (config.arena_bytes(others_bytes) // page * page, None)
+    segments = {}
+    for purpose, (size_bytes, initialise) in wanted.items():
+        segments[purpose] = create(f"/rotunda-{instance}-{purpose}", size_bytes, initialise)
+        undo.callback(segments[purpose].unlink)
+    return segments
+
+
+def _handoff_pair() -> tuple[socket.socket, socket.socket]:
+    pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    for end in pair:
+        end.setblocking(False)
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _PAIR_BUFFER_BYTES)
+    return pair
+
+
+def _semaphore_bell(instance: str, whose: str) -> SemaphoreBell:
+    """Return a bell whose name is gone already: who needs it inherits it, and nothing can be left behind."""
+    semaphore = posix_ipc.Semaphore(f"/rotunda-{instance}-bell{whose}", posix_ipc.O_CREX, mode=0o600)
+    semaphore.unlink()
+    return SemaphoreBell(semaphore)
+
+
+def _spill_fd(processor: int, size_bytes: int) -> int:
+    """Return a memory file as large as the largest request; it takes no memory until it is written to."""
+    fd = os.memfd_create(f"rotunda-spill{processor}", os.MFD_CLOEXEC)
+    os.ftruncate(fd, size_bytes)
+    return fd

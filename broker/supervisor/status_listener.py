@@ -1,0 +1,85 @@
+"""The port of the status page: bound early, so that its address can be told, and never in the broker's way.
+
+Runs in the supervisor. The page is an extra: where it cannot be served, the broker goes on without it and the log says
+how to get it. Only a port that was asked for by name and is taken stops the start.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from broker.config.status import STATUS_PORT
+from broker.errors import BootFailed
+
+if TYPE_CHECKING:
+    from broker.config.broker_config import BrokerConfig
+
+_log = logging.getLogger(__name__)
+
+_IN_USE_EXIT_CODE = 4
+
+_BACKLOG = 1024
+
+#: What the page needs beyond the broker: the extra `web`.
+_NEEDED = ("fastapi", "uvicorn")
+
+
+def bind_status_page(config: BrokerConfig) -> socket.socket | None:
+    """Return the page's socket, listening; None when there is to be no page.
+
+    Raises BootFailed when an address that was asked for cannot be had, with exit code 4 when it is in use.
+    """
+    if not config.status_page_enable:
+        return None
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        _log.warning("no status page: %s not installed; pip install 'rotunda[web]' brings it", " and ".join(missing))
+        return None
+    asked = STATUS_PORT in config.origins
+    try:
+        return _bind(config.status_host, config.status_port)
+    except OSError as failure:
+        what = f"the status page cannot listen on {config.status_host}:{config.status_port}: {_reason(failure)}"
+        if asked or "status.host" in config.origins:
+            exit_code = _IN_USE_EXIT_CODE if failure.errno == errno.EADDRINUSE else 1
+            raise BootFailed(f"{what}; see status.port and status.page.enable", exit_code) from failure
+    try:
+        found = _bind(config.status_host, 0)
+    except OSError:
+        _log.warning("%s; there is none", what)
+        return None
+    _log.warning("%s; it takes port %d instead", what, found.getsockname()[1])
+    return found
+
+
+def status_url(listening: socket.socket | None) -> str:
+    """Return the page's address for a browser on this machine; empty when there is no page."""
+    if listening is None:
+        return ""
+    host, port = listening.getsockname()[:2]
+    if host in {"0.0.0.0", "::"}:  # noqa: S104 - recognised, not bound
+        host = "127.0.0.1" if host == "0.0.0.0" else "::1"  # noqa: S104
+    return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, _, _, _, address = found[0]
+    listening = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        # At once: two brokers could bind the same port as long as neither listens.
+        listening.listen(_BACKLOG)
+    except OSError:
+        listening.close()
+        raise
+    return listening
+
+
+def _reason(failure: OSError) -> str:
+    return "the port is in use by another program" if failure.errno == errno.EADDRINUSE else str(failure)

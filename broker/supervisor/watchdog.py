@@ -1,0 +1,109 @@
+"""The watchdog: notices processes whose loop does not turn any more, and kills those that do not for too long.
+
+Runs in the supervisor, which replaces what was killed as it replaces whatever dies: only when the process has ended, so
+that nobody comes back and writes to what is another's. Every child publishes when its loop has last turned, at least
+once a second from the moment on when it is ready. Silence is added up look by look: time in which the supervisor itself
+stood still, or the whole machine, is nobody's. Neither is time that a process waits in the kernel where no signal
+reaches it, which is mostly for a disk: killing it would not end it any earlier. Nor is time that it waits for a
+processor, or no more than a quarter of it: what a crowded machine does not let run would as little be started anew.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from broker.runtime.stack_dumps import is_beyond_signals, run_ns_if_runnable, what_the_system_knows
+from shm.process_slots import SILENT_NS, ProcessSlots
+
+if TYPE_CHECKING:
+    from broker.supervisor.child import Child
+
+_log = logging.getLogger(__name__)
+
+#: The supervisor looks at the children this often. They turn at least as often.
+LOOK_MS = 1000
+
+#: No more than this counts between two looks: whatever else has passed, the supervisor stood still as well.
+MOST_COUNTED_NS = 2 * LOOK_MS * 1_000_000
+
+#: Who waits for a processor is given this many times as long as others: an endless loop ends on any machine.
+_CROWDED = 4
+
+NEVER = -1
+
+
+@dataclass(slots=True)
+class Silence:
+    """How long a process has not turned: since when it has not, and for how much of that it may be to blame."""
+
+    generation: int
+    heartbeat_ns: int
+    silent_ns: int = 0
+    blamed_ns: int = 0
+    run_ns: int | None = None
+    """For how long it has had a processor, when it was last seen to have one or to wait for one."""
+    is_reported: bool = False
+    is_killed: bool = False
+
+
+class Watchdog:
+    """Looks at the children of one supervisor. ``report`` is told of one that hangs, once, to find out where."""
+
+    def __init__(self, slots: ProcessSlots, hang_timeout_ms: int, report: Callable[[Child], None]) -> None:
+        self._slots = slots
+        self._timeout_ms = hang_timeout_ms
+        self._report = report
+        self._looked_ns = 0
+        self._silences: dict[Child, Silence] = {}
+
+    def look(self, children: Iterable[Child], now_ns: int) -> None:
+        """Look at every child that is ready; kill what has not turned for `process.hang.timeout.ms`."""
+        passed_ns = min(now_ns - self._looked_ns, MOST_COUNTED_NS) if self._looked_ns else 0
+        self._looked_ns = now_ns
+        for child in children:
+            if child.is_alive and child.ready:
+                self._look_at(child, passed_ns)
+            else:
+                self._silences.pop(child, None)
+
+    def _look_at(self, child: Child, passed_ns: int) -> None:
+        heartbeat_ns = self._slots.heartbeat_ns(child.role, child.index)
+        silence = self._silences.get(child)
+        if silence is None or (silence.generation, silence.heartbeat_ns) != (child.generation, heartbeat_ns):
+            if silence is not None and silence.is_reported and silence.generation == child.generation:
+                _log.info("%s turns again, after %d s", child.label, silence.silent_ns // 1_000_000_000)
+            self._silences[child] = Silence(child.generation, heartbeat_ns)
+            return
+        silence.silent_ns += passed_ns
+        silence.blamed_ns += _to_blame(silence, child.pid, passed_ns)
+        if silence.silent_ns < SILENT_NS or silence.is_killed:
+            return
+        if not silence.is_reported:
+            silence.is_reported = True
+            silent_s = silence.silent_ns // 1_000_000_000
+            _log.warning("%s has not turned for %d s: %s", named(child), silent_s, what_the_system_knows(child.pid))
+            self._report(child)
+        if self._timeout_ms != NEVER and silence.blamed_ns >= self._timeout_ms * 1_000_000:
+            silence.is_killed = True
+            hangs = "%s has not turned for %d s, as long as process.hang.timeout.ms allows, and is killed: %s"
+            known = what_the_system_knows(child.pid)
+            _log.error(hangs, named(child), silence.silent_ns // 1_000_000_000, known)
+            child.kill()
+
+
+def _to_blame(silence: Silence, pid: int, passed_ns: int) -> int:
+    """Return how much of the time that has passed is the process's own."""
+    if silence.silent_ns < SILENT_NS:
+        return passed_ns
+    before_ns, silence.run_ns = silence.run_ns, run_ns_if_runnable(pid)
+    if before_ns is not None and silence.run_ns is not None:
+        return max(passed_ns // _CROWDED, min(passed_ns, silence.run_ns - before_ns))
+    return 0 if is_beyond_signals(pid) else passed_ns
+
+
+def named(child: Child) -> str:
+    """Return what a log line calls a child that is alive."""
+    return f"{child.label} (pid {child.pid})"

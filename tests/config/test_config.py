@@ -1,0 +1,432 @@
+"""The broker's configuration: where values come from, what is refused and in what words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker.config.broker_config import BROKER_KEYS, BrokerConfig, Source, load
+from broker.config.kafka import kafka_settings
+from broker.config.keys import render
+from broker.config.properties_file import Property, parse_properties
+from broker.config.reference_page import sample_properties
+from broker.errors import ConfigError
+from broker.metadata.describe_configs import (
+    DEFAULT_CONFIG,
+    DYNAMIC_BROKER_CONFIG,
+    DYNAMIC_DEFAULT_BROKER_CONFIG,
+    STATIC_BROKER_CONFIG,
+    ConfigEntry,
+    Synonym,
+    describe_broker,
+    describe_cluster_default,
+)
+
+
+def load_file(tmp_path: Path, text: str) -> BrokerConfig:
+    file = tmp_path / "server.properties"
+    file.write_text(text, encoding="utf-8")
+    return load(file, {}, {})
+
+
+def described(config: BrokerConfig) -> dict[str, ConfigEntry]:
+    return {entry.name: entry for entry in describe_broker(config)}
+
+
+def test_defaults_listen_on_loopback_only() -> None:
+    config = load(None, {}, {})
+    assert [str(listener) for listener in config.bound_listeners] == ["PLAINTEXT://127.0.0.1:9092"]
+    assert config.told_listeners == config.bound_listeners
+    assert config.origin("listeners").source is Source.DEFAULT
+
+
+def test_defaults_that_are_kafkas() -> None:
+    """`A04`, `A06`, `C02`, `D10`: defaults of the rows."""
+    config = load(None, {}, {})
+    assert config.socket_request_max_bytes == 104857600
+    assert config.socket_listen_backlog_size == 50
+    assert (config.socket_send_buffer_bytes, config.socket_receive_buffer_bytes) == (102400, 102400)
+    assert (config.pipeline_max, config.pipeline_resume) == (64, 8)
+    assert config.message_max_bytes == 1048588
+
+
+@pytest.mark.parametrize(("cpus", "processors", "handlers"), [(1, 1, 1), (2, 1, 1), (8, 3, 4), (64, 3, 8)])
+def test_process_counts_follow_the_cpus(
+    monkeypatch: pytest.MonkeyPatch, cpus: int, processors: int, handlers: int
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _pid: set(range(cpus)))
+    config = load(None, {}, {})
+    assert (config.num_network_threads, config.num_io_threads) == (processors, handlers)
+
+
+def test_flag_beats_environment_beats_file_beats_default(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("num.partitions=2\nmessage.max.bytes=2\nfetch.max.bytes=2048\n", encoding="utf-8")
+    environment = {"ROTUNDA_NUM_PARTITIONS": "3", "ROTUNDA_MESSAGE_MAX_BYTES": "3"}
+    config = load(file, {"num.partitions": "4"}, environment)
+    assert (config.num_partitions, config.message_max_bytes, config.fetch_max_bytes) == (4, 3, 2048)
+    places = {name: place for name, _, place in config.described()}
+    assert places["num.partitions"] == "flag --set num.partitions"
+    assert places["message.max.bytes"] == "environment ROTUNDA_MESSAGE_MAX_BYTES"
+    assert places["fetch.max.bytes"] == f"{file}:3"
+    assert places["max.partitions"] == "default"
+
+
+def test_environment_of_kafkas_images_is_read_and_ours_wins() -> None:
+    config = load(None, {}, {"KAFKA_NUM_PARTITIONS": "2", "KAFKA_HEAP_OPTS": "-Xmx1g", "PATH": "/bin"})
+    assert config.num_partitions == 2
+    both = {"ROTUNDA_NUM_PARTITIONS": "3", "KAFKA_NUM_PARTITIONS": "2", "ROTUNDA_RUN_DIR": "/run/x"}
+    assert load(None, {}, both).num_partitions == 3
+
+
+def test_unknown_names_are_refused_with_the_closest_one(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"flag --set num.partition: .*did you mean num.partitions\?"):
+        load(None, {"num.partition": "1"}, {})
+    with pytest.raises(ConfigError, match=r"environment ROTUNDA_NUM_PARTITION: .*did you mean num.partitions"):
+        load(None, {}, {"ROTUNDA_NUM_PARTITION": "1"})
+    with pytest.raises(ConfigError, match=r"server.properties:2: unknown setting log.retention.hour "):
+        load_file(tmp_path, "# comment\nlog.retention.hour=1\n")
+
+
+def test_every_mistake_is_named_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_file(tmp_path, "num.partitions=0\nephemeral=perhaps\nnum.io.threads=many\nnonsense=1\n")
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 4
+    assert lines[0].endswith("Invalid value 0 for configuration num.partitions: Value must be at least 1")
+    assert lines[1].endswith("Expected value to be either true or false")
+    assert lines[2].endswith("Not a number of type INT")
+
+
+def test_a_file_that_cannot_be_read_is_a_config_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot read the configuration file"):
+        load(tmp_path / "absent.properties", {}, {})
+
+
+@pytest.mark.parametrize(
+    ("sets", "complaint"),
+    [
+        ({"listeners": "PLAINTEXT://0.0.0.0:9092"}, "set insecure.listen=true"),
+        ({"listeners": "PLAINTEXT://:9092"}, "set insecure.listen=true"),
+        ({"listeners": "PLAINTEXT://example.org:9092"}, "set insecure.listen=true"),
+        ({"listeners": "PLAINTEXT://0.0.0.0:9092", "insecure.listen": "true"}, "cannot be advertised"),
+        ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "cannot be advertised"),
+        ({"advertised.listeners": "OTHER://localhost:1"}, "no protocol is known for OTHER"),
+        ({"advertised.listeners": "SSL://localhost:1"}, "SSL is not served"),
+        ({"listeners": "PLAINTEXT://localhost:1,PLAINTEXT://localhost:2"}, "must have a different name"),
+        ({"listeners": "localhost:9092"}, "is not of the form NAME://host:port"),
+        ({"listeners": "PLAINTEXT://localhost:65536"}, "has no valid port"),
+        ({"listeners": ""}, "at least one listener"),
+        ({"listeners": "A://localhost:1"}, "no protocol is known for A"),
+        ({"listener.security.protocol.map": "A:SECRET"}, "is not NAME:PROTOCOL"),
+    ],
+)
+def test_listeners_that_are_refused(sets: dict[str, str], complaint: str) -> None:
+    """`H04`, `C18`: rules of listeners and advertised listeners."""
+    with pytest.raises(ConfigError, match=complaint):
+        load(None, sets, {})
+
+
+def test_named_listeners_share_a_port_only_across_address_families() -> None:
+    """`H04`: names are upper-cased and mapped; one IPv4 and one IPv6 address may share a port."""
+    sets = {
+        "listener.security.protocol.map": "inner:PLAINTEXT",
+        "listeners": "inner://127.0.0.1:7000,PLAINTEXT://[::1]:7000",
+        "advertised.listeners": "INNER://localhost:7001",
+    }
+    config = load(None, sets, {})
+    assert [str(listener) for listener in config.bound_listeners] == [
+        "INNER://127.0.0.1:7000",
+        "PLAINTEXT://[::1]:7000",
+    ]
+    assert [str(listener) for listener in config.told_listeners] == [
+        "INNER://localhost:7001",
+        "PLAINTEXT://[::1]:7000",
+    ]
+    with pytest.raises(ConfigError, match="must have a different port"):
+        load(None, {**sets, "listeners": "inner://127.0.0.1:7000,PLAINTEXT://localhost:7000"}, {})
+
+
+def test_all_interfaces_are_advertised_by_host_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`C18`: the wildcard itself is never told to a client."""
+    monkeypatch.setattr("socket.gethostname", lambda: "machine.example")
+    config = load(None, {"listeners": "PLAINTEXT://:0", "insecure.listen": "true"}, {})
+    assert config.bound_listeners[0].is_wildcard
+    assert str(config.told_listeners[0]) == "PLAINTEXT://machine.example:0"
+
+
+def test_node_id_and_broker_id_are_one() -> None:
+    assert load(None, {"broker.id": "7"}, {}).node_id == 7
+    assert load(None, {"node.id": "8"}, {}).broker_id == 8
+    with pytest.raises(ConfigError, match=r"is 8 but broker\.id is 7"):
+        load(None, {"node.id": "8", "broker.id": "7"}, {})
+
+
+@pytest.mark.parametrize(
+    ("sets", "complaint"),
+    [
+        ({"pipeline.max": "4"}, "pipeline.resume: must not be above pipeline.max"),
+        ({"log.dirs": "a,b"}, "log.dirs: must name exactly one directory"),
+        ({"log.dirs": ""}, "log.dirs: must name exactly one directory"),
+        ({"queued.max.request.bytes": "5"}, "Value must be -1 or at least 1048576"),
+        (
+            {"log.cleaner.max.compaction.lag.ms": "5", "log.cleaner.min.compaction.lag.ms": "6"},
+            "not be above",
+        ),
+        ({"compression.gzip.level": "0"}, "Value must be between 1 and 9 or equal to -1"),
+        ({"log.segment.bytes": "100"}, "Value must be at least 1048576"),
+    ],
+)
+def test_values_that_do_not_go_together(sets: dict[str, str], complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        load(None, sets, {})
+
+
+def test_data_directory_is_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = load(None, {"log.dirs": "data"}, {})
+    default = load(None, {}, {})
+    monkeypatch.chdir("/")
+    assert config.data_dir == tmp_path / "data"
+    assert default.data_dir == tmp_path / "rotunda-data"
+
+
+def test_arena_fits_a_small_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`B14`: -1 fits the machine, anything else is taken at its word."""
+    mebibyte = 1024 * 1024
+    monkeypatch.setattr("broker.config.broker_config._free_shared_memory_bytes", lambda: 20 * mebibyte)
+    assert load(None, {}, {}).arena_bytes() == 10 * mebibyte
+    monkeypatch.setattr("broker.config.broker_config._free_shared_memory_bytes", lambda: 2000 * mebibyte)
+    assert load(None, {}, {}).arena_bytes() == 32 * mebibyte
+    assert load(None, {"queued.max.request.bytes": str(99 * mebibyte)}, {}).arena_bytes() == 99 * mebibyte
+
+
+def test_arena_leaves_the_rest_its_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Users row 27: many processes fit Docker's 64 MiB as well."""
+    mebibyte = 1024 * 1024
+    monkeypatch.setattr("broker.config.broker_config._free_shared_memory_bytes", lambda: 64 * mebibyte)
+    assert load(None, {}, {}).arena_bytes(20 * mebibyte) == 32 * mebibyte
+    assert load(None, {}, {}).arena_bytes(36 * mebibyte) == 28 * mebibyte
+    # What cannot fit is to fail at the segment that is too large, not by an arena of nothing.
+    assert load(None, {}, {}).arena_bytes(70 * mebibyte) == 16 * mebibyte
+
+
+def test_dynamic_values_lie_over_static_ones() -> None:
+    static = load(None, {"message.max.bytes": "5"}, {})
+    config = static.with_dynamic({"message.max.bytes": "7"}, {"message.max.bytes": "6", "compression.type": "lz4"})
+    assert (static.message_max_bytes, config.message_max_bytes, config.compression_type) == (5, 7, "lz4")
+    assert described(config)["message.max.bytes"].synonyms == (
+        Synonym("message.max.bytes", "7", DYNAMIC_BROKER_CONFIG),
+        Synonym("message.max.bytes", "6", DYNAMIC_DEFAULT_BROKER_CONFIG),
+        Synonym("message.max.bytes", "5", STATIC_BROKER_CONFIG),
+        Synonym("message.max.bytes", "1048588", DEFAULT_CONFIG),
+    )
+    assert [(entry.name, entry.value) for entry in describe_cluster_default(config)] == [
+        ("compression.type", "lz4"),
+        ("message.max.bytes", "6"),
+        ("min.insync.replicas", "1"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sets", "cluster_wide", "own", "synonyms"),
+    [
+        ({}, {}, {}, [("1", DYNAMIC_DEFAULT_BROKER_CONFIG), ("1", DEFAULT_CONFIG)]),
+        (
+            {"min.insync.replicas": "2"},
+            {},
+            {},
+            [("2", DYNAMIC_DEFAULT_BROKER_CONFIG), ("2", STATIC_BROKER_CONFIG), ("1", DEFAULT_CONFIG)],
+        ),
+        (
+            {},
+            {"min.insync.replicas": "3"},
+            {},
+            [("3", DYNAMIC_DEFAULT_BROKER_CONFIG), ("1", DEFAULT_CONFIG)],
+        ),
+        (
+            {},
+            {},
+            {"min.insync.replicas": "4"},
+            [("4", DYNAMIC_BROKER_CONFIG), ("1", DYNAMIC_DEFAULT_BROKER_CONFIG), ("1", DEFAULT_CONFIG)],
+        ),
+    ],
+)
+def test_the_cluster_has_a_value_of_min_insync_replicas_from_the_beginning(
+    sets: dict[str, str], cluster_wide: dict[str, str], own: dict[str, str], synonyms: list[tuple[str, int]]
+) -> None:
+    """As Kafka 4.3 answers in a new cluster, whose replicas are eligible by what they have written (ELR)."""
+    config = load(None, sets, {}).with_dynamic(own, cluster_wide)
+    told = [(each.value, each.source) for each in described(config)["min.insync.replicas"].synonyms]
+    assert told == synonyms
+    [default] = describe_cluster_default(config)
+    of_cluster = next(value for value, source in synonyms if source == DYNAMIC_DEFAULT_BROKER_CONFIG)
+    assert (default.name, default.value, default.source) == (
+        "min.insync.replicas",
+        of_cluster,
+        DYNAMIC_DEFAULT_BROKER_CONFIG,
+    )
+
+
+def test_what_kafka_says_of_one_node_is_accepted_and_more_is_not() -> None:
+    """Row 15 of what users suffer from: the settings that a Kafka of one broker cannot do without."""
+    names = (
+        "offsets.topic.replication.factor",
+        "transaction.state.log.replication.factor",
+        "transaction.state.log.min.isr",
+    )
+    assert [load(None, dict.fromkeys(names, "1"), {}).value(name) for name in names] == [1, 1, 1]
+    with pytest.raises(ConfigError) as refused:
+        load(None, dict.fromkeys(names, "3"), {})
+    assert str(refused.value).count("Value must be no more than 1") == 3
+
+
+@pytest.mark.parametrize(
+    ("overrides", "complaint"),
+    [
+        ({"num.partitions": "2"}, "Cannot update these configs dynamically: \\[num.partitions]"),
+        ({"message.max.bytes": "-1"}, "Value must be at least 0"),
+        ({"nonsense": "1"}, "unknown setting nonsense"),
+    ],
+)
+def test_dynamic_values_that_are_refused(overrides: dict[str, str], complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        load(None, {}, {}).with_dynamic(overrides)
+
+
+def test_every_broker_setting_is_described() -> None:
+    entries = described(load(None, {"num.partitions": "3"}, {}))
+    assert set(entries) == {*BROKER_KEYS, *kafka_settings()}
+    assert all(entry.documentation for entry in entries.values())
+    partitions = entries["num.partitions"]
+    assert (partitions.value, partitions.source, partitions.config_type) == ("3", STATIC_BROKER_CONFIG, 3)
+    assert (partitions.read_only, partitions.sensitive) == (True, False)
+    assert not entries["message.max.bytes"].read_only
+
+
+#: Settings with a default other than Kafka's: places, what the machine decides, and what suits a single broker.
+OTHER_DEFAULTS = {
+    "broker.id",
+    "group.consumer.assignment.interval.ms",
+    "group.coordinator.rebalance.protocols",
+    "group.initial.rebalance.delay.ms",
+    "listener.security.protocol.map",
+    "listeners",
+    "log.dirs",
+    "node.id",
+    "num.io.threads",
+    "num.network.threads",
+    "offsets.topic.num.partitions",
+    "offsets.topic.replication.factor",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+    "transaction.state.log.min.isr",
+    "transaction.state.log.num.partitions",
+    "transaction.state.log.replication.factor",
+}
+FIXED_HERE = {
+    "listener.security.protocol.map",
+    "listeners",
+    "max.connections",
+    "max.connections.per.ip",
+    "max.connections.per.ip.overrides",
+    "num.io.threads",
+    "num.network.threads",
+}
+
+
+def test_settings_are_described_as_kafka_describes_them() -> None:
+    """Kafka 4.3 describes 340; of those that are served here the type is Kafka's, and nearly always the default."""
+    config = load(None, {}, {})
+    entries = described(config)
+    kafka = kafka_settings()
+    assert len(kafka) == 340
+    assert kafka.keys() <= entries.keys()
+    assert {name for name in kafka if entries[name].config_type != kafka[name].config_type} == set()
+    assert {name for name in kafka if entries[name].sensitive != kafka[name].sensitive} == set()
+    assert {name for name in BROKER_KEYS.keys() & kafka if entries[name].read_only == kafka[name].dynamic} == FIXED_HERE
+    assert {name for name in kafka if entries[name].value != kafka[name].default} == OTHER_DEFAULTS
+    assert all(entries[name].read_only for name in kafka.keys() - BROKER_KEYS)
+
+
+def test_no_secret_of_kafka_is_shown() -> None:
+    secrets = [name for name, setting in kafka_settings().items() if setting.sensitive]
+    assert len(secrets) == 10
+    entries = described(load(None, {}, {}))
+    assert {entries[name].value for name in secrets} == {None}
+    with pytest.raises(ConfigError) as refused:
+        load(None, {"ssl.key.password": "sesame"}, {})
+    assert "sesame" not in str(refused.value)
+
+
+def test_a_setting_of_kafka_that_is_not_served_may_stand_at_kafkas_default_only(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("num.replica.fetchers=1\nauthorizer.class.name=\nqueued.max.requests=500\n")
+    assert load(file, {}, {}).num_partitions == 1
+    file.write_text("num.replica.fetchers = 4\nauthorizer.class.name=x.Y\nprocess.roles=broker,controller\n")
+    with pytest.raises(ConfigError) as refused:
+        load(file, {}, {})
+    assert str(refused.value).splitlines() == [
+        f"{file}:1: num.replica.fetchers is a setting of Kafka that this broker does not have; remove it, "
+        "or leave it at Kafka's default, 1",
+        f"{file}:2: authorizer.class.name is a setting of Kafka that this broker does not have; remove it, "
+        "or leave it empty",
+        f"{file}:3: process.roles is a setting of Kafka that this broker does not have; remove it, or leave it empty",
+    ]
+    with pytest.raises(ConfigError, match=r"Cannot update these configs dynamically: \[num.replica.fetchers]"):
+        load(None, {}, {}).with_dynamic({"num.replica.fetchers": "1"})
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.5, "0.5"),
+        (1.0, "1.0"),
+        (1.7976931348623157e308, "1.7976931348623157E308"),
+        (1e7, "1.0E7"),
+        (2.5e-4, "2.5E-4"),
+    ],
+)
+def test_numbers_are_written_as_java_writes_them(value: float, text: str) -> None:
+    assert render(value) == text
+
+
+def test_synonyms_of_a_setting_are_its_fallbacks() -> None:
+    config = load(None, {"log.retention.ms": "9", "log.retention.hours": "1"}, {})
+    assert described(config)["log.retention.ms"].synonyms == (
+        Synonym("log.retention.ms", "9", STATIC_BROKER_CONFIG),
+        Synonym("log.retention.hours", "1", STATIC_BROKER_CONFIG),
+        Synonym("log.retention.hours", "168", DEFAULT_CONFIG),
+    )
+
+
+def test_properties_are_read_as_java_reads_them() -> None:
+    text = (
+        "# comment\n! comment\n\n  a=1\nb: 2\nc 3\nd\ne\\ f = x\\=y \\\n    and more\ng=\\u00e9\\t\\\\\nempty=\nlast=\\"
+    )
+    assert parse_properties(text) == [
+        Property("a", "1", 4),
+        Property("b", "2", 5),
+        Property("c", "3", 6),
+        Property("d", "", 7),
+        Property("e f", "x=y and more", 8),
+        Property("g", "é\t\\", 10),
+        Property("empty", "", 11),
+        Property("last", "", 12),
+    ]
+
+
+def test_the_sample_file_loads_with_every_setting_uncommented(tmp_path: Path) -> None:
+    lines = sample_properties().splitlines()
+    settings = [line.removeprefix("#") for line in lines if line.startswith("#") and not line.startswith("# ")]
+    assert len(settings) == len(BROKER_KEYS)
+    config = load_file(tmp_path, "\n".join(settings))
+    default = load(None, {"num.network.threads": "1", "num.io.threads": "1", "log.dirs": "rotunda-data"}, {})
+    assert config == default
+
+
+@pytest.mark.parametrize("text", ["10.0.0.1", "host:", ":5", "host:5,other", "host:five"])
+def test_overrides_of_connections_have_a_form(text: str) -> None:
+    with pytest.raises(ConfigError, match="host:number"):
+        load(None, {"max.connections.per.ip.overrides": text}, {})
+    load(None, {"max.connections.per.ip.overrides": "10.0.0.1:5, ::1:7"}, {})

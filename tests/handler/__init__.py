@@ -1,0 +1,1 @@
+"""Tests of what handlers do: partitions, coordinators, APIs and their loop."""

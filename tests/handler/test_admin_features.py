@@ -1,0 +1,137 @@
+"""UpdateFeatures and the features of ApiVersions: which levels there are, who may change them, who knows of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.apis.cluster.api_versions import handle_api_versions
+from broker.apis.cluster.update_features import handle_update_features
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.messages.api_versions import ApiVersionsRequest
+from tests.support.admin_cluster import AdminCluster
+
+UPGRADE, SAFE, UNSAFE = 1, 2, 3
+DEFAULTS = {"group.version": 1, "metadata.version": 30, "transaction.version": 2}
+
+
+def update(cluster: AdminCluster, *updates: tuple[str, int, int], version: int = 2, validate_only: bool = False) -> Any:
+    changes = [
+        {"feature": name, "max_version_level": level, "upgrade_type": kind, "allow_downgrade": kind != UPGRADE}
+        for name, level, kind in updates
+    ]
+    fields = {"feature_updates": changes, "validate_only": validate_only}
+    return cluster.call(handle_update_features, ApiKey.UPDATE_FEATURES, version, fields)
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_a_feature_goes_down_and_up_and_every_process_knows(cluster: AdminCluster, version: int) -> None:
+    assert cluster.metadata.finalized_features == DEFAULTS
+    response = update(cluster, ("transaction.version", 0, SAFE), ("group.version", 1, UPGRADE), version=version)
+    assert (response.error_code, response.error_message) == (0, None)
+    if version < 2:
+        assert [(each.feature, each.error_code) for each in response.results] == [
+            ("transaction.version", 0),
+            ("group.version", 0),
+        ]
+    cluster.settle()
+    assert [cache.finalized_features["transaction.version"] for cache in cluster.handlers] == [0, 0, 0]
+    cluster.restart_controller()
+    assert cluster.metadata.finalized_features == {**DEFAULTS, "transaction.version": 0}
+    assert update(cluster, ("transaction.version", 1, UPGRADE), version=version).error_code == 0
+    assert cluster.metadata.finalized_features["transaction.version"] == 1
+
+
+@pytest.mark.parametrize("version", range(3))
+@pytest.mark.parametrize(
+    ("name", "level", "kind", "says"),
+    [
+        ("no.such.feature", 1, UPGRADE, "does not support this feature; it supports group.version"),
+        ("transaction.version", 3, UPGRADE, "only supports versions 0-2"),
+        ("transaction.version", -1, SAFE, "cannot be less than 0"),
+        ("transaction.version", 1, UPGRADE, "Can't downgrade the version of this feature, which is 2"),
+        ("metadata.version", 31, UPGRADE, "only supports versions 7-30"),
+        ("metadata.version", 6, UNSAFE, "only supports versions 7-30"),
+        ("metadata.version", 29, UPGRADE, "Can't downgrade the version of this feature, which is 30"),
+        ("share.version", 1, UPGRADE, "only supports version 0 of it: share groups are not built"),
+        ("kraft.version", 1, UPGRADE, "only supports version 0 of it"),
+        ("no.such.feature", 0, SAFE, "does not support this feature"),
+    ],
+)
+def test_an_update_that_kafka_refuses_is_refused_and_changes_nothing(
+    cluster: AdminCluster, version: int, name: str, level: int, kind: int, says: str
+) -> None:
+    """Spec I, row 57: an unknown feature is error 95."""
+    response = update(cluster, ("group.version", 0, SAFE), (name, level, kind), version=version)
+    assert response.error_code == 95
+    assert response.error_message.startswith("The update failed for all features since the following feature had an")
+    assert f"Invalid update version {level} for feature {name}. " in response.error_message
+    assert says in response.error_message
+    assert cluster.metadata.finalized_features == DEFAULTS
+
+
+@pytest.mark.parametrize(
+    ("level", "kind", "says"),
+    [(1, 9, "does not support the given upgrade type 9"), (2, 0, "upgrade type 0")],
+)
+def test_unknown_upgrade_types_are_refused(cluster: AdminCluster, level: int, kind: int, says: str) -> None:
+    response = update(cluster, ("transaction.version", level, kind))
+    assert (response.error_code, says in response.error_message) == (95, True)
+
+
+def test_a_downgrade_to_a_newer_version_is_refused(cluster: AdminCluster) -> None:
+    update(cluster, ("transaction.version", 0, UNSAFE))
+    response = update(cluster, ("transaction.version", 2, SAFE))
+    assert (response.error_code, "to a newer version" in response.error_message) == (95, True)
+
+
+def test_only_checking_changes_nothing(cluster: AdminCluster) -> None:
+    assert update(cluster, ("transaction.version", 0, SAFE), validate_only=True).error_code == 0
+    assert update(cluster, ("transaction.version", 2, SAFE)).error_code == 0
+    assert (cluster.metadata.finalized_features, cluster.controller.version) == (DEFAULTS, 0)
+
+
+def test_c10_api_versions_tells_the_features(cluster: AdminCluster) -> None:
+    """KIP-584: what is supported, what is finalized, and as of which change."""
+    update(cluster, ("transaction.version", 1, SAFE))
+    cluster.settle()
+    context = cluster.context(ApiKey.API_VERSIONS, 4, cache=cluster.handlers[1])
+    response = handle_api_versions(context, ApiVersionsRequest("test", "1"))
+    assert {name: (least, most) for name, least, most in response.supported_features} == {
+        "group.version": (0, 1),
+        "metadata.version": (7, 30),
+        "transaction.version": (0, 2),
+    }
+    assert response.finalized_features_epoch == 1
+    assert sorted(response.finalized_features) == [
+        ("group.version", 1, 1),
+        ("metadata.version", 30, 30),
+        ("transaction.version", 1, 1),
+    ]
+
+
+def test_of_two_updates_of_one_feature_the_last_counts(cluster: AdminCluster) -> None:
+    response = update(cluster, ("transaction.version", 0, SAFE), ("transaction.version", 1, SAFE))
+    assert response.error_code == 0
+    assert cluster.metadata.finalized_features["transaction.version"] == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"), [(SAFE, "it might delete metadata information"), (UNSAFE, "is not supported")]
+)
+def test_the_metadata_version_does_not_go_down(cluster: AdminCluster, kind: int, says: str) -> None:
+    """KIP-778: a downgrade that could lose metadata is refused, as from 4.3-IV0 every one could."""
+    response = update(cluster, ("metadata.version", 29, kind))
+    assert response.error_code == 95
+    assert "Unsupported metadata.version downgrade from 30 to 29. " in response.error_message
+    assert says in response.error_message
+    assert update(cluster, ("metadata.version", 30, UPGRADE), ("metadata.version", 30, kind)).error_code == 0
+    assert (cluster.metadata.finalized_features, cluster.controller.version) == (DEFAULTS, 0)
+
+
+def test_features_of_what_is_not_built_may_be_switched_off(cluster: AdminCluster) -> None:
+    """As a downgrade to an older release asks for; they are neither supported nor finalized, and nothing changes."""
+    off = [(name, 0, SAFE) for name in ("kraft.version", "share.version", "streams.version")]
+    assert update(cluster, *off, ("eligible.leader.replicas.version", 0, UNSAFE)).error_code == 0
+    assert (cluster.metadata.finalized_features, cluster.controller.version) == (DEFAULTS, 0)

@@ -1,0 +1,318 @@
+"""ListOffsets, OffsetForLeaderEpoch, DeleteRecords: what is answered from published words, files and owners."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from broker.apis.context import Parked, PendingAnswer
+from broker.apis.topics.delete_records import handle_delete_records
+from broker.apis.topics.list_offsets import handle_list_offsets
+from broker.apis.topics.offset_for_leader_epoch import handle_offset_for_leader_epoch
+from broker.log.log_reader import LogReader
+from broker.log.partition_log import PartitionLog, PartitionName
+from broker.log.recovery import Checkpointed
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.messages.list_offsets import (
+    ListOffsetsPart,
+    ListOffsetsRequest,
+    encode_list_offsets_response,
+)
+from broker.protocol.record_reader import iterate_records
+from broker.protocol.records import read_header
+from shm.partitions import STATE_CLOSED, STATE_UNOPENED
+from tests.support.admin_cluster import AdminCluster
+from tests.support.record_batches import record_batch
+from tests.support.slices import finished
+
+NONE = (0, -1, -1, -1)
+READ_COMMITTED = 1
+
+
+class Found(NamedTuple):
+    """As a log reader finds it."""
+
+    timestamp_ms: int
+    offset: int
+    leader_epoch: int
+
+
+class ListReader:
+    """A log reader over a list of (offset, timestamp), the reference for what a real one finds."""
+
+    def __init__(self, records: list[tuple[int, int]], epochs: list[tuple[int, int]]) -> None:
+        self._records = records
+        self._epochs = epochs
+
+    def offset_for_timestamp(
+        self, timestamp_ms: int, start: int, end: tuple[int, int, int]
+    ) -> Generator[None, None, Found | None]:
+        yield
+        for offset, timestamp in self._records:
+            if start <= offset < end[0] and timestamp >= timestamp_ms:
+                return Found(timestamp, offset, self.epoch_for_offset(offset))
+        return None
+
+    def max_timestamp(self, start: int, end: tuple[int, int, int]) -> Generator[None, None, Found | None]:
+        yield
+        inside = [(timestamp, -offset) for offset, timestamp in self._records if start <= offset < end[0]]
+        if not inside:
+            return None
+        timestamp, negative = max(inside)
+        return Found(timestamp, -negative, self.epoch_for_offset(-negative))
+
+    def epoch_for_offset(self, offset: int) -> int:
+        return max((epoch for epoch, first in self._epochs if first <= offset), default=-1)
+
+    def epoch_end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        known = [each for each, _ in self._epochs if each <= epoch]
+        if not known or epoch > self._epochs[-1][0]:
+            return -1, -1
+        following = [first for each, first in self._epochs if each > epoch]
+        return max(known), min(following, default=log_end_offset)
+
+
+@pytest.fixture
+def cluster(cluster: AdminCluster) -> AdminCluster:
+    """Have a partition "orders-0" with records 3 to 9, one a second from 1,003,000 ms on; 8 and 9 not stable."""
+    cluster.create("orders", 2)
+    row = cluster.partition("orders").row
+    cluster.publish(row, end=10, start=3, stable=8)
+    cluster.table.set_leader_epoch(row, 5)
+    cluster.readers["orders", 0] = ListReader(
+        [(offset, 1_000_000 + 1000 * offset) for offset in range(3, 10)], [(2, 0), (4, 5), (5, 7)]
+    )
+    return cluster
+
+
+def offsets(
+    cluster: AdminCluster, *parts: ListOffsetsPart, isolation_level: int = 0, version: int = 11
+) -> list[tuple[int, ...]]:
+    request = ListOffsetsRequest(-1, isolation_level, list(parts), 1000)
+    answer = finished(handle_list_offsets(cluster.context(ApiKey.LIST_OFFSETS, version), request))
+    assert encode_list_offsets_response(min(version, 10), 1, answer)
+    return [tuple(part[2:]) for part in answer.parts]
+
+
+def timestamps_in(batch: bytearray) -> list[int]:
+    return [record.timestamp_ms for record in iterate_records(bytes(batch))]
+
+
+def at(timestamp: int, topic: str = "orders", partition: int = 0, epoch: int = -1) -> ListOffsetsPart:
+    return ListOffsetsPart(topic, partition, epoch, timestamp)
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "expected"),
+    [
+        (-1, (0, -1, 10, 5)),
+        (-2, (0, -1, 3, 2)),
+        (-3, (0, 1_009_000, 9, 5)),
+        (-4, (0, -1, 3, 2)),
+        (-5, NONE),
+        (-6, NONE),
+        (0, (0, 1_003_000, 3, 2)),
+        (1_004_000, (0, 1_004_000, 4, 2)),
+        (1_004_001, (0, 1_005_000, 5, 4)),
+        (1_009_000, (0, 1_009_000, 9, 5)),
+        (1_009_001, NONE),
+        (2**62, NONE),
+    ],
+)
+def test_offsets_by_special_and_real_timestamps(
+    cluster: AdminCluster, timestamp: int, expected: tuple[int, ...]
+) -> None:
+    """Row 9 of what users suffer from: first offset at or after a time, the specials, -1 if there is none."""
+    assert offsets(cluster, at(timestamp)) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "expected"),
+    [(-1, (0, -1, 8, 5)), (-2, (0, -1, 3, 2)), (-3, NONE), (1_007_000, (0, 1_007_000, 7, 5)), (1_007_001, NONE)],
+)
+def test_readers_of_committed_records_are_told_of_stable_ones_only(
+    cluster: AdminCluster, timestamp: int, expected: tuple[int, ...]
+) -> None:
+    """users.md row 9: an offset that is not stable is never told, not even as the one with the largest timestamp."""
+    assert offsets(cluster, at(timestamp), isolation_level=READ_COMMITTED) == [expected]
+
+
+@pytest.mark.parametrize(("timestamp", "since"), [(-1, 1), (-2, 1), (-3, 7), (-4, 8), (-5, 9), (-6, 11)])
+def test_special_timestamps_need_their_version(cluster: AdminCluster, timestamp: int, since: int) -> None:
+    for version in range(1, 12):
+        [(error, *_)] = offsets(cluster, at(timestamp), version=version)
+        assert error == (0 if version >= since else ErrorCode.UNSUPPORTED_VERSION)
+
+
+def test_offsets_by_time_in_a_real_log(cluster: AdminCluster, tmp_path: Path) -> None:
+    """Row 9 of what users suffer from: the same answers from files as from a list, for random records and times."""
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    topic, partition = cluster.create("timed"), cluster.partition("timed")
+    name = PartitionName("timed", 0, topic.topic_id)
+    config = cluster.metadata.log_config(topic)
+    log = PartitionLog.open(tmp_path / "timed-0", name, config, cluster.clock, Checkpointed())
+    records: list[tuple[int, int]] = []
+    for _ in range(50):
+        timestamp = chance.randrange(1_000_000, 1_001_000)
+        values = [b"v"] * chance.randrange(1, 4)
+        batch = bytearray(record_batch(values, timestamp_ms=timestamp, codec=chance.randrange(5)))
+        records += [(len(records) + index, stored) for index, stored in enumerate(timestamps_in(batch))]
+        header = read_header(batch)
+        assert header is not None
+        assert log.stage(memoryview(batch), header)[0] == 0
+        log.commit()
+    cluster.table.row_writer(partition.row).publish(
+        log.log_end_offset, log.segment_base, log.position, 0, log.log_end_offset, log.size_bytes
+    )
+    cluster.table.set_leader_epoch(partition.row, log.leader_epoch)
+    cluster.readers["timed", 0] = LogReader(tmp_path / "timed-0")
+    model = ListReader(records, [(log.leader_epoch, 0)])
+    end = (len(records), 0, 0)
+    for timestamp in (0, *(chance.randrange(999_990, 1_001_010) for _ in range(200)), 2**62):
+        found = finished(model.offset_for_timestamp(timestamp, 0, end))
+        expected = NONE if found is None else (0, *found)
+        assert offsets(cluster, at(timestamp, "timed")) == [expected], timestamp
+    assert offsets(cluster, at(-3, "timed")) == [(0, *(finished(model.max_timestamp(0, end)) or NONE))]
+    log.close()
+
+
+@pytest.mark.parametrize("timestamp", [-7, -(2**63)])
+def test_other_negative_timestamps_are_refused(cluster: AdminCluster, timestamp: int) -> None:
+    assert offsets(cluster, at(timestamp)) == [(ErrorCode.UNSUPPORTED_VERSION, -1, -1, -1)]
+
+
+def test_unknown_repeated_and_fenced_partitions_are_errors(cluster: AdminCluster) -> None:
+    answers = offsets(
+        cluster,
+        at(-1, "nowhere"),
+        at(-1, "orders", 2),
+        at(-1, "orders", -1),
+        at(-1, epoch=4),
+        at(-1, "orders", 1),
+        at(-2, "orders", 1),
+    )
+    repeated, invalid = ErrorCode.INVALID_REQUEST, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert [answer[0] for answer in answers] == [invalid, invalid, invalid, 74, repeated, repeated]
+    assert offsets(cluster, at(-1, epoch=6)) == [(75, -1, -1, -1)]
+    assert offsets(cluster, at(-1, epoch=5)) == [(0, -1, 10, 5)]
+
+
+def test_an_empty_partition_has_a_beginning_and_an_end_but_no_times(cluster: AdminCluster) -> None:
+    empty = {timestamp: offsets(cluster, at(timestamp, "orders", 1))[0] for timestamp in (-1, -2, -3, 0)}
+    assert empty == {-1: (0, -1, 0, 0), -2: (0, -1, 0, 0), -3: NONE, 0: NONE}
+
+
+@pytest.mark.parametrize("state", [STATE_UNOPENED, STATE_CLOSED])
+def test_a_partition_that_its_owner_has_not_opened(cluster: AdminCluster, state: int) -> None:
+    """A new topic is empty; one that is older than the process may hold records, and the client must wait."""
+    row = cluster.partition("orders").row
+    cluster.table.set_state(row, state)
+    assert offsets(cluster, at(-1)) == [(0, -1, 0, -1)]
+    cluster.restart_controller()
+    assert offsets(cluster, at(-1)) == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, -1, -1)]
+
+
+@pytest.mark.parametrize("version", range(2, 5))
+def test_leader_epochs_end_where_the_next_begins(cluster: AdminCluster, version: int) -> None:
+    """Row 39 of what users suffer from: leader epochs."""
+
+    def ends(epoch: int, partition: int = 0, current: int = -1, topic: str = "orders") -> tuple[int, ...]:
+        part = {"partition": partition, "current_leader_epoch": current, "leader_epoch": epoch}
+        fields = {"replica_id": -1, "topics": [{"topic": topic, "partitions": [part]}]}
+        function = handle_offset_for_leader_epoch
+        answer = cluster.call(function, ApiKey.OFFSET_FOR_LEADER_EPOCH, version, fields)
+        [told] = answer.topics[0].partitions
+        return told.error_code, told.leader_epoch, told.end_offset
+
+    assert ends(5) == (0, 5, 10)
+    assert ends(4) == (0, 4, 7)
+    assert ends(3) == (0, 2, 5)
+    assert ends(2) == (0, 2, 5)
+    assert ends(1) == (0, -1, -1)
+    assert ends(9) == (0, -1, -1)
+    assert ends(5, partition=7) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
+    assert ends(5, topic="nowhere") == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
+    assert ends(5, current=4)[0] == ErrorCode.FENCED_LEADER_EPOCH
+    assert ends(5, current=6)[0] == ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+def delete_records(
+    cluster: AdminCluster, version: int, *topics: tuple[str, list[tuple[int, int]]], timeout_ms: int = 12_345
+) -> Any:
+    fields = {
+        "topics": [
+            {
+                "name": name,
+                "partitions": [{"partition_index": partition, "offset": offset} for partition, offset in parts],
+            }
+            for name, parts in topics
+        ],
+        "timeout_ms": timeout_ms,
+    }
+    request = cluster.request(ApiKey.DELETE_RECORDS, version, fields)
+    return finished(handle_delete_records(cluster.context(ApiKey.DELETE_RECORDS, version), request))
+
+
+def told(cluster: AdminCluster, version: int, answer: Any) -> list[tuple[str, int, int, int]]:
+    response = cluster.sent(ApiKey.DELETE_RECORDS, version, answer)
+    return [
+        (topic.name, part.partition_index, part.error_code, part.low_watermark)
+        for topic in response.topics
+        for part in topic.partitions
+    ]
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_records_are_deleted_by_the_owners_and_the_answer_waits(cluster: AdminCluster, version: int) -> None:
+    first, second = (cluster.partition("orders", index).row for index in range(2))
+    cluster.owner_answers[first] = PendingAnswer(done=True, error_code=0, value=6)
+    answer = delete_records(cluster, version, ("orders", [(0, 6), (1, -1)]), ("nowhere", [(0, 0)]))
+    assert isinstance(answer, Parked)
+    assert answer.timeout_ms == 12_345
+    assert cluster.asked_owners == [(first, "delete_records", 6), (second, "delete_records", -1)]
+    assert answer.retry(False) is None
+    late = answer.retry(True)
+    assert told(cluster, version, finished(late))[1] == ("orders", 1, ErrorCode.REQUEST_TIMED_OUT, -1)
+    pending = cluster.owner_answers[second]
+    pending.done, pending.error_code, pending.value = True, ErrorCode.OFFSET_OUT_OF_RANGE, 0
+    assert told(cluster, version, finished(answer.retry(False))) == [
+        ("orders", 0, 0, 6),
+        ("orders", 1, ErrorCode.OFFSET_OUT_OF_RANGE, -1),
+        ("nowhere", 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1),
+    ]
+
+
+def test_a_timeout_of_0_gives_up_no_owner(cluster: AdminCluster) -> None:
+    """It is for followers: Kafka's answer to librdkafka's test 0081, which allows 0 ms, has no error in it."""
+    answer = delete_records(cluster, 2, ("orders", [(0, 4)]), timeout_ms=0)
+    assert answer.retry(False) is None
+    assert answer.timeout_ms == 5_000
+
+
+def test_an_answer_that_is_complete_does_not_wait(cluster: AdminCluster) -> None:
+    cluster.owner_answers[cluster.partition("orders").row] = PendingAnswer(done=True, value=4)
+    assert told(cluster, 2, delete_records(cluster, 2, ("orders", [(0, 4)]))) == [("orders", 0, 0, 4)]
+
+
+def test_records_of_compacted_and_internal_topics_stay(cluster: AdminCluster) -> None:
+    cluster.create("compacted", configs={"cleanup.policy": "compact"})
+    cluster.create("both", configs={"cleanup.policy": "compact,delete"})
+    cluster.create("kept", configs={"cleanup.policy": ""})
+    cluster.create("__consumer_offsets", 4)
+    for name in ("both", "kept"):
+        cluster.owner_answers[cluster.partition(name).row] = PendingAnswer(done=True, value=0)
+    topics = ("compacted", [(0, 1)]), ("both", [(0, 0)]), ("kept", [(0, 0)]), ("__consumer_offsets", [(0, 1)])
+    answer = delete_records(cluster, 2, *topics)
+    assert told(cluster, 2, answer) == [
+        ("compacted", 0, ErrorCode.POLICY_VIOLATION, -1),
+        ("both", 0, 0, 0),
+        ("kept", 0, 0, 0),
+        ("__consumer_offsets", 0, ErrorCode.INVALID_TOPIC_EXCEPTION, -1),
+    ]

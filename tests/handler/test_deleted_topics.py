@@ -1,0 +1,283 @@
+"""What is still known of a topic when it is deleted, by whoever has not heard of it or was dead meanwhile.
+
+Rows of the partition table are used again, and names as well: nothing of a deleted topic may show in what comes after.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from broker.log.log_manager import LogManager
+from broker.log.partition_log import PartitionName
+from broker.metadata.topic_validation import NewTopic
+from broker.protocol.routing import owner_of, topic_hash
+from tests.support.groups.requests import OFFSET_FETCH, Member, groups_of
+from tests.support.interruptions import interrupted_at_line
+from tests.support.record_batches import record_batch
+from tests.support.stepped_broker import Killed, SteppedBroker, produced
+from tests.support.transactional import (
+    TransactionalProducer,
+    answer_of,
+    committed_offset,
+    offset_errors,
+    open_coordinator_topics,
+    send,
+)
+from tests.support.wire_messages import FETCH, fetch_body, read_fetch
+
+OWNER, OTHER, CONTROLLER = 0, 1, 2
+UNKNOWN_TOPIC, NOT_LEADER = 3, 6
+
+
+def named_for(owner: int, partition: int, prefix: str) -> str:
+    """Return a name for a topic of which a handler owns a partition."""
+    names = (f"{prefix}{number}" for number in range(1000))
+    return next(name for name in names if owner_of(topic_hash(name.encode()), partition, 2) == owner)
+
+
+INVALID_PARTITIONS = 37
+
+#: What a fetch goes through.
+FETCHING = (
+    "broker/partitions/fetch/fetch.py",
+    "broker/partitions/fetch/fetch_reader.py",
+    "broker/partitions/fetch/pending_fetch.py",
+)
+
+
+def announce_new(broker: SteppedBroker, name: str, partitions: int) -> None:
+    """Create a topic; nobody has heard of it yet."""
+    assert error_of_new(broker, name, partitions) == 0
+
+
+def error_of_new(broker: SteppedBroker, name: str, partitions: int) -> int:
+    """Create a topic of which nobody has heard yet; return the error."""
+    state = broker.state(CONTROLLER)
+    assert state.controller is not None
+    [outcome] = state.controller.create_topics([NewTopic(name, partitions)])
+    state.announce_metadata()
+    return outcome.error_code
+
+
+def let_rows_be_used_again(broker: SteppedBroker) -> None:
+    """Give everybody the turns in which rows of deleted topics become free."""
+    for _ in range(3):
+        broker.clock.advance_ms(101)
+        broker.settle(5)
+
+
+# ---- logs ------------------------------------------------------------------------------------------------------------
+
+
+def die_when_the_files_have_gone(broker: SteppedBroker, name: str) -> None:
+    """Delete a topic that its owner's replacement finds deleted before anybody is told; it dies half-way, too."""
+    delete = LogManager.delete
+
+    def delete_and_die(manager: LogManager, name: PartitionName) -> None:
+        delete(manager, name)
+        raise Killed
+
+    state = broker.state(CONTROLLER)
+    topic = state.metadata.topic(name)
+    assert state.controller is not None
+    assert topic is not None
+    state.controller.delete_topics([topic])
+    broker.kill(OWNER)
+    with mock.patch.object(LogManager, "delete", delete_and_die), suppress(Killed):
+        broker.boot(OWNER)
+    broker.kill(OWNER)
+
+
+@pytest.mark.parametrize("how", ["announced", "used again", "half deleted"])
+def test_a_fetch_of_a_log_that_goes_meanwhile_is_never_told_that_its_offset_is_out_of_range(
+    tmp_path: Path, how: str
+) -> None:
+    """Its consumer would begin anew, wherever it is told to. The log goes before each line of the fetch in turn."""
+    broker = SteppedBroker(tmp_path, settings={"max.partitions": "1"})
+    doomed, heir = named_for(OWNER, 0, "doomed"), named_for(OWNER, 0, "heir")
+    errors: Counter[int] = Counter()
+
+    def go() -> None:
+        if how == "half deleted":
+            die_when_the_files_have_gone(broker, doomed)
+            return
+        broker.delete(doomed)
+        broker.turn(OWNER)
+        if how == "used again":
+            # Not while a handler stands in the middle of a fetch of what the row was.
+            assert error_of_new(broker, heir, 1) == INVALID_PARTITIONS
+
+    def is_interrupted(line: int) -> bool:
+        let_rows_be_used_again(broker)
+        broker.create(doomed)
+        broker.client().produce([(doomed, 0, record_batch([b"x"] * 3))])
+        broker.settle()
+        # The file stays open from here on, so that its records can be read though it has gone.
+        broker.client().send(FETCH, 11, fetch_body(doomed, 0, 0), OTHER)
+        broker.settle()
+        asked = broker.client().send(FETCH, 11, fetch_body(doomed, 0, 1), OTHER)
+        done = interrupted_at_line(line, broker.handler(OTHER).turn, go, FETCHING)
+        broker.drain()
+        if done and how == "half deleted":
+            broker.boot(OWNER)
+            broker.announce()
+        broker.settle()
+        [part] = read_fetch(asked.answer.payload[8:])
+        errors[part.error_code] += 1
+        broker.forget_clients()
+        return done
+
+    try:
+        line = 1
+        while is_interrupted(line):
+            line += 1
+        assert errors.keys() <= {0, UNKNOWN_TOPIC, NOT_LEADER}
+        assert errors[NOT_LEADER] > 5
+    finally:
+        broker.close()
+
+
+@pytest.mark.parametrize("slow", [OWNER, OTHER])
+@pytest.mark.parametrize("dead", [False, True])
+def test_a_row_is_not_used_again_before_every_handler_has_noticed(tmp_path: Path, slow: int, dead: bool) -> None:
+    """However long one of them stands still, or is dead: whoever owned the row, all may write something to it."""
+    broker = SteppedBroker(tmp_path, settings={"max.partitions": "1"})
+    gone, fresh = named_for(OWNER, 0, "gone"), named_for(OTHER, 0, "fresh")
+    try:
+        broker.create(gone)
+        if dead:
+            broker.kill(slow)
+        broker.delete(gone)
+        for _ in range(4):
+            for index in {OWNER, OTHER, CONTROLLER} - {slow}:
+                broker.clock.advance_ms(60_000)
+                broker.turn(index)
+            assert error_of_new(broker, fresh, 1) == INVALID_PARTITIONS
+        if dead:
+            broker.boot(slow)
+        let_rows_be_used_again(broker)
+        broker.create(fresh)
+        sent = broker.client().produce([(fresh, 0, record_batch([b"kept"]))])
+        broker.settle()
+        assert produced(sent) == [(0, 0)]
+        assert broker.values(fresh, 0) == [b"kept"]
+    finally:
+        broker.close()
+
+
+def test_a_row_is_not_used_again_while_a_message_about_it_may_be_on_its_way(tmp_path: Path) -> None:
+    """A handler that has not heard of the deletion forwards records by the row; its owner reads them much later."""
+    broker = SteppedBroker(tmp_path, settings={"max.partitions": "2"})
+    gone, fresh = named_for(OWNER, 0, "gone"), named_for(OWNER, 0, "fresh")
+    try:
+        broker.create(gone, 2)
+        first = next(index for index in range(2) if broker.partition(gone, index).owner == OTHER)
+        other = next(index for index in range(2) if broker.partition(gone, index).owner == OWNER)
+        broker.delete(gone)
+        broker.turn(OWNER)
+        forwarded = broker.client().produce(
+            [(gone, first, record_batch([b"stale"])), (gone, other, record_batch([b"stale"]))]
+        )
+        handler = broker.handler(OTHER)
+        # It takes the request before it looks at what has changed.
+        with mock.patch.object(handler, "_refresh_metadata", return_value=False):
+            broker.turn(OTHER)
+        for _ in range(4):
+            broker.clock.advance_ms(200)
+            broker.turn(OTHER)
+            broker.turn(CONTROLLER)
+            # The owner has taken the deletion over, but has had no turn since.
+            assert error_of_new(broker, fresh, 2) == INVALID_PARTITIONS
+        let_rows_be_used_again(broker)
+        broker.create(fresh, 2)
+        broker.settle()
+        assert [broker.values(fresh, index) for index in range(2)] == [[], []]
+        assert any(code for code, _ in produced(forwarded))
+    finally:
+        broker.close()
+
+
+def test_a_row_that_a_predecessor_has_closed_is_let_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no other partition's while the replacement comes to it."""
+    broker = SteppedBroker(tmp_path, settings={"max.partitions": "4"})
+    delete = LogManager.delete
+    gone, fresh = named_for(OWNER, 0, "gone"), named_for(OTHER, 0, "fresh")
+    was_here: list[PartitionName] = []
+
+    def delete_late(manager: LogManager, name: PartitionName) -> None:
+        assert error_of_new(broker, fresh, 4) == INVALID_PARTITIONS
+        was_here.append(name)
+        delete(manager, name)
+
+    try:
+        broker.create(gone, 4)
+        rows = {broker.partition(gone, p).row for p in broker.owned_by(gone, OWNER)}
+        broker.delete(gone)
+        broker.settle()
+        broker.kill(OWNER)
+        monkeypatch.setattr(LogManager, "delete", delete_late)
+        broker.boot(OWNER)
+        assert len(was_here) == len(rows) == 2
+        let_rows_be_used_again(broker)
+        broker.create(fresh, 4)
+        kept = broker.owned_by(fresh, OTHER)
+        broker.client().produce([(fresh, p, record_batch([b"kept"])) for p in kept])
+        broker.settle()
+        assert [broker.values(fresh, p) for p in kept] == [[b"kept"]] * len(kept)
+        more = broker.client().produce([(fresh, p, record_batch([b"more"])) for p in kept])
+        broker.settle()
+        assert produced(more) == [(0, 1)] * len(kept)
+    finally:
+        broker.close()
+
+
+# ---- offsets of groups -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_an_offset_of_an_open_transaction_is_not_inherited_by_a_later_topic(
+    stepped: SteppedBroker, at_once: bool
+) -> None:
+    """Whether or not anybody hears of the deletion before the topic is there again; also not after a death."""
+    open_coordinator_topics(stepped)
+    producer = TransactionalProducer(stepped, "id", newest=True)
+    sent = producer.init()
+    stepped.settle()
+    assert producer.take(sent) == 0
+    committed = producer.commit_offset("group", "topic", 777)
+    stepped.settle()
+    assert offset_errors(committed) == [0]
+    stepped.delete("topic")
+    if not at_once:
+        stepped.settle()
+    announce_new(stepped, "topic", 4)
+    stepped.settle()
+    ended = producer.end(commit=True)
+    stepped.settle()
+    assert producer.take(ended) == 0
+    assert committed_offset(stepped, "group", "topic") == -1
+    for handler in (OWNER, OTHER):
+        stepped.replace(handler)
+    assert committed_offset(stepped, "group", "topic") == -1
+
+
+def test_a_replacement_knows_no_offset_of_a_topic_that_was_deleted_meanwhile(broker: SteppedBroker) -> None:
+    """From its first turn on, in which it answers what has waited for it."""
+    [group] = groups_of(broker, OWNER, 1)
+    assert Member(broker, group).commit({("topic", 0): 777}) == [0]
+    broker.kill(OWNER)
+    broker.delete("topic")
+    broker.turn(OTHER)
+    announce_new(broker, "topic", 4)
+    broker.turn(OTHER)
+    broker.boot(OWNER)
+    topics = [{"name": "topic", "partition_indexes": [0]}]
+    asked = send(broker.client(), OFFSET_FETCH, 5, {"group_id": group, "topics": topics})
+    broker.turn(OWNER)
+    broker.drain()
+    assert [part.committed_offset for part in answer_of(asked).topics[0].partitions] == [-1]

@@ -1,0 +1,92 @@
+"""Which function answers, in which process an answer is completed, and what a stop leaves undone."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.apis import table
+from broker.ipc.request_channel import CLOSE_CONNECTION, SEND
+from tests.support.record_batches import record_batch
+from tests.support.stepped_broker import SteppedBroker, produced
+from tests.support.wire_messages import API_VERSIONS, METADATA, metadata_body
+
+
+def test_e07_a_key_is_dispatched_by_the_table_and_one_that_is_missing_closes(
+    stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    real = table.APIS[METADATA]
+
+    def answer(context: object, request: object) -> object:
+        asked.append(METADATA)
+        assert real.function is not None
+        return real.function(context, request)
+
+    monkeypatch.setitem(table.APIS, METADATA, real._replace(function=answer))
+    client = stepped.client()
+    first = client.send(METADATA, 4, metadata_body(["topic"]))
+    stepped.settle()
+    assert (first.answer.kind, asked) == (SEND, [METADATA])
+    monkeypatch.delitem(table.APIS, METADATA)
+    second = client.send(METADATA, 4, metadata_body(["topic"]))
+    other = stepped.client().send(API_VERSIONS, 0, b"")
+    stepped.settle()
+    assert second.answer.kind == CLOSE_CONNECTION
+    assert other.answer.kind == SEND
+    assert asked == [METADATA]
+
+
+def test_d05_an_idle_handler_sleeps_300_ms_at_most(stepped: SteppedBroker) -> None:
+    assert [stepped.handlers[index].wait_ms() for index in (0, 1)] == [300, 300]
+
+
+def test_e20_ordinary_clients_do_not_produce_to_internal_topics(stepped: SteppedBroker) -> None:
+    stepped.create("__consumer_offsets", 4)
+    sent = stepped.client().produce([("__consumer_offsets", 0, record_batch([b"foreign"]))])
+    stepped.settle()
+    assert produced(sent) == [(17, -1)]
+    assert stepped.end("__consumer_offsets", 0) == 0
+
+
+def test_e07_no_key_is_registered_twice() -> None:
+    assert len({api.key for api in table.API_TABLE}) == len(table.API_TABLE) == len(table.APIS)
+    assert {key for key, _, _ in table.advertised()} == set(table.APIS)
+
+
+def test_e03_what_one_handler_can_do_alone_is_answered_in_the_same_turn(stepped: SteppedBroker) -> None:
+    (own, *_) = stepped.owned_by("topic", 0)
+    sent = stepped.client().produce([("topic", own, record_batch([b"alone"]))])
+    assert sent.target == 0
+    stepped.turn(0)
+    stepped.drain()
+    assert produced(sent) == [(0, 0)]
+
+
+def test_e03_what_another_completes_is_answered_by_the_handler_that_took_the_request(stepped: SteppedBroker) -> None:
+    """The other owner's answer comes back as a message; the request's own handler completes it in a later turn."""
+    own, foreign = stepped.owned_by("topic", 0)[0], stepped.owned_by("topic", 1)[0]
+    batch = record_batch([b"shared"])
+    sent = stepped.client().produce([("topic", own, batch), ("topic", foreign, batch)])
+    assert sent.target == 0
+    for index in (0, 1):
+        stepped.turn(index)
+        stepped.drain()
+        assert sent.answers == []
+    assert (stepped.end("topic", own), stepped.end("topic", foreign)) == (1, 1)
+    stepped.turn(0)
+    stepped.drain()
+    assert produced(sent) == [(0, 0), (0, 0)]
+
+
+def test_e05_requests_still_queued_at_a_stop_are_left_unanswered_and_change_nothing(stepped: SteppedBroker) -> None:
+    """A stopped target has answered all that it took; what it did not take was never promised to anyone."""
+    client = stepped.client()
+    (own, *_) = stepped.owned_by("topic", 0)
+    taken = client.produce([("topic", own, record_batch([b"taken"]))])
+    stepped.turn(0)
+    queued = client.produce([("topic", own, record_batch([b"queued"]))])
+    stepped.state(0).log_manager.close(clean=True)
+    stepped.drain()
+    assert produced(taken) == [(0, 0)]
+    assert queued.answers == []
+    assert stepped.values("topic", own) == [b"taken"]

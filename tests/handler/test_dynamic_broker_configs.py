@@ -1,0 +1,90 @@
+"""Broker settings that change while it runs take effect in handlers, and what cannot change is refused (KIP-226)."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.errors import ApiError
+from broker.log.log_manager import EXPIRE_INTERVAL_NS
+from broker.metadata.alter_configs import BROKER, Alteration, ConfigChange, Operation
+from broker.protocol.error_codes import ErrorCode
+from tests.support.record_batches import record_batch
+from tests.support.stepped_broker import SteppedBroker, produced
+from tests.support.transactional import (
+    TransactionalProducer,
+    answer_of,
+    produce_errors,
+    send,
+)
+
+DESCRIBE_PRODUCERS = 61
+CONTROLLER = 2
+
+
+def alter(broker: SteppedBroker, name: str, value: str | None) -> None:
+    """Set, or with None delete, the default of all brokers."""
+    controller = broker.state(CONTROLLER).controller
+    assert controller is not None
+    operation = Operation.DELETE if value is None else Operation.SET
+    change = ConfigChange(name, operation, value)
+    controller.alter_configs(BROKER, "", Alteration((change,)), validate_only=False)
+    broker.announce()
+    broker.settle()
+
+
+def test_verification_is_switched_off_and_on(broker: SteppedBroker) -> None:
+    """KIP-890: an older producer's partition that was not added is refused only while it is verified."""
+    producer = TransactionalProducer(broker, "id", newest=False)
+    sent = producer.init()
+    broker.settle()
+    assert producer.take(sent) == 0
+
+    def errors(partition: int) -> list[int]:
+        sent = producer.produce([("topic", partition, b"a")])
+        broker.settle()
+        return produce_errors(sent)
+
+    assert errors(0) != [0]
+    alter(broker, "transaction.partition.verification.enable", "false")
+    assert errors(1) == [0]
+    alter(broker, "transaction.partition.verification.enable", None)
+    assert errors(2) != [0]
+
+
+def test_idle_producers_are_forgotten_after_another_time(broker: SteppedBroker) -> None:
+    """Also in the log of a topic that is made later."""
+
+    def remembered(topic: str) -> int:
+        values = {"topics": [{"name": topic, "partition_indexes": [0]}]}
+        sent = send(broker.client(), DESCRIBE_PRODUCERS, 0, values)
+        broker.settle()
+        return len(answer_of(sent).topics[0].partitions[0].active_producers)
+
+    def write(topic: str) -> None:
+        now_ms = broker.clock.wall_ms()
+        batch = record_batch([b"a"], producer_id=7, producer_epoch=0, base_sequence=0, timestamp_ms=now_ms)
+        sent = broker.client().produce([(topic, 0, batch)])
+        broker.settle()
+        assert [error for error, _ in produced(sent)] == [0]
+
+    def let_the_interval_pass() -> None:
+        broker.clock.advance_ns(EXPIRE_INTERVAL_NS)
+        broker.settle()
+
+    write("topic")
+    let_the_interval_pass()
+    assert remembered("topic") == 1
+    alter(broker, "producer.id.expiration.ms", "60000")
+    broker.create("later", 1)
+    write("later")
+    assert (remembered("topic"), remembered("later")) == (1, 1)
+    let_the_interval_pass()
+    assert (remembered("topic"), remembered("later")) == (0, 0)
+
+
+@pytest.mark.parametrize("name", ["num.io.threads", "num.network.threads", "listeners", "node.id"])
+def test_what_cannot_change_is_refused(broker: SteppedBroker, name: str) -> None:
+    """Some of these change in Kafka; here they say that they are read only, and are not taken for later."""
+    with pytest.raises(ApiError, match="Cannot update these configs dynamically") as refused:
+        alter(broker, name, "1")
+    assert refused.value.code == ErrorCode.INVALID_REQUEST

@@ -1,0 +1,265 @@
+"""A handler dies before each single line of the code that takes, commits, answers and releases a Produce.
+
+The dead one is replaced, everything is turned until it rests, and then every record must stand exactly once, in order,
+at the offset that its first answer names. The lines of a turn are walked through one after the other; a case is over
+when a turn has survived. Where a case has been seen at every line of a simpler one, only every n-th line is tried.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from broker.ipc.request_channel import NO_OP
+from tests.support.record_batches import record_batch
+from tests.support.stepped_broker import Client, Killed, Sent, SteppedBroker, produced
+
+#: (topic, partition, record batch, values in it)
+Part = tuple[str, int, bytes, list[bytes]]
+
+ORIGIN, OWNER = 0, 1
+
+
+class Requests:
+    """What one trial has sent, and what all trials together must have left in the logs."""
+
+    def __init__(self, broker: SteppedBroker) -> None:
+        self.broker = broker
+        self.trial = 0
+        self.sent: list[tuple[Sent, int, list[Part]]] = []
+        self.expected: defaultdict[tuple[str, int], list[bytes]] = defaultdict(list)
+        self.own = broker.owned_by("topic", ORIGIN)
+        self.foreign = broker.owned_by("topic", OWNER)
+
+    def part(self, partition: int, *, count: int = 1, size: int = 0, **fields: int) -> Part:
+        """Return a new batch for a partition."""
+        values = [b"%d.%d.%d" % (self.trial, len(self.sent), n) + b"." * size for n in range(count)]
+        return "topic", partition, record_batch(values, **fields), values
+
+    def produce(self, client: Client, parts: Sequence[Part], acks: int = 1, *, again: bool = False) -> None:
+        """Send a request; ``again``: its records have been sent before."""
+        self.sent.append((client.produce([part[:3] for part in parts], acks), acks, list(parts)))
+        if not again:
+            for topic, partition, _, values in parts:
+                self.expected[topic, partition] += values
+
+    def check_answers(self) -> None:
+        """Every request is answered, without an error."""
+        for sent, acks, parts in self.sent:
+            assert sent.answers, f"trial {self.trial}: no answer"
+            if acks == 0:
+                assert sent.answer.kind == NO_OP
+                assert sent.answer.payload == b""
+            else:
+                assert [error for error, _ in produced(sent)] == [0] * len(parts), f"trial {self.trial}"
+
+    def check_records(self, answered: Sequence[tuple[Sent, int, list[Part]]]) -> None:
+        """All records are there once and in order, and where the answers said."""
+        found = {place: self.broker.records(*place) for place in self.expected}
+        for place, records in found.items():
+            assert [record.value for record in records] == self.expected[place], place
+        for sent, acks, parts in answered:
+            if acks:
+                for (topic, partition, _, values), (_, offset) in zip(parts, produced(sent), strict=True):
+                    assert found[topic, partition][offset].value == values[0]
+
+
+def fast(requests: Requests) -> None:
+    """Three requests of a connection that is known already."""
+    client = requests.broker.client()
+    requests.produce(client, [requests.part(requests.own[0])])
+    requests.broker.settle()
+    for _ in range(3):
+        requests.produce(client, [requests.part(requests.own[0], count=2)])
+
+
+def general(requests: Requests) -> None:
+    requests.produce(requests.broker.client(), [requests.part(requests.own[0])], acks=-1)
+
+
+def two_partitions(requests: Requests) -> None:
+    client = requests.broker.client()
+    for _ in range(2):
+        requests.produce(client, [requests.part(partition) for partition in requests.own])
+
+
+def without_acks(requests: Requests) -> None:
+    client = requests.broker.client()
+    for _ in range(2):
+        requests.produce(client, [requests.part(requests.own[0])], acks=0)
+
+
+def idempotent(requests: Requests) -> None:
+    """Three requests of an idempotent producer and one that repeats the second."""
+    client = requests.broker.client()
+    producer = {"producer_id": 1000 + requests.trial, "producer_epoch": 0}
+    parts: list[Part] = []
+    for n in range(3):
+        parts.append(requests.part(requests.own[0], base_sequence=n, **producer))
+        requests.produce(client, [parts[-1]])
+    requests.produce(client, [parts[1]], again=True)
+
+
+def in_the_arena(requests: Requests) -> None:
+    requests.produce(requests.broker.client(), [requests.part(requests.own[0], size=70_000)])
+
+
+def both_owners(requests: Requests) -> None:
+    client = requests.broker.client()
+    for _ in range(2):
+        requests.produce(client, [requests.part(requests.own[0]), requests.part(requests.foreign[0])])
+
+
+def both_owners_in_the_arena(requests: Requests) -> None:
+    parts = [requests.part(requests.own[0]), requests.part(requests.foreign[0], size=70_000)]
+    requests.produce(requests.broker.client(), parts, acks=-1)
+
+
+def both_owners_idempotent(requests: Requests) -> None:
+    client = requests.broker.client()
+    producer = {"producer_id": 1000 + requests.trial, "producer_epoch": 0}
+    places = (requests.own[0], requests.foreign[0], requests.foreign[1])
+    first = [requests.part(place, base_sequence=0, **producer) for place in places]
+    requests.produce(client, first)
+    requests.produce(client, [requests.part(place, base_sequence=1, **producer) for place in places])
+    requests.produce(client, first, again=True)
+
+
+def both_owners_without_acks(requests: Requests) -> None:
+    requests.produce(requests.broker.client(), [requests.part(p) for p in (requests.own[0], *requests.foreign)], acks=0)
+
+
+class Case(NamedTuple):
+    """Who is turned in which order, and whose turn (the last one) is not survived."""
+
+    send: Callable[[Requests], None]
+    turns: tuple[int, ...]
+    every: int = 1
+    stamped: bool = False
+
+
+ALONE = (ORIGIN,)
+FORWARDING = (ORIGIN,)
+OWNING = (ORIGIN, OWNER)
+ANSWERING = (ORIGIN, OWNER, ORIGIN)
+RELEASING = (ORIGIN, OWNER, ORIGIN, ORIGIN)
+
+CASES = {
+    "fast": Case(fast, ALONE),
+    "general": Case(general, ALONE),
+    "general, log append time": Case(general, ALONE, stamped=True),
+    "two partitions": Case(two_partitions, ALONE, 3),
+    "without acks": Case(without_acks, ALONE, 3),
+    "idempotent": Case(idempotent, ALONE, 3),
+    "in the arena": Case(in_the_arena, ALONE, 3),
+    "both owners, origin forwards": Case(both_owners, FORWARDING),
+    "both owners, owner appends": Case(both_owners, OWNING),
+    "both owners, owner appends, log append time": Case(both_owners, OWNING, 3, stamped=True),
+    "both owners, origin answers": Case(both_owners, ANSWERING),
+    "both owners, origin releases": Case(both_owners, RELEASING, 3),
+    "both owners in the arena, owner appends": Case(both_owners_in_the_arena, OWNING, 3),
+    "both owners in the arena, origin answers": Case(both_owners_in_the_arena, ANSWERING, 3),
+    "both owners idempotent, owner appends": Case(both_owners_idempotent, OWNING, 5),
+    "both owners without acks, origin answers": Case(both_owners_without_acks, ANSWERING, 3),
+}
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[SteppedBroker]:
+    running = SteppedBroker(tmp_path)
+    yield running
+    running.close()
+
+
+def run(broker: SteppedBroker, case: Case, die: Callable[[Requests, int], bool]) -> int:
+    """Try the case with every line that it asks for; ``die(requests, line)`` is False when nothing died."""
+    broker.create("topic", 4, {"message.timestamp.type": "LogAppendTime"} if case.stamped else {})
+    requests = Requests(broker)
+    answered: list[tuple[Sent, int, list[Part]]] = []
+    died = True
+    line = 1
+    while died:
+        requests.trial = line
+        requests.sent = []
+        case.send(requests)
+        for target in case.turns[:-1]:
+            broker.turn(target)
+        died = die(requests, line)
+        broker.settle()
+        requests.check_answers()
+        answered += requests.sent
+        broker.forget_clients()
+        line += case.every
+    requests.check_records(answered)
+    assert all(broker.released(0, target) for target in (ORIGIN, OWNER))
+    return line
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_handler_dies_at_any_line(broker: SteppedBroker, name: str) -> None:
+    case = CASES[name]
+    victim = case.turns[-1]
+
+    def die(requests: Requests, line: int) -> bool:  # noqa: ARG001
+        died = broker.turn_until_line(victim, line)
+        if died:
+            broker.replace(victim)
+        return died
+
+    assert run(broker, case, die) > 100
+
+
+@pytest.mark.parametrize("name", ["both owners, origin forwards", "both owners, owner appends"])
+def test_both_owners_die(broker: SteppedBroker, name: str) -> None:
+    """The second one at a line chosen by chance, and in either order of replacement."""
+    case = CASES[name]._replace(every=2)
+    seed = random.SystemRandom().randrange(1 << 32)
+    print(f"seed {seed}")
+    choose = random.Random(seed)
+
+    def die(requests: Requests, line: int) -> bool:  # noqa: ARG001
+        first = case.turns[-1]
+        second = OWNER if first == ORIGIN else ORIGIN
+        died = broker.turn_until_line(first, line)
+        broker.turn_until_line(second, choose.randrange(1, 1000))
+        for target in choose.sample((first, second), 2):
+            broker.replace(target)
+            if choose.random() < 0.5:
+                broker.turn(target)
+        return died
+
+    assert run(broker, case, die) > 100
+
+
+@pytest.mark.parametrize("name", ["fast", "both owners, owner appends", "both owners, owner appends, log append time"])
+def test_the_replacement_dies_while_it_takes_over(broker: SteppedBroker, name: str) -> None:
+    """The first dies between the write of the records and the publication of the end: the notes are there."""
+    case = CASES[name]._replace(every=1 if name == "fast" else 4)
+    victim = case.turns[-1]
+
+    def die(requests: Requests, line: int) -> bool:  # noqa: ARG001
+        owned = next(o for o in broker.state(victim).owned.values() if o.log.name.topic == "topic")
+        dies_before(broker, victim, type(owned.writer), "publish")
+        died = broker.boot_until_line(victim, line)
+        broker.replace(victim)
+        return died
+
+    assert run(broker, case, die) > 40
+
+
+def dies_before(broker: SteppedBroker, target: int, owner: type, method: str) -> None:
+    """Turn a target, kill it when it calls a method, and leave it dead."""
+
+    def killed(*_: object) -> None:
+        raise Killed
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, method, killed)
+        with pytest.raises(Killed):
+            broker.turn(target)
+    broker.kill(target)

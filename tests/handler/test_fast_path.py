@@ -1,0 +1,185 @@
+"""The fast path of Produce: taken when only the records differ, in every form of the request, and never wrongly."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from broker.partitions.produce.produce import REMEMBERED_NS, ProducePath
+from broker.protocol import kio_adapter
+from tests.support.record_batches import record_batch
+from tests.support.stepped_broker import ARENA_BYTES, Client, Sent, SteppedBroker
+from tests.support.wire_messages import PRODUCE, produce_body
+
+VERSIONS = (3, 5, 8, 9, 12, 13)
+
+
+def varint(value: int) -> bytes:
+    """Return an unsigned varint."""
+    out = b""
+    while value > 0x7F:
+        out += bytes([value & 0x7F | 0x80])
+        value >>= 7
+    return out + bytes([value])
+
+
+def body(broker: SteppedBroker, version: int, partition: int, records: bytes, acks: int = 1) -> bytes:
+    """Return a Produce of one partition behind its header's tag section, where the version has one."""
+    if version < 9:
+        return produce_body([("topic", partition, records)], acks)
+    topic = broker.state(0).metadata.topic("topic")
+    assert topic is not None
+    name = topic.topic_id if version >= 13 else varint(6) + b"topic"
+    return (
+        b"\x00\x00" + struct.pack(">hi", acks, 1000) + varint(2) + name + varint(2) + struct.pack(">i", partition)
+        + varint(len(records) + 1) + records + b"\x00\x00\x00"
+    )  # fmt: skip
+
+
+def outcome(sent: Sent) -> tuple[int, int]:
+    """Return (error code, base offset)."""
+    payload = sent.answer.payload
+    response = kio_adapter.decode_response(PRODUCE, sent.version, payload, 4, len(payload))
+    [partition] = response.responses[0].partition_responses
+    return int(partition.error_code), partition.base_offset
+
+
+def test_what_stands_before_long_names_is_not_remembered(stepped: SteppedBroker) -> None:
+    """A connection's memory is small, whatever its client calls itself."""
+    partition = stepped.owned_by("topic", 0)[0]
+    for client_id, remembered in (("short", 1), ("x" * 30_000, 1), ("x" * 300, 2)):
+        client = stepped.client()
+        values = {
+            "acks": 1,
+            "timeout_ms": 1000,
+            "topic_data": [
+                {"name": "topic", "partition_data": [{"index": partition, "records": bytes(record_batch([b"a"]))}]}
+            ],
+        }
+        client.send_frame(PRODUCE, 8, kio_adapter.encode_request(PRODUCE, 8, 0, client_id, values)[4:], 0)
+        stepped.settle()
+        assert len(stepped.handler(0)._produce._remembered) == remembered
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list to which each request that takes the general path adds its version."""
+    seen: list[int] = []
+    real: Callable[..., None] = ProducePath.take
+
+    def take(self: ProducePath, frame: object) -> None:
+        seen.append(frame.api_version)  # type: ignore[attr-defined]
+        real(self, frame)
+
+    monkeypatch.setattr(ProducePath, "take", take)
+    return seen
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_only_the_first_request_of_a_connection_is_parsed(
+    stepped: SteppedBroker, version: int, parsed: list[int]
+) -> None:
+    client = stepped.client()
+    sent = []
+    for number in range(4):
+        # Sizes on either side of where a varint takes another byte.
+        records = record_batch([b"x" * size for size in (1, 30, 200, 20_000)[: number + 1]])
+        sent.append(client.send(PRODUCE, version, body(stepped, version, 0, records)))
+        stepped.settle()
+    assert [outcome(each) for each in sent] == [(0, 0), (0, 1), (0, 3), (0, 6)]
+    assert parsed == [version]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_request_that_differs_in_anything_else_is_parsed(
+    stepped: SteppedBroker, version: int, parsed: list[int]
+) -> None:
+    client = stepped.client()
+    records = record_batch([b"a"])
+    bodies = [
+        body(stepped, version, 0, records),
+        body(stepped, version, 1, records),
+        body(stepped, version, 0, records),
+        body(stepped, version, 0, records, acks=-1),
+    ]
+    sent = [client.send(PRODUCE, version, each) for each in bodies]
+    other_version = VERSIONS[0] if version >= 9 else 8 if version == 5 else 5
+    sent.append(client.send(PRODUCE, other_version, body(stepped, other_version, 0, records)))
+    stepped.settle()
+    assert [error for error, _ in map(outcome, sent)] == [0] * 5
+    assert [offset for _, offset in map(outcome, sent)] == [0, 0, 1, 2, 3]
+    # Partition 1 has another owner, who knows nothing of this connection.
+    assert len(parsed) >= 4
+
+
+@pytest.mark.parametrize("version", [7, 9])
+def test_one_byte_more_or_less_is_no_other_request(stepped: SteppedBroker, version: int) -> None:
+    client = stepped.client()
+    records = record_batch([b"a"])
+    good = body(stepped, version, 0, records)
+    client.send(PRODUCE, version, good)
+    stepped.settle()
+    for wrong in (good[:-1], good[: -len(records)]):
+        cut = client.send(PRODUCE, version, wrong, target=stepped.partition("topic", 0).owner)
+        stepped.settle()
+        assert cut.answers
+    assert stepped.end("topic", 0) == 1
+
+
+def test_changed_settings_are_looked_at_before_the_next_append(stepped: SteppedBroker, parsed: list[int]) -> None:
+    client = stepped.client()
+    for _ in range(2):
+        client.send(PRODUCE, 7, body(stepped, 7, 0, record_batch([b"a" * 200])))
+        stepped.settle()
+    assert parsed == [7]
+    stepped.create("other", 1)
+    stepped.delete("topic")
+    gone = client.send(PRODUCE, 7, body(stepped, 7, 0, record_batch([b"a"])))
+    stepped.settle()
+    assert outcome(gone) == (3, -1)
+    assert len(parsed) == 2
+
+
+def test_a_request_larger_than_the_arena_is_as_exact_as_any(tmp_path: Path) -> None:
+    broker = SteppedBroker(tmp_path, handlers=1)
+    try:
+        broker.create("topic", 1, {"max.message.bytes": str(64 << 20), "segment.bytes": str(256 << 20)})
+        value = b"x" * (ARENA_BYTES + 1)
+        sent = broker.client().produce([("topic", 0, record_batch([value]))])
+        line = 1
+        while broker.turn_until_line(0, line):
+            broker.replace(0)
+            line += 40
+        broker.settle()
+        assert outcome(sent) == (0, 0)
+        assert broker.values("topic", 0) == [value]
+        assert broker.released(0, 0)
+    finally:
+        broker.close()
+
+
+def test_nothing_is_kept_of_connections_that_have_gone(stepped: SteppedBroker, parsed: list[int]) -> None:
+    """Nobody says that they have; what they are remembered by holds on to logs."""
+    partition = stepped.owned_by("topic", 0)[0]
+    staying = stepped.client()
+    path = stepped.handler(0)._produce
+
+    def produce(client: Client) -> None:
+        client.produce([("topic", partition, record_batch([b"a"]))])
+        stepped.settle()
+
+    for _ in range(20):
+        produce(stepped.client())
+    produce(staying)
+    assert len(path._remembered) == 21
+    parsed.clear()
+    for _ in range(3):
+        stepped.clock.advance_ns(REMEMBERED_NS + 1)
+        produce(staying)
+        stepped.settle()
+    assert parsed == []
+    assert len(path._remembered) == 1
+    assert path._remembered.recall(staying.connection) is not None

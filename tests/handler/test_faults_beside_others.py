@@ -1,0 +1,204 @@
+"""What a fault of ours on one request, partition or answer costs everybody else: nothing (``B22``, ``E08``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from broker.handler import handler_process
+from broker.ipc.request_channel import CLOSE_CONNECTION
+from broker.ipc.response_writer import ReplyTo, ResponseWriter
+from broker.log.log_manager import LogManager
+from broker.log.partition_log import PartitionLog
+from broker.partitions.produce import pending_produce
+from broker.runtime.child_process import MOST_FAULTS, Role, StopFlag
+from tests.support.record_batches import record_batch
+from tests.support.stepped_broker import Client, SteppedBroker, produced
+
+STORAGE_ERROR = 56
+
+
+def only_for(client: Client, real: Callable[..., object], position: int) -> Callable[..., object]:
+    """Return ``real`` such that it fails for the last request of a client; ``position``: of its correlation id."""
+
+    def faulty(*args: object) -> object:
+        if args[position] == len(client.sent) - 1:
+            raise ZeroDivisionError("ours")
+        return real(*args)
+
+    return faulty
+
+
+def numbered(stepped: SteppedBroker, partition: int, count: int = 3) -> list[Client]:
+    """Return connections that have sent different numbers of requests, so that correlation ids tell them apart."""
+    clients = [stepped.client() for _ in range(count)]
+    for number, client in enumerate(clients, 1):
+        for _ in range(number):
+            client.produce([("topic", partition, record_batch([b"before"]))])
+    stepped.settle()
+    return clients
+
+
+def test_an_answer_that_cannot_be_made_closes_its_connection_and_the_others_are_given(
+    stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """On the general way. Its memory is given back as well: a hold that nobody ends keeps the ring from all."""
+    own, foreign = (stepped.owned_by("topic", owner)[0] for owner in (0, 1))
+    clients = numbered(stepped, own)
+    sent = [
+        client.produce([("topic", own, record_batch([b"a"])), ("topic", foreign, record_batch([b"b"]))])
+        for client in clients
+    ]
+    faulty = only_for(clients[1], pending_produce.encode_produce_response, 1)
+    monkeypatch.setattr(pending_produce, "encode_produce_response", faulty)
+    stepped.settle()
+    assert [each.answer.kind == CLOSE_CONNECTION for each in sent] == [False, True, False]
+    assert [code for each in (sent[0], sent[2]) for code, _ in produced(each)] == [0] * 4
+    assert stepped.released(0, sent[0].target)
+    assert stepped.handler(sent[0].target).wait_ms() == 300
+    assert "ours" in caplog.text
+
+
+def test_an_answer_of_the_fast_way_that_cannot_be_made_costs_no_other(
+    stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    partition = stepped.owned_by("topic", 0)[0]
+    clients = numbered(stepped, partition)
+    sent = [client.produce([("topic", partition, record_batch([b"a"]))]) for client in clients]
+    try_begin = ResponseWriter.try_begin
+
+    def faulty(writer: ResponseWriter, to: ReplyTo, *rest: object) -> int:
+        if to[1] == clients[0].connection:
+            raise ZeroDivisionError("ours")
+        return try_begin(writer, to, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ResponseWriter, "try_begin", faulty)
+    stepped.settle()
+    assert [each.answer.kind == CLOSE_CONNECTION for each in sent] == [True, False, False]
+    assert [code for each in sent[1:] for code, _ in produced(each)] == [0, 0]
+    assert "ours" in caplog.text
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_fault_at_the_commit_of_one_partition_costs_no_other_its_records(
+    stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, known: bool
+) -> None:
+    """What was staged there is in doubt, so the partition takes no more; a restart finds what was published."""
+    broken, good = stepped.owned_by("topic", 0)[:2]
+    clients = {partition: stepped.client() for partition in (broken, good)}
+    if known:
+        for partition, client in clients.items():
+            client.produce([("topic", partition, record_batch([b"before"]))])
+        stepped.settle()
+    commit = PartitionLog.commit
+
+    def faulty(log: PartitionLog) -> bool:
+        if log.name.partition == broken:
+            raise ZeroDivisionError("ours")
+        return commit(log)
+
+    sent = {p: client.produce([("topic", p, record_batch([b"a"]))]) for p, client in clients.items()}
+    with monkeypatch.context() as patch:
+        patch.setattr(PartitionLog, "commit", faulty)
+        stepped.turn(0)
+        stepped.drain()
+    assert [produced(sent[p])[0][0] for p in (broken, good)] == [STORAGE_ERROR, 0]
+    later = clients[broken].produce([("topic", broken, record_batch([b"later"]))])
+    stepped.settle()
+    assert produced(later)[0][0] == STORAGE_ERROR
+    assert "ours" in caplog.text
+    stepped.replace(0)
+    again = clients[broken].produce([("topic", broken, record_batch([b"again"]))])
+    stepped.settle()
+    assert produced(again)[0][0] == 0
+    assert stepped.values("topic", broken) == [b"before"] * known + [b"again"]
+
+
+def test_commits_of_offsets_behind_one_that_cannot_be_answered_are_answered(
+    stepped: SteppedBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    clients = [stepped.client() for _ in range(2)]
+    sent = [client.produce([("topic", 77, b"")], acks=1) for client in clients]
+    broken: Any = SimpleNamespace(facts=None)
+    committers = [((0, client.connection, 0, 0, 0, 8, 8, 0, 0), broken) for client in clients]
+    stepped.handler(0)._groups.answer_commits(committers, 0)
+    stepped.turn(0)
+    stepped.drain()
+    assert [each.answer.kind for each in sent] == [CLOSE_CONNECTION] * 2
+    assert "commit of offsets" in caplog.text
+
+
+def test_what_was_answered_before_a_fault_of_the_turn_goes_out(
+    stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what was read goes on in the next turn, in memory that has not been given back."""
+    partition = stepped.owned_by("topic", 0)[0]
+    client = stepped.client()
+    sent = client.produce([("topic", partition, record_batch([b"a"]))])
+
+    def fault(*_: object) -> None:
+        raise ZeroDivisionError("ours")
+
+    stepped.clock.advance_ns(1_000_000_000)
+    with monkeypatch.context() as patch:
+        patch.setattr(LogManager, "tick", fault)
+        with pytest.raises(ZeroDivisionError):
+            stepped.turn(0)
+    stepped.drain()
+    assert produced(sent) == [(0, 0)]
+    assert not stepped.released(0, 0)
+    again = client.produce([("topic", partition, record_batch([b"b"]))])
+    stepped.settle()
+    assert produced(again) == [(0, 1)]
+    assert stepped.released(0, 0)
+
+
+class Loop:
+    """A target's loop whose first turns fail; it ends with the first turn that finds nothing to do."""
+
+    def __init__(self, faults: int) -> None:
+        self.left = faults
+        self.waits: list[float] = []
+        self.stop = StopFlag()
+        self.turns = SimpleNamespace(begin=lambda _: None, end=lambda _: None)
+
+    def turn(self) -> bool:
+        if self.left:
+            self.left -= 1
+            raise ZeroDivisionError("ours")
+        self.stop.set()
+        return False
+
+    def wait_ms(self) -> int:
+        return 300
+
+    def wait(self, seconds: float) -> bool:
+        self.waits.append(seconds)
+        return True
+
+    def run(self) -> list[float]:
+        """Return how long the loop has waited after each turn that it waited after."""
+        heritage: Any = SimpleNamespace(target_bells=[self], handlers=1, slots=SimpleNamespace(beat=lambda *_: None))
+        metrics: Any = SimpleNamespace(slept=lambda _: None, due=lambda _: False)
+        handler: Any = self
+        handler_process._serve(handler, heritage, (Role.HANDLER, 0), metrics, self.stop)
+        self.stop.close()
+        return self.waits
+
+
+def test_a_turn_that_meets_a_fault_is_followed_by_another_at_once() -> None:
+    """Not after 300 ms: what it has read has no bell to ring for it a second time."""
+    assert Loop(1).run() == [0.3]
+
+
+def test_faults_in_a_row_are_paused_after_longer_and_longer() -> None:
+    *pauses, last = Loop(MOST_FAULTS - 1).run()
+    assert last == 0.3
+    assert pauses == sorted(pauses)
+    assert pauses[0] <= 0.001
+    assert pauses[-1] == 0.3
+    with pytest.raises(ZeroDivisionError):
+        Loop(MOST_FAULTS).run()

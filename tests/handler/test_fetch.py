@@ -1,0 +1,549 @@
+"""Fetch: from any handler, parked on rows, answered inline, by file ranges, or by a file of its own (``E06``)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+import pytest
+
+from broker.ipc.request_channel import CLOSE_CONNECTION
+from broker.log.log_reader import FileSlice
+from broker.partitions.fetch import fetch as fetch_module
+from broker.partitions.fetch.fetch import MOST_WAIT_MS
+from broker.partitions.fetch.fetch_reader import FetchReader
+from broker.partitions.fetch.pending_fetch import PendingFetch
+from broker.scheduling import purgatory
+from broker.scheduling import slices as slices_module
+from shm.moved_rows import CAPACITY
+from shm.partitions import PartitionTable
+from tests.support.record_batches import record_batch
+from tests.support.stepped_broker import Client, Sent, SteppedBroker, produced
+from tests.support.wire_messages import FETCH, Fetched, fetch_body, read_batches, read_fetch, string
+
+VERSION = 11
+OUT_OF_RANGE, UNKNOWN_TOPIC, NOT_LEADER, UNKNOWN_EPOCH = 1, 3, 6, 75
+
+
+def fetch(client: Client, partition: int, offset: int = 0, target: int | None = None, **options: int) -> Sent:
+    return client.send(FETCH, VERSION, fetch_body("topic", partition, offset, **options), target)
+
+
+def fetch_many(client: Client, places: Sequence[tuple[int, int]], max_bytes: int, size: int = 1 << 20) -> Sent:
+    """Fetch from (partition, offset) of the topic, at once."""
+    body = struct.pack(">iiiibiii", -1, 0, 1, max_bytes, 0, 0, -1, 1) + string("topic")
+    body += struct.pack(">i", len(places))
+    body += b"".join(struct.pack(">iiqqi", partition, -1, offset, -1, size) for partition, offset in places)
+    return client.send(FETCH, VERSION, body + struct.pack(">i", 0) + string(""))
+
+
+def found(sent: Sent) -> Fetched:
+    return read_fetch(sent.answer.payload[8:])[0]
+
+
+def values(sent: Sent) -> list[bytes]:
+    answer = found(sent)
+    assert answer.error_code == 0
+    return [record.value for record in read_batches(answer.records)]
+
+
+def fill(broker: SteppedBroker, partition: int, *batches: Sequence[bytes]) -> None:
+    for batch in batches:
+        sent = broker.client().produce([("topic", partition, record_batch(batch))])
+        broker.settle()
+        assert produced(sent)[0][0] == 0
+
+
+@pytest.mark.parametrize("handler", [0, 1])
+def test_any_handler_serves_any_partition(stepped: SteppedBroker, handler: int) -> None:
+    partition = stepped.owned_by("topic", 0)[0]
+    fill(stepped, partition, [b"a", b"b"], [b"c"])
+    sent = fetch(stepped.client(), partition, 0, handler)
+    stepped.turn(handler)
+    stepped.drain()
+    assert values(sent) == [b"a", b"b", b"c"]
+    assert found(sent).high_watermark == 3
+
+
+def test_long_records_stay_in_their_file(stepped: SteppedBroker) -> None:
+    fill(stepped, 0, [b"x" * 40_000], [b"y" * 100])
+    sent = fetch(stepped.client(), 0)
+    stepped.settle()
+    assert sent.answer.ranges == 1
+    assert values(sent) == [b"x" * 40_000, b"y" * 100]
+
+
+def test_several_partitions_in_several_ranges(stepped: SteppedBroker) -> None:
+    for partition in range(4):
+        fill(stepped, partition, [b"%d" % partition * 30_000])
+    sent = fetch_many(stepped.client(), [(partition, 0) for partition in range(4)], 1 << 20)
+    stepped.settle()
+    assert sent.answer.ranges == 4
+    for partition, part in enumerate(read_fetch(sent.answer.payload[8:])):
+        assert [record.value for record in read_batches(part.records)] == [b"%d" % partition * 30_000]
+
+
+def test_the_first_batch_comes_whole_and_no_further_one_beyond_the_limit(stepped: SteppedBroker) -> None:
+    """KIP-74: a batch larger than every limit does not stop its consumer."""
+    for partition in range(2):
+        fill(stepped, partition, [b"z" * 5_000])
+    sent = fetch_many(stepped.client(), [(0, 0), (1, 0)], 100, 100)
+    stepped.settle()
+    first, second = read_fetch(sent.answer.payload[8:])
+    assert len(first.records) > 5_000
+    assert second.records == b""
+
+
+def test_an_answer_with_too_many_fields_for_a_ring_travels_as_a_file(
+    stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch_module, "INLINE_ENVELOPE_BYTES", 100)
+    for partition in range(4):
+        fill(stepped, partition, [b"%d" % partition * 50_000])
+    sent = fetch_many(stepped.client(), [(partition, 0) for partition in range(4)], 1 << 20)
+    stepped.settle()
+    assert sent.answer.ranges == 1
+    parts = read_fetch(sent.answer.payload[8:])
+    assert [len(part.records) > 50_000 for part in parts] == [True] * 4
+    assert not list(stepped.heritage.run_dir.iterdir())
+
+
+@pytest.mark.parametrize(("offset", "error"), [(-1, OUT_OF_RANGE), (2, OUT_OF_RANGE), (1, 0)])
+def test_an_offset_outside_the_log(stepped: SteppedBroker, offset: int, error: int) -> None:
+    fill(stepped, 0, [b"a"])
+    sent = fetch(stepped.client(), 0, offset)
+    stepped.settle()
+    assert found(sent).error_code == error
+
+
+def test_a_partition_that_does_not_exist(stepped: SteppedBroker) -> None:
+    sent = fetch(stepped.client(), 9, max_wait_ms=1000)
+    stepped.settle()
+    assert found(sent).error_code == UNKNOWN_TOPIC
+
+
+@pytest.mark.parametrize(("epoch", "error"), [(-1, 0), (0, 0), (1, UNKNOWN_EPOCH)])
+def test_the_leader_epoch_of_the_consumer(stepped: SteppedBroker, epoch: int, error: int) -> None:
+    """KIP-320."""
+    body = bytearray(fetch_body("topic", 0, 0))
+    at = body.index(b"topic") + 5 + 8
+    body[at : at + 4] = struct.pack(">i", epoch)
+    sent = stepped.client().send(FETCH, VERSION, bytes(body))
+    stepped.settle()
+    assert found(sent).error_code == error
+
+
+def test_a_session_is_never_gone_on_with(stepped: SteppedBroker) -> None:
+    body = struct.pack(">iiiibiii", -1, 0, 1, 1 << 20, 0, 77, 3, 0) + struct.pack(">i", 0) + string("")
+    sent = stepped.client().send(FETCH, VERSION, body)
+    stepped.settle()
+    assert struct.unpack_from(">h", sent.answer.payload, 12) == (70,)
+
+
+# ---- parked ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_an_append_wakes_the_fetch_that_waits_for_it(stepped: SteppedBroker, own: bool) -> None:
+    """By its own handler in the same turn; by another one through the flag, with the bell of that handler alone."""
+    partition = stepped.owned_by("topic", 0)[0]
+    handler = 0 if own else 1
+    sent = fetch(stepped.client(), partition, 0, handler, max_wait_ms=10_000)
+    stepped.turn(handler)
+    row = stepped.partition("topic", partition).row
+    assert stepped.heritage.partitions.waiters(row) == [handler]
+    stepped.client().produce([("topic", partition, record_batch([b"new"]))])
+    drain_bells(stepped)
+    stepped.turn(0)
+    if not own:
+        assert stepped.heritage.target_bells[1].wait(0)
+        assert not stepped.heritage.target_bells[0].wait(0)
+        stepped.turn(1)
+    stepped.drain()
+    assert values(sent) == [b"new"]
+    # The flag is up for the consumer's next fetch; when the row moves and there is none, it comes down.
+    assert stepped.heritage.partitions.waiters(row) == [handler]
+    fill(stepped, partition, [b"newer"])
+    assert stepped.heritage.partitions.waiters(row) == []
+
+
+def drain_bells(broker: SteppedBroker) -> None:
+    for bell in broker.heritage.target_bells:
+        while bell.wait(0):
+            pass
+
+
+def test_an_append_between_the_look_and_the_flag_is_not_missed(
+    stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition = stepped.owned_by("topic", 0)[0]
+    table = stepped.heritage.partitions
+    real = type(table).raise_flags
+
+    def append_first(self: object, rows: object, handler: int) -> None:
+        monkeypatch.undo()
+        stepped.client().produce([("topic", partition, record_batch([b"raced"]))])
+        stepped.turn(0)
+        real(self, rows, handler)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(type(table), "raise_flags", append_first)
+    sent = fetch(stepped.client(), partition, 0, 1, max_wait_ms=10_000)
+    stepped.turn(1)
+    stepped.drain()
+    assert values(sent) == [b"raced"]
+
+
+def test_an_owner_that_dies_between_commit_and_bell_leaves_nobody_waiting(stepped: SteppedBroker) -> None:
+    partition = stepped.owned_by("topic", 0)[0]
+    sent = fetch(stepped.client(), partition, 0, 1, max_wait_ms=10_000)
+    stepped.turn(1)
+    stepped.client().produce([("topic", partition, record_batch([b"new"]))])
+    line = 1
+    while stepped.end("topic", partition) == 0:
+        # Die one line later each time, until the end has been published.
+        assert stepped.turn_until_line(0, line)
+        stepped.replace(0)
+        line += 1
+    assert stepped.handler(1).wait_ms() <= 300
+    stepped.turn(1)
+    stepped.drain()
+    assert values(sent) == [b"new"]
+
+
+def test_min_bytes_and_the_deadline(stepped: SteppedBroker) -> None:
+    sent = fetch(stepped.client(), 0, 0, max_wait_ms=500, min_bytes=10_000)
+    fill(stepped, 0, [b"little"])
+    assert not sent.answers
+    assert 0 < stepped.handler(sent.target).wait_ms() <= 300
+    stepped.clock.advance_ms(501)
+    stepped.turn(sent.target)
+    stepped.drain()
+    assert values(sent) == [b"little"]
+
+
+def test_a_replacement_does_not_let_a_parked_fetch_wait_anew(stepped: SteppedBroker) -> None:
+    sent = fetch(stepped.client(), 0, 0, max_wait_ms=500)
+    stepped.clock.advance_ms(400)
+    stepped.replace(sent.target)
+    client, sequence = next((c, s) for c in stepped._clients.values() for s, each in c.sent.items() if each is sent)
+    stepped.put(client, sequence)
+    stepped.turn(sent.target)
+    stepped.drain()
+    assert not sent.answers
+    stepped.clock.advance_ms(101)
+    stepped.turn(sent.target)
+    stepped.drain()
+    assert values(sent) == []
+
+
+def test_min_bytes_beyond_what_may_be_answered_is_not_waited_for(stepped: SteppedBroker) -> None:
+    fill(stepped, 0, [b"x" * 200], [b"y" * 200])
+    sent = fetch(stepped.client(), 0, 0, max_wait_ms=500, min_bytes=1 << 20, size=300)
+    stepped.turn(sent.target)
+    stepped.drain()
+    # What fits counts 300 bytes at most; a single batch of less is not enough and waits as in Kafka.
+    stepped.clock.advance_ms(501)
+    stepped.turn(sent.target)
+    stepped.drain()
+    assert values(sent) == [b"x" * 200]
+    at_once = fetch(stepped.client(), 0, 0, max_wait_ms=500, min_bytes=1 << 20, size=200)
+    stepped.turn(at_once.target)
+    stepped.drain()
+    assert values(at_once) == [b"x" * 200]
+
+
+@pytest.mark.parametrize("handler", [0, 1])
+@pytest.mark.parametrize("again", [False, True])
+def test_a_topic_that_goes_takes_no_fetch_with_it(stepped: SteppedBroker, handler: int, again: bool) -> None:
+    """Deleted, or deleted and created again under the same name before anybody has noticed."""
+    partition = stepped.owned_by("topic", 0)[0]
+    sent = fetch(stepped.client(), partition, 0, handler, max_wait_ms=1000)
+    stepped.turn(handler)
+    stepped.delete("topic")
+    if again:
+        controller = stepped.state(2).controller
+        assert controller is not None
+        controller.auto_create(["topic"])
+        stepped.state(2).announce_metadata()
+    for _ in range(3):
+        stepped.turn(1 - handler)
+        stepped.turn(handler)
+    stepped.clock.advance_ms(1001)
+    stepped.settle()
+    assert len(sent.answers) == 1
+    assert found(sent).error_code in ((NOT_LEADER, 0) if again and partition == 0 else (UNKNOWN_TOPIC,))
+    assert stepped.handler(handler).wait_ms() == 300
+
+
+def test_a_topic_of_the_same_name_starts_anew(stepped: SteppedBroker) -> None:
+    fill(stepped, 0, [b"old"], [b"old"])
+    stepped.delete("topic")
+    stepped.settle()
+    stepped.create("topic", 4)
+    fill(stepped, 0, [b"new"])
+    for handler in (0, 1):
+        sent = fetch(stepped.client(), 0, 0, handler)
+        stepped.settle()
+        assert values(sent) == [b"new"]
+
+
+def test_a_replacement_serves_the_fetch_that_was_parked(stepped: SteppedBroker) -> None:
+    partition = stepped.owned_by("topic", 0)[0]
+    sent = fetch(stepped.client(), partition, 0, 1, max_wait_ms=10_000)
+    stepped.turn(1)
+    row = stepped.partition("topic", partition).row
+    stepped.kill(1)
+    stepped.boot(1)
+    assert stepped.heritage.partitions.waiters(row) == []
+    stepped.replace(1)
+    stepped.turn(1)
+    assert stepped.heritage.partitions.waiters(row) == [1]
+    fill(stepped, partition, [b"new"])
+    assert values(sent) == [b"new"]
+
+
+@pytest.mark.parametrize("parked", [False, True])
+def test_a_topic_that_goes_between_finding_and_reading_its_records_is_an_error_of_its_partitions(
+    stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch, parked: bool
+) -> None:
+    """The connection stays, and what other partitions have is answered."""
+    stepped.create("stays", 1)
+    partition = stepped.owned_by("topic", 0)[0]
+    real = fetch_module.FetchPath._read
+
+    def deleted_first(path: fetch_module.FetchPath, found: FileSlice) -> bytes:
+        monkeypatch.undo()
+        stepped.delete("topic")
+        stepped.turn(0)
+        return real(path, found)
+
+    def fill_both() -> None:
+        for topic, index in (("topic", partition), ("stays", 0)):
+            stepped.client().produce([(topic, index, record_batch([b"record"]))])
+
+    both = [(string("topic"), partition), (string("stays"), 0)]
+    body = struct.pack(">iiiibiii", -1, 1000, 1, 1 << 20, 0, 0, -1, len(both))
+    for name, index in both:
+        body += name + struct.pack(">iiiqqi", 1, index, -1, 0, -1, 1 << 20)
+    if not parked:
+        fill_both()
+        stepped.settle()
+    monkeypatch.setattr(fetch_module.FetchPath, "_read", deleted_first)
+    sent = stepped.client().send(FETCH, VERSION, body + struct.pack(">i", 0) + string(""), 1)
+    if parked:
+        stepped.turn(1)
+        assert not sent.answers
+        fill_both()
+    stepped.settle()
+    gone, other = read_fetch(sent.answer.payload[8:])
+    assert gone.error_code in (UNKNOWN_TOPIC, NOT_LEADER)
+    assert gone.records == b""
+    assert [record.value for record in read_batches(other.records)] == [b"record"]
+
+
+def test_records_whose_file_goes_again_and_again_are_an_error_of_their_partition(
+    stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(stepped, 0, [b"there"])
+    reads: list[int] = []
+
+    def gone(*_: object) -> bytes:
+        reads.append(1)
+        raise FileNotFoundError("gone")
+
+    monkeypatch.setattr(fetch_module.FetchPath, "_read", gone)
+    sent = fetch(stepped.client(), 0, 0, max_wait_ms=1000)
+    stepped.settle()
+    assert found(sent).error_code == NOT_LEADER
+    assert len(reads) == 1 + fetch_module.ATTEMPTS
+
+
+# ---- many partitions and many fetches --------------------------------------------------------------------------------
+
+
+class Work:
+    """Counts how often partitions are read, by the short look and by the long one."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.short = self.long = 0
+        short, long = PartitionTable.read_fetched, FetchReader._read_part
+
+        def read_fetched(table: PartitionTable, row: int) -> tuple[int, int, int, int, int]:
+            self.short += 1
+            return short(table, row)
+
+        def read_part(reader: FetchReader, *args: object) -> None:
+            self.long += 1
+            long(reader, *args)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(PartitionTable, "read_fetched", read_fetched)
+        monkeypatch.setattr(FetchReader, "_read_part", read_part)
+
+    def taken(self) -> tuple[int, int]:
+        """Return the counts since the last call."""
+        counts, self.short, self.long = (self.short, self.long), 0, 0
+        return counts
+
+
+@pytest.mark.parametrize("handler", [0, 1])
+def test_a_poll_of_many_idle_partitions_reads_each_once(
+    stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch, handler: int
+) -> None:
+    """Whoever owns them, but for the first poll; and when one of them moves, that one alone is read again."""
+    stepped.create("wide", 40)
+    client, work = stepped.client(), Work(monkeypatch)
+
+    def poll() -> Sent:
+        body = struct.pack(">iiiibiii", -1, 1000, 1, 1 << 20, 0, 0, -1, 1) + string("wide") + struct.pack(">i", 40)
+        body += b"".join(struct.pack(">iiqqi", index, -1, 0, -1, 1 << 20) for index in range(40))
+        return client.send(FETCH, VERSION, body + struct.pack(">i", 0) + string(""), handler)
+
+    first = poll()
+    stepped.turn(handler)
+    # A second time because the flags were down at the first.
+    assert work.taken() == (80, 0)
+    stepped.clock.advance_ns(1_000_000_000)
+    stepped.turn(handler)
+    assert work.taken() == (0, 0)
+    second = poll()
+    stepped.turn(handler)
+    assert work.taken() == (40, 0)
+    for _ in range(5):
+        stepped.turn(handler)
+    assert work.taken() == (0, 0)
+    stepped.client().produce([("wide", 7, record_batch([b"new"]))])
+    stepped.settle()
+    assert work.taken() == (1, 1)
+    assert [len(part.records) > 0 for part in read_fetch(first.answer.payload[8:])] == [False] * 40
+    assert [len(part.records) > 0 for part in read_fetch(second.answer.payload[8:])] == [n == 7 for n in range(40)]
+
+
+def test_a_row_that_moves_costs_each_fetch_that_watches_it_one_partition(
+    stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fetches that want more than has come are looked at again for what moved, and not for what they watch."""
+    work = Work(monkeypatch)
+    places = [(index, 0) for index in range(4)]
+    waiting = []
+    for _ in range(50):
+        body = struct.pack(">iiiibiii", -1, 60_000, 10_000, 1 << 20, 0, 0, -1, 1) + string("topic")
+        body += struct.pack(">i", 4) + b"".join(struct.pack(">iiqqi", p, -1, o, -1, 1 << 20) for p, o in places)
+        waiting.append(stepped.client().send(FETCH, VERSION, body + struct.pack(">i", 0) + string(""), 0))
+    stepped.settle(10)
+    work.taken()
+    for number in range(3):
+        fill(stepped, 2, [b"%d" % number])
+    assert work.taken() == (150, 150)
+    assert not any(sent.answers for sent in waiting)
+    stepped.clock.advance_ms(60_001)
+    stepped.settle()
+    # What was found meanwhile is looked for once more, as it is by now.
+    assert work.taken() == (50, 50)
+    assert [len(list(read_batches(read_fetch(sent.answer.payload[8:])[2].records))) for sent in waiting] == [3] * 50
+
+
+@pytest.mark.parametrize("enough", [False, True])
+def test_a_large_fetch_is_read_in_slices_between_which_others_are_served(
+    stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch, enough: bool
+) -> None:
+    """And what moves meanwhile behind its back is read again, although its flag was up already."""
+    monkeypatch.setattr(fetch_module, "PARTS_IN_A_TURN", 10)
+    monkeypatch.setattr(fetch_module, "PARTS_IN_A_SLICE", 4)
+    stepped.create("wide", 40)
+    first_own = stepped.owned_by("wide", 0)[0]
+    places = [first_own, *(index for index in range(40) if index != first_own)]
+
+    def poll(min_bytes: int = 1) -> Sent:
+        body = struct.pack(">iiiibiii", -1, 60_000, min_bytes, 1 << 20, 0, 0, -1, 1) + string("wide")
+        body += struct.pack(">i", 40)
+        body += b"".join(struct.pack(">iiqqi", index, -1, 0, -1, 1 << 20) for index in places)
+        return stepped.client().send(FETCH, VERSION, body + struct.pack(">i", 0) + string(""), 0)
+
+    watcher = poll(1 << 20)
+    stepped.settle(20)
+    slices: list[int] = []
+    read = FetchReader.read
+
+    def slow(reader: FetchReader, fetch: PendingFetch, start: int, stop: int) -> None:
+        slices.append(stop - start)
+        read(reader, fetch, start, stop)
+        stepped.clock.advance_ns(slices_module.BUDGET_NS)
+
+    monkeypatch.setattr(FetchReader, "read", slow)
+    sent = poll(1 if enough else 10_000)
+    for turns in range(1, 4):
+        stepped.turn(0)
+        assert slices == [4] * turns
+        assert stepped.handler(0).wait_ms() == 0
+    other = stepped.client().produce([("wide", first_own, record_batch([b"moved"]))])
+    stepped.turn(0)
+    stepped.drain()
+    assert produced(other) == [(0, 0)]
+    stepped.settle(20)
+    assert slices == [4] * 10
+    assert bool(sent.answers) == enough
+    stepped.clock.advance_ms(60_001)
+    stepped.settle()
+    for each in (sent, watcher):
+        parts = read_fetch(each.answer.payload[8:])
+        assert [len(list(read_batches(part.records))) for part in parts] == [1] + [0] * 39
+
+
+def test_a_fetch_of_more_partitions_than_there_can_be_closes_its_connection(
+    stepped: SteppedBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent = fetch_many(stepped.client(), [(0, 0)] * (2 * stepped.config.max_partitions + 1), 1 << 20)
+    stepped.settle()
+    assert sent.answer.kind == CLOSE_CONNECTION
+    assert "may be named" in caplog.text
+
+
+def test_a_partition_that_is_named_twice_is_answered_twice(stepped: SteppedBroker) -> None:
+    body = struct.pack(">iiiibiii", -1, 1000, 1, 1 << 20, 0, 0, -1, 1) + string("topic") + struct.pack(">i", 2)
+    body += 2 * struct.pack(">iiqqi", 0, -1, 0, -1, 1 << 20)
+    sent = stepped.client().send(FETCH, VERSION, body + struct.pack(">i", 0) + string(""))
+    stepped.settle(5)
+    fill(stepped, 0, [b"new"])
+    parts = read_fetch(sent.answer.payload[8:])
+    assert [[record.value for record in read_batches(part.records)] for part in parts] == [[b"new"]] * 2
+
+
+def test_a_handler_that_was_left_behind_looks_at_everything_that_it_watches(stepped: SteppedBroker) -> None:
+    """More rows have moved than an owner's list for it holds."""
+    partition = stepped.owned_by("topic", 0)[0]
+    row = stepped.partition("topic", partition).row
+    sent = fetch(stepped.client(), partition, 0, 1, max_wait_ms=10_000)
+    stepped.turn(1)
+    moved = stepped.heritage.partitions.moved_rows
+    stepped.client().produce([("topic", partition, record_batch([b"new"]))])
+    stepped.turn(0)
+    for _ in range(CAPACITY):
+        moved.note(0, 1, row + 1)
+    stepped.turn(1)
+    stepped.drain()
+    assert values(sent) == [b"new"]
+
+
+def test_of_too_many_parked_fetches_the_next_is_answered_at_once(
+    stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its client asks again. Those that wait go on waiting."""
+    monkeypatch.setattr(purgatory, "MOST_OPERATIONS", 3)
+    waiting = [fetch(stepped.client(), 0, target=0, max_wait_ms=10_000) for _ in range(5)]
+    stepped.settle()
+    assert [bool(sent.answers) for sent in waiting] == [False, False, False, True, True]
+    handlers = [handler.counters()["fetches_not_parked"] for handler in stepped.handlers if handler is not None]
+    assert sum(handlers) == 2
+    fill(stepped, 0, [b"a"])
+    stepped.settle()
+    assert all(sent.answers for sent in waiting)
+
+
+def test_a_client_does_not_choose_to_wait_for_weeks(stepped: SteppedBroker) -> None:
+    """It may have gone, and nobody would take its request away."""
+    sent = fetch(stepped.client(), 0, max_wait_ms=2**31 - 1)
+    stepped.settle()
+    assert not sent.answers
+    stepped.clock.advance_ms(MOST_WAIT_MS)
+    stepped.settle()
+    assert found(sent).error_code == 0

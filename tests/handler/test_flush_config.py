@@ -1,0 +1,48 @@
+"""flush.messages takes effect when it is set: from then on a Produce is answered after the records are on the disk."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from broker.metadata.alter_configs import TOPIC, Alteration, ConfigChange, Operation
+from tests.support.record_batches import record_batch
+from tests.support.stepped_broker import SteppedBroker, produced
+
+
+def set_flush_messages(stepped: SteppedBroker, value: str | None) -> None:
+    operation = Operation.DELETE if value is None else Operation.SET
+    controller = stepped.state(len(stepped.states) - 1).controller
+    assert controller is not None
+    change = ConfigChange("flush.messages", operation, value)
+    controller.alter_configs(TOPIC, "topic", Alteration((change,)), validate_only=False)
+    stepped.state(len(stepped.states) - 1).announce_metadata()
+
+
+def test_flush_messages_is_obeyed_as_soon_as_it_is_set(stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    real = os.fdatasync
+
+    def sync(fd: int) -> None:
+        synced.append(fd)
+        real(fd)
+
+    monkeypatch.setattr(os, "fdatasync", sync)
+    client = stepped.client()
+    (partition, *_) = stepped.owned_by("topic", 0)
+
+    def syncs_of_a_produce() -> int:
+        synced.clear()
+        sent = client.produce([("topic", partition, record_batch([b"record"]))])
+        stepped.settle()
+        assert [error for error, _ in produced(sent)] == [0]
+        return len(synced)
+
+    assert syncs_of_a_produce() == 0
+    set_flush_messages(stepped, "1")
+    assert syncs_of_a_produce() == 1
+    set_flush_messages(stepped, "2")
+    assert [syncs_of_a_produce(), syncs_of_a_produce()] == [0, 1]
+    set_flush_messages(stepped, None)
+    assert syncs_of_a_produce() == 0

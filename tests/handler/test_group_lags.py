@@ -1,0 +1,155 @@
+"""When a handler tells the request log how far its groups lag behind, and what."""
+
+from typing import Any, cast
+
+import pytest
+
+from broker.coordinator.group_lags import FAULT_PAUSE_NS, MOST_NS, MOST_ROWS, GroupLags
+from broker.coordinator.offsets.offsets import CommittedOffset
+from tests.support.handler_groups import CLOSED, GONE, TOPIC, Handler
+
+INTERVAL_NS = 10_000_000_000
+
+
+class Feed:
+    """Takes rows; its ring is as full as a test says."""
+
+    def __init__(self) -> None:
+        self.interval_ns = INTERVAL_NS
+        self.fill = 0.0
+        self.is_used = True
+        self.rows: list[dict[str, Any]] = []
+
+    def tell(self, rows: list[dict[str, Any]]) -> None:
+        """Take rows."""
+        self.rows += rows
+
+
+class Lags(Handler):
+    """A handler that has told nothing yet and begun no round."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.feed = Feed()
+        self.lags = GroupLags(
+            cast("Any", self.state), cast("Any", self.feed), cast("Any", self.times), lambda: self.now_ns
+        )
+
+    def commit(self, group_id: str, partition: int, offset: int) -> None:
+        """Have a group commit."""
+        self.shard.offsets.put(group_id, TOPIC, partition, CommittedOffset(offset, -1, "", 7))
+
+    def round(self) -> list[dict[str, Any]]:
+        """Let an interval pass; return what is told at its end, in one turn."""
+        self.now_ns += INTERVAL_NS
+        self.feed.rows.clear()
+        self.lags.turn(self.now_ns)
+        return list(self.feed.rows)
+
+
+@pytest.fixture
+def handler() -> Lags:
+    return Lags()
+
+
+def test_what_has_changed_is_told_once(handler: Lags) -> None:
+    handler.add("group", {(TOPIC, 0): 5, (TOPIC, 1): 100})
+    assert [row["records"] for row in handler.round()] == [90], "what was there when the handler began"
+    handler.commit("group", 0, 30)
+    (row,) = handler.round()
+    assert row == {
+        "time": handler.now_ns // 1_000_000 * 1000, "group": "group", "event": "lag", "kind": "classic",
+        "generation": 0, "members": 0, "durationUs": 3_000_000, "topic": TOPIC, "partition": 0, "records": 70,
+    }  # fmt: skip
+    assert handler.round() == []
+    handler.partitions.row_writer(1).publish(120, 0, 6000, 10, 60, 6000)
+    assert [(row["records"], row["partition"]) for row in handler.round()] == [(90, 0)]
+    handler.partitions.row_writer(1).publish(300, 0, 9000, 10, 60, 9000)
+    assert [(row["records"], row["partition"]) for row in handler.round()] == [(270, 1)]
+
+
+def test_who_keeps_up_is_told_of_and_has_nothing_unread(handler: Lags) -> None:
+    handler.add("group", {(TOPIC, 0): 90})
+    handler.round()
+    handler.commit("group", 0, 100)
+    (row,) = handler.round()
+    assert (row["records"], row["durationUs"], row["partition"]) == (0, 0, None)
+    handler.partitions.row_writer(0).publish(110, 0, 5500, 10, 60, 5500)
+    handler.commit("group", 0, 110)
+    assert [row["records"] for row in handler.round()] == [0]
+
+
+def test_a_new_group_is_told_of_and_one_that_has_gone_forgotten(handler: Lags) -> None:
+    handler.round()
+    handler.add("new", {(TOPIC, 0): 100})
+    assert len(handler.round()) == 1
+    del handler.shard.groups["new"]
+    assert handler.round() == []
+    handler.add("new", {(TOPIC, 0): 100})
+    assert len(handler.round()) == 1
+
+
+def test_a_lag_that_cannot_be_known_is_left_out(handler: Lags) -> None:
+    handler.round()
+    handler.add("group", {(GONE, 0): 5, (CLOSED, 0): 5, (TOPIC, 0): 101, (TOPIC, 1): 95})
+    assert [(row["topic"], row["records"]) for row in handler.round()] == [(TOPIC, 5)]
+
+
+def test_many_groups_are_told_of_a_few_at_a_time(handler: Lags) -> None:
+    handler.round()
+    for number in range(2 * MOST_ROWS):
+        handler.add(f"group {number}", {(TOPIC, 0): 50})
+    assert len(handler.round()) == MOST_ROWS
+    handler.feed.fill = 0.6
+    handler.lags.turn(handler.now_ns)
+    assert len(handler.feed.rows) == MOST_ROWS, "the ring has no room for it"
+    handler.feed.fill = 0.4
+    for _ in range(3):
+        handler.lags.turn(handler.now_ns)
+    assert len({row["group"] for row in handler.feed.rows}) == len(handler.feed.rows) == 2 * MOST_ROWS
+    # However long that took, the next round begins an interval after this one did.
+    handler.commit("group 7", 0, 60)
+    assert len(handler.round()) == 1
+
+
+def test_groups_of_which_there_is_nothing_to_tell_take_little_time_at_once(handler: Lags) -> None:
+    for number in range(5):
+        handler.add(f"group {number}", {(TOPIC, 0): 50})
+    handler.lags._now_ns = lambda: handler.now_ns + MOST_NS
+    left = []
+    handler.lags.turn(handler.now_ns)
+    for _ in range(4):
+        left.append(len(handler.lags._left or ()))
+        handler.lags.turn(handler.now_ns)
+    assert left == [4, 3, 2, 1]
+
+
+def test_a_broker_that_nobody_uses_tells_nothing(handler: Lags) -> None:
+    handler.add("group", {(TOPIC, 0): 5})
+    handler.feed.is_used = False
+    assert handler.round() == []
+    handler.feed.is_used = True
+    assert len(handler.round()) == 1
+
+
+def test_nothing_is_looked_at_where_nothing_is_wanted(handler: Lags) -> None:
+    handler.feed.interval_ns = 0
+    handler.add("group", {(TOPIC, 0): 5})
+    handler.round()
+    handler.commit("group", 0, 30)
+    assert handler.round() == []
+    assert handler.lags._known == {}
+
+
+def test_a_fault_costs_rows_and_nothing_else(
+    handler: Lags, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    handler.round()
+    handler.add("group", {(TOPIC, 0): 5})
+    with monkeypatch.context() as broken:
+        broken.setattr(handler.lags, "_rows", lambda *_: 1 / 0)
+        assert handler.round() == []
+    assert "cannot tell the request log" in caplog.text
+    assert handler.round() == []
+    handler.now_ns += FAULT_PAUSE_NS
+    assert len(handler.round()) == 1

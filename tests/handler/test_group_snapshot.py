@@ -1,0 +1,168 @@
+"""When a handler tells of its groups, and what."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from broker.coordinator import group_snapshot
+from broker.coordinator.consumer.group import ConsumerGroup
+from broker.coordinator.consumer.member import ConsumerGroupMember
+from broker.coordinator.group_snapshot import FAULT_PAUSE_NS, INTERVAL_NS
+from broker.coordinator.transaction.transaction import EMPTY, ONGOING, TransactionMetadata
+from broker.protocol.steps import finished
+from tests.support.handler_groups import CLOSED, GONE, TOPIC, TOPIC_ID, Handler
+
+
+@pytest.fixture
+def handler() -> Handler:
+    return Handler()
+
+
+def test_nothing_is_told_while_nobody_looks(handler: Handler) -> None:
+    handler.board.turn(handler.now_ns)
+    assert handler.reader.read() is None
+    handler.wants.web_looks(handler.now_ns + 1)
+    handler.board.turn(handler.now_ns)
+    assert handler.reader.read() is not None
+
+
+def test_it_is_told_once_a_second_and_less_often_if_it_takes_long(handler: Handler) -> None:
+    handler.wants.web_looks(10**15)
+    checked = []
+    handler.board._now_ns = lambda: handler.now_ns + INTERVAL_NS // 10
+    for _ in range(20):
+        handler.board.turn(handler.now_ns)
+        checked.append(handler.reader.checked_ns)
+        handler.now_ns += INTERVAL_NS // 2
+    # A tenth of a second for each board: one in five seconds is two hundredths of the time.
+    assert len(set(checked)) == 2
+    handler.board._now_ns = lambda: handler.now_ns
+    for _ in range(20):
+        handler.now_ns += INTERVAL_NS // 2
+        handler.board.turn(handler.now_ns)
+        checked.append(handler.reader.checked_ns)
+    assert len(set(checked)) == 2 + 10
+
+
+def test_many_groups_are_told_of_in_slices_and_one_that_goes_meanwhile_does_no_harm(handler: Handler) -> None:
+    for number in range(1000):
+        handler.add(f"group-{number}", {(TOPIC, 0): 20})
+    steps = handler.board.document()
+    next(steps)
+    handler.shard.groups.clear()
+    assert 1000 // 32 <= sum(1 for _ in steps) <= 1000
+
+
+def test_another_is_not_begun_before_one_is_done(handler: Handler) -> None:
+    begun: list[Any] = []
+    handler.board._begin = begun.append
+    handler.wants.web_looks(10**15)
+    for _ in range(5):
+        handler.board.turn(handler.now_ns)
+        handler.now_ns += INTERVAL_NS
+    assert len(begun) == 1
+    finished(begun[0])
+    handler.now_ns += 1000 * INTERVAL_NS
+    handler.board.turn(handler.now_ns)
+    assert len(begun) == 2
+
+
+def test_a_fault_ends_the_telling_for_a_while_and_nothing_else(
+    handler: Handler, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    handler.wants.web_looks(10**15)
+    with monkeypatch.context() as broken:
+        broken.setattr(handler.board, "document", lambda: 1 / 0)
+        handler.board.turn(handler.now_ns)
+    assert "cannot tell readers" in caplog.text
+    handler.board.turn(handler.now_ns + FAULT_PAUSE_NS - 1)
+    assert handler.reader.read() is None
+    handler.board.turn(handler.now_ns + FAULT_PAUSE_NS)
+    assert handler.reader.read() is not None
+
+
+def test_row_17_lag_counts_from_the_log_start_to_both_ends(handler: Handler) -> None:
+    """Users row 17: LSO for read_committed; what is deleted unread is not counted; nothing to read is 0 seconds."""
+    handler.add("group", {(TOPIC, 0): 5, (TOPIC, 1): 100})
+    (group,) = handler.told()["groups"]
+    assert group["offsets"][TOPIC]["0"] == {
+        "offset": 5, "commit_ms": 7, "start": 10, "stable": 60, "end": 100, "lag": 90, "committed_lag": 50, "lag_s": 3.0
+    }  # fmt: skip
+    assert handler.times.looked_up == [10]
+    caught_up = group["offsets"][TOPIC]["1"]
+    assert (caught_up["lag"], caught_up["committed_lag"], caught_up["lag_s"]) == (0, 0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("place", "offset"), [((GONE, 0), 5), ((CLOSED, 0), 5), ((TOPIC, 0), 101)], ids=["gone", "closed", "beyond the end"]
+)
+def test_row_17_a_lag_that_cannot_be_known_is_absent(handler: Handler, place: tuple[str, int], offset: int) -> None:
+    handler.add("group", {place: offset})
+    (group,) = handler.told()["groups"]
+    told = group["offsets"][place[0]]["0"]
+    assert told["offset"] == offset
+    assert not {"lag", "committed_lag", "lag_s"} & set(told)
+
+
+def test_members_of_both_kinds_of_groups(handler: Handler) -> None:
+    handler.add("old", {})
+    group = handler.shard.groups["new"] = ConsumerGroup("new")
+    group.epoch = group.assignment_epoch = 4
+    group.put_member(
+        ConsumerGroupMember(
+            "m", "i", client_id="c", client_host="/h", server_assignor="uniform", epoch=4,
+            assigned={TOPIC_ID: frozenset({1, 0})},
+        )
+    )  # fmt: skip
+    told = {each["id"]: each for each in handler.told()["groups"]}
+    assert (told["old"]["kind"], told["old"]["state"], told["old"]["members"]) == ("classic", "Empty", [])
+    assert told["new"]["protocol"] == "uniform"
+    assert (told["new"]["state"], told["new"]["generation"]) == ("Stable", 4)
+    assert told["new"]["members"] == [
+        {
+            "id": "m", "instance_id": "i", "client_id": "c", "host": "/h", "epoch": 4, "state": "stable",
+            "assigned": {TOPIC: [0, 1]}, "to_revoke": {},
+        }
+    ]  # fmt: skip
+    assert handler.told()["group_states"] == {"classic/Empty": 1, "consumer/Stable": 1}
+
+
+def test_transactions_under_way_are_told_and_the_rest_is_counted(handler: Handler) -> None:
+    resting = TransactionMetadata(1, 0, 60_000, 5, EMPTY)
+    ongoing = TransactionMetadata(2, 3, 60_000, 5, ONGOING, frozenset({(TOPIC, 1), (TOPIC, 0)}), 99)
+    for number, metadata in enumerate((resting, ongoing, resting)):
+        handler.transactions.append(SimpleNamespace(transactional_id=f"t{number}", metadata=metadata))
+    told = handler.told()
+    assert told["transaction_states"] == {"Empty": 2, "Ongoing": 1}
+    assert told["transactions"] == [
+        {
+            "id": "t1", "state": "Ongoing", "producer_id": 2, "epoch": 3, "start_ms": 99, "timeout_ms": 60_000,
+            "partitions": {TOPIC: [0, 1]},
+        }
+    ]  # fmt: skip
+
+
+def test_what_is_too_much_is_counted(handler: Handler, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_snapshot, "MOST_OFFSETS", 3)
+    monkeypatch.setattr(group_snapshot, "MOST_TRANSACTIONS", 1)
+    for number in range(8):
+        handler.add(f"group {number}", {(TOPIC, 0): 1})
+        metadata = TransactionMetadata(number, 0, 1, 1, ONGOING)
+        handler.transactions.append(SimpleNamespace(transactional_id=f"t{number}", metadata=metadata))
+    told = handler.told()
+    assert len(told["groups"]) + told["left_out"]["groups"] == 8
+    assert len(told["groups"]) == 4
+    assert told["group_states"] == {"classic/Empty": 8}
+    assert told["left_out"]["transactions"] == 7
+    assert told["transaction_states"] == {"Ongoing": 8}
+
+
+def test_modules_of_the_page_read_it_without_the_broker() -> None:
+    """What reads boards imports nothing of the broker, so the status page may."""
+    root = Path(group_snapshot.__file__).parents[2]
+    for name in ("shm/snapshot_buffer", "broker/metrics/broker_reading", "broker/metrics/prometheus", "shm/ring_fill"):
+        lines = (root / f"{name}.py").read_text(encoding="utf-8").splitlines()
+        imported = [line for line in lines if line.startswith("from broker")]
+        assert all(line.startswith("from broker.metrics.") for line in imported), imported

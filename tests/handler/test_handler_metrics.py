@@ -1,0 +1,128 @@
+"""What a target counts of itself: how long it slept, and what that says of all handlers together."""
+
+import logging
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from broker.handler import handler_process
+from broker.handler.handler_metrics import INTERVAL_NS, HandlerMetrics
+from broker.handler.request_handler import RequestHandler
+from broker.ipc.process_context import Heritage
+from broker.runtime.child_process import Role
+from broker.runtime.signals import StopFlag
+from broker.server_log.slow_turns import SlowTurns
+from shm.metrics import MetricsReader, MetricsSegment, MetricsWriter
+from shm.process_slots import HANDLER
+from tests.support.fakes import FakeClock
+
+HANDLERS = 2
+MS = 1_000_000
+
+
+class Loop:
+    """Stands in for the request loop, its bell and its slot: a turn and a sleep take the time they are told."""
+
+    def __init__(self, clock: FakeClock, stop: StopFlag, work_ms: int, sleep_ms: int) -> None:
+        self.clock = clock
+        self.stop = stop
+        self.work_ms = work_ms
+        self.sleep_ms = sleep_ms
+        self.count = 0
+        self.sleeps: list[float] = []
+        self.turns = SlowTurns(logging.getLogger(__name__), clock.monotonic_ns)
+
+    def turn(self) -> bool:
+        self.count += 1
+        self.clock.advance_ms(self.work_ms)
+        if self.count == 100:
+            self.stop.set()
+        return self.sleep_ms == 0
+
+    def wait_ms(self) -> int:
+        return 300
+
+    def counters(self) -> dict[str, int]:
+        return {"requests_handled": self.count}
+
+    def gauges(self) -> dict[str, int]:
+        return {"longest_turn_ns": self.turns.longest_ns}
+
+    def wait(self, timeout_s: float) -> bool:
+        self.sleeps.append(timeout_s)
+        self.clock.advance_ms(self.sleep_ms)
+        return True
+
+    def beat(self, *_: object) -> None:
+        self.last_beat_ns = self.clock.monotonic_ns()
+
+
+@pytest.fixture
+def stop() -> Iterator[StopFlag]:
+    flag = StopFlag()
+    yield flag
+    flag.close()
+
+
+@pytest.fixture
+def pages() -> MetricsSegment:
+    segment = MetricsSegment(memoryview(bytearray(MetricsSegment.bytes_needed(1, HANDLERS))), 1, HANDLERS)
+    segment.initialise()
+    return segment
+
+
+def idle_fraction(
+    monkeypatch: pytest.MonkeyPatch, pages: MetricsSegment, stop: StopFlag, index: int, times_ms: tuple[int, int]
+) -> float:
+    """Run a handler's loop on a clock of its own; return the growth of `idle_ns` per nanosecond."""
+    clock = FakeClock()
+    loop = Loop(clock, stop, *times_ms)
+    monkeypatch.setattr(handler_process, "SystemClock", lambda: clock)
+    heritage = SimpleNamespace(target_bells=[loop] * (HANDLERS + 1), slots=loop, handlers=HANDLERS)
+    page = pages.page(HANDLER, index)
+    metrics = HandlerMetrics(MetricsWriter(page), cast("RequestHandler", loop), 0)
+    handler_process._serve(
+        cast("RequestHandler", loop), cast("Heritage", heritage), (Role.HANDLER, index), metrics, stop
+    )
+    metrics.publish(clock.monotonic_ns())
+    return MetricsReader(page).read().values["idle_ns", ""] / clock.monotonic_ns()
+
+
+@pytest.mark.parametrize(
+    ("times_ms", "fraction"), [((10, 30), 0.75), ((10, 0), 0.0), ((0, 300), 1.0)], ids=["some", "none", "all"]
+)
+def test_e01_idle_time_is_the_time_asleep_on_the_bell(
+    monkeypatch: pytest.MonkeyPatch,
+    pages: MetricsSegment,
+    stop: StopFlag,
+    times_ms: tuple[int, int],
+    fraction: float,
+) -> None:
+    assert idle_fraction(monkeypatch, pages, stop, 0, times_ms) == fraction
+
+
+def test_e01_the_mean_over_all_handlers_is_a_fraction(monkeypatch: pytest.MonkeyPatch, pages: MetricsSegment) -> None:
+    """One handler sleeps, one works: together they are half idle, as Kafka's RequestHandlerAvgIdlePercent says."""
+    fractions = []
+    for index, times_ms in enumerate(((0, 300), (10, 0))):
+        flag = StopFlag()
+        fractions.append(idle_fraction(monkeypatch, pages, flag, index, times_ms))
+        flag.close()
+    assert sum(fractions) / HANDLERS == 0.5
+
+
+def test_e01_the_page_is_written_now_and_then_and_goes_on_with_a_predecessors_counts(pages: MetricsSegment) -> None:
+    page = pages.page(HANDLER, 0)
+    for expected in (300, 600):
+        clock = FakeClock()
+        flag = StopFlag()
+        metrics = HandlerMetrics(MetricsWriter(page), cast("RequestHandler", Loop(clock, flag, 0, 0)), 0)
+        metrics.slept(300 * MS)
+        assert not metrics.due(INTERVAL_NS - 1)
+        assert metrics.due(INTERVAL_NS)
+        metrics.publish(INTERVAL_NS)
+        metrics.publish(2 * INTERVAL_NS)
+        assert MetricsReader(page).read().values["idle_ns", ""] == expected * MS
+        flag.close()

@@ -1,0 +1,221 @@
+"""Batches that take long to judge: they are judged in slices, and are stored in their order, once, whoever dies.
+
+What a step of judging costs is made up: the clock moves on with each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+from broker.log.append_limits import AppendLimits
+from broker.partitions.produce.judged_appends import MOST_JUDGED
+from tests.support.record_batches import record_batch
+from tests.support.stepped_broker import Client, Sent, SteppedBroker, produced
+from tests.support.wire_messages import PRODUCE, produce_body
+
+MS = 1_000_000
+STEP_MS = 3
+UNKNOWN_SERVER_ERROR = -1
+
+#: So many records are judged in some fifteen steps.
+RECORDS = 15_000
+
+
+class Judging:
+    """What is judged at the moment."""
+
+    def __init__(self, stepped: SteppedBroker, patch: pytest.MonkeyPatch) -> None:
+        self.now = 0
+        self.most = 0
+        self.begun = 0
+        self.fault: Exception | None = None
+        admit = AppendLimits.admit
+
+        def slow(*args: Any) -> Generator[None, None, Any]:
+            steps = admit(*args)
+            try:
+                while True:
+                    next(steps)
+                    stepped.clock.advance_ns(STEP_MS * MS)
+                    yield
+                    fault, self.fault = self.fault, None
+                    if fault is not None:
+                        raise fault
+            except StopIteration as stop:
+                return stop.value
+
+        def counted(*args: Any) -> Generator[None, None, Any]:
+            self.begun += 1
+            self.now += 1
+            self.most = max(self.most, self.now)
+            try:
+                return (yield from slow(*args))
+            finally:
+                self.now -= 1
+
+        patch.setattr(AppendLimits, "admit", counted)
+
+
+@pytest.fixture
+def judging(stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch) -> Judging:
+    stepped.create("compacted", 4, {"cleanup.policy": "compact"})
+    stepped.create("packed", 4, {"compression.type": "uncompressed"})
+    return Judging(stepped, monkeypatch)
+
+
+def long_batch(value: object, **fields: Any) -> bytes:
+    """Return a batch of many records, the last of which has a value of its own."""
+    values = [b"x"] * (RECORDS - 1) + [str(value).encode()]
+    return record_batch(values, keys=[b"k"] * RECORDS, **fields)
+
+
+def short_batch(value: object, **fields: Any) -> bytes:
+    return record_batch([str(value).encode()], keys=[b"k"], **fields)
+
+
+def last_values(stepped: SteppedBroker, topic: str, partition: int) -> list[bytes]:
+    return [value for value in stepped.values(topic, partition) if value != b"x"]
+
+
+def send_all(client: Client, topic: str, partition: int, batches: list[bytes]) -> list[Sent]:
+    return [client.produce([(topic, partition, batch)]) for batch in batches]
+
+
+def test_others_are_served_while_a_batch_is_judged(stepped: SteppedBroker, judging: Judging) -> None:
+    partition = stepped.owned_by("compacted", 0)[0]
+    sent = stepped.client().produce([("compacted", partition, long_batch(1))])
+    other = stepped.client().produce([("compacted", partition, short_batch(2))])
+    for turns in range(200):
+        before_ns = stepped.clock.monotonic_ns()
+        stepped.turn(0)
+        # At once, in slices, and what each goes beyond its share by.
+        assert stepped.clock.monotonic_ns() - before_ns <= (5 + STEP_MS + 5 + STEP_MS) * MS
+        stepped.drain()
+        if turns == 0:
+            assert produced(other) == [(0, 0)]
+        if sent.answers:
+            break
+    assert turns >= 3
+    assert produced(sent) == [(0, 1)]
+    assert judging.now == 0
+
+
+@pytest.mark.parametrize("topic", ["compacted", "packed"])
+@pytest.mark.parametrize("several", [False, True], ids=["own", "forwarded"])
+def test_what_a_connection_sends_is_stored_in_its_order(
+    stepped: SteppedBroker, judging: Judging, topic: str, several: bool
+) -> None:
+    """Long and short batches, also where another handler has the partition, also by the fast path."""
+    own, foreign = (stepped.owned_by(topic, owner)[0] for owner in (0, 1))
+    client = stepped.client()
+    partition = foreign if several else own
+    if several:
+        # From here on all of this connection's requests go to one handler.
+        first = client.send(
+            PRODUCE, 7, produce_body([(topic, own, short_batch(0)), (topic, foreign, short_batch(0))]), 0
+        )
+    else:
+        first = client.produce([(topic, partition, short_batch(0))])
+    stepped.settle()
+    assert {error for error, _ in produced(first)} == {0}
+    makers = [short_batch, long_batch, short_batch, short_batch, long_batch, short_batch]
+    codec = 1 if topic == "packed" else 0
+    batches = [make(number, codec=codec) for number, make in enumerate(makers, 1)]
+    if several:
+        sent = [client.send(PRODUCE, 7, produce_body([(topic, partition, each)]), 0) for each in batches]
+    else:
+        sent = send_all(client, topic, partition, batches)
+    for number in range(400):
+        stepped.turn(number % 2)
+        stepped.drain()
+    stepped.settle()
+    assert [error for each in sent for error, _ in produced(each)] == [0] * 6
+    assert last_values(stepped, topic, partition) == [b"%d" % number for number in range(7)]
+    assert all(stepped.released(0, handler) for handler in (0, 1))
+    assert judging.begun > 2
+
+
+@pytest.mark.parametrize("turns", range(0, 24, 2))
+@pytest.mark.parametrize("victim", [0, 1])
+def test_judged_batches_survive_their_handlers(
+    stepped: SteppedBroker, judging: Judging, turns: int, victim: int
+) -> None:
+    """Of a request whose parts belong to both, and of what came behind it, each is stored once, in its order."""
+    own, foreign = (stepped.owned_by("compacted", owner)[0] for owner in (0, 1))
+    client = stepped.client()
+    sent = []
+    for number, batch in enumerate([long_batch, short_batch, long_batch, short_batch]):
+        parts = [("compacted", partition, batch(number)) for partition in (own, foreign)]
+        sent.append(client.send(PRODUCE, 7, produce_body(parts), 0))
+    for _ in range(turns):
+        stepped.turn(0)
+        stepped.turn(1)
+        stepped.drain()
+    stepped.replace(victim)
+    stepped.settle(500)
+    assert [error for each in sent for error, _ in produced(each)] == [0] * 8
+    for partition in (own, foreign):
+        assert last_values(stepped, "compacted", partition) == [b"0", b"1", b"2", b"3"]
+    assert judging.begun > 0
+
+
+def test_sequences_are_judged_as_the_batch_is_stored(stepped: SteppedBroker, judging: Judging) -> None:
+    """A batch that comes again by another connection, while it is judged, is a duplicate."""
+    partition = stepped.owned_by("compacted", 0)[0]
+    batch = long_batch(1, producer_id=7, producer_epoch=0, base_sequence=0)
+    sent = [stepped.client().produce([("compacted", partition, batch)]) for _ in range(3)]
+    stepped.settle(500)
+    assert [produced(each) for each in sent] == [[(0, 0)]] * 3
+    assert stepped.end("compacted", partition) == RECORDS
+    assert judging.begun == 3
+
+
+def test_few_are_judged_at_a_time(stepped: SteppedBroker, judging: Judging) -> None:
+    partition = stepped.owned_by("compacted", 0)[0]
+    sent = [stepped.client().produce([("compacted", partition, long_batch(number))]) for number in range(6)]
+    stepped.settle(500)
+    assert sorted(offset for each in sent for _, offset in produced(each)) == [RECORDS * each for each in range(6)]
+    assert judging.most == MOST_JUDGED
+
+
+@pytest.mark.parametrize("several", [False, True], ids=["own", "forwarded"])
+def test_a_fault_in_judging_costs_that_batch_alone(stepped: SteppedBroker, judging: Judging, several: bool) -> None:
+    partition = stepped.owned_by("compacted", int(several))[0]
+    client = stepped.client()
+    sent = [
+        client.send(PRODUCE, 7, produce_body([("compacted", partition, batch)]), 0)
+        for batch in (long_batch(1), short_batch(2))
+    ]
+    stepped.turn(0)
+    stepped.turn(1)
+    assert judging.now == 1
+    judging.fault = ZeroDivisionError("ours")
+    stepped.settle(500)
+    assert [produced(each)[0][0] for each in sent] == [UNKNOWN_SERVER_ERROR, 0]
+    assert last_values(stepped, "compacted", partition) == [b"2"]
+    assert judging.now == 0
+    assert all(stepped.released(0, handler) for handler in (0, 1))
+
+
+def test_a_topic_that_goes_while_a_batch_is_judged(stepped: SteppedBroker, judging: Judging) -> None:
+    partition = stepped.owned_by("compacted", 0)[0]
+    sent = stepped.client().produce([("compacted", partition, long_batch(1))])
+    stepped.turn(0)
+    assert judging.now == 1
+    stepped.delete("compacted")
+    stepped.settle(500)
+    assert produced(sent)[0][0] != 0
+    assert stepped.released(0, 0)
+
+
+def test_what_is_judged_is_refused_as_what_is_not(stepped: SteppedBroker, judging: Judging) -> None:
+    partition = stepped.owned_by("compacted", 0)[0]
+    keyless = record_batch([b"x"] * RECORDS, keys=[b"k"] * (RECORDS - 1) + [None])
+    client = stepped.client()
+    sent = send_all(client, "compacted", partition, [keyless, short_batch(1)])
+    stepped.settle(500)
+    assert [produced(each) for each in sent] == [[(87, -1)], [(0, 0)]]
+    assert judging.now == 0

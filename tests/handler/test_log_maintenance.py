@@ -1,0 +1,198 @@
+"""What the owner does for the cleaner: each task in one go, published, and harmless when it is asked twice."""
+
+import errno
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from broker.config.topic_config import LogConfig
+from broker.log.maintenance_tasks import BYTES, RETAIN, SWAP
+from broker.log.segments import rolled_segments
+from broker.log.segments.log_segment import LogSegment
+from broker.log.segments.segment_files import LOG_SUFFIX, segment_file
+from broker.log.segments.segment_swap import SegmentSwap
+from broker.partitions.log_maintenance import LogUpkeep
+from broker.partitions.owned_partition import OwnedPartition
+from broker.protocol.error_codes import ErrorCode
+from broker.scheduling.peer_tasks import TASK_NAMES, TargetTasks
+from shm.partitions import PartitionTable
+from tests.cleaner.keyed_log import KeyedLog
+from tests.log.log_writer import batch, stage
+
+ROW_NUMBER = 3
+KEEPS_ALL = (-1, -1)
+CONFIG = LogConfig(cleanup_policy=("compact",), internal_segment_bytes=1 << 20)
+
+
+class Owner:
+    """A handler that owns one partition, of three rolled segments and one that is appended to."""
+
+    def __init__(self, directory: Path) -> None:
+        self.keyed = KeyedLog(directory, CONFIG)
+        for number in range(4):
+            self.keyed.append([(b"k", b"%d" % number)])
+            if number < 3:
+                self.keyed.roll()
+        self.log = self.keyed.log
+        self.table = PartitionTable(memoryview(bytearray(PartitionTable.bytes_needed(8, 1))), 0, 8, 1)
+        owned = OwnedPartition(self.log, ROW_NUMBER, self.table.row_writer(ROW_NUMBER))
+        self.tasks = TargetTasks(0)
+        owned.publish()
+        LogUpkeep(SimpleNamespace(tasks=self.tasks, owned={ROW_NUMBER: owned}))  # type: ignore[arg-type]
+
+    def do(self, task: str, payload: bytes) -> tuple[int, bytes]:
+        """Have it done as by a message; return the answer."""
+        answers: list[tuple[int, bytes]] = []
+        self.tasks.do(TASK_NAMES.index(task), payload, lambda error, answer: answers.append((error, answer)))
+        (answer,) = answers
+        return answer
+
+    def retain(self, offset: int, row: int = ROW_NUMBER, retention: tuple[int, int] = KEEPS_ALL) -> tuple[int, int]:
+        """Return (error, bytes that went)."""
+        error, answer = self.do("retain_log", RETAIN.pack(row, offset, *retention))
+        return error, BYTES.unpack(answer)[0] if answer else -1
+
+
+@pytest.fixture
+def owner(tmp_path: Path) -> Owner:
+    return Owner(tmp_path / "t-0")
+
+
+def test_segments_below_an_offset_go_and_the_start_is_published(owner: Owner) -> None:
+    size = owner.log.size_bytes
+    assert owner.retain(2) == (0, size // 2)
+    assert owner.table.read_start(ROW_NUMBER) == 2
+    assert owner.table.log_bytes(ROW_NUMBER) == size // 2
+    assert owner.table.removals(ROW_NUMBER) > 0
+    assert owner.retain(2) == (0, 0)
+
+
+def test_at_the_end_a_new_segment_begins(owner: Owner) -> None:
+    size = owner.log.size_bytes
+    assert owner.retain(4) == (0, size)
+    assert owner.table.read_position(ROW_NUMBER) == (4, 4, 0)
+    assert owner.table.read_start(ROW_NUMBER) == 4
+    assert owner.retain(4) == (0, 0)
+    owner.keyed.append([(b"k", b"on")])
+    assert owner.log.log_end_offset == 5
+
+
+def test_the_segment_of_the_published_end_is_never_removed(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An owner that is killed among the removals leaves an end that its replacement finds in a file."""
+    removed = []
+
+    def remove(directory: Path, base_offset: int) -> None:
+        end = owner.table.read_position(ROW_NUMBER)
+        assert end == (4, 4, 0)
+        assert segment_file(directory, end[1], LOG_SUFFIX).exists()
+        removed.append(base_offset)
+
+    monkeypatch.setattr(rolled_segments, "doom_segment_files", remove)
+    assert owner.retain(4)[0] == 0
+    assert removed == [0, 1, 2, 3]
+
+
+def test_a_segment_that_somebody_appends_to_stays(owner: Owner) -> None:
+    """What the cleaner saw expired is not alone any more."""
+    assert stage(owner.log, batch(keys=[b"k"]))[0] == 0
+    assert owner.retain(4)[0] == 0
+    assert owner.log.log_start_offset == 3
+    assert owner.log.commit()
+    assert owner.log.log_end_offset == 5
+    assert owner.retain(4)[0] == 0
+    assert owner.table.read_start(ROW_NUMBER) == 4
+    assert [info.base_offset for info in owner.log.segments()] == [3]
+
+
+def test_on_a_full_disk_what_needs_no_new_segment_goes_first(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All has expired, but there is no room to begin a new segment: the others go, and make that room."""
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(LogSegment, "create", fail)
+        error, removed_bytes = owner.retain(4)
+        assert (error, removed_bytes > 0) == (0, True)
+        assert owner.table.read_start(ROW_NUMBER) == 3
+        assert [info.base_offset for info in owner.log.segments()] == [3]
+        assert owner.log.fault == 0
+        assert owner.retain(4)[0] == ErrorCode.KAFKA_STORAGE_ERROR, "nothing else can go"
+    assert owner.retain(4)[0] == 0
+    assert owner.table.read_start(ROW_NUMBER) == 4
+    owner.keyed.append([(b"k", b"on")])
+    assert owner.log.log_end_offset == 5
+
+
+def test_a_swap_is_done_once(owner: Owner) -> None:
+    asked: list[SegmentSwap] = []
+
+    def ask(swap: SegmentSwap) -> bool:
+        asked.append(swap)
+        return not owner.do("swap_segments", SWAP.pack(ROW_NUMBER, *CONFIG.compaction) + swap.pack())[0]
+
+    owner.keyed.clean(swap=ask)
+    (swap,) = asked
+    assert (swap.first_base, swap.last_base, swap.segments) == (0, 2, 3)
+    assert [info.base_offset for info in owner.log.segments()] == [0, 3]
+    assert owner.table.log_bytes(ROW_NUMBER) == owner.log.size_bytes
+    removals = owner.table.removals(ROW_NUMBER)
+    assert removals > 0
+    again = owner.do("swap_segments", SWAP.pack(ROW_NUMBER, *CONFIG.compaction) + swap.pack())
+    assert again == (ErrorCode.INVALID_REQUEST, b"")
+    assert [record.value for record in owner.keyed.records()] == [b"2", b"3"]
+
+
+def test_a_swap_of_other_segments_than_there_are_is_refused(owner: Owner) -> None:
+    """Records were deleted while the cleaner worked."""
+    refused: list[bool] = []
+
+    def ask(swap: SegmentSwap) -> bool:
+        owner.log.delete_records_before(1)
+        refused.append(owner.do("swap_segments", SWAP.pack(ROW_NUMBER, *CONFIG.compaction) + swap.pack())[0] != 0)
+        return False
+
+    owner.keyed.clean(swap=ask)
+    assert refused == [True]
+    assert [info.base_offset for info in owner.log.segments()] == [1, 2, 3]
+
+
+def test_a_partition_of_somebody_else(owner: Owner) -> None:
+    assert owner.retain(1, row=5) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    payload = SWAP.pack(5, *CONFIG.compaction) + SegmentSwap(0, 0, 1, 1, 1).pack()
+    assert owner.do("swap_segments", payload) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, b"")
+
+
+@pytest.mark.parametrize("changed", ["delete_retention_ms", "min_compaction_lag_ms"])
+def test_a_segment_that_was_cleaned_by_other_rules_is_not_swapped_in(owner: Owner, changed: str) -> None:
+    """It may lack tombstones, or records, that are to be kept by now."""
+    asked: list[tuple[int, bytes]] = []
+
+    def ask(swap: SegmentSwap) -> bool:
+        owner.log.update_config(replace(CONFIG, **{changed: 77}))
+        asked.append(owner.do("swap_segments", SWAP.pack(ROW_NUMBER, *CONFIG.compaction) + swap.pack()))
+        return False
+
+    owner.keyed.clean(swap=ask)
+    assert asked == [(ErrorCode.INVALID_CONFIG, b"")]
+    assert [info.base_offset for info in owner.log.segments()] == [0, 1, 2, 3]
+
+
+def test_what_follows_from_settings_no_longer_in_force_is_refused(owner: Owner) -> None:
+    """The cleaner may have looked before a topic was altered: what is acknowledged since is under other rules."""
+    assert owner.retain(2, retention=(1000, -1)) == (ErrorCode.INVALID_CONFIG, -1)
+    asked: list[tuple[int, bytes]] = []
+
+    def ask(swap: SegmentSwap) -> bool:
+        owner.log.update_config(LogConfig(cleanup_policy=("delete",), retention_bytes=1000, retention_ms=-1))
+        asked.append(owner.do("swap_segments", SWAP.pack(ROW_NUMBER, *CONFIG.compaction) + swap.pack()))
+        return False
+
+    owner.keyed.clean(swap=ask)
+    assert asked == [(ErrorCode.INVALID_CONFIG, b"")]
+    assert [info.base_offset for info in owner.log.segments()] == [0, 1, 2, 3]
+    assert owner.retain(2) == (ErrorCode.INVALID_CONFIG, -1)
+    assert owner.retain(2, retention=(1000, -1))[0] == 0
+    assert [info.base_offset for info in owner.log.segments()] == [2, 3]

@@ -1,0 +1,159 @@
+"""Answers of any length: each thing is described once, and what does not fit is refused by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from broker.ipc.request_channel import CLOSE_CONNECTION
+from broker.protocol import kio_adapter
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.coordinator_routing import GROUP_TOPIC
+from broker.scheduling import slices
+from broker.scheduling.deferred import Deferred
+from shm.process_slots import HANDLER
+from tests.support.groups.requests import call
+from tests.support.stepped_broker import Sent, SteppedBroker
+
+POLICY_VIOLATION = 44
+GROUPS = [f"group-{number}" for number in range(12)]
+
+
+@pytest.fixture
+def short(tmp_path: Path) -> Iterator[SteppedBroker]:
+    """Yield a broker whose answers may have 64 KiB."""
+    broker = SteppedBroker(tmp_path, settings={"response.max.bytes": "65536"})
+    yield broker
+    broker.close()
+
+
+def asked(key: ApiKey, version: int, values: dict[str, Any]) -> tuple[int, int, bytes]:
+    """Return a request as `Client.send_frame` takes it."""
+    return key, version, kio_adapter.encode_request(key, version, 7, "hostile", values)[4:]
+
+
+def decoded(sent: Sent, version: int) -> Any:
+    payload = sent.answer.payload
+    return kio_adapter.decode_response(sent.api_key, version, payload, 4, len(payload))
+
+
+def test_groups_of_all_handlers_are_described_once_in_their_order(stepped: SteppedBroker) -> None:
+    stepped.create(GROUP_TOPIC, 4)
+    values = {"groups": [*GROUPS, *GROUPS[::-1]] * 50, "include_authorized_operations": False}
+    answer = call(stepped, stepped.client(), ApiKey.DESCRIBE_GROUPS, 5, values)
+    assert [group.group_id for group in answer.groups] == GROUPS
+    assert {group.group_state for group in answer.groups} == {"Dead"}
+
+
+def test_what_is_asked_of_one_group_in_several_places_is_one_question(stepped: SteppedBroker) -> None:
+    stepped.create(GROUP_TOPIC, 4)
+
+    def group(topics: list[tuple[str, list[int]]] | None) -> dict[str, Any]:
+        named = topics and [{"name": name, "partition_indexes": indexes} for name, indexes in topics]
+        return {"group_id": "group", "topics": named}
+
+    values = {
+        "groups": [group([("a", [0, 0, 1])]), group([("b", [5])]), group([("a", [2, 1])])],
+        "require_stable": True,
+    }
+    answer = call(stepped, stepped.client(), ApiKey.OFFSET_FETCH, 8, values)
+    [found] = answer.groups
+    assert [(t.name, [p.partition_index for p in t.partitions]) for t in found.topics] == [("a", [0, 1, 2]), ("b", [5])]
+    everything = {"groups": [group([("a", [0])]), group(None)], "require_stable": False}
+    [found] = call(stepped, stepped.client(), ApiKey.OFFSET_FETCH, 8, everything).groups
+    assert (found.error_code, found.topics) == (0, ())
+
+
+def test_a_resource_is_described_once_with_all_the_keys_that_are_asked_for(stepped: SteppedBroker) -> None:
+    def resource(*keys: str) -> dict[str, Any]:
+        return {"resource_type": 4, "resource_name": "1", "configuration_keys": list(keys) or None}
+
+    values = {"resources": [resource("log.dirs"), resource("node.id"), resource("log.dirs")]}
+    [result] = call(stepped, stepped.client(), ApiKey.DESCRIBE_CONFIGS, 4, values).results
+    assert {config.name for config in result.configs} == {"log.dirs", "node.id"}
+    values = {"resources": [resource("a"), resource()]}
+    [result] = call(stepped, stepped.client(), ApiKey.DESCRIBE_CONFIGS, 4, values).results
+    assert len(result.configs) > 100
+
+
+def test_what_makes_an_answer_too_long_is_refused_by_itself(short: SteppedBroker) -> None:
+    resources = [{"resource_type": 4, "resource_name": "1", "configuration_keys": None}]
+    resources += [{"resource_type": 32, "resource_name": name, "configuration_keys": None} for name in GROUPS * 20]
+    resources += [
+        {"resource_type": 32, "resource_name": f"{number}", "configuration_keys": None} for number in range(2000)
+    ]
+    values = {"resources": resources, "include_synonyms": True, "include_documentation": True}
+    sent = short.client().send_frame(*asked(ApiKey.DESCRIBE_CONFIGS, 4, values), target=0)
+    short.settle()
+    results = decoded(sent, 4).results
+    assert len(results) == 1 + len(GROUPS) + 2000
+    assert {result.error_code for result in results} == {0, POLICY_VIOLATION}
+    refused = [result for result in results if result.error_code]
+    assert len(refused) > 1500
+    assert "response.max.bytes" in refused[0].error_message
+    assert sent.answer.error_code == POLICY_VIOLATION
+
+
+def test_an_answer_with_no_place_for_that_closes_its_connection(short: SteppedBroker, caplog: Any) -> None:
+    listed = [(f"group-{number}", "consumer", "Stable", "classic") for number in range(3000)]
+    with mock.patch("broker.apis.groups.list_groups.decode_listed", side_effect=lambda _: iter_once(listed)):
+        sent = short.client().send_frame(*asked(ApiKey.LIST_GROUPS, 4, {}), target=0)
+        short.settle()
+    assert sent.answer.kind == CLOSE_CONNECTION
+    assert "the answer to its LIST_GROUPS would have more than 65536 bytes (response.max.bytes)" in caplog.text
+
+
+def test_a_question_of_a_client_that_has_gone_is_not_gone_on_with(stepped: SteppedBroker) -> None:
+    """But what changes something is, as Kafka does it: a client may go as soon as it has sent that."""
+    client, looked_at = stepped.client(), []
+    hosts = stepped.heritage.client_host_writer(client.processor)
+    hosts.put(client.connection, "10.0.0.1")
+
+    def listed(payload: bytes) -> slices.Work:
+        del payload
+        for number in range(1000):
+            looked_at.append(number)
+            stepped.clock.advance_ms(1)
+            yield None
+        return iter_once([])
+
+    with mock.patch("broker.apis.groups.list_groups.decode_listed", side_effect=listed):
+        sent = client.send_frame(*asked(ApiKey.LIST_GROUPS, 4, {}), target=0)
+        new = {"topics": [{"name": "made", "num_partitions": 1, "replication_factor": 1}], "timeout_ms": 1000}
+        client.send_frame(*asked(ApiKey.CREATE_TOPICS, 7, new))
+        while not looked_at:
+            stepped.settle(1)
+        hosts.end(client.connection)
+        stepped.settle(100)
+    assert len(looked_at) < 100
+    assert sent.answer.kind == CLOSE_CONNECTION
+    assert stepped.state(0).metadata.topic("made") is not None
+
+
+def iter_once(value: Any) -> slices.Work:
+    yield None
+    return value
+
+
+def test_a_question_in_slices_is_put_again_to_a_replacement(stepped: SteppedBroker) -> None:
+    """The target dies when it has let go of the question and has not answered it."""
+    asker, target = 0, 1
+
+    def for_ever(payload: bytes) -> slices.Work:
+        del payload
+        yield Deferred()
+
+    stepped.state(target).tasks.register_sliced("list_groups", for_ever)
+    sent = stepped.client().send_frame(*asked(ApiKey.LIST_GROUPS, 4, {}), target=asker)
+    stepped.settle()
+    assert not sent.answers
+    stepped.replace(target)
+    stepped.heritage.slots.mark_ready(HANDLER, target, 2)
+    stepped.clock.advance_ms(1000)
+    stepped.settle()
+    assert decoded(sent, 4).error_code == 0
+    assert len(sent.answers) == 1

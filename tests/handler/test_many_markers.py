@@ -1,0 +1,115 @@
+"""Markers of very many partitions are asked for a few at a time, whatever becomes of each."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from broker.apis.transactions import write_txn_markers
+from broker.coordinator.timers import Timers
+from broker.coordinator.transaction.markers import AT_ONCE, Marker, TransactionEnd
+from broker.coordinator.transaction.transaction import PREPARE_COMMIT, TransactionMetadata
+from broker.protocol.api_keys import ApiKey
+from tests.support.fakes import FakeClock
+from tests.support.groups.requests import call
+from tests.support.stepped_broker import SteppedBroker
+
+PLACES = [("topic", index) for index in range(AT_ONCE * 5 + 3)]
+
+
+class Desk:
+    """Partitions whose markers are written when they are told to."""
+
+    def __init__(self) -> None:
+        self.gone: set[tuple[str, int]] = set()
+        self.asked: list[tuple[tuple[str, int], Callable[[int], None]]] = []
+        self.most = 0
+
+    def owner_of(self, place: tuple[str, int]) -> int | None:
+        return None if place in self.gone else 0
+
+    def write_marker(self, owner: int, marker: Marker, done: Callable[[int], None]) -> None:
+        assert owner == 0
+        self.asked.append(((marker.topic, marker.partition), done))
+        self.most = max(self.most, len(self.asked))
+
+    def coordinator_epoch(self, partition: int) -> int:
+        return partition
+
+    def new_producer_id(self, done: Callable[[int, int], None]) -> None:
+        raise AssertionError(done)
+
+
+def ended(clock: FakeClock, desk: Desk, answer: Callable[[tuple[str, int]], int]) -> list[tuple[str, int]]:
+    """End a transaction of all places; return those whose markers were asked for, in this order."""
+    metadata = TransactionMetadata(1, 0, 60_000, 0, PREPARE_COMMIT, frozenset(PLACES))
+    timers = Timers(clock.monotonic_ns)
+    done: list[bool] = []
+    order = []
+    TransactionEnd(metadata, 0, desk, timers, lambda: True).start(lambda: done.append(True))
+    for _ in range(1000):
+        if done:
+            break
+        asked, desk.asked = desk.asked, []
+        for place, answered in asked:
+            order.append(place)
+            answered(answer(place))
+        assert len(desk.asked) == 0, "more are asked for in a later turn"
+        clock.advance_ms(1)
+        timers.run_due(clock.monotonic_ns())
+    assert done == [True]
+    return order
+
+
+def test_markers_are_asked_for_a_few_at_a_time() -> None:
+    desk = Desk()
+    assert ended(FakeClock(), desk, lambda _: 0) == PLACES
+    assert desk.most == AT_ONCE
+
+
+def test_partitions_that_are_gone_or_fail_hold_no_others_up() -> None:
+    """One that fails is tried again while the others go on."""
+    desk = Desk()
+    chance = random.Random(10)
+    desk.gone = set(chance.sample(PLACES, 40)) | set(PLACES[AT_ONCE : 3 * AT_ONCE])
+    failing = set(chance.sample(PLACES, 20))
+
+    def answer(place: tuple[str, int]) -> int:
+        if place not in failing:
+            return 0
+        failing.remove(place)
+        return 56
+
+    order = ended(FakeClock(), desk, answer)
+    assert set(order) == set(PLACES) - desk.gone
+    assert desk.most <= AT_ONCE + 20
+
+
+def test_markers_of_a_request_are_written_a_few_in_a_slice(stepped: SteppedBroker) -> None:
+    """Each has its error, in the request's order."""
+    pending: list[int] = []
+    note = write_txn_markers._note
+
+    def noted(waiting: list[Any]) -> Any:
+        pending.append(len(waiting))
+        return note(waiting)
+
+    indexes = [0, 1, 77, 2] * (write_txn_markers.AT_ONCE + 1)
+    marker = {
+        "producer_id": 9,
+        "producer_epoch": 0,
+        "transaction_result": True,
+        "coordinator_epoch": 0,
+        "topics": [{"name": "topic", "partition_indexes": indexes}],
+    }
+    write_txn_markers._note = noted
+    try:
+        answer = call(stepped, stepped.client(), ApiKey.WRITE_TXN_MARKERS, 1, {"markers": [marker]})
+    finally:
+        write_txn_markers._note = note
+    parts = answer.markers[0].topics[0].partitions
+    assert [part.partition_index for part in parts] == indexes
+    assert [part.error_code for part in parts] == [0, 0, 3, 0] * (write_txn_markers.AT_ONCE + 1)
+    assert max(pending) == write_txn_markers.AT_ONCE
+    assert sum(pending) == len(indexes)

@@ -1,0 +1,148 @@
+"""What a process makes of the changes in the metadata file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from broker.metadata.alter_configs import BROKER, TOPIC, Alteration, ConfigChange, Operation
+from broker.metadata.metadata_cache import Changes, MetadataCache
+from broker.metadata.topic_validation import AddedPartitions, NewTopic
+from broker.protocol.routing import owner_of, topic_hash, topic_id_hash
+from shm.partitions import STATE_CLOSED
+from tests.support.admin_cluster import HANDLERS, AdminCluster
+
+
+def names(pairs: list) -> list[tuple[str, int]]:
+    return sorted((topic.name, partition.index) for topic, partition in pairs)
+
+
+def set_config(cluster: AdminCluster, resource_type: int, name: str, key: str, value: str) -> None:
+    alteration = Alteration((ConfigChange(key, Operation.SET, value),))
+    cluster.controller.alter_configs(resource_type, name, alteration, validate_only=False)
+
+
+def test_owners_are_what_routing_says(cluster: AdminCluster) -> None:
+    topic = cluster.create("orders", 7)
+    for partition in topic.partitions:
+        assert partition.owner == owner_of(topic_hash(b"orders"), partition.index, HANDLERS)
+    assert topic_id_hash(topic.topic_id) == topic_hash(b"orders")
+
+
+def test_the_first_refresh_reports_everything_and_the_next_one_only_news(cluster: AdminCluster) -> None:
+    cluster.controller.create_topics([NewTopic("a", 2), NewTopic("b", 1)])
+    cache = cluster.new_cache()
+    first = cache.refresh()
+    assert names(first.created) == [("a", 0), ("a", 1), ("b", 0)]
+    assert cache.refresh() == Changes([], [], [])
+    topic = cache.topic("a")
+    assert topic is not None
+    cluster.controller.create_partitions([AddedPartitions(topic.name, 4)])
+    assert names(cache.refresh().created) == [("a", 2), ("a", 3)]
+    assert cache.version == cluster.controller.version
+    cache.close()
+
+
+def test_a_topic_deleted_and_created_again_is_another_topic(cluster: AdminCluster) -> None:
+    """Row 14 of what users suffer from: a new topic id each time."""
+    old = cluster.create("again", 2)
+    cluster.delete("again")
+    cluster.controller.create_topics([NewTopic("again", 1)])
+    cache = cluster.handlers[0]
+    changes = cache.refresh()
+    new = cache.topic("again")
+    assert new is not None
+    assert new.topic_id != old.topic_id
+    assert cache.topic_by_id(old.topic_id) is None
+    assert cache.topic_by_id(new.topic_id) is new
+    assert {topic.topic_id for topic, _ in changes.deleted} == {old.topic_id}
+    assert names(changes.deleted) == [("again", 0), ("again", 1)]
+    assert [topic.topic_id for topic, _ in changes.created] == [new.topic_id]
+
+
+def test_a_topic_that_came_and_went_unseen_is_reported_as_deleted(cluster: AdminCluster) -> None:
+    cluster.controller.create_topics([NewTopic("brief", 2)])
+    cluster.delete("brief")
+    changes = cluster.handlers[0].refresh()
+    assert changes.created == []
+    assert names(changes.deleted) == [("brief", 0), ("brief", 1)]
+
+
+def test_partitions_added_unseen_are_among_the_deleted(cluster: AdminCluster) -> None:
+    topic = cluster.create("grown", 1)
+    cluster.controller.create_partitions([AddedPartitions(topic.name, 3)])
+    cluster.delete("grown")
+    assert names(cluster.handlers[0].refresh().deleted) == [("grown", 0), ("grown", 1), ("grown", 2)]
+
+
+def test_a_process_that_missed_a_tombstone_still_learns_of_the_deletion(cluster: AdminCluster) -> None:
+    cluster.create("gone")
+    cluster.create("other")
+    sleeper = cluster.new_cache()
+    sleeper.refresh()
+    cluster.delete("gone")
+    cluster.settle()
+    cluster.delete("other")
+    assert cluster.new_cache().refresh().deleted != []
+    assert names(sleeper.refresh().deleted) == [("gone", 0), ("other", 0)]
+    assert sleeper.topics() == []
+    sleeper.close()
+
+
+def test_a_replacement_is_told_of_deletions_that_are_not_carried_out(cluster: AdminCluster) -> None:
+    topic = cluster.create("left-over", 3)
+    cluster.delete("left-over")
+    replacement = cluster.new_cache()
+    assert names(replacement.refresh().deleted) == [("left-over", index) for index in range(3)]
+    assert all(cluster.table.state(partition.row) != STATE_CLOSED for partition in topic.partitions)
+    replacement.close()
+
+
+def test_topic_settings_take_effect_and_are_reported(cluster: AdminCluster) -> None:
+    cluster.create("configured", configs={"segment.bytes": "2097152"})
+    cache = cluster.handlers[0]
+    before = cache.topic("configured")
+    assert before is not None
+    assert cache.log_config(before).segment_bytes == 2097152
+    set_config(cluster, TOPIC, "configured", "segment.bytes", "4194304")
+    [altered] = cache.refresh().altered
+    assert cache.log_config(altered).segment_bytes == 4194304
+
+
+def test_settings_of_all_brokers_reach_topics_unless_the_broker_has_its_own(cluster: AdminCluster) -> None:
+    topic = cluster.create("plain")
+    cache = cluster.handlers[0]
+    set_config(cluster, BROKER, "", "log.retention.ms", "1000")
+    assert [topic.name for topic in cache.refresh().altered] == ["plain"]
+    assert cache.log_config(topic).retention_ms == 1000
+    set_config(cluster, BROKER, "1", "log.retention.ms", "2000")
+    cache.refresh()
+    assert cache.log_config(topic).retention_ms == 2000
+    assert cache.broker_overrides == {"": {"log.retention.ms": "1000"}, "1": {"log.retention.ms": "2000"}}
+
+
+def test_a_partition_that_does_not_exist_is_none(cluster: AdminCluster) -> None:
+    cluster.create("two", 2)
+    assert cluster.metadata.partition("two", 1) is not None
+    for name, index in (("two", 2), ("two", -1), ("none", 0)):
+        assert cluster.metadata.partition(name, index) is None
+
+
+def test_internal_topics_are_marked(cluster: AdminCluster) -> None:
+    assert cluster.create("__consumer_offsets", 4).internal
+    assert not cluster.create("__mine").internal
+
+
+def test_everything_survives_a_restart_of_the_broker(cluster: AdminCluster, tmp_path: Path) -> None:
+    topic = cluster.create("durable", 3, {"retention.ms": "77"})
+    set_config(cluster, BROKER, "1", "log.retention.ms", "2000")
+    again = AdminCluster(tmp_path)
+    assert again.metadata.topic("durable") == topic
+    assert again.metadata.broker_config.log_retention_ms == 2000
+    assert again.controller.version == cluster.controller.version
+    again.close()
+
+
+def test_a_cache_without_a_file_is_empty(tmp_path: Path, cluster: AdminCluster) -> None:
+    cache = MetadataCache(tmp_path / "elsewhere", HANDLERS, cluster.config)
+    assert cache.refresh() == Changes([], [], [])
+    assert (cache.version, cache.topics()) == (0, [])

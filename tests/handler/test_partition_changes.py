@@ -1,0 +1,201 @@
+"""Changes of many partitions: worked off in slices, each name in its order, and at once where somebody asks for one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker.metadata.alter_configs import TOPIC, Alteration, ConfigChange, Operation
+from broker.metadata.topic_validation import NewTopic
+from broker.partitions.partition_changes import OwnedPartitions, PartitionChanges
+from tests.support.record_batches import record_batch
+from tests.support.stepped_broker import SteppedBroker, produced
+
+PARTITIONS = 40
+
+
+class Log:
+    """Steps that say that they were taken."""
+
+    def __init__(self) -> None:
+        self.taken: list[str] = []
+        self.changes = PartitionChanges()
+
+    def add(self, place: tuple[str, int], name: str, opens: int | None = None) -> None:
+        self.changes.add(place, lambda: self.taken.append(name), opens=opens)
+
+
+def test_the_steps_of_one_place_are_taken_in_their_order() -> None:
+    log = Log()
+    log.add(("a", 0), "delete a-0")
+    log.add(("a", 1), "delete a-1")
+    log.add(("a", 0), "open a-0", opens=7)
+    assert not log.changes.open_now(8)
+    assert log.changes.open_now(7)
+    assert log.taken == ["delete a-0", "open a-0"]
+    assert not log.changes.open_now(7)
+    log.changes.finish()
+    assert log.taken == ["delete a-0", "open a-0", "delete a-1"]
+    assert not log.changes
+
+
+def test_each_slice_takes_the_steps_of_one_partition() -> None:
+    log = Log()
+    for index in range(5):
+        log.add(("a", index), str(index), opens=index)
+    work = log.changes.work()
+    for count in range(1, 6):
+        next(work)
+        assert len(log.taken) == count
+
+
+def test_what_was_deleted_before_it_was_opened_is_opened_for_nobody() -> None:
+    log = Log()
+    owned = OwnedPartitions(log.changes)
+    log.add(("a", 0), "open", opens=3)
+    log.changes.cancel(3)
+    log.add(("a", 0), "delete")
+    assert owned.get(3) is None
+    assert log.taken == []
+    log.changes.finish()
+    assert log.taken == ["open", "delete"]
+
+
+def test_a_row_whose_settings_change_has_them_when_it_is_asked_for() -> None:
+    """Each row by itself, once, and by the last of several changes; not when its partition has been deleted."""
+    taken: list[tuple[str, int]] = []
+    changes = PartitionChanges()
+    changes.alter([1, 2, 3, 4], lambda row: taken.append(("first", row)))
+    changes.alter([2, 3], lambda row: taken.append(("second", row)))
+    changes.cancel(4)
+    owned = OwnedPartitions(changes)
+    for _ in range(2):
+        owned.get(2)
+        assert taken == [("second", 2)]
+    work = changes.work()
+    for count in (2, 3):
+        next(work)
+        assert len(taken) == count
+    changes.finish()
+    assert sorted(taken) == [("first", 1), ("second", 2), ("second", 3)]
+    assert not changes
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> SteppedBroker:
+    return SteppedBroker(tmp_path)
+
+
+def test_a_partition_that_is_asked_for_is_opened_there_and_then(broker: SteppedBroker) -> None:
+    """It is among many that have just been made, and most of them are still to be opened."""
+    try:
+        controller = broker.state(2).controller
+        assert controller is not None
+        controller.create_topics([NewTopic("wide", PARTITIONS)])
+        broker.state(2).announce_metadata()
+        state = broker.state(0)
+        state.take_metadata()
+        [*_, last] = broker.owned_by("wide", 0)
+        waiting = len(state.changes)
+        assert waiting > 10
+        sent = broker.client().produce([("wide", last, record_batch([b"at once"]))])
+        frames = broker.handler(0)
+        frames._slices.turn()
+        assert len(state.changes) == waiting
+        broker.settle()
+        assert produced(sent) == [(0, 0)]
+        # What was not asked for waits for its slices, which nothing has begun in this test.
+        assert len(state.changes) == waiting - 1
+        state.changes.finish()
+        assert set(broker.owned_by("wide", 0)) == {
+            partition.index for partition in state.metadata.topic("wide").partitions if partition.row in state.owned
+        }
+    finally:
+        broker.close()
+
+
+def alter(broker: SteppedBroker, name: str, configs: dict[str, str]) -> None:
+    """Change settings of a topic as the controller does before it answers."""
+    state = broker.state(2)
+    assert state.controller is not None
+    settings = tuple(ConfigChange(key, Operation.SET, value) for key, value in configs.items())
+    state.controller.alter_configs(TOPIC, name, Alteration(settings, replaces=True), validate_only=False)
+    state.announce_metadata()
+
+
+@pytest.mark.parametrize("by_its_connection", [False, True], ids=["first request", "like the one before"])
+def test_a_setting_holds_for_what_was_sent_after_the_answer(broker: SteppedBroker, by_its_connection: bool) -> None:
+    """The owner finds the change and the Produce at the same turn."""
+    too_large, client = 10, broker.client()
+    try:
+        broker.create("set", 4)
+        index = broker.owned_by("set", 0)[0]
+        if by_its_connection:
+            client.produce([("set", index, record_batch([bytes(2000)]))])
+            broker.settle()
+        alter(broker, "set", {"max.message.bytes": "1000"})
+        refused = client.produce([("set", index, record_batch([bytes(2000)]))])
+        broker.settle()
+        assert produced(refused) == [(too_large, -1)]
+        alter(broker, "set", {})
+        taken = client.produce([("set", index, record_batch([bytes(2000)]))])
+        broker.settle()
+        assert produced(taken) == [(0, int(by_its_connection))]
+    finally:
+        broker.close()
+
+
+def test_a_topic_that_is_altered_before_it_is_opened_has_its_last_settings(broker: SteppedBroker) -> None:
+    controller, state = broker.state(2).controller, broker.state(0)
+    try:
+        assert controller is not None
+        controller.create_topics([NewTopic("wide", PARTITIONS)])
+        broker.state(2).announce_metadata()
+        state.take_metadata()
+        alter(broker, "wide", {"max.message.bytes": "1000"})
+        first, *_ = broker.owned_by("wide", 0)
+        sent = broker.client().produce([("wide", first, record_batch([bytes(2000)]))])
+        broker.settle()
+        assert produced(sent) == [(10, -1)]
+        state.changes.finish()
+        logs = [each.log for each in state.owned.values() if each.log.directory.name.startswith("wide-")]
+        assert {log.config.max_message_bytes for log in logs} == {1000}
+    finally:
+        broker.close()
+
+
+def test_a_topic_that_is_made_again_at_once_has_none_of_its_former_records(broker: SteppedBroker) -> None:
+    try:
+        broker.create("again", 4)
+        index = broker.owned_by("again", 0)[0]
+        broker.client().produce([("again", index, record_batch([b"before"]))])
+        broker.settle()
+        controller, state = broker.state(2).controller, broker.state(0)
+        assert controller is not None
+        topic = broker.state(2).metadata.topic("again")
+        assert topic is not None
+        controller.delete_topics([topic])
+        controller.create_topics([NewTopic("again", 4)])
+        broker.state(2).announce_metadata()
+        state.take_metadata()
+        sent = broker.client().produce([("again", index, record_batch([b"after"]))])
+        broker.settle()
+        assert produced(sent) == [(0, 0)]
+        assert broker.values("again", index) == [b"after"]
+    finally:
+        broker.close()
+
+
+def test_what_is_asked_for_while_steps_are_taken_is_done_too() -> None:
+    """Settings that change while logs are opened are not left to wait for the next change."""
+    log = Log()
+    altered: list[int] = []
+    log.add(("a", 0), "open a-0", opens=7)
+    log.add(("a", 1), "open a-1", opens=8)
+    work = log.changes.work()
+    next(work)
+    log.changes.alter([7, 8], altered.append)
+    list(work)
+    assert (log.taken, altered) == (["open a-0", "open a-1"], [7, 8])
+    assert not log.changes

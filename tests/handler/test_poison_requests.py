@@ -1,0 +1,282 @@
+"""Requests that kill whoever takes them: dropped after the second death, with a line, and to nobody else's cost."""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from broker.handler.api_calls import ApiCalls
+from broker.handler.request_handler import RequestHandler
+from broker.ipc.request_channel import CLOSE_CONNECTION, SEND
+from broker.log.partition_log import PartitionLog
+from broker.partitions.fetch.fetch import FetchPath
+from broker.partitions.fetch.pending_fetch import PendingFetch
+from broker.partitions.owned_partition import OwnedPartition
+from tests.support.record_batches import record_batch
+from tests.support.stepped_broker import Killed, Sent, SteppedBroker, produced
+from tests.support.wire_messages import CREATE_TOPICS, FETCH, FETCH_VERSION, METADATA, fetch_body, metadata_body, string
+
+POISON = b"poison"
+LIST_GROUPS = 16
+CONTROLLER = 2
+METADATA_VERSION = 4
+
+
+@pytest.fixture
+def stepped(tmp_path: Path) -> Iterator[SteppedBroker]:
+    broker = SteppedBroker(tmp_path, most_deaths=2)
+    broker.create("topic", 4)
+    yield broker
+    broker.close()
+
+
+@pytest.fixture
+def kills(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Return what makes a function kill its process when one of its arguments, as bytes, has the poison."""
+
+    def patch(owner: type, name: str, bytes_of: Callable[..., bytes]) -> None:
+        real = getattr(owner, name)
+
+        def deadly(*args: Any, **named: Any) -> Any:
+            if POISON in bytes_of(*args):
+                raise Killed
+            return real(*args, **named)
+
+        monkeypatch.setattr(owner, name, deadly)
+
+    return patch
+
+
+def settle(broker: SteppedBroker) -> int:
+    """Turn all targets until everything is answered, replace who dies; return how often somebody did."""
+    deaths = 0
+    for _ in range(40):
+        for index in range(CONTROLLER + 1):
+            try:
+                broker.turn(index)
+            except Killed:
+                deaths += 1
+                broker.replace(index)
+        broker.drain()
+        broker.clock.advance_ns(100_000)
+    return deaths
+
+
+def is_dropped(sent: Sent) -> bool:
+    return [each.kind for each in sent.answers] == [CLOSE_CONNECTION]
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR]
+
+
+def test_a_produce_that_kills_is_dropped_after_the_second_death(
+    stepped: SteppedBroker, kills: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Those before and behind it in its ring are answered, and stand in the log once."""
+    kills(PartitionLog, "stage", lambda _, batch, *__, **___: bytes(batch))
+    partition = stepped.owned_by("topic", 0)[0]
+    before, poison, behind = (
+        stepped.client().produce([("topic", partition, record_batch([value]))]) for value in (b"one", POISON, b"two")
+    )
+    assert settle(stepped) == 2
+    assert is_dropped(poison)
+    assert poison.answer.error_code == -1
+    assert (produced(before), produced(behind)) == ([(0, 0)], [(0, 1)])
+    assert stepped.values("topic", partition) == [b"one", b"two"]
+    [line] = lines(caplog)
+    assert "Produce version 7 of client 'test' at " in line
+    assert "has ended handler 0 2 times; it is not tried again" in line
+    assert stepped.released(0, 0)
+
+
+def test_an_answer_that_kills_is_dropped_after_the_second_death(
+    stepped: SteppedBroker, kills: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    """What its processor sends again is the same request."""
+    kills(RequestHandler, "_dispatch", lambda _, frame: bytes(frame.view[frame.start : frame.end]))
+    bystander = stepped.client().send(METADATA, METADATA_VERSION, metadata_body([]), target=0)
+    poison = stepped.client().send(METADATA, METADATA_VERSION, metadata_body(["poison"]), target=0)
+    behind = stepped.client().send(METADATA, METADATA_VERSION, metadata_body([]), target=0)
+    assert settle(stepped) == 2
+    assert is_dropped(poison)
+    assert bystander.answer.kind == behind.answer.kind == SEND
+    assert len(lines(caplog)) == 1
+
+
+def test_the_controller_outlives_a_request_that_kills_it(
+    stepped: SteppedBroker, kills: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    kills(RequestHandler, "_dispatch", lambda _, frame: bytes(frame.view[frame.start : frame.end]))
+    body = struct.pack(">i", 1) + string("poison") + struct.pack(">ihiii?", 1, 1, 0, 0, 30_000, False)
+    poison = stepped.client().send(CREATE_TOPICS, 2, body, target=CONTROLLER)
+    assert settle(stepped) == 2
+    assert is_dropped(poison)
+    [line] = lines(caplog)
+    assert "CreateTopics version 2" in line
+    assert "has ended the controller 2 times" in line
+
+
+def test_a_part_that_kills_its_owner_closes_the_connection_at_its_taker(
+    stepped: SteppedBroker, kills: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The part of the handler that took the request has been appended; the other is refused for ever."""
+    kills(PartitionLog, "stage", lambda _, batch, *__, **___: bytes(batch))
+    own, other = stepped.owned_by("topic", 0)[0], stepped.owned_by("topic", 1)[0]
+    poison = stepped.client().produce(
+        [("topic", own, record_batch([b"one"])), ("topic", other, record_batch([POISON]))]
+    )
+    behind = stepped.client().produce([("topic", other, record_batch([b"two"]))])
+    assert poison.target == 0
+    assert settle(stepped) == 2
+    assert is_dropped(poison)
+    assert produced(behind) == [(0, 0)]
+    assert stepped.values("topic", own) == [b"one"]
+    assert stepped.values("topic", other) == [b"two"]
+    refused, closed = sorted(lines(caplog), key=len)
+    assert refused == "a part of a Produce from handler 0 has ended handler 1 2 times; it is refused"
+    assert "Produce version 7 of client 'test'" in closed
+    assert "has ended handler 1 2 times" in closed
+    assert all(stepped.released(0, target) for target in range(2))
+
+
+def test_an_answer_that_was_put_off_and_kills_is_its_requests_fault(
+    stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not that of the request which happened to be there when it was tried again."""
+    partition = stepped.owned_by("topic", 1)[0]
+    real = FetchPath._send
+
+    def deadly(self: FetchPath, fetch: PendingFetch) -> None:
+        if fetch.to[1] == fetching.connection:
+            raise Killed
+        real(self, fetch)
+
+    monkeypatch.setattr(FetchPath, "_send", deadly)
+    fetching = stepped.client()
+    parked = fetching.send(FETCH, FETCH_VERSION, fetch_body("topic", partition, 0, max_wait_ms=60_000), target=0)
+    stepped.turn(0)
+    produce = stepped.client().produce([("topic", partition, record_batch([b"value"]))])
+    assert settle(stepped) == 2
+    assert is_dropped(parked)
+    assert produced(produce) == [(0, 0)]
+
+
+def test_a_slice_that_kills_is_its_requests_fault(stepped: SteppedBroker, caplog: pytest.LogCaptureFixture) -> None:
+    """It died turns after the request was taken, and its memory given back."""
+
+    def deadly(self: ApiCalls, call: Any, work: Any) -> Any:
+        for _ in range(5):
+            yield None
+        if call.to[1] == poisonous.connection:
+            raise Killed
+        return (yield from real(self, call, work))
+
+    real = ApiCalls._in_slices
+    with mock.patch.object(ApiCalls, "_in_slices", deadly):
+        poisonous = stepped.client()
+        sent = [
+            client.send(LIST_GROUPS, 0, b"", target=0) for client in (stepped.client(), poisonous, stepped.client())
+        ]
+        assert settle(stepped) == 2
+    assert is_dropped(sent[1])
+    assert sent[0].answer.kind == sent[2].answer.kind == SEND
+    assert "ListGroups version 0 of client 'test'" in lines(caplog)[-1]
+
+
+def test_what_kills_in_the_commit_is_found_by_taking_each_alone(
+    stepped: SteppedBroker, kills: Callable[..., None]
+) -> None:
+    """The first death is nobody's: what a turn has staged is committed in one go."""
+    kills(
+        OwnedPartition,
+        "commit",
+        lambda owned, *_: b"".join(bytes(answer[-1]) for answer in [*owned.answers, *owned.fast_answers]),
+    )
+    partition = stepped.owned_by("topic", 0)[0]
+    before, poison, behind = (
+        stepped.client().produce([("topic", partition, record_batch([value]))]) for value in (b"one", POISON, b"two")
+    )
+    assert settle(stepped) == 3
+    assert is_dropped(poison)
+    assert (produced(before), produced(behind)) == ([(0, 0)], [(0, 1)])
+    assert stepped.values("topic", partition) == [b"one", b"two"]
+
+
+def test_one_death_drops_nothing(stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    deaths = iter([True])
+    real = RequestHandler._dispatch
+
+    def deadly_once(self: RequestHandler, frame: Any) -> None:
+        if next(deaths, False):
+            raise Killed
+        real(self, frame)
+
+    monkeypatch.setattr(RequestHandler, "_dispatch", deadly_once)
+    sent = [stepped.client().send(METADATA, METADATA_VERSION, metadata_body([]), target=0) for _ in range(3)]
+    assert settle(stepped) == 1
+    assert [each.answer.kind for each in sent] == [SEND] * 3
+
+
+def test_nobody_is_blamed_for_a_death_after_a_fault(stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault of ours that ends a turn in the middle of a request; the process is killed later, while it sleeps."""
+    handler = stepped.handler(0)
+
+    def turn() -> bool:
+        handler._current.enter((1, 7))
+        raise ZeroDivisionError("ours")
+
+    for _ in range(2):
+        handler = stepped.handler(0)
+        monkeypatch.setattr(handler._slices, "turn", turn)
+        with pytest.raises(ZeroDivisionError, match="ours"):
+            stepped.turn(0)
+        stepped.replace(0)
+    assert stepped.handler(0)._current.deaths() == {}
+
+
+@pytest.mark.parametrize("size", [6, 5000])
+@pytest.mark.parametrize("what", ["produce", "forwarded", "metadata"])
+def test_what_has_been_dropped_twice_is_dropped_at_no_death(
+    stepped: SteppedBroker, kills: Callable[..., None], caplog: pytest.LogCaptureFixture, what: str, size: int
+) -> None:
+    """A client sends again what was not answered. It is tried again when the window of restarts has passed."""
+    kills(PartitionLog, "stage", lambda _, batch, *__, **___: bytes(batch))
+    kills(RequestHandler, "_dispatch", lambda _, frame: bytes(frame.view[frame.start : frame.end])[:80])
+    own, other = stepped.owned_by("topic", 0)[0], stepped.owned_by("topic", 1)[0]
+
+    def send(value: bytes) -> Sent:
+        client = stepped.client()
+        client.send(METADATA, METADATA_VERSION, metadata_body([]), target=0)
+        if what == "metadata":
+            return client.send(METADATA, METADATA_VERSION, metadata_body([value.decode()]), target=0)
+        parts = [("topic", own, record_batch([value]))] if what == "produce" else []
+        if what == "forwarded":
+            parts = [("topic", own, record_batch([b"harmless"])), ("topic", other, record_batch([value]))]
+        return client.produce(parts)
+
+    poison, harmless = POISON.ljust(size, b"."), b"posion".ljust(size, b".")
+    assert is_dropped_in(stepped, send(poison), 2)
+    assert is_dropped_in(stepped, send(poison), 2)
+    for _ in range(3):
+        assert is_dropped_in(stepped, send(poison), 0)
+        again = send(harmless)
+        assert settle(stepped) == 0
+        assert again.answer.kind == SEND
+    assert (
+        "is the same as 2 that were dropped, the last 0 s ago; it is not tried, and its connection is closed"
+        in lines(caplog)[-1]
+    )
+    stepped.clock.advance_ns(stepped.config.process_restart_window_ms * 1_000_000)
+    assert is_dropped_in(stepped, send(poison), 2)
+
+
+def is_dropped_in(broker: SteppedBroker, sent: Sent, deaths: int) -> bool:
+    """Return whether a request is dropped after so many deaths."""
+    return settle(broker) == deaths and is_dropped(sent)

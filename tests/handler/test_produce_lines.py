@@ -1,0 +1,180 @@
+"""Produce requests that take long: others are served meanwhile, their connection waits, and nothing is lost or twice.
+
+What looking into records costs is made up: the clock moves on with every batch of a compacted topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.ipc.request_channel import CLOSE_CONNECTION
+from broker.log.append_limits import AppendLimits
+from broker.partitions.produce.produce import MOST_UNDER_WAY
+from tests.support.record_batches import record_batch
+from tests.support.stepped_broker import SteppedBroker, produced
+from tests.support.wire_messages import PRODUCE, produce_body
+
+MS = 1_000_000
+COMPACTED = {"cleanup.policy": "compact"}
+REQUEST_TIMED_OUT = 7
+
+Costs = Callable[[int], None]
+
+
+def slow_down(stepped: SteppedBroker, patch: pytest.MonkeyPatch, cost_ms: int) -> None:
+    admit = AppendLimits.admit
+
+    def slow(*args: Any) -> Any:
+        stepped.clock.advance_ns(cost_ms * MS)
+        return admit(*args)
+
+    patch.setattr(AppendLimits, "admit", slow)
+
+
+@pytest.fixture
+def costs(stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch) -> Costs:
+    """Return what makes each look into a batch take so many ms."""
+    stepped.create("compacted", 4, COMPACTED)
+    return lambda cost_ms: slow_down(stepped, monkeypatch, cost_ms)
+
+
+def keyed(value: object) -> bytes:
+    return record_batch([str(value).encode()], keys=[b"k"])
+
+
+def parts_of(stepped: SteppedBroker, owner: int, count: int) -> list[tuple[str, int, bytes]]:
+    """Return so many parts for the partitions of one handler."""
+    partitions = stepped.owned_by("compacted", owner)
+    return [("compacted", partitions[number % len(partitions)], keyed(number)) for number in range(count)]
+
+
+def values(stepped: SteppedBroker) -> list[int]:
+    return sorted(int(value) for index in range(4) for value in stepped.values("compacted", index))
+
+
+@pytest.mark.parametrize("owner", [0, 1])
+def test_others_are_served_between_the_parts_of_a_long_request(stepped: SteppedBroker, costs: Costs, owner) -> None:
+    """Whoever owns the parts."""
+    costs(10)
+    long = stepped.client().send(PRODUCE, 7, produce_body(parts_of(stepped, owner, 60)), 0)
+    others = [stepped.client().produce([("topic", index, record_batch([b"x"]))]) for index in range(4)]
+    for _ in range(3):
+        began_ns = stepped.clock.monotonic_ns()
+        stepped.turn(0)
+        stepped.turn(1)
+        assert stepped.clock.monotonic_ns() - began_ns < 100 * MS
+    stepped.drain()
+    assert all(produced(other) == [(0, 0)] for other in others)
+    assert not long.answers
+    stepped.settle(500)
+    assert [error for error, _ in produced(long)] == [0] * 60
+
+
+def test_what_a_connection_sends_behind_a_long_request_waits_for_it(stepped: SteppedBroker, costs: Costs) -> None:
+    costs(10)
+    client, partition = stepped.client(), stepped.owned_by("compacted", 0)[0]
+    first = client.produce([("compacted", partition, keyed("before"))])
+    stepped.settle()
+    long = client.produce([("compacted", partition, keyed(number)) for number in range(30)])
+    behind = [client.produce([("compacted", partition, keyed(number))]) for number in range(30, 34)]
+    stepped.turn(0)
+    late = client.produce([("compacted", partition, keyed(34))])
+    stepped.turn(0)
+    assert not long.answers
+    stepped.settle(500)
+    assert produced(first) == [(0, 0)]
+    assert produced(long) == [(0, offset) for offset in range(1, 31)]
+    assert [produced(sent) for sent in (*behind, late)] == [[(0, offset)] for offset in range(31, 36)]
+    assert stepped.released(0, 0)
+    again = client.produce([("compacted", partition, keyed("after"))])
+    stepped.settle()
+    assert produced(again) == [(0, 36)]
+
+
+def test_parts_that_have_not_had_their_turn_in_time_are_refused(stepped: SteppedBroker, costs: Costs) -> None:
+    """Their client sends them again: none is appended."""
+    costs(200)
+    for owner in range(2):
+        long = stepped.client().send(PRODUCE, 7, produce_body(parts_of(stepped, owner, 60)), 0)
+        stepped.settle(500)
+        errors = [error for error, _ in produced(long)]
+        assert set(errors) == {0, REQUEST_TIMED_OUT}
+        taken = errors.count(0)
+        assert errors == [0] * taken + [REQUEST_TIMED_OUT] * (60 - taken)
+        assert taken <= 6 + MOST_UNDER_WAY
+
+
+def test_a_fault_in_a_long_request_closes_its_connection_and_the_line_goes_on(
+    stepped: SteppedBroker, costs: Costs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    costs(10)
+    client, partition = stepped.client(), stepped.owned_by("compacted", 0)[0]
+    long = client.produce([("compacted", partition, keyed(number)) for number in range(30)])
+    behind = client.produce([("compacted", partition, keyed(30))])
+    stepped.turn(0)
+    admit = AppendLimits.admit
+
+    def fault(*_: object) -> None:
+        monkeypatch.setattr(AppendLimits, "admit", admit)
+        raise ZeroDivisionError("ours")
+
+    monkeypatch.setattr(AppendLimits, "admit", fault)
+    stepped.settle()
+    assert long.answer.kind == CLOSE_CONNECTION
+    assert [error for error, _ in produced(behind)] == [0]
+    assert stepped.released(0, 0)
+
+
+def test_requests_that_take_a_turn_together_are_taken_in_several(stepped: SteppedBroker, costs: Costs) -> None:
+    """And none is given back before it has been taken."""
+    costs(10)
+    partition = stepped.owned_by("compacted", 0)[0]
+    sent = [stepped.client().produce([("compacted", partition, keyed(number))]) for number in range(10)]
+    stepped.turn(0)
+    stepped.drain()
+    assert [bool(each.answers) for each in sent] == [True] * 2 + [False] * 8
+    assert not stepped.released(0, 0)
+    stepped.replace(0)
+    stepped.settle()
+    assert [produced(each) for each in sent] == [[(0, offset)] for offset in range(10)]
+    assert values(stepped) == list(range(10))
+
+
+def test_what_other_rings_hold_stays_there_when_a_turn_has_become_long(tmp_path: Path) -> None:
+    """All rings are read before any request is taken: nothing is given back that has only been read."""
+    broker = SteppedBroker(tmp_path, processors=2)
+    broker.create("compacted", 4, COMPACTED)
+    partition = broker.owned_by("compacted", 0)[0]
+    sent = [broker.client(number).produce([("compacted", partition, keyed(number))]) for number in range(2)]
+    with pytest.MonkeyPatch.context() as patch:
+        slow_down(broker, patch, 30)
+        broker.turn(0)
+        broker.drain()
+        assert [bool(each.answers) for each in sent] == [True, False]
+        assert [broker.released(number, 0) for number in range(2)] == [True, False]
+        broker.replace(0)
+        broker.settle()
+    assert [produced(each) for each in sent] == [[(0, 0)], [(0, 1)]]
+    broker.close()
+
+
+@pytest.mark.parametrize("turns", range(12))
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_long_request_survives_its_handlers(stepped: SteppedBroker, costs: Costs, turns: int, victim: int) -> None:
+    """Whichever is killed, after whichever turn, every part is appended once."""
+    costs(10)
+    client = stepped.client()
+    parts = [("compacted", number % 4, keyed(number)) for number in range(40)]
+    sent = client.send(PRODUCE, 7, produce_body(parts), 0)
+    client.produce([("compacted", 0, keyed(40))])
+    for _ in range(turns):
+        stepped.turn(0)
+        stepped.turn(1)
+    stepped.replace(victim)
+    stepped.settle(500)
+    assert [error for error, _ in produced(sent)] == [0] * 40
+    assert values(stepped) == list(range(41))

@@ -1,0 +1,267 @@
+"""The notes that make a replay exact: after failed commits, refusals, duplicates, and what takeover takes back."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+
+import pytest
+
+from broker.log.partition_log import PartitionLog
+from broker.log.segments import log_segment
+from broker.metadata.alter_configs import TOPIC, Alteration, ConfigChange, Operation
+from tests.support.record_batches import record_batch
+from tests.support.stepped_broker import Killed, Sent, SteppedBroker, produced
+from tests.support.wire_messages import read_produce
+
+STORAGE_ERROR, OUT_OF_ORDER, UNKNOWN_TOPIC = 56, 45, 3
+
+
+@pytest.fixture
+def with_full_disk(stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
+    """Return a function that calls another while no segment can be written; a second later there is room again."""
+
+    def fail(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def call(do: Callable[[], object]) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(log_segment.os, "pwritev", fail)
+            do()
+        stepped.clock.advance_ms(1_100)
+        for handler in (0, 1):
+            stepped.handler(handler)._state.storage.tick()
+
+    return call
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_what_could_not_be_written_is_refused_again_by_a_replacement(
+    stepped: SteppedBroker, with_full_disk: Callable[[Callable[[], object]], None], known: bool
+) -> None:
+    """Though later records have passed its place meanwhile, and though there is room for it now."""
+    own, foreign = (stepped.owned_by("topic", owner)[0] for owner in (0, 1))
+    client = stepped.client()
+    if known:
+        client.produce([("topic", own, record_batch([b"known"]))])
+        stepped.settle()
+    # A request in front that waits for its other owner keeps everything behind it in the ring.
+    client.produce([("topic", own, record_batch([b"first"])), ("topic", foreign, record_batch([b"held"]))])
+    stepped.turn(0)
+    if known:
+        stepped.client().produce([("topic", own, record_batch([b"again"]))])
+        stepped.turn(0)
+    failed = client.produce([("topic", own, record_batch([b"failed"]))])
+    with_full_disk(lambda: stepped.turn(0))
+    for number in range(3):
+        stepped.client().produce([("topic", own, record_batch([b"later %d" % number]))])
+    stepped.turn(0)
+    stepped.replace(0)
+    stepped.settle()
+    assert [produced_of(answer.payload) for answer in failed.answers] == [[STORAGE_ERROR]] * 2
+    assert b"failed" not in stepped.values("topic", own)
+    assert b"later 2" in stepped.values("topic", own)
+
+
+def produced_of(payload: bytes) -> list[int]:
+    return [part.error_code for part in read_produce(payload[8:])]
+
+
+def test_a_forwarded_part_that_could_not_be_written_is_not_acknowledged_later(
+    stepped: SteppedBroker, with_full_disk: Callable[[Callable[[], object]], None]
+) -> None:
+    own, foreign = (stepped.owned_by("topic", owner)[0] for owner in (0, 1))
+    parts = [("topic", own, record_batch([b"own"])), ("topic", foreign, record_batch([b"failed"]))]
+    sent = stepped.client().produce(parts)
+    stepped.turn(0)
+    with_full_disk(lambda: stepped.turn(1))
+    stepped.client().produce([("topic", foreign, record_batch([b"later"]))])
+    stepped.turn(1)
+    stepped.replace(0)
+    stepped.settle()
+    assert [error for error, _ in produced(sent)] == [0, STORAGE_ERROR]
+    assert stepped.values("topic", foreign) == [b"later"]
+    assert stepped.values("topic", own) == [b"own"]
+
+
+def test_a_duplicate_of_what_stands_succeeds_though_the_rest_of_the_turn_fails(
+    stepped: SteppedBroker, with_full_disk: Callable[[Callable[[], object]], None]
+) -> None:
+    """`G26`."""
+    batch = record_batch([b"a"], producer_id=7, producer_epoch=0, base_sequence=0)
+    client = stepped.client()
+    first = client.produce([("topic", 0, batch)])
+    stepped.settle()
+    again = client.produce([("topic", 0, batch)])
+    other = stepped.client().produce([("topic", 0, batch)])
+    failing = stepped.client().produce([("topic", 0, record_batch([b"b"]))])
+    with_full_disk(lambda: stepped.turn(first.target))
+    stepped.drain()
+    assert [produced(sent) for sent in (first, again, other)] == [[(0, 0)]] * 3
+    assert produced(failing) == [(STORAGE_ERROR, -1)]
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_refusal_is_repeated_though_its_reason_has_gone(stepped: SteppedBroker, known: bool) -> None:
+    """The client may have sent the records anew: to append them now would be once too often."""
+    own, foreign = (stepped.owned_by("topic", owner)[0] for owner in (0, 1))
+    fields = {"producer_id": 9, "producer_epoch": 0}
+    client = stepped.client()
+    client.produce([("topic", own, record_batch([b"0"], base_sequence=0, **fields))])
+    stepped.settle()
+    if not known:
+        client = stepped.client()
+    stepped.client().produce([("topic", own, record_batch([b"x"])), ("topic", foreign, record_batch([b"held"]))])
+    early = client.produce([("topic", own, record_batch([b"2"], base_sequence=2, **fields))])
+    unknown = stepped.client().produce([("new", 0, record_batch([b"n"]))], acks=1)
+    stepped.client().produce([("topic", own, record_batch([b"1"], base_sequence=1, **fields))])
+    stepped.turn(0)
+    stepped.turn(unknown.target)
+    stepped.create("new", 1)
+    stepped.replace(0)
+    stepped.settle()
+    assert [produced_of(answer.payload)[0] for answer in early.answers] == [OUT_OF_ORDER] * len(early.answers)
+    assert [produced_of(answer.payload)[0] for answer in unknown.answers] == [UNKNOWN_TOPIC] * len(unknown.answers)
+    assert stepped.values("topic", own) == [b"0", b"x", b"1"]
+    assert stepped.values("new", 0) == []
+
+
+def test_a_client_that_sends_base_offsets_of_its_own_is_not_believed(stepped: SteppedBroker) -> None:
+    """They are no notes: neither of a place nor of a refusal. The first offset of a batch is the broker's to give."""
+    client = stepped.client()
+    sent = []
+    for offset in (5, 0, 1 << 40, -1, -1003, -(1 << 60)):
+        sent.append(client.produce([("topic", 0, record_batch([b"%d" % offset], base_offset=offset))]))
+        stepped.settle()
+    outcomes = [produced(each)[0] for each in sent]
+    stored = stepped.values("topic", 0)
+    assert [error for error, _ in outcomes] == [0] * 6
+    assert [offset for _, offset in outcomes] == list(range(6))
+    assert len(stored) == 6
+
+
+def test_replay_of_a_batch_of_requests_answers_each_with_its_own_offset(stepped: SteppedBroker) -> None:
+    """The end has been published, no answer has: the replacement answers all of it from the notes."""
+    own = stepped.owned_by("topic", 0)[0]
+    client = stepped.client()
+    client.produce([("topic", own, record_batch([b"0"]))])
+    stepped.settle()
+    sent = [client.produce([("topic", own, record_batch([b"%d" % number]))]) for number in range(1, 6)]
+    line = 1
+    while stepped.end("topic", own) == 1:
+        assert stepped.turn_until_line(0, line)
+        stepped.kill(0)
+        if stepped.end("topic", own) == 1:
+            stepped.boot(0)
+        line += 7
+    assert not any(each.answers for each in sent)
+    stepped.boot(0)
+    stepped.settle()
+    assert [produced(each) for each in sent] == [[(0, number)] for number in range(1, 6)]
+    assert stepped.values("topic", own) == [b"%d" % number for number in range(6)]
+
+
+def test_a_torn_write_is_cut_off_and_written_again(stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = stepped.owned_by("topic", 0)[0]
+    sent = [stepped.client().produce([("topic", own, record_batch([b"%d" % number]))]) for number in range(3)]
+
+    def torn(fd: int, chunks: list[memoryview], position: int) -> int:
+        os.pwrite(fd, b"".join(bytes(chunk) for chunk in chunks)[:100], position)
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(log_segment.os, "pwritev", torn)
+        with pytest.raises(Killed):
+            stepped.turn(0)
+    stepped.replace(0)
+    stepped.settle()
+    assert [produced(each) for each in sent] == [[(0, number)] for number in range(3)]
+    assert stepped.values("topic", own) == [b"0", b"1", b"2"]
+
+
+def held_behind_another(stepped: SteppedBroker, own: int, foreign: int) -> tuple[Sent, Sent]:
+    """Return a request that is held, and one behind it; both are appended, and a replacement reads both again."""
+    client = stepped.client()
+    held = client.produce([("topic", own, record_batch([b"first"])), ("topic", foreign, record_batch([b"held"]))])
+    behind = stepped.client().produce([("topic", own, record_batch([b"second"]))], acks=-1)
+    stepped.turn(0)
+    assert behind.target == 0
+    return held, behind
+
+
+def test_what_stands_is_not_refused_by_settings_that_came_later(stepped: SteppedBroker) -> None:
+    own, foreign = (stepped.owned_by("topic", owner)[0] for owner in (0, 1))
+    _, behind = held_behind_another(stepped, own, foreign)
+    state = stepped.state(stepped.heritage.handlers)
+    assert state.controller is not None
+    change = ConfigChange("min.insync.replicas", Operation.SET, "2")
+    state.controller.alter_configs(TOPIC, "topic", Alteration((change,)), validate_only=False)
+    stepped.announce()
+    stepped.replace(0)
+    stepped.settle()
+    assert [read_produce(answer.payload[8:])[0][2:] for answer in behind.answers] == [(0, 1)] * 2
+    assert stepped.values("topic", own) == [b"first", b"second"]
+
+
+@pytest.mark.parametrize("owner", [0, 1])
+def test_what_stands_is_not_refused_because_its_log_cannot_be_opened(
+    stepped: SteppedBroker, owner: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that may send records again after an error would have them twice."""
+    own, foreign = (stepped.owned_by("topic", each)[0] for each in (0, 1))
+    held, behind = held_behind_another(stepped, own, foreign)
+    stepped.turn(1)
+
+    def cannot_open(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PartitionLog, "open", cannot_open)
+        stepped.kill(0)
+        stepped.replace(owner)
+        if owner == 1:
+            # Its answer is lost with its asker, who asks again.
+            patch.undo()
+            stepped.boot(0)
+        stepped.settle()
+        assert [produced_of(answer.payload) for answer in behind.answers] == [[0]] * 2
+        assert [produced_of(answer.payload) for answer in held.answers] == [[0, 0]]
+    stepped.clock.advance_ms(1_100)
+    for handler in (0, 1):
+        stepped.turn(handler)
+    assert stepped.values("topic", own) == [b"first", b"second"]
+    assert stepped.values("topic", foreign) == [b"held"]
+
+
+def test_what_was_cut_off_a_log_that_cannot_be_opened_is_refused_for_good(
+    stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its note must not pass for one of records that stand, when others have taken its place."""
+    own, foreign = (stepped.owned_by("topic", each)[0] for each in (0, 1))
+    client = stepped.client()
+    client.produce([("topic", own, record_batch([b"first"])), ("topic", foreign, record_batch([b"held"]))])
+    stepped.turn(0)
+    lost = stepped.client().produce([("topic", own, record_batch([b"lost"]))])
+
+    def cannot(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def dies(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(log_segment.os, "pwritev", dies)
+        with pytest.raises(Killed):
+            stepped.turn(0)
+        patch.setattr(PartitionLog, "open", cannot)
+        stepped.replace(0)
+        stepped.turn(0)
+    stepped.clock.advance_ms(1_100)
+    stepped.turn(0)
+    stepped.client().produce([("topic", own, record_batch([b"other"]))])
+    stepped.turn(0)
+    stepped.replace(0)
+    stepped.settle()
+    assert {tuple(produced_of(answer.payload)) for answer in lost.answers} == {(STORAGE_ERROR,)}
+    assert stepped.values("topic", own) == [b"first", b"other"]

@@ -1,0 +1,265 @@
+"""What waits is tried when it should be and no more often, answered at its deadline, and let go of (``E06``)."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable, Collection, Sequence
+
+import pytest
+
+from broker.scheduling import purgatory
+from broker.scheduling.purgatory import TURN_NS, DelayedOperation, DelayedOperations
+from tests.support.fakes import FakeClock
+
+
+class Waiting:
+    """An operation that completes when it is told to, and notes each try and which of its rows had moved."""
+
+    def __init__(self, deadline_ns: int, rows: Collection[int] = (), fault: Exception | None = None) -> None:
+        self.tries: list[bool] = []
+        self.moved: list[list[int]] = []
+        self.ready = False
+        self.given_up = 0
+        self.fault = fault
+        self.operation = DelayedOperation(self.try_complete, deadline_ns, self.give_up, rows)
+
+    def try_complete(self, final: bool) -> bool:
+        self.tries.append(final)
+        self.moved.append(sorted(self.operation.moved))
+        self.operation.moved.clear()
+        if self.fault is not None:
+            raise self.fault
+        return self.ready or final
+
+    def give_up(self) -> None:
+        self.given_up += 1
+
+
+class Purgatory(DelayedOperations):
+    """One whose flags can be looked at."""
+
+    def __init__(self) -> None:
+        self.flags: set[int] = set()
+        self.clock = FakeClock(monotonic_ns=1)
+        super().__init__(self.flags.update, self.flags.remove, self.clock.monotonic_ns)
+
+    def turn_at(self, now_ns: int) -> bool:
+        self.clock.advance_ns(max(0, now_ns - self.clock.monotonic_ns()))
+        return self.turn()
+
+
+@pytest.fixture
+def delayed() -> Purgatory:
+    return Purgatory()
+
+
+def test_the_flags_are_up_before_the_second_try(delayed: Purgatory) -> None:
+    """Else an append between the look and the flag would wake nobody."""
+    seen: list[set[int]] = []
+
+    def look(final: bool) -> bool:  # noqa: ARG001
+        seen.append(set(delayed.flags))
+        return False
+
+    delayed.watch(DelayedOperation(look, 10, lambda: None, (3, 4)))
+    assert seen == [{3, 4}]
+
+
+def test_rows_whose_flags_are_up_already_need_no_second_try(delayed: Purgatory) -> None:
+    """They say by themselves that they have moved: a consumer that polls again and again is read once a poll."""
+    first, second = Waiting(10, (1, 2)), Waiting(20, (1, 2, 3))
+    delayed.watch(first.operation)
+    delayed.turn_at(10)
+    assert delayed.flags == {1, 2}
+    delayed.watch(second.operation)
+    assert first.moved == [[1, 2], []]
+    assert second.moved == [[3]]
+
+
+def test_a_row_that_moves_tries_its_watchers_only(delayed: Purgatory) -> None:
+    one, other = Waiting(100, (1,)), Waiting(100, (2,))
+    delayed.watch(one.operation)
+    delayed.watch(other.operation)
+    one.ready = other.ready = True
+    delayed.rows_moved([1])
+    assert delayed.next_deadline_ns() == 0
+    assert delayed.turn()
+    assert one.operation.done
+    assert not other.operation.done
+    assert not delayed.turn()
+    assert (len(one.tries), len(other.tries)) == (2, 1)
+
+
+def test_an_operation_is_tried_once_a_turn_however_many_of_its_rows_have_moved(delayed: Purgatory) -> None:
+    """1,000 fetches of 100 partitions each: work grows with the rows that moved and their watchers."""
+    waiting = [Waiting(1000, range(100)) for _ in range(1000)]
+    for each in waiting:
+        delayed.watch(each.operation)
+    before = delayed.tries
+    delayed.rows_moved([5])
+    delayed.rows_moved([7, 5])
+    delayed.turn()
+    assert delayed.tries - before == 1000
+    assert all(each.moved[-1] == [5, 5, 7] for each in waiting)
+    delayed.turn()
+    assert delayed.tries - before == 1000
+
+
+def test_a_turn_ends_with_its_time_and_the_next_goes_on(delayed: Purgatory) -> None:
+    order: list[int] = []
+
+    def slow(number: int) -> Callable[[bool], bool]:
+        def try_complete(final: bool) -> bool:
+            order.append(number)
+            delayed.clock.advance_ns(TURN_NS // 4)
+            return final
+
+        return try_complete
+
+    for number in range(10):
+        delayed.watch(DelayedOperation(slow(number), 1000 * TURN_NS, lambda: None, (1,)))
+    order.clear()
+    delayed.rows_moved([1])
+    turns = 0
+    while delayed.next_deadline_ns() == 0:
+        assert delayed.turn()
+        turns += 1
+        assert len(order) <= 4 * turns
+    assert order == list(range(10))
+    assert turns == 3
+    order.clear()
+    delayed.clock.advance_ns(1000 * TURN_NS)
+    while delayed.turn():
+        pass
+    assert order == list(range(10))
+
+
+def test_a_flag_comes_down_when_its_row_moves_and_nobody_watches_it(delayed: Purgatory) -> None:
+    first, second = Waiting(10, (1,)), Waiting(20, (1,))
+    delayed.watch(first.operation)
+    delayed.watch(second.operation)
+    delayed.turn_at(10)
+    delayed.rows_moved([1])
+    assert delayed.flags == {1}
+    delayed.turn_at(20)
+    assert delayed.flags == {1}
+    delayed.rows_moved([1, 1, 7])
+    assert delayed.flags == set()
+    assert first.tries == [False, True]
+    assert delayed.next_deadline_ns() is None
+
+
+def test_deadlines_are_kept_in_order(delayed: Purgatory) -> None:
+    waiting = [Waiting(deadline) for deadline in (30, 10, 20)]
+    for each in waiting:
+        delayed.watch(each.operation)
+    assert delayed.next_deadline_ns() == 10
+    delayed.turn_at(20)
+    assert [each.operation.done for each in waiting] == [False, True, True]
+    assert delayed.next_deadline_ns() == 30
+
+
+def test_what_waits_for_another_process_is_tried_once_a_turn_with_changes(delayed: Purgatory) -> None:
+    """However many there were: a thousand answers of owners do not try each waiting request a thousand times."""
+    waiting = Waiting(100)
+    delayed.watch(waiting.operation)
+    for _ in range(1000):
+        delayed.something_changed()
+    delayed.turn()
+    waiting.ready = True
+    delayed.something_changed()
+    delayed.turn()
+    delayed.something_changed()
+    delayed.turn()
+    assert waiting.tries == [False, False]
+    delayed.turn_at(100)
+    assert waiting.tries == [False, False]
+
+
+@pytest.mark.parametrize(
+    "happens",
+    [
+        lambda delayed: delayed.rows_moved([1]),
+        lambda delayed: delayed.clock.advance_ns(10),
+        lambda delayed: delayed.anything_moved(),
+    ],
+)
+def test_a_fault_closes_one_connection_and_no_more(
+    delayed: Purgatory, happens: Callable[[Purgatory], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    broken, good = Waiting(10, (1,)), Waiting(10, (1,))
+    delayed.watch(broken.operation)
+    delayed.watch(good.operation)
+    broken.fault = FileNotFoundError("segment")
+    good.ready = True
+    happens(delayed)
+    delayed.turn()
+    assert broken.given_up == 1
+    assert good.operation.done
+    assert "segment" in caplog.text
+    delayed.turn_at(20)
+    assert broken.given_up == 1
+
+
+def test_an_operation_without_an_answer_at_its_deadline_is_given_up(
+    delayed: Purgatory, caplog: pytest.LogCaptureFixture
+) -> None:
+    given_up: list[int] = []
+    delayed.watch(DelayedOperation(lambda _: False, 10, lambda: given_up.append(1)))
+    delayed.turn_at(10)
+    assert given_up == [1]
+    assert "deadline" in caplog.text
+
+
+def test_answered_operations_do_not_pile_up_behind_one_that_waits(delayed: Purgatory) -> None:
+    waiting = Waiting(10_000, (7,))
+    delayed.watch(waiting.operation)
+    for number in range(2000):
+        each = Waiting(100_000 + number, (1, 2))
+        delayed.watch(each.operation)
+        each.ready = True
+        delayed.rows_moved([1])
+        delayed.turn()
+    assert len(delayed) < 1000
+    delayed.turn_at(10_000)
+    assert waiting.operation.done
+    delayed.turn_at(200_000)
+    assert len(delayed) == 0
+    delayed.rows_moved([1, 2, 7])
+    assert delayed.flags == set()
+
+
+def test_what_an_answered_operation_knew_is_let_go_of_at_once(delayed: Purgatory) -> None:
+    """Its deadline may be far off, and it may know of thousands of partitions."""
+
+    class Knowledge:
+        rows: Sequence[int] = (1, 2)
+
+        def try_complete(self, final: bool) -> bool:
+            return final or delayed.tries > 1
+
+    delayed.watch(Waiting(1000).operation)
+    knowledge = Knowledge()
+    known = weakref.ref(knowledge)
+    delayed.watch(DelayedOperation(knowledge.try_complete, 1_000_000, lambda: None, knowledge.rows))
+    del knowledge
+    assert known() is not None
+    delayed.rows_moved([1])
+    delayed.turn()
+    gc.collect()
+    assert known() is None
+
+
+def test_what_waits_and_what_it_watches_have_limits(delayed: Purgatory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(purgatory, "MOST_OPERATIONS", 2)
+    monkeypatch.setattr(purgatory, "MOST_WATCHED_ROWS", 10)
+    first, second = Waiting(100, range(6)), Waiting(200, range(3))
+    delayed.watch(first.operation)
+    assert (delayed.has_room(4), delayed.has_room(5)) == (True, False)
+    delayed.watch(second.operation)
+    assert (delayed.waiting, delayed.watched_rows, delayed.has_room(0)) == (2, 9, False)
+    delayed.turn_at(100)
+    assert (delayed.waiting, delayed.watched_rows, delayed.has_room(7)) == (1, 3, True)
+    delayed.turn_at(200)
+    assert (delayed.waiting, delayed.watched_rows) == (0, 0)

@@ -1,0 +1,83 @@
+"""What a replacement finds in its rings, in order of arrival."""
+
+from __future__ import annotations
+
+from broker.ipc.replay_filter import unreleased
+from broker.ipc.request_channel import REQUEST
+from broker.ipc.request_ring import RequestRing
+from shm.ring import RingConsumer, RingProducer, initialise, ring_bytes
+from tests.support.record_batches import record_batch
+from tests.support.stepped_broker import SteppedBroker, produced
+from tests.support.wire_messages import METADATA
+
+CAPACITY = 8192
+
+
+class Rings:
+    """Two request rings in one piece of memory."""
+
+    def __init__(self) -> None:
+        size = ring_bytes(CAPACITY)
+        self.view = memoryview(bytearray(2 * size))
+        for number in range(2):
+            initialise(self.view, number * size, CAPACITY)
+        self.producers = [RingProducer(self.view, number * size) for number in range(2)]
+        self.rings = [RequestRing(RingConsumer(self.view, number * size)) for number in range(2)]
+
+    def put(self, processor: int, sequence: int, received_ns: int) -> None:
+        at = self.producers[processor].claim(REQUEST.size)
+        assert at >= 0
+        REQUEST.pack_into(self.view, at, processor, sequence, received_ns, 0, 9, 0, 0, -1, 0, 0, 1, 0)
+        self.producers[processor].publish()
+
+    def left(self) -> list[tuple[int, list[int]]]:
+        """Return (processor, sequences) of every run."""
+        return [
+            (processor, [REQUEST.unpack_from(self.view, at)[1] for at, _, _ in frames])
+            for processor, frames in unreleased(self.view, self.rings)
+        ]
+
+
+def test_requests_of_all_rings_are_returned_in_order_of_arrival() -> None:
+    rings = Rings()
+    for processor, sequence, received_ns in ((1, 0, 10), (0, 0, 20), (0, 1, 30), (1, 1, 40), (0, 2, 50)):
+        rings.put(processor, sequence, received_ns)
+    assert rings.left() == [(1, [0]), (0, [0, 1]), (1, [1]), (0, [2])]
+    assert rings.left() == []
+
+
+def test_the_order_of_one_ring_stays_as_it_is() -> None:
+    """A request that was sent again bears the time at which it first came."""
+    rings = Rings()
+    for processor, sequence, received_ns in ((0, 7, 100), (0, 3, 5), (1, 0, 50), (1, 1, 150)):
+        rings.put(processor, sequence, received_ns)
+    assert rings.left() == [(1, [0]), (0, [7, 3]), (1, [1])]
+
+
+def test_what_was_sent_to_an_earlier_generation_is_passed_over_however_late_it_comes(stepped: SteppedBroker) -> None:
+    """A processor that stood still for longer than any window sends it again; it is taken once, with its own number."""
+    client = stepped.client()
+    stepped.replace(0)
+    handler, sender = stepped.handler(0), stepped.senders[0]
+    sender.generations[0] = 1
+    sent = client.send(METADATA, 1, bytes(4), target=0)
+    stepped.clock.advance_ns(3600 * 10**9)
+    handler.turn()
+    stepped.drain()
+    assert sent.answers == []
+    sender.generations[0] = 2
+    stepped.put(client, 0)
+    for _ in range(3):
+        handler.turn()
+    stepped.drain()
+    assert len(sent.answers) == 1
+    assert stepped.released(0, 0)
+
+
+def test_a_produce_is_taken_whichever_generation_it_was_sent_to(stepped: SteppedBroker) -> None:
+    stepped.replace(0)
+    stepped.senders[0].generations[0] = 1
+    partition = stepped.owned_by("topic", 0)[0]
+    sent = stepped.client().produce([("topic", partition, record_batch([b"value"]))])
+    stepped.settle()
+    assert produced(sent) == [(0, 0)]

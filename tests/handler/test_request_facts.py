@@ -1,0 +1,141 @@
+"""What the request log is told of a request and its answer, from the fields that the row of each API declares."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import pytest
+
+from broker.apis.table import API_TABLE, Api
+from broker.ipc.request_facts import NO_SUBJECT, first_error, subject, subject_of, throttle_of
+from broker.ipc.request_log_fields import FIELDS
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.kio_schema import fields_of, request_class, response_class
+from broker.protocol.kio_slices import Encoded, Lazily
+from broker.protocol.messages.list_offsets import ListOffsetsPart, ListOffsetsRequest
+from broker.protocol.messages.metadata import MetadataPartition, MetadataResponse, MetadataTopic
+
+#: Hand-written codecs that name their fields otherwise than the schema.
+OTHERWISE = {ApiKey.LIST_OFFSETS: {("parts", "error_code")}}
+#: Arrays of partitions of APIs that ask about none: assignments, and what is looked for in all brokers or groups.
+NOT_ASKED_ABOUT = {
+    ApiKey.CREATE_TOPICS, ApiKey.OFFSET_FETCH, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.WRITE_TXN_MARKERS,
+    ApiKey.ALTER_REPLICA_LOG_DIRS, ApiKey.ELECT_LEADERS, ApiKey.LIST_PARTITION_REASSIGNMENTS, ApiKey.DESCRIBE_PRODUCERS,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.DESCRIBE_TOPIC_PARTITIONS, ApiKey.FETCH,
+}  # fmt: skip
+SERVED_HERE = [api for api in API_TABLE if api.function is not None]
+
+
+class Topic(NamedTuple):
+    """One topic of a request."""
+
+    name: str
+    partitions: list[Any]
+
+
+class Part(NamedTuple):
+    """One partition of a request."""
+
+    partition_index: int
+
+
+class Request(NamedTuple):
+    """A request about topics."""
+
+    topics: list[Topic] | None
+
+
+def name(api: Api) -> str:
+    return api.key.name
+
+
+def error_paths(structure: Any) -> set[tuple[str, ...]]:
+    """Return where kio's schema has error codes."""
+    found = set()
+    for field in fields_of(structure):
+        if field.structure is not None:
+            found |= {(field.name, *path) for path in error_paths(field.structure)}
+        elif field.kafka_type == "error_code":
+            found.add((field.name,))
+    return found
+
+
+@pytest.mark.parametrize("api", SERVED_HERE, ids=name)
+def test_every_error_code_of_the_schema_is_declared(api: Api) -> None:
+    expected = set()
+    for version in range(api.min_version, api.max_version + 1):
+        expected |= error_paths(response_class(api.key, version))
+    declared = FIELDS[api.key].errors
+    assert set(declared) == OTHERWISE.get(api.key, expected)
+    assert [len(path) for path in declared] == sorted(len(path) for path in declared), "outer before inner"
+
+
+@pytest.mark.parametrize("api", SERVED_HERE, ids=name)
+def test_partitions_are_declared_where_a_request_asks_about_them(api: Api) -> None:
+    names_partitions = False
+    for version in range(api.min_version, api.max_version + 1):
+        for field in fields_of(request_class(api.key, version)):
+            inner = fields_of(field.structure) if field.structure is not None else ()
+            names_partitions = names_partitions or any(each.name.startswith("partition") for each in inner)
+    asks = names_partitions and api.key not in NOT_ASKED_ABOUT
+    assert (FIELDS[api.key].partitions is not None) == asks
+
+
+@pytest.mark.parametrize(
+    ("key", "response", "error"),
+    [
+        (ApiKey.FIND_COORDINATOR, {"error_code": 15}, 15),
+        (ApiKey.FIND_COORDINATOR, {"coordinators": [{"error_code": 0}, {"error_code": 69}]}, 69),
+        (ApiKey.LEAVE_GROUP, {"error_code": 35, "members": [{"error_code": 25}]}, 35),
+        (ApiKey.DELETE_RECORDS, {"topics": []}, 0),
+        (ApiKey.DELETE_RECORDS, {"topics": [{"partitions": []}, {"partitions": [{"error_code": 6}]}]}, 6),
+        (ApiKey.OFFSET_FETCH, {"groups": [{"error_code": 0, "topics": [{"partitions": [{"error_code": 7}]}]}]}, 7),
+        (
+            ApiKey.ADD_PARTITIONS_TO_TXN,
+            {"results_by_topic_v3_and_below": [{"results_by_partition": [{"partition_error_code": 48}]}]},
+            48,
+        ),
+        (ApiKey.DESCRIBE_GROUPS, {"groups": [Encoded(b"", 0), Encoded(b"", 69)]}, 69),
+        (ApiKey.DESCRIBE_GROUPS, {"groups": Lazily([0, 16], lambda code: {"error_code": code})}, 16),
+        (ApiKey.METADATA, MetadataResponse(0, [], None, 1, [MetadataTopic(3, "t")], error_code=0), 3),
+        (
+            ApiKey.METADATA,
+            MetadataResponse(0, [], None, 1, [MetadataTopic(0, "t", partitions=[MetadataPartition(5, 0, 1)])]),
+            5,
+        ),
+        (ApiKey.LIST_GROUPS, {"error_code": 0, "groups": [{"error_code": 1}], "names": ["a"]}, 0),
+    ],
+)
+def test_the_first_error_is_found_where_it_is_declared(key: ApiKey, response: Any, error: int) -> None:
+    assert first_error(response, FIELDS[key]) == error
+
+
+def row_of(topic: str | None, topic_id: bytes | None, partition: int) -> int:
+    assert topic_id is None
+    return {("a", 3): 7, ("b", 0): 9}.get((topic or "", partition), -1)
+
+
+@pytest.mark.parametrize(
+    ("key", "request_", "expected"),
+    [
+        (ApiKey.HEARTBEAT, Request([Topic("a", [Part(3)])]), NO_SUBJECT),
+        (ApiKey.DELETE_RECORDS, Request(None), NO_SUBJECT),
+        (ApiKey.DELETE_RECORDS, Request([Topic("a", [])]), NO_SUBJECT),
+        (ApiKey.DELETE_RECORDS, Request([Topic("a", [Part(3), Part(4)]), Topic("b", [Part(0)])]), subject(7, 3)),
+        (ApiKey.DELETE_RECORDS, Request([Topic("a", []), Topic("b", [Part(0)])]), subject(9, 1)),
+        (ApiKey.DELETE_RECORDS, Request([Topic("unknown", [Part(0)])]), subject(-1, 1)),
+        (
+            ApiKey.LIST_OFFSETS,
+            ListOffsetsRequest(-1, 1, [ListOffsetsPart("a", 3, -1, -1), ListOffsetsPart("b", 0, -1, -1)]),
+            subject(7, 2, isolation_level=1),
+        ),
+    ],
+)
+def test_a_request_is_about_the_first_partition_that_it_names(key: ApiKey, request_: Any, expected: bytes) -> None:
+    assert subject_of(request_, FIELDS[key], row_of) == expected
+
+
+def test_the_throttle_time_of_either_kind_of_answer() -> None:
+    assert throttle_of({"throttle_time_ms": 5}) == 5
+    assert throttle_of({}) == 0
+    assert throttle_of(MetadataResponse(7, [], None, 1, [])) == 7

@@ -1,0 +1,380 @@
+"""The request loop by frames: dispatch, refusals, faults, answers of any size, rings that are full."""
+
+from __future__ import annotations
+
+import sqlite3
+import struct
+from pathlib import Path
+
+import pytest
+
+from broker.apis import table
+from broker.ipc.request_channel import CLOSE_CONNECTION, NO_OP, SEND
+from broker.log.log_manager import LogManager
+from broker.log.partition_log import PartitionLog, PartitionName
+from broker.metadata.reader import MetadataReader
+from broker.metadata.topic_validation import NewTopic
+from tests.support.interruptions import interrupted_at_line
+from tests.support.record_batches import record_batch
+from tests.support.stepped_broker import Sent, SteppedBroker, produced
+from tests.support.wire_messages import (
+    API_VERSIONS,
+    CREATE_TOPICS,
+    METADATA,
+    PRODUCE,
+    SASL_HANDSHAKE,
+    Reader,
+    metadata_body,
+    produce_body,
+    string,
+)
+
+CONTROLLER = 2
+
+HANDLER_KINDS = pytest.mark.parametrize(
+    ("api_key", "version", "body"),
+    [
+        pytest.param(999, 0, b"", id="unknown key"),
+        pytest.param(4, 0, b"", id="a key of another kind of server"),
+        pytest.param(METADATA, 99, metadata_body([]), id="version too high"),
+        pytest.param(CREATE_TOPICS, 0, b"", id="version too low"),
+        pytest.param(PRODUCE, 2, produce_body([("topic", 0, b"")])[2:], id="C12 produce 2"),
+        pytest.param(METADATA, 4, b"\x00\x00", id="body too short"),
+        pytest.param(METADATA, 4, struct.pack(">i", 1 << 30), id="count beyond the body"),
+        pytest.param(PRODUCE, 7, struct.pack(">hhii", -1, 1, 0, 1 << 20), id="produce cut off"),
+        pytest.param(1, 11, b"\x00" * 7, id="fetch cut off"),
+    ],
+)
+
+
+@HANDLER_KINDS
+def test_c07_a_request_that_cannot_be_read_closes_its_connection(
+    stepped: SteppedBroker, api_key: int, version: int, body: bytes
+) -> None:
+    """No answer is sent; requests of others, and of the same batch, are not touched by it. `C07`, `C12`."""
+    other = stepped.client()
+    before = other.produce([("topic", 0, record_batch([b"before"]))])
+    bad = stepped.client().send(api_key, version, body, before.target)
+    after = other.produce([("topic", 0, record_batch([b"after"]))])
+    stepped.settle()
+    assert [(answer.kind, answer.payload) for answer in bad.answers] == [(CLOSE_CONNECTION, b"")]
+    assert [produced(sent) for sent in (before, after)] == [[(0, 0)], [(0, 1)]]
+    assert stepped.released(0, before.target)
+
+
+def test_c07_a_header_that_is_cut_off_closes_its_connection(stepped: SteppedBroker) -> None:
+    sent = stepped.client().send_frame(METADATA, 4, struct.pack(">hhih", METADATA, 4, 0, 500), 0)
+    stepped.settle()
+    assert sent.answer.kind == CLOSE_CONNECTION
+
+
+def test_c08_api_versions_of_an_unknown_version_are_answered_in_version_0(stepped: SteppedBroker) -> None:
+    """`C08`: error 35 and the range of ApiVersions itself; the body is not looked at."""
+    sent = stepped.client().send(API_VERSIONS, 99, b"\xff\xff garbage")
+    stepped.settle()
+    reader = Reader(sent.answer.payload)
+    assert reader.take("iihi") == (len(sent.answer.payload) - 4, 0, 35, 1)
+    key, low, high = reader.take("hhh")
+    assert (key, low) == (API_VERSIONS, 0)
+    assert high >= 3
+    assert reader.at == len(sent.answer.payload)
+
+
+def test_api_versions_lists_what_is_dispatched_and_the_refused_produce_versions(stepped: SteppedBroker) -> None:
+    """`C12`: Produce 0-2 are listed, though they are refused."""
+    sent = stepped.client().send(API_VERSIONS, 0, b"")
+    stepped.settle()
+    reader = Reader(sent.answer.payload[8:])
+    error, count = reader.take("hi")
+    listed = {key: (low, high) for key, low, high in (reader.take("hhh") for _ in range(count))}
+    assert error == 0
+    assert set(listed) == set(table.APIS)
+    assert listed[PRODUCE][0] == 0
+    assert table.APIS[PRODUCE].min_version == 3
+
+
+def test_c15_the_correlation_id_comes_back_whatever_it_is(stepped: SteppedBroker) -> None:
+    client = stepped.client()
+    sent = [
+        client.send_frame(API_VERSIONS, 0, struct.pack(">hhi", API_VERSIONS, 0, 7) + string("test")) for _ in range(3)
+    ]
+    stepped.settle()
+    # The envelope says 0, 1, 2; `settle` has sorted the answers by our own sequence numbers, not by these.
+    assert all(len(each.answers) == 1 for each in sent)
+
+
+def test_c16_sasl_without_sasl_is_answered_with_34(stepped: SteppedBroker) -> None:
+    sent = stepped.client().send(SASL_HANDSHAKE, 1, string("PLAIN"))
+    stepped.settle()
+    assert struct.unpack_from(">h", sent.answer.payload, 8) == (34,)
+
+
+def test_e08_a_fault_in_an_api_closes_that_connection_and_the_loop_goes_on(
+    stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`E02`, `E08`: a fault of ours has no mapping to an error; nobody else notices."""
+
+    def fault(*_: object) -> None:
+        raise ZeroDivisionError("ours")
+
+    api = table.APIS[METADATA]
+    monkeypatch.setitem(table.APIS, METADATA, api._replace(function=fault))
+    broken = stepped.client().send(METADATA, 4, metadata_body(["topic"]), 0)
+    good = stepped.client().produce([("topic", stepped.owned_by("topic", 0)[0], record_batch([b"a"]))])
+    stepped.settle()
+    assert [answer.kind for answer in broken.answers] == [CLOSE_CONNECTION]
+    assert produced(good) == [(0, 0)]
+    assert "ours" in caplog.text
+
+
+def test_e08_a_fault_in_produce_gives_its_memory_back(
+    stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    partition = stepped.owned_by("topic", 0)[0]
+    log = stepped.state(0).owned[stepped.partition("topic", partition).row].log
+
+    def fault(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("ours")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(log), "stage", fault)
+        broken = stepped.client().produce([("topic", partition, record_batch([b"a"]))])
+        stepped.settle()
+    assert broken.answer.kind == CLOSE_CONNECTION
+    assert "ours" in caplog.text
+    assert stepped.released(0, 0)
+    assert stepped.handler(0).wait_ms() == 300
+
+
+def test_e08_a_fault_while_metadata_is_taken_over_loses_nothing_that_was_read(
+    stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`E08`: neither requests nor what other targets ask; the next turn goes on with them."""
+    for_both = stepped.client().produce([("topic", p, record_batch([b"both"])) for p in range(4)])
+    owner = 1 - for_both.target
+    stepped.turn(for_both.target)
+    partition = stepped.owned_by("topic", owner)[0]
+    for_one = stepped.client().produce([("topic", partition, record_batch([b"one"]))])
+    asked = stepped.client().send(METADATA, 4, metadata_body(["topic"]), owner)
+    state = stepped.state(CONTROLLER)
+    assert state.controller is not None
+    state.controller.create_topics([NewTopic("other", 1)])
+    state.announce_metadata()
+
+    def fault(*_: object) -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MetadataReader, "read", fault)
+        with pytest.raises(sqlite3.OperationalError):
+            stepped.turn(owner)
+    stepped.settle()
+    assert [code for code, _ in produced(for_both)] == [0] * 4
+    assert produced(for_one)[0][0] == 0
+    assert sorted(stepped.values("topic", partition)) == [b"both", b"one"]
+    assert b"topic" in asked.answer.payload
+    assert all(stepped.released(0, target) for target in (0, 1))
+
+
+def test_a_partition_that_cannot_be_opened_keeps_no_other_from_it(
+    stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not even a fault of ours: what a handler has been told of once it is not told of again."""
+    open_log = LogManager.open
+
+    def open_but_one(manager: LogManager, name: PartitionName, *args: object) -> PartitionLog:
+        if name.partition == 1:
+            raise ZeroDivisionError("ours")
+        return open_log(manager, name, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(LogManager, "open", open_but_one)
+    stepped.create("fresh", 4)
+    sent = stepped.client().produce([("fresh", p, record_batch([b"a"])) for p in range(4)])
+    stepped.settle()
+    assert [code == 0 for code, _ in produced(sent)] == [True, False, True, True]
+    assert "cannot open fresh-1" in caplog.text
+
+
+def test_a_fault_while_metadata_is_taken_over_leaves_nothing_remembered_of_what_is_gone(
+    stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Produce of a form that was seen before does not go to the log of a deleted topic."""
+    client = stepped.client()
+    for _ in range(2):
+        client.produce([("topic", 0, record_batch([b"a"]))])
+        stepped.settle()
+    owner = stepped.partition("topic", 0).owner
+    stepped.delete("topic")
+
+    def fault(*_: object) -> None:
+        raise ZeroDivisionError("ours")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LogManager, "expire_producers_after", fault)
+        with pytest.raises(ZeroDivisionError):
+            stepped.turn(owner)
+    late = client.produce([("topic", 0, record_batch([b"late"]))])
+    stepped.settle()
+    assert produced(late) == [(3, -1)]
+
+
+def test_an_answer_larger_than_a_ring_travels_by_a_file(tmp_path: Path) -> None:
+    broker = SteppedBroker(tmp_path, ring_bytes=4096)
+    try:
+        for number in range(20):
+            broker.create(f"{'t' * 200}{number}", 2)
+        client = broker.client()
+        large = client.send(METADATA, 4, struct.pack(">i?", -1, False))
+        small = client.send(API_VERSIONS, 0, b"")
+        broker.settle()
+        assert large.answer.ranges == 1
+        assert len(large.answer.payload) > 4096
+        assert struct.unpack_from(">i", large.answer.payload) == (len(large.answer.payload) - 4,)
+        assert small.answer.ranges == 0
+        assert not list(broker.heritage.run_dir.iterdir())
+    finally:
+        broker.close()
+
+
+def test_a_full_response_ring_stops_that_processor_only(tmp_path: Path) -> None:
+    """Requests of a processor that takes no answers stay in its ring; nothing is lost and nobody else waits."""
+    broker = SteppedBroker(tmp_path, handlers=1, processors=2, ring_bytes=4096)
+    try:
+        broker.create("topic", 1)
+        deaf, other = broker.client(0), broker.client(1)
+        sent = []
+        for number in range(200):
+            sent.append(deaf.produce([("topic", 0, record_batch([b"deaf %d" % number]))]))
+            broker.turn(0)
+            broker.drain(1)
+        assert broker.handler(0).wait_ms() == 1
+        assert not broker.released(0, 0)
+        fine = other.produce([("topic", 0, record_batch([b"other"]))])
+        broker.turn(0)
+        broker.drain(1)
+        assert produced(fine)[0][0] == 0
+        before = broker.end("topic", 0)
+        broker.replace(0)
+        broker.settle(2000)
+        assert broker.end("topic", 0) > before
+        assert [produced(each)[0][0] for each in sent] == [0] * 200
+        found = broker.values("topic", 0)
+        assert [value for value in found if value != b"other"] == [b"deaf %d" % number for number in range(200)]
+        assert broker.released(0, 0)
+    finally:
+        broker.close()
+
+
+def test_metadata_changes_are_made_by_the_controller_and_seen_by_all(stepped: SteppedBroker) -> None:
+    body = struct.pack(">i", 1) + string("fresh") + struct.pack(">ihiii?", 2, 1, 0, 0, 1000, False)
+    created = stepped.client().send(CREATE_TOPICS, 2, body)
+    assert created.target == 2
+    stepped.settle()
+    assert created.answer.kind == SEND
+    produced_to = stepped.client().produce([("fresh", p, record_batch([b"a"])) for p in (0, 1)])
+    stepped.settle()
+    assert produced(produced_to) == [(0, 0), (0, 0)]
+
+
+def test_row_14_what_was_announced_before_a_request_was_sent_is_known_to_whoever_answers_it(
+    stepped: SteppedBroker,
+) -> None:
+    """Row 14: a topic is deleted, made again and asked for, before each line of a handler's turn in its turn."""
+    client, handler, state = stepped.client(), stepped.handler(0), stepped.state(CONTROLLER)
+    asked: list[tuple[int, Sent]] = []
+
+    def make_again_and_ask() -> None:
+        assert state.controller is not None
+        before = state.metadata.topic("again")
+        if before is not None:
+            state.controller.delete_topics([before])
+        partitions = len(asked) % 5 + 1
+        state.controller.create_topics([NewTopic("again", partitions)])
+        state.announce_metadata()
+        asked.append((partitions, client.send(METADATA, 4, metadata_body(["again"]), 0)))
+
+    while interrupted_at_line(len(asked) + 1, handler.turn, make_again_and_ask):
+        stepped.settle()
+    assert len(asked) > 50
+    for partitions, sent in asked:
+        assert string("again") + struct.pack(">?i", False, partitions) in sent.answer.payload
+
+
+def test_a_topic_is_created_for_whoever_asks_for_its_metadata(stepped: SteppedBroker) -> None:
+    """The answer waits for the controller, which is another target, and comes at once when it has worked."""
+    sent = stepped.client().send(METADATA, 4, metadata_body(["made"], auto_create=True), 0)
+    stepped.turn(0)
+    stepped.drain()
+    if not sent.answers:
+        stepped.settle()
+    assert b"made" in sent.answer.payload
+    assert stepped.partition("made", 0).index == 0
+
+
+def test_acks_0_ends_without_an_answer_and_an_error_closes(stepped: SteppedBroker) -> None:
+    """`C13`, on the general path and then on the fast one."""
+    client = stepped.client()
+    batch = record_batch([b"a"])
+    good = [client.produce([("topic", 0, batch)], acks=0) for _ in range(2)]
+    stepped.settle()
+    broken = client.produce([("topic", 0, batch[:-1] + b"\xff")], acks=0)
+    unknown = client.produce([("topic", 77, batch)], acks=0)
+    stepped.settle()
+    assert [sent.answer.kind for sent in good] == [NO_OP, NO_OP]
+    assert [sent.answer.kind for sent in (broken, unknown)] == [CLOSE_CONNECTION] * 2
+
+
+@pytest.mark.parametrize(
+    ("records", "version", "acks", "error"),
+    [
+        pytest.param(record_batch([b"a"]), 7, 2, 21, id="acks 2"),
+        pytest.param(record_batch([b"a"]) * 2, 7, 1, 87, id="two batches"),
+        pytest.param(b"", 7, 1, 87, id="no batch"),
+        pytest.param(record_batch([b"a"])[:16] + b"\x01" + record_batch([b"a"])[17:], 7, 1, 87, id="magic 1"),
+        pytest.param(record_batch([b"a"], codec=4), 6, 1, 76, id="zstd before 7"),
+        pytest.param(record_batch([b"a"], codec=4), 7, 1, 0, id="zstd"),
+        pytest.param(record_batch([b"a"])[:-1] + b"\xff", 7, 1, 2, id="checksum"),
+    ],
+)
+@pytest.mark.parametrize("known", [False, True])
+def test_c14_errors_are_per_partition(
+    stepped: SteppedBroker, known: bool, records: bytes, version: int, acks: int, error: int
+) -> None:
+    """`C14`, on a connection whose requests were parsed before and on a new one, alone and beside a good part."""
+    good = record_batch([b"good"])
+    client = stepped.client()
+    if known:
+        client.produce([("topic", 0, good)], acks, version)
+        stepped.settle()
+    alone = client.produce([("topic", 0, records)], acks, version)
+    stepped.settle()
+    beside = client.produce([("topic", 1, good), ("topic", 0, records)], acks, version)
+    stepped.settle()
+    assert produced(alone)[0][0] == error
+    assert [code for code, _ in produced(beside)] == [error if acks == 2 else 0, error]
+    if error and not known:
+        assert stepped.end("topic", 0) == 0
+
+
+def test_a_turn_that_has_become_long_leaves_the_rest_to_the_next(stepped: SteppedBroker) -> None:
+    """What is left keeps its memory and its order, also behind a request that comes meanwhile."""
+    client = stepped.client()
+    slow = [client.send(METADATA, 4, metadata_body(["topic"]), 0) for _ in range(3)]
+    later = client.send(API_VERSIONS, 0, b"", 0)
+    handler = stepped.handler(0)
+    stepped.clock.advance_ms(1)
+
+    taken = []
+    with pytest.MonkeyPatch.context() as patch:
+        settle = handler._calls._settle
+        patch.setattr(handler._calls, "_settle", lambda *a: (stepped.clock.advance_ms(30), settle(*a)))
+        for _ in range(4):
+            handler.turns.begin(stepped.clock.monotonic_ns())
+            assert handler.turn()
+            handler.turns.end(stepped.clock.monotonic_ns())
+            stepped.drain()
+            taken.append(sum(bool(sent.answers) for sent in [*slow, later]))
+    assert taken == [1, 2, 3, 4]
+    stepped.settle()
+    assert stepped.released(0, 0)
+    assert [len(sent.answers) for sent in [*slow, later]] == [1, 1, 1, 1]

@@ -1,0 +1,58 @@
+"""Keeping a package out while another is imported, and what a start of the broker loads."""
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from broker.import_guard import without
+
+
+def test_a_package_is_missing_inside_and_as_before_afterwards() -> None:
+    assert "antigravity" not in sys.modules
+    with without("antigravity"), pytest.raises(ModuleNotFoundError):
+        importlib.import_module("antigravity")
+    assert "antigravity" not in sys.modules
+
+
+def test_it_is_as_before_when_an_import_fails() -> None:
+    with pytest.raises(ModuleNotFoundError), without("antigravity"):
+        raise ModuleNotFoundError
+    assert "antigravity" not in sys.modules
+
+
+def test_a_package_that_is_loaded_stays() -> None:
+    with without("json"):
+        assert importlib.import_module("json") is json
+    assert sys.modules["json"] is json
+
+
+def test_a_start_imports_nothing_that_serving_can_do_without() -> None:
+    """A fresh interpreter, since this one has it all: what is loaded before the broker is ready."""
+    program = (
+        "import json, sys, broker.cli.start, broker.supervisor.broker_main\n"
+        "from broker.runtime.child_process import Role\n"
+        "functions = broker.supervisor.broker_main.RoleFunctions()\n"
+        "for role in (Role.ACCEPTOR, Role.PROCESSOR, Role.HANDLER, Role.CONTROLLER): functions[role]\n"
+        "print(json.dumps(list(sys.modules)))"
+    )
+    root = Path(__file__).parents[1]
+    run = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True)
+    loaded = {name.partition(".")[0] for name in json.loads(run.stdout)}
+    slow = {
+        "asyncio",
+        "cramjam",
+        "dill",
+        "email",
+        "fastapi",
+        "hypothesis",
+        "numpy",
+        "pandas",
+        "psutil",
+        "pyarrow",
+        "ssl",
+    }
+    assert not loaded & slow
