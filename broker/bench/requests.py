@@ -91,10 +91,8 @@ class RequestMaker:
             {"partition_index": part, "current_leader_epoch": -1, "timestamp": _LATEST}
             for part in self._partitions(event)
         ]
-        isolation_level = event.isolationLevel or 0
-        return {
-            "replica_id": -1, "isolation_level": isolation_level, "topics": self._of_topic(event, "name", partitions)
-        }  # fmt: skip
+        topics = [] if event.topic is None else [{"name": self._topics[event.topic].name, "partitions": partitions}]
+        return {"replica_id": -1, "isolation_level": event.isolationLevel or 0, "topics": topics}
 
     def metadata(self, _event: Event, _: Positions) -> Fields:
         """Return a request for all topics of the bench: the log does not say for which it was."""

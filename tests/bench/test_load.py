@@ -6,14 +6,18 @@ from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
+from broker.apis.table import APIS
 from broker.bench.load import Load
 from broker.bench.profile import KNOWN_VERSION, Event
-from broker.bench.requests import BenchTopic, RequestMaker
+from broker.bench.requests import KINDS, BenchTopic, RequestMaker
 from broker.bench.tally import HEADERS, Tallies, quantile_ms
 from broker.client import topics
 from broker.client.connection import Connection
 from broker.clock import SystemClock
+from broker.protocol import kio_adapter
+from broker.protocol.api_keys import ApiKey
 from tests.support.broker_process import BrokerProcess
 
 PRODUCE, FETCH, METADATA, JOIN_GROUP = 0, 1, 3, 11
@@ -38,6 +42,19 @@ def run(port: int, events: list[Event], ranges: dict[int, tuple[int, int]], topi
     maker = RequestMaker({"t": topic}, "bench-", 1.0, clock)
     asyncio.run(Load(("127.0.0.1", port), maker, ranges, clock, 1.0).run(events, tallies))
     return tallies
+
+
+@pytest.mark.parametrize("topic", ["t", None])
+@pytest.mark.parametrize("api", KINDS)
+def test_each_kind_is_written_in_each_version_with_and_without_a_topic(api: int, topic: str | None) -> None:
+    maker = RequestMaker({"t": BenchTopic("t", UUID(int=7), 2)}, "bench-", 1.0, SystemClock())
+    asked = event("request", api, topic=topic, partition=1, partitionCount=2, records=3, recordBytes=100)
+    fields = maker.fields(asked, {})
+    if fields is None:
+        assert (api, topic) == (ApiKey.PRODUCE, None)
+        return
+    for version in range(APIS[api].min_version, KINDS[api].newest + 1):
+        assert kio_adapter.encode_request(api, version, 1, "app", fields)
 
 
 def test_each_kind_of_request(broker: BrokerProcess) -> None:

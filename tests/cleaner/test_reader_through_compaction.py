@@ -23,13 +23,13 @@ TABLE_BYTES = 4096
 OWNER = """
 import mmap, os, sys
 from pathlib import Path
-from broker.cleaner import doomed_files
+from broker.cleaner import deleted_files
 from broker.clock import SystemClock
 from broker.config.topic_config import LogConfig
 from shm.partitions import STATE_CLOSED, STATE_OPEN, PartitionTable
 from tests.cleaner.keyed_log import KeyedLog
 from tests.cleaner.test_reader_through_compaction import KEYS, LEAST_DELAY_S
-doomed_files.LEAST_DELAY_MS = int(1000 * LEAST_DELAY_S)
+deleted_files.LEAST_DELAY_MS = int(1000 * LEAST_DELAY_S)
 clock = SystemClock()
 log = KeyedLog(Path(sys.argv[1]), LogConfig(cleanup_policy=("compact",), internal_segment_bytes=3000,
                                             index_interval_bytes=150), clock)
@@ -53,7 +53,7 @@ while not Path(sys.argv[3]).exists():
     log.roll()
     publish()
     log.clean(swap=swap)
-    doomed_files.remove_doomed(Path(sys.argv[1]), 0, clock.wall_ms())
+    deleted_files.remove_doomed(Path(sys.argv[1]), 0, clock.wall_ms())
 table.set_state(0, STATE_CLOSED)
 """
 

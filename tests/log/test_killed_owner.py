@@ -124,7 +124,7 @@ CHILD = """
 import mmap, os, sys
 from pathlib import Path
 from broker.clock import SystemClock
-from broker.log import snapshot_schedule
+from broker.log.producers import snapshot_schedule
 from broker.log.partition_log import PartitionLog, PublishedEnd
 from broker.protocol.records import read_header
 from broker.config.topic_config import LogConfig

@@ -15,6 +15,7 @@ from broker.protocol.record_reader import (
     record_times,
 )
 from broker.protocol.records import patch_log_append_time, read_header
+from broker.protocol.steps import finished
 from tests.support.feeds import mutations, random_seed
 from tests.support.record_batches import TIMESTAMP_MS, lying_batch, record_batch, varint
 
@@ -120,7 +121,7 @@ def test_batches_that_lie_are_found_out_and_nothing_worse(codec: int) -> None:
         header = read_header(batch)
         assert header is not None
         where = f"seed {seed}, case {case}: {claimed} records of {data.hex()}"
-        verdict = judge_keyed_records(header, data)
+        verdict = finished(judge_keyed_records(header, data))
         readable = is_readable(batch)
         assert verdict in {0, 87}, where
         # Beyond what a reader sees, nothing may stand behind the last record.
