@@ -242,6 +242,17 @@ _GROUPS = Area(
             beyond="the one used longest ago is forgotten, and a longer one never kept: the next one is parsed",
             end="half a minute without another, or the metadata changes",
         ),
+        Limit(
+            what="Answers that are given again while the metadata stay, of each handler; bytes of a request; of an answer",
+            bounds=(
+                "broker.handler.answer_cache:MOST_ANSWERS",
+                "broker.handler.answer_cache:MOST_REQUEST_BYTES",
+                "broker.handler.answer_cache:MOST_ANSWER_BYTES",
+            ),
+            metrics=("rotunda_handler_requests_handled_total",),
+            beyond="the one used longest ago is forgotten, and a longer one never kept: the next request is decoded",
+            end="half a minute without another, or the metadata changes",
+        ),
     ),
 )
 

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.apis.context import Parked, RequestContext
 from broker.errors import InvalidReceive
+from broker.handler.answer_cache import AnswerCache, CacheKey
 from broker.ipc.answer_spool import AnswerSpool
 from broker.ipc.request_facts import NO_SUBJECT, RowOf, first_error, subject_of, throttle_of
 from broker.ipc.response_writer import ReplyTo, ResponseWriter, Told
@@ -55,7 +56,10 @@ BAD_REQUEST = "closing connection of a bad request (api key %d, version %d): %s"
 
 
 class Call(NamedTuple):
-    """One request, and what its answer needs of it: ``about`` is known once it has been decoded."""
+    """One request, and what its answer needs of it: ``about`` is known once it has been decoded.
+
+    Its answer may be kept by ``cache_key``.
+    """
 
     api: Api
     to: ReplyTo
@@ -65,6 +69,7 @@ class Call(NamedTuple):
     doing: Doing
     is_long: bool
     about: bytes = NO_SUBJECT
+    cache_key: CacheKey | None = None
 
     def decoded(self, request: Any, row_of: RowOf) -> Call:
         """Return this with what the request is about."""
@@ -87,6 +92,7 @@ class ApiCalls:
         self._turns = turns
         self._now_ns = now_ns
         self._warnings = RepeatedWarnings(logger, now_ns)
+        self._cache = AnswerCache(state.metadata)
         #: Of a request that is answered later than its turn, this process publishes what it is doing for it.
         self._current = state.heritage.current[state.index]
 
@@ -95,6 +101,10 @@ class ApiCalls:
         decode, function = api.decode, api.function
         if decode is None or function is None:
             raise InvalidReceive(f"{api.key.name} has no function")
+        in_line = self._slices.has(frame.to[1])
+        cache_key = None if api.lasts is None or in_line else self._cache.key_of(frame)
+        if cache_key is not None and self._answer_again(frame, cache_key):
+            return
         header = parse_header(frame.view, frame.start, frame.end)
         context = RequestContext(
             frame.api_key, frame.api_version, frame.correlation_id, header.client_id, frame.to[1], frame.to[2],
@@ -102,14 +112,31 @@ class ApiCalls:
         )  # fmt: skip
         is_long = frame.end - header.body_offset > MOST_BYTES_AT_ONCE
         doing = (api.key.name, header.client_id)
-        call = Call(api, frame.to, frame.api_version, frame.correlation_id, frame.received_ns, doing, is_long)
-        if is_long or self._slices.has(frame.to[1]):
+        call = Call(
+            api, frame.to, frame.api_version, frame.correlation_id, frame.received_ns, doing, is_long,
+            cache_key=cache_key,
+        )  # fmt: skip
+        if is_long or in_line:
             # The request's memory is another's after this turn.
             body = bytes(frame.view[header.body_offset : frame.end])
             self._begin(call, self._from_its_bytes(call, context, body))
             return
         request = decode(frame.view, frame.api_version, header.body_offset, frame.end)
         self._settle(call.decoded(request, self._state.row_of), function(context, request))
+
+    def forget_unused(self, now_ns: int) -> None:
+        """Forget answers that nobody has asked for lately. Called now and then."""
+        self._cache.forget_unused(now_ns)
+
+    def _answer_again(self, frame: Frame, key: CacheKey) -> bool:
+        """Answer with what the last request of these bytes was answered with; False if that is not known."""
+        found = self._cache.find(key)
+        if found is None:
+            return False
+        now_ns = self._now_ns()
+        self._turns.spent(now_ns, found.doing)
+        self._responses.send(frame.to, now_ns, now_ns, found.payload(frame.correlation_id), found.told)
+        return True
 
     def _settle(self, call: Call, response: Any) -> None:
         """Answer with what a function has returned, now or later. Raises InvalidReceive."""
@@ -138,6 +165,8 @@ class ApiCalls:
             raise InvalidReceive(f"{api.key.name} has no encoder")
         payload = api.encode(call.version, call.correlation_id, response)
         told = Told(first_error(response, api.log_fields), about=call.about, throttle_ms=throttle_of(response))
+        if call.cache_key is not None and api.lasts is not None and api.lasts(response):
+            self._cache.keep(call.cache_key, payload, told, call.doing)
         complete_ns = self._now_ns()
         self._turns.spent(complete_ns, call.doing)
         self._responses.send(call.to, local_ns, complete_ns, payload, told)

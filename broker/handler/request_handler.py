@@ -173,6 +173,7 @@ class RequestHandler:
             self._state.reload_if_asked()
             self._fetch.forget_removed_files()
             self._produce.forget_unused(now_ns)
+            self._calls.forget_unused(now_ns)
             self._desk.repeat()
             self.turns.spent(self._now_ns(), UPKEEP)
         self._publish()

@@ -30,3 +30,8 @@ def handle_api_versions(context: RequestContext, request: ApiVersionsRequest) ->
         finalized_features_epoch=metadata.version,
         finalized_features=[(name, level, level) for name, level in metadata.finalized_features.items()],
     )
+
+
+def api_versions_last(response: ApiVersionsResponse) -> bool:
+    """Return whether an answer holds until the metadata change: what is served is the same all the time."""
+    return not response.error_code

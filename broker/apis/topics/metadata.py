@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from broker.apis.cluster.authorized_operations import cluster_operations, topic_operations
 from broker.apis.context import Parked, RequestContext
-from broker.apis.topics.published_offsets import published_leader_epoch
+from broker.apis.topics.published_offsets import UNKNOWN_EPOCH, published_leader_epoch
 from broker.errors import ApiError
 from broker.metadata.metadata_cache import MetadataCache, PartitionInfo, TopicInfo
 from broker.metadata.topic_validation import check_topic_name
@@ -46,6 +46,18 @@ def handle_metadata(context: RequestContext, request: MetadataRequest) -> Metada
         return _at_length(context, request)
     missing = [name for name in _distinct_names(context, request) if _is_creatable(context.broker.metadata, name)]
     return _answer(context, request, missing)
+
+
+def metadata_lasts(response: MetadataResponse) -> bool:
+    """Return whether an answer holds until the metadata change.
+
+    A leader epoch is fixed for a run of the broker, once the partition is open. What is not there may be asked for to
+    have it created.
+    """
+    return not any(
+        topic.error_code or any(partition.leader_epoch == UNKNOWN_EPOCH for partition in topic.partitions)
+        for topic in response.topics
+    )
 
 
 def _at_length(context: RequestContext, request: MetadataRequest) -> Work:

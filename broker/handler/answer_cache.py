@@ -1,0 +1,84 @@
+"""The answer cache: answers that follow from their request, its listener and the metadata alone.
+
+Runs in handler processes and the controller. Which APIs have such answers, and which of them last, is declared with the
+API (`Api.lasts`). A request of the same bytes, but for its correlation id, is answered with the same bytes until the
+metadata change. Knows nothing of what is asked or answered.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from broker.partitions.produce.recently_used import RecentlyUsed
+
+if TYPE_CHECKING:
+    from broker.ipc.frame import Frame
+    from broker.ipc.response_writer import Told
+    from broker.metadata.metadata_cache import MetadataCache
+    from broker.server_log.slow_turns import Doing
+
+#: Answers that are kept, twice as many at most; no request and no answer that is longer.
+MOST_ANSWERS: Final = 128
+MOST_REQUEST_BYTES: Final = 4096
+MOST_ANSWER_BYTES: Final = 32 << 10
+
+#: An answer that is not asked for again in so long is forgotten.
+KEPT_NS: Final = 30_000_000_000
+
+#: A request from its api key on: api key and version, correlation id, the rest.
+_CORRELATION_ID, _REST = 4, 8
+_SIZE_BYTES = _CORRELATION_ID_BYTES = 4
+
+#: (listener, api key and version, the rest of the request).
+CacheKey = tuple[int, bytes, bytes]
+
+
+class CachedAnswer(NamedTuple):
+    """An answer without its correlation id."""
+
+    size: bytes
+    rest: bytes
+    told: Told
+    doing: Doing
+
+    def payload(self, correlation_id: int) -> bytes:
+        """Return the answer to a request of that correlation id, from its size on."""
+        return b"".join((self.size, correlation_id.to_bytes(_CORRELATION_ID_BYTES, "big", signed=True), self.rest))
+
+
+class AnswerCache:
+    """The answers that one target gives again."""
+
+    def __init__(self, metadata: MetadataCache) -> None:
+        self._metadata = metadata
+        self._version = metadata.version
+        self._answers: RecentlyUsed[CacheKey, CachedAnswer] = RecentlyUsed(MOST_ANSWERS, KEPT_NS)
+
+    def __len__(self) -> int:
+        return len(self._answers)
+
+    def key_of(self, frame: Frame) -> CacheKey | None:
+        """Return what a request's answer is found by, or None if it is too long for that."""
+        view, start, end = frame.view, frame.start, frame.end
+        if end - start > MOST_REQUEST_BYTES:
+            return None
+        return frame.listener, bytes(view[start : start + _CORRELATION_ID]), bytes(view[start + _REST : end])
+
+    def find(self, key: CacheKey) -> CachedAnswer | None:
+        """Return the answer to a request, if there is one that still holds."""
+        answers = self._answers
+        if self._version != self._metadata.version:
+            self._version = self._metadata.version
+            answers.clear()
+            return None
+        return answers.recent.get(key) or answers.recall(key)
+
+    def keep(self, key: CacheKey, payload: bytes, told: Told, doing: Doing) -> None:
+        """Give this answer to later requests of that key; one that is long is not kept."""
+        if len(payload) <= MOST_ANSWER_BYTES and self._version == self._metadata.version:
+            rest = payload[_SIZE_BYTES + _CORRELATION_ID_BYTES :]
+            self._answers.put(key, CachedAnswer(payload[:_SIZE_BYTES], rest, told, doing))
+
+    def forget_unused(self, now_ns: int) -> None:
+        """Forget what nobody has asked for lately. Called now and then."""
+        self._answers.forget_unused(now_ns)

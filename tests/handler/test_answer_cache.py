@@ -1,0 +1,152 @@
+"""Answers that are given again: the same bytes as a fresh answer would have, whatever has changed in between."""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from broker.apis.table import APIS
+from broker.handler import answer_cache
+from broker.metadata.topic_validation import AddedPartitions
+from broker.protocol import kio_adapter
+from broker.protocol.api_keys import ApiKey
+from tests.support.stepped_broker import Client, SteppedBroker
+
+
+def frame_of(key: ApiKey, version: int, client_id: str, values: dict[str, Any]) -> bytes:
+    """Return a request from its api key on."""
+    return kio_adapter.encode_request(key, version, 0, client_id, values)[4:]
+
+
+def answered(client: Client, broker: SteppedBroker, frame: bytes, key: ApiKey, version: int) -> bytes:
+    """Return the answer to a request that handler 0 is asked, behind its size."""
+    sent = client.send_frame(key, version, frame, 0)
+    broker.settle()
+    return sent.answer.payload[4:]
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[ApiKey]:
+    """Count how often an API's function is called."""
+    counted: Counter[ApiKey] = Counter()
+    for key in (ApiKey.METADATA, ApiKey.API_VERSIONS):
+        api = APIS[key]
+        function = api.function
+        assert function is not None
+
+        def called(context: Any, request: Any, key: ApiKey = key, function: Any = function) -> Any:
+            counted[key] += 1
+            return function(context, request)
+
+        monkeypatch.setitem(APIS, key, api._replace(function=called))
+    return counted
+
+
+def metadata(names: list[str] | None, client_id: str = "a", version: int = 8) -> bytes:
+    topics = None if names is None else [{"name": name} for name in names]
+    return frame_of(ApiKey.METADATA, version, client_id, {"topics": topics, "allow_auto_topic_creation": False})
+
+
+def test_the_same_request_is_answered_again_with_its_own_correlation_id(
+    stepped: SteppedBroker, calls: Counter[ApiKey]
+) -> None:
+    stepped.settle()
+    first, second = stepped.client(), stepped.client()
+    answers = [answered(client, stepped, metadata(["topic"]), ApiKey.METADATA, 8) for client in (first, first, second)]
+    assert calls[ApiKey.METADATA] == 1
+    # Here the correlation id of a request is its number on its connection.
+    assert [int.from_bytes(each[:4], "big") for each in answers] == [0, 1, 0]
+    assert len({each[4:] for each in answers}) == 1
+
+
+def test_another_version_client_or_topic_is_another_request(stepped: SteppedBroker, calls: Counter[ApiKey]) -> None:
+    stepped.settle()
+    client = stepped.client()
+    for frame, version in (
+        (metadata(["topic"]), 8),
+        (metadata(["topic"], version=7), 7),
+        (metadata(["topic"], client_id="b"), 8),
+        (metadata(None), 8),
+    ):
+        answered(client, stepped, frame, ApiKey.METADATA, version)
+    assert calls[ApiKey.METADATA] == 4
+
+
+def test_errors_and_partitions_that_are_not_open_are_looked_at_again(
+    stepped: SteppedBroker, calls: Counter[ApiKey]
+) -> None:
+    stepped.settle()
+    client = stepped.client()
+    for _ in range(2):
+        answered(client, stepped, metadata(["nothing"]), ApiKey.METADATA, 8)
+    assert calls[ApiKey.METADATA] == 2
+    row = stepped.partition("topic", 2).row
+    table = stepped.state(0).partitions
+    state = table.state(row)
+    table.set_state(row, 0)
+    closed = answered(client, stepped, metadata(["topic"]), ApiKey.METADATA, 8)
+    table.set_state(row, state)
+    assert answered(client, stepped, metadata(["topic"]), ApiKey.METADATA, 8) != closed
+    assert calls[ApiKey.METADATA] == 4
+
+
+def test_software_that_is_refused_is_refused_each_time(stepped: SteppedBroker, calls: Counter[ApiKey]) -> None:
+    client = stepped.client()
+    for name in ("bad name", "bad name", "good", "good"):
+        values = {"client_software_name": name, "client_software_version": "1"}
+        answered(client, stepped, frame_of(ApiKey.API_VERSIONS, 4, "a", values), ApiKey.API_VERSIONS, 4)
+    assert calls[ApiKey.API_VERSIONS] == 3
+
+
+def test_long_requests_long_answers_and_too_many_of_them_are_not_kept(
+    stepped: SteppedBroker, calls: Counter[ApiKey], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stepped.settle()
+    client = stepped.client()
+    monkeypatch.setattr(answer_cache, "MOST_ANSWER_BYTES", 50)
+    for _ in range(2):
+        answered(client, stepped, metadata(["topic"]), ApiKey.METADATA, 8)
+    assert calls[ApiKey.METADATA] == 2
+    monkeypatch.undo()
+    cache = answer_cache.AnswerCache(stepped.state(0).metadata)
+    for number in range(5 * answer_cache.MOST_ANSWERS):
+        cache.keep((0, b"", number.to_bytes(4, "big")), bytes(8), None, ("", ""))  # type: ignore[arg-type]
+    assert len(cache) <= 2 * answer_cache.MOST_ANSWERS
+    cache.forget_unused(0)
+    cache.forget_unused(2 * answer_cache.KEPT_NS)
+    cache.forget_unused(4 * answer_cache.KEPT_NS)
+    assert len(cache) == 0
+
+
+def test_an_answer_is_what_a_client_that_asks_for_the_first_time_gets(stepped: SteppedBroker) -> None:
+    """Topics come, go, come again and grow; what nobody has asked before has no answer that is kept."""
+    seed = secrets.randbits(32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    names = [f"t{number}" for number in range(4)]
+    there: dict[str, int] = {}
+    client = stepped.client()
+    for step in range(150):
+        name = chance.choice(names)
+        controller = stepped.state(2).controller
+        assert controller is not None
+        match chance.randrange(6):
+            case 0 if name not in there:
+                there[name] = chance.randint(1, 3)
+                stepped.create(name, there[name])
+            case 1 if name in there:
+                del there[name]
+                stepped.delete(name)
+            case 2 if name in there:
+                there[name] += 1
+                controller.create_partitions([AddedPartitions(name, there[name])])
+                stepped.announce()
+        asked = chance.choice([None, [name], names])
+        version = chance.randint(5, 8)
+        kept = answered(client, stepped, metadata(asked, "same", version), ApiKey.METADATA, version)
+        fresh = answered(client, stepped, metadata(asked, f"new {step}", version), ApiKey.METADATA, version)
+        assert kept[4:] == fresh[4:], (seed, step)
