@@ -243,7 +243,7 @@ _GROUPS = Area(
             end="half a minute without another, or the metadata changes",
         ),
         Limit(
-            what="Answers that are given again while the metadata stay, of each handler; bytes of a request; of an answer",
+            what="Answers given again while the metadata stay, of each handler; bytes of a request, of an answer",
             bounds=(
                 "broker.handler.answer_cache:MOST_ANSWERS",
                 "broker.handler.answer_cache:MOST_REQUEST_BYTES",
