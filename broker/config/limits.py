@@ -233,10 +233,10 @@ _GROUPS = Area(
             end="with the transaction",
         ),
         Limit(
-            what="Produce requests that the next one of a connection is compared with, of each handler; bytes of each",
+            what="Produce requests that others are compared with, of each handler; bytes of each",
             bounds=(
-                "broker.partitions.produce.produce:MAX_REMEMBERED",
-                "broker.partitions.produce.produce:MOST_REMEMBERED_BYTES",
+                "broker.partitions.produce.produce_memo:MAX_REMEMBERED",
+                "broker.partitions.produce.produce_memo:MOST_REMEMBERED_BYTES",
             ),
             metrics=("rotunda_handler_requests_handled_total",),
             beyond="the one used longest ago is forgotten, and a longer one never kept: the next one is parsed",

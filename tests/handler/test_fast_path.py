@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.partitions.produce.produce import REMEMBERED_NS, ProducePath
+from broker.partitions.produce.produce import ProducePath
+from broker.partitions.produce.produce_memo import REMEMBERED_NS
 from broker.protocol import kio_adapter
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import ARENA_BYTES, Client, Sent, SteppedBroker
@@ -61,7 +62,7 @@ def test_what_stands_before_long_names_is_not_remembered(stepped: SteppedBroker)
         }
         client.send_frame(PRODUCE, 8, kio_adapter.encode_request(PRODUCE, 8, 0, client_id, values)[4:], 0)
         stepped.settle()
-        assert len(stepped.handler(0)._produce._remembered) == remembered
+        assert len(stepped.handler(0)._produce._memo) == remembered
 
 
 @pytest.fixture
@@ -91,6 +92,33 @@ def test_only_the_first_request_of_a_connection_is_parsed(
         stepped.settle()
     assert [outcome(each) for each in sent] == [(0, 0), (0, 1), (0, 3), (0, 6)]
     assert parsed == [version]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_producer_that_alternates_between_partitions_is_parsed_once_for_each(
+    stepped: SteppedBroker, version: int, parsed: list[int]
+) -> None:
+    partitions = stepped.owned_by("topic", 0)
+    assert len(partitions) > 1
+    first, second = stepped.client(), stepped.client()
+    sent = []
+    for client in (first, second):
+        for number in range(3):
+            for partition in partitions:
+                records = record_batch([b"x" * (1, 30, 200)[number]])
+                sent.append((partition, client.send(PRODUCE, version, body(stepped, version, partition, records))))
+                stepped.settle()
+    # The second connection's first request tells how many bytes stand before its records.
+    assert len(parsed) == len(partitions) + 1
+    for partition in partitions:
+        assert [outcome(each) for where, each in sent if where == partition] == [(0, offset) for offset in range(6)]
+    stepped.create("other", 1)
+    stepped.settle()
+    parsed.clear()
+    for partition in partitions:
+        first.send(PRODUCE, version, body(stepped, version, partition, record_batch([b"a"])))
+        stepped.settle()
+    assert len(parsed) == len(partitions), "the topics have changed"
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -174,12 +202,12 @@ def test_nothing_is_kept_of_connections_that_have_gone(stepped: SteppedBroker, p
     for _ in range(20):
         produce(stepped.client())
     produce(staying)
-    assert len(path._remembered) == 21
+    assert len(path._memo) == 21
     parsed.clear()
     for _ in range(3):
         stepped.clock.advance_ns(REMEMBERED_NS + 1)
         produce(staying)
         stepped.settle()
     assert parsed == []
-    assert len(path._remembered) == 1
-    assert path._remembered.recall(staying.connection) is not None
+    assert len(path._memo) == 1
+    assert path._memo._last.recall(staying.connection) is not None

@@ -103,6 +103,31 @@ def test_others_are_served_while_a_batch_is_judged(stepped: SteppedBroker, judgi
     assert judging.now == 0
 
 
+def test_nothing_overtakes_a_judged_batch_by_way_of_another_partition(stepped: SteppedBroker, judging: Judging) -> None:
+    """The fast path knows both partitions, and the connection's last request is one for the other."""
+    judged, other = stepped.owned_by("compacted", 0)[:2]
+    client = stepped.client()
+    for partition in (judged, other, judged, other):
+        client.produce([("compacted", partition, short_batch(0))])
+        stepped.settle()
+    sent = [
+        client.produce([("compacted", partition, batch)])
+        for partition, batch in (
+            (judged, long_batch(1)),
+            (other, short_batch(1)),
+            (other, short_batch(2)),
+            (judged, short_batch(2)),
+            (other, short_batch(3)),
+            (judged, short_batch(3)),
+        )
+    ]
+    stepped.settle(200)
+    assert [error for each in sent for error, _ in produced(each)] == [0] * 6
+    for partition in (judged, other):
+        assert last_values(stepped, "compacted", partition) == [b"0", b"0", b"1", b"2", b"3"]
+    assert judging.begun
+
+
 @pytest.mark.parametrize("topic", ["compacted", "packed"])
 @pytest.mark.parametrize("several", [False, True], ids=["own", "forwarded"])
 def test_what_a_connection_sends_is_stored_in_its_order(

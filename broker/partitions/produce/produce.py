@@ -41,9 +41,8 @@ from broker.partitions.produce.pending_produce import (
     PendingProduce,
 )
 from broker.partitions.produce.produce_lines import ProduceLines, Whose
-from broker.partitions.produce.produce_memo import RememberedRequest
+from broker.partitions.produce.produce_memo import MOST_REMEMBERED_BYTES, ProduceMemo, RememberedRequest
 from broker.partitions.produce.produce_refusals import PartRefusals
-from broker.partitions.produce.recently_used import RecentlyUsed
 from broker.partitions.produce.record_errors import NOBODY, Blame, keyless, out_of_range, too_large
 from broker.partitions.produce.verification import (
     NEEDS_VERIFICATION,
@@ -67,18 +66,9 @@ if TYPE_CHECKING:
 #: What the fast path leaves to the general one, which finds the same again.
 _NOT_FAST = BLAMED | {TO_BE_JUDGED[0]}
 
-#: Connections whose last request is remembered.
-MAX_REMEMBERED = 10_000
-
-#: A request is remembered at least so long after the last one like it, and at most twice as long.
-REMEMBERED_NS = 30_000_000_000
-
 #: Of the parts of one request whose records are looked into, so many are under way, and none is begun later.
 MOST_UNDER_WAY = 16
 LONGEST_NS = 1_000_000_000
-
-#: What stands before the records of a request that is remembered: a client id may be 32 KB long.
-MOST_REMEMBERED_BYTES = 1024
 
 
 class ProducePath:
@@ -101,9 +91,9 @@ class ProducePath:
         self._poison = poison
         self._now_ns = now_ns
         self._words = words_of(state.heritage.rings.view, 0, state.heritage.rings.view.nbytes)
-        self._remembered: RecentlyUsed[int, RememberedRequest] = RecentlyUsed(MAX_REMEMBERED, REMEMBERED_NS)
         self._lines = ProduceLines(slices, now_ns)
         self._judged = JudgedAppends(self.appends, state.owned, self._refusals, slices, now_ns)
+        self._memo = ProduceMemo(self._judged.has)
         self._dirty = self.appends.dirty
         self._pending: dict[int, PendingProduce] = {}
         self._tokens = peers.new_tokens()
@@ -111,23 +101,23 @@ class ProducePath:
 
     def forget_metadata(self) -> None:
         """Parse the next request of every connection anew: topics have changed."""
-        self._remembered.clear()
+        self._memo.clear()
 
     def forget_unused(self, now_ns: int) -> None:
         """Let go of what is remembered of connections that have sent nothing for a while: they may have closed."""
-        self._remembered.forget_unused(now_ns)
+        self._memo.forget_unused(now_ns)
 
     def try_fast(self, to: ReplyTo, version: int, view: memoryview, place: tuple[int, int, int]) -> bool:
-        """Stage a request that differs from the connection's last one in its records alone; False if it does not.
+        """Stage a request that differs from an earlier one in its records alone; False if it does not.
+
+        The earlier one is the connection's last, or one for another partition with as many bytes before the records.
 
         ``place`` is (start of the request in ``view``, its end, offset of its envelope in the rings).
         """
-        remembered = self._remembered.recent.get(to[1]) or self._remembered.recall(to[1])
-        if remembered is None or remembered.version != version:
+        found = self._memo.find(to[1], version, view, place)
+        if found is None:
             return False
-        batch = remembered.records(view, place[0], place[1])
-        if batch is None:
-            return False
+        remembered, batch = found
         header = unpack_header(batch)
         if header[0] != 0:
             # Perhaps a note that a predecessor had no time to declare one: the general path knows.
@@ -180,7 +170,7 @@ class ProducePath:
             raise
         if self._lines.has(frame.to[1]):
             # What it sends meanwhile goes no other way.
-            self._remembered.forget(frame.to[1])
+            self._memo.forget(frame.to[1])
 
     def take_peer_part(self, source: int, message: PeerMessage, view: memoryview, answer: Answer) -> None:
         """Append a part that another handler received; ``answer`` sends the outcome back, now or later."""
@@ -334,7 +324,7 @@ class ProducePath:
         line = frame.to[1], row
         self._judged.append(Append(line, row, frame.view, place, guard, answer, settled, whose, error))
         if self._judged.has(line):
-            self._remembered.forget(frame.to[1])
+            self._memo.forget(frame.to[1])
 
     def _try_transactional(self, part: TransactionalPart) -> None:
         """Append a transactional part with the guard that it has, or have its owner do so."""
@@ -397,4 +387,4 @@ class ProducePath:
             return
         if owned is None or owned.log.config.message_timestamp_type != "CreateTime":
             return
-        self._remembered.put(frame.to[1], RememberedRequest(frame, part, acks, owned, self._state.index))
+        self._memo.keep(frame.to[1], RememberedRequest(frame, part, acks, owned, self._state.index))
