@@ -359,7 +359,7 @@ def test_c14_errors_are_per_partition(
 def test_a_turn_that_has_become_long_leaves_the_rest_to_the_next(stepped: SteppedBroker) -> None:
     """What is left keeps its memory and its order, also behind a request that comes meanwhile."""
     client = stepped.client()
-    slow = [client.send(METADATA, 4, metadata_body(["topic"]), 0) for _ in range(3)]
+    slow = [client.send(METADATA, 4, metadata_body([name]), 0) for name in ("topic", "one", "two")]
     later = client.send(API_VERSIONS, 0, b"", 0)
     handler = stepped.handler(0)
     stepped.clock.advance_ms(1)
