@@ -110,6 +110,8 @@ def run_kafka_python(orders: Orders) -> None:
         enable_auto_commit=False,
         heartbeat_interval_ms=200,
         session_timeout_ms=6000,
+        # A leader that assigns before it knows the topic assigns nothing, and may not notice until its metadata age.
+        metadata_max_age_ms=5000,
     )
     try:
         while not orders.stop.is_set():
