@@ -74,8 +74,8 @@ class AnswerCache:
         return answers.recent.get(key) or answers.recall(key)
 
     def keep(self, key: CacheKey, payload: bytes, told: Told, doing: Doing) -> None:
-        """Give this answer to later requests of that key; one that is long is not kept."""
-        if len(payload) <= MOST_ANSWER_BYTES and self._version == self._metadata.version:
+        """Give this answer, of `MOST_ANSWER_BYTES` at most, to later requests of that key."""
+        if self._version == self._metadata.version:
             rest = payload[_SIZE_BYTES + _CORRELATION_ID_BYTES :]
             self._answers.put(key, CachedAnswer(payload[:_SIZE_BYTES], rest, told, doing))
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.apis.context import Parked, RequestContext
 from broker.errors import InvalidReceive
-from broker.handler.answer_cache import AnswerCache, CacheKey
+from broker.handler.answer_cache import MOST_ANSWER_BYTES, AnswerCache, CacheKey
 from broker.ipc.answer_spool import AnswerSpool
 from broker.ipc.request_facts import NO_SUBJECT, RowOf, first_error, subject_of, throttle_of
 from broker.ipc.response_writer import ReplyTo, ResponseWriter, Told
@@ -165,11 +165,18 @@ class ApiCalls:
             raise InvalidReceive(f"{api.key.name} has no encoder")
         payload = api.encode(call.version, call.correlation_id, response)
         told = Told(first_error(response, api.log_fields), about=call.about, throttle_ms=throttle_of(response))
-        if call.cache_key is not None and api.lasts is not None and api.lasts(response):
-            self._cache.keep(call.cache_key, payload, told, call.doing)
+        self._keep(call, response, payload, told)
         complete_ns = self._now_ns()
         self._turns.spent(complete_ns, call.doing)
         self._responses.send(call.to, local_ns, complete_ns, payload, told)
+
+    def _keep(self, call: Call, response: Any, payload: bytes | None, told: Told) -> None:
+        """Give this answer to later requests of the same bytes, if it lasts and is short."""
+        lasts, key = call.api.lasts, call.cache_key
+        if lasts is None or key is None or payload is None or len(payload) > MOST_ANSWER_BYTES:
+            return
+        if lasts(response):
+            self._cache.keep(key, payload, told, call.doing)
 
     def _park(self, call: Call, parked: Parked, local_ns: int) -> None:
         def try_complete(final: bool) -> bool:
@@ -237,6 +244,7 @@ class ApiCalls:
         try:
             error_code = yield from self._encode(call, response, spool)
             told = Told(error_code, about=call.about, throttle_ms=throttle_of(response))
+            self._keep(call, response, spool.payload(), told)
             self._responses.send_spooled(call.to, local_ns, self._now_ns(), spool, told)
         except AnswerTooLargeError:
             most_bytes = self._most_bytes()

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from broker.apis.table import APIS
-from broker.handler import answer_cache
+from broker.apis.topics import metadata as described_metadata
+from broker.handler import answer_cache, api_calls
 from broker.metadata.topic_validation import AddedPartitions
 from broker.protocol import kio_adapter
 from broker.protocol.api_keys import ApiKey
@@ -102,12 +103,22 @@ def test_software_that_is_refused_is_refused_each_time(stepped: SteppedBroker, c
     assert calls[ApiKey.API_VERSIONS] == 3
 
 
+def test_what_is_described_in_slices_is_given_again_too(
+    stepped: SteppedBroker, calls: Counter[ApiKey], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(described_metadata, "MOST_PARTITIONS_AT_ONCE", 2)
+    stepped.settle()
+    first, second = (answered(stepped.client(), stepped, metadata(["topic"]), ApiKey.METADATA, 8) for _ in range(2))
+    assert calls[ApiKey.METADATA] == 1
+    assert first[4:] == second[4:]
+
+
 def test_long_requests_long_answers_and_too_many_of_them_are_not_kept(
     stepped: SteppedBroker, calls: Counter[ApiKey], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stepped.settle()
     client = stepped.client()
-    monkeypatch.setattr(answer_cache, "MOST_ANSWER_BYTES", 50)
+    monkeypatch.setattr(api_calls, "MOST_ANSWER_BYTES", 50)
     for _ in range(2):
         answered(client, stepped, metadata(["topic"]), ApiKey.METADATA, 8)
     assert calls[ApiKey.METADATA] == 2
