@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from broker.server_log.slow_turns import Doing
 
 #: Answers that are kept, twice as many at most; no request and no answer that is longer.
-MOST_ANSWERS: Final = 128
-MOST_REQUEST_BYTES: Final = 4096
+MOST_ANSWERS: Final = 64
+MOST_REQUEST_BYTES: Final = 16 << 10
 MOST_ANSWER_BYTES: Final = 32 << 10
 
 #: An answer that is not asked for again in so long is forgotten.

@@ -108,7 +108,9 @@ def test_what_is_described_in_slices_is_given_again_too(
 ) -> None:
     monkeypatch.setattr(described_metadata, "MOST_PARTITIONS_AT_ONCE", 2)
     stepped.settle()
-    first, second = (answered(stepped.client(), stepped, metadata(["topic"]), ApiKey.METADATA, 8) for _ in range(2))
+    # More than is decoded at once, too.
+    request = metadata(["topic"] * 1000)
+    first, second = (answered(stepped.client(), stepped, request, ApiKey.METADATA, 8) for _ in range(2))
     assert calls[ApiKey.METADATA] == 1
     assert first[4:] == second[4:]
 
