@@ -201,7 +201,8 @@ def test_another_signal_does_not_look_like_a_stop() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, before)
         wait_until(stop.is_set, "the stop is noted")
-        assert len(came) == 2
+        # Another thread may have taken the one signal, and it is this one that handles both.
+        wait_until(lambda: len(came) == 2, "the task is done again")
         assert _readable(stop)
     finally:
         signal.set_wakeup_fd(-1)
