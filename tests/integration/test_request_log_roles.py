@@ -54,7 +54,9 @@ def test_rows_are_what_the_system_and_the_clients_know(start: Start) -> None:
         assert 0 < total(broker, "cpuTimeUs", role) <= used_us
         *_, last = sorted((row for row in found if row["role"] == role), key=lambda row: row["time"])
         assert 0.5 < last["pssBytes"] / memory[role] < 2
-        assert min(row["idleShare"] for row in found if row["role"] == role) < last["idleShare"] <= 1
+        # The burst may be a fiftieth of the interval that it falls into, and that interval the last.
+        assert 0 <= min(row["idleShare"] for row in found if row["role"] == role) < 1
+        assert 0 < last["idleShare"] <= 1
         assert all(0 <= row["ringFill"] <= row["ringFillPeak"] <= 1 for row in found if row["role"] == role)
     assert {row["role"]: row["pid"] for row in found if row["traffic"] is False} == {
         row["role"]: row["pid"] or None for row in broker.processes()

@@ -37,6 +37,7 @@ from broker.ipc.request_channel import (
     ChannelShape,
 )
 from broker.log.data_dir import prepare_data_dir
+from broker.log.offset_checkpoints import OffsetCheckpoints
 from broker.metadata.metadata_cache import PartitionInfo
 from broker.metadata.preparation import prepare as prepare_metadata
 from broker.metadata.topic_validation import NewTopic
@@ -447,7 +448,7 @@ def may_die_in(frame: FrameType, where: Sequence[str]) -> bool:
     """
     path = frame.f_code.co_filename
     ours = any(part in path for part in where) and not any(part in path for part in _NOT_THERE)
-    return ours and frame.f_code.co_name != "_file_lock"
+    return ours and frame.f_code.co_name != OffsetCheckpoints._locked.__name__
 
 
 def died_at_line(line: int, do: Callable[[], object], where: Sequence[str]) -> bool:
