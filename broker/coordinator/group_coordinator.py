@@ -1,7 +1,7 @@
 """The coordinator of groups: which partition keeps a group, and what runs the groups of each kind.
 
 Runs in handler processes, each for the groups that hash to its partitions of `__consumer_offsets`. Knows where things
-are, not how groups work: that is in ``classic_protocol`` for classic groups and in the modules of consumer groups.
+are, not how groups work: that is in `classic` and in `consumer`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Runs in handler processes. When the handler opens a partition of `__consumer_offsets` or `__transaction_state`, it reads
 it back before anything else happens and from then on coordinates the ids in it; when the partition goes, so does what
 was known of them. Once a turn the deadlines that have passed are seen to and the turn's records are staged, just
-before the commit; many commits of offsets wait for each other (`append_linger`).
+before the commit; many commits of offsets wait for each other (`commit_batcher`).
 """
 
 from __future__ import annotations

@@ -64,8 +64,10 @@ class Timers:
         A fault ends one callback only.
         """
         ran = False
-        end_ns = self.now_ns() + AT_ONCE_NS
         heap = self._heap
+        if not heap or heap[0][0] > now_ns:
+            return ran
+        end_ns = self.now_ns() + AT_ONCE_NS
         while heap and heap[0][0] <= now_ns:
             callback = heapq.heappop(heap)[2].callback
             if callback is not None:

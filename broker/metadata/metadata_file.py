@@ -1,6 +1,6 @@
 """The metadata file: its name, its tables, and how a word of its state and settings are stored in it.
 
-Used by the writer (`metadata_store`), by readers (`metadata_reader`) and by whoever checks the file before the broker
+Used by the writer (`store`), by readers (`reader`) and by whoever checks the file before the broker
 starts. One SQLite file in WAL mode.
 """
 

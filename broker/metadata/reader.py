@@ -1,6 +1,6 @@
 """The reader of the cluster's metadata: what has changed in the file since a process last looked.
 
-Runs in every process but the controller's writer (`metadata_store`), which it never holds up: in WAL mode a reader sees
+Runs in every process but the controller's writer (`store`), which it never holds up: in WAL mode a reader sees
 whole changes only. Knows nothing of Kafka's rules.
 """
 

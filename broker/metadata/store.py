@@ -1,7 +1,7 @@
 """The writer of the cluster's metadata: topics, partitions and their rows, settings, quotas, in one SQLite file.
 
 The controller process is the only writer; every other process reads what changed since it last looked
-(`metadata_reader`). Each change carries the next number of one counter, which is what the processes
+(`reader`). Each change carries the next number of one counter, which is what the processes
 compare to know whether they are up to date. Knows nothing of Kafka's rules: whoever calls has checked them.
 
 A deleted topic stays as a *tombstone* until the owners of its partitions have let go of their rows in the

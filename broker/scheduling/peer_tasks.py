@@ -7,7 +7,7 @@ belongs to another process. Any task may be asked twice. There are two kinds:
   released with that turn and a replacement would not see it again. Questions of one target to another arrive in the
   order in which they were put, and these are done in it.
 - One that may take long is a generator, done in slices (`slices`), which returns what it replies. Whoever asked puts
-  the question again when its target is replaced (`peer_desk`).
+  the question again when its target is replaced (`peer_rpc`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A classic group: its states, which may follow which, its members, and what they have in common.
 
-Pure: no log, no clock; timers are kept here for whoever runs the group (``classic_protocol``). A group without members
+Pure: no log, no clock; timers are kept here for whoever runs the group (`protocol`). A group without members
 and without a protocol type is a simple group: it only keeps offsets.
 """
 

@@ -1,6 +1,6 @@
 """Joining a classic group: new members, those that join again, and static members that come back.
 
-Runs in the handler that coordinates the group. What follows from it, a rebalance or none, is in ``classic_rebalance``.
+Runs in the handler that coordinates the group. What follows from it, a rebalance or none, is in `rebalance`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What runs classic groups: what each request of a member does in each state of its group.
 
-Runs in the handler that coordinates the group. Joining is in ``classic_joining``, the course of a rebalance in
-``classic_rebalance``. Errors are those of Kafka's coordinator. As there, members are in memory until the leader's
+Runs in the handler that coordinates the group. Joining is in `joining`, the course of a rebalance in
+`rebalance`. Errors are those of Kafka's coordinator. As there, members are in memory until the leader's
 assignment is committed: when the handler is replaced in the middle of a rebalance, the members of the last generation
 are taken up again and told to rejoin.
 """

@@ -1,6 +1,6 @@
 """The heartbeats of KIP-848 groups: which are refused, what they say, and when their answer says what a member owns.
 
-Pure. What a heartbeat does to its group is in ``consumer_group_update``.
+Pure. What a heartbeat does to its group is in `update`.
 """
 
 from __future__ import annotations

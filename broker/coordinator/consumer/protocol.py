@@ -1,7 +1,7 @@
 """What runs KIP-848's consumer groups: heartbeats and their answers, sessions, and what happens when they end.
 
 Runs in handler processes, for the groups of the partitions of `__consumer_offsets` that they own. What a heartbeat does
-to a group is in ``consumer_group_heartbeat``; here is when it is answered and what time does. A heartbeat that says
+to a group is in `heartbeat`; here is when it is answered and what time does. A heartbeat that says
 nothing new, which is nearly every one, is answered from memory without a record.
 """
 

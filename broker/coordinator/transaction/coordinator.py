@@ -1,8 +1,8 @@
 """The coordinator of transactions: who may write under a transactional id, and how its transactions end.
 
 Runs in handler processes, each for the ids that hash to its partitions of `__transaction_state`. Requests are judged
-by `transaction`, the outcome is written by `transaction_shard`, and the markers of an end go out by
-`transaction_markers`. Every request may be read twice, before and after the death of a handler; what it does the
+by `transaction`, the outcome is written by `shard`, and the markers of an end go out by
+`markers`. Every request may be read twice, before and after the death of a handler; what it does the
 second time is what it did the first.
 """
 

@@ -128,7 +128,7 @@ def _finish(directory: Path, base_offset: int, others: Sequence[int]) -> None:
 
 
 def _keep_for_readers(log: Path) -> None:
-    """Give the file that is about to be replaced a name under which `open_segments` finds it."""
+    """Give the file that is about to be replaced a name under which `segment_file_cache` finds it."""
     try:
         doomed = log.with_name(f"{log.name}.{log.stat().st_ino}{DELETED_SUFFIX}")
         doomed.hardlink_to(log)
