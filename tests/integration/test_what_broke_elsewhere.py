@@ -15,6 +15,7 @@ from broker.apis.table import API_TABLE, Api
 from broker.protocol import kio_adapter
 from broker.protocol.api_keys import ApiKey
 from tests.support.broker_process import BrokerProcess
+from tests.support.deadline import wait_until
 from tests.support.described_requests import ask
 from tests.support.record_batches import record_batch
 from tests.support.wire_client import WireClient, request_frame, sized
@@ -164,8 +165,15 @@ def epoch_end(wire: WireClient, topic: str, epoch: int) -> tuple[int, int]:
 
 
 def leader_epoch(wire: WireClient, topic: str) -> int:
-    epoch: int = metadata(wire, topic).partitions[0].leader_epoch
-    return epoch
+    """Return the leader epoch once the partition's owner has opened it; until then it is -1."""
+    seen: list[int] = []
+
+    def is_open() -> bool:
+        seen.append(metadata(wire, topic).partitions[0].leader_epoch)
+        return seen[-1] >= 0
+
+    wait_until(is_open, "the partition is open")
+    return seen[-1]
 
 
 def test_row_39_leader_epochs_say_where_a_log_may_have_been_cut(broker_directory: Path) -> None:
