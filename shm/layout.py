@@ -296,10 +296,10 @@ METRICS_PAGE = Record(
     ),
 )
 
-BOARDS_HEADER = Record(
-    "BOARDS_HEADER",
-    "Until when somebody wants boards to be kept up to date; at the start of their segment. Of several command lines "
-    "any may store last.",
+SNAPSHOTS_HEADER = Record(
+    "SNAPSHOTS_HEADER",
+    "Until when a reader wants snapshots to be kept up to date; at the start of their segment. Of several command "
+    "lines any may store last.",
     128,
     (
         Field("web_wants_until_ns", "q", "ns", "web", "monotonic time up to which the status page looks"),
@@ -307,8 +307,8 @@ BOARDS_HEADER = Record(
     ),
 )
 
-BOARD = Record(
-    "BOARD",
+SNAPSHOT = Record(
+    "SNAPSHOT",
     "Heads what a process tells of itself as a compressed JSON object; two buffers follow. The process fills the "
     "buffer not in use, then stores the sequence, whose lowest bit says which one is in use. A reader copies that "
     "buffer and believes it if the sequence is still the same.",
@@ -323,7 +323,7 @@ BOARD = Record(
 
 CLIENT_HOST = Record(
     "CLIENT_HOST",
-    "Where the client of a connection is: after the boards, as many rows for each processor as shm/client_hosts.py "
+    "Where the client of a connection is: after the snapshots, as many rows for each processor as shm/client_hosts.py "
     "says. A connection's row is its id modulo their number. A reader believes an address if the id was the same "
     "before and after.",
     32,
@@ -351,8 +351,8 @@ RECORDS: tuple[Record, ...] = (
     FETCHED,
     MOVED_ROWS,
     METRICS_PAGE,
-    BOARDS_HEADER,
-    BOARD,
+    SNAPSHOTS_HEADER,
+    SNAPSHOT,
     CLIENT_HOST,
     RECORDER_SETTINGS,
     RECORDER_SOURCE,
@@ -377,7 +377,7 @@ envelopes are written before the frame is published; after that the frame belong
 | `/rotunda-<instance>-rings` | request, response and peer rings: RING_HEADER, then frames |
 | `/rotunda-<instance>-arena` | payloads too large for a ring; no words of its own |
 | `/rotunda-<instance>-metrics` | one METRICS_PAGE per process |
-| `/rotunda-<instance>-boards` | BOARDS_HEADER, then one BOARD per processor and handler, then CLIENT_HOSTs |
+| `/rotunda-<instance>-snapshots` | SNAPSHOTS_HEADER, then one SNAPSHOT per processor and handler, then CLIENT_HOSTs |
 | `/rotunda-<instance>-recorder` | RECORDER_SETTINGS, RECORDER_SOURCEs, then one ring for each source |
 | `/rotunda-<instance>-recent` | two RECENT_BUFFERs |
 """

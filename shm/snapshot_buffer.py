@@ -1,9 +1,9 @@
-"""Boards: what processes tell of what they know and nobody can be asked for, such as groups and connections.
+"""Snapshots: what only one process knows, such as groups and connections, published for those who may only read.
 
-A processor or handler publishes one JSON object in an area of its own, for readers that may look and must not ask: the
-status page and the command line. It does so only while one of them wants it, at most once a second, and writes a
-buffer that no reader believes in yet (layout.BOARD), so a reader never sees a part of two states, whenever the writer
-dies. What does not fit is left out and counted.
+A processor or handler publishes one JSON object in an area of its own, for the status page and the command line. It
+does so only while one of them wants it, at most once a second, and writes a buffer that no reader uses yet
+(layout.SNAPSHOT), so a reader never sees a part of two states, whenever the writer dies. What does not fit is left out
+and counted.
 """
 
 from __future__ import annotations
@@ -12,32 +12,32 @@ import json
 import zlib
 from typing import Any
 
-from shm.layout import BOARD, BOARDS_HEADER
+from shm.layout import SNAPSHOT, SNAPSHOTS_HEADER
 from shm.words import words_of
 
-#: Room for each of the two buffers of a board, by who publishes it.
+#: Room for each of the two buffers of a snapshot, by who publishes it.
 PROCESSOR_BYTES = 64 * 1024
 HANDLER_BYTES = 128 * 1024
 
-#: Under this key a board says how many entries of each of its lists did not fit.
+#: Under this key a snapshot says how many entries of each of its lists did not fit.
 LEFT_OUT = "left_out"
 
-_SEQUENCE = BOARD.word("sequence")
-_LENGTHS = (BOARD.word("first_bytes"), BOARD.word("second_bytes"))
-_CHECKED = BOARD.word("checked_ns")
-_WEB = BOARDS_HEADER.word("web_wants_until_ns")
-_COMMAND = BOARDS_HEADER.word("command_wants_until_ns")
-_FASTEST = 1  # compression: boards are made in the loops that serve clients
+_SEQUENCE = SNAPSHOT.word("sequence")
+_LENGTHS = (SNAPSHOT.word("first_bytes"), SNAPSHOT.word("second_bytes"))
+_CHECKED = SNAPSHOT.word("checked_ns")
+_WEB = SNAPSHOTS_HEADER.word("web_wants_until_ns")
+_COMMAND = SNAPSHOTS_HEADER.word("command_wants_until_ns")
+_FASTEST = 1  # compression: snapshots are made in the loops that serve clients
 _READ_ATTEMPTS = 100
 
 
 class Wants:
-    """Until when readers want boards (layout.BOARDS_HEADER). Zeroed memory: nobody does."""
+    """Until when readers want snapshots (layout.SNAPSHOTS_HEADER). Zeroed memory: nobody does."""
 
     __slots__ = ("_words",)
 
     def __init__(self, view: memoryview) -> None:
-        self._words = words_of(view, 0, BOARDS_HEADER.size)
+        self._words = words_of(view, 0, SNAPSHOTS_HEADER.size)
 
     def until_ns(self) -> int:
         """Return the monotonic time up to which somebody looks."""
@@ -45,23 +45,23 @@ class Wants:
         return until_ns
 
     def web_looks(self, until_ns: int) -> None:
-        """Want boards up to this monotonic time. The status page only."""
+        """Want snapshots up to this monotonic time. The status page only."""
         self._words[_WEB] = until_ns
 
     def command_looks(self, until_ns: int) -> None:
-        """Want boards up to this monotonic time. The command line only."""
+        """Want snapshots up to this monotonic time. The command line only."""
         self._words[_COMMAND] = until_ns
 
 
-class BoardWriter:
-    """The one writer of a board. It may replace a writer that died at any point."""
+class SnapshotWriter:
+    """The one writer of a snapshot. It may replace a writer that died at any point."""
 
     __slots__ = ("_latest", "_view", "_words", "capacity")
 
     def __init__(self, view: memoryview) -> None:
         self._view = view
-        self._words = words_of(view, 0, BOARD.size)
-        self.capacity = (view.nbytes - BOARD.size) // 2
+        self._words = words_of(view, 0, SNAPSHOT.size)
+        self.capacity = (view.nbytes - SNAPSHOT.size) // 2
         self._latest = b""
 
     def publish(self, document: dict[str, Any], lists: tuple[str, ...], now_ns: int) -> bool:
@@ -78,8 +78,8 @@ class BoardWriter:
             _shorten(document, lists)
             packed = zlib.compress(_encode(document), _FASTEST)
         sequence = self._words[_SEQUENCE] + 1
-        start = BOARD.size + (sequence & 1) * self.capacity
-        # SYNC: contents, length and time, then the sequence; pairs with the loads in BoardReader.read.
+        start = SNAPSHOT.size + (sequence & 1) * self.capacity
+        # SYNC: contents, length and time, then the sequence; pairs with the loads in SnapshotReader.read.
         self._view[start : start + len(packed)] = packed
         self._words[_LENGTHS[sequence & 1]] = len(packed)
         self._words[_CHECKED] = now_ns
@@ -96,7 +96,7 @@ def _shorten(document: dict[str, Any], lists: tuple[str, ...]) -> None:
     """Leave out a quarter of the longest list."""
     longest = max(lists, key=lambda name: len(document[name]), default="")
     if not longest or not document[longest]:
-        raise ValueError("a board does not fit although its lists are empty")
+        raise ValueError("a snapshot does not fit although its lists are empty")
     entries = document[longest]
     keep = len(entries) * 3 // 4
     left_out = document.setdefault(LEFT_OUT, {})
@@ -104,33 +104,33 @@ def _shorten(document: dict[str, Any], lists: tuple[str, ...]) -> None:
     document[longest] = entries[:keep]
 
 
-class BoardReader:
-    """A reader of one board; the map may be read-only."""
+class SnapshotReader:
+    """A reader of one snapshot; the map may be read-only."""
 
     __slots__ = ("_capacity", "_document", "_sequence", "_view", "_words")
 
     def __init__(self, view: memoryview) -> None:
         self._view = view
-        self._words = words_of(view, 0, BOARD.size)
-        self._capacity = (view.nbytes - BOARD.size) // 2
+        self._words = words_of(view, 0, SNAPSHOT.size)
+        self._capacity = (view.nbytes - SNAPSHOT.size) // 2
         self._sequence = 0
         self._document: dict[str, Any] | None = None
 
     @property
     def checked_ns(self) -> int:
-        """The monotonic time as of which the board was true; 0 if there never was one."""
+        """The monotonic time as of which the snapshot was true; 0 if there never was one."""
         checked_ns: int = self._words[_CHECKED]
         return checked_ns
 
     def read(self) -> dict[str, Any] | None:
         """Return what was published last, or None when nothing was. It is the reader's own until the next call."""
         for _ in range(_READ_ATTEMPTS):
-            # SYNC: the sequence, then length and contents, then the sequence; pairs with BoardWriter.publish.
+            # SYNC: the sequence, then length and contents, then the sequence; pairs with SnapshotWriter.publish.
             sequence = self._words[_SEQUENCE]
             if sequence == self._sequence:
                 return self._document
             length = self._words[_LENGTHS[sequence & 1]]
-            start = BOARD.size + (sequence & 1) * self._capacity
+            start = SNAPSHOT.size + (sequence & 1) * self._capacity
             packed = bytes(self._view[start : start + length])
             if self._words[_SEQUENCE] == sequence:
                 self._document = json.loads(zlib.decompress(packed))
@@ -139,8 +139,8 @@ class BoardReader:
         return self._document
 
 
-class BoardSegment:
-    """Hands out the boards of `view`: of each processor, then of each handler. Zeroed memory is valid."""
+class SnapshotSegment:
+    """Hands out the snapshots of `view`: of each processor, then of each handler. Zeroed memory is valid."""
 
     def __init__(self, view: memoryview, processors: int, handlers: int) -> None:
         self.wants = Wants(view)
@@ -151,18 +151,18 @@ class BoardSegment:
     @staticmethod
     def bytes_needed(processors: int, handlers: int) -> int:
         """Return the usable bytes the segment needs."""
-        return BOARDS_HEADER.size + processors * _size(PROCESSOR_BYTES) + handlers * _size(HANDLER_BYTES)
+        return SNAPSHOTS_HEADER.size + processors * _size(PROCESSOR_BYTES) + handlers * _size(HANDLER_BYTES)
 
     def of_processor(self, index: int) -> memoryview:
-        """Return the memory of a processor's board, for a BoardWriter or BoardReader."""
-        start = BOARDS_HEADER.size + index * _size(PROCESSOR_BYTES)
+        """Return the memory of a processor's snapshot, for a SnapshotWriter or SnapshotReader."""
+        start = SNAPSHOTS_HEADER.size + index * _size(PROCESSOR_BYTES)
         return self._view[start : start + _size(PROCESSOR_BYTES)]
 
     def of_handler(self, index: int) -> memoryview:
-        """Return the memory of a handler's board, for a BoardWriter or BoardReader."""
-        start = BOARDS_HEADER.size + self.processors * _size(PROCESSOR_BYTES) + index * _size(HANDLER_BYTES)
+        """Return the memory of a handler's snapshot, for a SnapshotWriter or SnapshotReader."""
+        start = SNAPSHOTS_HEADER.size + self.processors * _size(PROCESSOR_BYTES) + index * _size(HANDLER_BYTES)
         return self._view[start : start + _size(HANDLER_BYTES)]
 
 
 def _size(buffer_bytes: int) -> int:
-    return BOARD.size + 2 * buffer_bytes
+    return SNAPSHOT.size + 2 * buffer_bytes

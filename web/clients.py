@@ -1,4 +1,4 @@
-"""Who is connected and what each of them does: processors' boards, and what the recorder has counted. Pure."""
+"""Who is connected and what each of them does: processors' snapshots, and what the recorder has counted. Pure."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def clients_of(growth: Growth, earlier: Reading | None, now: Reading, sources: S
     return [_client(growth, before.get(each["id"]), each, known.get(each["id"], {}), now) for each in _connections(now)]
 
 
-def left_out(boards: Mapping[int, dict[str, Any]], name: str) -> int:
-    """Return how many entries of a list the boards do not tell."""
-    return sum(board.get("left_out", {}).get(name, 0) for board in boards.values())
+def left_out(snapshots: Mapping[int, dict[str, Any]], name: str) -> int:
+    """Return how many entries of a list the snapshots do not tell."""
+    return sum(snapshot.get("left_out", {}).get(name, 0) for snapshot in snapshots.values())
 
 
 def _connections(reading: Reading) -> Iterable[dict[str, Any]]:
-    return (each for board in reading.connections.values() for each in board["connections"])
+    return (each for snapshot in reading.connections.values() for each in snapshot["connections"])
 
 
 def _client(

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def groups_of(now: Reading) -> list[Group]:
     """Return every group, by id."""
-    found = [_group(each, handler) for handler, board in now.broker.boards.items() for each in board["groups"]]
+    found = [_group(each, handler) for handler, snapshot in now.broker.snapshots.items() for each in snapshot["groups"]]
     return sorted(found, key=lambda group: group.id)
 
 
@@ -27,8 +27,8 @@ def transactions_of(now: Reading) -> list[Transaction]:
             timeout_ms=each["timeout_ms"],
             partitions=each["partitions"],
         )
-        for board in now.broker.boards.values()
-        for each in board["transactions"]
+        for snapshot in now.broker.snapshots.values()
+        for each in snapshot["transactions"]
     ]
 
 

@@ -66,7 +66,7 @@ def snapshot(earlier: Reading | None, now: Reading, sources: Sources) -> Snapsho
         clients=clients_of(growth, earlier, now, sources),
         clients_left_out=left_out(now.connections, "connections"),
         groups=groups_of(now),
-        groups_left_out=left_out(now.broker.boards, "groups"),
+        groups_left_out=left_out(now.broker.snapshots, "groups"),
         transactions=transactions_of(now),
         processes=processes,
     )

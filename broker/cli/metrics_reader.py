@@ -19,7 +19,7 @@ from shm.control import ControlSegment
 from shm.metrics import MetricsSegment
 from shm.recorder_rings import RecorderRings
 from shm.segment import attach
-from shm.snapshot_buffer import BoardSegment
+from shm.snapshot_buffer import SnapshotSegment
 
 if TYPE_CHECKING:
     from broker.runtime.run_dir import RunRecord
@@ -39,7 +39,7 @@ def attached(record: RunRecord) -> BrokerReader:
         rings=view_of("rings"),
         recorder=RecorderRings(view_of("recorder"), processors, handlers + 1),
         # Whoever looks says so there.
-        boards=BoardSegment(view_of("boards", writable=True), processors, handlers),
+        snapshots=SnapshotSegment(view_of("snapshots", writable=True), processors, handlers),
     )
     found = _topics(Path(record.data_dir), handlers, segments.control.cluster)
     clocks = (SystemClock.monotonic_ns, SystemClock.wall_ms)

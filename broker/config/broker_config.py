@@ -142,8 +142,8 @@ class BrokerConfig(
         return parse_listeners(self.listeners, parse_protocol_map(self.listener_security_protocol_map))
 
     @cached_property
-    def told_listeners(self) -> tuple[Listener, ...]:
-        """What clients are told, one for each of ``bound_listeners``; port 0 is the port that was bound."""
+    def effective_advertised_listeners(self) -> tuple[Listener, ...]:
+        """The addresses that clients get, one for each of ``bound_listeners``; port 0 is the port that was bound."""
         protocols = parse_protocol_map(self.listener_security_protocol_map)
         return advertised(
             self.bound_listeners, parse_listeners(self.advertised_listeners or (), protocols), socket.gethostname()
@@ -355,7 +355,7 @@ def _status_complaint(config: BrokerConfig) -> str | None:
 
 
 def _advertised_complaint(config: BrokerConfig) -> str | None:
-    _ = config.told_listeners
+    _ = config.effective_advertised_listeners
     return None
 
 

@@ -94,7 +94,7 @@ class GroupShard:
 
         ``committer`` is answered with others, by what answers the commits of the log.
         """
-        self.offsets.put_again(commit.targets, offsets, now_ms)
+        self.offsets.restore(commit.targets, offsets, now_ms)
         self._log.append_repeated(commit.records, offsets, now_ms, committer)
 
     def when_committed(self, done: Done) -> None:

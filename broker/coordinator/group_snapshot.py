@@ -1,4 +1,4 @@
-"""What a handler tells readers of its groups and transactions: a board, for those who may look and must not ask.
+"""The snapshot of a handler's groups and transactions, for the status page and the command line.
 
 Runs in handler processes, in slices, and only while somebody looks. All of a group is of one instant: what it has
 committed is taken first and the ends of the partitions afterwards, so no lag is negative. A lag that cannot be known is
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
     from broker.partitions.lag_age import UnreadTimes
     from broker.protocol.steps import Steps
     from broker.scheduling.slices import Work
-    from shm.snapshot_buffer import BoardWriter, Wants
+    from shm.snapshot_buffer import SnapshotWriter, Wants
 
 logger = logging.getLogger(__name__)
 
 INTERVAL_NS: Final = 1_000_000_000
 
-#: Making a board takes at most one part in so many of a handler's time.
+#: Making a snapshot takes at most one part in so many of a handler's time.
 SHARE: Final = 50
 
 #: After a fault nothing is made for this long.
 FAULT_PAUSE_NS: Final = 60_000_000_000
 
-#: How much one board tells; the rest is counted. Nobody waits much longer for an answer because of it.
+#: How much one snapshot tells; the rest is counted. Nobody waits much longer for an answer because of it.
 MOST_MEMBERS: Final = 2000
 MOST_OFFSETS: Final = 4000
 MOST_TRANSACTIONS: Final = 500
@@ -48,17 +48,17 @@ MOST_TRANSACTIONS: Final = 500
 #: Groups between two yields.
 _GROUPS_AT_ONCE: Final = 32
 
-#: The lists that are shortened when a board does not fit.
+#: The lists that are shortened when a snapshot does not fit.
 LISTS: Final = ("groups", "transactions")
 
 
-class GroupBoard:
-    """One handler's board."""
+class GroupSnapshot:
+    """One handler's snapshot."""
 
     def __init__(
         self,
         state: BrokerState,
-        writer: BoardWriter,
+        writer: SnapshotWriter,
         wants: Wants,
         times: UnreadTimes,
         begin: Callable[[Work], None],
@@ -82,7 +82,7 @@ class GroupBoard:
         self._begin(self._publish(now_ns))
 
     def _publish(self, now_ns: int) -> Work:
-        """Publish what there is to tell. A fault of ours costs readers their board and nobody anything."""
+        """Publish what there is to tell. A fault of ours costs readers their snapshot and nobody anything."""
         try:
             self._writer.publish((yield from self.document()), LISTS, now_ns)
             self._next_ns = now_ns + max(INTERVAL_NS, (self._now_ns() - now_ns) * SHARE)

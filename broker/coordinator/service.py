@@ -22,7 +22,7 @@ from broker.coordinator.replay import Replayer, replay_partition
 from broker.coordinator.timers import Timers
 from broker.coordinator.transaction.admin import TransactionAdmin
 from broker.coordinator.transaction.coordinator import TransactionCoordinator
-from broker.coordinator.transaction.rpc import AppendMarker, TransactionDesk
+from broker.coordinator.transaction.rpc import AppendMarker, TransactionRpc
 from broker.protocol.coordinator_routing import GROUP_TOPIC, TRANSACTION_TOPIC, coordinator_partition
 from broker.protocol.routing import owner_of_coordinator
 
@@ -67,7 +67,7 @@ class Coordinators:
         #: The one way to the request log's dataset groups: its ring has one end.
         self.group_feed = GroupEventFeed(state.heritage, state.index)
         self.groups = GroupCoordinator(state, self.timers, self.group_feed)
-        self.transaction_desk = TransactionDesk(state)
+        self.transaction_desk = TransactionRpc(state)
         self.transaction_admin = TransactionAdmin(state)
         register_group_tasks(state)
         self.transactions = TransactionCoordinator(state, self.timers, self.transaction_desk)

@@ -13,7 +13,7 @@ from broker.partitions.produce.recently_used import RecentlyUsed
 
 if TYPE_CHECKING:
     from broker.ipc.frame import Frame
-    from broker.ipc.response_writer import Told
+    from broker.ipc.response_writer import AnswerFacts
     from broker.metadata.metadata_cache import MetadataCache
     from broker.server_log.slow_turns import Doing
 
@@ -38,7 +38,7 @@ class CachedAnswer(NamedTuple):
 
     size: bytes
     rest: bytes
-    told: Told
+    facts: AnswerFacts
     doing: Doing
 
     def payload(self, correlation_id: int) -> bytes:
@@ -73,11 +73,11 @@ class AnswerCache:
             return None
         return answers.recent.get(key) or answers.recall(key)
 
-    def keep(self, key: CacheKey, payload: bytes, told: Told, doing: Doing) -> None:
+    def keep(self, key: CacheKey, payload: bytes, facts: AnswerFacts, doing: Doing) -> None:
         """Give this answer, of `MOST_ANSWER_BYTES` at most, to later requests of that key."""
         if self._version == self._metadata.version:
             rest = payload[_SIZE_BYTES + _CORRELATION_ID_BYTES :]
-            self._answers.put(key, CachedAnswer(payload[:_SIZE_BYTES], rest, told, doing))
+            self._answers.put(key, CachedAnswer(payload[:_SIZE_BYTES], rest, facts, doing))
 
     def forget_unused(self, now_ns: int) -> None:
         """Forget what nobody has asked for lately. Called now and then."""

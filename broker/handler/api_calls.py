@@ -28,7 +28,7 @@ from broker.errors import InvalidReceive
 from broker.handler.answer_cache import MOST_ANSWER_BYTES, AnswerCache, CacheKey
 from broker.ipc.answer_spool import AnswerSpool
 from broker.ipc.request_facts import NO_SUBJECT, RowOf, first_error, subject_of, throttle_of
-from broker.ipc.response_writer import ReplyTo, ResponseWriter, Told
+from broker.ipc.response_writer import AnswerFacts, ReplyTo, ResponseWriter
 from broker.protocol.api_keys import ONLY_ANSWERED
 from broker.protocol.headers import parse_header
 from broker.protocol.sinks import AnswerTooLargeError
@@ -96,7 +96,7 @@ class ApiCalls:
         #: Of a request that is answered later than its turn, this process publishes what it is doing for it.
         self._current = state.heritage.current[state.index]
 
-    def take(self, api: Api, frame: Frame) -> None:
+    def handle(self, api: Api, frame: Frame) -> None:
         """Decode a request and call its API's function, now or in slices. Raises InvalidReceive."""
         decode, function = api.decode, api.function
         if decode is None or function is None:
@@ -135,7 +135,7 @@ class ApiCalls:
             return False
         now_ns = self._now_ns()
         self._turns.spent(now_ns, found.doing)
-        self._responses.send(frame.to, now_ns, now_ns, found.payload(frame.correlation_id), found.told)
+        self._responses.send(frame.to, now_ns, now_ns, found.payload(frame.correlation_id), found.facts)
         return True
 
     def _settle(self, call: Call, response: Any) -> None:
@@ -164,19 +164,19 @@ class ApiCalls:
         if api.encode is None:
             raise InvalidReceive(f"{api.key.name} has no encoder")
         payload = api.encode(call.version, call.correlation_id, response)
-        told = Told(first_error(response, api.log_fields), about=call.about, throttle_ms=throttle_of(response))
-        self._keep(call, response, payload, told)
+        facts = AnswerFacts(first_error(response, api.log_fields), about=call.about, throttle_ms=throttle_of(response))
+        self._keep(call, response, payload, facts)
         complete_ns = self._now_ns()
         self._turns.spent(complete_ns, call.doing)
-        self._responses.send(call.to, local_ns, complete_ns, payload, told)
+        self._responses.send(call.to, local_ns, complete_ns, payload, facts)
 
-    def _keep(self, call: Call, response: Any, payload: bytes | None, told: Told) -> None:
+    def _keep(self, call: Call, response: Any, payload: bytes | None, facts: AnswerFacts) -> None:
         """Give this answer to later requests of the same bytes, if it lasts and is short."""
         lasts, key = call.api.lasts, call.cache_key
         if lasts is None or key is None or payload is None or len(payload) > MOST_ANSWER_BYTES:
             return
         if lasts(response):
-            self._cache.keep(key, payload, told, call.doing)
+            self._cache.keep(key, payload, facts, call.doing)
 
     def _park(self, call: Call, parked: Parked, local_ns: int) -> None:
         def try_complete(final: bool) -> bool:
@@ -243,9 +243,9 @@ class ApiCalls:
         spool = self._responses.spool()
         try:
             error_code = yield from self._encode(call, response, spool)
-            told = Told(error_code, about=call.about, throttle_ms=throttle_of(response))
-            self._keep(call, response, spool.payload(), told)
-            self._responses.send_spooled(call.to, local_ns, self._now_ns(), spool, told)
+            facts = AnswerFacts(error_code, about=call.about, throttle_ms=throttle_of(response))
+            self._keep(call, response, spool.payload(), facts)
+            self._responses.send_spooled(call.to, local_ns, self._now_ns(), spool, facts)
         except AnswerTooLargeError:
             most_bytes = self._most_bytes()
             self._warnings.warning(

@@ -18,7 +18,7 @@ from broker.errors import ApiError
 from broker.log.disk_room import NO_ROOM
 from broker.log.log_manager import LogManager
 from broker.log.log_reader import LogReader
-from broker.log.partition_log import Hold, LogDamaged, PartitionName, PublishedEnd
+from broker.log.partition_log import AppendHold, LogDamaged, PartitionName, PublishedEnd
 from broker.metadata.metadata_cache import MetadataCache, PartitionInfo, TopicInfo
 from broker.metadata.reloading import ReloadRequest, reload
 from broker.metadata.request_log_settings import store_settings
@@ -130,7 +130,7 @@ class BrokerState:
         if self.storage_watch is not None:
             self.storage_watch.tick()
         self.storage.tick()
-        if self._unopened and self.storage.hold is not Hold.EVERYTHING:
+        if self._unopened and self.storage.hold is not AppendHold.EVERYTHING:
             unopened, self._unopened = self._unopened, {}
             for topic, partition in unopened.values():
                 with _contained("open", topic.name, partition.index):

@@ -14,13 +14,13 @@ from struct import Struct
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from broker.apis.groups.offset_commit import JudgedCommit, judge_commit
+from broker.apis.groups.offset_commit import ValidatedCommit, judge_commit
 from broker.coordinator.offsets.commit_memo import CommitFrame, RememberedCommit, topics_at
 from broker.coordinator.offsets.commits import Committer, RepeatedCommit
 from broker.coordinator.offsets.offsets import CommitTarget
 from broker.errors import ApiError
 from broker.ipc.request_facts import NO_RECORDS, NO_SUBJECT, subject, tail
-from broker.ipc.response_writer import ReplyTo, ResponseWriter, Told
+from broker.ipc.response_writer import AnswerFacts, ReplyTo, ResponseWriter
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.messages import heartbeat, offset_commit
 
@@ -123,7 +123,7 @@ class GroupPath:
                 heartbeat.encode_heartbeat_response_into(responses.view, at, version, to[7], 0)
                 return True
         payload = heartbeat.encode_heartbeat_response(version, to[7], heartbeat.HeartbeatResponse(error))
-        responses.send(to, now_ns, now_ns, payload, Told(error))
+        responses.send(to, now_ns, now_ns, payload, AnswerFacts(error))
         return True
 
     def _read_heartbeat(self, version: int, view: memoryview, start: int, end: int) -> RememberedHeartbeat | None:
@@ -180,7 +180,7 @@ class GroupPath:
                 self._send(to, payload, facts)
             else:
                 now_ns = self._now_ns()
-                self._responses.send(to, now_ns, now_ns, payload, Told(judged.error, about=facts[0]))
+                self._responses.send(to, now_ns, now_ns, payload, AnswerFacts(judged.error, about=facts[0]))
 
         self._state.coordinators.linger.connections.add(to[1])
         judged.shard.append(judged.records, self._contained(to, done), patient=True)
@@ -201,7 +201,7 @@ class GroupPath:
                 if at >= 0:
                     remembered.answer_into(view, at, to[7])
                 else:
-                    responses.send(to, now_ns, now_ns, remembered.answer(to[7]), Told(about=about))
+                    responses.send(to, now_ns, now_ns, remembered.answer(to[7]), AnswerFacts(about=about))
             except Exception:
                 self._fault(to)
 
@@ -267,7 +267,11 @@ class GroupPath:
         return True
 
     def _remember(
-        self, key: tuple[int, bytes], request: offset_commit.OffsetCommitRequest, judged: JudgedCommit, at: CommitFrame
+        self,
+        key: tuple[int, bytes],
+        request: offset_commit.OffsetCommitRequest,
+        judged: ValidatedCommit,
+        at: CommitFrame,
     ) -> None:
         """Let the member's next commits be compared with this one, of which everything was taken."""
         metadata, (version, committed_by) = self._state.metadata, key
@@ -305,7 +309,7 @@ class GroupPath:
     ) -> None:
         payload = offset_commit.encode_offset_commit_response(version, to[7], response)
         now_ns = self._now_ns()
-        self._responses.send(to, now_ns, now_ns, payload, Told(error, about=facts[0]))
+        self._responses.send(to, now_ns, now_ns, payload, AnswerFacts(error, about=facts[0]))
 
     def _send(self, to: ReplyTo, payload: bytes, facts: tuple[bytes, bytes]) -> None:
         """Send a short answer without an error; ``facts``: the subject, and the tail of the envelope that has it."""
@@ -316,7 +320,7 @@ class GroupPath:
         if at >= 0:
             responses.view[at : at + size] = payload
         else:
-            responses.send(to, now_ns, now_ns, payload, Told(about=facts[0]))
+            responses.send(to, now_ns, now_ns, payload, AnswerFacts(about=facts[0]))
 
     def _facts_of_a_commit(self, version: int, row: int, partitions: int) -> tuple[bytes, bytes]:
         about = subject(row, partitions) if partitions else NO_SUBJECT

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from broker.apis.table import advertised
 from broker.clock import SystemClock
 from broker.coordinator.group_lags import GroupLags
-from broker.coordinator.group_snapshot import GroupBoard
+from broker.coordinator.group_snapshot import GroupSnapshot
 from broker.errors import ApiError
 from broker.handler.broker_state import BrokerState
 from broker.handler.handler_metrics import HandlerMetrics
@@ -34,7 +34,7 @@ from broker.runtime.child_process import FaultLimit, Role
 from broker.runtime.garbage import GarbageSearch
 from broker.server_log.log_setup import report_held_back
 from shm.metrics import MetricsSegment, MetricsWriter
-from shm.snapshot_buffer import BoardWriter
+from shm.snapshot_buffer import SnapshotWriter
 from shm.storage import StorageState
 
 if TYPE_CHECKING:
@@ -75,14 +75,14 @@ def _told_of_groups(heritage: Heritage, handler: RequestHandler, state: BrokerSt
     if index == heritage.handlers:
         return []
     # Each forgets what it had no use for, so each has its own.
-    board_times, lag_times = (
+    snapshot_times, lag_times = (
         UnreadTimes(heritage.config.data_dir, heritage.partitions, state.clock.wall_ms) for _ in range(2)
     )
-    boards, now_ns = heritage.board_segment, state.clock.monotonic_ns
-    writer = BoardWriter(boards.of_handler(index))
-    board = GroupBoard(state, writer, boards.wants, board_times, handler.begin, now_ns)
+    snapshots, now_ns = heritage.snapshot_segment, state.clock.monotonic_ns
+    writer = SnapshotWriter(snapshots.of_handler(index))
+    snapshot = GroupSnapshot(state, writer, snapshots.wants, snapshot_times, handler.begin, now_ns)
     lags = GroupLags(state, state.coordinators.group_feed, lag_times, now_ns)
-    return [board.turn, lags.turn]
+    return [snapshot.turn, lags.turn]
 
 
 def _boot(heritage: Heritage, index: int, clock: SystemClock) -> BrokerState:

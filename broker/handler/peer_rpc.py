@@ -74,7 +74,7 @@ class _Asked(NamedTuple):
     message: PeerMessage
 
 
-class PeerDesk:
+class PeerRpc:
     """One target's correspondence with the others."""
 
     def __init__(

@@ -16,14 +16,14 @@ from broker.apis.table import APIS
 from broker.errors import InvalidReceive
 from broker.handler.api_calls import BAD_REQUEST, ApiCalls
 from broker.handler.group_path import GroupPath
-from broker.handler.peer_rpc import PeerDesk
+from broker.handler.peer_rpc import PeerRpc
 from broker.ipc.frame import NOTED, Frame
 from broker.ipc.memory_areas import MemoryAreas
 from broker.ipc.poison_requests import DROPPED
 from broker.ipc.replay_filter import RingFrame, unreleased
 from broker.ipc.request_channel import INLINE, REQUEST, RequestChannel
 from broker.ipc.request_ring import RequestRing
-from broker.ipc.response_writer import ReplyTo, ResponseWriter, Told
+from broker.ipc.response_writer import AnswerFacts, ReplyTo, ResponseWriter
 from broker.partitions.fetch.fetch import FetchPath
 from broker.partitions.produce.produce import ProducePath
 from broker.partitions.row_flags import RowFlags
@@ -88,7 +88,7 @@ class RequestHandler:
         self.turns = SlowTurns(logger, now_ns)
         self._slices = Slices(now_ns, self.turns, poison.current)
         state.is_in_slices = self._slices.has
-        self._desk = PeerDesk(state, channel, areas, poison, generation, self._slices, now_ns)
+        self._desk = PeerRpc(state, channel, areas, poison, generation, self._slices, now_ns)
         self._produce = ProducePath(state, self._responses, self._desk.peers, poison, self._slices, now_ns)
         self._calls = ApiCalls(state, (self._responses, self._delayed, self._slices), self.turns, now_ns)
         self._fetch = FetchPath(state, self._responses, self._delayed, self._slices, now_ns)
@@ -349,13 +349,13 @@ class RequestHandler:
                 raise InvalidReceive(f"{api.key.name} version {frame.api_version} is not served; {served} are")
             payload = unsupported_version_response(frame.correlation_id, api.min_version, api.max_version)
             now_ns = self._now_ns()
-            self._responses.send(frame.to, now_ns, now_ns, payload, Told(35))
+            self._responses.send(frame.to, now_ns, now_ns, payload, AnswerFacts(35))
         elif frame.api_key == _PRODUCE:
-            self._produce.take(frame)
+            self._produce.handle(frame)
         elif frame.api_key == _FETCH:
-            self._fetch.take(frame)
+            self._fetch.handle(frame)
         else:
-            self._calls.take(api, frame)
+            self._calls.handle(api, frame)
 
     def _publish(self) -> None:
         """Answers first, then the memory of the requests, then the bells (``D07``)."""

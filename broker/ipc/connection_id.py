@@ -29,7 +29,7 @@ def make(processor: int, generation: int, counter: int) -> int:
     )
 
 
-def giver(processor: int, generation: int, is_taken: Callable[[int], bool]) -> Callable[[], int]:
+def id_allocator(processor: int, generation: int, is_taken: Callable[[int], bool]) -> Callable[[], int]:
     """Return what gives one id after the other, without those that are taken unless nearly all of them are."""
     counter = itertools.count()
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from broker.errors import InvalidReceive
 from broker.ipc.request_channel import REQUEST
-from broker.ipc.response_writer import ReplyTo, Told
+from broker.ipc.response_writer import AnswerFacts, ReplyTo
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.headers import parse_header
@@ -47,7 +47,7 @@ MOST_DEATHS = 4
 MOST_ALIKE = 2
 
 #: What the request log is told of a request that is dropped.
-DROPPED = Told(int(ErrorCode.UNKNOWN_SERVER_ERROR))
+DROPPED = AnswerFacts(int(ErrorCode.UNKNOWN_SERVER_ERROR))
 
 #: Where a request lies: its start, its end, and whether owners have noted in it what they did.
 Place = tuple[int, int, bool]

@@ -23,7 +23,7 @@ from shm.client_hosts import ClientHosts, ClientHostWriter
 from shm.control import ControlSegment
 from shm.process_slots import HANDLER
 from shm.recorder_rings import RecorderRings
-from shm.snapshot_buffer import BoardSegment
+from shm.snapshot_buffer import SnapshotSegment
 
 if TYPE_CHECKING:
     from broker.config.broker_config import BrokerConfig
@@ -80,7 +80,7 @@ class Heritage:
     #: What the recorder publishes of the last requests.
     recent: Segment
     #: What processors and handlers publish of what they know, and where clients are.
-    boards: Segment
+    snapshots: Segment
     #: Where the status page listens; None when there is none.
     status_socket: socket | None = None
 
@@ -140,9 +140,9 @@ class Heritage:
         return RecorderRings(self.recorder.view, self.processors, self.channel_shape.targets)
 
     @cached_property
-    def board_segment(self) -> BoardSegment:
-        """The boards of processors and handlers, and who wants them."""
-        return BoardSegment(self.boards.view, self.processors, self.handlers)
+    def snapshot_segment(self) -> SnapshotSegment:
+        """The snapshots of processors and handlers, and who wants them."""
+        return SnapshotSegment(self.snapshots.view, self.processors, self.handlers)
 
     @cached_property
     def client_hosts(self) -> ClientHosts:
@@ -172,7 +172,7 @@ class Heritage:
 
     @property
     def _client_hosts_view(self) -> memoryview:
-        return self.boards.view[BoardSegment.bytes_needed(self.processors, self.handlers) :]
+        return self.snapshots.view[SnapshotSegment.bytes_needed(self.processors, self.handlers) :]
 
     @cached_property
     def _parts(self) -> ControlSegment:

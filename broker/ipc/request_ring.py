@@ -12,7 +12,7 @@ from bisect import insort
 from shm.ring import RingConsumer, RingProducer
 
 
-class Hold:
+class RingHold:
     """Keeps a request's memory until it is answered and no peer may look at it any more."""
 
     __slots__ = ("answered", "peers", "readers", "start")
@@ -34,7 +34,7 @@ class RequestRing:
 
     def __init__(self, ring: RingConsumer) -> None:
         self._ring = ring
-        self._holds: list[Hold] = []
+        self._holds: list[RingHold] = []
         #: Up to where requests have been taken. What has been read beyond it waits for its turn, and stays.
         self.cursor = ring.cursor
 
@@ -46,9 +46,9 @@ class RequestRing:
         """Return the position where what has been published ends."""
         return self._ring.tail()
 
-    def hold(self, start: int) -> Hold:
+    def hold(self, start: int) -> RingHold:
         """Keep everything from position ``start`` on."""
-        hold = Hold(start)
+        hold = RingHold(start)
         insort(self._holds, hold, key=lambda h: h.start)
         return hold
 

@@ -37,7 +37,7 @@ _ENVELOPE_BYTES = RESPONSE_TO_SUBJECT.size
 ReplyTo = tuple[int, int, int, int, int, int, int, int, int]
 
 
-class Told(NamedTuple):
+class AnswerFacts(NamedTuple):
     """What the request log is told of an answer beyond its stamps; ``about`` is a `request_facts.subject`."""
 
     error_code: int = 0
@@ -46,7 +46,7 @@ class Told(NamedTuple):
     throttle_ms: int = 0
 
 
-NOTHING_TOLD = Told()
+NO_FACTS = AnswerFacts()
 
 
 class FileRange(NamedTuple):
@@ -75,16 +75,16 @@ class ResponseWriter:
         self._large_names = (run_dir / f"answer-{target}-{os.getpid()}-{n}" for n in count())
         self.errors = 0
 
-    def send(self, to: ReplyTo, local_ns: int, complete_ns: int, payload: bytes, told: Told = NOTHING_TOLD) -> None:
+    def send(self, to: ReplyTo, local_ns: int, complete_ns: int, payload: bytes, facts: AnswerFacts = NO_FACTS) -> None:
         """Answer with ``payload``, a complete response from its size prefix on."""
         size = len(payload)
         if size > self._largest_inline:
-            self.send_ranges(to, (local_ns, complete_ns), b"", [self._in_a_file(payload)], told)
+            self.send_ranges(to, (local_ns, complete_ns), b"", [self._in_a_file(payload)], facts)
             return
         processor = to[0]
-        if told.error_code:
+        if facts.error_code:
             self.errors += 1
-        envelope = self._envelope(to, (local_ns, complete_ns), (SEND, size, 0, size), told)
+        envelope = self._envelope(to, (local_ns, complete_ns), (SEND, size, 0, size), facts)
         if not self._kept[processor]:
             at = self._claims[processor](_ENVELOPE_BYTES + size)
             if at >= 0:
@@ -100,15 +100,15 @@ class ResponseWriter:
         return AnswerSpool(next(self._large_names))
 
     def send_spooled(
-        self, to: ReplyTo, local_ns: int, complete_ns: int, spool: AnswerSpool, told: Told = NOTHING_TOLD
+        self, to: ReplyTo, local_ns: int, complete_ns: int, spool: AnswerSpool, facts: AnswerFacts = NO_FACTS
     ) -> None:
         """Answer with what a spool holds: a complete response from its size prefix on. Raises OSError."""
         payload = spool.payload()
         if payload is not None:
-            self.send(to, local_ns, complete_ns, payload, told)
+            self.send(to, local_ns, complete_ns, payload, facts)
             return
         path = spool.finish()
-        self.send_ranges(to, (local_ns, complete_ns), b"", [FileRange(0, str(path), ONE_ANSWER, 0, spool.size)], told)
+        self.send_ranges(to, (local_ns, complete_ns), b"", [FileRange(0, str(path), ONE_ANSWER, 0, spool.size)], facts)
 
     def try_begin(self, to: ReplyTo, now_ns: int, size: int, records: Records, tail: bytes) -> int:
         """Begin an answer of ``size`` bytes that the caller writes itself, where the returned offset says. HOT.
@@ -136,7 +136,7 @@ class ResponseWriter:
         stamps: tuple[int, int],
         inline: bytes,
         ranges: Sequence[FileRange],
-        told: Told = NOTHING_TOLD,
+        facts: AnswerFacts = NO_FACTS,
     ) -> None:
         """Answer with ``inline`` bytes interleaved with byte ranges of files; ``stamps``: (local, complete) in ns."""
         paths = [os.fsencode(r.path) for r in ranges]
@@ -147,18 +147,18 @@ class ResponseWriter:
         body = b"".join((rows, *paths, inline))
         if len(body) > self._largest_inline:
             raise ValueError(f"an answer of {len(ranges)} file ranges has {len(body)} bytes of envelope")
-        if told.error_code:
+        if facts.error_code:
             self.errors += 1
         size = len(inline) + sum(r.length for r in ranges)
-        self._put(to[0], self._envelope(to, stamps, (SEND, len(inline), len(ranges), size), told), body)
+        self._put(to[0], self._envelope(to, stamps, (SEND, len(inline), len(ranges), size), facts), body)
 
-    def no_response(self, to: ReplyTo, local_ns: int, complete_ns: int, told: Told = NOTHING_TOLD) -> None:
+    def no_response(self, to: ReplyTo, local_ns: int, complete_ns: int, facts: AnswerFacts = NO_FACTS) -> None:
         """End a request that has no answer on the wire (``C13``)."""
-        self._put(to[0], self._envelope(to, (local_ns, complete_ns), (NO_OP, 0, 0, 0), told), b"")
+        self._put(to[0], self._envelope(to, (local_ns, complete_ns), (NO_OP, 0, 0, 0), facts), b"")
 
-    def close_connection(self, to: ReplyTo, local_ns: int, told: Told = NOTHING_TOLD) -> None:
+    def close_connection(self, to: ReplyTo, local_ns: int, facts: AnswerFacts = NO_FACTS) -> None:
         """Close the connection once the answers to its earlier requests have left (``D12``)."""
-        self._put(to[0], self._envelope(to, (local_ns, local_ns), (CLOSE_CONNECTION, 0, 0, 0), told), b"")
+        self._put(to[0], self._envelope(to, (local_ns, local_ns), (CLOSE_CONNECTION, 0, 0, 0), facts), b"")
 
     def blocked(self, processor: int) -> bool:
         """Return whether answers to this processor wait for room in its ring."""
@@ -181,15 +181,17 @@ class ResponseWriter:
             self._bells[processor].ring()
         self._touched.clear()
 
-    def _envelope(self, to: ReplyTo, stamps: tuple[int, int], shape: tuple[int, int, int, int], told: Told) -> bytes:
+    def _envelope(
+        self, to: ReplyTo, stamps: tuple[int, int], shape: tuple[int, int, int, int], facts: AnswerFacts
+    ) -> bytes:
         """Return an envelope; ``shape`` is (kind, inline bytes, file ranges, bytes on the wire)."""
         _, connection_id, sequence, received_ns, dequeued_ns, api_key, api_version, correlation_id, request_bytes = to
         kind, inline_bytes, ranges, wire_bytes = shape
-        record_count, record_bytes, codec = told.records
+        record_count, record_bytes, codec = facts.records
         return RESPONSE_TO_SUBJECT.pack(
             connection_id, sequence, inline_bytes, ranges, kind, received_ns, dequeued_ns, *stamps,
-            correlation_id, request_bytes, wire_bytes, told.throttle_ms, record_count, codec, record_bytes,
-            api_key, api_version, self._target, told.error_code, told.about,
+            correlation_id, request_bytes, wire_bytes, facts.throttle_ms, record_count, codec, record_bytes,
+            api_key, api_version, self._target, facts.error_code, facts.about,
         )  # fmt: skip
 
     def _put(self, processor: int, envelope: bytes, body: bytes) -> None:

@@ -45,7 +45,7 @@ class LogWriteFailed(RotundaError):  # noqa: N818  # said as it is
         self.errno = error.errno or errno.EIO
 
 
-class Hold(IntEnum):
+class AppendHold(IntEnum):
     """Which batches are refused although the log could take them."""
 
     NOTHING = 0
@@ -71,7 +71,7 @@ class CommittedLog:
         self._wall_ms = clock.wall_ms
         self._flush = FlushState(directory)
         self.fault = 0
-        self._held = Hold.NOTHING
+        self._held = AppendHold.NOTHING
         self._rolled = RolledSegments(directory, [])
         self._pending_rolls: list[tuple[LogSegment, bytes]] = []
         self._take_config(config)
@@ -206,11 +206,11 @@ class CommittedLog:
             self._go_offline(error)
         return LogWriteFailed(str(what), error)
 
-    def hold(self, hold: Hold) -> None:
+    def hold(self, hold: AppendHold) -> None:
         """Refuse batches from now on, or take them again."""
         self._held = hold
         self._take_config(self.config)
-        if hold is Hold.NOTHING and not self._epochs.is_stored:
+        if hold is AppendHold.NOTHING and not self._epochs.is_stored:
             self._write_epochs()
 
     def check_present(self) -> None:

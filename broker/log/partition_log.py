@@ -11,7 +11,7 @@ published end are whole on disk, and whatever else lies there is cut away by the
 import struct
 
 from broker.log.append_limits import NO_OFFSET, STORAGE_ERROR, TO_BE_JUDGED, Admitted, Judged, StageResult
-from broker.log.committed_log import CommittedLog, Hold, LogWriteFailed
+from broker.log.committed_log import AppendHold, CommittedLog, LogWriteFailed
 from broker.log.partition_metadata import PartitionName
 from broker.log.producers.snapshot_schedule import WALK_BYTES_PER_BATCH
 from broker.log.recovery import Checkpointed, LogDamaged, PublishedEnd, SegmentInfo
@@ -27,8 +27,8 @@ from broker.protocol.records import (
 from broker.protocol.steps import Steps
 
 __all__ = [
+    "AppendHold",
     "Checkpointed",
-    "Hold",
     "LogDamaged",
     "LogWriteFailed",
     "PartitionLog",
@@ -138,7 +138,7 @@ class PartitionLog(CommittedLog):
         It is written even if no transaction is open. Returns (0, its offset, -1), or (error code, -1, -1):
         INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, KAFKA_STORAGE_ERROR.
         """
-        if self.fault or self._held is Hold.EVERYTHING:
+        if self.fault or self._held is AppendHold.EVERYTHING:
             return STORAGE_ERROR
         producers = self._producers
         error = producers.judge_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)

@@ -296,17 +296,17 @@ class Controller:
         ``taken``: the rows that were taken for it, which are put back if it is not made.
         """
         # Rows are free once a change is made: not before several are.
-        let_go = [] if self._store.is_together else self._rows.let_go()
+        released = [] if self._store.is_together else self._rows.release()
         try:
             with self._store.transaction() as transaction:
-                transaction.release_rows(let_go)
+                transaction.release_rows(released)
                 if request is not None:
                     transaction.keep_outcomes(request, outcomes)
                 yield transaction
         except Exception:
             self._rows.put_back(taken)
             raise
-        self._rows.free(let_go, self._store.change)
+        self._rows.free(released, self._store.change)
 
     def _check_new_topic(self, topic: NewTopic) -> TopicOutcome:
         name = topic.name
@@ -343,7 +343,7 @@ class Controller:
 
     def release_rows(self, wanted: int = 0) -> bool:
         """Take rows off the record that nobody has any more, if rows run short; False if there is nothing to do."""
-        if not (self._rows.run_short or wanted > self._rows.available) or not self._rows.let_go():
+        if not (self._rows.run_short or wanted > self._rows.available) or not self._rows.release():
             return False
         with self._change():
             pass  # nothing but that

@@ -89,7 +89,7 @@ class PartitionRows:
         for row in rows:
             self._retired[row] = version
 
-    def let_go(self) -> list[int]:
+    def release(self) -> list[int]:
         """Return retired rows that nobody has any more, some hundred at most; ``free`` them once on record."""
         taken_over = self._taken_over()
         closed = (
@@ -100,7 +100,7 @@ class PartitionRows:
         return list(islice(closed, MOST_LET_GO))
 
     def free(self, rows: Iterable[int], version: int) -> None:
-        """Make rows from ``let_go`` available once everybody has taken over the version that took them off record."""
+        """Make rows from ``released`` available once everybody has taken over the version that took them off record."""
         for row in rows:
             del self._retired[row]
             self._resting.append((version, row))

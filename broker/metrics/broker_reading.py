@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shm.partitions import STATE_OPEN, RowCorrupt
 from shm.ring_fill import RingFill, RingGrid, read_fill
-from shm.snapshot_buffer import BoardReader
+from shm.snapshot_buffer import SnapshotReader
 
 if TYPE_CHECKING:
     from shm.control import ControlSegment
     from shm.metrics import MetricsReading, MetricsSegment
     from shm.process_slots import ProcessStatus
     from shm.recorder_rings import RecorderRings
-    from shm.snapshot_buffer import BoardSegment
+    from shm.snapshot_buffer import SnapshotSegment
     from shm.storage import StorageReading
 
-#: A board that is older says nothing of the present.
+#: A snapshot that is older says nothing of the present.
 FRESH_NS = 30_000_000_000
 
-#: For how long after a look boards are kept up to date: longer than Prometheus takes to come back.
+#: For how long after a look snapshots are kept up to date: longer than Prometheus takes to come back.
 LOOKS_NS = 300_000_000_000
 
 ROW_OUTCOMES = ("pushed", "skipped", "dropped", "lost")
@@ -67,7 +67,7 @@ class Names(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerReading:
-    """Everything as it stood. `boards` by handler has those that are true of the present.
+    """Everything as it stood. `snapshots` by handler has those that are true of the present.
 
     `per_partition`: whether each partition is to be told of besides the sums.
     """
@@ -81,7 +81,7 @@ class BrokerReading:
     pages: list[MetricsReading]
     rings: list[Ring]
     topics: dict[str, list[Partition]]
-    boards: dict[int, dict[str, Any]]
+    snapshots: dict[int, dict[str, Any]]
     request_log: dict[str, int]
     handlers: int
     per_partition: bool
@@ -90,7 +90,7 @@ class BrokerReading:
     @property
     def groups_known(self) -> bool:
         """Whether every handler has told of its groups."""
-        return len(self.boards) == self.handlers
+        return len(self.snapshots) == self.handlers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +101,7 @@ class Segments:
     metrics: MetricsSegment
     rings: memoryview
     recorder: RecorderRings
-    boards: BoardSegment
+    snapshots: SnapshotSegment
 
 
 class BrokerReader:
@@ -124,14 +124,14 @@ class BrokerReader:
         self.topics = topics
         self._monotonic_ns, self._wall_ms = clocks
         self._per_partition = per_partition
-        boards = segments.boards
+        snapshots = segments.snapshots
         #: Where a caller says that it looks.
-        self.wants = boards.wants
-        self.processors, self.handlers = boards.processors, boards.handlers
+        self.wants = snapshots.wants
+        self.processors, self.handlers = snapshots.processors, snapshots.handlers
         self._pages = segments.metrics.readers()
         self._grid = RingGrid(segments.rings, self.processors, self.handlers)
-        self._boards = [BoardReader(boards.of_handler(index)) for index in range(self.handlers)]
-        self._connections = [BoardReader(boards.of_processor(index)) for index in range(self.processors)]
+        self._snapshots = [SnapshotReader(snapshots.of_handler(index)) for index in range(self.handlers)]
+        self._connections = [SnapshotReader(snapshots.of_processor(index)) for index in range(self.processors)]
 
     def read(self) -> BrokerReading:
         """Return everything as it stands. Whether anybody wants snapshots is for the caller to say."""
@@ -147,7 +147,7 @@ class BrokerReader:
             pages=[page.read() for page in self._pages],
             rings=list(self._rings()),
             topics={name: self._partitions(partitions) for name, _, partitions in self.topics()},
-            boards=_fresh(self._boards, now_ns),
+            snapshots=_fresh(self._snapshots, now_ns),
             request_log=self._request_log(),
             handlers=self.handlers,
             per_partition=self._per_partition,
@@ -155,7 +155,7 @@ class BrokerReader:
         )
 
     def connections(self) -> dict[int, dict[str, Any]]:
-        """Return the boards of processors that are true of the present, by processor."""
+        """Return the snapshots of processors that are true of the present, by processor."""
         return _fresh(self._connections, self._monotonic_ns())
 
     def _rings(self) -> Iterable[Ring]:
@@ -199,10 +199,10 @@ class BrokerReader:
         return {name: sum(account.get(name) for account in accounts) for name in names}
 
 
-def _fresh(boards: Sequence[BoardReader], now_ns: int) -> dict[int, dict[str, Any]]:
+def _fresh(snapshots: Sequence[SnapshotReader], now_ns: int) -> dict[int, dict[str, Any]]:
     found = {}
-    for index, board in enumerate(boards):
-        document = board.read()
-        if document is not None and now_ns - board.checked_ns <= FRESH_NS:
+    for index, snapshot in enumerate(snapshots):
+        document = snapshot.read()
+        if document is not None and now_ns - snapshot.checked_ns <= FRESH_NS:
             found[index] = document
     return found

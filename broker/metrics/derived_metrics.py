@@ -1,4 +1,4 @@
-"""The metrics that no process writes as such: readers work them out from slots, rings, partition rows and boards.
+"""The metrics that no process writes as such: readers work them out from slots, rings, partition rows and snapshots.
 
 Declared as in `shm.metrics_catalogue`, under the names that they have in /metrics; `keys` are their labels.
 """

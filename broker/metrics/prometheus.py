@@ -293,10 +293,10 @@ def _add_partition(families: _Families, topic: str, partition: Partition) -> Non
 
 def _add_groups(families: _Families, reading: BrokerReading, *, per_partition: bool) -> None:
     states: Counter[str] = Counter()
-    for handler, board in reading.boards.items():
-        states.update(board["group_states"])
-        families.add("groups_left_out", board["left_out"].get("groups", 0), handler=str(handler))
-        for group in board["groups"]:
+    for handler, snapshot in reading.snapshots.items():
+        states.update(snapshot["group_states"])
+        families.add("groups_left_out", snapshot["left_out"].get("groups", 0), handler=str(handler))
+        for group in snapshot["groups"]:
             families.add("group_members", len(group["members"]), group=group["id"])
             for topic, offsets in group["offsets"].items():
                 _add_lag(families, {"group": group["id"], "topic": topic}, offsets.values())
@@ -331,9 +331,9 @@ def _add_transactions(families: _Families, reading: BrokerReading) -> None:
         return
     states: Counter[str] = Counter()
     oldest_ms = 0
-    for board in reading.boards.values():
-        states.update(board["transaction_states"])
-        begun = [each["start_ms"] for each in board["transactions"] if each["start_ms"] >= 0]
+    for snapshot in reading.snapshots.values():
+        states.update(snapshot["transaction_states"])
+        begun = [each["start_ms"] for each in snapshot["transactions"] if each["start_ms"] >= 0]
         oldest_ms = max([oldest_ms, *(reading.wall_ms - start_ms for start_ms in begun)])
     for state, count in states.items():
         families.add("transactions", count, state=state)

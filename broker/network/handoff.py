@@ -5,8 +5,8 @@ for one more in the queue of twenty), *closed* (uncount it), *lost* (the descrip
 Neither side ever waits.
 
 Either side may be replaced by a new process while the pair and what is queued in it live on. The pair keeps
-order, so one question settles what is still open: the acceptor sends a *census*; all it sent before has
-been read by the time the processor reads the census, and what the processor then lists is the truth about
+order, so one question settles what is still open: the acceptor sends a *reconciliation*; all it sent before has
+been read by the time the processor reads the reconciliation, and what the processor then lists is the truth about
 all of that. A processor says *hello* when it starts, which makes the acceptor ask; a new acceptor asks
 everyone.
 
@@ -29,19 +29,19 @@ from shm.client_hosts import host_text, packed_host
 #: Connections handed over and not yet taken, per processor (`A22`).
 QUEUE_SOCKETS = 20
 
-# Down: kind, listener, port, family, serial or census token, packed address.
+# Down: kind, listener, port, family, serial or reconciliation token, packed address.
 _DOWN = struct.Struct("=hhHhq16s")
 _CONNECTION, _ASK_CENSUS = 1, 2
-# Up: kind, last (of a census), count, token or generation; then the entries.
+# Up: kind, last (of a reconciliation), count, token or generation; then the entries.
 _UP = struct.Struct("=hhiq")
 _TAKEN, _CLOSED, _LOST, _HELLO, _CENSUS = 1, 2, 3, 4, 5
 _SERIAL = struct.Struct("=q")
-_CENSUS_ENTRY = struct.Struct("=qhh16s")
+_RECONCILIATION_ENTRY = struct.Struct("=qhh16s")
 _MOST_ENTRIES = 128
 
 _Item = TypeVar("_Item")
 
-_UP_BYTES = _UP.size + _MOST_ENTRIES * _CENSUS_ENTRY.size
+_UP_BYTES = _UP.size + _MOST_ENTRIES * _RECONCILIATION_ENTRY.size
 
 
 class NewConnection(NamedTuple):
@@ -55,7 +55,7 @@ class NewConnection(NamedTuple):
 
 
 class OpenConnection(NamedTuple):
-    """A line of a census."""
+    """A line of a reconciliation."""
 
     serial: int
     listener: int
@@ -81,14 +81,14 @@ class Hello(NamedTuple):
     generation: int
 
 
-class Census(NamedTuple):
+class Reconciliation(NamedTuple):
     """All that is open of what was handed over before the question numbered `token`."""
 
     token: int
     connections: tuple[OpenConnection, ...]
 
 
-Report = Taken | Closed | Hello | Census
+Report = Taken | Closed | Hello | Reconciliation
 
 
 class _Outbox:
@@ -121,7 +121,7 @@ class _Outbox:
 
 
 class HandoffReceiver:
-    """The processor's end. Remembers what a census asks of every open connection.
+    """The processor's end. Remembers what a reconciliation asks of every open connection.
 
     Call `receive_some` when the pair is readable and `flush` once a loop; poll for writing while
     `wants_write`.
@@ -158,7 +158,7 @@ class HandoffReceiver:
                 break
             kind, listener, port, family, number, address = _DOWN.unpack(received.payload)
             if kind == _ASK_CENSUS:
-                self._answer_census(number)
+                self._answer_reconciliation(number)
             elif received.fd < 0:
                 self._lost.append(number)
             else:
@@ -188,10 +188,10 @@ class HandoffReceiver:
                 self._outbox.put(_UP.pack(kind, 1, len(chunk), 0) + packed)
             serials.clear()
 
-    def _answer_census(self, token: int) -> None:
-        # What is noted but unsent belongs before the census: afterwards it would speak of settled serials.
+    def _answer_reconciliation(self, token: int) -> None:
+        # What is noted but unsent belongs before the reconciliation: afterwards it would speak of settled serials.
         self._pack_reports()
-        entries = [_CENSUS_ENTRY.pack(serial, where, 0, host) for serial, (where, host) in self._open.items()]
+        entries = [_RECONCILIATION_ENTRY.pack(serial, where, 0, host) for serial, (where, host) in self._open.items()]
         chunks = list(_chunks(entries)) or [[]]
         for number, chunk in enumerate(chunks, 1):
             self._outbox.put(_UP.pack(_CENSUS, number == len(chunks), len(chunk), token) + b"".join(chunk))
@@ -207,7 +207,7 @@ class HandoffSender:
         self.is_silent = is_silent
         self._pair_end = pair_end
         self._outbox = _Outbox(pair_end)
-        self._census: list[OpenConnection] = []
+        self._reconciliation: list[OpenConnection] = []
 
     def fileno(self) -> int:
         """Return the descriptor to poll."""
@@ -215,7 +215,7 @@ class HandoffSender:
 
     @property
     def wants_write(self) -> bool:
-        """Whether a census question waits for room in the pair."""
+        """Whether a reconciliation question waits for room in the pair."""
         return bool(self._outbox)
 
     def try_send(self, client: socket.socket, serial: int, listener: int, peer: tuple[str, int]) -> bool:
@@ -226,7 +226,7 @@ class HandoffSender:
         message = _DOWN.pack(_CONNECTION, listener, port, client.family, serial, packed_host(host))
         return send_fd(self._pair_end, message, client.fileno())
 
-    def ask_census(self, token: int) -> None:
+    def ask_reconciliation(self, token: int) -> None:
         """Ask which connections are open; goes out before anything that is handed over later."""
         self._outbox.put(_DOWN.pack(_ASK_CENSUS, 0, 0, 0, token, bytes(16)))
         self.flush()
@@ -241,14 +241,16 @@ class HandoffSender:
             kind, last, count, number = _UP.unpack_from(received.payload)
             if kind == _HELLO:
                 # What a predecessor left half said is void.
-                self._census.clear()
+                self._reconciliation.clear()
                 yield Hello(number)
             elif kind == _CENSUS:
-                entries = _CENSUS_ENTRY.iter_unpack(received.payload[_UP.size :])
-                self._census += [OpenConnection(serial, where, host_text(host)) for serial, where, _, host in entries]
+                entries = _RECONCILIATION_ENTRY.iter_unpack(received.payload[_UP.size :])
+                self._reconciliation += [
+                    OpenConnection(serial, where, host_text(host)) for serial, where, _, host in entries
+                ]
                 if last:
-                    yield Census(number, tuple(self._census))
-                    self._census.clear()
+                    yield Reconciliation(number, tuple(self._reconciliation))
+                    self._reconciliation.clear()
             else:
                 serials = struct.unpack_from(f"={count}q", received.payload, _UP.size)
                 yield Taken(serials) if kind == _TAKEN else Closed(serials, lost=kind == _LOST)

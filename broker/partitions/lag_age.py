@@ -1,7 +1,7 @@
 """How old the oldest record is that a group has not read: its batch is looked up in the log's files, once.
 
-Runs in handler processes, for the board of groups. A batch's first timestamp stands for all its records, so an age may
-be too large by the time that a producer took to fill the batch. Readers of its own: what fetches remember of their
+Runs in handler processes, for the snapshot of groups. A batch's first timestamp stands for all its records, so an age
+may be too large by the time that a producer took to fill the batch. Readers of its own: what fetches remember of their
 places must not be driven out by it.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from broker.protocol.records import BatchHeader
     from shm.partitions import PartitionTable
 
-#: Batches looked up for one board; what is left is looked up for the next ones.
+#: Batches looked up for one snapshot; what is left is looked up for the next ones.
 MOST_LOOKUPS: Final = 200
 
 #: The ends of so many transactions in a row are passed over; they are no records that anybody reads.
@@ -40,19 +40,19 @@ class UnreadTimes:
         self._wall_ms = wall_ms
         self._now_ms = 0
         self._lookups = 0
-        # (Topic, partition, row, offset) -> first timestamp of its batch; of the last board and of this one.
+        # (Topic, partition, row, offset) -> first timestamp of its batch; of the last snapshot and of this one.
         self._known: dict[tuple[str, int, int, int], int] = {}
         self._used: dict[tuple[str, int, int, int], int] = {}
         self._readers: dict[tuple[str, int, int], LogReader] = {}
         self._used_readers: dict[tuple[str, int, int], LogReader] = {}
 
     def begin(self) -> None:
-        """Begin a board, whose ages are all as of now."""
+        """Begin a snapshot, whose ages are all as of now."""
         self._now_ms = self._wall_ms()
         self._lookups = 0
 
     def end(self) -> None:
-        """Forget what this board had no use for."""
+        """Forget what this snapshot had no use for."""
         self._known, self._used = self._used, {}
         self._readers, self._used_readers = self._used_readers, {}
 

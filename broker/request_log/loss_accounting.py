@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from broker.request_log.ring_reader import Intake
-    from broker.request_log.row_buffers import Settlement, Sheaf
+    from broker.request_log.row_buffers import RowBuffer, Settlement
     from shm.recorder_rings import RecorderRings
 
 #: (counter of the source, counter of what was told, is it events, cause).
@@ -38,7 +38,7 @@ class Ledger:
     def __init__(self, rings: RecorderRings) -> None:
         self._rings = rings
         self._accounts = [rings.account(source) for source in (*range(rings.sources), rings.recorder)]
-        # Told by a row that is not in a finished file yet.
+        # AnswerFacts by a row that is not in a finished file yet.
         self._about_to_be_told: Settlement = Counter()
 
     def settle(self, settlement: Settlement) -> None:
@@ -70,11 +70,11 @@ class Ledger:
                     gaps.append(self._gap(source, is_events, cause, lost, Counter({(source, told): lost})))
         return gaps
 
-    def given_up(self, sheaf: Sheaf) -> list[Gap]:
+    def given_up(self, buffer: RowBuffer) -> list[Gap]:
         """Return what is lost with a file that could not be written, if it was none of gaps."""
         return [
             self._gap(source, name.startswith("events"), "write_failed", n, Counter({(source, name): n}))
-            for (source, name), n in sheaf.settlement.items()
+            for (source, name), n in buffer.settlement.items()
         ]
 
     def _gap(self, source: int, is_events: bool, cause: str, rows: int, settlement: Settlement) -> Gap:

@@ -17,7 +17,7 @@ from broker.request_log.names import Clients, Subjects
 from broker.request_log.part_files import HOUR_US, apply_retention, finished, is_followed
 from broker.request_log.recent import RecentRequests
 from broker.request_log.ring_reader import Intake, Taken, joined
-from broker.request_log.row_buffers import Settlement, Sheaf, Sheaves
+from broker.request_log.row_buffers import RowBuffer, RowBuffers, Settlement
 from broker.request_log.row_values import connection_values, plain_values, request_values, times_us
 from shm.recorder_layout import LAG
 
@@ -75,7 +75,7 @@ class Recorder:
         self._subjects = Subjects(metadata)
         self._intake = Intake(rings, self._clients)
         self._ledger = Ledger(rings)
-        self._sheaves = Sheaves(root, name, self._values)
+        self._buffers = RowBuffers(root, name, self._values)
         self._epoch_ns = clock.monotonic_ns() - clock.wall_ms() * _NS_PER_MS
         self._looked_us = self._now_us()
         self._retention_due_ns = clock.monotonic_ns()
@@ -104,16 +104,16 @@ class Recorder:
     @property
     def is_prepared(self) -> bool:
         """Whether files may be written; until what that needs has been imported, rows wait."""
-        return self._sheaves.is_prepared
+        return self._buffers.is_prepared
 
     @is_prepared.setter
     def is_prepared(self, value: bool) -> None:
-        self._sheaves.is_prepared = value
+        self._buffers.is_prepared = value
 
     @property
     def is_busy(self) -> bool:
         """Whether something is not in a finished file yet."""
-        return self._sheaves.pending() or (self._roles is not None and self._roles.is_under_way)
+        return self._buffers.pending() or (self._roles is not None and self._roles.is_under_way)
 
     def turn(self, metadata_version: int) -> float:
         """Do what is due; return in how many seconds something is due again, unless a bell rings before."""
@@ -126,7 +126,7 @@ class Recorder:
                 self._sort_in(each)
             # What was taken is in this process's memory now; it is settled when it is in a finished file.
             self._intake.release()
-            self._give_up(self._sheaves.write_groups())
+            self._give_up(self._buffers.write_groups())
         if self._recent is not None:
             self._recent.publish(self._clock.monotonic_ns(), self._epoch_ns)
         self._add_roles()
@@ -144,8 +144,8 @@ class Recorder:
 
     def counts(self) -> Counts:
         """Return what was done since the start."""
-        sheaves = self._sheaves
-        return Counts(sheaves.rows_written, sheaves.files_written, self._files_removed, self._rows_lost)
+        buffers = self._buffers
+        return Counts(buffers.rows_written, buffers.files_written, self._files_removed, self._rows_lost)
 
     def _make_room(self) -> bool:
         """Write rows if too much is remembered for them; return False as long as that is so and they cannot be."""
@@ -153,7 +153,7 @@ class Recorder:
             return True
         if not self.is_prepared:
             return False
-        self._give_up(self._sheaves.write_groups(everything=True))
+        self._give_up(self._buffers.write_groups(everything=True))
         self._forget_names()
         return True
 
@@ -185,19 +185,19 @@ class Recorder:
             if self._recent is not None:
                 self._recent.add_rows(rows, now_ns)
             for hour, part in self._by_hour(rows, "received_ns"):
-                settlement = self._sheaves.add("requests", hour, part, len(part), now_ns)
+                settlement = self._buffers.add("requests", hour, part, len(part), now_ns)
                 settlement[taken.source, "rows_settled"] += len(part)
         if taken.connections is not None:
             if self._recent is not None:
                 self._recent.add_connections(taken.connections)
             for hour, part in self._by_hour(taken.connections, "time_ns"):
-                settlement = self._sheaves.add("connections", hour, part, len(part), now_ns)
+                settlement = self._buffers.add("connections", hour, part, len(part), now_ns)
                 settlement[taken.source, "events_settled"] += len(part)
         for event in taken.events:
             row = _NOTHING_TOLD | event
             if self._recent is not None and row["event"] != LAG:
                 self._recent.add_group_event(row)
-            settlement = self._sheaves.add("groups", row["time"] // HOUR_US, row, 1, now_ns)
+            settlement = self._buffers.add("groups", row["time"] // HOUR_US, row, 1, now_ns)
             settlement[taken.source, "events_settled"] += 1
 
     def _add_roles(self, *, is_last: bool = False) -> None:
@@ -206,7 +206,7 @@ class Recorder:
             return
         now_ns, now_us = self._clock.monotonic_ns(), self._now_us()
         for row in self._roles.turn(now_ns, now_us, is_last=is_last):
-            settlement = self._sheaves.add("roles", now_us // HOUR_US, row, 1, now_ns)
+            settlement = self._buffers.add("roles", now_us // HOUR_US, row, 1, now_ns)
             settlement[self._recorder, "events_settled"] += 1
 
     def _by_hour(self, rows: Rows, stamp: str) -> list[tuple[int, Rows]]:
@@ -234,34 +234,34 @@ class Recorder:
     def _add_gap(self, row: dict[str, Any], since_us: int | None, settled: Settlement | None = None) -> None:
         now_us = self._now_us()
         told = {"time": now_us, "since": since_us, **row}
-        settlement = self._sheaves.add("gaps", now_us // HOUR_US, told, 1, self._clock.monotonic_ns())
+        settlement = self._buffers.add("gaps", now_us // HOUR_US, told, 1, self._clock.monotonic_ns())
         settlement.update(settled or {})
 
     def _roll(self, *, everything: bool = False) -> None:
         """Finish the files that are due."""
-        if not self._sheaves.pending() or not (self.is_prepared or everything):
+        if not self._buffers.pending() or not (self.is_prepared or everything):
             self._remove_old(finished_some=False)
             return
         now_ns = self._clock.monotonic_ns()
         before_ns = now_ns if everything else now_ns - self._roll_ms() * _NS_PER_MS
-        done, given_up = self._sheaves.roll(before_ns, self._metadata.broker_config.request_log_roll_bytes)
-        for sheaf in done:
-            self._ledger.settle(sheaf.settlement)
+        done, given_up = self._buffers.roll(before_ns, self._metadata.broker_config.request_log_roll_bytes)
+        for buffer in done:
+            self._ledger.settle(buffer.settlement)
         self._give_up(given_up)
-        if done and not self._sheaves.pending():
+        if done and not self._buffers.pending():
             self._forget_names()
         self._remove_old(finished_some=bool(done))
 
-    def _give_up(self, sheaves: list[Sheaf]) -> None:
-        for sheaf in sheaves:
-            if sheaf.dataset == "gaps":
+    def _give_up(self, buffers: list[RowBuffer]) -> None:
+        for buffer in buffers:
+            if buffer.dataset == "gaps":
                 # What was lost is told as soon as it can be, and settled with the first of these rows.
-                settled = sheaf.settlement
-                for row in sheaf.chunks:
+                settled = buffer.settlement
+                for row in buffer.chunks:
                     self._add_gap({name: row[name] for name in row if name != "time"}, row["since"], settled)
                     settled = Counter()
             else:
-                self._tell(self._ledger.given_up(sheaf), self._looked_us)
+                self._tell(self._ledger.given_up(buffer), self._looked_us)
 
     def _remove_old(self, *, finished_some: bool) -> None:
         now_ns = self._clock.monotonic_ns()
@@ -280,7 +280,7 @@ class Recorder:
         """Return how long nothing is due. A follower is looked for only while there is something for him."""
         now_ns = self._clock.monotonic_ns()
         due_ns = self._retention_due_ns
-        oldest_ns = self._sheaves.oldest_ns()
+        oldest_ns = self._buffers.oldest_ns()
         if oldest_ns is not None:
             roll_ms = self._metadata.broker_config.request_log_roll_ms
             due_ns = min(due_ns, oldest_ns + roll_ms * _NS_PER_MS, now_ns + FOLLOWED_ROLL_MS * _NS_PER_MS)

@@ -1,6 +1,6 @@
 """Rows that are not in a finished file yet, by dataset and hour, and how they get into one.
 
-Runs in the recorder. What a sheaf holds is settled with its sources when its file is finished; a file that cannot be
+Runs in the recorder. What a buffer holds is settled with its sources when its file is finished; a file that cannot be
 written is given up and becomes a gap.
 """
 
@@ -31,14 +31,14 @@ GROUP_EVENTS = 4096
 #: What to add to which counter of which source: (source, counter).
 Settlement = Counter[tuple[int, str]]
 
-#: Turns what was added to a sheaf into the values of the columns of its dataset.
+#: Turns what was added to a buffer into the values of the columns of its dataset.
 Values_of = Callable[[str, list[Any]], "dict[str, Values]"]
 
 
 _OF_ARRAYS = frozenset({"requests", "connections"})
 
 
-class Sheaf:
+class RowBuffer:
     """The rows of one dataset in one hour."""
 
     def __init__(self, dataset: str, hour: int, now_ns: int) -> None:
@@ -52,7 +52,7 @@ class Sheaf:
         self.part: OpenPart | None = None
 
 
-class Sheaves:
+class RowBuffers:
     """All that is pending."""
 
     def __init__(self, root: Path, name: str, values_of: Values_of) -> None:
@@ -61,7 +61,7 @@ class Sheaves:
         self._name = name
         self._values_of = values_of
         self._numbers = count(1)
-        self._sheaves: dict[tuple[str, int], Sheaf] = {}
+        self._buffers: dict[tuple[str, int], RowBuffer] = {}
         #: Whether rows may be written: importing what that needs would hold up the sources.
         self.is_prepared = True
         #: Rows in files that were finished.
@@ -70,77 +70,77 @@ class Sheaves:
 
     def add(self, dataset: str, hour: int, chunk: Any, rows: int, now_ns: int) -> Settlement:
         """Take in rows; return what is settled with them, for the caller to add to."""
-        sheaf = self._sheaves.get((dataset, hour))
-        if sheaf is None:
-            sheaf = self._sheaves[dataset, hour] = Sheaf(dataset, hour, now_ns)
-        sheaf.chunks.append(chunk)
-        sheaf.rows += rows
-        return sheaf.settlement
+        buffer = self._buffers.get((dataset, hour))
+        if buffer is None:
+            buffer = self._buffers[dataset, hour] = RowBuffer(dataset, hour, now_ns)
+        buffer.chunks.append(chunk)
+        buffer.rows += rows
+        return buffer.settlement
 
     def pending(self) -> bool:
         """Return whether anything is not in a finished file."""
-        return bool(self._sheaves)
+        return bool(self._buffers)
 
     def oldest_ns(self) -> int | None:
         """Return when the oldest of what is pending was begun."""
-        return min((sheaf.begun_ns for sheaf in self._sheaves.values()), default=None)
+        return min((buffer.begun_ns for buffer in self._buffers.values()), default=None)
 
-    def write_groups(self, *, everything: bool = False) -> list[Sheaf]:
-        """Write what has become a row group to its open file, or all there is. Return the sheaves that were given up.
+    def write_groups(self, *, everything: bool = False) -> list[RowBuffer]:
+        """Write what has become a row group to its open file, or all there is. Return the buffers that were given up.
 
         Nothing is written until `is_prepared`.
         """
         if not self.is_prepared:
             return []
-        full = [sheaf for sheaf in self._sheaves.values() if everything or sheaf.rows >= sheaf.group_rows]
-        return [sheaf for sheaf in full if not self._try(sheaf, self._write_group)]
+        full = [buffer for buffer in self._buffers.values() if everything or buffer.rows >= buffer.group_rows]
+        return [buffer for buffer in full if not self._try(buffer, self._write_group)]
 
-    def roll(self, before_ns: int, roll_bytes: int) -> tuple[list[Sheaf], list[Sheaf]]:
-        """Finish files begun before a time, or large enough. Return the (finished, given up) sheaves."""
+    def roll(self, before_ns: int, roll_bytes: int) -> tuple[list[RowBuffer], list[RowBuffer]]:
+        """Finish files begun before a time, or large enough. Return the (finished, given up) buffers."""
         due = [
-            sheaf
-            for sheaf in self._sheaves.values()
-            if sheaf.begun_ns <= before_ns or (sheaf.part is not None and sheaf.part.size_bytes >= roll_bytes)
+            buffer
+            for buffer in self._buffers.values()
+            if buffer.begun_ns <= before_ns or (buffer.part is not None and buffer.part.size_bytes >= roll_bytes)
         ]
-        finished = [sheaf for sheaf in due if self._try(sheaf, self._finish)]
-        return finished, [sheaf for sheaf in due if sheaf not in finished]
+        finished = [buffer for buffer in due if self._try(buffer, self._finish)]
+        return finished, [buffer for buffer in due if buffer not in finished]
 
-    def _try(self, sheaf: Sheaf, step: Callable[[Sheaf], None]) -> bool:
+    def _try(self, buffer: RowBuffer, step: Callable[[RowBuffer], None]) -> bool:
         """Do one step; what fails is dropped, with its file."""
         try:
-            step(sheaf)
+            step(buffer)
         except OSError as error:
-            logger.error("cannot write rows of %s: %s", sheaf.dataset, error)
-            if sheaf.part is not None:
-                sheaf.part.discard()
-            del self._sheaves[sheaf.dataset, sheaf.hour]
+            logger.error("cannot write rows of %s: %s", buffer.dataset, error)
+            if buffer.part is not None:
+                buffer.part.discard()
+            del self._buffers[buffer.dataset, buffer.hour]
             return False
         return True
 
-    def _write(self, sheaf: Sheaf) -> None:
+    def _write(self, buffer: RowBuffer) -> None:
         # pyarrow is large: a broker that nobody uses does without it.
         from broker.request_log.tables import OpenPart, table_of  # noqa: PLC0415
 
-        if not sheaf.chunks:
+        if not buffer.chunks:
             return
-        dataset = DATASETS[sheaf.dataset]
-        if sheaf.part is None:
+        dataset = DATASETS[buffer.dataset]
+        if buffer.part is None:
             # Never the data directory itself: one that has been taken away is not to be found in its place.
             self._root.mkdir(exist_ok=True)
             name = f"part-{self._name}-{next(self._numbers):06d}{SUFFIX}"
-            sheaf.part = OpenPart(hour_path(self._root, sheaf.dataset, sheaf.hour), name, dataset)
-        sheaf.part.write(table_of(dataset, self._values_of(sheaf.dataset, sheaf.chunks)))
+            buffer.part = OpenPart(hour_path(self._root, buffer.dataset, buffer.hour), name, dataset)
+        buffer.part.write(table_of(dataset, self._values_of(buffer.dataset, buffer.chunks)))
 
-    def _write_group(self, sheaf: Sheaf) -> None:
-        self._write(sheaf)
-        self.rows_written += sheaf.rows
-        sheaf.chunks = []
-        sheaf.rows = 0
+    def _write_group(self, buffer: RowBuffer) -> None:
+        self._write(buffer)
+        self.rows_written += buffer.rows
+        buffer.chunks = []
+        buffer.rows = 0
 
-    def _finish(self, sheaf: Sheaf) -> None:
-        self._write(sheaf)
-        if sheaf.part is not None:
-            sheaf.part.finish()
+    def _finish(self, buffer: RowBuffer) -> None:
+        self._write(buffer)
+        if buffer.part is not None:
+            buffer.part.finish()
             self.files_written += 1
-        self.rows_written += sheaf.rows
-        del self._sheaves[sheaf.dataset, sheaf.hour]
+        self.rows_written += buffer.rows
+        del self._buffers[buffer.dataset, buffer.hour]

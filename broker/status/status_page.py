@@ -135,7 +135,7 @@ def _segments(heritage: Heritage) -> Segments:
     from shm.control import ControlSegment  # noqa: PLC0415
     from shm.metrics import MetricsSegment  # noqa: PLC0415
     from shm.recorder_rings import RecorderRings  # noqa: PLC0415
-    from shm.snapshot_buffer import BoardSegment  # noqa: PLC0415
+    from shm.snapshot_buffer import SnapshotSegment  # noqa: PLC0415
 
     processors, handlers = heritage.processors, heritage.handlers
     control, most = heritage.control.view.toreadonly(), heritage.config.max_partitions
@@ -144,7 +144,7 @@ def _segments(heritage: Heritage) -> Segments:
         metrics=MetricsSegment(heritage.metrics.view.toreadonly(), processors, handlers),
         rings=heritage.rings.view.toreadonly(),
         recorder=RecorderRings(heritage.recorder.view.toreadonly(), processors, handlers + 1),
-        boards=BoardSegment(heritage.boards.view, processors, handlers),
+        snapshots=SnapshotSegment(heritage.snapshots.view, processors, handlers),
     )
 
 

@@ -159,7 +159,7 @@ def _make_heritage(
     undo: ExitStack,
 ) -> Heritage:
     listeners: list[BoundListener] = []
-    for wanted, told in zip(config.bound_listeners, config.told_listeners, strict=True):
+    for wanted, told in zip(config.bound_listeners, config.effective_advertised_listeners, strict=True):
         listeners.append(bind(wanted, told, config.socket_receive_buffer_bytes))
         undo.callback(listeners[-1].socket.close)
     status_socket = bind_status_page(config)

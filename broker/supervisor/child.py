@@ -116,7 +116,7 @@ class Child:
         slots.set_state(self.role, self.index, process_slots.RUNNING)
         return True
 
-    def bury(self, expected: bool) -> int:
+    def reap(self, expected: bool) -> int:
         """Reap the dead process and return its exit status: a code, or minus the signal that killed it."""
         self._process.join()
         status = int(self._process.exitcode)

@@ -30,7 +30,7 @@ from shm.metrics import MetricsSegment
 from shm.recent_requests import BYTES_NEEDED as RECENT_BYTES
 from shm.recorder_rings import RecorderRings
 from shm.segment import Segment, create, remove_stale
-from shm.snapshot_buffer import BoardSegment
+from shm.snapshot_buffer import SnapshotSegment
 
 if TYPE_CHECKING:
     from broker.config.broker_config import BrokerConfig
@@ -78,7 +78,7 @@ def make(
             recorder_bell=_semaphore_bell(instance, "recorder"),
             coordinators=_coordinator_partitions(config),
             recent=segments["recent"],
-            boards=segments["boards"],
+            snapshots=segments["snapshots"],
             status_socket=status_socket,
         )
         undo.pop_all()
@@ -97,7 +97,7 @@ def _coordinator_partitions(config: BrokerConfig) -> CoordinatorPartitions:
 def release(heritage: Heritage) -> None:
     """Unlink every name and close every descriptor. Children must be gone; closing twice is not allowed."""
     made = (heritage.control, heritage.rings, heritage.arena, heritage.metrics)
-    for segment in (*made, heritage.recorder, heritage.recent, heritage.boards):
+    for segment in (*made, heritage.recorder, heritage.recent, heritage.snapshots):
         segment.unlink()
     close_all(listener.socket for listener in heritage.listeners)
     if heritage.status_socket is not None:
@@ -145,7 +145,7 @@ def _segments(config: BrokerConfig, instance: str, shape: ChannelShape, undo: Ex
             lambda view: MetricsSegment(view, processors, handlers).initialise(),
         ),
         "recent": (RECENT_BYTES, None),
-        "boards": (BoardSegment.bytes_needed(processors, handlers) + client_hosts.bytes_needed(processors), None),
+        "snapshots": (SnapshotSegment.bytes_needed(processors, handlers) + client_hosts.bytes_needed(processors), None),
         "recorder": (RecorderRings.bytes_needed(processors, shape.targets), initialise_recorder),
     }
     # Each segment has a header and takes whole pages.

@@ -152,7 +152,7 @@ class Supervisor:
                 raise self._give_up
 
     def _step(self) -> None:
-        """Sleep until something happens; bury and replace the dead, take note of the ready."""
+        """Sleep until something happens; reap and replace the dead, take note of the ready."""
         starting = any(child.is_alive and not child.ready for child in self._children)
         for child in self._poll(_BOOT_POLL_MS if starting else self._wait_ms()):
             self._on_death(child)
@@ -206,7 +206,7 @@ class Supervisor:
     def _on_death(self, child: Child) -> None:
         booted = child.ready or child.generation > 1 or child.notice_ready() or child.role is Role.WEB
         pid = self._heritage.slots.pid(child.role, child.index)
-        status = child.bury(expected=False)
+        status = child.reap(expected=False)
         if status == ExitCode.RETIRED:
             child.start(self._foreign_fds())
             return
@@ -261,7 +261,7 @@ class Supervisor:
                         child.kill()
             for child in self._poll(None if killed else left_ms):
                 # Of a later stage a child may die meanwhile; nothing is restarted any more.
-                clean &= child.bury(expected=True) == 0 or child.role is Role.WEB
+                clean &= child.reap(expected=True) == 0 or child.role is Role.WEB
         return clean
 
     def _foreign_fds(self) -> list[int]:

@@ -37,7 +37,7 @@ def described(config: BrokerConfig) -> dict[str, ConfigEntry]:
 def test_defaults_listen_on_loopback_only() -> None:
     config = load(None, {}, {})
     assert [str(listener) for listener in config.bound_listeners] == ["PLAINTEXT://127.0.0.1:9092"]
-    assert config.told_listeners == config.bound_listeners
+    assert config.effective_advertised_listeners == config.bound_listeners
     assert config.origin("listeners").source is Source.DEFAULT
 
 
@@ -140,7 +140,7 @@ def test_named_listeners_share_a_port_only_across_address_families() -> None:
         "INNER://127.0.0.1:7000",
         "PLAINTEXT://[::1]:7000",
     ]
-    assert [str(listener) for listener in config.told_listeners] == [
+    assert [str(listener) for listener in config.effective_advertised_listeners] == [
         "INNER://localhost:7001",
         "PLAINTEXT://[::1]:7000",
     ]
@@ -153,7 +153,7 @@ def test_all_interfaces_are_advertised_by_host_name(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("socket.gethostname", lambda: "machine.example")
     config = load(None, {"listeners": "PLAINTEXT://:0", "insecure.listen": "true"}, {})
     assert config.bound_listeners[0].is_wildcard
-    assert str(config.told_listeners[0]) == "PLAINTEXT://machine.example:0"
+    assert str(config.effective_advertised_listeners[0]) == "PLAINTEXT://machine.example:0"
 
 
 def test_node_id_and_broker_id_are_one() -> None:

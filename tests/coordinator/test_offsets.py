@@ -93,7 +93,7 @@ def test_any_order_of_commits_leaves_what_was_written_last() -> None:
                 if choice.random() < 0.5:
                     store.put(*KEY, committed(number))
                 else:
-                    store.put_again(choice.choice(targets), [number], 0)
+                    store.restore(choice.choice(targets), [number], 0)
                 written[number] = True
             else:
                 store.put_pending(producer, *KEY, committed(number))
@@ -116,7 +116,7 @@ def test_what_is_committed_again_is_there_for_whoever_looks() -> None:
         store = OffsetStore()
         targets = CommitTargets(GROUP, parts)
         for offset in (5, 9):
-            store.put_again(targets, [offset, offset + 1, offset + 2, offset + 3], 77)
+            store.restore(targets, [offset, offset + 1, offset + 2, offset + 3], 77)
             assert store.has_any(GROUP)
         look(store)
         found = store.of_group(GROUP)
@@ -136,9 +136,9 @@ def test_what_is_committed_again_is_there_for_whoever_looks() -> None:
 def test_a_commit_in_a_transaction_that_is_older_than_one_committed_again_does_not_count() -> None:
     store = OffsetStore()
     targets = CommitTargets(GROUP, [CommitTarget("topic", 0, -1, "", bytes(16))])
-    store.put_again(targets, [1], 0)
+    store.restore(targets, [1], 0)
     store.put_pending(7, *KEY, committed(5))
-    store.put_again(targets, [2], 0)
+    store.restore(targets, [2], 0)
     store.end_transaction(7, commit=True)
     assert offset_of(store) == 2
     store.put_pending(7, *KEY, committed(6))
@@ -178,10 +178,10 @@ class Twins:
         for store in (self.noting, self.putting):
             change(store)
 
-    def put_again(self, number: int) -> None:
+    def restore(self, number: int) -> None:
         targets = self.choice.choice(self.targets)
         offsets = [number + index for index in range(len(targets.parts))]
-        self.noting.put_again(targets, offsets, number)
+        self.noting.restore(targets, offsets, number)
         for (topic, index, leader_epoch, text, topic_id), offset in zip(targets.parts, offsets, strict=True):
             value = CommittedOffset(offset, leader_epoch, text, number, NO_EXPIRY, topic_id)
             self.putting.put(targets.group_id, topic, index, value)
@@ -191,7 +191,7 @@ class Twins:
         place = choice.choice(self.GROUPS), choice.choice(self.TOPICS), choice.randrange(2)
         producer, commit = choice.choice(self.PRODUCERS), choice.random() < 0.5
         steps: dict[Callable[[], None], int] = {
-            lambda: self.put_again(number): 9,
+            lambda: self.restore(number): 9,
             lambda: self.both(lambda store: store.put(*place, committed(number))): 2,
             lambda: self.both(lambda store: store.put_pending(producer, *place, committed(number))): 3,
             lambda: self.both(lambda store: store.end_transaction(producer, commit=commit)): 2,
@@ -230,7 +230,7 @@ def test_what_is_noted_of_a_group_that_nobody_asks_about_is_bounded() -> None:
     store = OffsetStore()
     part = CommitTarget("topic", 0, -1, "", bytes(16))
     for offset in range(1000):
-        store.put_again(CommitTargets(GROUP, [part]), [offset], 0)
+        store.restore(CommitTargets(GROUP, [part]), [offset], 0)
         assert len(store._noted.get(GROUP, [])) <= 256
     assert store.of_group(GROUP)["topic"][0].offset == 999
 

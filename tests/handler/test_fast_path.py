@@ -69,13 +69,13 @@ def test_what_stands_before_long_names_is_not_remembered(stepped: SteppedBroker)
 def parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list to which each request that takes the general path adds its version."""
     seen: list[int] = []
-    real: Callable[..., None] = ProducePath.take
+    real: Callable[..., None] = ProducePath.handle
 
-    def take(self: ProducePath, frame: object) -> None:
+    def handle(self: ProducePath, frame: object) -> None:
         seen.append(frame.api_version)  # type: ignore[attr-defined]
         real(self, frame)
 
-    monkeypatch.setattr(ProducePath, "take", take)
+    monkeypatch.setattr(ProducePath, "handle", handle)
     return seen
 
 

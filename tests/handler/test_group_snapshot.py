@@ -21,27 +21,27 @@ def handler() -> Handler:
 
 
 def test_nothing_is_told_while_nobody_looks(handler: Handler) -> None:
-    handler.board.turn(handler.now_ns)
+    handler.snapshot.turn(handler.now_ns)
     assert handler.reader.read() is None
     handler.wants.web_looks(handler.now_ns + 1)
-    handler.board.turn(handler.now_ns)
+    handler.snapshot.turn(handler.now_ns)
     assert handler.reader.read() is not None
 
 
 def test_it_is_told_once_a_second_and_less_often_if_it_takes_long(handler: Handler) -> None:
     handler.wants.web_looks(10**15)
     checked = []
-    handler.board._now_ns = lambda: handler.now_ns + INTERVAL_NS // 10
+    handler.snapshot._now_ns = lambda: handler.now_ns + INTERVAL_NS // 10
     for _ in range(20):
-        handler.board.turn(handler.now_ns)
+        handler.snapshot.turn(handler.now_ns)
         checked.append(handler.reader.checked_ns)
         handler.now_ns += INTERVAL_NS // 2
-    # A tenth of a second for each board: one in five seconds is two hundredths of the time.
+    # A tenth of a second for each snapshot: one in five seconds is two hundredths of the time.
     assert len(set(checked)) == 2
-    handler.board._now_ns = lambda: handler.now_ns
+    handler.snapshot._now_ns = lambda: handler.now_ns
     for _ in range(20):
         handler.now_ns += INTERVAL_NS // 2
-        handler.board.turn(handler.now_ns)
+        handler.snapshot.turn(handler.now_ns)
         checked.append(handler.reader.checked_ns)
     assert len(set(checked)) == 2 + 10
 
@@ -49,7 +49,7 @@ def test_it_is_told_once_a_second_and_less_often_if_it_takes_long(handler: Handl
 def test_many_groups_are_told_of_in_slices_and_one_that_goes_meanwhile_does_no_harm(handler: Handler) -> None:
     for number in range(1000):
         handler.add(f"group-{number}", {(TOPIC, 0): 20})
-    steps = handler.board.document()
+    steps = handler.snapshot.document()
     next(steps)
     handler.shard.groups.clear()
     assert 1000 // 32 <= sum(1 for _ in steps) <= 1000
@@ -57,15 +57,15 @@ def test_many_groups_are_told_of_in_slices_and_one_that_goes_meanwhile_does_no_h
 
 def test_another_is_not_begun_before_one_is_done(handler: Handler) -> None:
     begun: list[Any] = []
-    handler.board._begin = begun.append
+    handler.snapshot._begin = begun.append
     handler.wants.web_looks(10**15)
     for _ in range(5):
-        handler.board.turn(handler.now_ns)
+        handler.snapshot.turn(handler.now_ns)
         handler.now_ns += INTERVAL_NS
     assert len(begun) == 1
     finished(begun[0])
     handler.now_ns += 1000 * INTERVAL_NS
-    handler.board.turn(handler.now_ns)
+    handler.snapshot.turn(handler.now_ns)
     assert len(begun) == 2
 
 
@@ -74,12 +74,12 @@ def test_a_fault_ends_the_telling_for_a_while_and_nothing_else(
 ) -> None:
     handler.wants.web_looks(10**15)
     with monkeypatch.context() as broken:
-        broken.setattr(handler.board, "document", lambda: 1 / 0)
-        handler.board.turn(handler.now_ns)
+        broken.setattr(handler.snapshot, "document", lambda: 1 / 0)
+        handler.snapshot.turn(handler.now_ns)
     assert "cannot tell readers" in caplog.text
-    handler.board.turn(handler.now_ns + FAULT_PAUSE_NS - 1)
+    handler.snapshot.turn(handler.now_ns + FAULT_PAUSE_NS - 1)
     assert handler.reader.read() is None
-    handler.board.turn(handler.now_ns + FAULT_PAUSE_NS)
+    handler.snapshot.turn(handler.now_ns + FAULT_PAUSE_NS)
     assert handler.reader.read() is not None
 
 
@@ -160,7 +160,7 @@ def test_what_is_too_much_is_counted(handler: Handler, monkeypatch: pytest.Monke
 
 
 def test_modules_of_the_page_read_it_without_the_broker() -> None:
-    """What reads boards imports nothing of the broker, so the status page may."""
+    """What reads snapshots imports nothing of the broker, so the status page may."""
     root = Path(group_snapshot.__file__).parents[2]
     for name in ("shm/snapshot_buffer", "broker/metrics/broker_reading", "broker/metrics/prometheus", "shm/ring_fill"):
         lines = (root / f"{name}.py").read_text(encoding="utf-8").splitlines()

@@ -54,7 +54,7 @@ def test_what_was_found_is_not_looked_up_again(broker: SteppedBroker, tmp_path: 
     for file in (tmp_path / "data" / f"{TOPIC}-0").glob("*.log"):
         file.rename(file.with_suffix(".gone"))
     assert ages(broker, times, [2]) == [9.0]
-    # What the last board had no use for is forgotten; what cannot be found is not known.
+    # What the last snapshot had no use for is forgotten; what cannot be found is not known.
     assert ages(broker, times, [4, 2]) == [None, 9.0]
 
 

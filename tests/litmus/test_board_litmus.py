@@ -1,10 +1,10 @@
-"""A board between processes: what a reader may see of it while its writer publishes, or is killed and replaced."""
+"""A snapshot between processes: what a reader may see of it while its writer publishes, or is killed and replaced."""
 
 from __future__ import annotations
 
 import os
 
-from shm.snapshot_buffer import BoardReader, BoardSegment, BoardWriter
+from shm.snapshot_buffer import SnapshotReader, SnapshotSegment, SnapshotWriter
 from tests.litmus.two_processes import repeat_until_hit, run_together, run_with_deaths, seeded, segment_of
 
 LAST = 3000
@@ -16,21 +16,21 @@ def document_of(number: int) -> dict[str, object]:
     return {"number": number, "groups": [f"{TEXT}{number}"] * (number % 50), "end": number}
 
 
-def publish_up_to(boards: BoardSegment, last: int) -> None:
+def publish_up_to(snapshots: SnapshotSegment, last: int) -> None:
     """Publish documents up to `last`, going on from what a predecessor left, which must be whole."""
-    view = boards.of_handler(0)
-    before = BoardReader(view).read()
+    view = snapshots.of_handler(0)
+    before = SnapshotReader(view).read()
     number = 0 if before is None else before["number"]
     assert before is None or before == document_of(number)
-    writer = BoardWriter(view)
+    writer = SnapshotWriter(view)
     while number < last:
         number += 1
         writer.publish(document_of(number), ("groups",), number)
 
 
-def read_up_to(boards: BoardSegment, last: int) -> None:
+def read_up_to(snapshots: SnapshotSegment, last: int) -> None:
     """Read until `last` is there. Allowed: whole documents, never an older one again."""
-    reader = BoardReader(boards.of_handler(0))
+    reader = SnapshotReader(snapshots.of_handler(0))
     seen = 0
     while seen < last:
         document = reader.read()
@@ -42,18 +42,18 @@ def read_up_to(boards: BoardSegment, last: int) -> None:
 
 
 def test_a_reader_sees_whole_documents_in_order() -> None:
-    with segment_of(BoardSegment.bytes_needed(1, 1)) as segment:
-        boards = BoardSegment(segment.view, 1, 1)
-        run_together(lambda: publish_up_to(boards, LAST), lambda: read_up_to(boards, LAST))
+    with segment_of(SnapshotSegment.bytes_needed(1, 1)) as segment:
+        snapshots = SnapshotSegment(segment.view, 1, 1)
+        run_together(lambda: publish_up_to(snapshots, LAST), lambda: read_up_to(snapshots, LAST))
 
 
 def test_also_when_the_writer_is_killed_and_replaced() -> None:
     chance = seeded()
 
     def run() -> int:
-        with segment_of(BoardSegment.bytes_needed(1, 1)) as segment:
-            boards = BoardSegment(segment.view, 1, 1)
-            bodies = [lambda: publish_up_to(boards, 4 * LAST), lambda: read_up_to(boards, 4 * LAST)]
+        with segment_of(SnapshotSegment.bytes_needed(1, 1)) as segment:
+            snapshots = SnapshotSegment(segment.view, 1, 1)
+            bodies = [lambda: publish_up_to(snapshots, 4 * LAST), lambda: read_up_to(snapshots, 4 * LAST)]
             return run_with_deaths(bodies, [0], 15, chance)
 
     repeat_until_hit(run)

@@ -35,9 +35,9 @@ def rows_of(table: PartitionTable, taken: Sequence[tuple[int, bool]] = ()) -> Pa
 
 
 def free_what_is_let_go(rows: PartitionRows) -> list[int]:
-    let_go = rows.let_go()
-    rows.free(let_go, 1)
-    return let_go
+    released = rows.release()
+    rows.free(released, 1)
+    return released
 
 
 def test_a_row_is_free_again_only_when_its_owner_closed_it() -> None:
@@ -75,9 +75,9 @@ def test_a_row_is_given_out_again_only_when_every_handler_has_taken_over_that_it
     table.set_state(0, STATE_CLOSED)
     rows.retire([0], 5)
     handlers.version = 4
-    assert rows.let_go() == []
+    assert rows.release() == []
     handlers.version = 5
-    assert rows.let_go() == [0]
+    assert rows.release() == [0]
     # Off the record with change 6; messages about the row may still be on their way.
     rows.free([0], 6)
     assert rows.available == 0
@@ -92,9 +92,9 @@ def test_a_new_controller_waits_for_the_handlers_as_the_old_one_did() -> None:
     table, handlers = table_of(4), Handlers()
     table.set_state(1, STATE_CLOSED)
     rows = PartitionRows(table, [(1, True), (3, False)], 9, handlers.taken_over)
-    assert (rows.let_go(), rows.available) == ([], 0)
+    assert (rows.release(), rows.available) == ([], 0)
     handlers.version = 9
-    assert (rows.let_go(), rows.available) == ([1], 2)
+    assert (rows.release(), rows.available) == ([1], 2)
     assert rows.take(2) == [0, 2]
 
 
@@ -104,9 +104,9 @@ def test_a_new_controller_takes_up_the_rows_where_the_old_one_left_them() -> Non
     table.set_state(1, STATE_CLOSED)
     rows = rows_of(table, [(1, False), (3, True), (4, True)])
     assert rows.available == 6 - 3
-    assert rows.let_go() == [4]
+    assert rows.release() == [4]
     rows.retire([1], 1)
-    assert rows.let_go() == [4, 1]
+    assert rows.release() == [4, 1]
     assert rows.take(3) == [5, 0, 2]
 
 
@@ -136,8 +136,8 @@ def test_no_row_is_ever_held_twice() -> None:
             row = chance.choice(sorted(closing))
             table.set_state(row, STATE_CLOSED)
         else:
-            let_go = free_what_is_let_go(rows)
-            assert all(table.state(row) == STATE_CLOSED for row in let_go)
-            closing.difference_update(let_go)
+            released = free_what_is_let_go(rows)
+            assert all(table.state(row) == STATE_CLOSED for row in released)
+            closing.difference_update(released)
         assert rows.available == 12 - len(held) - len(closing)
     assert table.state(0) != STATE_UNOPENED

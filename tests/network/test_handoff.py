@@ -6,13 +6,13 @@ from collections.abc import Iterator
 import pytest
 
 from broker.network.handoff import (
-    Census,
     Closed,
     HandoffReceiver,
     HandoffSender,
     Hello,
     NewConnection,
     OpenConnection,
+    Reconciliation,
     Taken,
 )
 
@@ -81,19 +81,19 @@ def test_closes_are_reported_once_and_in_few_messages(pair: Pair, client: socket
     assert closed == list(range(200))
 
 
-def test_a_census_lists_what_is_open_of_all_that_was_sent_before(pair: Pair, client: socket.socket) -> None:
+def test_a_reconciliation_lists_what_is_open_of_all_that_was_sent_before(pair: Pair, client: socket.socket) -> None:
     sender, receiver = HandoffSender(pair[0]), HandoffReceiver(pair[1])
     for serial in range(300):
         assert sender.try_send(client, serial, serial % 3, ("10.1.2.3", 1))
         take(receiver)
         list(sender.reports())
     receiver.report_closed(4)
-    sender.ask_census(9)
+    sender.ask_reconciliation(9)
     assert sender.try_send(client, 300, 0, ("10.1.2.3", 1))
     take(receiver)
     reports = [report for report in sender.reports() if not isinstance(report, Taken)]
     assert reports[0] == Closed((4,), lost=False)
-    assert isinstance(reports[1], Census)
+    assert isinstance(reports[1], Reconciliation)
     assert reports[1].token == 9
     assert reports[1].connections == tuple(
         OpenConnection(serial, serial % 3, "10.1.2.3") for serial in range(300) if serial != 4
@@ -109,9 +109,9 @@ def test_a_replacement_processor_says_hello_and_has_only_what_it_read_itself(pai
     replacement = HandoffReceiver(pair[1])
     replacement.hello(2)
     assert list(sender.reports()) == [Hello(1), Taken((1,)), Hello(2)]
-    sender.ask_census(5)
+    sender.ask_reconciliation(5)
     take(replacement)
-    assert list(sender.reports()) == [Taken((2,)), Census(5, (OpenConnection(2, 0, "127.0.0.1"),))]
+    assert list(sender.reports()) == [Taken((2,)), Reconciliation(5, (OpenConnection(2, 0, "127.0.0.1"),))]
 
 
 def test_reports_wait_for_room_and_keep_their_order(pair: Pair, client: socket.socket) -> None:

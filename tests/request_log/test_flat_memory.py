@@ -140,8 +140,8 @@ def test_what_is_kept_for_those_who_watch_does_not_stop_the_taking(
 
 def test_events_are_written_in_smaller_groups():
     """Their texts may be long."""
-    assert row_buffers.Sheaf("groups", 0, 0).group_rows == row_buffers.GROUP_EVENTS
-    assert row_buffers.Sheaf("requests", 0, 0).group_rows == row_buffers.GROUP_ROWS
+    assert row_buffers.RowBuffer("groups", 0, 0).group_rows == row_buffers.GROUP_EVENTS
+    assert row_buffers.RowBuffer("requests", 0, 0).group_rows == row_buffers.GROUP_ROWS
 
 
 def test_clients_that_are_kept_stay_known():

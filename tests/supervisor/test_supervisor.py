@@ -62,7 +62,7 @@ def test_no_semaphore_has_a_name_while_the_broker_runs(tmp_path: Path) -> None:
             "arena",
             "metrics",
             "recorder",
-            "boards",
+            "snapshots",
             "recent",
         }
 

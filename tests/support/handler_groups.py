@@ -5,11 +5,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from broker.coordinator.classic.group import ClassicGroup
-from broker.coordinator.group_snapshot import INTERVAL_NS, GroupBoard
+from broker.coordinator.group_snapshot import INTERVAL_NS, GroupSnapshot
 from broker.coordinator.offsets.offsets import CommittedOffset, OffsetStore
 from broker.protocol.steps import finished
 from shm.partitions import STATE_CLOSED, STATE_OPEN, PartitionTable
-from shm.snapshot_buffer import BoardReader, BoardSegment, BoardWriter
+from shm.snapshot_buffer import SnapshotReader, SnapshotSegment, SnapshotWriter
 
 TOPIC, GONE, CLOSED = "orders", "gone", "closed"
 TOPIC_ID = bytes(range(16))
@@ -33,7 +33,7 @@ class Times:
 
 
 class Handler:
-    """A handler's state as far as a board looks at it, and its board."""
+    """A handler's state as far as a snapshot looks at it, and its snapshot."""
 
     def __init__(self) -> None:
         self.now_ns = INTERVAL_NS
@@ -62,11 +62,11 @@ class Handler:
         self.state = state = SimpleNamespace(
             index=0, partitions=self.partitions, metadata=metadata, coordinators=coordinators, clock=clock
         )
-        boards = BoardSegment(memoryview(bytearray(BoardSegment.bytes_needed(1, 1))), 1, 1)
-        self.wants, self.reader, self.times = boards.wants, BoardReader(boards.of_handler(0)), Times()
-        writer = BoardWriter(boards.of_handler(0))
-        self.board = GroupBoard(
-            cast("Any", state), writer, boards.wants, cast("Any", self.times), finished, lambda: self.now_ns
+        snapshots = SnapshotSegment(memoryview(bytearray(SnapshotSegment.bytes_needed(1, 1))), 1, 1)
+        self.wants, self.reader, self.times = snapshots.wants, SnapshotReader(snapshots.of_handler(0)), Times()
+        writer = SnapshotWriter(snapshots.of_handler(0))
+        self.snapshot = GroupSnapshot(
+            cast("Any", state), writer, snapshots.wants, cast("Any", self.times), finished, lambda: self.now_ns
         )
 
     def add(self, group_id: str, offsets: dict[tuple[str, int], int]) -> ClassicGroup:
@@ -78,5 +78,5 @@ class Handler:
 
     def told(self) -> dict[str, Any]:
         """Return the document as a reader gets it."""
-        document: dict[str, Any] = json.loads(json.dumps(finished(self.board.document())))
+        document: dict[str, Any] = json.loads(json.dumps(finished(self.snapshot.document())))
         return document

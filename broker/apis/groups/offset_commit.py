@@ -59,7 +59,7 @@ class _HasPartitions(Protocol):
 _Topic = TypeVar("_Topic", bound=_HasPartitions)
 
 
-class JudgedCommit(NamedTuple):
+class ValidatedCommit(NamedTuple):
     """What has become of a commit: the answer, and the records that must be written before it is given."""
 
     response: OffsetCommitResponse
@@ -138,7 +138,7 @@ def _at_once(context: RequestContext, request: OffsetCommitRequest) -> OffsetCom
     return deferred
 
 
-def judge_commit(broker: BrokerState, version: int, request: OffsetCommitRequest) -> JudgedCommit:
+def judge_commit(broker: BrokerState, version: int, request: OffsetCommitRequest) -> ValidatedCommit:
     """Take the offsets that may be taken. The records of the outcome are to be appended at once."""
     group_id, generation, member_id, instance_id, retention_ms, topics = request
     groups = broker.coordinators.groups
@@ -176,10 +176,10 @@ def judge_commit(broker: BrokerState, version: int, request: OffsetCommitRequest
         partitions += len(parts)
     if not records:
         drop_unused(shard, group_id)
-    return JudgedCommit(OffsetCommitResponse(answered), first_error, shard, records, row, partitions)
+    return ValidatedCommit(OffsetCommitResponse(answered), first_error, shard, records, row, partitions)
 
 
-def _refused(broker: BrokerState, version: int, topics: Sequence[OffsetCommitTopic], error: int) -> JudgedCommit:
+def _refused(broker: BrokerState, version: int, topics: Sequence[OffsetCommitTopic], error: int) -> ValidatedCommit:
     """Return an error of the group for every partition that there is; what there is not is said to be unknown."""
     metadata, by_id = broker.metadata, version >= TOPIC_ID_FROM
     answered = []
@@ -195,4 +195,4 @@ def _refused(broker: BrokerState, version: int, topics: Sequence[OffsetCommitTop
         if parts:
             answered.append(OffsetCommitTopicResponse(name, topic_id, answers))
     first_error = answered[0].partitions[0].error_code if answered else 0
-    return JudgedCommit(OffsetCommitResponse(answered), first_error, row=row, partitions=partitions)
+    return ValidatedCommit(OffsetCommitResponse(answered), first_error, row=row, partitions=partitions)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from broker.apis.context import RequestContext
-from broker.coordinator.transaction.markers import Marker, TransactionDesk
+from broker.coordinator.transaction.markers import Marker, TransactionPeers
 from broker.protocol.error_codes import ErrorCode
 from broker.scheduling.deferred import Deferred
 from broker.scheduling.slices import Work
@@ -35,7 +35,7 @@ def handle_write_txn_markers(context: RequestContext, request: Any) -> Work:
     return {"markers": answers}
 
 
-def _write(desk: TransactionDesk, marker: Marker) -> Deferred:
+def _write(desk: TransactionPeers, marker: Marker) -> Deferred:
     """Return what is completed with the error of a marker, boxed: 0 is an answer too."""
     written = Deferred()
     owner = desk.owner_of((marker.topic, marker.partition))

@@ -174,20 +174,20 @@ class _Balance:
         heapq.heapify(takers)
         moved = 0
         while givers:
-            load, giver = givers[0]
-            if -load != self._loads[giver] or not owned[giver]:
+            load, id_allocator = givers[0]
+            if -load != self._loads[id_allocator] or not owned[id_allocator]:
                 heapq.heappop(givers)
                 continue
             if takers[0][0] != self._loads[takers[0][1]]:
                 heapq.heappop(takers)
                 continue
             taker = takers[0][1]
-            if self._loads[giver] - self._loads[taker] <= 1:
+            if self._loads[id_allocator] - self._loads[taker] <= 1:
                 break
-            partition = owned[giver].pop()
+            partition = owned[id_allocator].pop()
             self._owners[topic_id][partition] = taker
             owned.setdefault(taker, []).append(partition)
-            for number, change in ((giver, -1), (taker, 1)):
+            for number, change in ((id_allocator, -1), (taker, 1)):
                 self._loads[number] += change
                 heapq.heappush(givers, (-self._loads[number], number))
                 heapq.heappush(takers, (self._loads[number], number))

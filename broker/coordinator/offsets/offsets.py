@@ -100,7 +100,7 @@ class OffsetStore:
             self._settle(group_id)
         self._put(group_id, topic, partition, committed)
 
-    def put_again(self, targets: CommitTargets, offsets: Sequence[int], now_ms: int) -> None:
+    def restore(self, targets: CommitTargets, offsets: Sequence[int], now_ms: int) -> None:
         """Take a commit outside of transactions, of an offset for each of these partitions. HOT."""
         is_noted = targets.offsets is not None
         targets.offsets, targets.commit_ms, targets.number = offsets, now_ms, next(self._numbers)

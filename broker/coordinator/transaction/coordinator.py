@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from broker.coordinator.transaction.call import Answered, TransactionCall
-from broker.coordinator.transaction.markers import TransactionDesk, TransactionEnd
+from broker.coordinator.transaction.markers import TransactionEnd, TransactionPeers
 from broker.coordinator.transaction.shard import Done, Transaction, TransactionShard, id_bytes
 from broker.coordinator.transaction.transaction import (
     AT_REST,
@@ -58,7 +58,7 @@ _LONGEST_BYTES = 2**15 - 1
 class TransactionCoordinator:
     """The transactions of one handler."""
 
-    def __init__(self, state: BrokerState, timers: Timers, desk: TransactionDesk) -> None:
+    def __init__(self, state: BrokerState, timers: Timers, desk: TransactionPeers) -> None:
         self._state = state
         self._timers = timers
         self._desk = desk

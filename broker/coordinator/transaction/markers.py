@@ -41,7 +41,7 @@ class Marker(NamedTuple):
     transaction_version: int
 
 
-class TransactionDesk(Protocol):
+class TransactionPeers(Protocol):
     """The way from a coordinator to the other processes."""
 
     def owner_of(self, place: TopicPartition) -> int | None:
@@ -69,7 +69,7 @@ class TransactionEnd:
         self,
         metadata: TransactionMetadata,
         coordinator_epoch: int,
-        desk: TransactionDesk,
+        desk: TransactionPeers,
         timers: Timers,
         wanted: Callable[[], bool],
     ) -> None:

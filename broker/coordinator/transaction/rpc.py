@@ -56,7 +56,7 @@ class Membership(NamedTuple):
     partitions: Sequence[TopicPartition]
 
 
-class TransactionDesk:
+class TransactionRpc:
     """One target's correspondence about transactions."""
 
     def __init__(self, state: BrokerState) -> None:

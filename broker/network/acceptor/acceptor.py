@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from broker.clock import Clock, SystemClock
 from broker.network.acceptor.acceptor_metrics import AcceptorMeters
 from broker.network.acceptor.connection_quotas import ConnectionLimits, ConnectionQuotas, overrides_of
-from broker.network.handoff import QUEUE_SOCKETS, Census, Closed, HandoffSender, Hello, Taken
+from broker.network.handoff import QUEUE_SOCKETS, Closed, HandoffSender, Hello, Reconciliation, Taken
 from broker.runtime.child_process import FaultLimit, Role
 from broker.server_log.log_setup import RepeatedWarnings
 from shm.metrics import MetricsSegment, MetricsWriter
@@ -42,7 +42,7 @@ _LOG_EVERY_NS = 10_000_000_000
 #: Connections accepted from one listener before the others get their turn.
 _ACCEPT_BATCH = 16
 _TICK_NS = 1_000_000_000
-_CENSUS_PATIENCE_NS = 1_000_000_000
+_RECONCILIATION_PATIENCE_NS = 1_000_000_000
 #: Serials of different acceptor processes never meet.
 _GENERATION_SHIFT = 40
 
@@ -52,13 +52,13 @@ _Held = tuple[socket.socket, tuple[str, int]]
 _NO_LIMITS = ConnectionLimits()
 
 
-class Link:
-    """What the acceptor knows of one processor: room in its queue, and the census under way."""
+class ProcessorLink:
+    """What the acceptor knows of one processor: room in its queue, and the reconciliation under way."""
 
     def __init__(self, sender: HandoffSender) -> None:
         self.sender = sender
         self.untaken: set[int] = set()
-        self.census_token = 0
+        self.reconciliation_token = 0
         self.asked_about: set[int] | None = None
 
     @property
@@ -67,7 +67,7 @@ class Link:
         return len(self.untaken) < QUEUE_SOCKETS and not self.sender.is_silent()
 
 
-class Gate:
+class ListenerState:
     """One listener as the acceptor sees it: polled, or blocked by a connection held, or backing off."""
 
     def __init__(self, listener: BoundListener, index: int) -> None:
@@ -95,8 +95,8 @@ class Acceptor:
         self._limits = limits
         self._warnings = RepeatedWarnings(_log, clock.monotonic_ns)
         self.quotas = ConnectionQuotas(len(listeners), len(senders))
-        self._gates = [Gate(listener, index) for index, listener in enumerate(listeners)]
-        self._links = [Link(sender) for sender in senders]
+        self._listeners = [ListenerState(listener, index) for index, listener in enumerate(listeners)]
+        self._links = [ProcessorLink(sender) for sender in senders]
         self._send_buffer_bytes = send_buffer_bytes
         self._meters = meters
         self._clock = clock
@@ -106,7 +106,7 @@ class Acceptor:
         self._stock_until_ns = 0
         self._logged_ns = -_LOG_EVERY_NS
         self._epoll = select.epoll()
-        self._gate_of = {gate.listener.socket.fileno(): gate for gate in self._gates}
+        self._listener_of = {state.listener.socket.fileno(): state for state in self._listeners}
         self._link_of = {link.sender.fileno(): number for number, link in enumerate(self._links)}
 
     def start(self, wake_fd: int, take_stock: bool) -> None:
@@ -115,7 +115,7 @@ class Acceptor:
         for fd in self._link_of:
             self._epoll.register(fd, select.EPOLLIN)
         if take_stock:
-            self._stock_until_ns = self._clock.monotonic_ns() + _CENSUS_PATIENCE_NS
+            self._stock_until_ns = self._clock.monotonic_ns() + _RECONCILIATION_PATIENCE_NS
             for link in self._links:
                 self._ask(link, set())
         else:
@@ -124,9 +124,9 @@ class Acceptor:
     def step(self) -> None:
         """Run the loop once: sleep until something is to be done, then do all of it."""
         for fd in self._poll(self._sleep_ns()):
-            gate = self._gate_of.get(fd)
-            if gate is not None:
-                self._accept_some(gate)
+            state = self._listener_of.get(fd)
+            if state is not None:
+                self._accept_some(state)
         self._end_taking_stock()
         self._hand_over_held()
         self._end_backoffs()
@@ -135,10 +135,10 @@ class Acceptor:
     def close(self) -> None:
         """Close listeners and the connections that were held (`A31`)."""
         self._epoll.close()
-        for gate in self._gates:
-            gate.listener.socket.close()
-            if gate.held is not None:
-                gate.held[0].close()
+        for state in self._listeners:
+            state.listener.socket.close()
+            if state.held is not None:
+                state.held[0].close()
 
     def _poll(self, sleep_ns: int) -> list[int]:
         """Return the ready descriptors after having dealt with the reports among them."""
@@ -154,28 +154,28 @@ class Acceptor:
 
     def _sleep_ns(self) -> int:
         now_ns = self._clock.monotonic_ns()
-        waits = [gate.retry_at_ns - now_ns for gate in self._gates if gate.retry_at_ns]
+        waits = [state.retry_at_ns - now_ns for state in self._listeners if state.retry_at_ns]
         if self._stock_until_ns:
             waits.append(self._stock_until_ns - now_ns)
         return max(0, min((*waits, _TICK_NS)))
 
-    def _accept_some(self, gate: Gate) -> None:
+    def _accept_some(self, state: ListenerState) -> None:
         for _ in range(_ACCEPT_BATCH):
             try:
-                client, peer = gate.listener.socket.accept()
+                client, peer = state.listener.socket.accept()
             except BlockingIOError:
                 return
             except OSError as failure:
-                self._accept_failed(gate, failure)
+                self._accept_failed(state, failure)
                 return
-            gate.backoff_ns = 0
-            self._meters.accepted(gate.index)
+            state.backoff_ns = 0
+            self._meters.accepted(state.index)
             if not self._configure(client):
-                self._meters.closed(gate.index)
+                self._meters.closed(state.index)
                 continue
             held = (client, (peer[0], peer[1]))
-            if not self._hand_over(gate, held):
-                self._block(gate, held)
+            if not self._hand_over(state, held):
+                self._block(state, held)
                 return
 
     def _configure(self, client: socket.socket) -> bool:
@@ -192,7 +192,7 @@ class Acceptor:
             return False
         return True
 
-    def _hand_over(self, gate: Gate, held: _Held) -> bool:
+    def _hand_over(self, state: ListenerState, held: _Held) -> bool:
         """Give the connection to the next processor with room, trying each once (`A21`). False: none has.
 
         Nor has the broker at `max.connections` (`A08`); what an address has too many of is closed (`A14`).
@@ -202,7 +202,7 @@ class Acceptor:
             self._warnings.warning("total", "%d connections are open (max.connections): others wait", self.quotas.total)
             return False
         if self.quotas.by_address[peer[0]] >= self._limits.of(peer[0]):
-            self._refuse(gate, held)
+            self._refuse(state, held)
             return True
         for _ in self._links:
             number = self._next_processor
@@ -212,34 +212,34 @@ class Acceptor:
                 continue
             serial = self._next_serial
             try:
-                if not link.sender.try_send(client, serial, gate.index, peer):
+                if not link.sender.try_send(client, serial, state.index, peer):
                     continue
             except OSError as failure:
                 self._fault("cannot hand a connection over: %s", failure)
-                self._meters.closed(gate.index)
+                self._meters.closed(state.index)
             else:
                 self._next_serial += 1
-                self.quotas.inc(number, serial, gate.index, peer[0])
+                self.quotas.inc(number, serial, state.index, peer[0])
                 link.untaken.add(serial)
             client.close()
             return True
         return False
 
-    def _refuse(self, gate: Gate, held: _Held) -> None:
+    def _refuse(self, state: ListenerState, held: _Held) -> None:
         client, (address, _) = held
         client.close()
-        self._meters.refused(gate.index)
+        self._meters.refused(state.index)
         self._warnings.warning(
             address, "closing a connection of %s: it has %d (max.connections.per.ip)", address, self._limits.of(address)
         )
 
-    def _accept_failed(self, gate: Gate, failure: OSError) -> None:
+    def _accept_failed(self, state: ListenerState, failure: OSError) -> None:
         """Back off when descriptors or memory ran out: a readable listener would spin the loop (`A24`)."""
         self._fault("accept failed: %s", failure)
         if failure.errno in _EXHAUSTED:
-            gate.backoff_ns = min(max(2 * gate.backoff_ns, _FIRST_BACKOFF_NS), _LONGEST_BACKOFF_NS)
-            gate.retry_at_ns = self._clock.monotonic_ns() + gate.backoff_ns
-            self._suspend(gate)
+            state.backoff_ns = min(max(2 * state.backoff_ns, _FIRST_BACKOFF_NS), _LONGEST_BACKOFF_NS)
+            state.retry_at_ns = self._clock.monotonic_ns() + state.backoff_ns
+            self._suspend(state)
 
     def _fault(self, text: str, failure: OSError) -> None:
         """Count a failure that costs its connection and nothing else (`A25`); log one now and then."""
@@ -249,17 +249,17 @@ class Acceptor:
             self._logged_ns = now_ns
             _log.error(text, failure)
 
-    def _block(self, gate: Gate, held: _Held) -> None:
-        gate.held = held
-        self._meters.block(gate.index)
-        self._suspend(gate)
+    def _block(self, state: ListenerState, held: _Held) -> None:
+        state.held = held
+        self._meters.block(state.index)
+        self._suspend(state)
 
     def _hand_over_held(self) -> None:
-        for gate in self._gates:
-            if gate.held is not None and self._hand_over(gate, gate.held):
-                gate.held = None
-                self._meters.unblock(gate.index)
-                self._resume(gate)
+        for state in self._listeners:
+            if state.held is not None and self._hand_over(state, state.held):
+                state.held = None
+                self._meters.unblock(state.index)
+                self._resume(state)
 
     def _end_taking_stock(self) -> None:
         if not self._stock_until_ns:
@@ -270,24 +270,24 @@ class Acceptor:
             self._resume_all()
 
     def _resume_all(self) -> None:
-        for gate in self._gates:
-            self._resume(gate)
+        for state in self._listeners:
+            self._resume(state)
 
     def _end_backoffs(self) -> None:
-        for gate in self._gates:
-            if gate.retry_at_ns and self._clock.monotonic_ns() >= gate.retry_at_ns:
-                gate.retry_at_ns = 0
-                self._resume(gate)
+        for state in self._listeners:
+            if state.retry_at_ns and self._clock.monotonic_ns() >= state.retry_at_ns:
+                state.retry_at_ns = 0
+                self._resume(state)
 
-    def _suspend(self, gate: Gate) -> None:
-        if gate.polled:
-            self._epoll.unregister(gate.listener.socket.fileno())
-            gate.polled = False
+    def _suspend(self, state: ListenerState) -> None:
+        if state.polled:
+            self._epoll.unregister(state.listener.socket.fileno())
+            state.polled = False
 
-    def _resume(self, gate: Gate) -> None:
-        if not gate.polled and gate.held is None and not gate.retry_at_ns:
-            self._epoll.register(gate.listener.socket.fileno(), select.EPOLLIN)
-            gate.polled = True
+    def _resume(self, state: ListenerState) -> None:
+        if not state.polled and state.held is None and not state.retry_at_ns:
+            self._epoll.register(state.listener.socket.fileno(), select.EPOLLIN)
+            state.polled = True
 
     def _read_reports(self, number: int) -> None:
         link = self._links[number]
@@ -299,8 +299,8 @@ class Acceptor:
                     self._closed(number, serials, lost)
                 case Hello():
                     self._ask(link, self.quotas.serials(number))
-                case Census(token, connections):
-                    if token == link.census_token and link.asked_about is not None:
+                case Reconciliation(token, connections):
+                    if token == link.reconciliation_token and link.asked_about is not None:
                         self._settle(number, {each.serial for each in connections})
                         for each in connections:
                             self.quotas.inc(number, each.serial, each.listener, each.peer_host)
@@ -311,12 +311,12 @@ class Acceptor:
         if lost:
             self._fault("processor lost connections on the way: %s", OSError(errno.EMFILE, f"{len(serials)} lost"))
 
-    def _ask(self, link: Link, about: set[int]) -> None:
+    def _ask(self, link: ProcessorLink, about: set[int]) -> None:
         """Ask which of the connections handed over so far are still open."""
         self._next_token += 1
-        link.census_token = self._next_token
+        link.reconciliation_token = self._next_token
         link.asked_about = about
-        link.sender.ask_census(link.census_token)
+        link.sender.ask_reconciliation(link.reconciliation_token)
 
     def _settle(self, number: int, still_open: set[int]) -> None:
         """Uncount what was handed over before the question and is not open any more."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from broker.network.accounting.completed_requests import FinishedRequests
-    from broker.network.accounting.connection_board import ConnectionBoard
+    from broker.network.accounting.connection_snapshot import ConnectionSnapshot
     from broker.network.processor.channel import Channel
     from broker.network.processor.request_reader import RequestReader
     from broker.network.processor.response_reader import ResponseReader
@@ -41,9 +41,9 @@ _MUTE_LABELS = {
 class ProcessorMetrics:
     """The processor's own counters and the page they go to."""
 
-    def __init__(self, page: MetricsWriter, now_ns: int, board: ConnectionBoard | None = None) -> None:
+    def __init__(self, page: MetricsWriter, now_ns: int, snapshot: ConnectionSnapshot | None = None) -> None:
         self._page = page
-        self._board = board
+        self._snapshot = snapshot
         self._published_ns = now_ns
         self._turn_ns = now_ns
         self._turns = SlowTurns(logger, lambda: self._turn_ns)
@@ -97,8 +97,8 @@ class ProcessorMetrics:
 
     def show(self, now_ns: int, channels: Collection[Channel]) -> None:
         """Tell readers of the connections, if there are any and it is time."""
-        if self._board is not None:
-            self._board.turn(now_ns, channels)
+        if self._snapshot is not None:
+            self._snapshot.turn(now_ns, channels)
 
     def publish(
         self,

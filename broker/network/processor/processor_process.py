@@ -16,7 +16,7 @@ from broker.clock import SystemClock
 from broker.ipc import connection_id
 from broker.network.accounting.client_registry import Clients
 from broker.network.accounting.completed_requests import FinishedRequests
-from broker.network.accounting.connection_board import ConnectionBoard
+from broker.network.accounting.connection_snapshot import ConnectionSnapshot
 from broker.network.accounting.request_log_sender import RowSender
 from broker.network.handoff import HandoffReceiver
 from broker.network.processor.kept_requests import KeptRequests
@@ -31,7 +31,7 @@ from broker.server_log.log_setup import REPORT_INTERVAL_NS, report_held_back
 from shm.arena import BLOCK_BYTES
 from shm.metrics import MetricsSegment, MetricsWriter
 from shm.recorder_rings import RecorderFeed
-from shm.snapshot_buffer import BoardWriter
+from shm.snapshot_buffer import SnapshotWriter
 
 if TYPE_CHECKING:
     from broker.ipc.process_context import Heritage
@@ -119,14 +119,14 @@ def build(heritage: Heritage, index: int, generation: int, now_ns: Callable[[], 
     ends = (reader, responses, handoff, heritage.processor_bells[index])
 
     hosts = heritage.client_host_writer(index)
-    new_id = connection_id.giver(index, generation, hosts.is_taken)
+    new_id = connection_id.id_allocator(index, generation, hosts.is_taken)
     clients = Clients(new_id, tuple((each.name, each.protocol) for each in config.bound_listeners), hosts)
     reader.clients = clients
     rows = RowSender(RecorderFeed(heritage.recorder_rings, index), clients.texts, heritage.recorder_bell)
-    boards = heritage.board_segment
+    snapshots = heritage.snapshot_segment
     names = tuple(listener.name for listener in heritage.listeners)
-    board = ConnectionBoard(BoardWriter(boards.of_processor(index)), boards.wants, names, now_ns)
-    counts = ProcessorMetrics(page, now_ns(), board), FinishedRequests(clients, rows)
+    snapshot = ConnectionSnapshot(SnapshotWriter(snapshots.of_processor(index)), snapshots.wants, names, now_ns)
+    counts = ProcessorMetrics(page, now_ns(), snapshot), FinishedRequests(clients, rows)
     return Processor(config, ends, new_id, counts, now_ns)
 
 

@@ -15,7 +15,7 @@ from broker.errors import InvalidReceive
 from broker.ipc.frame import Frame
 from broker.ipc.request_channel import RANGE
 from broker.ipc.request_facts import subject
-from broker.ipc.response_writer import FileRange, ResponseWriter, Told
+from broker.ipc.response_writer import AnswerFacts, FileRange, ResponseWriter
 from broker.ipc.segment_file_cache import SegmentFiles
 from broker.partitions.fetch.fetch_reader import FetchReader
 from broker.partitions.fetch.pending_fetch import Found, PendingFetch
@@ -72,7 +72,7 @@ class FetchPath:
         self._begun: set[PendingFetch] = set()
         self._files = SegmentFiles()
 
-    def take(self, frame: Frame) -> None:
+    def handle(self, frame: Frame) -> None:
         """Answer a fetch or park it. Raises InvalidReceive when it is malformed."""
         header = parse_header(frame.view, frame.start, frame.end)
         # There may be unknown ones among them, and a few that are named twice.
@@ -165,7 +165,7 @@ class FetchPath:
         error, now_ns = int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND), self._now_ns()
         wire = frame_fetch_response(frame.api_version, frame.correlation_id, [], [], status=(0, error, 0))[0]
         row = self._state.row_of(*request.parts[0][:3]) if request.parts else -1
-        self._responses.send(frame.to, now_ns, now_ns, wire, Told(error, about=_subject(request, row)))
+        self._responses.send(frame.to, now_ns, now_ns, wire, AnswerFacts(error, about=_subject(request, row)))
 
     def _send(self, fetch: PendingFetch) -> None:
         in_order = fetch.in_order()
@@ -175,16 +175,16 @@ class FetchPath:
         )
         if is_inline and in_order:
             in_order, chunks = self._with_records(fetch, in_order, chunks)
-        told = fetch.told(_subject(fetch.request, fetch.first_row()))
+        facts = fetch.facts(_subject(fetch.request, fetch.first_row()))
         complete_ns = self._now_ns()
         if is_inline:
-            self._responses.send(fetch.to, fetch.local_ns, complete_ns, b"".join(chunks), told)
+            self._responses.send(fetch.to, fetch.local_ns, complete_ns, b"".join(chunks), facts)
         else:
             ranges = [
                 FileRange(len(before), os.fsdecode(found.slice.path), found.slice.inode, *found.slice[2:4])
                 for before, (_, found) in zip(chunks, in_order, strict=False)
             ]
-            self._responses.send_ranges(fetch.to, (fetch.local_ns, complete_ns), b"".join(chunks), ranges, told)
+            self._responses.send_ranges(fetch.to, (fetch.local_ns, complete_ns), b"".join(chunks), ranges, facts)
         for _, found in in_order:
             self._state.partitions.count_fetched(found.row, self._state.index, found.slice.length)
 

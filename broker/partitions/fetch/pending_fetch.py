@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from broker.ipc.request_facts import MOST_COUNTED
-from broker.ipc.response_writer import Told
+from broker.ipc.response_writer import AnswerFacts
 from broker.protocol.messages.fetch import (
     EncodedTopic,
     FetchPartResponse,
@@ -158,10 +158,10 @@ class PendingFetch:
             return row if index <= 0 else -1
         return -1
 
-    def told(self, subject: bytes) -> Told:
+    def facts(self, subject: bytes) -> AnswerFacts:
         """Return what the request log is told of the answer: the first error, and what it has of records."""
         error = self.errors[min(self.errors)] if self.errors else 0
         parts, records = self.request.parts, 0
         for index, (_, found, _) in self.found.items():
             records += found.next_offset - parts[index][_FETCH_OFFSET]
-        return Told(error, (min(records, MOST_COUNTED), self.records_bytes, -1), subject)
+        return AnswerFacts(error, (min(records, MOST_COUNTED), self.records_bytes, -1), subject)

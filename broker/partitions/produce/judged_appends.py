@@ -19,7 +19,7 @@ from broker.log.append_limits import TO_BE_JUDGED, Judged
 from broker.partitions.owned_partition import Answer, OwnedPartition
 from broker.partitions.produce.append_receipts import note_refusal
 from broker.partitions.produce.partition_appender import StagedAppends
-from broker.partitions.produce.produce_lines import ProduceLines, Whose
+from broker.partitions.produce.produce_lines import ProduceLines, RequestIdentity
 from broker.partitions.produce.produce_refusals import PartRefusals
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.records import BatchHeader, unpack_header
@@ -47,7 +47,7 @@ class Append:
     settled: Callable[[int | None], None]
     """Called when its memory is not looked at any more but by the next commit, with the guard that it must bring if it
     has not been appended for want of one."""
-    whose: Whose
+    whose: RequestIdentity
     without_log: int
     """The error for a partition whose log is not open."""
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from broker.ipc.request_facts import Records, records_of
-from broker.ipc.response_writer import ReplyTo, ResponseWriter, Told
+from broker.ipc.response_writer import AnswerFacts, ReplyTo, ResponseWriter
 from broker.log.append_limits import TO_BE_JUDGED, Judged
 from broker.partitions.owned_partition import Answer, OwnedPartition, WriteFailed
 from broker.partitions.produce.append_receipts import NOT_APPENDED, NOTE, REFUSED, note_refusal, write_note
@@ -177,7 +177,7 @@ class StagedAppends:
                     self.refuse_fast(to, remembered, records, error)
                     continue
                 if not remembered.acks:
-                    self._responses.no_response(to, now_ns, now_ns, Told(0, records, remembered.about))
+                    self._responses.no_response(to, now_ns, now_ns, AnswerFacts(0, records, remembered.about))
                     continue
                 template = remembered.template
                 at = try_begin(to, now_ns, template.size_bytes, records, remembered.tail)
@@ -185,7 +185,7 @@ class StagedAppends:
                     template.fill_into(view, at, to[7], 0, (base_offset, -1, start_offset))
                 else:
                     wire = template.fill(to[7], 0, base_offset, -1, start_offset)
-                    self._responses.send(to, now_ns, now_ns, wire, Told(0, records, remembered.about))
+                    self._responses.send(to, now_ns, now_ns, wire, AnswerFacts(0, records, remembered.about))
             except Exception:
                 logger.exception("cannot answer a Produce to %s; closing its connection", owned.log.directory)
                 self._responses.close_connection(to, now_ns)
@@ -193,12 +193,12 @@ class StagedAppends:
     def refuse_fast(self, to: ReplyTo, remembered: RememberedRequest, records: Records, error: int) -> None:
         """Answer a fast request with an error; without acks the connection is closed instead (``C13``)."""
         now_ns = self._now_ns()
-        told = Told(error, records, remembered.about)
+        facts = AnswerFacts(error, records, remembered.about)
         if remembered.acks:
             wire = remembered.template.fill(to[7], error, -1, -1, -1)
-            self._responses.send(to, now_ns, now_ns, wire, told)
+            self._responses.send(to, now_ns, now_ns, wire, facts)
         else:
-            self._responses.close_connection(to, now_ns, told)
+            self._responses.close_connection(to, now_ns, facts)
 
 
 def _as_sent(header: BatchHeader, guard: int) -> BatchHeader:

@@ -11,9 +11,9 @@ import logging
 from collections.abc import Callable
 
 from broker.ipc.frame import Frame
-from broker.ipc.request_ring import Hold
-from broker.ipc.response_writer import NOTHING_TOLD, ResponseWriter
-from broker.partitions.produce.record_errors import NOBODY, Blame, blame_allowance
+from broker.ipc.request_ring import RingHold
+from broker.ipc.response_writer import NO_FACTS, ResponseWriter
+from broker.partitions.produce.record_errors import NO_ERRORS, PartErrors, record_allowance
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.messages.produce import Part, PartResponse, encode_produce_response
 from broker.protocol.record_reader import ReadAllowance
@@ -52,9 +52,9 @@ class PendingProduce:
         "_taken",
         "_waits",
         "complete",
+        "facts",
         "hold",
         "token",
-        "told",
     )
 
     def __init__(
@@ -64,13 +64,13 @@ class PendingProduce:
         count: int,
         responses: ResponseWriter,
         now_ns: Callable[[], int],
-        blame: Callable[[Frame, Part, int, ReadAllowance], Blame],
+        blame: Callable[[Frame, Part, int, ReadAllowance], PartErrors],
     ) -> None:
         self.token = -1
         #: What the request log is told, but for the error.
-        self.told = NOTHING_TOLD
+        self.facts = NO_FACTS
         self.complete = False
-        self.hold: Hold = frame.ring.hold(frame.ring_start)
+        self.hold: RingHold = frame.ring.hold(frame.ring_start)
         self._frame = frame
         self._blame = blame
         self._allowance: ReadAllowance | None = None
@@ -92,7 +92,7 @@ class PendingProduce:
         if self.complete or self._results[index] is not None:
             return
         start = -1 if error else log_start_offset
-        message, records = self._blame_for(part, error) if error in BLAMED else NOBODY
+        message, records = self._blame_for(part, error) if error in BLAMED else NO_ERRORS
         self._results[index] = PartResponse(
             part.topic_name, part.topic_id, part.partition, error, base_offset, time_ms, start, message, records
         )
@@ -135,16 +135,16 @@ class PendingProduce:
         self.complete = True
         self.hold.answered = True
 
-    def _blame_for(self, part: Part, error: int) -> Blame:
+    def _blame_for(self, part: Part, error: int) -> PartErrors:
         if self._acks == 0 or self._frame.api_version < _FIRST_VERSION_WITH_BLAME:
-            return NOBODY
+            return NO_ERRORS
         if self._allowance is None:
-            self._allowance = blame_allowance()
+            self._allowance = record_allowance()
         try:
             return self._blame(self._frame, part, error, self._allowance)
         except Exception:
             logger.exception("which records of %s-%d are to blame cannot be found", part.topic_name, part.partition)
-            return NOBODY
+            return NO_ERRORS
 
     def _answer(self) -> None:
         self.complete = True
@@ -160,11 +160,11 @@ class PendingProduce:
         frame = self._frame
         results = [result for result in self._results if result is not None]
         error = next((result.error_code for result in results if result.error_code), 0)
-        told = self.told._replace(error_code=error)
+        facts = self.facts._replace(error_code=error)
         if self._is_dropped or (error and not self._acks):
-            self._responses.close_connection(frame.to, now_ns, told)
+            self._responses.close_connection(frame.to, now_ns, facts)
         elif self._acks != 0:
             payload = encode_produce_response(frame.api_version, frame.correlation_id, 0, results)
-            self._responses.send(frame.to, self._local_ns, now_ns, payload, told)
+            self._responses.send(frame.to, self._local_ns, now_ns, payload, facts)
         else:
-            self._responses.no_response(frame.to, self._local_ns, now_ns, told)
+            self._responses.no_response(frame.to, self._local_ns, now_ns, facts)

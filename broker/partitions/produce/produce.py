@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from broker.ipc.frame import NOTED, STATE_OFFSET, Frame
 from broker.ipc.peer_channel import POISON, PRODUCE_PART, PeerMessage, Peers
 from broker.ipc.request_facts import records_of, records_of_all, subject
-from broker.ipc.response_writer import ReplyTo, ResponseWriter, Told
+from broker.ipc.response_writer import AnswerFacts, ReplyTo, ResponseWriter
 from broker.log.append_limits import TO_BE_JUDGED, AppendLimits
 from broker.partitions.owned_partition import Answer
 from broker.partitions.produce.append_receipts import (
@@ -40,10 +40,10 @@ from broker.partitions.produce.pending_produce import (
     STORAGE_ERROR,
     PendingProduce,
 )
-from broker.partitions.produce.produce_lines import ProduceLines, Whose
+from broker.partitions.produce.produce_lines import ProduceLines, RequestIdentity
 from broker.partitions.produce.produce_memo import MOST_REMEMBERED_BYTES, ProduceMemo, RememberedRequest
 from broker.partitions.produce.produce_refusals import PartRefusals
-from broker.partitions.produce.record_errors import NOBODY, Blame, keyless, out_of_range, too_large
+from broker.partitions.produce.record_errors import NO_ERRORS, PartErrors, keyless, out_of_range, too_large
 from broker.partitions.produce.verification import (
     NEEDS_VERIFICATION,
     NO_TRANSACTION,
@@ -141,7 +141,7 @@ class ProducePath:
         self.appends.refuse_fast(to, remembered, records_of(header, batch), error)
         return True
 
-    def take(self, frame: Frame) -> None:
+    def handle(self, frame: Frame) -> None:
         """Take any request. Raises InvalidReceive when it is malformed."""
         view, version = frame.view, frame.api_version
         header = parse_header(view, frame.start, frame.end)
@@ -152,7 +152,7 @@ class ProducePath:
                     write_note(view, part.records_offset, NOT_APPENDED)
             self._words[(frame.envelope_at + STATE_OFFSET) >> 3] = NOTED
         pending = PendingProduce(frame, request.acks, len(request.parts), self._responses, self._now_ns, self._blame)
-        pending.told = self._told(view, request.parts, request.acks)
+        pending.facts = self._facts(view, request.parts, request.acks)
 
         def abandon() -> None:
             self._pending.pop(pending.token, None)
@@ -164,7 +164,7 @@ class ProducePath:
 
         work = self._take_parts(pending, frame, request, header.client_id)
         try:
-            self._lines.take(frame.to[1], Whose(frame.to[1:3], header.client_id), work, failed)
+            self._lines.take(frame.to[1], RequestIdentity(frame.to[1:3], header.client_id), work, failed)
         except Exception:
             abandon()
             raise
@@ -180,7 +180,7 @@ class ProducePath:
                 answer(NEEDS_VERIFICATION, number, -1)
 
         place = message.address, message.size, message.argument
-        whose = Whose((-1 - source, message.token), "")
+        whose = RequestIdentity((-1 - source, message.token), "")
         error = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         line = -1 - source, message.row
         self._judged.append(Append(line, message.row, view, place, message.guard, answer, settled, whose, error))
@@ -250,13 +250,13 @@ class ProducePath:
             self._transactional.ask()
         return self.appends.commit() if self._dirty else []
 
-    def _blame(self, frame: Frame, part: Part, error: int, allowance: ReadAllowance) -> Blame:
+    def _blame(self, frame: Frame, part: Part, error: int, allowance: ReadAllowance) -> PartErrors:
         """Return which records of a part are the reason for its refusal with one of `BLAMED`."""
         topic = self._refusals.topic(part)
         if topic is None:
-            return NOBODY
+            return NO_ERRORS
         if error == STORAGE_ERROR:
-            return Blame(self._state.storage.message(topic.partitions[part.partition].row))
+            return PartErrors(self._state.storage.message(topic.partitions[part.partition].row))
         config = self._state.metadata.log_config(topic)
         partition = f"{topic.name}-{part.partition}"
         batch = frame.view[part.records_offset : part.records_offset + max(part.records_size, 0)]
@@ -267,14 +267,14 @@ class ProducePath:
             oldest_ms = now_ms - config.message_timestamp_before_max_ms
             newest_ms = now_ms + config.message_timestamp_after_max_ms
             return out_of_range(batch, frame.api_version, allowance, oldest_ms, newest_ms)
-        return keyless(batch, frame.api_version, allowance, partition) if config.compacts else NOBODY
+        return keyless(batch, frame.api_version, allowance, partition) if config.compacts else NO_ERRORS
 
-    def _told(self, view: memoryview, parts: Sequence[Part], acks: int) -> Told:
+    def _facts(self, view: memoryview, parts: Sequence[Part], acks: int) -> AnswerFacts:
         """Return what the request log is told of a request; of its records, what the batches claim."""
         records = records_of_all(view, [(part.records_offset, part.records_size) for part in parts])
         first = parts[0] if parts else None
         row = -1 if first is None else self._state.row_of(first.topic_name, first.topic_id, first.partition)
-        return Told(records=records, about=subject(row, len(parts), acks=acks))
+        return AnswerFacts(records=records, about=subject(row, len(parts), acks=acks))
 
     def _take_part(self, pending: PendingProduce, frame: Frame, index: int, what: tuple[Part, str | None]) -> None:
         """Take a part with the transactional id of its request: to its log, to its owner, or to wait for its turn."""
@@ -320,7 +320,7 @@ class ProducePath:
 
         place = (part.records_offset, part.records_size, frame.api_version)
         guard = NO_TRANSACTION if transactional is None else transactional.guard
-        whose, error = Whose(frame.to[1:3], ""), int(ErrorCode.KAFKA_STORAGE_ERROR)
+        whose, error = RequestIdentity(frame.to[1:3], ""), int(ErrorCode.KAFKA_STORAGE_ERROR)
         line = frame.to[1], row
         self._judged.append(Append(line, row, frame.view, place, guard, answer, settled, whose, error))
         if self._judged.has(line):

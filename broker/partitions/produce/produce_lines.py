@@ -20,7 +20,7 @@ from shm.current_request import Identity
 AT_ONCE_NS = 5_000_000
 
 
-class Whose(NamedTuple):
+class RequestIdentity(NamedTuple):
     """The request that a work belongs to, and the client that sent it."""
 
     identity: Identity
@@ -39,7 +39,7 @@ class ProduceLines:
         """Whether a work of a line is under way."""
         return line in self._lines
 
-    def take(self, line: Hashable, whose: Whose, work: Work, failed: Callable[[], None]) -> None:
+    def take(self, line: Hashable, whose: RequestIdentity, work: Work, failed: Callable[[], None]) -> None:
         """Do a work, now as far as it goes, then in slices. Raises what it raises now, ``failed`` is called later."""
         waiting = self._lines.get(line)
         if waiting is not None:
@@ -53,7 +53,7 @@ class ProduceLines:
                 self._slices.add_now(rest)
                 return
 
-    def _in_slices(self, line: Hashable, whose: Whose, work: Work, failed: Callable[[], None]) -> SlicedWork:
+    def _in_slices(self, line: Hashable, whose: RequestIdentity, work: Work, failed: Callable[[], None]) -> SlicedWork:
         def ended(_: object = None) -> None:
             self._next(line)
 

@@ -27,17 +27,17 @@ _MOST_SHOWN: Final = 3
 RecordError = tuple[int, str | None]
 
 
-class Blame(NamedTuple):
+class PartErrors(NamedTuple):
     """The text for a whole part and, by batch index, those for its records."""
 
     message: str | None = None
     records: tuple[RecordError, ...] = ()
 
 
-NOBODY: Final = Blame()
+NO_ERRORS: Final = PartErrors()
 
 
-def blame_allowance() -> ReadAllowance:
+def record_allowance() -> ReadAllowance:
     """Return what may be looked into on behalf of one request."""
     return ReadAllowance(MOST_RECORDS, MOST_BYTES)
 
@@ -46,7 +46,7 @@ def blame_allowance() -> ReadAllowance:
 _Judged = Iterator[str | None]
 
 
-def keyless(batch: memoryview, produce_version: int, allowance: ReadAllowance, partition: str) -> Blame:
+def keyless(batch: memoryview, produce_version: int, allowance: ReadAllowance, partition: str) -> PartErrors:
     """Return the records that a compacted topic refuses; nobody if the batch as a whole is at fault.
 
     The base offset is not looked at: it holds a note. `partition` is its name, as it stands in messages.
@@ -58,18 +58,18 @@ def keyless(batch: memoryview, produce_version: int, allowance: ReadAllowance, p
 
     errors = _named(batch, produce_version, judged)
     if not errors:
-        return NOBODY
+        return NO_ERRORS
     shown = ", ".join(f"RecordError(batchIndex={index}, message='{text}')" for index, text in errors[:_MOST_SHOWN])
     message = (
         f"One or more records have been rejected due to {len(errors)} record errors in total, "
         f"and only showing the first three errors at most: [{shown}]"
     )
-    return Blame(message, errors)
+    return PartErrors(message, errors)
 
 
 def out_of_range(
     batch: memoryview, produce_version: int, allowance: ReadAllowance, oldest_ms: int, newest_ms: int
-) -> Blame:
+) -> PartErrors:
     """Return the records whose own time is not within these; nobody if none can be named."""
 
     def judged(header: BatchHeader) -> _Judged:
@@ -83,26 +83,28 @@ def out_of_range(
                 )
 
     errors = _named(batch, produce_version, judged)
-    return Blame("One or more records have been rejected due to invalid timestamp", errors) if errors else NOBODY
+    return (
+        PartErrors("One or more records have been rejected due to invalid timestamp", errors) if errors else NO_ERRORS
+    )
 
 
-def too_large(batch: memoryview, partition: str, config: LogConfig) -> Blame:
+def too_large(batch: memoryview, partition: str, config: LogConfig) -> PartErrors:
     """Return what of a batch is too large, as far as its header shows."""
     header = read_header(batch)
     if header is None:
-        return NOBODY
+        return NO_ERRORS
     limits = AppendLimits(config)
     if header.size_bytes > limits.max_message_bytes:
-        return Blame(
+        return PartErrors(
             f"The batch for {partition} has {header.size_bytes} bytes, "
             f"which exceeds the maximum configured value of {limits.max_message_bytes} (max.message.bytes)"
         )
     if header.record_count > limits.most_records:
-        return Blame(
+        return PartErrors(
             f"The batch for {partition} has {header.record_count} records, and at most {limits.most_records} can "
             "be taken at once: send them in smaller batches"
         )
-    return Blame(
+    return PartErrors(
         f"The records of the batch for {partition} take more than {limits.max_uncompressed_bytes} bytes uncompressed "
         f"(message.max.uncompressed.bytes), or more than {limits.max_message_bytes} as the topic's compression.type "
         "stores them (max.message.bytes): send them in smaller batches"

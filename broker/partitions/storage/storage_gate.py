@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from broker.log.data_dir import DirectoryIdentity
 from broker.log.disk_room import NO_ROOM, has_room
-from broker.log.partition_log import Hold
+from broker.log.partition_log import AppendHold
 from broker.runtime.child_process import Role
 from broker.server_log.log_setup import RepeatedWarnings
 from shm.partitions import STATE_OPEN
@@ -36,7 +36,10 @@ RETRY_NS: Final = 1_000_000_000
 #: Partitions looked at in one tick: a look is two system calls for each that was appended to since the last one.
 PARTITIONS_A_TICK: Final = 500
 
-_HOLDS: Final[Mapping[int, Hold]] = {StorageState.FULL: Hold.CLIENTS, StorageState.GONE: Hold.EVERYTHING}
+_HOLDS: Final[Mapping[int, AppendHold]] = {
+    StorageState.FULL: AppendHold.CLIENTS,
+    StorageState.GONE: AppendHold.EVERYTHING,
+}
 
 
 class StorageGate:
@@ -44,7 +47,7 @@ class StorageGate:
 
     def __init__(self, heritage: Heritage, index: int, owned: Mapping[int, OwnedPartition], clock: Clock) -> None:
         self.write_failures = 0
-        self.hold = Hold.NOTHING
+        self.hold = AppendHold.NOTHING
         self._heritage = heritage
         self._index = index
         self._data_dir = heritage.config.data_dir
@@ -124,7 +127,9 @@ class StorageGate:
 
     def _apply(self) -> None:
         """Let every log refuse what it must, or take it again."""
-        hold = Hold.EVERYTHING if self._error or self._is_gone else _HOLDS.get(self._seen_state, Hold.NOTHING)
+        hold = (
+            AppendHold.EVERYTHING if self._error or self._is_gone else _HOLDS.get(self._seen_state, AppendHold.NOTHING)
+        )
         if hold is not self.hold:
             self.hold = hold
             for owned in self._owned.values():

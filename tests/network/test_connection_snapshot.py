@@ -6,26 +6,26 @@ from itertools import count
 
 import pytest
 
-from broker.network.accounting import connection_board
+from broker.network.accounting import connection_snapshot
 from broker.network.accounting.client_registry import MOST_CHARACTERS, MOST_CLIENT_ID_BYTES, Clients
-from broker.network.accounting.connection_board import INTERVAL_NS, ConnectionBoard
+from broker.network.accounting.connection_snapshot import INTERVAL_NS, ConnectionSnapshot
 from broker.network.processor.channel import Channel
 from broker.network.processor.mute_state import MuteCause
 from broker.protocol import kio_adapter
-from shm.snapshot_buffer import BoardReader, BoardSegment, BoardWriter
+from shm.snapshot_buffer import SnapshotReader, SnapshotSegment, SnapshotWriter
 
 
 class Bench:
-    """Connections, what is known of their clients, and the board."""
+    """Connections, what is known of their clients, and the snapshot."""
 
     def __init__(self) -> None:
         numbers = count(100)
         self.clients = Clients(lambda: next(numbers), (("PLAINTEXT", "PLAINTEXT"), ("OTHER", "PLAINTEXT")))
         self.channels: list[Channel] = []
-        boards = BoardSegment(memoryview(bytearray(BoardSegment.bytes_needed(1, 1))), 1, 1)
-        self.wants, self.reader = boards.wants, BoardReader(boards.of_processor(0))
-        writer = BoardWriter(boards.of_processor(0))
-        self.board = ConnectionBoard(writer, boards.wants, ("PLAINTEXT", "OTHER"), lambda: 0)
+        snapshots = SnapshotSegment(memoryview(bytearray(SnapshotSegment.bytes_needed(1, 1))), 1, 1)
+        self.wants, self.reader = snapshots.wants, SnapshotReader(snapshots.of_processor(0))
+        writer = SnapshotWriter(snapshots.of_processor(0))
+        self.snapshot = ConnectionSnapshot(writer, snapshots.wants, ("PLAINTEXT", "OTHER"), lambda: 0)
 
     def connect(self, listener: int = 0) -> Channel:
         channel = Channel(socket.socket(), len(self.channels), 1, listener, f"peer{len(self.channels)}")
@@ -84,7 +84,7 @@ def test_it_tells_who_is_there_and_what_each_has_done(bench: Bench) -> None:
     channel.opened_ns, channel.last_active_ns = 10, 20
     channel.muted = MuteCause.PIPELINE | MuteCause.ARENA
     bench.wants.command_looks(1)
-    bench.board.turn(0, bench.channels)
+    bench.snapshot.turn(0, bench.channels)
     told = bench.reader.read()
     assert told is not None
     (connection,) = told["connections"]
@@ -97,18 +97,18 @@ def test_it_tells_who_is_there_and_what_each_has_done(bench: Bench) -> None:
 
 
 def test_it_tells_nobody_nothing_and_others_once_a_second(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_board, "MOST_CONNECTIONS", 2)
+    monkeypatch.setattr(connection_snapshot, "MOST_CONNECTIONS", 2)
     for _ in range(3):
         bench.connect()
-    bench.board.turn(5, bench.channels)
+    bench.snapshot.turn(5, bench.channels)
     assert bench.reader.read() is None
     bench.wants.web_looks(10**12)
     for now_ns in (6, 6 + INTERVAL_NS - 1):
-        bench.board.turn(now_ns, bench.channels)
+        bench.snapshot.turn(now_ns, bench.channels)
         assert bench.reader.checked_ns == 6
     told = bench.reader.read()
     assert told is not None
     assert len(told["connections"]) == 2
     assert told["left_out"] == {"connections": 1}
-    bench.board.turn(6 + INTERVAL_NS, bench.channels)
+    bench.snapshot.turn(6 + INTERVAL_NS, bench.channels)
     assert bench.reader.checked_ns == 6 + INTERVAL_NS

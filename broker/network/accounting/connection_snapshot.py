@@ -14,30 +14,30 @@ from broker.ipc import connection_id
 
 if TYPE_CHECKING:
     from broker.network.processor.channel import Channel
-    from shm.snapshot_buffer import BoardWriter, Wants
+    from shm.snapshot_buffer import SnapshotWriter, Wants
 
 logger = logging.getLogger(__name__)
 
 INTERVAL_NS: Final = 1_000_000_000
 
-#: Making a board takes at most one part in so many of a processor's time.
+#: Making a snapshot takes at most one part in so many of a processor's time.
 SHARE: Final = 50
 
 #: After a fault nothing is made for this long.
 FAULT_PAUSE_NS: Final = 60_000_000_000
 
-#: How many connections one board tells of; the rest is counted.
+#: How many connections one snapshot tells of; the rest is counted.
 MOST_CONNECTIONS: Final = 1000
 
-#: The list that is shortened when a board does not fit.
+#: The list that is shortened when a snapshot does not fit.
 LISTS: Final = ("connections",)
 
 
-class ConnectionBoard:
-    """One processor's board."""
+class ConnectionSnapshot:
+    """One processor's snapshot."""
 
     def __init__(
-        self, writer: BoardWriter, wants: Wants, listeners: tuple[str, ...], now_ns: Callable[[], int]
+        self, writer: SnapshotWriter, wants: Wants, listeners: tuple[str, ...], now_ns: Callable[[], int]
     ) -> None:
         self._writer = writer
         self._wants = wants
@@ -46,7 +46,7 @@ class ConnectionBoard:
         self._next_ns = 0
 
     def turn(self, now_ns: int, channels: Collection[Channel]) -> None:
-        """Publish if somebody looks and it is time. A fault of ours costs readers their board and nobody anything."""
+        """Publish when it is time and a reader wants it. A fault costs readers their snapshot, and nothing else."""
         if now_ns < self._next_ns or self._wants.until_ns() <= now_ns:
             return
         try:
