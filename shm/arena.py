@@ -1,4 +1,4 @@
-"""Who has which block of a processor's arena. Private to one processor: shared memory needs no words for it.
+"""The allocator of a processor's arena. Private to one processor: shared memory needs no words for it.
 
 A large request is received straight into a block; the block is free again when the request's frame is
 released, which the processor sees by the ring's head. Blocks are multiples of 4 KiB, taken first-fit from low

@@ -1,4 +1,4 @@
-"""Where clients are: the address behind each connection, for handlers that describe the members of groups by it.
+"""The addresses of clients by connection, for handlers that describe the members of groups by them.
 
 And whether they are still there, for handlers that do something for them.
 

@@ -1,4 +1,4 @@
-"""What a target is doing right now, and which requests its predecessors died in: words that outlive it.
+"""The current request of a target, and the requests in which its predecessors died: words that outlive it.
 
 A target stores the place of each request before it takes it (layout.CURRENT_REQUEST), so that a replacement knows what
 its predecessor was doing when it died. It counts those deaths in a short list (layout.SUSPECT), by an identity of two

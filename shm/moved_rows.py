@@ -1,4 +1,4 @@
-"""Which rows have moved: from each owner to each handler that waits for some of its rows, a list in shared memory.
+"""The moved rows: from each owner to each handler that waits for some of its rows, a list in shared memory.
 
 Runs in handlers. An owner that has moved a row for which a handler has raised its flag notes the row in the list that
 it keeps for that handler, and rings its bell. So what a handler looks at grows with the rows that have moved, not with

@@ -1,4 +1,4 @@
-"""What was requested last: the recorder's newest rows, the slowest ones and who is connected, for whoever watches.
+"""The recent requests in shared memory: the recorder's newest rows, the slowest ones and who is connected.
 
 The recorder writes, alone, at most a few times a second; any process reads, also with a read-only map. Two buffers
 take turns (layout.RECENT_BUFFER): the writer fills the one not in use, whose sequence is odd meanwhile. A reader takes

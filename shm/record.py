@@ -1,4 +1,4 @@
-"""How a record of shared memory is declared: named fields at naturally aligned offsets.
+"""A record of shared memory: named fields at naturally aligned offsets.
 
 Pure; every process uses it. The records themselves are declared in `shm.layout` and `shm.recorder_layout`.
 """

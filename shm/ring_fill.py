@@ -1,4 +1,4 @@
-"""How full a ring is, read without disturbing either end. For the status page and the command line.
+"""The fill of a ring, read without disturbing either end. For the status page and the command line.
 
 What is counted stands between head and tail: published, and neither answered nor let go of. Both ends move meanwhile;
 whatever is below the head may be overwritten at any moment, so frames are counted in a copy and only from where the

@@ -1,4 +1,4 @@
-"""What producers send in one request, and how many requests they would need if they waited longer or sent more at once.
+"""The batches of producers, and how many requests they would need with a longer linger or larger batches.
 
 Pure transforms of Produce rows. The model: time is cut into windows as long as the linger, at multiples of it.
 What a client sends a partition within one window travels together, in as many requests as batches of the given size

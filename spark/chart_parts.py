@@ -1,4 +1,4 @@
-"""What charts are made of: the chart as its job describes it, and its marks, legend and hints as SVG. Pure.
+"""The parts of charts: the chart as its job describes it, and its marks, legend and hints as SVG. Pure.
 
 Knows no axes: whoever draws says where things stand. Colours are variables of the page, with those of the light theme
 for readers that have none.

@@ -1,4 +1,4 @@
-"""What retention has taken of a range whose hours the hourly tables have: which, how many rows, how that is said.
+"""The rows that retention has taken of a range whose hours the hourly tables have: which, how many, how that is said.
 
 Pure. Reports that need rows cannot answer for such hours, and the hourly tables answer only for whole ones.
 """

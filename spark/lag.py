@@ -1,4 +1,4 @@
-"""How far groups are behind, from the rows `lag` of the dataset groups: at a moment, and in episodes.
+"""The lag of groups, from the rows `lag` of the dataset groups: at a moment, and in episodes.
 
 Pure. A row of a group and topic holds until the next one: what it says is unread stays so, and its age grows with the
 clock. Times are microseconds since the epoch.

@@ -1,4 +1,4 @@
-"""What a run leaves behind: the tables, a chart, and a summary that is written last and names the others.
+"""The output of a run: the tables, a chart, and a summary that is written last and names the others.
 
 In `--output`: `<table>/` in the format asked for, `chart.html` and `chart.svg`, `summary.json`. A run replaces what the
 one before left; until its summary stands there, readers have that of the run before.

@@ -1,4 +1,4 @@
-"""What a quota measures: Kafka's rate over eleven samples of a second, and how long it holds back whoever is above it.
+"""Kafka's quota windows: the rate over eleven samples of a second, and how long a client above it is held back.
 
 Pure columns, no feedback: what is measured is the load as it was, not as it would have become (`A11`, `E11`). Samples
 are whole seconds of the clock, and a rate is looked at when the second ends in which something was charged.

@@ -1,4 +1,4 @@
-"""How unevenly a load lies on those who share it: the Gini coefficient and the one who has most.
+"""The skew of a load: the Gini coefficient and the one who has most.
 
 Pure transforms. A Gini coefficient is 0 when all have the same and nears 1 when one has all. Who has nothing is in no
 row of the log and does not count.

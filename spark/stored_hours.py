@@ -1,4 +1,4 @@
-"""What is stored of each hour: a manifest that names the input files it stands for, and the run that wrote its rows.
+"""The stored hours: for each a manifest that names the input files it stands for, and the run that wrote its rows.
 
 Rows of an hour lie in `<table>/date=…/hour=…/run=…`, and only those of the run that the hour's manifest names count: a
 manifest that is replaced puts other rows in place of the old ones at one stroke. Before a run writes anything it notes

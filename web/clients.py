@@ -1,4 +1,4 @@
-"""Who is connected and what each of them does: processors' snapshots, and what the recorder has counted. Pure."""
+"""The clients of the page: processors' snapshots, and what the recorder has counted. Pure."""
 
 from __future__ import annotations
 

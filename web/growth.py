@@ -1,4 +1,4 @@
-"""How values grew between two readings. Pure."""
+"""The growth of values between two readings. Pure."""
 
 from __future__ import annotations
 

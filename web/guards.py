@@ -1,4 +1,4 @@
-"""What every request must pass and every answer carries: the Host header is checked, and nothing foreign may run.
+"""The guards of every request and answer: the Host header is checked, and nothing foreign may run.
 
 A page of another site can make a browser ask this one under a name of its own (DNS rebinding); a name that is neither
 localhost nor configured is therefore refused. Pure ASGI: it sees each request before anything else does.

@@ -1,4 +1,4 @@
-"""What can be asked for: a page for each screen with its stream of events, and the same facts for programs.
+"""The routes: a page for each screen with its stream of events, and the same facts for programs.
 
 All of it only reads, and no answer is worked out here.
 """

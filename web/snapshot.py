@@ -1,4 +1,4 @@
-"""What two readings say: rates, idle shares, how full the rings are. Pure arithmetic; the result is `web.status`'s."""
+"""The snapshot made of two readings: rates, idle shares, how full the rings are. Pure; the result is `web.status`'s."""
 
 from __future__ import annotations
 

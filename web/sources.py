@@ -1,4 +1,4 @@
-"""What the status page is given to read from, by whoever starts it: views of shared memory, names and plain facts.
+"""The sources of the status page, given by the process that starts it: views of shared memory, names and plain facts.
 
 Nothing here reads or computes. The broker is not imported: it hands in what only it knows, such as the names of topics
 and what its settings are.

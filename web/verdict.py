@@ -1,4 +1,4 @@
-"""Whether clients are served, and where requests wait, in a sentence. Pure.
+"""The verdict: whether clients are served, and where requests wait, in a sentence. Pure.
 
 What is down comes first, then full queues, then whoever has no time left.
 """

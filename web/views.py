@@ -1,4 +1,4 @@
-"""What each screen shows: the part of a snapshot that its script draws, as plain values for JSON."""
+"""The views: the part of a snapshot that each screen's script draws, as plain values for JSON."""
 
 from __future__ import annotations
 

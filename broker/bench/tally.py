@@ -1,4 +1,4 @@
-"""What the bench has found: by API how much was asked and answered, how fast, beside what the profile says. Pure."""
+"""The tally of the bench: by API, requests, answers and times, beside what the profile asks for. Pure."""
 
 from __future__ import annotations
 

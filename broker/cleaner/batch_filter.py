@@ -1,4 +1,4 @@
-"""What becomes of one batch in compaction: it stays as it is, gets fewer records, stays as an empty shell, or goes.
+"""The batch filter: in compaction a batch stays as it is, gets fewer records, stays as an empty shell, or goes.
 
 Pure; runs in the cleaner process. The rules are Kafka's (LogCleaner.cleanInto, MemoryRecords.filterTo):
 

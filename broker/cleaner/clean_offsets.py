@@ -1,4 +1,4 @@
-"""How far each partition has been compacted: in memory, and in two files of the data directory.
+"""The clean offsets: how far each partition has been compacted, in memory and in two files of the data directory.
 
 Runs in the cleaner process. A later topic of the same name must not inherit an offset, whoever was dead when the one
 before it was deleted: so each is kept with the id of its topic. The offsets stand in a file of Kafka's form and name,

@@ -1,4 +1,4 @@
-"""Which part of a partition may be compacted, and how much it needs it (Kafka's LogCleanerManager).
+"""The cleanable part of a partition: which part may be compacted, and how dirty it is (Kafka's LogCleanerManager).
 
 Pure but for the timestamps that it has looked up; runs in the cleaner process. What is below the *first dirty offset*
 was compacted before. From there up to the first uncleanable offset reaches what is dirty: the segment that is appended

@@ -1,4 +1,4 @@
-"""What the cleaner does in turn: removes what has expired, compacts what is dirtiest, removes doomed files.
+"""The cleaner's round: removes what has expired, compacts the dirtiest partition, removes files marked as deleted.
 
 Runs in the cleaner process. Each partition stands by itself: what goes wrong with one is logged and does not keep the
 others from their turn. A partition whose batches cannot be told apart is left alone until the process starts anew, as

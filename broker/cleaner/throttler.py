@@ -1,4 +1,4 @@
-"""How fast the cleaner may go: log.cleaner.io.max.bytes.per.second, reading and writing together.
+"""The cleaner's throttler: log.cleaner.io.max.bytes.per.second, reading and writing together.
 
 Runs in the cleaner process. The pause is also where long work looks whether it is to end.
 """

@@ -1,4 +1,4 @@
-"""What compaction has to know of transactions while it walks a partition (Kafka's CleanedTransactionMetadata).
+"""The transactions of a partition as compaction walks over it (Kafka's CleanedTransactionMetadata).
 
 Pure; runs in the cleaner process. Batches are shown to it in order of offsets, from the start of the log on. It says
 which belong to an aborted transaction, and which markers end a transaction of which no batch is left.

@@ -1,4 +1,4 @@
-"""What the commands share that are clients of a running broker: finding it, and explaining what it refuses."""
+"""The part that commands share which are clients of a running broker: finding it, and explaining what it refuses."""
 
 from __future__ import annotations
 

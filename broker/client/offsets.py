@@ -1,4 +1,4 @@
-"""Where partitions begin and end, and which offset belongs to a time: ListOffsets, for the command line."""
+"""Offsets of partitions by ListOffsets: where they begin and end, and which offset belongs to a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the offsets of a group are to be set: the rules of Kafka's own tool, clamping and falling back included."""
+"""New offsets for a group: the rules of Kafka's own tool, clamping and falling back included."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a classic consumer group's members say to each other and the coordinator hands on unread: the assignment."""
+"""Subscriptions and assignments of a classic consumer group, which the coordinator hands on unread."""
 
 from __future__ import annotations
 

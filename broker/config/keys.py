@@ -1,4 +1,4 @@
-"""What a configuration key is: name, type, default, range, unit, text, and how its value is read.
+"""A configuration key: name, type, default, range, unit and text, and the way its value is read.
 
 Broker settings and topic settings are both declared with the types of this module, so that a value is parsed,
 checked and printed in one way wherever it comes from: a file, a flag, the environment or an admin request.

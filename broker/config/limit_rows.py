@@ -1,4 +1,4 @@
-"""What a row of the table of limits has. Read with the table, and by nothing that runs."""
+"""A row of the table of limits. Read with the table, and by no process that runs."""
 
 from __future__ import annotations
 

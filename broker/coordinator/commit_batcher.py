@@ -1,4 +1,4 @@
-"""Whether commits of offsets may wait a moment for others, so that many share a batch, a write and a wake-up.
+"""The commit batcher: commits of offsets wait a moment for others, so that many share a batch, a write and a wake-up.
 
 Pure. What Kafka's `group.coordinator.append.linger.ms` does, but for whom it serves: a commit is written with the turn
 that took it as long as few clients commit, however often, and only when many do do they wait for the end of a window of

@@ -1,4 +1,4 @@
-"""What every group is, whichever protocol its members speak, and what runs the groups of one protocol.
+"""A group as every protocol sees it, and the interface of a protocol.
 
 Pure; used by the coordinator of groups and by the functions that answer requests. There are two kinds: classic groups,
 whose members assign partitions among themselves, and consumer groups (KIP-848), for which the coordinator does that.

@@ -1,4 +1,4 @@
-"""What happens to groups, on its way to the request log's dataset groups.
+"""The feed of group events into the request log's dataset groups.
 
 Runs in handler processes. An event is a small text in the target's ring to the recorder; one that finds no room is
 dropped and counted there.

@@ -1,4 +1,4 @@
-"""What happened to a group and why, for whoever keeps a record of it.
+"""A group event: what happened to a group, and why.
 
 Made at each event by whatever runs the group. Who takes events must not fail and not wait.
 """

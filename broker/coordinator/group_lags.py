@@ -1,4 +1,4 @@
-"""How far the groups of a handler lag behind, on its way to the request log's dataset groups.
+"""The lags of a handler's groups, on their way to the request log's dataset groups.
 
 Runs in handler processes, between two turns of the loop. Groups are looked at in rounds, a few at a time, and a group's
 topic is told of only when something about it has changed since the process began: a broker that nobody uses tells

@@ -1,4 +1,4 @@
-"""How much may be said in one message between targets: short payloads ride along, long ones travel as files.
+"""Payloads of messages between targets: short ones ride along, long ones travel as files.
 
 Runs in handler processes and the controller. A peer ring holds 64 KiB, questions a quarter of that; the description of
 a large group is more. A file in the run directory then carries it, as with large answers to clients. A question may be

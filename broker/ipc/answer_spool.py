@@ -1,4 +1,4 @@
-"""Where a long answer is put together: in memory while it fits a response ring, then in a file of the run directory.
+"""The answer spool: a long answer is kept in memory while it fits a response ring, then in a file of the run directory.
 
 Runs in handler processes and the controller. The file is the one that travels to the processor, which unlinks it as it
 opens it (`response_writer`); so an answer of any size takes no more memory here than `_MOST_IN_MEMORY_BYTES`.

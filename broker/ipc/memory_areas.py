@@ -1,4 +1,4 @@
-"""Where the bytes of requests lie, as a target sees them: in the rings, in the arena, or in a processor's spill area.
+"""The memory areas in which requests lie, as a target sees them: the rings, the arena, a processor's spill area.
 
 Runs in handler processes and the controller. A published request's memory belongs to its target until the target
 releases the frame: until then it may be read, and a Produce batch may be patched in place.

@@ -1,4 +1,4 @@
-"""What targets ask of each other: parts of a Produce, work on a partition, topics to create.
+"""The peer channel: messages between targets, such as parts of a Produce and tasks.
 
 Runs in handler processes and the controller. A message is one PEER_ENVELOPE; records never travel, only the address
 where they lie in the memory of the origin's request, which the origin holds until the answer is in and the frame that

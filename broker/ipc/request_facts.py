@@ -1,4 +1,4 @@
-"""What the request log is told of a request's contents: which partition, how many, and what was asked of them.
+"""Facts of a request for the request log: which partition, how many, and what was asked of them.
 
 Runs in handler processes. Packed once for each request, or once for many that are alike, and copied into the envelope
 of the answer as it is. Nothing of records but their number, their size and their codec is ever told (``D20``).

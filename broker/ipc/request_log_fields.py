@@ -1,4 +1,4 @@
-"""Where the messages of each API have what the request log is told: errors of its answers, partitions of its requests.
+"""The fields of each API that the request log reads: errors of its answers, partitions of its requests.
 
 Used by handler processes and the controller. Each API of the table (`apis.table`) has a row here, so that nobody has to
 look through a message for what might be in it. Knows the names of fields and nothing of how messages are read.

@@ -1,4 +1,4 @@
-"""What the settings of a topic admit into its log. Pure; asked by the owner of a partition for every batch.
+"""The append limits: what the settings of a topic admit into its log. Pure; the owner checks every batch against them.
 
 A batch that must be unpacked, looked at record by record, packed anew or copied is judged in steps. Few are so large
 that they take more than one; those are judged beside other work before they are given their place.

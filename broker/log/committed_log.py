@@ -1,4 +1,4 @@
-"""What of a partition's log stands: its segments, its ends, what is durable, and what makes room again.
+"""The committed part of a partition's log: its segments, its ends, what is durable, and what makes room again.
 
 One writer, the handler that owns the partition; `PartitionLog` adds the appending. What it stages in memory becomes
 part of the log by a commit, and what fails on the way there is undone here, in memory and on disk, by the same means by

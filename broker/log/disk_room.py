@@ -1,4 +1,4 @@
-"""Whether the file system of the data directory has room: by asking it for some, as a quota shows in no figure of it.
+"""A probe for room on the data directory's file system: it writes a little, because no figure of a disk shows a quota.
 
 Used by whoever has met a full disk and wants to know when to go on, and before what must not fail half-way.
 """

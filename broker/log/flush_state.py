@@ -1,4 +1,4 @@
-"""What of a partition is not durable yet, and when it should be (`flush.messages`, `flush.ms`).
+"""The flush state: what of a partition is not durable yet, and when it should be (`flush.messages`, `flush.ms`).
 
 Up to `recovery_point` the log and its indexes are on the disk, so a start of the broker need not check them. Without
 either setting the kernel writes back in its own time, as with Kafka; segments that were rolled are made durable a

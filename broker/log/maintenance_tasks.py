@@ -1,4 +1,4 @@
-"""What the cleaner and the owner of a partition say to each other, in bytes. Both processes use it; it knows neither.
+"""The messages between the cleaner and the owner of a partition, in bytes. Both use them; this module knows neither.
 
 `retain_log`: `RETAIN`, answered with `BYTES`. `swap_segments`: `SWAP` and a `SegmentSwap`, answered with nothing. Both
 name the settings that they follow from: an owner by whose settings they would not follow refuses.

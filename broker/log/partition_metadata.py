@@ -1,4 +1,4 @@
-"""Which partition a directory holds: its name, and the `partition.metadata` file with the topic id (KIP-516).
+"""The partition metadata: a directory's name, and the `partition.metadata` file with the topic id (KIP-516).
 
 The id keeps a topic from taking over the records of an earlier one of its name. It is on record in the metadata file
 too, so a file that has become illegible is written anew; one that names another topic keeps the partition offline.

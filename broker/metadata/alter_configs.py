@@ -1,4 +1,4 @@
-"""What an admin's change does to the settings of a topic, a broker, a group ...: set, append, replace (KIP-339).
+"""Changes of settings of a topic, a broker, a group ...: set, append, replace (KIP-339).
 
 Pure functions over plain values; the controller calls them before it writes. A change is judged by the
 settings that it would leave behind, as a whole.

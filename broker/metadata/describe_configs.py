@@ -1,4 +1,4 @@
-"""What DescribeConfigs says about a topic, the broker, a group ...: values, sources, synonyms and texts.
+"""The description of settings for DescribeConfigs: values, sources, synonyms and texts.
 
 Follows Kafka's rules: a setting's source is that of its strongest synonym, and synonyms are listed by
 strength, first by where they were set and then by the order in which one setting falls back on another. Pure;

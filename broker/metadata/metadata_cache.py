@@ -1,4 +1,4 @@
-"""What a process knows of the cluster: its topics, their partitions and owners, and the settings in force.
+"""The metadata cache: a process's view of the topics, their partitions and owners, and the settings in force.
 
 Every handler and the controller have one; it is filled from the metadata file and brought up to date by
 ``refresh`` when the cluster word ``metadata_version`` has moved past ``version``. A refresh takes over whole

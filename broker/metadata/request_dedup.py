@@ -1,4 +1,4 @@
-"""What the last requests have done to topics, as the metadata file keeps it for whoever runs such a request again.
+"""The outcomes of the last requests that changed topics, kept in the metadata file for a replay of such a request.
 
 Part of ``broker.metadata.store``, which owns the file and its transactions. A controller may be killed when a change is
 committed and nobody has been told; its replacement is sent the request again. The change that a request makes carries

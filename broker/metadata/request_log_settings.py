@@ -1,4 +1,4 @@
-"""What the settings of the request log ask of the recorder and of the processes that tell it something.
+"""The settings of the request log, as the recorder and the processes that feed it need them.
 
 Called by the supervisor before it starts any of them, and by the controller whenever it announces a change.
 """

@@ -1,4 +1,4 @@
-"""Which row of the shared partition table each partition gets, and when a row may be used again.
+"""The row allocator: which row of the shared partition table each partition gets, and when a row may be used again.
 
 Held by the controller, which hands rows out; it never writes to one. A row is never in two hands, however long a
 process stands still: each handler publishes up to which version of the metadata it has taken over changes, to the last

@@ -1,4 +1,4 @@
-"""What makes a topic request acceptable: Kafka's rules on names, partition counts, replicas and assignments.
+"""The validation of topic requests: Kafka's rules on names, partition counts, replicas and assignments.
 
 Pure functions over plain values, with Kafka's own error codes and words. The controller calls them before it
 writes; nothing here knows of storage, and a cluster is taken to be the one broker that answers.

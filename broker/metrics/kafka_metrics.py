@@ -1,4 +1,4 @@
-"""Where Kafka's broker metrics are found here, for whoever brings dashboards. Printed in docs/metrics.md; pure."""
+"""Kafka's broker metrics and where each is found here. Printed in docs/metrics.md; pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What acceptor and processors say to each other over their SOCK_SEQPACKET pair (`A22`, `A33`).
+"""The hand-off: messages between acceptor and processors over their SOCK_SEQPACKET pair (`A22`, `A33`).
 
 Down go accepted sockets, each with a serial that the acceptor gave it. Up come, by serial: *taken* (room
 for one more in the queue of twenty), *closed* (uncount it), *lost* (the descriptor could not be received).

@@ -1,4 +1,4 @@
-"""How far a committed offset is from the end of its partition, as of one instant.
+"""The committed lag: the distance of a committed offset from the end of its partition, as of one instant.
 
 Runs in handler processes, for what is told of groups. What was committed must have been taken before it is asked about:
 the ends are then newer, and no lag is negative.

@@ -1,4 +1,4 @@
-"""What a handler that replaces a dead one does before its first request: take back the notes of what was not committed.
+"""The failover of a handler: a replacement takes back the notes of what was not committed before its first request.
 
 Runs once at the boot of a handler. A note at or above the published end of its partition was written by a predecessor
 that died before the commit; the records behind it have been cut off. It must go before anything is appended, since the

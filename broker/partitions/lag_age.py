@@ -1,4 +1,4 @@
-"""How old the oldest record is that a group has not read: its batch is looked up in the log's files, once.
+"""The age of a lag: of the oldest record that a group has not read, looked up once by its batch in the log's files.
 
 Runs in handler processes, for the snapshot of groups. A batch's first timestamp stands for all its records, so an age
 may be too large by the time that a producer took to fill the batch. Readers of its own: what fetches remember of their

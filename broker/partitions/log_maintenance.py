@@ -1,4 +1,4 @@
-"""What the owner of a partition does for the cleaner: it commits what the cleaner has worked out.
+"""The owner's part of log maintenance: it commits what the cleaner has worked out.
 
 Runs in handler processes. The cleaner reads files and asks; only here segments are removed or replaced, between two
 requests, so nothing else of the partition moves meanwhile. Each task is safe to be asked twice: a segment that has

@@ -1,4 +1,4 @@
-"""What is still to be done to a handler's partitions since the metadata changed: logs to remove, to open, to change.
+"""The changes of a handler's partitions that a change of metadata asks for: logs to remove, to open, to reconfigure.
 
 Runs in handler processes. To make the directory of a partition takes a good part of a millisecond, so a change of
 thousands of partitions is worked off in slices (`slices`), in which the rest is served. Nobody notices an order: a

@@ -1,4 +1,4 @@
-"""Which partition of an internal topic keeps a group or a transactional id, and with it which handler owns that. HOT.
+"""The routing of groups and transactional ids: their partition of the internal topic, and so their handler. HOT.
 
 Pure; processors ask once per request of these APIs. As in Kafka, an id belongs to the partition of
 `__consumer_offsets` or `__transaction_state` that the Java hash of its text names, and whoever owns that partition

@@ -1,4 +1,4 @@
-"""Which handler a request goes to, and which handler owns a partition. HOT: processors ask once per request.
+"""The routing of requests to handlers, and of partitions to owners. HOT: processors ask once per request.
 
 Pure functions of stable hashes, the same in every process and every run. Only the routing key is looked at:
 the group or transactional id, or the first topic and partition of a Produce. Whether the frame is well-formed

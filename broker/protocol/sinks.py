@@ -1,4 +1,4 @@
-"""Where the bytes of an answer go that is written a piece at a time.
+"""The sinks of an answer that is written a piece at a time.
 
 A sink can take back the last of what it was given, so an element with which an answer would become too long can be
 replaced by a short one. `broker.ipc.answer_spool` is the sink for answers of any length.

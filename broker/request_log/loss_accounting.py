@@ -1,4 +1,4 @@
-"""What was lost, and with whom: from the sources' counters to rows of the dataset gaps.
+"""The accounting of losses: from the sources' counters to rows of the dataset gaps.
 
 Runs in the recorder. A counter of what was told is raised only when the row that tells it is in a finished file, so a
 recorder that is killed before that leaves it to its replacement.
@@ -38,7 +38,7 @@ class Ledger:
     def __init__(self, rings: RecorderRings) -> None:
         self._rings = rings
         self._accounts = [rings.account(source) for source in (*range(rings.sources), rings.recorder)]
-        # AnswerFacts by a row that is not in a finished file yet.
+        # Recorded by a row that is not in a finished file yet.
         self._about_to_be_told: Settlement = Counter()
 
     def settle(self, settlement: Settlement) -> None:

@@ -1,4 +1,4 @@
-"""Where the files of the request log lie, what they are called, and which of them are too old.
+"""The files of the request log: where they lie, what they are called, and which of them are too old.
 
 Runs in the recorder; readers use the path functions. Knows nothing of what is in a file.
 """

@@ -1,4 +1,4 @@
-"""What the system knows of a process: processor time, time spent waiting for a processor, memory.
+"""The usage of a process as the system counts it: processor time, time spent waiting for a processor, memory.
 
 Runs in the recorder. What cannot be read, because the process has gone or the system does not tell, is None.
 """

@@ -1,4 +1,4 @@
-"""What was requested last, kept in memory and published for whoever watches (`shm.recent_requests`).
+"""The recent requests: kept in memory and published for readers that watch (`shm.recent_requests`).
 
 Runs in the recorder, beside the files: these lag by the time until one is finished. Rows stay arrays; only a sample of
 them is counted by client, and what a client does is told by API and version, with the topics that it names.

@@ -1,4 +1,4 @@
-"""What the sources have told since the last look: frames out of the rings, as arrays.
+"""The reader of the sources' rings: frames since the last look, as arrays.
 
 Runs in the recorder. Rows stay arrays from here to the file; a frame costs the same whether it has one row or a
 thousand.

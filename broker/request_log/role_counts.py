@@ -1,4 +1,4 @@
-"""What the dataset roles takes from metrics pages: by column, which metric of which role, and how it is counted.
+"""The columns that the dataset roles takes from metrics pages: which metric of which role, and how it is counted.
 
 Pure; runs in the recorder. A page's counters only grow, so what happened in an interval is the difference of two
 readings; a role without the metric has no value.

@@ -1,4 +1,4 @@
-"""Which requests count as slow: judged by processors, which always record them, and by the recorder, which says so.
+"""Slow requests: the rule by which processors always record them, and the recorder marks them.
 
 Pure; works on rows of the request log as arrays, and chooses among them.
 """

@@ -1,4 +1,4 @@
-"""How the values of a column are given: as an array, a list, or one of the forms here.
+"""The values of a column: an array, a list, or one of the forms here.
 
 Pure; what becomes of them is `broker.request_log.tables`' business.
 """

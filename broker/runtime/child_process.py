@@ -1,4 +1,4 @@
-"""What a child process does before and after its role: signals, death with its parent, descriptors.
+"""A child process around its role: signals, death with its parent, descriptors.
 
 Runs in every child, first thing after the fork. It knows how a child lives and dies and nothing of what it is
 for: the role is a function that is called here with the heritage, its index, its generation and the flag that

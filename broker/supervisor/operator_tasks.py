@@ -1,4 +1,4 @@
-"""What an operator asks of a running broker besides to stop it: where every process stands, and another log file.
+"""The operator's tasks, asked for by signals: stacks of every process, another log file, the configuration read again.
 
 Runs in the supervisor, whose loop calls `turn` whenever it has slept. One task a signal; also, without being asked, the
 log file gets its successor when it is full or old.

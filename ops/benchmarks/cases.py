@@ -1,4 +1,4 @@
-"""What is measured: a row a question, the ruler it is held against, the figure expected on 2 cores.
+"""The cases: a row a question, the ruler it is held against, the figure expected on 2 cores.
 
 A case names the load (arguments of kload after the port) and the ruler (the kind of bare). Both get exactly
 the same load, one after the other, so that only their ratio matters and not the machine.

@@ -1,4 +1,4 @@
-"""What a case found of Rotunda, of Kafka and of the ruler, turn by turn, and the two tables made of it.
+"""The comparison: what a case found of Rotunda, of Kafka and of the ruler, turn by turn, and the two tables made of it.
 
 Knows neither how anything is measured nor which programs there are.
 """

@@ -1,4 +1,4 @@
-"""What a broker costs while nobody asks it anything: processor time and memory, read from /proc."""
+"""The cost of an idle broker: processor time and memory, read from /proc."""
 
 import time
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the status page costs the broker while twenty browsers look at it.
+"""The cost of the status page while twenty browsers look at it.
 
 One broker under the same load in turns, with and without twenty open screens. What counts is the processor time of
 everything but the page's own process; what that one takes is told beside it. What is done for whoever looks depends on

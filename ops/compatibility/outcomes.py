@@ -1,4 +1,4 @@
-"""What came of a feature, and how it is read from what a client program printed.
+"""The outcome of a feature, read from what a client program printed.
 
 Client programs print a line for each feature: planned, passed or failed, a tab, the name, a tab, what went wrong. A
 feature that was planned and never came to an end has failed. Go's test tool has its own lines.

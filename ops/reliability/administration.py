@@ -1,4 +1,4 @@
-"""What a user does while others work: makes topics, deletes them and those of the fuzzer, and changes settings."""
+"""The administrator: makes topics, deletes them and those of the fuzzer, and changes settings, while others work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a machine suffers: its disk fills up and is freed again, the whole broker ends and is started anew."""
+"""The machine's misfortunes: its disk fills up and is freed again, the whole broker ends and is started anew."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose doing a bystander's pause or closed connection was: what the journal says was going on at that moment."""
+"""The causes of bystanders' pauses and closed connections: what the journal says was going on at that moment."""
 
 from __future__ import annotations
 

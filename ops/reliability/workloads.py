@@ -1,4 +1,4 @@
-"""What the clients do, each in threads of its own: write a topic and read it, in transactions or not.
+"""The workloads of the clients, each in threads of its own: write a topic and read it, in transactions or not.
 
 A workload is given a library and makes its own clients anew when they break, going on where it was: a client that gives
 up is counted, and never a reason to stop. Groups and the compacted topic have modules of their own.

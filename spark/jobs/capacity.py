@@ -1,4 +1,4 @@
-"""How much more load the broker can take: what 2, 5 and 10 times as much would do to waits, and what that wants.
+"""The capacity report: what 2, 5 and 10 times the load would do to waits, and how many processes that wants.
 
 Each handler is modelled as a queue of its own (M/G/1 with Pollaczek and Khinchine's formula, for arrivals in bursts
 G/G/1 as Allen and Cunneen approximate it), and held against the waits in the same log.

@@ -1,4 +1,4 @@
-"""Who the clients are: software and versions, API versions that later brokers have dropped, and unhealthy connections.
+"""The clients report: software and versions, API versions that later brokers have dropped, and unhealthy connections.
 
 A connection is idle when it was open for --idle-after with fewer than --idle-requests a minute, and short-lived when it
 was closed within --short-lived. A client loops when it opens more than --loop-connections from one address in one

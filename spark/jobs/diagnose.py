@@ -1,4 +1,4 @@
-"""What holds the broker up, window by window: connection set-up, network, request queue, handler, log, cpu or client.
+"""The diagnosis, window by window: connection set-up, network, request queue, handler, log, cpu or client.
 
 With the evidence, how sure it is, and which setting to change in which direction; healthy when nothing does.
 """

@@ -1,4 +1,4 @@
-"""What fails for whom: errors by API, code and client, since when, in what bursts, and their share of all it asked.
+"""The errors report: by API, code and client, since when, in what bursts, and their share of all requests.
 
 A burst is a run of errors of one API, code and client in which no two neighbours lie further apart than --burst-gap,
 and which has at least --burst-errors of them. Its peak is its most errors in one second of the clock.

@@ -1,4 +1,4 @@
-"""What groups went through: rebalances, their causes and what they cost, members, and when they were behind."""
+"""The groups report: rebalances, their causes and what they cost, members, and when they were behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long requests take and where that time goes: quantiles and the share of each phase, by what the reader asks."""
+"""The latency report: quantiles of request times and the share of each phase, by what the reader asks."""
 
 from __future__ import annotations
 

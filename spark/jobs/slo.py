@@ -1,4 +1,4 @@
-"""Whether objectives are kept: error budgets, how fast they burn over 5m to 3d, and when they will have gone."""
+"""The slo report: error budgets, how fast they burn over 5m to 3d, and when they will have gone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who moves how much: requests, bytes and records by topic, partition and client, how evenly, and in what batches."""
+"""The traffic report: requests, bytes and records by topic, partition and client, how evenly, and in what batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the APIs that change metadata reach the controller object of the process they run in."""
+"""The way of the APIs that change metadata to the controller object of the process they run in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What handlers ask of each other about groups: a table of the requests that name several of them."""
+"""The tasks of groups: a table of the requests that name several groups, which handlers forward to each other."""
 
 from __future__ import annotations
 

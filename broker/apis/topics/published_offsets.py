@@ -1,4 +1,4 @@
-"""Where a partition's log begins and ends, as its owner has published it. Any handler may ask."""
+"""Published offsets: the first and last of a partition's log, as its owner published them. Any handler reads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients of older versions are told where newer ones are told that another producer has taken their place."""
+"""Transaction errors by version: older clients get INVALID_PRODUCER_EPOCH where newer ones get PRODUCER_FENCED."""
 
 from __future__ import annotations
 

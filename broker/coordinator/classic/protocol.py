@@ -1,4 +1,4 @@
-"""What runs classic groups: what each request of a member does in each state of its group.
+"""The classic protocol: each request of a member in each state of its group.
 
 Runs in the handler that coordinates the group. Joining is in `joining`, the course of a rebalance in
 `rebalance`. Errors are those of Kafka's coordinator. As there, members are in memory until the leader's

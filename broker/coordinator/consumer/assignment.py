@@ -1,4 +1,4 @@
-"""Which partitions of which topics: the one form in which assignments are kept, compared and computed with.
+"""An assignment: partitions by topic, the one form in which assignments are kept, compared and computed with.
 
 Pure. An assignment is a mapping of topic id (16 bytes) to partitions, without empty entries, and is never changed once
 it has been made: what differs is another one.

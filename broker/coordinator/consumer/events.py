@@ -1,4 +1,4 @@
-"""What is told of consumer groups: who joins, leaves and expires, when a rebalance begins and when it has ended.
+"""Events of consumer groups: members that join, leave and expire, rebalances that begin and end.
 
 Runs in handler processes. A rebalance of such a group is the way from one epoch to all members having what the next one
 gives them. It is followed after each change, so nobody has to know which of many changes begins or ends one.

@@ -1,4 +1,4 @@
-"""What runs KIP-848's consumer groups: heartbeats and their answers, sessions, and what happens when they end.
+"""KIP-848's protocol: heartbeats and their answers, sessions, and what happens when they end.
 
 Runs in handler processes, for the groups of the partitions of `__consumer_offsets` that they own. What a heartbeat does
 to a group is in `heartbeat`; here is when it is answered and what time does. A heartbeat that says

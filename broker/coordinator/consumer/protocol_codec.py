@@ -1,4 +1,4 @@
-"""What consumers of the classic protocol say to each other through the coordinator: subscriptions and assignments.
+"""The codec of the classic consumer protocol: subscriptions and assignments, as members exchange them.
 
 Pure. ConsumerProtocolSubscription and ConsumerProtocolAssignment, versions 0 to 3. To a coordinator of classic groups
 they are bytes; it reads them only where such consumers are members of a consumer group (KIP-848).

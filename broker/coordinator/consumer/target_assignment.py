@@ -1,4 +1,4 @@
-"""What all members of a consumer group are to have, worked out anew when the group's epoch has moved.
+"""The target assignment of a consumer group: all members' partitions, computed anew when its epoch has moved.
 
 Pure. Looks the subscribed topics up, has the assignor that most members ask for divide them, and says for whom that
 is a change.

@@ -1,4 +1,4 @@
-"""What changes in a KIP-848 group: a heartbeat's three steps, and the ways in which members leave.
+"""The updates of a KIP-848 group: a heartbeat's three steps, and the ways in which members leave.
 
 Pure. First the member is brought up to date with what it says, and the group's epoch rises if anybody's topics have
 changed. If it has, the target assignment of all members is made anew. Then this one member goes a step towards its

@@ -1,4 +1,4 @@
-"""What a member's last OffsetCommit looked like, so that the next one like it need not be parsed. HOT.
+"""The memo of commits: a member's last OffsetCommit, so that the next one like it is not parsed. HOT.
 
 Runs in handler processes. As it reads on, a member sends the same bytes again and again but for the offsets in them.
 Two requests with equal bytes everywhere else mean the same, as long as the topics and settings do not change; whether

@@ -1,4 +1,4 @@
-"""What becomes of offsets that nobody needs: those of deleted topics go at once, others when their retention is over.
+"""The expiration of offsets: those of deleted topics go at once, others when their retention is over.
 
 Runs in the handler that coordinates the groups. How long an offset is kept, and since when that counts, are Kafka's
 rules (KIP-211): since the last member left, or since the commit where no member can tell. A group that has neither

@@ -1,4 +1,4 @@
-"""What admins ask about transactions, put to the processes that know: tasks in bytes, and the calls that ask for them.
+"""Transactions for administrators: tasks in bytes, and the calls that ask the processes that know.
 
 Runs in handler processes. The owner of a partition knows its producers, the coordinator of an id its state, and all
 coordinators together the list of ids. Nothing here changes anything.

@@ -1,1 +1,1 @@
-"""What a log remembers of producers: their last batches, their open transactions, and the snapshots of both."""
+"""Producers as a log remembers them: their last batches, their open transactions, and the snapshots of both."""

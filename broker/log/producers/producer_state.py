@@ -1,4 +1,4 @@
-"""What a partition remembers of its producers, and how a batch is judged by it (KIP-98, KIP-360, KIP-890).
+"""The producer state of a partition, and the checks of a batch against it (KIP-98, KIP-360, KIP-890).
 
 Per producer id: the newest epoch and the last five batches. A batch that is one of the five is a duplicate and is
 answered with the offset that it got the first time; any other must go on exactly where the last one ended. A

@@ -1,4 +1,4 @@
-"""When the owner of a partition puts producer state on disk, and which of the snapshots it keeps.
+"""The schedule of producer snapshots: when the owner of a partition writes one, and which it keeps.
 
 A snapshot is due whenever walking what was written since would take about 15 ms, and at every roll. That one cannot
 be written costs a longer walk after a crash and nothing else.

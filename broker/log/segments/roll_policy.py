@@ -1,4 +1,4 @@
-"""When the segment that is appended to is full or too old, as the topic's settings say. Pure; asked by the owner."""
+"""The roll policy: when a segment is full or too old, by the topic's settings. Pure; used by the owner."""
 
 import random
 

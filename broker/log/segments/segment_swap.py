@@ -1,4 +1,4 @@
-"""How a compacted segment takes the place of those that it was made of. Runs in the owner of the partition.
+"""The swap of segments: a compacted one takes the place of those it was made of. Runs in the owner of the partition.
 
 The cleaner leaves whole files `X.log.cleaned`, `X.index.cleaned` and so on, X being the first of the segments that are
 to go. The owner then, in Kafka's steps and with Kafka's names:

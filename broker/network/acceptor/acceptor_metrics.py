@@ -1,4 +1,4 @@
-"""What the acceptor counts, on its page of metrics (`A23`, `A24`). Runs in the acceptor process."""
+"""The acceptor's metrics, on its own page (`A23`, `A24`). Runs in the acceptor process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many connections there are, by listener, address and processor: the acceptor's ledger (`A33`).
+"""The counts of connections by listener, address and processor: the acceptor's ledger (`A33`).
 
 Pure counting. A connection is known by the serial that the acceptor gave it. It is counted once when it is
 handed to a processor and uncounted once, whoever says so and however often: by its close, with all of a dead

@@ -1,1 +1,1 @@
-"""What a processor counts of clients, connections and requests, and the rows that it sends to the recorder."""
+"""The accounting of a processor: clients, connections and requests, and the rows that it sends to the recorder."""

@@ -1,4 +1,4 @@
-"""Who is behind each connection: client id, software, address; and what a connection has done in its life.
+"""The client registry: who is behind each connection (client id, software, address), and what it has done in its life.
 
 Runs in processor processes. What the request log says of a client is a text that travels once in each frame that needs
 it; a row carries the number of that text. A connection whose client id or software changes gets another number, and

@@ -1,4 +1,4 @@
-"""What a processor tells readers of its connections: who is there and what each has done.
+"""The snapshot of a processor's connections: who is there and what each has done.
 
 Runs in processor processes, when the metrics page is due, and only while somebody looks.
 """

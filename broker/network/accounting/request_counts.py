@@ -1,4 +1,4 @@
-"""What finished requests add to the metrics page, by API, version, error and client software.
+"""The counts of finished requests on the metrics page, by API, version, error and client software.
 
 Runs in processor processes, a few thousand rows at a time. Rows of api keys that are not served are left out: clients
 choose them.

@@ -1,4 +1,4 @@
-"""How many rows a processor may send to the recorder: a bucket that fills with time and holds a second's worth.
+"""The sampling budget: how many rows a processor may send to the recorder, refilled with time up to a second's worth.
 
 Pure. What every request did is recorded as long as requests come at a rate at which that costs next to nothing; beyond
 it, and after a short burst, each row stands for several.

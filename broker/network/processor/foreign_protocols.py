@@ -1,4 +1,4 @@
-"""What a client that does not speak Kafka's protocol probably speaks, told from the first bytes it sent.
+"""Foreign protocols: what a client that does not speak Kafka's probably speaks, by the first bytes it sent.
 
 Pure. It turns the mysterious "receive size 369296129" into a sentence that its reader can act on.
 """

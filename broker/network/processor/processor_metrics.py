@@ -1,4 +1,4 @@
-"""What a processor counts, kept in plain integers between turns and stored on its metrics page now and then.
+"""The processor's metrics: plain integers between turns, stored on its metrics page now and then.
 
 Runs in processor processes. Storing at most every ``INTERVAL_NS`` keeps shared memory off the path of a request.
 """

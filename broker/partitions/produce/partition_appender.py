@@ -1,4 +1,4 @@
-"""What one turn appends to the partitions of a handler: batches judged, staged, then committed and answered together.
+"""The partition appender: batches of one turn, checked and staged, then committed and answered together.
 
 Runs in handler processes. Produced batches come with their notes, which make sure that each is appended once; the
 handler's own records and the markers of transactions have none.

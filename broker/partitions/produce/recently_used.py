@@ -1,4 +1,4 @@
-"""What is kept as long as it is used: a map whose entries go when they have not been used for a while.
+"""A map whose entries go when they have not been used for a while.
 
 Runs in handler processes. Nobody tells a handler that a connection has closed, so what it remembers of connections has
 to end by itself. There are two generations: an entry of the older one that is used goes back to the newer one, and what

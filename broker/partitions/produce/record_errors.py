@@ -1,4 +1,4 @@
-"""Which records of a batch are to blame for its refusal (KIP-467): the part of a Produce answer that says so.
+"""The record errors of a refused batch (KIP-467): the part of a Produce answer that names the records.
 
 Runs in the handler that received the request, for a batch refused with one of `BLAMED` and for nothing else. The owner
 of the partition answers with an error code alone, so the records are read once more, in the memory of their request.

@@ -1,4 +1,4 @@
-"""What the Python programs of this folder share: named features, run one after the other, each with a verdict.
+"""The runner of the Python programs of this folder: named features, one after the other, each with a verdict.
 
 Each prints one line: passed or failed, a tab, its name, a tab, what went wrong. Command line: bootstrap address, then
 the features (none: all). Runs in a process of its own; knows nothing of the broker but its address.
