@@ -28,7 +28,9 @@ class GarbageSearch:
     """The search of one process, from when it is made on."""
 
     def __init__(self, now_ns: Callable[[], int]) -> None:
+        """Begin with the loop: what stands by then, such as the groups that were read back, is never looked through."""
         self._now_ns = now_ns
+        gc.freeze()
         gc.set_threshold(*_YOUNG, _NEVER)
 
     def turn(self) -> None:

@@ -60,6 +60,14 @@ def test_python_itself_never_looks_through_everything(collector: FakeCollector) 
     assert collector.thresholds[2] > 1_000_000
 
 
+def test_what_stands_when_the_loop_begins_is_never_looked_through(collector: FakeCollector) -> None:
+    collector.objects = 1_000_000
+    search = GarbageSearch(collector.clock.monotonic_ns)
+    collector.searches = 10
+    search.turn()
+    assert collector.searched == [0]
+
+
 def test_few_objects_are_looked_through_again_and_again(collector: FakeCollector) -> None:
     search = GarbageSearch(collector.clock.monotonic_ns)
     collector.objects = LONG_NS // 1000
