@@ -153,8 +153,8 @@ LeaveAnswer = Callable[[list[int]], None]
 class GroupProtocol(Protocol):
     """What runs the groups of one kind. The last four are what members of the classic protocol ask of them."""
 
-    def loaded(self, shard: GroupShard) -> None:
-        """Take up the groups of a partition that has been read back. Nothing can be appended yet."""
+    def loaded(self, shard: GroupShard, group: Group) -> None:
+        """Take up a group, one of this kind, of a partition that has been read back. Nothing can be appended yet."""
 
     def closed(self, shard: GroupShard) -> None:
         """Let go of the groups of a partition; who waits for an answer gets NOT_COORDINATOR."""

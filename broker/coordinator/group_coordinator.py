@@ -36,6 +36,8 @@ from broker.coordinator.offsets.offset_expiration import GroupUpkeep
 from broker.errors import ApiError
 from broker.protocol.coordinator_routing import GROUP_TOPIC, coordinator_partition
 from broker.protocol.error_codes import ErrorCode
+from broker.protocol.steps import Steps
+from broker.scheduling.long_answers import AT_ONCE
 
 if TYPE_CHECKING:
     from broker.coordinator.coordinator_log import CoordinatorLog
@@ -92,8 +94,7 @@ class GroupCoordinator:
 
     def open_partition(self, log: CoordinatorLog) -> Replayer:
         """Begin to coordinate the groups of a partition."""
-        shard = self._shards[log.partition] = GroupShard(log, REPLAYS, self._loaded, self.memory.admit)
-        return shard
+        return GroupShard(log, REPLAYS, self._loaded, self.memory.admit)
 
     def close_partition(self, partition: int) -> None:
         """Forget the groups of a partition; who waits for an answer is told that the coordinator has gone."""
@@ -206,10 +207,19 @@ class GroupCoordinator:
             state.create_topics_later([GROUP_TOPIC])
         elif not self.is_here(group_id):
             return ApiError(ErrorCode.NOT_COORDINATOR)
+        elif state.coordinators.is_loading(GROUP_TOPIC, _partition_of(group_id, self._partitions)):
+            return ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
-    def _loaded(self, shard: GroupShard) -> None:
-        for protocol in self.protocols.values():
-            protocol.loaded(shard)
+    def _loaded(self, shard: GroupShard) -> Steps[None]:
+        """Take up the groups of a partition. Markers of transactions that are written meanwhile are told to it."""
+        self._shards[shard.partition] = shard
+        taken_up = 0
+        for group in list(shard.groups.values()):
+            self.protocols[group.kind].loaded(shard, group)
+            taken_up += 1 + len(group.members)
+            if taken_up >= AT_ONCE:
+                yield
+                taken_up = 0
         self._upkeep.loaded(shard)
         self.memory.count_soon()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from broker.coordinator.offsets.offsets import OffsetStore
 from broker.protocol.error_codes import ErrorCode
+from broker.protocol.steps import Steps
 
 if TYPE_CHECKING:
     from broker.coordinator.coordinator_log import CoordinatorLog, Done, Record
@@ -44,7 +45,7 @@ class GroupShard:
         self,
         log: CoordinatorLog,
         replays: Mapping[int, Replay],
-        loaded: Callable[[GroupShard], None],
+        loaded: Callable[[GroupShard], Steps[None]],
         admit: Admit = admit_all,
     ) -> None:
         self.partition = log.partition
@@ -52,6 +53,7 @@ class GroupShard:
         self.offsets = OffsetStore()
         self.admit = admit
         self.is_open = True
+        self._is_loaded = False
         self._log = log
         self._replays = replays
         self._loaded = loaded
@@ -69,16 +71,17 @@ class GroupShard:
         """Take the end of a producer's transaction."""
         self.offsets.end_transaction(producer_id, commit=commit)
 
-    def loaded(self) -> None:
-        """Take note that everything has been read."""
-        self._loaded(self)
+    def loaded(self) -> Steps[None]:
+        """Take note that everything has been read, and take it up."""
+        yield from self._loaded(self)
+        self._is_loaded = True
 
     # ---- changes -------------------------------------------------------------------------------------------------
 
     @property
     def has_failed(self) -> bool:
-        """Whether memory is ahead of the log, because records could not be written, until that has been read back."""
-        return self._log.has_failed
+        """Whether memory is not what the log says: that is still read back, or records could not be written."""
+        return self._log.has_failed or not self._is_loaded
 
     def append(
         self, records: Sequence[Record], done: Done, producer: tuple[int, int] = _NO_PRODUCER, *, patient: bool = False

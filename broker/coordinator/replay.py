@@ -1,15 +1,16 @@
 """Reading an internal topic's partition back, so that its coordinator knows what its predecessor had committed.
 
-Runs in the handler that owns the partition, before it answers anything for it. Everything a coordinator remembers is
-rebuilt from here; what is not in the log was never promised. A record that makes no sense was not written by a
-coordinator: any client that calls itself an admin client may write to an internal topic. It is left out, so that it
-takes none of the others along.
+Runs in the handler that owns the partition, before it answers anything for it, in steps: there may be very many
+records, and others are served meanwhile. Everything a coordinator remembers is rebuilt from here; what is not in the
+log was never promised. A record that makes no sense was not written by a coordinator: any client that calls itself an
+admin client may write to an internal topic. It is left out, so that it takes none of the others along.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -18,8 +19,12 @@ from broker.log.log_reader import End, LogReader
 from broker.protocol.record_reader import iterate_records
 from broker.protocol.record_writer import read_marker
 from broker.protocol.records import BATCH_HEADER_BYTES, BatchHeader, read_header
+from broker.protocol.steps import Steps
 
-_CHUNK_BYTES = 4 * 1024 * 1024
+_CHUNK_BYTES = 1024 * 1024
+
+#: So many records are taken between two steps: about a millisecond.
+RECORDS_AT_ONCE = 128
 
 
 class Replayer(Protocol):
@@ -31,8 +36,8 @@ class Replayer(Protocol):
     def replay_marker(self, producer_id: int, *, commit: bool) -> None:
         """Take the end of a producer's transaction."""
 
-    def loaded(self) -> None:
-        """Take note that everything has been read."""
+    def loaded(self) -> Steps[None]:
+        """Take note that everything has been read, and take it up."""
 
 
 class Replayed:
@@ -54,11 +59,16 @@ class Replayed:
             self.first_left_out = offset, str(error) or repr(error)
 
 
-def replay_partition(directory: Path, start_offset: int, end: End, replayer: Replayer) -> Replayed:
-    """Read a partition from ``start_offset`` to its end. Raises OSError when its files cannot be read to the end."""
+def replay_partition(
+    directory: Path, start_offset: int, end_now: Callable[[], End], replayer: Replayer
+) -> Steps[Replayed]:
+    """Read a partition from ``start_offset`` to its end, which may move meanwhile: markers of transactions are added.
+
+    Raises OSError when its files cannot be read to the end.
+    """
     reader = LogReader(directory)
     offset, replayed = start_offset, Replayed()
-    while offset < end[0]:
+    while offset < (end := end_now())[0]:
         found = reader.locate(offset, end, _CHUNK_BYTES, min_one_batch=True)
         if found is None or found.length == 0:
             # Who knew a part of it alone would say that nothing has been committed where something has.
@@ -66,9 +76,9 @@ def replay_partition(directory: Path, start_offset: int, end: End, replayer: Rep
         data = _read(found.path, found.position, found.length)
         if len(data) != found.length:
             raise OSError(errno.EIO, f"{len(data)} bytes of {found.length} could be read", os.fsdecode(found.path))
-        _replay_batches(data, offset, replayer, replayed)
+        yield from _replay_batches(data, offset, replayer, replayed)
         offset = found.next_offset
-    replayer.loaded()
+    yield from replayer.loaded()
     return replayed
 
 
@@ -80,7 +90,7 @@ def _read(path: bytes, position: int, length: int) -> bytes:
         os.close(fd)
 
 
-def _replay_batches(data: bytes, offset: int, replayer: Replayer, replayed: Replayed) -> None:
+def _replay_batches(data: bytes, offset: int, replayer: Replayer, replayed: Replayed) -> Steps[None]:
     """Take whole batches, of which the first holds ``offset``."""
     view = memoryview(data)
     position = 0
@@ -97,7 +107,7 @@ def _replay_batches(data: bytes, offset: int, replayer: Replayer, replayed: Repl
             if header.is_control:
                 _replay_marker(batch, header, replayer, replayed)
             else:
-                _replay_records(batch, header, replayer, replayed)
+                yield from _replay_records(batch, header, replayer, replayed)
         except ApiError as error:
             replayed.leave_out(header.base_offset, error)
         position += header.size_bytes
@@ -110,7 +120,7 @@ def _replay_marker(batch: memoryview, header: BatchHeader, replayer: Replayer, r
         replayed.records += 1
 
 
-def _replay_records(batch: memoryview, header: BatchHeader, replayer: Replayer, replayed: Replayed) -> None:
+def _replay_records(batch: memoryview, header: BatchHeader, replayer: Replayer, replayed: Replayed) -> Steps[None]:
     """Take the records of a batch. ApiError 2 if they cannot be read from some record on."""
     producer_id = header.producer_id if header.is_transactional else -1
     for record in iterate_records(batch):
@@ -121,3 +131,5 @@ def _replay_records(batch: memoryview, header: BatchHeader, replayer: Replayer, 
                 replayed.leave_out(record.offset, error)
                 continue
         replayed.records += 1
+        if not replayed.records % RECORDS_AT_ONCE:
+            yield

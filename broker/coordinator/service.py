@@ -1,8 +1,8 @@
 """The coordinators of one handler and the partitions of the internal topics under them.
 
 Runs in handler processes. When the handler opens a partition of `__consumer_offsets` or `__transaction_state`, it reads
-it back before anything else happens and from then on coordinates the ids in it; when the partition goes, so does what
-was known of them. Once a turn the deadlines that have passed are seen to and the turn's records are staged, just
+it back, a large one in slices, and from then on coordinates the ids in it; when the partition goes, so does what was
+known of them. Once a turn the deadlines that have passed are seen to and the turn's records are staged, just
 before the commit; many commits of offsets wait for each other (`commit_batcher`).
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 from broker.apis.groups.group_tasks import register_group_tasks
@@ -25,15 +26,20 @@ from broker.coordinator.transaction.coordinator import TransactionCoordinator
 from broker.coordinator.transaction.rpc import AppendMarker, TransactionRpc
 from broker.protocol.coordinator_routing import GROUP_TOPIC, TRANSACTION_TOPIC, coordinator_partition
 from broker.protocol.routing import owner_of_coordinator
+from broker.protocol.steps import Steps
 
 if TYPE_CHECKING:
     from broker.handler.broker_state import BrokerState
+    from broker.log.log_reader import End
     from broker.partitions.owned_partition import Answer, OwnedPartition
 
 logger = logging.getLogger(__name__)
 
 #: A partition that cannot be read back is tried again after this.
 RETRY_MS = 1000
+
+#: So many steps of reading a partition back are taken when it is opened: most are read to their end with them.
+STEPS_AT_ONCE = 8
 
 AppendOwn = Callable[["OwnedPartition", memoryview, "Answer"], None]
 
@@ -60,6 +66,8 @@ class Coordinators:
         self._append_own: AppendOwn = _cannot_append
         self._answer_commits: Callable[[list[Any], int], None] = _cannot_answer
         self._logs: dict[tuple[str, int], CoordinatorLog] = {}
+        #: Partitions that are being read back, with what is left of that.
+        self._loading: dict[tuple[str, int], Steps[None]] = {}
         self._dirty: list[CoordinatorLog] = []
         self.linger = AppendLinger(lambda: state.metadata.broker_config.group_coordinator_append_linger_ms)
         self._failed: set[tuple[str, int]] = set()
@@ -104,9 +112,8 @@ class Coordinators:
         return owner_of_coordinator(topic, partition, self._state.heritage.handlers)
 
     def partition_opened(self, topic: str, partition: int, owned: OwnedPartition) -> None:
-        """Coordinate the ids of a partition, if it is one of an internal topic."""
-        coordinator = self._by_topic.get(topic)
-        if coordinator is None:
+        """Coordinate the ids of a partition, if it is one of an internal topic, once it has been read back."""
+        if topic not in self._by_topic:
             return
         place = (topic, partition)
 
@@ -121,16 +128,35 @@ class Coordinators:
         log.on_failure = lambda: self._failed.add(place)
         log.on_dirty = self._note_dirty
         log.answer_commits = answer_commits
+        self._logs[place] = log
+        steps = self._loading[place] = self._load(place, owned, log)
+        if len(list(islice(steps, STEPS_AT_ONCE))) == STEPS_AT_ONCE:
+            self.timers.in_steps(steps)
+
+    def is_loading(self, topic: str, partition: int | None = None) -> bool:
+        """Return whether a partition of an internal topic, or any of them, is being read back."""
+        if partition is None:
+            return any(place[0] == topic for place in self._loading)
+        return (topic, partition) in self._loading
+
+    def _load(self, place: tuple[str, int], owned: OwnedPartition, log: CoordinatorLog) -> Steps[None]:
+        """Read a partition back."""
+        topic, partition = place
+        coordinator, source = self._by_topic[topic], owned.log
         replayer = coordinator.open_partition(log)
-        end = (owned.log.log_end_offset, owned.log.segment_base, owned.log.position)
+
+        def end_now() -> End:
+            return source.log_end_offset, source.segment_base, source.position
+
         try:
-            replayed = replay_partition(owned.log.directory, owned.log.log_start_offset, end, replayer)
+            replayed = yield from replay_partition(source.directory, source.log_start_offset, end_now, replayer)
         except OSError as error:
             logger.error("%s-%d cannot be read, so none of its ids is coordinated yet: %s", topic, partition, error)
+            del self._loading[place], self._logs[place]
             coordinator.close_partition(partition)
             self.timers.after_ms(RETRY_MS, partial(self._open_again, place))
             return
-        self._logs[place] = log
+        del self._loading[place]
         if replayed.records:
             logger.info("read %d records of %s-%d", replayed.records, topic, partition)
         if replayed.first_left_out is not None:
@@ -148,6 +174,9 @@ class Coordinators:
         """Forget the ids of a partition that has been deleted."""
         coordinator = self._by_topic.get(topic)
         log = self._logs.pop((topic, partition), None)
+        loading = self._loading.pop((topic, partition), None)
+        if loading is not None:
+            loading.close()
         if coordinator is not None and log is not None:
             self._dirty = [each for each in self._dirty if each is not log]
             coordinator.close_partition(partition)

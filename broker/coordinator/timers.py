@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
 
 logger = logging.getLogger(__name__)
@@ -58,6 +59,10 @@ class Timers:
         heapq.heappush(self._heap, (deadline_ns, next(self._numbers), timer))
         return timer
 
+    def in_steps(self, steps: Iterator[None]) -> None:
+        """Take steps in the turns to come, in each as far as `AT_ONCE_NS` go."""
+        self.after_ms(0, partial(self._take_steps, steps))
+
     def run_due(self, now_ns: int) -> bool:
         """Call what is due, in order of deadlines, as far as `AT_ONCE_NS` go; return whether anything was.
 
@@ -79,6 +84,13 @@ class Timers:
                 if self.now_ns() >= end_ns:
                     break
         return ran
+
+    def _take_steps(self, steps: Iterator[None]) -> None:
+        end_ns = self.now_ns() + AT_ONCE_NS
+        for _ in steps:
+            if self.now_ns() >= end_ns:
+                self.in_steps(steps)
+                return
 
     def _sweep(self) -> None:
         """Let go of what was cancelled; the next time is when the heap has doubled, so each timer pays a little."""

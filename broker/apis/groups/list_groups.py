@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from broker.apis.context import RequestContext
+from broker.protocol.coordinator_routing import GROUP_TOPIC
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.kio_slices import Lazily
 from broker.protocol.primitives import read_string, string_bytes
@@ -31,7 +32,8 @@ def handle_list_groups(context: RequestContext, request: Any) -> Work:
     for work in asked:
         error, payload = yield from work
         if error:
-            return _response([], int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            is_loading = error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            return _response([], error if is_loading else int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
         found += yield from decode_listed(payload)
     wanted: list[Listed] = []
 
@@ -49,6 +51,8 @@ def register_list_groups(state: BrokerState) -> None:
 
     def task(payload: bytes) -> Work:
         del payload
+        if state.coordinators.is_loading(GROUP_TOPIC):
+            return int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), b""
         parts: list[bytes] = []
         yield from each_of(list(state.coordinators.groups.groups()), lambda group: parts.append(_encoded(group)))
         return 0, b"".join(parts)

@@ -69,16 +69,15 @@ class ClassicProtocol:
 
     # ---- partitions ----------------------------------------------------------------------------------------------
 
-    def loaded(self, shard: GroupShard) -> None:
-        """Give every member of a partition that has been read back a session of its own."""
-        largest = self._config().group_max_size
-        for group in _classic_groups(shard):
-            for member in group.members.values():
-                self._sessions.touch(shard, group, member)
-            if len(group.members) > largest:
-                self._rebalance.prepare(shard, group, f"freshly loaded group is over capacity ({largest})")
-            elif group.must_rebalance:
-                self._rebalance.prepare(shard, group, "a member had gone before the group was loaded")
+    def loaded(self, shard: GroupShard, group: Group) -> None:
+        """Give every member of a group that has been read back a session of its own."""
+        group, largest = _classic(group), self._config().group_max_size
+        for member in group.members.values():
+            self._sessions.touch(shard, group, member)
+        if len(group.members) > largest:
+            self._rebalance.prepare(shard, group, f"freshly loaded group is over capacity ({largest})")
+        elif group.must_rebalance:
+            self._rebalance.prepare(shard, group, "a member had gone before the group was loaded")
 
     def closed(self, shard: GroupShard) -> None:
         """Tell everybody who waits that this is no coordinator any more."""

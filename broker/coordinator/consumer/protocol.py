@@ -287,14 +287,13 @@ class ConsumerProtocol:
 
     # ---- partitions of the log -----------------------------------------------------------------------------------
 
-    def loaded(self, shard: GroupShard) -> None:
-        """Begin the sessions of the members of a partition that has been read back anew."""
-        for group in shard.groups.values():
-            if isinstance(group, ConsumerGroup):
-                group.take_stock()
-                group.told_epoch = group.epoch
-                self._cluster.settle(group)
-                self._begin_sessions(shard, group)
+    def loaded(self, shard: GroupShard, group: Group) -> None:
+        """Begin the sessions of the members of a group that has been read back anew."""
+        group = _consumer_group(group)
+        group.take_stock()
+        group.told_epoch = group.epoch
+        self._cluster.settle(group)
+        self._begin_sessions(shard, group)
 
     def _begin_sessions(self, shard: GroupShard, group: ConsumerGroup) -> None:
         for member in group.members.values():

@@ -16,6 +16,8 @@ from broker.coordinator.group_records import encode_offset_key
 from broker.coordinator.group_shard import GroupShard, nobody_waits
 from broker.coordinator.offsets.offsets import NO_EXPIRY, CommittedOffset
 from broker.protocol.primitives import ZERO_TOPIC_ID
+from broker.protocol.steps import Steps
+from broker.scheduling.long_answers import AT_ONCE
 
 if TYPE_CHECKING:
     from broker.coordinator.coordinator_log import Record
@@ -35,20 +37,25 @@ class GroupUpkeep:
         self._timers = timers
 
     def loaded(self, shard: GroupShard) -> None:
-        """Look after a partition from now on; not now, as nothing can be written yet."""
-        self._timers.after_ms(0, lambda: self._begin(shard))
+        """Look after a partition from now on."""
+        self._forget_deleted_topics(shard)
+        self._expire_again(shard)
 
     def metadata_changed(self, shards: Sequence[GroupShard]) -> None:
         """Delete the offsets of topics that are gone."""
         for shard in shards:
             self._forget_deleted_topics(shard)
 
-    def expire(self, shard: GroupShard) -> None:
+    def expire(self, shard: GroupShard) -> Steps[None]:
         """Delete the offsets whose retention is over, and the groups that are left without any."""
         retention_ms = self._state.metadata.broker_config.offsets_retention_minutes * _MS_PER_MINUTE
         now_ms = self._state.clock.wall_ms()
         expired = 0
-        for group in list(shard.groups.values()):
+        for number, group in enumerate(list(shard.groups.values()), 1):
+            if not number % AT_ONCE:
+                yield
+            if not shard.is_open or shard.groups.get(group.group_id) is not group:
+                continue
             records = expired_offsets(shard, group, now_ms, retention_ms)
             expired += len(records)
             if group.is_empty and not shard.offsets.has_any(group.group_id):
@@ -60,15 +67,10 @@ class GroupUpkeep:
         if expired:
             logger.info("%d offsets of partition %d have expired", expired, shard.partition)
 
-    def _begin(self, shard: GroupShard) -> None:
-        if shard.is_open:
-            self._forget_deleted_topics(shard)
-            self._expire_again(shard)
-
     def _expire_again(self, shard: GroupShard) -> None:
         def due() -> None:
             if shard.is_open:
-                self.expire(shard)
+                self._timers.in_steps(self.expire(shard))
                 self._expire_again(shard)
 
         interval_ms = self._state.metadata.broker_config.offsets_retention_check_interval_ms

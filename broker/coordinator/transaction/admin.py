@@ -173,6 +173,8 @@ class TransactionAdmin:
             reply(0, encode_value(transaction.metadata, _FLEXIBLE))
 
     def _list_transactions(self, payload: bytes) -> Work:
+        if self._state.coordinators.is_loading(TRANSACTION_TOPIC):
+            return int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), b""
         wanted = _read_filter(payload)
         matches = compiled(wanted.pattern).matches if wanted.pattern else None
         now_ms = self._state.clock.wall_ms()

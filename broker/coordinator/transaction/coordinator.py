@@ -38,6 +38,8 @@ from broker.errors import ApiError
 from broker.metadata.features import TRANSACTION_VERSION
 from broker.protocol.coordinator_routing import TRANSACTION_TOPIC, coordinator_partition
 from broker.protocol.error_codes import ErrorCode
+from broker.protocol.steps import Steps
+from broker.scheduling.long_answers import each_of
 from broker.server_log.log_setup import RepeatedWarnings
 
 if TYPE_CHECKING:
@@ -72,9 +74,8 @@ class TransactionCoordinator:
     # ---- partitions ----------------------------------------------------------------------------------------------
 
     def open_partition(self, log: CoordinatorLog) -> Replayer:
-        """Begin to coordinate the transactions of a partition."""
-        shard = self._shards[log.partition] = TransactionShard(log, self._loaded)
-        return shard
+        """Begin to coordinate the transactions of a partition, once it has been read back."""
+        return TransactionShard(log, self._loaded)
 
     def close_partition(self, partition: int) -> None:
         """Forget the transactions of a partition."""
@@ -190,38 +191,50 @@ class TransactionCoordinator:
 
     # ---- deadlines -----------------------------------------------------------------------------------------------
 
-    def abort_timed_out(self) -> None:
+    def abort_timed_out(self) -> Steps[None]:
         """Abort every transaction that has been open for too long, and fence its producer."""
         self._abort_timer = None
         now_ms = self._now_ms()
+        is_any_open = False
 
         def judge(metadata: TransactionMetadata | None, new_producer_id: int) -> Outcome:
             return judge_timeout(
                 metadata, End(commit=False, client_version=self.version, now_ms=now_ms), new_producer_id
             )
 
-        for shard in self._shards.values():
-            for transaction in [t for t in shard.transactions.values() if timed_out(t.metadata, now_ms)]:
+        def look_at(transaction: Transaction) -> None:
+            nonlocal is_any_open
+            if timed_out(transaction.metadata, now_ms):
                 logger.info("aborting the transaction of %s: it has timed out", transaction.transactional_id)
                 TransactionCall(self, transaction.transactional_id, judge, _nobody_asked).take()
-        if any(transaction.metadata.state is ONGOING for transaction in self.transactions()):
+            is_any_open |= transaction.metadata.state is ONGOING
+
+        yield from each_of(list(self.transactions()), look_at)
+        if is_any_open:
             self._look_again_later()
 
-    def remove_expired(self) -> None:
+    def remove_expired(self) -> Steps[None]:
         """Forget ids that have not been used for long."""
-        config = self._state.metadata.broker_config
-        before_ms = self._now_ms() - config.transactional_id_expiration_ms
-        for shard in self._shards.values():
-            expired = [
-                transaction.transactional_id
-                for transaction in shard.transactions.values()
-                if transaction.metadata.state in AT_REST and transaction.metadata.updated_ms <= before_ms
-            ]
-            if expired:
-                logger.info("forgetting %d transactional ids that have expired", len(expired))
-                shard.forget(expired)
-        interval_ms = config.transaction_remove_expired_transaction_cleanup_interval_ms
-        self._expiry_timer = self._timers.after_ms(interval_ms, self.remove_expired)
+        before_ms = self._now_ms() - self._state.metadata.broker_config.transactional_id_expiration_ms
+        for shard in list(self._shards.values()):
+            forgotten = 0
+
+            def look_at(transaction: Transaction, shard: TransactionShard = shard) -> None:
+                nonlocal forgotten
+                metadata = transaction.metadata
+                if metadata.state in AT_REST and metadata.updated_ms <= before_ms and shard.is_open:
+                    shard.forget(transaction.transactional_id)
+                    forgotten += 1
+
+            yield from each_of(list(shard.transactions.values()), look_at)
+            if forgotten:
+                logger.info("%d transactional ids have expired and are forgotten", forgotten)
+
+    def _remove_expired_again(self) -> None:
+        """Forget what has expired now, and ever again."""
+        self._timers.in_steps(self.remove_expired())
+        interval_ms = self._state.metadata.broker_config.transaction_remove_expired_transaction_cleanup_interval_ms
+        self._expiry_timer = self._timers.after_ms(interval_ms, self._remove_expired_again)
 
     # ---- what calls rest on --------------------------------------------------------------------------------------
 
@@ -270,31 +283,43 @@ class TransactionCoordinator:
             state.create_topics_later([TRANSACTION_TOPIC])
         elif state.coordinators.owner_of(TRANSACTION_TOPIC, transactional_id) != state.index:
             raise ApiError(ErrorCode.NOT_COORDINATOR)
+        elif state.coordinators.is_loading(TRANSACTION_TOPIC, partition):
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
-    def _loaded(self, shard: TransactionShard) -> None:
+    def _loaded(self, shard: TransactionShard) -> Steps[None]:
         """Go on with the endings that a predecessor had begun, and watch the transactions that it had opened.
 
         Not now: the process that reads its logs at its start cannot write to them yet.
         """
-        self._timers.after_ms(0, lambda: self._resume(shard))
+        ending: list[Transaction] = []
 
-    def _resume(self, shard: TransactionShard) -> None:
-        if not shard.is_open:
-            return
-        for transaction in list(shard.transactions.values()):
+        def look_at(transaction: Transaction) -> None:
             if transaction.metadata.state in ENDING:
-                shard.when_committed(transaction, partial(self._decided, shard, transaction))
+                ending.append(transaction)
+
+        yield from each_of(shard.transactions.values(), look_at)
+        self._shards[shard.partition] = shard
+        self._timers.in_steps(self._resume(shard, ending))
+
+    def _resume(self, shard: TransactionShard, ending: list[Transaction]) -> Steps[None]:
+        for transaction in ending:
+            if not shard.is_open:
+                return
+            shard.when_committed(transaction, partial(self._decided, shard, transaction))
+            yield
         self._look_again_later()
         if self._expiry_timer is None:
-            self.remove_expired()
+            self._remove_expired_again()
 
     def _look_again_later(self) -> None:
         """See to it that somebody looks for timeouts while a transaction is open."""
         if self._abort_timer is None:
             config = self._state.metadata.broker_config
             interval_ms = config.transaction_abort_timed_out_transaction_cleanup_interval_ms
-            self._abort_timer = self._timers.after_ms(interval_ms, self.abort_timed_out)
+            self._abort_timer = self._timers.after_ms(
+                interval_ms, lambda: self._timers.in_steps(self.abort_timed_out())
+            )
 
     def _decided(self, shard: TransactionShard, transaction: Transaction, error: int) -> None:
         """Send the markers of a decision that is committed."""

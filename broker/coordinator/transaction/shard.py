@@ -6,12 +6,13 @@ of the records is the order of the changes; nothing is answered before the recor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from broker.coordinator.transaction.records import decode_key, decode_value, encode_key, encode_value
 from broker.coordinator.transaction.transaction import TransactionMetadata
 from broker.protocol.error_codes import ErrorCode
+from broker.protocol.steps import Steps
 
 if TYPE_CHECKING:
     from broker.coordinator.coordinator_log import CoordinatorLog
@@ -42,7 +43,7 @@ class Transaction:
 class TransactionShard:
     """The transactions of one partition."""
 
-    def __init__(self, log: CoordinatorLog, loaded: Callable[[TransactionShard], None]) -> None:
+    def __init__(self, log: CoordinatorLog, loaded: Callable[[TransactionShard], Steps[None]]) -> None:
         self.transactions: dict[str, Transaction] = {}
         #: What they take, about.
         self.size_bytes = 0
@@ -71,9 +72,9 @@ class TransactionShard:
     def replay_marker(self, producer_id: int, *, commit: bool) -> None:
         """Ignore a marker: no transaction writes to this topic."""
 
-    def loaded(self) -> None:
-        """Take note that everything has been read."""
-        self._loaded(self)
+    def loaded(self) -> Steps[None]:
+        """Take note that everything has been read, and take it up."""
+        yield from self._loaded(self)
 
     # ---- changes -------------------------------------------------------------------------------------------------
 
@@ -90,12 +91,11 @@ class TransactionShard:
         self._log.append([record], lambda error: self._written(transaction, error))
         return transaction
 
-    def forget(self, transactional_ids: Sequence[str]) -> None:
-        """Delete ids that have expired."""
-        for transactional_id in transactional_ids:
-            del self.transactions[transactional_id]
-            self.size_bytes -= id_bytes(transactional_id)
-            self._log.append([(encode_key(transactional_id), None)], _nobody_waits)
+    def forget(self, transactional_id: str) -> None:
+        """Delete an id that has expired."""
+        del self.transactions[transactional_id]
+        self.size_bytes -= id_bytes(transactional_id)
+        self._log.append([(encode_key(transactional_id), None)], _nobody_waits)
 
     def when_committed(self, transaction: Transaction, done: Done) -> None:
         """Tell ``done`` when everything that is known of an id now is committed, which may be at once."""

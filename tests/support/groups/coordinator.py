@@ -18,6 +18,7 @@ from broker.coordinator.consumer.heartbeat import Client
 from broker.coordinator.consumer.protocol import ConsumerProtocol
 from broker.coordinator.consumer.sessions import Cluster
 from broker.coordinator.coordinator_log import CoordinatorLog
+from broker.coordinator.group import CLASSIC
 from broker.coordinator.group_coordinator import REPLAYS
 from broker.coordinator.group_events import GroupEvent
 from broker.coordinator.group_shard import GroupShard
@@ -28,6 +29,7 @@ from broker.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from broker.protocol.record_reader import iterate_records
+from broker.protocol.steps import Steps, finished
 from tests.support.fakes import FakeClock
 
 GROUP = "readers"
@@ -147,7 +149,7 @@ class Coordinator:
 
     def replayed(self) -> dict[str, Any]:
         """Return what a coordinator would know of consumer groups that reads the log now."""
-        shard = GroupShard(self.log, REPLAYS, lambda _: None)
+        shard = GroupShard(self.log, REPLAYS, self._loaded)
         for key, value, time_ms in self.committed:
             shard.replay(key, value, -1, time_ms)
         return described(shard)
@@ -196,11 +198,12 @@ class Coordinator:
         self.shard = GroupShard(self.log, REPLAYS, self._loaded)
         for key, value, time_ms in self.committed:
             self.shard.replay(key, value, -1, time_ms)
-        self.shard.loaded()
+        finished(self.shard.loaded())
 
-    def _loaded(self, shard: GroupShard) -> None:
-        self.classic.loaded(shard)
-        self.protocol.loaded(shard)
+    def _loaded(self, shard: GroupShard) -> Steps[None]:
+        for group in list(shard.groups.values()):
+            (self.classic if group.kind == CLASSIC else self.protocol).loaded(shard, group)
+        yield
 
     def _stage(self, batch: memoryview, answer: Callable[[int, int, int], None]) -> None:
         self._staged.append((memoryview(bytes(batch)), answer))

@@ -1,0 +1,191 @@
+"""Large partitions of the internal topics are read back in slices: others are served, and who asks for them waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from broker.coordinator import replay, timers
+from broker.coordinator.coordinator_log import Record
+from broker.coordinator.group_records import encode_offset_key, encode_offset_value
+from broker.coordinator.group_shard import GroupShard
+from broker.coordinator.offsets.offsets import CommittedOffset
+from broker.coordinator.service import STEPS_AT_ONCE
+from broker.coordinator.transaction.records import encode_key, encode_value
+from broker.coordinator.transaction.shard import TransactionShard
+from broker.coordinator.transaction.transaction import TransactionMetadata
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.coordinator_routing import GROUP_TOPIC, TRANSACTION_TOPIC, coordinator_partition
+from tests.support.groups.requests import GROUP_PARTITIONS, Member, call, committed
+from tests.support.record_batches import record_batch
+from tests.support.stepped_broker import SteppedBroker, produced
+from tests.support.transactional import TransactionalProducer, answer_of, committed_offset, offset_errors
+
+GROUP, ID, PLACE = "group", "id", ("topic", 0)
+LOADING = 14
+RECORDS = 3_000
+
+#: What is read back when a partition is opened.
+AT_ONCE = STEPS_AT_ONCE * replay.RECORDS_AT_ONCE
+
+
+@pytest.fixture(autouse=True)
+def replays(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Give loading one step of each turn; return the records that have been taken."""
+    monkeypatch.setattr(timers, "AT_ONCE_NS", 0)
+    taken = [0]
+    for shard in (GroupShard, TransactionShard):
+
+        def counted(*args: Any, real: Any = shard.replay) -> None:
+            taken[0] += 1
+            real(*args)
+
+        monkeypatch.setattr(shard, "replay", counted)
+    return taken
+
+
+def offsets(count: int) -> Iterator[Record]:
+    info = CommittedOffset(5, -1, "", 0)
+    for number in range(count):
+        yield encode_offset_key(f"other-{number}", "topic", 0), encode_offset_value(info)
+
+
+def transactional_ids(count: int, now_ms: int) -> Iterator[Record]:
+    for number in range(count):
+        metadata = TransactionMetadata(1_000 + number, 0, 60_000, now_ms)
+        yield encode_key(f"other-{number}"), encode_value(metadata, 0)
+
+
+def filled(broker: SteppedBroker, topic: str, name: str, records: list[Record]) -> int:
+    """Write records to the partition that keeps an id; return its handler."""
+    partition = coordinator_partition(name, broker.state(0).heritage.coordinators.of(topic))
+    owner = broker.partition(topic, partition).owner
+    log = broker.state(owner).coordinators._logs[topic, partition]
+    for start in range(0, len(records), 500):
+        log.append(records[start : start + 500], lambda _: None)
+        broker.turn(owner)
+    return owner
+
+
+def turned_until_loaded(broker: SteppedBroker, owner: int, replays: list[int]) -> int:
+    """Turn a handler that loads; return the records that its longest turn has taken."""
+    coordinators = broker.state(owner).coordinators
+    longest = 0
+    while coordinators._loading:
+        before = replays[0]
+        broker.turn(owner)
+        longest = max(longest, replays[0] - before)
+    return longest
+
+
+def test_groups_are_loaded_in_slices_and_asked_for_again(broker: SteppedBroker, replays: list[int]) -> None:
+    assert Member(broker, GROUP).commit({PLACE: 7}) == [0]
+    owner = filled(broker, GROUP_TOPIC, GROUP, list(offsets(RECORDS)))
+    replays[0] = 0
+    broker.replace(owner)
+    assert AT_ONCE <= replays[0] < 2 * GROUP_PARTITIONS * AT_ONCE
+    # One turn each: what is asked meanwhile is answered, the groups that are not there yet with an error.
+    served = broker.owned_by("topic", owner)[0]
+    sent = broker.client().produce([("topic", served, record_batch([b"beside"]))])
+    asked = Member(broker, GROUP)
+    commit = asked.commit_request({PLACE: 8})
+    broker.turn(owner)
+    broker.drain()
+    assert produced(sent)[0][0] == 0
+    assert asked.answer(commit).topics[0].partitions[0].error_code == LOADING
+    values = {"states_filter": (), "types_filter": ()}
+    listed = call(broker, broker.client(), ApiKey.LIST_GROUPS, 5, values)
+    assert (listed.error_code, listed.groups) == (LOADING, ())
+    assert 0 < turned_until_loaded(broker, owner, replays) <= 2 * replay.RECORDS_AT_ONCE
+    assert committed(broker, GROUP, [PLACE]) == [(7, 0)]
+    assert committed(broker, f"other-{RECORDS - 1}", [PLACE])[0][1] == 0
+    listed = call(broker, broker.client(), ApiKey.LIST_GROUPS, 5, values)
+    assert listed.error_code == 0
+    assert len(listed.groups) == RECORDS + 1
+
+
+def test_who_dies_while_it_loads_is_replaced_by_one_that_loads_anew(broker: SteppedBroker) -> None:
+    assert Member(broker, GROUP).commit({PLACE: 7}) == [0]
+    owner = filled(broker, GROUP_TOPIC, GROUP, list(offsets(RECORDS)))
+    for _ in range(2):
+        broker.replace(owner)
+        broker.turn(owner)
+    turned_until_loaded(broker, owner, [0])
+    assert committed(broker, GROUP, [PLACE]) == [(7, 0)]
+
+
+def test_a_partition_that_is_deleted_while_it_is_loaded_is_forgotten(broker: SteppedBroker) -> None:
+    owner = filled(broker, GROUP_TOPIC, GROUP, list(offsets(RECORDS)))
+    broker.replace(owner)
+    coordinators = broker.state(owner).coordinators
+    [place] = coordinators._loading
+    coordinators.partition_closed(*place)
+    turned_until_loaded(broker, owner, [0])
+    broker.settle()
+    assert place not in coordinators._logs
+    assert place[1] not in coordinators.groups._shards
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("turns", [0, 5, 10, 20])
+def test_a_marker_that_comes_while_a_group_is_loaded_counts(broker: SteppedBroker, turns: int, commit: bool) -> None:
+    producer = TransactionalProducer(broker, ID, newest=True)
+    sent = producer.init()
+    broker.settle()
+    assert producer.take(sent) == 0
+    offset = producer.commit_offset(GROUP, "topic", 33)
+    broker.settle()
+    assert offset_errors(offset) == [0]
+    owner = filled(broker, GROUP_TOPIC, GROUP, list(offsets(RECORDS)))
+    broker.replace(owner)
+    for _ in range(turns):
+        broker.turn(owner)
+    ended = producer.end(commit=commit)
+    broker.settle(rounds=400)
+    assert answer_of(ended).error_code == 0
+    turned_until_loaded(broker, owner, [0])
+    assert committed_offset(broker, GROUP, "topic") == (33 if commit else -1)
+
+
+def test_transactional_ids_are_loaded_in_slices_and_asked_for_again(broker: SteppedBroker, replays: list[int]) -> None:
+    producer = TransactionalProducer(broker, ID, newest=True)
+    sent = producer.init()
+    broker.settle()
+    assert producer.take(sent) == 0
+    now_ms = broker.clock.wall_ms()
+    owner = filled(broker, TRANSACTION_TOPIC, ID, list(transactional_ids(RECORDS, now_ms)))
+    broker.replace(owner)
+    early = producer.init()
+    broker.turn(owner)
+    broker.drain()
+    assert answer_of(early).error_code == LOADING
+    values = {"state_filters": (), "producer_id_filters": (), "duration_filter": -1, "transactional_id_pattern": None}
+    assert call(broker, broker.client(), ApiKey.LIST_TRANSACTIONS, 2, values).error_code == LOADING
+    assert 0 < turned_until_loaded(broker, owner, replays) <= 2 * replay.RECORDS_AT_ONCE
+    later = producer.init()
+    broker.settle()
+    assert producer.take(later) == 0
+    assert producer.epoch == 1
+    listed = call(broker, broker.client(), ApiKey.LIST_TRANSACTIONS, 2, values)
+    assert len(listed.transaction_states) == RECORDS + 1
+
+
+def test_ids_that_have_expired_are_forgotten_in_slices(broker: SteppedBroker) -> None:
+    owner = filled(broker, TRANSACTION_TOPIC, ID, list(transactional_ids(RECORDS, broker.clock.wall_ms())))
+    broker.replace(owner)
+    turned_until_loaded(broker, owner, [0])
+    broker.settle()
+    known = broker.state(owner).coordinators.transactions
+    broker.clock.advance_ms(8 * 86_400_000)
+    left = [sum(1 for _ in known.transactions())]
+    assert left == [RECORDS]
+    while left[-1]:
+        broker.turn(owner)
+        left.append(sum(1 for _ in known.transactions()))
+    assert max(before - after for before, after in pairwise(left)) <= 256
+    broker.replace(owner)
+    turned_until_loaded(broker, owner, [0])
+    assert not list(broker.state(owner).coordinators.transactions.transactions())
