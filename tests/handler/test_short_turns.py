@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from broker.apis.table import API_TABLE
+from broker.handler import api_calls
 from broker.protocol.api_keys import ApiKey
+from broker.scheduling import slices
 from broker.scheduling.slices import BUDGET_NS
 from tests.support import stepped_broker
 from tests.support.fakes import FakeClock
@@ -98,3 +100,41 @@ def test_a_request_of_very_many_elements_is_served_in_slices(
     # What is made once for an API falls to the first.
     longest_turn(broker, key, version, request_with(key, version, path, 1))
     assert longest_turn(broker, key, version, request_with(key, version, path, ELEMENTS)) <= MOST_CALLS
+
+
+def turn(broker: SteppedBroker) -> None:
+    """Turn a handler; time passes."""
+    assert isinstance(broker.clock, CallClock)
+    broker.clock.counting(broker.handler(0).turn)
+    broker.drain()
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_what_takes_long_to_copy_is_copied_in_slices(
+    broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch, dies: bool
+) -> None:
+    """Its memory is kept meanwhile, and no longer; another connection is served; a death begins it anew."""
+    key, version = ApiKey.DESCRIBE_CONFIGS, 4
+    frame = request_with(key, version, ("resources",), 3000)
+    sent = broker.client().send_frame(key, version, frame)
+    broker.settle(1000)
+    with monkeypatch.context() as patch:
+        patch.setattr(api_calls, "COPIED_AT_ONCE", 2048)
+        # One piece of each turn.
+        patch.setattr(slices, "BUDGET_NS", 1)
+        copied = broker.client().send_frame(key, version, frame, target=0)
+        turns = 0
+        while not broker.released(0, 0) or not turns:
+            turn(broker)
+            turns += 1
+            if turns == 5:
+                beside = broker.client().send(ApiKey.API_VERSIONS, 0, b"", target=0)
+                turn(broker)
+                assert beside.answers
+                assert not copied.answers
+                if dies:
+                    broker.replace(0)
+        assert turns >= len(frame) // 2048
+    broker.settle(1000)
+    assert copied.answer.payload[8:] == sent.answer.payload[8:]
+    broker.forget_clients()
