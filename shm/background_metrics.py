@@ -49,7 +49,7 @@ CLEANER_METRICS = (
         GAUGE,
         "partitions",
         "Partitions that cannot be compacted.",
-        "Their files could not be read; the log says why. They are tried again when the process starts anew.",
+        "Their files could not be read; the log has the reason. They are tried again when the process starts anew.",
     ),
     Metric(
         "last_look_ms",
@@ -68,7 +68,7 @@ RECORDER_METRICS = (
         COUNTER,
         "rows",
         "Rows that the request log misses.",
-        "Each loss is a row of the dataset gaps, which says when and why.",
+        "Each loss is a row of the dataset gaps, with its time and cause.",
     ),
     Metric("files_written", COUNTER, "files", "Files of the request log that were finished.", "One an hour at least."),
     Metric("files_removed", COUNTER, "files", "Files of the request log removed by age or size.", "See retention."),

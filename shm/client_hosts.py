@@ -17,7 +17,7 @@ from shm.words import words_of
 #: Rows of each processor, a power of two. More connections than that at a time are served, and not described.
 ROWS = 8192
 
-#: What is said of a connection that has no row.
+#: The address of a connection that has no row.
 UNKNOWN = ""
 
 _V4_MAPPED = bytes(10) + b"\xff\xff"
@@ -86,7 +86,7 @@ class ClientHostWriter:
 
 
 class ClientHosts:
-    """Reads all processors' rows. Zeroed memory is valid, and tells nothing."""
+    """Reads all processors' rows. Zeroed memory is valid, and has no address."""
 
     __slots__ = ("_known", "_processors", "_view", "_words")
 

@@ -105,7 +105,7 @@ class CurrentRequest:
         """Remember what a request was like that was dropped, as long as its deaths are remembered."""
         for start in self._suspects():
             if (self.words[start], self.words[start + 1]) == identity:
-                # SYNC: the size last: 0 says that the others do not stand yet.
+                # SYNC: the size last: 0: the others do not stand yet.
                 self.words[start + _FINGERPRINT], self.words[start + _DROPPED_NS] = dropped[1:]
                 self.words[start + _SIZE] = dropped[0]
 

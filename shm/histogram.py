@@ -1,4 +1,4 @@
-"""Log-linear histograms: which bucket a value falls into, and what a row of bucket counts says.
+"""Log-linear histograms: which bucket a value falls into, and the quantiles of a row of bucket counts.
 
 Pure arithmetic; knows no memory. Values up to 63 have a bucket each; above, each power of two is divided into
 32 buckets. A bucket's middle is within 1/64 (1.6 %) of every value in it. Values above MAX_VALUE count as

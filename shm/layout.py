@@ -36,7 +36,7 @@ SEGMENT_HEADER = Record(
     "Stands before the usable bytes of every segment.",
     64,
     (
-        Field("magic", "q", "-", "creator", "says that this is a segment of ours"),
+        Field("magic", "q", "-", "creator", "marks a segment of ours"),
         Field("layout_version", "q", "-", "creator", "LAYOUT_VERSION of the creator; any other is refused"),
         Field("owner_pid", "q", "pid", "creator", "process whose death makes the segment stale"),
         Field("owner_start_ticks", "q", "clock ticks", "creator", "start of that process since boot: pids come again"),
@@ -309,7 +309,7 @@ SNAPSHOTS_HEADER = Record(
 
 SNAPSHOT = Record(
     "SNAPSHOT",
-    "Heads what a process tells of itself as a compressed JSON object; two buffers follow. The process fills the "
+    "Heads a process's snapshot, a compressed JSON object; two buffers follow. The process fills the "
     "buffer not in use, then stores the sequence, whose lowest bit says which one is in use. A reader copies that "
     "buffer and believes it if the sequence is still the same.",
     64,

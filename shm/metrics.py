@@ -246,7 +246,7 @@ class MetricsReader:
         """Return a copy of the page."""
         live = words_of(self._page, 0, self._page.nbytes)
         # Keys and texts are looked at before the copy is made, while their order in memory still counts. A number may
-        # become another text's between two looks: then it says nothing.
+        # become another text's between two looks: then it means nothing.
         before = list(read_texts(live, self._map.texts)) if self._map.tables else []
         tables = {name: read_table(live, *table) for name, table in self._map.tables.items()}
         after = dict(read_texts(live, self._map.texts)) if self._map.tables else {}

@@ -3,7 +3,7 @@
 Runs in handlers. An owner that has moved a row for which a handler has raised its flag notes the row in the list that
 it keeps for that handler, and rings its bell. So what a handler looks at grows with the rows that have moved, not with
 those that it watches. A list holds the last CAPACITY rows and counts all that were ever noted; each reader keeps its
-own place in it. One that has been left behind is told that anything may have moved, and so is every reader by the
+own place in it. To one that has been left behind anything may have moved, and so is every reader by the
 replacement of an owner, which does not know what its predecessor had time to note. Knows nothing of requests.
 """
 

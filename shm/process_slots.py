@@ -38,7 +38,7 @@ _LAST_WORDS_ROOM = 256
 
 @dataclass(frozen=True, slots=True)
 class ProcessStatus:
-    """A reading of one slot. `ready` says that the running generation serves; `heartbeat_ns` is monotonic."""
+    """A reading of one slot. `ready`: the running generation serves; `heartbeat_ns` is monotonic."""
 
     role: str
     index: int
@@ -157,7 +157,7 @@ class ProcessSlots:
         return heartbeat_ns > 0 and now_ns - heartbeat_ns >= SILENT_NS
 
     def last_words(self, role: int, index: int) -> str:
-        """Return what the slot's last dying process said, or the empty string."""
+        """Return the last words of the slot's last dying process, or the empty string."""
         # SYNC: the length before the text; pairs with the stores in set_last_words.
         length = min(self._load(role, index, _LAST_WORDS_BYTES), _LAST_WORDS_ROOM)
         start = self._slot(role, index) * PROCESS_SLOT.size + _LAST_WORDS

@@ -1,4 +1,4 @@
-"""The part of the map of shared memory that the request log uses: what sources tell the recorder, and how it accounts.
+"""The part of the map of shared memory that the request log uses: what sources send, and how the recorder accounts.
 
 Declarations only, as in `shm.layout`, which prints them with its own. Sources are the processors and, for events of
 groups, the targets; each has a ring to the recorder.
@@ -19,7 +19,7 @@ FACTS = (
     Field("correlation_id", "i", "-", "handler", "copied from the request"),
     Field("request_bytes", "i", "bytes", "handler", "size of the request, without its size prefix"),
     Field("response_bytes", "i", "bytes", "handler", "size of the answer with its size prefix, file ranges included"),
-    Field("throttle_ms", "i", "ms", "handler", "throttle time told to the client"),
+    Field("throttle_ms", "i", "ms", "handler", "throttle time given to the client"),
     Field("record_count", "i", "count", "handler", "records written, or offsets in what is fetched; -1: not known"),
     Field("codec", "i", "index", "handler", "of a Produce: index in CODECS, MIXED_CODECS; -1: not known"),
     Field("record_bytes", "q", "bytes", "handler", "record batches of a Produce, or in what is fetched; -1: not known"),
@@ -62,8 +62,8 @@ RECORDER_SETTINGS = Record(
 
 RECORDER_SOURCE = Record(
     "RECORDER_SOURCE",
-    "One per process that tells the recorder something: the processors, then the targets, then the recorder itself, "
-    "whose events are rows of the dataset roles. What was told and is neither durable nor in the ring was lost with "
+    "One per process that sends to the recorder: the processors, then the targets, then the recorder itself, "
+    "whose events are rows of the dataset roles. What was sent and is neither durable nor in the ring was lost with "
     "its process; the recorder writes that down, and counts what it has.",
     192,
     (
@@ -136,7 +136,7 @@ RECORDER_TEXT = Record(
     "Heads a text in a recorder frame; the text follows, padded to a multiple of 8.",
     16,
     (
-        Field("client", "q", "id", "source", "whose names it tells; -1: it is a group event"),
+        Field("client", "q", "id", "source", "whose names it has; -1: it is a group event"),
         Field("size", "q", "bytes", "source", "bytes of JSON, without padding"),
     ),
 )

@@ -163,7 +163,7 @@ class RecorderRings:
         return "target", source - self.processors
 
     def ring_bases(self) -> list[int]:
-        """Return where each source's ring begins, for whoever watches how full they are."""
+        """Return where each source's ring begins, for readers of how full they are."""
         return [self._ring(source) for source in range(self.sources)]
 
     def _ring(self, source: int) -> int:

@@ -1,6 +1,6 @@
 """The fill of a ring, read without disturbing either end. For the status page and the command line.
 
-What is counted stands between head and tail: published, and neither answered nor let go of. Both ends move meanwhile;
+What is counted stands between head and tail: published, and neither answered nor released. Both ends move meanwhile;
 whatever is below the head may be overwritten at any moment, so frames are counted in a copy and only from where the
 head stood after the copy had been made.
 """
@@ -80,7 +80,7 @@ class RingShare:
         self._capacity: int = self._header[_CAPACITY]
 
     def read(self) -> float:
-        """Return the share of the ring that is published and not let go of, 0 to 1."""
+        """Return the share of the ring that is published and not released, 0 to 1."""
         # SYNC: the head before the tail, so that the difference is too large rather than negative.
         head = self._header[_HEAD]
         return min(1.0, (self._header[_TAIL] - head) / self._capacity)

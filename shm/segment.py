@@ -3,7 +3,7 @@
 A segment is a `posix_ipc.SharedMemory` mapping with a header (layout.SEGMENT_HEADER) before its usable bytes.
 Every byte is allocated before use: a store to a page that /dev/shm has no room for would be a SIGBUS. The
 ready word is stored last. Names are `/rotunda-<instance>-<purpose>`; the instance names its owner
-(`new_instance`), so that what a crashed run left behind, named semaphores included, can be told from what a
+(`new_instance`), so that what a crashed run left behind, named semaphores included, can be distinguished from what a
 living one uses.
 """
 
@@ -33,7 +33,7 @@ _NO_ROOM = {errno.ENOSPC, errno.EFBIG, errno.ENOMEM, errno.EDQUOT}
 
 
 class SegmentError(Exception):
-    """A segment cannot be used; the subclass says why."""
+    """A segment cannot be used; the subclass is the reason."""
 
 
 class SegmentAbsent(SegmentError):  # noqa: N818  named for what is the case
@@ -178,7 +178,7 @@ def start_ticks(pid: int) -> int | None:
 
 
 def new_instance() -> str:
-    """Return a name for a run of the broker that says who owns it: the caller's `<pid>.<start ticks>`."""
+    """Return a name for a run of the broker with its owner: the caller's `<pid>.<start ticks>`."""
     return f"{os.getpid()}.{start_ticks(os.getpid())}"
 
 

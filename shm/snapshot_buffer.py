@@ -19,7 +19,7 @@ from shm.words import words_of
 PROCESSOR_BYTES = 64 * 1024
 HANDLER_BYTES = 128 * 1024
 
-#: Under this key a snapshot says how many entries of each of its lists did not fit.
+#: Under this key a snapshot has how many entries of each of its lists did not fit.
 LEFT_OUT = "left_out"
 
 _SEQUENCE = SNAPSHOT.word("sequence")

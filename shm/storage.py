@@ -1,7 +1,7 @@
 """The state of the disk under the data directory, as it is published: what it means, and the sentences about it. Pure.
 
-The controller looks at the disk and publishes the state; a handler whose write found no room says so in its slot. Both
-are read by everybody: handlers refuse records by it, the status page, /readyz and /metrics tell of it.
+The controller looks at the disk and publishes the state; a handler whose write found no room publishes it in its slot.
+Both are read by everybody: handlers refuse records by it, the status page, /readyz and /metrics show it.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ TURN_METRICS = (
         COUNTER,
         "turns",
         "Turns of the loop that took more than 50 ms.",
-        "Nobody else was served meanwhile; the log says what was being done. It stays at 0 on a machine that is not "
+        "Nobody else was served meanwhile; the log names what was being done. It stays at 0 on a machine that is not "
         "short of CPU or disk.",
     ),
     Metric(
@@ -54,7 +54,7 @@ HANDLER_METRICS = (
         COUNTER,
         "writes",
         "Commits of staged batches.",
-        "Records per commit tell how well batches form.",
+        "Records per commit show how well batches form.",
     ),
     Metric(
         "commit_ns",
@@ -90,7 +90,7 @@ HANDLER_METRICS = (
         COUNTER,
         "requests",
         "Fetches that were answered without records at once because too many waited.",
-        "Their clients ask again. rows_watched or operations_waiting says of what there is too much.",
+        "Their clients ask again. rows_watched or operations_waiting shows of what there is too much.",
     ),
     Metric(
         "operations_waiting",

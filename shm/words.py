@@ -26,7 +26,7 @@ _FENCE_LOCK = threading.Lock()
 def words_of(view: memoryview, base: int, size_bytes: int) -> memoryview:
     """Return the words of view[base : base + size_bytes]; ValueError if not aligned or not all there.
 
-    The caller releases the view it gets, or lets go of it, before the mapping can end.
+    The caller releases the view it gets, or drops it, before the mapping can end.
     """
     if base % WORD_BYTES or size_bytes % WORD_BYTES:
         raise ValueError(f"words at {base}, {size_bytes} bytes: not multiples of {WORD_BYTES}")

@@ -1,1 +1,1 @@
-"""The status page: what shared memory says, for people in a browser and for Prometheus. It only reads."""
+"""The status page: shared memory, shown to people in a browser and to Prometheus. It only reads."""

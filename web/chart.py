@@ -46,7 +46,7 @@ _ATTRIBUTES: Mapping[str, re.Pattern[str]] = {
 
 
 class ChartRefused(Exception):  # noqa: N818 - named for what is the case
-    """A file is no chart that can be shown; the text says why."""
+    """A file is no chart that can be shown; the text is the reason."""
 
 
 def sanitised(document: bytes) -> str:

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def clients_of(growth: Growth, earlier: Reading | None, now: Reading, sources: Sources) -> list[Client]:
-    """Return the connections that are open, as far as processors tell of them."""
+    """Return the connections that are open, as far as processors publish them."""
     known = activity(now.recent, sources) if now.recent is not None else {}
     before = {each["id"]: each for each in _connections(earlier)} if earlier is not None else {}
     return [_client(growth, before.get(each["id"]), each, known.get(each["id"], {}), now) for each in _connections(now)]
 
 
 def left_out(snapshots: Mapping[int, dict[str, Any]], name: str) -> int:
-    """Return how many entries of a list the snapshots do not tell."""
+    """Return how many entries of a list the snapshots leave out."""
     return sum(snapshot.get("left_out", {}).get(name, 0) for snapshot in snapshots.values())
 
 

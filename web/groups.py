@@ -1,4 +1,4 @@
-"""Groups and transactions as their handlers tell of them. Pure."""
+"""Groups and transactions as their handlers publish them. Pure."""
 
 from __future__ import annotations
 
@@ -32,47 +32,47 @@ def transactions_of(now: Reading) -> list[Transaction]:
     ]
 
 
-def _group(told: dict[str, Any], handler: int) -> Group:
+def _group(published: dict[str, Any], handler: int) -> Group:
     offsets = [
         _offset(topic, int(partition), each)
-        for topic, partitions in told["offsets"].items()
+        for topic, partitions in published["offsets"].items()
         for partition, each in partitions.items()
     ]
     lags, ages = [each.lag for each in offsets], [each.lag_s for each in offsets]
     return Group(
-        id=told["id"],
-        kind=told["kind"],
-        state=told["state"],
-        protocol=told.get("protocol"),
-        generation=told.get("generation"),
-        since_ms=told.get("since_ms"),
+        id=published["id"],
+        kind=published["kind"],
+        state=published["state"],
+        protocol=published.get("protocol"),
+        generation=published.get("generation"),
+        since_ms=published.get("since_ms"),
         handler=handler,
         # A sum that misses a part would look better than it is.
         lag=sum(lag for lag in lags if lag is not None) if offsets and None not in lags else None,
         lag_s=max(age for age in ages if age is not None) if offsets and None not in ages else None,
-        members=[_member(each) for each in told["members"]],
+        members=[_member(each) for each in published["members"]],
         offsets=offsets,
     )
 
 
-def _member(told: dict[str, Any]) -> Member:
+def _member(published: dict[str, Any]) -> Member:
     return Member(
-        id=told["id"],
-        instance_id=told["instance_id"],
-        client_id=told["client_id"],
-        host=told["host"],
-        state=told.get("state"),
-        partitions=told["assigned"],
+        id=published["id"],
+        instance_id=published["instance_id"],
+        client_id=published["client_id"],
+        host=published["host"],
+        state=published.get("state"),
+        partitions=published["assigned"],
     )
 
 
-def _offset(topic: str, partition: int, told: dict[str, Any]) -> Offset:
+def _offset(topic: str, partition: int, published: dict[str, Any]) -> Offset:
     return Offset(
         topic=topic,
         partition=partition,
-        offset=told["offset"],
-        end_offset=told.get("end"),
-        lag=told.get("lag"),
-        lag_s=told.get("lag_s"),
-        committed_ms=told.get("commit_ms"),
+        offset=published["offset"],
+        end_offset=published.get("end"),
+        lag=published.get("lag"),
+        lag_s=published.get("lag_s"),
+        committed_ms=published.get("commit_ms"),
     )

@@ -1,4 +1,4 @@
-"""One reading of everything: plain copies, taken without disturbing whoever writes.
+"""One reading of everything: plain copies, taken without disturbing the writers.
 
 The only module of the page that touches shared memory and the process table. Values are as they stand; what they mean
 is worked out in `web.snapshot`.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 #: Adding up a process's pages holds its memory map for a moment: done this seldom.
 PSS_INTERVAL_NS = 5_000_000_000
 
-#: So long after a reading processes go on telling what they only tell to whoever looks.
+#: So long after a reading processes go on publishing what they publish only while a reader looks.
 WANTED_NS = 5_000_000_000
 
 
@@ -94,7 +94,7 @@ class Reader:
     """Takes readings."""
 
     def __init__(self, sources: Sources, look: Callable[[int], None]) -> None:
-        """Take how to say up to which monotonic time somebody looks."""
+        """Take the way to publish up to which monotonic time a reader looks."""
         self._sources = sources
         self._look = look
         self._looks_until_ns = 0

@@ -122,7 +122,7 @@ class Room:
         self._unread.pop(occupant, None)
 
     def sweep(self) -> None:
-        """Drop whoever has taken too long. Called about once a second."""
+        """Drop those that have taken too long. Called about once a second."""
         now_s = self._now_s()
         for occupant in [each for each, deadline_s in self._waiting.items() if now_s >= deadline_s]:
             self._drop(occupant, SLOW_READER if occupant.unread_bytes else SLOW_REQUEST)

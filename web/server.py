@@ -1,4 +1,4 @@
-"""The web server: uvicorn on a socket that listens already, until a descriptor says stop."""
+"""The web server: uvicorn on a socket that listens already, until a descriptor is readable."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class _Server(uvicorn.Server):
             each.listen(_BACKLOG)
 
     async def on_tick(self, counter: int) -> bool:
-        """Do what uvicorn does now and then, drop who is slow, and say that the loop turns."""
+        """Do what uvicorn does now and then, drop slow clients, and beat while the loop turns."""
         self._beat()
         if counter % _SWEEP_TICKS == 0:
             self._room.sweep()
@@ -66,9 +66,9 @@ class _Server(uvicorn.Server):
 
 
 def serve(sources: Sources, room: Room, listening: socket.socket, stop_fd: int, beat: Callable[[], None]) -> None:
-    """Serve until `stop_fd` is readable; `beat` is told at least once a second that this process turns."""
+    """Serve until `stop_fd` is readable; `beat` is called at least once a second while this process turns."""
     watch = Watch(sources, Reader(sources, sources.reader.wants.web_looks), room)
-    # What clients can cause at will is counted and told by the room.
+    # What clients can cause at will is counted and logged by the room.
     logging.getLogger("uvicorn").setLevel(logging.ERROR)
     # Accepted sockets have these from the listening one.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNACKNOWLEDGED_MS)

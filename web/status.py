@@ -52,7 +52,7 @@ class Acceptor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Processor:
-    """One processor. `mutes_per_s` says, by cause, how often it stopped reading from a connection."""
+    """One processor. `mutes_per_s` is, by cause, how often it stopped reading from a connection."""
 
     index: int
     idle: float | None
@@ -138,9 +138,9 @@ class Topic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """One process. `cpu` is in cores; `serves` says that its present generation is ready.
+    """One process. `cpu` is in cores; `serves`: its present generation is ready.
 
-    `silent_s` is the time since the last turn of its loop that it told of.
+    `silent_s` is the time since the last turn of its loop that it published.
     """
 
     role: str
@@ -180,7 +180,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Client:
-    """One connection. `calls` and `topics` are empty while the request log is off; `muted` says why it is not read."""
+    """One connection. `calls` and `topics` are empty while the request log is off; `muted` is why it is not read."""
 
     connection: str
     client_id: str
@@ -257,9 +257,9 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """Everything that /status.json tells; `window_s` is what the rates are means of.
+    """Everything in /status.json; `window_s` is what the rates are means of.
 
-    `reasons` say why clients are not served, `remarks` what somebody should see to all the same.
+    `reasons` are why clients are not served, `remarks` what somebody should see to all the same.
     """
 
     time_ms: int

@@ -60,11 +60,11 @@ class Report:
 
 
 class Unreadable(Exception):  # noqa: N818 - named for what is the case
-    """A file is not what it should be; the text says why."""
+    """A file is not what it should be; the text is the reason."""
 
 
 def parsed(empty: Brief, stamp: str, content: bytes) -> Report:
-    """Return what a summary says of the job that `empty` names. Raises Unreadable."""
+    """Return the summary of the job that `empty` names. Raises Unreadable."""
     try:
         summary = json.loads(content, parse_constant=lambda _: None)
     except (ValueError, RecursionError):

@@ -1,6 +1,6 @@
 """The verdict: whether clients are served, and where requests wait, in a sentence. Pure.
 
-What is down comes first, then full queues, then whoever has no time left.
+What is down comes first, then full queues, then the roles that have no time left.
 """
 
 from __future__ import annotations

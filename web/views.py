@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from web.watch import View
 
 
-#: What the picture of the broker says more about on demand, as the catalogue has it.
+#: What the picture of the broker explains on demand, as the catalogue has it.
 _TEXTS = {
     each.name: f"{each.line} {each.text}"
     for each in (*PROCESSOR_METRICS, *HANDLER_METRICS)

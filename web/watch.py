@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 INTERVAL_S = 1.0
 WINDOW_NS = 4_000_000_000
 
-#: A reading is used again for this long, and older ones than `STALE_NS` say nothing of the present rates.
+#: A reading is used again for this long, and older ones than `STALE_NS` are not of the present rates.
 FRESH_NS = 900_000_000
 STALE_NS = 15_000_000_000
 
@@ -36,7 +36,7 @@ class TooManyStreams(Exception):  # noqa: N818  named for what is the case
 
 
 class Watch:
-    """The readings, and whoever waits for the next one."""
+    """The readings, and those who wait for the next one."""
 
     def __init__(self, sources: Sources, reader: Reader, room: Room) -> None:
         self._sources = sources
@@ -59,7 +59,7 @@ class Watch:
         return self._snapshot, self._readings[-1]
 
     def look(self, for_ns: int) -> None:
-        """Let processes tell for so long what they only tell to whoever looks."""
+        """Have processes publish for so long what they publish only while a reader looks."""
         self._reader.look(for_ns)
 
     def show(self, view: View) -> str:

@@ -1,1 +1,1 @@
-"""The bench: repeats the load of a profile against any Kafka broker, and says how that went."""
+"""The bench: repeats the load of a profile against any Kafka broker, and reports how that went."""

@@ -115,7 +115,7 @@ class LoadConnection:
 
     @property
     def is_opened_later(self) -> bool:
-        """Whether the profile says when it opens."""
+        """Whether the profile has the time at which it opens."""
         return self._events[0].event == OPEN
 
     async def open(self) -> None:

@@ -95,7 +95,7 @@ class RequestMaker:
         return {"replica_id": -1, "isolation_level": event.isolationLevel or 0, "topics": topics}
 
     def metadata(self, _event: Event, _: Positions) -> Fields:
-        """Return a request for all topics of the bench: the log does not say for which it was."""
+        """Return a request for all topics of the bench: the log does not have for which it was."""
         topics = [{"name": each.name, "topic_id": None} for each in self._topics.values()]
         return {"topics": topics, "allow_auto_topic_creation": False}
 

@@ -94,7 +94,7 @@ class BatchFilter:
         Raises ApiError when its records cannot be read.
         """
         if not crc_ok(batch, header):
-            # Not even its header says what it is; and what is written anew gets a checksum of its own.
+            # Not even its header can be read; and what is written anew gets a checksum of its own.
             raise ApiError(ErrorCode.CORRUPT_MESSAGE, "its checksum is wrong")
         is_discarded = self._transactions.is_discarded(batch, header)
         horizon_ms = header.base_timestamp if header.attributes & DELETE_HORIZON_BIT else None
@@ -116,7 +116,7 @@ class BatchFilter:
         return _rewritten(header, data, kept, horizon_ms)
 
     def _is_kept(self, header: BatchHeader, *, keep_tombstones: bool) -> Callable[[RawRecord], bool]:
-        """Return what says of a record whether no newer one replaces it; those without a key go."""
+        """Return the test of a record for whether no newer one replaces it; those without a key go."""
         newest, end_offset, base_offset = self._cleaning.newest.newest, self._cleaning.end_offset, header.base_offset
 
         def is_kept(record: RawRecord) -> bool:

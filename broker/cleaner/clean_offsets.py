@@ -1,9 +1,9 @@
 """The clean offsets: how far each partition has been compacted, in memory and in two files of the data directory.
 
-Runs in the cleaner process. A later topic of the same name must not inherit an offset, whoever was dead when the one
-before it was deleted: so each is kept with the id of its topic. The offsets stand in a file of Kafka's form and name,
-which has no room for ids; those stand in a file beside it. The offsets are written first, and the ids only if that
-went well: what goes with the id of a topic is then never an offset of a topic before it.
+Runs in the cleaner process. A later topic of the same name must not inherit an offset, whichever process was dead when
+the one before it was deleted: so each is kept with the id of its topic. The offsets stand in a file of Kafka's form and
+name, which has no room for ids; those stand in a file beside it. The offsets are written first, and the ids only if
+that went well: what goes with the id of a topic is then never an offset of a topic before it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The cleaner process from boot to exit: when it is time for what, and what it says of itself on its metrics page.
+"""The cleaner process from boot to exit: its schedule, and its metrics page.
 
 The only module of the cleaner that sees the heritage. It serves no request and holds nothing that must survive it: one
 that is killed is replaced, and the next begins where the checkpoint stands. It runs at low priority.
@@ -43,7 +43,7 @@ _NS_PER_S = 1_000_000_000
 
 
 def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None:
-    """Look after the logs until told to stop."""
+    """Look after the logs until asked to stop."""
     os.nice(NICENESS)
     clock = SystemClock()
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from broker.log.segments.segment_files import DELETED_SUFFIX, remove_if_there
 
-#: Readers are given this long whatever file.delete.delay.ms says: they name a file and open it a moment later.
+#: Readers are given this long whatever file.delete.delay.ms is: they name a file and open it a moment later.
 LEAST_DELAY_MS = 1000
 
 _NS_PER_MS = 1_000_000

@@ -1,9 +1,9 @@
 """The cleaner's round: removes what has expired, compacts the dirtiest partition, removes files marked as deleted.
 
 Runs in the cleaner process. Each partition stands by itself: what goes wrong with one is logged and does not keep the
-others from their turn. A partition whose batches cannot be told apart is left alone until the process starts anew, as
-in Kafka; single batches that cannot be read stay as they are, and are named once. A partition that the disk had no room
-for, or whose owner could not follow, is left alone until nobody else needs a turn.
+others from their turn. A partition whose batches cannot be distinguished is left alone until the process starts anew,
+as in Kafka; single batches that cannot be read stay as they are, and are named once. A partition that the disk had no
+room for, or whose owner could not follow, is left alone until nobody else needs a turn.
 """
 
 from __future__ import annotations

@@ -25,13 +25,13 @@ _LOOK_AGAIN_S = 0.3
 
 
 class Stopped(RotundaError):  # noqa: N818  # said as it is
-    """The process has been told to stop; what it was doing is left as it is."""
+    """The process has been asked to stop; what it was doing is left as it is."""
 
 
 class Owners:
-    """The cleaner's ends of the peer rings. `is_stopped` says that the process is to end.
+    """The cleaner's ends of the peer rings. `is_stopped`: whether the process is to end.
 
-    `beat` is told that it turns.
+    `beat` is called while it turns.
     """
 
     def __init__(

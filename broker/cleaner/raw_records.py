@@ -32,7 +32,7 @@ class RawRecord(NamedTuple):
 
 
 class KeptRecords:
-    """Which records of a batch are kept, and what its header must say of them."""
+    """Which records of a batch are kept, and the fields of its header that follow from them."""
 
     __slots__ = ("bounds", "count", "has_tombstone", "max_timestamp_delta")
 

@@ -83,7 +83,7 @@ class SegmentedLog(NamedTuple):
         return (largest_ms if largest_ms > NO_TIMESTAMP else modified_ms) >= time_ms
 
     def _largest_ms(self, segment: Segment, offset: int, indexed_ms: int) -> int:
-        """Return the largest timestamp of a segment, of which the index says that it is `indexed_ms`, at `offset`.
+        """Return the largest timestamp of a segment, which is `indexed_ms`, at `offset`, by the index.
 
         If the batch there is another, or none, all batches are looked at.
         """

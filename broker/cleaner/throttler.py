@@ -28,7 +28,7 @@ class Pace:
         self.bytes_per_second = float("inf")
 
     def use(self, size_bytes: int) -> None:
-        """Account for bytes that were read or written; 0 says that a piece of work is done. Raises Stopped."""
+        """Account for bytes that were read or written; 0: a piece of work is done. Raises Stopped."""
         now_ns = self._clock.monotonic_ns()
         self._paid_until_ns = max(self._paid_until_ns, now_ns) + int(size_bytes * _NS_PER_S / self.bytes_per_second)
         self._since_look += size_bytes

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _NOT_RUNNING_EXIT_CODE = 3
 
-#: How long handlers are given to tell of their groups; they look twice a second whether somebody wants to know.
+#: How long handlers are given to publish their groups; they look twice a second whether somebody wants to know.
 WAIT_NS = 2_000_000_000
 _LOOK_AGAIN_S = 0.05
 

@@ -38,7 +38,7 @@ def attached(record: RunRecord) -> BrokerReader:
         metrics=MetricsSegment(view_of("metrics"), processors, handlers),
         rings=view_of("rings"),
         recorder=RecorderRings(view_of("recorder"), processors, handlers + 1),
-        # Whoever looks says so there.
+        # A reader publishes there that it looks.
         snapshots=SnapshotSegment(view_of("snapshots", writable=True), processors, handlers),
     )
     found = _topics(Path(record.data_dir), handlers, segments.control.cluster)
@@ -47,7 +47,7 @@ def attached(record: RunRecord) -> BrokerReader:
 
 
 def _topics(data_dir: Path, handlers: int, cluster: ClusterWords) -> Callable[[], list[Topic]]:
-    """Return what tells the topics as they are when it is called."""
+    """Return a function that returns the topics as they are when it is called."""
     metadata = MetadataCache(metadata_path(data_dir), handlers, load(None, {}, {}))
     known: list[Topic] = []
 

@@ -179,7 +179,7 @@ def add_top(command: argparse.ArgumentParser) -> None:
 def add_metrics(command: argparse.ArgumentParser) -> None:
     """Add the options of `rotunda metrics`."""
     run_dir_option(command)
-    command.add_argument("--per-partition", action="store_true", help="also what is told of each partition")
+    command.add_argument("--per-partition", action="store_true", help="also the metrics of each partition")
 
 
 def add_group(command: argparse.ArgumentParser) -> None:

@@ -1,7 +1,7 @@
 """`rotunda requests`: what single requests did, from the finished files of the request log.
 
-Needs no running broker: it reads files. Only with --follow does it tell the recorder, by touching a file, that somebody
-waits for them.
+Needs no running broker: it reads files. Only with --follow does it signal the recorder, by touching a file, that a
+reader waits for them.
 """
 
 from __future__ import annotations

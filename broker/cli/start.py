@@ -142,10 +142,10 @@ def _start_daemon(parsed: argparse.Namespace, environment: Mapping[str, str], co
 def _become_daemon(
     parsed: argparse.Namespace, environment: Mapping[str, str], config: BrokerConfig, writer: int
 ) -> NoReturn:
-    """Run the broker detached from the terminal, with a log file; tell the parent how it went."""
+    """Run the broker detached from the terminal, with a log file; report to the parent how it went."""
     os.setsid()
 
-    def tell(exit_code: int, text: str) -> None:
+    def report(exit_code: int, text: str) -> None:
         # Once: whoever waits reads one line, and the pipe must not outlive the wait. The parent may be gone.
         nonlocal writer
         if writer >= 0:
@@ -156,16 +156,16 @@ def _become_daemon(
 
     code = _FAILURE_EXIT_CODE
     try:
-        _run(parsed, environment, config, lambda record: tell(0, ready_line(record, parsed.json)), _detach)
+        _run(parsed, environment, config, lambda record: report(0, ready_line(record, parsed.json)), _detach)
         code = 0
     except BootFailed as failure:
         code = failure.exit_code
-        tell(code, failure.reason)
+        report(code, failure.reason)
     except RotundaError as failure:
-        tell(code, str(failure))
+        report(code, str(failure))
     except Exception as failure:  # the daemon's outermost frame: the log gets the trace, the user the reason
         traceback.print_exc()
-        tell(code, f"{type(failure).__name__}: {failure}")
+        report(code, f"{type(failure).__name__}: {failure}")
     finally:
         sys.stdout.flush()
         sys.stderr.flush()

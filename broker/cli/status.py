@@ -1,4 +1,4 @@
-"""`rotunda status`, `stop` and `reload`: what run directory and control segment tell of a running broker, and signals.
+"""`rotunda status`, `stop` and `reload`: a running broker as run directory and control segment show it, and signals.
 
 Reads shared memory without writing to it, so neither can disturb the broker.
 """

@@ -50,7 +50,7 @@ _Answer = TypeVar("_Answer")
 
 
 class ListedGroup(NamedTuple):
-    """A group in a list. `state` and `kind` are None where the broker is too old to tell."""
+    """A group in a list. `state` and `kind` are None where the broker is too old to send them."""
 
     name: str
     kind: str | None
@@ -149,7 +149,7 @@ def describe(connection: Connection, name: str) -> Group:
     found = connection.request(ApiKey.DESCRIBE_GROUPS, version, {"groups": [name]}).groups[0]
     check(found)
     if found.group_state == "Dead":
-        # Before version 6 this is how a broker says that it knows no such group.
+        # Before version 6 this is a broker's answer for a group that it does not know.
         raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND)
     return _classic_group(found)
 

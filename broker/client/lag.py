@@ -1,7 +1,7 @@
 """The lag of a group, in records and in seconds, as of one instant; and what cannot be known of it.
 
 The committed offsets are read first and the partitions' ends afterwards, so that no lag is negative: what looks
-like it then is a fact about the group, and is told. Unknown is None, never 0.
+like it then is a fact about the group, and is shown. Unknown is None, never 0.
 """
 
 from __future__ import annotations

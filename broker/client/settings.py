@@ -14,7 +14,7 @@ _METADATA_VERSION = 12
 _CONFIGS_VERSION = 4
 _BROKER_RESOURCE = 4
 
-#: What DescribeConfigs says of where a value came from, in the words of a configuration's own origins.
+#: DescribeConfigs' source of a value, in the words of a configuration's own origins.
 _ORIGINS = {
     2: "set while running",
     3: "set while running, cluster-wide",

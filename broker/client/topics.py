@@ -75,7 +75,7 @@ def alter(
 ) -> None:
     """Raise a topic's partition count, set its settings, and delete those whose value is None. Raises ApiError.
 
-    With `validate_only` the broker says whether it would do so.
+    With `validate_only` the broker answers whether it would do so.
     """
     if configs:
         version = connection.highest_version(ApiKey.INCREMENTAL_ALTER_CONFIGS, _ALTER_CONFIGS_VERSION)

@@ -39,7 +39,7 @@ from broker.errors import ConfigError
 
 #: Environment variables of this prefix are settings, all of them: one that names no setting is an error.
 OWN_PREFIX = "ROTUNDA_"
-#: Kafka's container images use this one; what is no setting of ours is left to whoever else it is for.
+#: Kafka's container images use this one; what is no setting of ours is meant for others.
 KAFKA_PREFIX = "KAFKA_"
 #: These are read by the command line itself.
 COMMAND_LINE_VARIABLES = frozenset(f"{OWN_PREFIX}{name}" for name in ("CONFIG", "DATA_DIR", "LOG_FORMAT", "RUN_DIR"))
@@ -115,7 +115,7 @@ class BrokerConfig(
 ):
     """Every setting of the broker. Attributes are property names with underscores for dots.
 
-    ``layers`` says, by property name, what was set and by whom, strongest first.
+    ``layers`` has, by property name, what was set and by which source, strongest first.
     """
 
     layers: Layers = dataclasses.field(default_factory=dict, compare=False)
@@ -194,7 +194,7 @@ class BrokerConfig(
 
     @property
     def file_texts(self) -> dict[str, str]:
-        """What the configuration file says, by property name."""
+        """The configuration file's settings, by property name."""
         return {
             name: render(layer.value) or ""
             for name, layers in self.layers.items()
@@ -203,7 +203,7 @@ class BrokerConfig(
         }
 
     def with_file(self, texts: Mapping[str, str]) -> BrokerConfig:
-        """Return this configuration with what its file says now of the settings that may change while it runs.
+        """Return this configuration with what its file has now for the settings that may change while it runs.
 
         Raises ConfigError for an unknown name or a bad value.
         """

@@ -70,7 +70,7 @@ class ConsumerGroupSettings:
         )
     )
     group_consumer_heartbeat_interval_ms: int = _ms(
-        "group.consumer.heartbeat.interval.ms", 5000, "How often a member is told to send a heartbeat."
+        "group.consumer.heartbeat.interval.ms", 5000, "The interval at which a member is asked to send a heartbeat."
     )
     group_consumer_min_heartbeat_interval_ms: int = _ms(
         "group.consumer.min.heartbeat.interval.ms", 5000, "Least consumer.heartbeat.interval.ms of one group."
@@ -93,7 +93,7 @@ class ConsumerGroupSettings:
         "group.consumer.assignment.interval.ms",
         0,
         "How long the assignment of a group stays before the next is made, however many members come and go meanwhile. "
-        "Kafka's default of 1000 makes whoever joins a group wait for it.",
+        "Kafka's default of 1000 makes a joining member wait for it.",
         least=0,
         dynamic=True,
     )

@@ -38,7 +38,7 @@ GROUP_CONFIGS: Mapping[str, GroupKey] = MappingProxyType(
             _key(
                 "consumer.heartbeat.interval.ms",
                 "heartbeat.interval.ms",
-                "How often a member of the group is told to send a heartbeat.",
+                "The interval at which a member of the group is asked to send a heartbeat.",
             ),
             _key(
                 "consumer.session.timeout.ms",
@@ -62,7 +62,7 @@ def group_value(key: GroupKey, configs: Mapping[str, str], broker: BrokerConfig)
 
 
 def validate_group_configs(configs: Mapping[str, str], broker: BrokerConfig) -> None:
-    """Raise ApiError INVALID_CONFIG, which says what may be set, if a group may not have these settings."""
+    """Raise ApiError INVALID_CONFIG, which names what may be set, if a group may not have these settings."""
     for name in configs:
         if name not in GROUP_CONFIGS:
             raise _invalid(f"Unknown group config name: {name}{did_you_mean(name, GROUP_CONFIGS)}")

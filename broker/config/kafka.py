@@ -1,4 +1,4 @@
-"""Settings that Kafka has and this broker has not: how they are described, and what is said to whoever sets one.
+"""Settings that Kafka has and this broker has not: their descriptions, and the line for a user who sets one.
 
 Such a setting may stand in a file at Kafka's default, which changes nothing; any other value asks for what is not
 served, and is refused by name, so that nobody believes to have it. Pure; the table is read when it is first needed.
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from broker.config.kafka_settings import TABLE
 
-#: What DescribeConfigs says of each, as its documentation.
+#: Its documentation in DescribeConfigs.
 NOT_SERVED = "A setting of Kafka that this broker does not have. Its value is Kafka's default and cannot be changed."
 
 
@@ -46,7 +46,7 @@ class KafkaSetting(NamedTuple):
 
     @property
     def refusal(self) -> str:
-        """What is said to whoever gives it another value."""
+        """The line for a user who gives it another value."""
         default = f"leave it at Kafka's default, {self.default}" if self.default else "leave it empty"
         return f"{self.name} is a setting of Kafka that this broker does not have; remove it, or {default}"
 

@@ -308,7 +308,7 @@ _RECORDS = Area(
             end="their rows are written",
         ),
         Limit(
-            what="Connections of which it is told what they do, and how many APIs and versions of each",
+            what="Connections whose requests are listed, and how many APIs and versions of each",
             bounds=("broker.request_log.recent:MOST_CONNECTIONS", "broker.request_log.recent:MOST_CALLS"),
             metrics=("rotunda_processor_connections",),
             beyond="the one that was active longest ago, or the rarest version, is forgotten",
@@ -322,14 +322,14 @@ _RECORDS = Area(
             end="the oldest files are removed",
         ),
         Limit(
-            what="Names of client software that a processor's metrics tell apart",
+            what="Names of client software that a processor's metrics distinguish",
             bounds=("shm.metric_tables:TEXT_SLOTS",),
             metrics=("rotunda_client_connections", "rotunda_deprecated_requests_total"),
             beyond='counted under "other"',
             end="the last connection of that name ends",
         ),
         Limit(
-            what="Groups that the status page and /metrics tell of one by one, of each handler",
+            what="Groups that the status page and /metrics list one by one, of each handler",
             bounds=("broker.coordinator.group_snapshot:MOST_MEMBERS", "broker.coordinator.group_snapshot:MOST_OFFSETS"),
             metrics=("rotunda_groups_left_out",),
             beyond="counted, and left out",

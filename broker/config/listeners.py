@@ -1,4 +1,4 @@
-"""Reads ``listeners`` and ``advertised.listeners`` and says what is wrong with them. Pure; opens no socket.
+"""Reads ``listeners`` and ``advertised.listeners`` and names what is wrong with them. Pure; opens no socket.
 
 Rules: names are upper-cased and map to a protocol, names and ports are unique but for one IPv4 and one IPv6
 address on the same port (``H04``); the wildcard address is never advertised (``C18``); an address that other
@@ -100,8 +100,8 @@ def advertised(
             raise ValueError(f"{entry.name} is not the name of a listener")
         if entry.is_wildcard:
             raise ValueError(f"{entry} cannot be advertised; use a routable address")
-    told = {entry.name: entry for entry in advertised_entries}
-    return tuple(told.get(listener.name) or _self_advertised(listener, hostname) for listener in listeners)
+    by_name = {entry.name: entry for entry in advertised_entries}
+    return tuple(by_name.get(listener.name) or _self_advertised(listener, hostname) for listener in listeners)
 
 
 def _self_advertised(listener: Listener, hostname: str) -> Listener:

@@ -1,7 +1,7 @@
 """The broker settings that are defaults of topic settings.
 
 Declarations only: each is the value of a topic setting wherever a topic has no value of its own. Which broker
-key stands behind which topic key is said in ``broker.config.topic_config``. Names, defaults and ranges are Kafka's.
+key stands behind which topic key is declared in ``broker.config.topic_config``. Names, defaults and ranges are Kafka's.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class RequestLogSettings:
             least=0,
             most=3_600_000,
             dynamic=True,
-            doc="How often, while there are requests, the request log is told how each process of the broker is doing "
+            doc="How often, while there are requests, the request log gets a row for each process of the broker "
             "(dataset roles) and how far groups lag behind (dataset groups). 0: never.",
         )
     )

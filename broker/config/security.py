@@ -1,4 +1,4 @@
-"""The broker settings of listeners with TLS or SASL: kept and told, and read by nothing.
+"""The broker settings of listeners with TLS or SASL: kept and described, and read by nothing.
 
 Tools that set them get on, as with a Kafka whose listeners are all of plain text.
 Declarations only; `broker_config` joins them with the others. Names, types and defaults are Kafka's, which changes

@@ -64,7 +64,7 @@ class ServerSettings:
             default=None,
             nullable=True,
             default_text="the listeners; the host name where a listener is on all interfaces",
-            doc="Addresses told to clients, each NAME://host:port with the name of a listener. Port 0 stands "
+            doc="Addresses given to clients, each NAME://host:port with the name of a listener. Port 0 stands "
             "for the port that the listener was given.",
         )
     )

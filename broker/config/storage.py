@@ -69,7 +69,7 @@ class StorageSettings:
             default=False,
             doc="Whether a metadata file that is lost or damaged is made again from the partition directories beside "
             "it, as for a data directory that Kafka wrote. Topics keep names, ids and records, and nothing of them "
-            "expires until they are told otherwise; settings, quotas and features are lost. Without it such a start is "
+            "expires until they are set otherwise; settings, quotas and features are lost. Without it such a start is "
             "refused.",
         )
     )

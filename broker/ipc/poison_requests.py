@@ -46,7 +46,7 @@ MOST_DEATHS = 4
 #: Requests of the same bytes that are dropped for deaths before others are for being like them.
 MOST_ALIKE = 2
 
-#: What the request log is told of a request that is dropped.
+#: The facts of a request that is dropped.
 DROPPED = AnswerFacts(int(ErrorCode.UNKNOWN_SERVER_ERROR))
 
 #: Where a request lies: its start, its end, and whether owners have noted in it what they did.

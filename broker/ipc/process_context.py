@@ -1,7 +1,7 @@
 """Everything that crosses the fork from the supervisor to its children, in one frozen value.
 
 The supervisor makes it; a child gets it as an argument and nothing else by inheritance. Holding an object
-here says nothing about who may write to it: single writers are named in `shm.layout`. `broker.runtime.child_process`
+here does not declare who may write to it: single writers are named in `shm.layout`. `broker.runtime.child_process`
 closes what a role does not use, so that a descriptor that must be closed for good is not kept open by a
 bystander.
 """
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BoundListener:
-    """One listening address: what it is called, where it is bound (the real port), what clients are told."""
+    """One listening address: what it is called, where it is bound (the real port), what clients are given."""
 
     name: str
     host: str
@@ -117,12 +117,12 @@ class Heritage:
 
     @property
     def current(self) -> tuple[CurrentRequest, ...]:
-        """By target, the words that say what it is doing."""
+        """By target, the words for what it is doing."""
         return self._parts.current
 
     @property
     def cluster(self) -> ClusterWords:
-        """The cluster words. `draining` tells a child that is to stop to finish first what is under way."""
+        """The cluster words. With `draining` a child that is to stop finishes what is under way first."""
         return self._parts.cluster
 
     def storage(self) -> StorageReading:
@@ -150,7 +150,7 @@ class Heritage:
         return ClientHosts(self._client_hosts_view, self.processors)
 
     def client_host_writer(self, processor: int) -> ClientHostWriter:
-        """Return what a processor tells the addresses of its clients with."""
+        """Return the writer of the addresses of a processor's clients."""
         return ClientHostWriter(self._client_hosts_view, processor)
 
     def taken_over(self) -> int:

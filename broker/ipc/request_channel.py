@@ -61,7 +61,7 @@ class ChannelShape:
 
 
 class RequestChannel:
-    """Hands out the ends of the rings; whoever takes an end is its only user."""
+    """Hands out the ends of the rings; the taker of an end is its only user."""
 
     def __init__(self, view: memoryview, shape: ChannelShape, base: int = 0) -> None:
         self.view = view
@@ -123,7 +123,7 @@ class RequestChannel:
 REQUEST = REQUEST_ENVELOPE.struct
 RESPONSE = RESPONSE_ENVELOPE.struct
 #: The same with what its request is about as one value, with all that requests of one kind have in common as one value,
-#: and with all that the request log is told as one value.
+#: and with all facts for the request log as one value.
 RESPONSE_TO_SUBJECT = RESPONSE_ENVELOPE.struct_until("partition_row")
 RESPONSE_TO_KIND = RESPONSE_ENVELOPE.struct_until("api_key")
 RESPONSE_TO_FACTS = RESPONSE_ENVELOPE.struct_until("received_ns")

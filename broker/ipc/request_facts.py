@@ -1,7 +1,7 @@
 """Facts of a request for the request log: which partition, how many, and what was asked of them.
 
 Runs in handler processes. Packed once for each request, or once for many that are alike, and copied into the envelope
-of the answer as it is. Nothing of records but their number, their size and their codec is ever told (``D20``).
+of the answer as it is. Nothing of records but their number, their size and their codec is ever recorded (``D20``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TAIL = RESPONSE_ENVELOPE.struct_from("api_key")
 _ATTRIBUTES = BatchHeader._fields.index("attributes")
 _RECORD_COUNT = BatchHeader._fields.index("record_count")
 
-#: What is told of the records of a request: (how many, their bytes as batches, codec); -1 is not known.
+#: Facts of the records of a request: (how many, their bytes as batches, codec); -1 is not known.
 Records = tuple[int, int, int]
 NO_RECORDS: Records = (-1, -1, -1)
 
@@ -56,12 +56,12 @@ NO_SUBJECT = subject()
 
 
 def records_of(header: RawHeader, batch: memoryview) -> Records:
-    """Return what is told of one batch of a Produce, by its header. HOT."""
+    """Return the facts of one batch of a Produce, by its header. HOT."""
     return header[_RECORD_COUNT], len(batch), header[_ATTRIBUTES] & CODEC_MASK
 
 
 def records_of_all(view: memoryview, places: Iterable[tuple[int, int]]) -> Records:
-    """Return what is told of the batches at (offset, size) of a request, by what their headers claim."""
+    """Return the facts of the batches at (offset, size) of a request, by what their headers claim."""
     count = size_bytes = 0
     codecs = set()
     for offset, size in places:
@@ -124,7 +124,7 @@ def _first_error(structures: Iterable[Any], path: tuple[str, ...]) -> int:
 
 
 def throttle_of(response: Any) -> int:
-    """Return the throttle time that a response tells its client, in ms."""
+    """Return the throttle time that a response gives its client, in ms."""
     if isinstance(response, dict):
         return int(response.get("throttle_time_ms", 0))
     return int(getattr(response, "throttle_ms", 0))

@@ -38,7 +38,7 @@ ReplyTo = tuple[int, int, int, int, int, int, int, int, int]
 
 
 class AnswerFacts(NamedTuple):
-    """What the request log is told of an answer beyond its stamps; ``about`` is a `request_facts.subject`."""
+    """An answer's facts for the request log beyond its stamps; ``about`` is a `request_facts.subject`."""
 
     error_code: int = 0
     records: Records = NO_RECORDS

@@ -39,8 +39,8 @@ class OpenFile:
 class SegmentFiles:
     """A least-recently-used set of open files, keyed by inode.
 
-    A file that is open here keeps its inode from being used again, and its room on the disk from being freed: whoever
-    owns a set calls ``forget_removed`` now and then.
+    A file that is open here keeps its inode from being used again, and its room on the disk from being freed: a process
+    that owns a set calls ``forget_removed`` now and then.
     """
 
     def __init__(self) -> None:

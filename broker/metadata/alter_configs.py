@@ -25,7 +25,7 @@ TOPIC, BROKER, CLIENT_METRICS, GROUP = 2, 4, 16, 32
 #: Kafka's limit for one value, which a list may reach by growing.
 MOST_CHARACTERS = 2**15 - 1
 
-#: What is said of any other type.
+#: The message for any other type.
 HAVE_SETTINGS = (
     f"topics ({TOPIC}), brokers ({BROKER}), client metrics ({CLIENT_METRICS}) and groups ({GROUP}) have settings"
 )

@@ -1,7 +1,7 @@
 """The settings of a subscription to clients' metrics (KIP-714): what there are and which values are accepted.
 
 Subscriptions are made, described and deleted with the config APIs on CLIENT_METRICS resources. Nobody receives what
-clients would push, so, as in a Kafka without a plugin that does, clients are never told of a subscription: it is kept.
+clients would push, so, as in a Kafka without a plugin that does, clients never get a subscription: it is kept.
 Pure; runs in handlers and the controller.
 """
 
@@ -68,7 +68,7 @@ def client_metrics_value(key: Key, configs: Mapping[str, str]) -> Value:
 
 
 def validate_client_metrics(name: str, configs: Mapping[str, str]) -> None:
-    """Raise ApiError, which says what may be set, if a subscription may not have this name or these settings.
+    """Raise ApiError, which names what may be set, if a subscription may not have this name or these settings.
 
     As in Kafka, INVALID_CONFIG when a value is none of its type or a pair of `match` is malformed, else
     INVALID_REQUEST.

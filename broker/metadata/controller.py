@@ -1,9 +1,9 @@
 """The controller: the one writer of the cluster's metadata. Runs in the controller process.
 
 Each method checks a change against Kafka's rules, commits it to the metadata file and takes it over into the
-process's own ``MetadataCache``; whoever calls then announces the new version to the other processes. A change
+process's own ``MetadataCache``; the caller then announces the new version to the other processes. A change
 is on disk before it is seen by anybody. Knows nothing of responses or connections, and of a request only a text that
-tells it from others: what is on record as done for that request is not done again, not by a replacement either.
+identifies it: what is on record as done for that request is not done again, not by a replacement either.
 Settings and quotas need no record: a list has a value once, and the rest is assigned, so that making such a change
 twice leaves what making it once leaves.
 """
@@ -114,11 +114,11 @@ class Controller:
 
     @property
     def version(self) -> int:
-        """Number of the last change, which the other processes are to be told."""
+        """Number of the last change, which is announced to the other processes."""
         return self._metadata.version
 
     def outcomes_of(self, request: str | None) -> list[TopicOutcome] | None:
-        """Return what a request that has made its change was to be told, or None when it has made none."""
+        """Return the answer of a request that has made its change, or None when it has made none."""
         return None if request is None else self._store.outcomes_of(request)
 
     def create_topics(
@@ -180,7 +180,7 @@ class Controller:
     ) -> None:
         """Delete topics, all in one change. Raises ApiError when it cannot be written.
 
-        ``outcomes``: what the request is to be told if it can be, and what `outcomes_of` returns from then on.
+        ``outcomes``: the request's answer if it can be given, and what `outcomes_of` returns from then on.
         """
         with self._change(request, outcomes) as transaction:
             for topic in topics:
@@ -291,7 +291,7 @@ class Controller:
     def _change(
         self, request: str | None = None, outcomes: Sequence[TopicOutcome] = (), taken: Sequence[int] = ()
     ) -> Iterator[Transaction]:
-        """Yield the next change. With it are recorded what its request is told and the rows that owners have let go of.
+        """Yield the next change. With it its request's answer and the rows that owners have released are recorded.
 
         ``taken``: the rows that were taken for it, which are put back if it is not made.
         """
@@ -372,7 +372,7 @@ class Controller:
             self._changed("broker", name or "default", configs)
 
     def replace_file_settings(self, texts: Mapping[str, str]) -> None:
-        """Put in force what the configuration file says now, in place of what it said before."""
+        """Put in force what the configuration file has now, in place of what it had before."""
         with self._change() as transaction:
             transaction.set_broker_configs(CONFIGURATION_FILE, {CONFIGURATION_FILE: "", **texts})
         self._metadata.refresh()

@@ -187,7 +187,7 @@ def _synonyms_of(name: str, broker: BrokerConfig) -> list[Synonym]:
 def _broker_synonyms(names: tuple[str, ...], broker: BrokerConfig) -> list[Synonym]:
     """Return where these settings have values: dynamic before static before default.
 
-    As in Kafka nothing that stands before the first setting's own value is told.
+    As in Kafka nothing that stands before the first setting's own value is listed.
     """
     found = sorted(_told(names, broker), key=lambda synonym: synonym.source)
     while found and found[0].name != names[0]:
@@ -197,11 +197,11 @@ def _broker_synonyms(names: tuple[str, ...], broker: BrokerConfig) -> list[Synon
 
 def _told(names: Iterable[str], broker: BrokerConfig) -> Iterator[Synonym]:
     for name in names:
-        told = set()
+        listed = set()
         for layer in _layers(name, broker):
             source = _SOURCES[layer.origin.source]
-            if source not in told:
-                told.add(source)
+            if source not in listed:
+                listed.add(source)
                 yield Synonym(name, render(layer.value), source)
         default = BROKER_KEYS[name].default if name in broker.layers else broker.value(name)
         if default is not None:

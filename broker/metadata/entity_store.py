@@ -31,7 +31,7 @@ CREATE TABLE IF NOT EXISTS entities_changed (
 ) WITHOUT ROWID;
 """
 
-#: Of so many changes it is on record which entities they were about. Who is further behind reads all of them.
+#: Of so many changes it is on record which entities they were about. A reader that is further behind reads all of them.
 RECORDED_CHANGES = 1000
 
 #: All entities together: every process has them in its memory.
@@ -115,7 +115,7 @@ def read_changed_entities(connection: sqlite3.Connection, since: int) -> Mapping
 
 
 def used_bytes(connection: sqlite3.Connection) -> int:
-    """Return what all entities take; a file of an older version does not say it, so it is added up once."""
+    """Return what all entities take; a file of an older version does not have it, so it is added up once."""
     found = connection.execute("SELECT value FROM state WHERE name = ?", (_USED_BYTES,)).fetchone()
     total_bytes: int = (found or connection.execute(_SIZE).fetchone())[0]
     return total_bytes

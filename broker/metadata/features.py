@@ -1,7 +1,7 @@
 """The features of the cluster whose level an admin may choose: what levels there are, and which change is allowed.
 
-A feature's finalized level says how far every process makes use of it (KIP-584): `transaction.version` 2 is KIP-890's
-protocol of transactions, `group.version` 1 is KIP-848's of consumer groups. `metadata.version` tells clients which
+A feature's finalized level is how far every process makes use of it (KIP-584): `transaction.version` 2 is KIP-890's
+protocol of transactions, `group.version` 1 is KIP-848's of consumer groups. `metadata.version` shows clients which
 release of Kafka the APIs are those of (KIP-778); no process depends on it. Pure; the controller validates with it, and
 every process resolves what is stored with it.
 """

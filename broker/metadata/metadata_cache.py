@@ -54,7 +54,7 @@ class TopicInfo(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """What a refresh brought. The owner of a deleted partition lets go of its row in the partition table."""
+    """What a refresh brought. The owner of a deleted partition releases its row in the partition table."""
 
     created: list[tuple[TopicInfo, PartitionInfo]]
     deleted: list[tuple[TopicInfo, PartitionInfo]]

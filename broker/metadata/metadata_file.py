@@ -1,6 +1,6 @@
 """The metadata file: its name, its tables, and how a word of its state and settings are stored in it.
 
-Used by the writer (`store`), by readers (`reader`) and by whoever checks the file before the broker
+Used by the writer (`store`), by readers (`reader`) and by the check of the file before the broker
 starts. One SQLite file in WAL mode.
 """
 
@@ -16,8 +16,8 @@ from broker.metadata.entity_store import has_table, has_tables
 FORMAT = 1
 FILE_NAME = "rotunda-metadata.sqlite3"
 
-#: What the configuration file said when it was last read again is stored under this name instead of a broker's id, and
-#: there once more, so that a file that says nothing is told from one that was not read again.
+#: What the configuration file had when it was last read again is stored under this name instead of a broker's id, and
+#: there once more, so that an empty file is distinguished from one that was not read again.
 CONFIGURATION_FILE = "configuration file"
 
 #: How long a statement waits for another connection's recovery of the WAL; nothing else locks a reader out.

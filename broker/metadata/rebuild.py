@@ -1,9 +1,9 @@
 """The metadata file held against the directories beside it, and made again from them if somebody wants that.
 
 Runs in the supervisor, before the file is opened for good. A file that is lost or damaged must not leave a broker that
-is ready, with no topics, beside directories full of records: then the start is refused, and says how to go on. Names,
-ids and partitions of topics stand in the directories too; settings, quotas and features do not. So a rebuilt topic
-keeps its records for ever until somebody says otherwise, and producer ids begin where none has been before.
+is ready, with no topics, beside directories full of records: then the start is refused, with a line on how to go on.
+Names, ids and partitions of topics stand in the directories too; settings, quotas and features do not. So a rebuilt
+topic keeps its records for ever until a user sets it otherwise, and producer ids begin where none has been before.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ logger = logging.getLogger(__name__)
 
 OPTION: Final = "metadata.rebuild"
 
-#: What keeps everything, whatever the settings of the broker say: what the topic's own were is not known.
+#: What keeps everything, whatever the settings of the broker are: what the topic's own were is not known.
 _KEEP_FOREVER: Final[Mapping[str, str]] = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 
-#: Errors that say nothing of what the file holds: a full disk, missing rights, somebody else's lock.
+#: Errors that are not about what the file holds: a full disk, missing rights, somebody else's lock.
 _NO_DAMAGE: Final = frozenset(
     {
         sqlite3.SQLITE_FULL,
@@ -161,7 +161,7 @@ def _unknown(topics: Mapping[bytes, str], found: list[Found]) -> list[Found]:
 def _topics_in(path: Path) -> dict[bytes, str] | None:
     """Return the names of all topics by id, deleted ones included; None if a newer version wrote the file.
 
-    Raises what tells of damage.
+    Raises the errors of damaged files.
     """
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         [(verdict, *_), *_] = connection.execute("PRAGMA quick_check(1)").fetchall()

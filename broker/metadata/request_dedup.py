@@ -1,9 +1,10 @@
 """The outcomes of the last requests that changed topics, kept in the metadata file for a replay of such a request.
 
 Part of ``broker.metadata.store``, which owns the file and its transactions. A controller may be killed when a change is
-committed and nobody has been told; its replacement is sent the request again. The change that a request makes carries
-the outcomes, so they are on record if and only if the change is: the replacement answers with them and changes nothing.
-A request is known by a text that no other one has before the broker starts again; then everything is forgotten.
+committed and its client has no answer; its replacement is sent the request again. The change that a request makes
+carries the outcomes, so they are on record if and only if the change is: the replacement answers with them and changes
+nothing. A request is known by a text that no other one has before the broker starts again; then everything is
+forgotten.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ _DROP_OLDEST = (
 
 
 class TopicOutcome(NamedTuple):
-    """What became of one topic of a request. ``topic_id`` is all zero if there is none to tell.
+    """What became of one topic of a request. ``topic_id`` is all zero if there is none.
 
-    ``partitions`` and ``configs`` are told of what was, or would be, created.
+    ``partitions`` and ``configs`` are those of what was, or would be, created.
     """
 
     name: str

@@ -15,7 +15,7 @@ _NS_PER_MS = 1_000_000
 
 
 def store_settings(rings: RecorderRings, config: BrokerConfig, *, has_room: bool = True) -> None:
-    """Have requests recorded from now on as the settings say; none while the disk has no room for it."""
+    """Have requests recorded from now on by the settings; none while the disk has no room for it."""
     rows_per_second = config.request_log_rows_per_second
     rings.settings().store(
         enabled=config.request_log_enable and has_room,

@@ -2,9 +2,9 @@
 
 The controller process is the only writer; every other process reads what changed since it last looked
 (`reader`). Each change carries the next number of one counter, which is what the processes
-compare to know whether they are up to date. Knows nothing of Kafka's rules: whoever calls has checked them.
+compare to know whether they are up to date. Knows nothing of Kafka's rules: the caller has checked them.
 
-A deleted topic stays as a *tombstone* until the owners of its partitions have let go of their rows in the
+A deleted topic stays as a *tombstone* until the owners of its partitions have released their rows in the
 shared partition table; the rows of a tombstone are taken, so that nobody else is given them. When tombstones
 are dropped, ``floor`` moves up to the last one: a reader that had not seen it must read everything afresh.
 """

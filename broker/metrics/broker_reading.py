@@ -1,6 +1,6 @@
 """One reading of a whole broker, for /metrics and the command line: copies, taken without asking any process.
 
-Takes what only the broker knows, such as the names of topics, from whoever makes a reader.
+Takes what only the broker knows, such as the names of topics, from the maker of a reader.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from shm.snapshot_buffer import SnapshotSegment
     from shm.storage import StorageReading
 
-#: A snapshot that is older says nothing of the present.
+#: A snapshot that is older is not of the present.
 FRESH_NS = 30_000_000_000
 
 #: For how long after a look snapshots are kept up to date: longer than Prometheus takes to come back.
@@ -44,7 +44,7 @@ class Ring(NamedTuple):
 
 
 class Partition(NamedTuple):
-    """What a partition's row says."""
+    """A partition's row."""
 
     number: int
     is_open: bool
@@ -69,7 +69,7 @@ class Names(NamedTuple):
 class BrokerReading:
     """Everything as it stood. `snapshots` by handler has those that are true of the present.
 
-    `per_partition`: whether each partition is to be told of besides the sums.
+    `per_partition`: whether each partition is wanted besides the sums.
     """
 
     version: str
@@ -89,7 +89,7 @@ class BrokerReading:
 
     @property
     def groups_known(self) -> bool:
-        """Whether every handler has told of its groups."""
+        """Whether every handler has published its groups."""
         return len(self.snapshots) == self.handlers
 
 
@@ -125,7 +125,7 @@ class BrokerReader:
         self._monotonic_ns, self._wall_ms = clocks
         self._per_partition = per_partition
         snapshots = segments.snapshots
-        #: Where a caller says that it looks.
+        #: Where a caller publishes that it looks.
         self.wants = snapshots.wants
         self.processors, self.handlers = snapshots.processors, snapshots.handlers
         self._pages = segments.metrics.readers()
@@ -134,7 +134,7 @@ class BrokerReader:
         self._connections = [SnapshotReader(snapshots.of_processor(index)) for index in range(self.processors)]
 
     def read(self) -> BrokerReading:
-        """Return everything as it stands. Whether anybody wants snapshots is for the caller to say."""
+        """Return everything as it stands. The caller publishes whether it wants snapshots."""
         now_ns = self._monotonic_ns()
         control = self._segments.control
         return BrokerReading(

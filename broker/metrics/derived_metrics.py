@@ -15,7 +15,7 @@ _RING = ("ring", "source", "destination")
 _ONLY_WHEN_ASKED = "Only with metrics.per.partition: there is one series for each."
 
 PROCESS_METRICS = (
-    Metric("build_info", GAUGE, "1", "Which version runs.", "Always 1; the label tells.", keys=("version",)),
+    Metric("build_info", GAUGE, "1", "Which version runs.", "Always 1; the label has it.", keys=("version",)),
     Metric("draining", GAUGE, "0/1", "Whether the broker is stopping.", "1 from the first signal to stop on."),
     Metric(
         "process_ready",
@@ -74,9 +74,9 @@ RING_METRICS = (
         "ring_used_bytes",
         GAUGE,
         "bytes",
-        "What stands in a ring: published and not yet let go of.",
+        "What stands in a ring: published and not yet released.",
         "Rings request and response lie between processors and handlers, peer between handlers, recorder between "
-        "whoever tells something and the recorder. A ring that stays full says that its reader does not keep up.",
+        "a source of rows and the recorder. The reader of a ring that stays full does not keep up.",
         keys=_RING,
     ),
     Metric("ring_capacity_bytes", GAUGE, "bytes", "Size of a ring.", "See request.ring.bytes.", keys=_RING),
@@ -213,8 +213,8 @@ GROUP_METRICS = (
         "groups_left_out",
         GAUGE,
         "groups",
-        "Groups that a handler knows and has no room to tell of.",
-        "They are in groups and not in what is told of single groups.",
+        "Groups of a handler that its snapshot has no room for.",
+        "They are counted in groups and not listed one by one.",
         keys=("handler",),
     ),
     Metric("transactions", GAUGE, "transactional ids", "Transactional ids by state.", "As groups.", keys=("state",)),

@@ -54,7 +54,7 @@ def exposed_name(role: str, metric: Metric) -> str:
 
 
 def render(reading: BrokerReading, *, per_partition: bool = False) -> str:
-    """Return the exposition of a reading; each partition is told of if the reading or the caller wants it."""
+    """Return the exposition of a reading; with samples of each partition if the reading or caller wants them."""
     per_partition = per_partition or reading.per_partition
     families = _Families()
     _add_pages(families, reading)
@@ -164,7 +164,7 @@ def _whose(page: MetricsReading) -> Labels:
 def _add_table(
     families: _Families, name: str, metric: Metric, pages: Iterable[MetricsReading], reading: BrokerReading
 ) -> None:
-    """Add the sums over all processes: which of them it was tells nobody anything."""
+    """Add the sums over all processes: which of them it was helps no reader."""
     totals: Counter[tuple[tuple[str, str], ...]] = Counter()
     for page in pages:
         for key, value in page.tables[metric.name].items():
@@ -320,10 +320,10 @@ def _add_lag(families: _Families, whose: Labels, offsets: Collection[Mapping[str
 
 
 def _add_partition_lags(families: _Families, whose: Labels, offsets: Mapping[str, Mapping[str, Any]]) -> None:
-    for partition, told in offsets.items():
+    for partition, committed in offsets.items():
         for key, name in (("offset", "offset"), ("lag", "lag_records"), ("lag_s", "lag_seconds")):
-            if key in told:
-                families.add(f"group_partition_{name}", told[key], **whose, partition=str(partition))
+            if key in committed:
+                families.add(f"group_partition_{name}", committed[key], **whose, partition=str(partition))
 
 
 def _add_transactions(families: _Families, reading: BrokerReading) -> None:

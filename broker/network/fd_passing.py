@@ -3,7 +3,7 @@
 The acceptor sends, a processor receives. The standard library's `socket.recv_fds` ignores its flags, so a
 received descriptor would leak into children; `recvmsg` with MSG_CMSG_CLOEXEC does not. A receiver without a
 free descriptor gets the message with its control data cut off (MSG_CTRUNC): the descriptor is then gone for
-good and the caller must say so.
+good and the caller must state it.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ Neither side ever waits.
 Either side may be replaced by a new process while the pair and what is queued in it live on. The pair keeps
 order, so one question settles what is still open: the acceptor sends a *reconciliation*; all it sent before has
 been read by the time the processor reads the reconciliation, and what the processor then lists is the truth about
-all of that. A processor says *hello* when it starts, which makes the acceptor ask; a new acceptor asks
+all of that. A processor sends *hello* when it starts, which makes the acceptor ask; a new acceptor asks
 everyone.
 
 Both ends are plain objects without a loop: the processor holds a `HandoffReceiver`, the acceptor one
@@ -171,7 +171,7 @@ class HandoffReceiver:
         return connections
 
     def report_closed(self, serial: int) -> None:
-        """Say that a connection is gone. Goes out with the next `flush`; a serial said twice counts once."""
+        """Report that a connection is gone. Goes out with the next `flush`; a serial reported twice counts once."""
         if self._open.pop(serial, None) is not None:
             self._closed.append(serial)
 
@@ -200,7 +200,7 @@ class HandoffReceiver:
 class HandoffSender:
     """The acceptor's end of one pair. Counts nothing: what its reports mean is the acceptor's business.
 
-    `is_silent` says whether the loop of the processor at the other end stands still.
+    `is_silent` is whether the loop of the processor at the other end stands still.
     """
 
     def __init__(self, pair_end: socket.socket, is_silent: Callable[[], bool] = lambda: False) -> None:
@@ -236,11 +236,11 @@ class HandoffSender:
         return self._outbox.flush()
 
     def reports(self) -> Iterator[Report]:
-        """Yield what the processor has said since the last call, in order."""
+        """Yield what the processor has reported since the last call, in order."""
         while (received := try_receive(self._pair_end, _UP_BYTES)) is not None and received.payload:
             kind, last, count, number = _UP.unpack_from(received.payload)
             if kind == _HELLO:
-                # What a predecessor left half said is void.
+                # What a predecessor left half sent is void.
                 self._reconciliation.clear()
                 yield Hello(number)
             elif kind == _CENSUS:

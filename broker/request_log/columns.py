@@ -109,7 +109,7 @@ REQUESTS = Dataset(
         Column("responseQueueTimeUs", INT64, "from its answer to the processor", source="responseQueueTimeMs"),
         Column("sendTimeUs", INT64, "until the last byte was written", source="sendTimeMs"),
         Column("totalTimeUs", INT64, "the sum of the five before", source="totalTimeMs"),
-        Column("throttleTimeUs", INT64, "told to the client; no part of the total", source="throttleTimeMs"),
+        Column("throttleTimeUs", INT64, "given to the client; no part of the total", source="throttleTimeMs"),
         Column("slow", BOOL, "as slow as request.log.slow.threshold.ms, waiting for data not counted"),
         Column("sampleWeight", INT32, "how many requests the row stands for: sums and counts multiply by it"),
         Column("codec", STRING, "of a Produce: none, gzip, snappy, lz4 or zstd; mixed when its batches differ", True),
@@ -143,7 +143,7 @@ CONNECTIONS = Dataset(
 GROUPS = Dataset(
     "groups",
     "What happened to groups, with the reason. A rebalance ends with stable, or with empty when nobody is left; one "
-    "that begins before another has ended is a row of its own, and the duration counts from the first. lag is told of "
+    "that begins before another has ended is a row of its own, and the duration counts from the first. A row lag is of "
     "each group and topic with committed offsets, every request.log.roles.interval.ms at most, when a handler begins "
     "and then only if what the group has committed or has still to read differs from the row before, which holds "
     "until then (the age of what is unread grows with the clock). Partitions whose lag cannot be known are left out.",

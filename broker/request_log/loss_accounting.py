@@ -1,6 +1,6 @@
 """The accounting of losses: from the sources' counters to rows of the dataset gaps.
 
-Runs in the recorder. A counter of what was told is raised only when the row that tells it is in a finished file, so a
+Runs in the recorder. A counter of what was recorded is raised only when its row is in a finished file, so a
 recorder that is killed before that leaves it to its replacement.
 """
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from broker.request_log.row_buffers import RowBuffer, Settlement
     from shm.recorder_rings import RecorderRings
 
-#: (counter of the source, counter of what was told, is it events, cause).
+#: (counter of the source, counter of what was recorded, is it events, cause).
 _LOSSES = (
     ("rows_dropped", "rows_dropped_told", False, "ring_full"),
     ("rows_lost", "rows_lost_told", False, "processor_killed"),
@@ -26,26 +26,26 @@ _EVENTS_OF = {"processor": "connections", "target": "groups", "recorder": "roles
 
 
 class Gap(NamedTuple):
-    """A row of the dataset gaps without its times, and what is settled when it is told."""
+    """A row of the dataset gaps without its times, and what is settled when it is recorded."""
 
     row: dict[str, Any]
     settlement: Settlement
 
 
 class Ledger:
-    """Compares what sources count with what was told."""
+    """Compares what sources count with what was recorded."""
 
     def __init__(self, rings: RecorderRings) -> None:
         self._rings = rings
         self._accounts = [rings.account(source) for source in (*range(rings.sources), rings.recorder)]
         # Recorded by a row that is not in a finished file yet.
-        self._about_to_be_told: Settlement = Counter()
+        self._about_to_be_recorded: Settlement = Counter()
 
     def settle(self, settlement: Settlement) -> None:
         """Raise counters: what they count is in finished files."""
         for (source, name), n in settlement.items():
             self._accounts[source].add(name, n)
-        self._about_to_be_told.subtract({key: n for key, n in settlement.items() if key[1].endswith("_told")})
+        self._about_to_be_recorded.subtract({key: n for key, n in settlement.items() if key[1].endswith("_told")})
 
     def killed_recorder(self, intake: Intake) -> list[Gap]:
         """Return what a predecessor had taken and not made durable. To be called before anything is taken."""
@@ -60,14 +60,14 @@ class Ledger:
         return gaps
 
     def losses(self) -> list[Gap]:
-        """Return what sources have lost and nobody has told yet."""
+        """Return what sources have lost and no row records yet."""
         gaps = []
         for source, account in enumerate(self._accounts):
-            for name, told, is_events, cause in _LOSSES:
-                lost = account.get(name) - account.get(told) - self._about_to_be_told[source, told]
+            for name, recorded, is_events, cause in _LOSSES:
+                lost = account.get(name) - account.get(recorded) - self._about_to_be_recorded[source, recorded]
                 if lost > 0:
-                    self._about_to_be_told[source, told] += lost
-                    gaps.append(self._gap(source, is_events, cause, lost, Counter({(source, told): lost})))
+                    self._about_to_be_recorded[source, recorded] += lost
+                    gaps.append(self._gap(source, is_events, cause, lost, Counter({(source, recorded): lost})))
         return gaps
 
     def given_up(self, buffer: RowBuffer) -> list[Gap]:

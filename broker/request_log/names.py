@@ -59,7 +59,7 @@ class Clients:
         self._kept_bytes = 0
 
     def learn(self, number: int, text: bytes) -> None:
-        """Take in what a frame says of a client; HOT where it is known already."""
+        """Take in the texts of a client in a frame; HOT where it is known already."""
         if number not in self._texts:
             self._texts[number] = text
             self._size_bytes += len(text) + _ENTRY_BYTES

@@ -22,7 +22,7 @@ HOUR_US = 3_600_000_000
 HIDDEN = "."
 UNFINISHED = ".unfinished"
 
-#: How names of files begin that were compacted from others, and the file beside them that says from which.
+#: How names of files begin that were compacted from others, and the file beside them that names the others.
 COMPACTED = "compact-"
 REPLACED = "_replaced.json"
 
@@ -30,7 +30,7 @@ REPLACED = "_replaced.json"
 FOLLOWED = ".followed"
 FOLLOWED_FOR_S = 10.0
 
-#: There while a recorder runs: found at the start of a broker, it says that the one before was killed.
+#: There while a recorder runs: found at the start of a broker, the one before was killed.
 RUNNING = ".running"
 
 

@@ -1,6 +1,6 @@
 """The usage of a process as the system counts it: processor time, time spent waiting for a processor, memory.
 
-Runs in the recorder. What cannot be read, because the process has gone or the system does not tell, is None.
+Runs in the recorder. What cannot be read, because the process has gone or the system does not have, is None.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The recent requests: kept in memory and published for readers that watch (`shm.recent_requests`).
 
 Runs in the recorder, beside the files: these lag by the time until one is finished. Rows stay arrays; only a sample of
-them is counted by client, and what a client does is told by API and version, with the topics that it names.
+them is counted by client, and a client's requests are listed by API and version, with the topics that it names.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _NS_PER_S = 1_000_000_000
 
-#: Published no more often than this, and only when there is something to tell.
+#: Published no more often than this, and only when something has changed.
 INTERVAL_NS = 500_000_000
 
 #: A slow request is shown for this long.
@@ -37,7 +37,7 @@ SLOW_AGE_NS = 600 * _NS_PER_S
 #: So many rows of one look are counted by client; more of them are sampled.
 COUNTED_ROWS = 512
 
-#: So many topics and APIs with versions are remembered of one client, and so many clients are told about and
+#: So many topics and APIs with versions are remembered of one client, and so many clients are listed and
 #: remembered; the most recent ones. A client chooses its versions, also ones that nobody serves.
 MOST_TOPICS = 8
 MOST_CALLS = 64

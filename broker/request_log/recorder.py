@@ -1,4 +1,4 @@
-"""One turn of the recorder: take what was told, write what is due, say what was lost, remove what is too old.
+"""One turn of the recorder: take what was sent, write what is due, record what was lost, remove what is too old.
 
 Runs in the recorder process; knows nothing of how it is started and woken.
 """
@@ -233,8 +233,8 @@ class Recorder:
 
     def _add_gap(self, row: dict[str, Any], since_us: int | None, settled: Settlement | None = None) -> None:
         now_us = self._now_us()
-        told = {"time": now_us, "since": since_us, **row}
-        settlement = self._buffers.add("gaps", now_us // HOUR_US, told, 1, self._clock.monotonic_ns())
+        gap = {"time": now_us, "since": since_us, **row}
+        settlement = self._buffers.add("gaps", now_us // HOUR_US, gap, 1, self._clock.monotonic_ns())
         settlement.update(settled or {})
 
     def _roll(self, *, everything: bool = False) -> None:
@@ -255,7 +255,7 @@ class Recorder:
     def _give_up(self, buffers: list[RowBuffer]) -> None:
         for buffer in buffers:
             if buffer.dataset == "gaps":
-                # What was lost is told as soon as it can be, and settled with the first of these rows.
+                # What was lost is recorded as soon as it can be, and settled with the first of these rows.
                 settled = buffer.settlement
                 for row in buffer.chunks:
                     self._add_gap({name: row[name] for name in row if name != "time"}, row["since"], settled)

@@ -1,4 +1,4 @@
-"""The recorder process from boot to exit: it sleeps on its bell and turns when a source has told something.
+"""The recorder process from boot to exit: it sleeps on its bell and turns when a source has sent something.
 
 The only module of the recorder that sees the heritage. It has no client and no reader waits for it; what arrives while
 it is being replaced waits in the rings. It imports what it needs to read rows when the first have come, so that a
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 #: What the others have first; but it must keep up with them.
 NICENESS = 5
 
-#: How often old files are looked for while nothing is told.
+#: How often old files are looked for while nothing comes.
 RETENTION_NS = 600_000_000_000
 
 #: A recorder that has had nothing to do for this long makes room for one that has not loaded anything.
@@ -46,7 +46,7 @@ FAULT_PAUSE_S = 1.0
 
 
 def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None:  # noqa: ARG001
-    """Record requests until told to stop; then write what is left."""
+    """Record requests until asked to stop; then write what is left."""
     os.nice(NICENESS)
     root = heritage.config.data_dir / DIRECTORY
     if not _make(root, heritage, stop):
@@ -128,7 +128,7 @@ def is_anything_told(heritage: Heritage) -> bool:
 
 
 def _await_first(heritage: Heritage, root: Path, stop: StopFlag, roles: RoleRows) -> None:
-    """Sleep until somebody has told something, or it is time to stop; old files go meanwhile."""
+    """Sleep until a source has sent something, or it is time to stop; old files go meanwhile."""
     settings, clock = heritage.recorder_rings.settings(), SystemClock()
     due_ns = 0
     while not (stop.is_set() or is_anything_told(heritage) or roles.notice(clock.monotonic_ns())):
@@ -141,8 +141,8 @@ def _await_first(heritage: Heritage, root: Path, stop: StopFlag, roles: RoleRows
 
 
 def build(heritage: Heritage, generation: int, root: Path) -> Recorder:
-    """Return the recorder, with what predecessors have lost about to be told."""
-    # numpy starts threads for itself unless it is told not to.
+    """Return the recorder, with what predecessors have lost about to be recorded."""
+    # numpy starts threads for itself unless the environment forbids it.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # Arrow's own allocators keep memory for a next time that may not come.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")

@@ -29,7 +29,7 @@ NOBODY = -1
 
 
 class Taken(NamedTuple):
-    """What one source told."""
+    """The frames of one source."""
 
     source: int
     rows: Rows | None

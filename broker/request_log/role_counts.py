@@ -86,7 +86,7 @@ def idle_share(role: str, before: Values, after: Values) -> float | None:
 
 
 def gauges(role: str, values: Values) -> dict[str, int | None]:
-    """Return the columns that say how something is now."""
+    """Return the columns of states as they are now."""
     used, free = values.get(("arena_used_bytes", "")), values.get(("arena_free_bytes", ""))
     connections = values.get(("connections", "")) if role == "processor" else None
     if role == "acceptor":

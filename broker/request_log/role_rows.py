@@ -82,7 +82,7 @@ class RoleRows:
         return min(self._begun.at_ns + self._settings.roles_interval_ns, now_ns + LOOK_NS)
 
     def notice(self, now_ns: int) -> bool:
-        """Look, between two intervals; return whether requests have come that are to be told of."""
+        """Look, between two intervals; return whether requests have come, for which rows are due."""
         if not self._settings.roles_interval_ns:
             self._idle.clear()
             return False

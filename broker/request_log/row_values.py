@@ -98,7 +98,7 @@ def connection_values(events: Rows, epoch_ns: int, clients: Clients) -> dict[str
 
 
 def client_values(names: list[ClientNames], codes: NDArray[np.int64]) -> dict[str, Values]:
-    """Return the columns that say who it was."""
+    """Return the columns of the client."""
     return {
         "connection": Coded(codes, [each.connection for each in names]),
         "clientId": Coded(codes, [each.client_id for each in names]),

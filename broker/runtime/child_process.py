@@ -2,7 +2,7 @@
 
 Runs in every child, first thing after the fork. It knows how a child lives and dies and nothing of what it is
 for: the role is a function that is called here with the heritage, its index, its generation and the flag that
-tells it to stop. What a failing child has to say is kept in its slot.
+asks it to stop. A failing child's last words are kept in its slot.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ LONGEST_FAULT_PAUSE_S = 0.3
 
 
 class ExitCode(IntEnum):
-    """Exit codes of the command line, and (from 64) what a child tells the supervisor.
+    """Exit codes of the command line, and (from 64) those that a child ends with for the supervisor.
 
     A child that cannot boot adds to BOOT_FAILED the code that the whole program should end with.
     """

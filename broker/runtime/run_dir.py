@@ -1,8 +1,8 @@
-"""The run directory: where a running broker says who it is, so that `status` and `stop` can find it.
+"""The run directory: a running broker registers there, so that `status` and `stop` find it.
 
 Written by the supervisor, read by the command line. It holds one JSON file that names the instance, and a
 lock that lives as long as any process of the broker does. The directory is private to its owner (0700),
-because whoever writes the file decides which process `stop` signals. Nothing else of the broker depends on
+because the file's writer decides which process `stop` signals. Nothing else of the broker depends on
 it.
 """
 
@@ -37,7 +37,7 @@ STARTING, READY, STOPPING, FAILED = "starting", "ready", "stopping", "failed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
-    """What the file says. `bootstrap` is host:port, comma-separated; `reason` says why a broker `failed`.
+    """The file's contents. `bootstrap` is host:port, comma-separated; `reason` is why a broker `failed`.
 
     `status_url` is empty where there is no status page.
     """
@@ -123,7 +123,7 @@ def outlast_children(data_dir: Path) -> int:
 
 
 def _flock(fd: int, go_on: Callable[[], bool]) -> bool:
-    """Take the lock; while `go_on` says so, wait for dying holders for a while. Return whether it was taken."""
+    """Take the lock; while `go_on` returns True, wait for dying holders for a while. Return whether it was taken."""
     clock = SystemClock()
     deadline_ns = clock.monotonic_ns() + _DYING_MS * 1_000_000
     while True:
@@ -182,9 +182,9 @@ def _holder(path: Path) -> int:
 
 
 def is_running(pid: int, ticks: int) -> bool:
-    """Whether the process runs that had this pid and start: pids come again, start ticks tell them apart.
+    """Whether the process runs that had this pid and start: pids come again, start ticks distinguish them.
 
-    A process that is dead and waits for its parent to take note does not run.
+    A process that is dead and waits to be reaped does not run.
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()

@@ -94,7 +94,7 @@ class StopFlag:
     A signal that arrives between a look at `is_set` and the wait that follows would be slept over. So a
     loop that sleeps in epoll registers `fileno()`, which turns readable at the signal and stays so; a loop
     that sleeps on a semaphore is safe because the supervisor rings its bell after every signal. Another signal that
-    the process obeys makes `fileno()` readable for a moment: whoever wakes up looks at `is_set`.
+    the process obeys makes `fileno()` readable for a moment: a loop that wakes looks at `is_set`.
     """
 
     def __init__(self) -> None:

@@ -1,9 +1,9 @@
-"""Stack dumps: every process says where it stands, also one that hangs, as a line each in the log.
+"""Stack dumps: every process writes its stacks as a line each in the log, also one that hangs.
 
 The interpreter's fault handler writes them: in C, in the signal handler itself, so that a process answers from an
 endless loop and from a system call that a signal can end. Each child writes into a pipe of its own, and the supervisor
 reads it and logs the line: so a line is whole and has the format of the log, and of a process that does not answer the
-supervisor says what the system knows of it. What a child writes when it is struck by a fault in C, such as SIGSEGV,
+supervisor logs what the system knows of it. What a child writes when it is struck by a fault in C, such as SIGSEGV,
 comes the same way.
 """
 

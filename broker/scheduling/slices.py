@@ -55,7 +55,7 @@ class TooManyWaitError(Exception):
 
 @dataclass(slots=True, eq=False)
 class SlicedWork:
-    """One work: how it is done, whose it is, and who is given its result or told of its fault."""
+    """One work: how it is done, whose it is, and the receiver of its result or its fault."""
 
     work: Work
     lane: Hashable

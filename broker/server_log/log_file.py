@@ -6,7 +6,7 @@ of the system each, so processes need no lock. The supervisor alone gives the fi
 and sends every child the signal to open the name anew; what a process writes until then still goes to the old file and
 is not lost. A process whose line has filled the file rings the supervisor, which otherwise never looks.
 
-The age of the file is that of its first line, which says it: so it counts over restarts.
+The age of the file is that of its first line, by its time: so it counts over restarts.
 """
 
 from __future__ import annotations

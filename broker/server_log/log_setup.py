@@ -10,9 +10,9 @@ What each level is for:
 - ERROR: something of ours is wrong and one request, connection or process paid for it; carries the traceback.
 - CRITICAL: the broker stops.
 
-Every line passes the limit of `rate_limit`, so that no client can fill a disk; `RepeatedWarnings` tells the kinds
-of one line apart, so that what one client repeats does not use up what is there for others. Record contents are never
-logged. Nothing is logged on the path of a request that goes well.
+Every line passes the limit of `rate_limit`, so that no client can fill a disk; `RepeatedWarnings` distinguishes the
+kinds of one line apart, so that what one client repeats does not use up what is there for others. Record contents are
+never logged. Nothing is logged on the path of a request that goes well.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MOST_CHARACTERS = 8000
 #: A loop whose lines clients cause asks this often whether any were held back.
 REPORT_INTERVAL_NS = 1_000_000_000
 
-#: More keys than this are not told apart; the oldest is forgotten.
+#: More keys than this are not distinguished; the oldest is forgotten.
 MOST_KEYS = 256
 
 _log = logging.getLogger(__name__)
@@ -113,7 +113,7 @@ def configure(
 
 
 def report_held_back(*, at_last: bool = False) -> None:
-    """Log how many lines were held back, where nothing has said it for a while; ``at_last`` in any case.
+    """Log how many lines were held back, where no line has reported it for a while; ``at_last`` in any case.
 
     A process whose lines clients cause calls it now and then, and each at its end.
     """

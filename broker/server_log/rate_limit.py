@@ -1,7 +1,7 @@
-"""The limit of the log: how many bytes each line of code may have written, whoever causes it and however often.
+"""The limit of the log: how many bytes each line of code may have written, whatever causes it and however often.
 
 Every process has one, in front of its log lines. A place in the code (a file and a line of it) may write a burst, and
-from then on as many bytes a second as say that it goes on; what is held back is counted, and the count is written with
+from then on as few bytes a second as show that it goes on; what is held back is counted, and the count is written with
 the place's next line or, when there is none, by itself. So a client that finds a line it can cause at will fills no
 disk and hides no other line. The limit counts bytes because tracebacks and names that a client chooses are long.
 
@@ -18,7 +18,7 @@ from types import MappingProxyType
 BURST_BYTES = 16 * 1024
 #: What it may write in the long run: a line a second, or a traceback in half a minute.
 BYTES_PER_SECOND = 100
-#: So long after the first line that was held back their number is written, if nothing else has said it.
+#: So long after the first line that was held back their number is written, if no other line has reported it.
 REPORT_AFTER_NS = 10_000_000_000
 
 #: Given as ``extra`` to a logging call: the line is always written.
@@ -50,7 +50,7 @@ class LineLimit:
         self._holding: set[tuple[str, int]] = set()
 
     def allows(self, record: logging.LogRecord) -> bool:
-        """Return whether the line is to be written; it then says how many like it were not."""
+        """Return whether the line is to be written; it then reports how many like it were not."""
         if record.levelno >= logging.CRITICAL or getattr(record, "unlimited", False):
             return True
         key = record.pathname, record.lineno

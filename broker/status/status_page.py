@@ -32,7 +32,7 @@ NICENESS = 5
 
 
 def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None:
-    """Serve the status page until told to stop."""
+    """Serve the status page until asked to stop."""
     assert heritage.status_socket is not None  # noqa: S101 - else there is no such process
     os.nice(NICENESS)
     heritage.mark_ready(Role.WEB, index, generation)

@@ -2,7 +2,7 @@
 
 Runs in the process that becomes the supervisor; called by the command line, knows nothing of how it was
 called. Order matters: locks first, so that two brokers never share a directory; ports next, so that the real
-port can be told; shared memory last, because it must not outlive a failure of the others.
+port is known; shared memory last, because it must not outlive a failure of the others.
 """
 
 from __future__ import annotations
@@ -159,8 +159,8 @@ def _make_heritage(
     undo: ExitStack,
 ) -> Heritage:
     listeners: list[BoundListener] = []
-    for wanted, told in zip(config.bound_listeners, config.effective_advertised_listeners, strict=True):
-        listeners.append(bind(wanted, told, config.socket_receive_buffer_bytes))
+    for wanted, advertised in zip(config.bound_listeners, config.effective_advertised_listeners, strict=True):
+        listeners.append(bind(wanted, advertised, config.socket_receive_buffer_bytes))
         undo.callback(listeners[-1].socket.close)
     status_socket = bind_status_page(config)
     if status_socket is not None:

@@ -1,6 +1,6 @@
 """One child process of the broker as the supervisor sees it: its slot, its current process, its restarts.
 
-Runs in the supervisor. What to do when a child dies is decided there; here is how one is started, told to
+Runs in the supervisor. What to do when a child dies is decided there; here is how one is started, asked to
 stop and buried. A child's slot in shared memory is written here and by the child, each its own words
 (`shm.layout`).
 """
@@ -75,7 +75,7 @@ class Child:
 
     @property
     def last_words(self) -> str:
-        """What the last process that died of an error said."""
+        """The last words of the last process that died of an error."""
         return self._heritage.slots.last_words(self.role, self.index)
 
     def start(self, foreign_fds: Iterable[int]) -> None:
@@ -108,7 +108,7 @@ class Child:
         slots.set_pid(self.role, self.index, self._process.pid)
 
     def notice_ready(self) -> bool:
-        """Return True once per generation: when it says for the first time that it can serve."""
+        """Return True once per generation: when it is ready for the first time."""
         slots = self._heritage.slots
         if self.ready or slots.ready_generation(self.role, self.index) != self.generation:
             return False
@@ -143,9 +143,9 @@ class Child:
 
     def ask_to_stop(self) -> None:
         """Send SIGTERM."""
-        self.tell(signal.SIGTERM)
+        self.send_signal(signal.SIGTERM)
 
-    def tell(self, signum: signal.Signals) -> None:
+    def send_signal(self, signum: signal.Signals) -> None:
         """Send a signal, then ring: a signal that comes just before a wait begins does not end that wait."""
         self.kill(signum)
         if self.role is Role.PROCESSOR:
@@ -185,7 +185,7 @@ def describe_exit(status: int) -> str:
 
 
 def boot_exit_code(status: int) -> int | None:
-    """Return what the program should end with when `status` says that a child could not boot, else None."""
+    """Return what the program should end with when `status` is that of a child that could not boot, else None."""
     if ExitCode.BOOT_FAILED <= status < ExitCode.ORPHANED:
         return status - ExitCode.BOOT_FAILED
     return None

@@ -31,7 +31,7 @@ _TRY_AGAIN_MS = 60_000
 
 
 class OperatorTasks:
-    """Does what the signals ask for. `turn` does all that is due; `wait_ms` says when something is due unasked."""
+    """Does what the signals ask for. `turn` does all that is due; `wait_ms` returns when something is due unasked."""
 
     def __init__(
         self, signals: OperatorSignals, children: Sequence[Child], log_file: LogFile | None, clock: Clock
@@ -106,7 +106,7 @@ class OperatorTasks:
         [controller] = (child for child in self._children if child.role is Role.CONTROLLER)
         if controller.is_alive and controller.ready:
             _log.info("SIGHUP: the controller reads the configuration file again")
-            controller.tell(signal.SIGHUP)
+            controller.send_signal(signal.SIGHUP)
         else:
             _log.warning("SIGHUP: the controller is being replaced, and nothing was read again; try once more")
 
@@ -127,4 +127,4 @@ def log_stacks(child: Child, wait_ms: int = ANSWER_MS) -> None:
         _log.info("stacks of %s: %s", tag_of(child.role.label, child.pid), stacks, extra=UNLIMITED)
     else:
         known = what_the_system_knows(child.pid)
-        _log.warning("%s (pid %d) does not say where it stands: %s", child.label, child.pid, known, extra=UNLIMITED)
+        _log.warning("%s (pid %d) has not answered with its stacks: %s", child.label, child.pid, known, extra=UNLIMITED)

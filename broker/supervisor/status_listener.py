@@ -1,6 +1,6 @@
-"""The port of the status page: bound early, so that its address can be told, and never in the broker's way.
+"""The port of the status page: bound early, so that its address is known, and never in the broker's way.
 
-Runs in the supervisor. The page is an extra: where it cannot be served, the broker goes on without it and the log says
+Runs in the supervisor. The page is an extra: where it cannot be served, the broker goes on without it and the log names
 how to get it. Only a port that was asked for by name and is taken stops the start.
 """
 

@@ -5,7 +5,7 @@ The loop sleeps in poll() on the children's sentinels, on a pipe that signals wr
 children ring when they are ready; once a second it looks whether their loops turn (`watchdog`).
 
 A child that cannot boot stops the start, or the broker, with its reason. One that dies later is replaced, at first at
-once; one that dies often waits for it. The broker stops, and says why, if nobody serves any request
+once; one that dies often waits for it. The broker stops, with a line that names the cause, if nobody serves any request
 between such deaths. Without those that only look on, or clean up, it goes on even then: clients are served as before.
 """
 
@@ -152,7 +152,7 @@ class Supervisor:
                 raise self._give_up
 
     def _step(self) -> None:
-        """Sleep until something happens; reap and replace the dead, take note of the ready."""
+        """Sleep until something happens; reap and replace the dead, and register the ready."""
         starting = any(child.is_alive and not child.ready for child in self._children)
         for child in self._poll(_BOOT_POLL_MS if starting else self._wait_ms()):
             self._on_death(child)
@@ -210,8 +210,8 @@ class Supervisor:
         if status == ExitCode.RETIRED:
             child.start(self._foreign_fds())
             return
-        said = child.last_words if status > 0 else child.stacks.answer(wait_ms=0)
-        words = f": {said}" if said else ""
+        last_words = child.last_words if status > 0 else child.stacks.answer(wait_ms=0)
+        words = f": {last_words}" if last_words else ""
         what = f"{child.label} (pid {pid}) {describe_exit(status)}{words}"
         exit_code = boot_exit_code(status)
         failure: BootFailed | None = BootFailed(what, exit_code or 1)

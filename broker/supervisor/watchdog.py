@@ -50,7 +50,7 @@ class Silence:
 
 
 class Watchdog:
-    """Looks at the children of one supervisor. ``report`` is told of one that hangs, once, to find out where."""
+    """Looks at the children of one supervisor. ``report`` is called once with one that hangs, to find out where."""
 
     def __init__(self, slots: ProcessSlots, hang_timeout_ms: int, report: Callable[[Child], None]) -> None:
         self._slots = slots

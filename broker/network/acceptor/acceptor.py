@@ -110,7 +110,7 @@ class Acceptor:
         self._link_of = {link.sender.fileno(): number for number, link in enumerate(self._links)}
 
     def start(self, wake_fd: int, take_stock: bool) -> None:
-        """Begin to poll; with `take_stock` accept only once processors told what a predecessor handed them."""
+        """Begin to poll; with `take_stock` accept only once processors have reported what a predecessor handed them."""
         self._epoll.register(wake_fd, select.EPOLLIN)
         for fd in self._link_of:
             self._epoll.register(fd, select.EPOLLIN)
@@ -334,7 +334,7 @@ class Acceptor:
 
 
 def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None:
-    """Serve as the acceptor until told to stop. The listeners are listening already.
+    """Serve as the acceptor until asked to stop. The listeners are listening already.
 
     A turn that fails is logged and the next one taken (`A05`); raises what a turn raises when none succeeds any more.
     """

@@ -1,7 +1,7 @@
 """The counts of connections by listener, address and processor: the acceptor's ledger (`A33`).
 
-Pure counting. A connection is known by the serial that the acceptor gave it. It is counted once when it is
-handed to a processor and uncounted once, whoever says so and however often: by its close, with all of a dead
+Pure counting. A connection is known by the serial that the acceptor gave it. It is counted once when it is handed to a
+processor and uncounted once, whichever process reports it and however often: by its close, with all of a dead
 processor's, or because it was lost on the way.
 """
 

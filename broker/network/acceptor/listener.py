@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _IN_USE_EXIT_CODE = 4
 
 
-def bind(wanted: Listener, told: Listener, receive_buffer_bytes: int) -> BoundListener:
+def bind(wanted: Listener, advertised: Listener, receive_buffer_bytes: int) -> BoundListener:
     """Return the listener, bound and not yet listening (`A04`).
 
     SO_RCVBUF is set before the bind, unless -1, and connections inherit it. Raises BootFailed when the
@@ -44,7 +44,7 @@ def bind(wanted: Listener, told: Listener, receive_buffer_bytes: int) -> BoundLi
         sock.close()
         raise _refused(str(wanted), failure) from failure
     port = sock.getsockname()[1]
-    return BoundListener(wanted.name, wanted.host, port, sock, told.host, told.port or port)
+    return BoundListener(wanted.name, wanted.host, port, sock, advertised.host, advertised.port or port)
 
 
 def listen(listener: BoundListener, backlog: int) -> None:

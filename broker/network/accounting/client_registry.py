@@ -1,9 +1,9 @@
 """The client registry: who is behind each connection (client id, software, address), and what it has done in its life.
 
-Runs in processor processes. What the request log says of a client is a text that travels once in each frame that needs
-it; a row carries the number of that text. A connection whose client id or software changes gets another number, and
-the requests that were sent before the change keep the old one. Numbers come with small *places*, which are used again,
-so that rows of many connections can be added up by arrays.
+Runs in processor processes. What the request log records of a client is a text that travels once in each frame that
+needs it; a row carries the number of that text. A connection whose client id or software changes gets another number,
+and the requests that were sent before the change keep the old one. Numbers come with small *places*, which are used
+again, so that rows of many connections can be added up by arrays.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Client:
 
 
 class Clients:
-    """Gives connections their numbers and keeps what was said of them while rows may refer to it."""
+    """Gives connections their numbers and keeps their texts while rows may refer to it."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Clients:
         listeners: tuple[tuple[str, str], ...],
         hosts: ClientHostWriter | None = None,
     ) -> None:
-        """Take the (name, security protocol) of each listener, by index; ``hosts``: where addresses are told."""
+        """Take the (name, security protocol) of each listener, by index; ``hosts``: where addresses are published."""
         self.by_place: list[Client | None] = []
         #: By number.
         self.texts: dict[int, bytes] = {}
@@ -76,7 +76,7 @@ class Clients:
         self._departed: OrderedDict[int, Client] = OrderedDict()
 
     def connected(self, channel: Channel) -> None:
-        """Give a new connection its number, which is its connection id until it says who it is."""
+        """Give a new connection its number, which is its connection id until it names itself."""
         channel.client_prefix = _NO_CLIENT_ID
         if self._hosts is not None:
             self._hosts.put(channel.connection_id, channel.peer)
@@ -104,7 +104,7 @@ class Clients:
             software, body = read_compact_string(frame, body, end)
             version, _ = read_compact_string(frame, body, end)
         except (*MALFORMED, InvalidReceive):
-            # Its handler will say so.
+            # Its handler answers with the error.
             return
         if not (is_valid_software(software) and is_valid_software(version)):
             return
@@ -129,7 +129,7 @@ class Clients:
             self._retired.append(self._departed.popitem(last=False)[1])
 
     def number_of(self, connection_id: int) -> int:
-        """Return the number of a connection that has ended; what it said last if that is still known."""
+        """Return the number of a connection that has ended; the texts it had last if they are still known."""
         client = self._departed.get(connection_id)
         return connection_id if client is None else client.number
 
@@ -174,9 +174,9 @@ class Clients:
             self.by_place.append(None)
         client = Client(number, place, channel.connection_id, totals)
         listener, protocol = self._listeners[channel.listener]
-        told = [channel.connection_id, *channel.names, channel.peer]
+        texts = [channel.connection_id, *channel.names, channel.peer]
         # Without authentication everybody is the anonymous user (`H06`).
-        told += [listener, protocol, "User:ANONYMOUS"]
-        client.text = pack_text(number, json.dumps(told, ensure_ascii=False).encode(errors="replace"))
+        texts += [listener, protocol, "User:ANONYMOUS"]
+        client.text = pack_text(number, json.dumps(texts, ensure_ascii=False).encode(errors="replace"))
         channel.client = self.by_place[place] = client
         self.texts[number] = client.text

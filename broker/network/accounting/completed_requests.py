@@ -1,7 +1,7 @@
 """Requests that are done with, gathered as they are and worked up a few thousand at a time.
 
 Runs in processor processes. A request is finished when the last byte of its answer is written, or its connection has
-gone (``D21``); keeping what its target told of it is all that happens then. Now and then the rows become one array,
+gone (``D21``); keeping its target's facts is all that happens then. Now and then the rows become one array,
 from which come the histograms of the metrics page, the totals of each connection, and the rows of the request log.
 """
 
@@ -37,7 +37,7 @@ _FACTS_BYTES = REQUEST_ROW.offset("client")
 _STAMPS = ("received_ns", "dequeued_ns", "local_complete_ns", "response_complete_ns", "taken_ns", "end_ns")
 _OPENED = -1
 
-#: A row as it is put together here, as a numpy type: what its target told, in one piece, and the rest.
+#: A row as it is put together here, as a numpy type: its target's facts, in one piece, and the rest.
 _PARTS: Any = {
     "names": ["facts", "client", "taken_ns", "end_ns"],
     "formats": [f"V{_FACTS_BYTES}", "i8", "i8", "i8"],

@@ -26,7 +26,7 @@ SHARE: Final = 50
 #: After a fault nothing is made for this long.
 FAULT_PAUSE_NS: Final = 60_000_000_000
 
-#: How many connections one snapshot tells of; the rest is counted.
+#: How many connections one snapshot lists; the rest is counted.
 MOST_CONNECTIONS: Final = 1000
 
 #: The list that is shortened when a snapshot does not fit.
@@ -53,11 +53,11 @@ class ConnectionSnapshot:
             self._writer.publish(self.document(channels), LISTS, now_ns)
             self._next_ns = now_ns + max(INTERVAL_NS, (self._now_ns() - now_ns) * SHARE)
         except Exception:
-            logger.exception("cannot tell readers of connections")
+            logger.exception("cannot publish the snapshot of connections")
             self._next_ns = now_ns + FAULT_PAUSE_NS
 
     def document(self, channels: Collection[Channel]) -> dict[str, Any]:
-        """Return what there is to tell now."""
+        """Return the snapshot as of now."""
         return {
             "connections": [self._told(channel) for channel in islice(channels, MOST_CONNECTIONS)],
             "left_out": {"connections": max(0, len(channels) - MOST_CONNECTIONS)},

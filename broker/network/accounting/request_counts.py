@@ -32,7 +32,7 @@ _MOST_APIS = 128
 
 
 def record_requests(rows: Rows, texts: Mapping[int, bytes], page: MetricsWriter) -> None:
-    """Count the rows (`D17`, `D18`, `C17`); ``texts`` are what clients have said of themselves, by number."""
+    """Count the rows (`D17`, `D18`, `C17`); ``texts`` are clients' texts, by number."""
     import numpy as np  # noqa: PLC0415 - loaded with the first rows
 
     apis = rows["api_key"].astype(np.int64)
@@ -63,7 +63,7 @@ def record_connections(connections: Mapping[tuple[int, str, str], int], page: Me
 
 
 def software_text(software: str, version: str) -> str:
-    """Return what stands for a client's software; empty if it has not said."""
+    """Return what stands for a client's software; empty if it has not named it."""
     if not software and not version:
         return ""
     return software.replace(SOFTWARE_SEPARATOR, " ") + SOFTWARE_SEPARATOR + version

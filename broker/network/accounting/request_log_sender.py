@@ -120,7 +120,7 @@ class RowSender:
         data = b"".join(events)
         texts = self._texts_of(numbers)
         if len(data) + len(texts[1]) > self._feed.largest_bytes:
-            # The names are told again with the rows.
+            # The names are sent again with the rows.
             texts = 0, b""
         return self._feed.try_push((0, b""), (len(events), data), texts)
 

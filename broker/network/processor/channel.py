@@ -34,10 +34,10 @@ _WAITING = tuple(int(key).to_bytes(2, "big") for key in (ApiKey.FETCH, ApiKey.JO
 #: Where there is no room for it, two bytes are left of the frame (`kept_requests`).
 Repeatable = tuple[int, int, bytes]
 
-#: RESPONSE_ENVELOPE: connection id, sequence, inline bytes, file ranges, kind, and what the request log is told.
+#: RESPONSE_ENVELOPE: connection id, sequence, inline bytes, file ranges, kind, and facts for the request log.
 Envelope = tuple[int, int, int, int, int, bytes]
 
-#: An answer until it is written: what the request log is told of it, and when it was taken from the ring, in ns
+#: An answer until it is written: its facts for the request log, and when it was taken from the ring, in ns
 #: (``D14``, ``D15``).
 Answered = tuple[bytes, int]
 
@@ -160,7 +160,7 @@ class Channel:
         self.interest = 0
         self.last_active_ns = 0
         self.closing = False
-        #: What ``next_answer`` was when the connection was told to end.
+        #: What ``next_answer`` was when the connection was asked to end.
         self.ended_at = 0
 
     @property
@@ -176,7 +176,7 @@ class Channel:
     def is_drained(self, *, produce_only: bool) -> bool:
         """Return whether every answer has been written but those that wait for others, which may be long.
 
-        ``produce_only``: only those to Produce are waited for, which say what has been stored.
+        ``produce_only``: only those to Produce are waited for, because they acknowledge records.
         """
         if produce_only:
             waiting = len(self.repeatable)

@@ -67,7 +67,7 @@ class KeptRequests:
 
 
 def is_kept(frame: bytes) -> bool:
-    """Return whether a channel has the whole frame of a request, and not only what says which API it is of."""
+    """Return whether a channel has the whole frame of a request, and not only the part that names its API."""
     return len(frame) > REMNANT_BYTES
 
 

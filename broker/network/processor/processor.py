@@ -202,7 +202,7 @@ class Processor:
         self._writable.clear()
 
     def process_disconnected(self) -> None:
-        """Close the channels that this turn found gone or at fault, and tell the acceptor."""
+        """Close the channels that this turn found gone or at fault, and report them to the acceptor."""
         for channel, cause in self._disconnected:
             self._close(channel, cause)
         if self._disconnected or self._handoff.wants_write:
@@ -310,7 +310,7 @@ class Processor:
         self._selector.update(channel)
 
     def _begin(self, channel: Channel) -> None:
-        """Make a new connection known to whoever counts and describes them."""
+        """Make a new connection known to those that count and describe connections."""
         self._metrics.connection_opened()
         self.finished.opened(channel)
         if self._draining:

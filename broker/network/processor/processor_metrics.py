@@ -79,7 +79,7 @@ class ProcessorMetrics:
     def polled(self, before_ns: int, after_ns: int, *, arena_short: bool = False, ready: int = 0) -> None:
         """Account for one turn: waiting from ``before_ns`` to ``after_ns``, work before that (``B30``).
 
-        ``arena_short`` says that a request waits for a block of the arena; ``ready`` descriptors need attention now.
+        ``arena_short``: a request waits for a block of the arena; ``ready`` descriptors need attention now.
         """
         self._polls += 1
         if arena_short:

@@ -51,7 +51,7 @@ OTHERS_NS = 400_000_000
 
 
 def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None:
-    """Serve connections until told to stop; then let the answers under way leave, and close.
+    """Serve connections until asked to stop; then let the answers under way leave, and close.
 
     Raises what a turn raises when no turn succeeds any more.
     """

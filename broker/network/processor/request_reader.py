@@ -50,7 +50,7 @@ class RequestReader:
         self.sender = sender
         self.kept = kept
         self.waiting: dict[int, Channel] = {}
-        #: The clients; it must know every channel that says so (`Channel.client_prefix`).
+        #: The clients; every channel with a `Channel.client_prefix` is registered there.
         self.clients: Clients | None = None
         self.requests_received = 0
         self.bytes_received = 0

@@ -4,7 +4,7 @@ Runs in processor processes. Targets answer in any order; a channel's answers le
 sequence numbers (``D10``, ``D11``). An answer that comes early is copied out of the ring and held. A second answer to
 the same request, and any answer to a connection that has gone, is dropped (``B21``): targets that were replaced may
 repeat themselves. An answer to a Fetch whose records have gone, with their topic or by retention, cannot be sent any
-more: its request is put to its target again, which then answers for that partition what there is to say.
+more: its request is put to its target again, which then answers for that partition.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ BATCH = 512
 #: An answer that its connection waits for and for nothing else, and what it is once it is written.
 LoneAnswer = tuple[Channel, memoryview, Answered]
 
-#: Takes a request whose answer has just been written: its channel, what its target told, and the time in ns.
+#: Takes a request whose answer has just been written: its channel, its target's facts, and the time in ns.
 Finish = Callable[[Channel, Answered, int], None]
 
 #: Ends the connection that an exception has struck, which is being handled; None: it has gone already (``B22``).

@@ -87,7 +87,7 @@ class Selector:
         end_ns = now_ns() + LONG_NS
         while self.readable and now_ns() < end_ns:
             channel, _ = self.readable.popitem(last=False)
-            # One that was muted since is told of again when it is not.
+            # One that has been muted since is reported again once it is not.
             if not channel.muted:
                 yield channel
 
