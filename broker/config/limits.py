@@ -243,6 +243,16 @@ _GROUPS = Area(
             end="half a minute without another, or the metadata changes",
         ),
         Limit(
+            what="Fetch requests that others are compared with, of each handler; bytes of each",
+            bounds=(
+                "broker.partitions.fetch.fetch_shape:MOST_REMEMBERED",
+                "broker.partitions.fetch.fetch_shape:MOST_REMEMBERED_BYTES",
+            ),
+            metrics=("rotunda_handler_requests_handled_total",),
+            beyond="the one used longest ago is forgotten, and a longer one never kept: the next one is parsed",
+            end="half a minute without another, or the metadata changes",
+        ),
+        Limit(
             what="Answers given again while the metadata stay, of each handler; bytes of a request, of an answer",
             bounds=(
                 "broker.handler.answer_cache:MOST_ANSWERS",

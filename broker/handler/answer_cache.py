@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from broker.partitions.produce.recently_used import RecentlyUsed
+from broker.partitions.recently_used import RecentlyUsed
 
 if TYPE_CHECKING:
     from broker.ipc.frame import Frame

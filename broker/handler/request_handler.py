@@ -93,6 +93,8 @@ class RequestHandler:
         self._calls = ApiCalls(state, (self._responses, self._delayed, self._slices), self.turns, now_ns)
         self._fetch = FetchPath(state, self._responses, self._delayed, self._slices, now_ns)
         self._groups = GroupPath(state, self._responses, now_ns)
+        #: By API, what takes a request that is like an earlier one; False when it is not.
+        self._short_ways = {**self._groups.ways, _FETCH: self._fetch.try_fast}
         self._desk.connect(self._produce, self._delayed)
         self._coordinators = state.coordinators
         appends = self._produce.appends
@@ -171,7 +173,7 @@ class RequestHandler:
             self._state.tick()
             self._state.release_rows()
             self._state.reload_if_asked()
-            self._fetch.forget_removed_files()
+            self._fetch.forget_unused(now_ns)
             self._produce.forget_unused(now_ns)
             self._calls.forget_unused(now_ns)
             self._desk.repeat()
@@ -258,6 +260,7 @@ class RequestHandler:
         finally:
             # Also after a fault: some of it may have been taken over.
             self._produce.forget_metadata()
+            self._fetch.forget_metadata()
             self._groups.forget_metadata()
             self._coordinators.metadata_changed()
             self._delayed.something_changed()
@@ -270,8 +273,8 @@ class RequestHandler:
         view = self._view
         unpack = REQUEST.unpack_from
         header_bytes = REQUEST.size
-        try_fast = self._produce.try_fast
-        short_ways = self._groups.ways
+        try_produce = self._produce.try_fast
+        short_ways = self._short_ways
         oldest_generation, alone_until_ns = self._oldest_generation, self._alone_until_ns
         current, dropped = self._current.words, self._poison.dropped
         now_ns = self._now_ns
@@ -298,7 +301,7 @@ class RequestHandler:
                 ):
                     taken = True
                 elif key == _PRODUCE:
-                    taken = not noted and try_fast(to, version, memory, place)
+                    taken = not noted and try_produce(to, version, memory, place)
                 else:
                     way = short_ways.get(key)
                     taken = way is not None and way(to, version, memory, first, first + size)

@@ -53,7 +53,7 @@ class FileRange(NamedTuple):
     """``inline_before`` bytes of the answer, then ``length`` bytes of the file from ``position`` on."""
 
     inline_before: int
-    path: str
+    path: bytes
     inode: int
     position: int
     length: int
@@ -108,7 +108,9 @@ class ResponseWriter:
             self.send(to, local_ns, complete_ns, payload, facts)
             return
         path = spool.finish()
-        self.send_ranges(to, (local_ns, complete_ns), b"", [FileRange(0, str(path), ONE_ANSWER, 0, spool.size)], facts)
+        self.send_ranges(
+            to, (local_ns, complete_ns), b"", [FileRange(0, bytes(path), ONE_ANSWER, 0, spool.size)], facts
+        )
 
     def try_begin(self, to: ReplyTo, now_ns: int, size: int, records: Records, tail: bytes) -> int:
         """Begin an answer of ``size`` bytes that the caller writes itself, where the returned offset says. HOT.
@@ -139,17 +141,17 @@ class ResponseWriter:
         facts: AnswerFacts = NO_FACTS,
     ) -> None:
         """Answer with ``inline`` bytes interleaved with byte ranges of files; ``stamps``: (local, complete) in ns."""
-        paths = [os.fsencode(r.path) for r in ranges]
-        rows = b"".join(
-            RANGE.pack(r.inline_before, r.inode, r.position, r.length, len(path))
-            for r, path in zip(ranges, paths, strict=True)
-        )
-        body = b"".join((rows, *paths, inline))
+        size = len(inline)
+        rows, paths = [], []
+        for inline_before, path, inode, position, length in ranges:
+            rows.append(RANGE.pack(inline_before, inode, position, length, len(path)))
+            paths.append(path)
+            size += length
+        body = b"".join((*rows, *paths, inline))
         if len(body) > self._largest_inline:
             raise ValueError(f"an answer of {len(ranges)} file ranges has {len(body)} bytes of envelope")
         if facts.error_code:
             self.errors += 1
-        size = len(inline) + sum(r.length for r in ranges)
         self._put(to[0], self._envelope(to, stamps, (SEND, len(inline), len(ranges), size), facts), body)
 
     def no_response(self, to: ReplyTo, local_ns: int, complete_ns: int, facts: AnswerFacts = NO_FACTS) -> None:
@@ -213,4 +215,4 @@ class ResponseWriter:
         """Write an answer that is too large for a ring to a file that its processor unlinks as it opens it."""
         path = next(self._large_names)
         path.write_bytes(payload)
-        return FileRange(0, str(path), ONE_ANSWER, 0, len(payload))
+        return FileRange(0, bytes(path), ONE_ANSWER, 0, len(payload))

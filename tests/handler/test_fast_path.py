@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker.partitions.produce.produce import ProducePath
-from broker.partitions.produce.produce_memo import REMEMBERED_NS
+from broker.partitions.request_memo import REMEMBERED_NS
 from broker.protocol import kio_adapter
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import ARENA_BYTES, Client, Sent, SteppedBroker

@@ -113,7 +113,7 @@ def test_b07_records_of_a_file_are_sent_in_their_place(bench: ProcessorBench) ->
     client.send(frame(1, api_key=FETCH) + frame(2, api_key=FETCH))
     inode = path.stat().st_ino
     for request in bench.requests(2):
-        ranges = [FileRange(4, str(path), inode, 10, 700_000), FileRange(2, str(path), inode, 0, 5)]
+        ranges = [FileRange(4, bytes(path), inode, 10, 700_000), FileRange(2, bytes(path), inode, 0, 5)]
         bench.targets[0].answer_ranges(request, b"head--tail", ranges)
     expected = b"head" + content[10:700_010] + b"--" + content[:5] + b"tail"
     assert client.receive(2 * len(expected)) == 2 * expected, f"seed {seed}"

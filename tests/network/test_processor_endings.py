@@ -214,7 +214,7 @@ def test_b26_d13_a_closed_connection_leaves_nothing_behind(bench: ProcessorBench
     client.send(frame(1, api_key=FETCH) + frame(2, api_key=FETCH) + frame(3, api_key=FETCH))
     requests = bench.requests(3)
     for request in (requests[0], requests[2]):
-        ranges = [FileRange(0, str(path), inode, 0, 400_000)]
+        ranges = [FileRange(0, bytes(path), inode, 0, 400_000)]
         bench.targets[0].answer_ranges(request, b"", ranges)
     bench.turn(3)
     client.reset()
@@ -233,7 +233,7 @@ def test_b21_a_truncated_segment_closes_the_connection(bench: ProcessorBench) ->
     client = bench.connect()
     client.send(frame(1, api_key=FETCH))
     (request,) = bench.requests(1)
-    bench.targets[0].answer_ranges(request, b"", [FileRange(0, str(path), path.stat().st_ino, 50, 100)])
+    bench.targets[0].answer_ranges(request, b"", [FileRange(0, bytes(path), path.stat().st_ino, 50, 100)])
     bench.wait_closed(client)
     assert bench.value("connections_closed", "io_error") == 1
 
@@ -411,7 +411,7 @@ def test_a_fetch_whose_records_have_gone_is_asked_again_and_its_connection_stays
     client = bench.connect()
     client.send(frame(1, api_key=FETCH) + frame(2, api_key=FETCH))
     requests = bench.requests(2)
-    gone = [FileRange(0, str(bench.directory / "gone"), 4711, 0, 7)]
+    gone = [FileRange(0, bytes(bench.directory / "gone"), 4711, 0, 7)]
     taken = bench.responses.responses_taken
     first, second = reversed(requests) if early else requests
     bench.targets[0].answer_ranges(first, b"head", gone)
@@ -430,7 +430,7 @@ def test_what_cannot_be_sent_however_often_closes_the_connection(bench: Processo
     client = bench.connect()
     client.send(frame(1, api_key=FETCH))
     (request,) = bench.requests(1)
-    gone = [FileRange(0, str(bench.directory / "gone"), 4711, 0, 7)]
+    gone = [FileRange(0, bytes(bench.directory / "gone"), 4711, 0, 7)]
     for _ in range(MOST_ASKED_AGAIN):
         bench.targets[0].answer_ranges(request, b"head", gone)
         (request,) = bench.requests(1)
@@ -442,5 +442,5 @@ def test_only_what_changes_nothing_is_asked_again(bench: ProcessorBench) -> None
     client = bench.connect()
     client.send(frame(1, api_key=METADATA))
     (request,) = bench.requests(1)
-    bench.targets[0].answer_ranges(request, b"head", [FileRange(0, str(bench.directory / "gone"), 4711, 0, 7)])
+    bench.targets[0].answer_ranges(request, b"head", [FileRange(0, bytes(bench.directory / "gone"), 4711, 0, 7)])
     assert client.wait_ended() == b""

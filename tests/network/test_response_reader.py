@@ -185,9 +185,9 @@ def test_ranges_of_files_stand_between_inline_bytes(reading: Reading, tmp_path: 
     (tmp_path / "b").write_bytes(b"abcdef")
     inodes = [(tmp_path / name).stat().st_ino for name in "ab"]
     ranges = [
-        FileRange(4, str(tmp_path / "a"), inodes[0], 2, 5),
-        FileRange(0, str(tmp_path / "b"), inodes[1], 0, 3),
-        FileRange(1, str(tmp_path / "a"), inodes[0], 9, 1),
+        FileRange(4, bytes(tmp_path / "a"), inodes[0], 2, 5),
+        FileRange(0, bytes(tmp_path / "b"), inodes[1], 0, 3),
+        FileRange(1, bytes(tmp_path / "a"), inodes[0], 9, 1),
     ]
     reading.bench.targets[0].answer_ranges(reading.request(0), b"head.tail", ranges)
     assert reading.read() == b"head23456abc.9tail"
@@ -197,7 +197,7 @@ def test_ranges_of_files_stand_between_inline_bytes(reading: Reading, tmp_path: 
 def test_an_early_answer_keeps_its_file_although_the_segment_goes(reading: Reading, tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"records")
-    ranges = [FileRange(0, str(path), path.stat().st_ino, 0, 7)]
+    ranges = [FileRange(0, bytes(path), path.stat().st_ino, 0, 7)]
     reading.bench.targets[0].answer_ranges(reading.request(1), b"", ranges)
     reading.read()
     path.unlink()
@@ -210,7 +210,7 @@ def test_a_segment_that_has_gone_closes_the_connection(
     reading: Reading, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The client asks again; what it is sent is never part of an answer."""
-    ranges = [FileRange(4, str(tmp_path / "gone"), 4711, 0, 7)]
+    ranges = [FileRange(4, bytes(tmp_path / "gone"), 4711, 0, 7)]
     reading.bench.targets[0].answer_ranges(reading.request(0), b"head", ranges)
     assert reading.read() == b""
     assert reading.channel.closing

@@ -15,10 +15,19 @@ from broker.errors import InvalidReceive
 from broker.ipc.frame import Frame
 from broker.ipc.request_channel import RANGE
 from broker.ipc.request_facts import subject
-from broker.ipc.response_writer import AnswerFacts, FileRange, ResponseWriter
+from broker.ipc.response_writer import AnswerFacts, FileRange, ReplyTo, ResponseWriter
 from broker.ipc.segment_file_cache import SegmentFiles
 from broker.partitions.fetch.fetch_reader import FetchReader
+from broker.partitions.fetch.fetch_shape import (
+    MOST_REMEMBERED,
+    READ_COMMITTED,
+    FetchShape,
+    FetchTerms,
+    RememberedFetch,
+    remembered,
+)
 from broker.partitions.fetch.pending_fetch import Found, PendingFetch
+from broker.partitions.request_memo import RequestMemo
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.headers import parse_header
 from broker.protocol.messages.fetch import FetchRequest, frame_fetch_response, parse_fetch
@@ -38,6 +47,9 @@ INLINE_ENVELOPE_BYTES: Final = 64 * 1024
 #: A fetch of more partitions is read in slices of so many, between which others are served.
 PARTS_IN_A_TURN: Final = 2_000
 PARTS_IN_A_SLICE: Final = 250
+
+#: Where `PartFields` has it.
+FETCH_OFFSET: Final = 4
 
 #: How often a partition is read anew because its files have gone before its records were read.
 ATTEMPTS: Final = 3
@@ -68,9 +80,23 @@ class FetchPath:
         self._slices = slices
         self._now_ns = now_ns
         self._reader = FetchReader(state)
+        self._memo: RequestMemo[RememberedFetch] = RequestMemo(MOST_REMEMBERED, _is_free)
         #: Fetches that are read in slices.
         self._begun: set[PendingFetch] = set()
         self._files = SegmentFiles()
+
+    def forget_metadata(self) -> None:
+        """Parse the next request of every connection anew: topics have changed."""
+        self._memo.clear()
+
+    def try_fast(self, to: ReplyTo, version: int, view: memoryview, start: int, end: int) -> bool:
+        """Answer or park a fetch that differs from an earlier one in its offsets alone; False if it does not. HOT."""
+        found = self._memo.find(to[1], version, view, start, end)
+        if found is None:
+            return False
+        known, offsets = found
+        self._begin(PendingFetch(known.shape, offsets, to))
+        return True
 
     def handle(self, frame: Frame) -> None:
         """Answer a fetch or park it. Raises InvalidReceive when it is malformed."""
@@ -81,22 +107,35 @@ class FetchPath:
         if request.session_id != 0 and request.session_epoch > 0:
             self._refuse_session(frame, request)
             return
-        plain = self._reader.plain_parts(frame.api_version, request.isolation_level == 1)
-        fetch = PendingFetch(request, frame.to, plain, self._state.metadata.broker_config.fetch_max_bytes)
-        if len(request.parts) > PARTS_IN_A_TURN:
-            self._begin(fetch, frame.received_ns, header.client_id)
-        else:
-            self._reader.read(fetch, 0, len(request.parts))
-            self._settle(fetch, frame.received_ns)
+        shape = FetchShape(self._terms(request, frame.api_version, header.client_id), request.parts)
+        self._begin(PendingFetch(shape, [part[FETCH_OFFSET] for part in request.parts], frame.to))
+        known = remembered(frame, header.body_offset, request, shape)
+        if known is not None:
+            self._memo.keep(frame.to[1], known)
 
-    def _begin(self, fetch: PendingFetch, received_ns: int, client_id: str) -> None:
+    def _terms(self, request: FetchRequest, version: int, client_id: str) -> FetchTerms:
+        most_bytes = min(request.max_bytes, self._state.metadata.broker_config.fetch_max_bytes)
+        plain = self._reader.plain_parts(version, request.isolation_level == READ_COMMITTED)
+        return FetchTerms(
+            version, request.max_wait_ms, request.min_bytes, most_bytes, request.isolation_level, client_id, plain
+        )
+
+    def _begin(self, fetch: PendingFetch) -> None:
+        """Read the partitions of a fetch, now or in slices, and answer it or let it wait."""
+        parts = len(fetch.shape.parts)
+        if parts > PARTS_IN_A_TURN:
+            self._begin_slices(fetch, parts)
+        else:
+            self._reader.read(fetch, 0, parts)
+            self._settle(fetch)
+
+    def _begin_slices(self, fetch: PendingFetch, parts: int) -> None:
         """Read the partitions of a large fetch in slices."""
-        parts = len(fetch.request.parts)
 
         def work() -> Work:
             try:
                 for start in range(0, parts, PARTS_IN_A_SLICE):
-                    self._reader.read(fetch, start, start + PARTS_IN_A_SLICE)
+                    self._reader.read(fetch, start, min(start + PARTS_IN_A_SLICE, parts))
                     yield None
             finally:
                 self._begun.discard(fetch)
@@ -105,9 +144,9 @@ class FetchPath:
             work(),
             lane=fetch.to[1],
             identity=fetch.to[1:3],
-            done=lambda _: self._settle(fetch, received_ns),
+            done=lambda _: self._settle(fetch),
             failed=lambda: self._responses.close_connection(fetch.to, self._now_ns()),
-            doing=("FETCH", client_id),
+            doing=("FETCH", fetch.terms.client_id),
             size=fetch.to[8],
             is_wanted=lambda: not self._state.client_hosts.has_ended(fetch.to[1]),
         )
@@ -122,21 +161,21 @@ class FetchPath:
         for fetch in self._begun:
             fetch.moved += fetch.rows if rows is None else [row for row in rows if row in fetch.rows]
 
-    def _settle(self, fetch: PendingFetch, received_ns: int) -> None:
+    def _settle(self, fetch: PendingFetch) -> None:
         """Answer a fetch whose partitions have been read, or let it wait."""
         if fetch.moved:
             self._reader.read_moved(fetch)
         fetch.local_ns = self._now_ns()
-        if fetch.is_enough or fetch.request.max_wait_ms <= 0:
+        if fetch.is_enough or fetch.terms.max_wait_ms <= 0:
             self._send(fetch)
         elif not self._delayed.has_room(len(fetch.rows)):
             # Its client asks again, as after a wait that was in vain.
             self.not_parked += 1
             self._send(fetch)
         else:
-            self._park(fetch, received_ns)
+            self._park(fetch)
 
-    def _park(self, fetch: PendingFetch, received_ns: int) -> None:
+    def _park(self, fetch: PendingFetch) -> None:
         def try_complete(final: bool) -> bool:
             read = self._reader.read_moved(fetch)
             if not (final or fetch.is_enough):
@@ -152,39 +191,41 @@ class FetchPath:
 
         self.parked += 1
         # From its arrival on: a replacement that reads it again does not let its client wait anew.
-        deadline_ns = received_ns + min(fetch.request.max_wait_ms, MOST_WAIT_MS) * 1_000_000
+        deadline_ns = fetch.to[3] + min(fetch.terms.max_wait_ms, MOST_WAIT_MS) * 1_000_000
         attempt = self._current.during(fetch.to[1:3], try_complete)
         self._delayed.watch(DelayedOperation(attempt, deadline_ns, give_up, fetch.rows, fetch.moved))
 
-    def forget_removed_files(self) -> None:
-        """Let go of segment files that have been deleted, so that their room on the disk is free again."""
+    def forget_unused(self, now_ns: int) -> None:
+        """Let go of segment files that have been deleted, and of what is remembered of silent connections."""
         self._files.forget_removed()
+        self._memo.forget_unused(now_ns)
 
     def _refuse_session(self, frame: Frame, request: FetchRequest) -> None:
         """Answer a fetch that goes on with a session: none is ever handed out; its client falls back to a full one."""
         error, now_ns = int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND), self._now_ns()
         wire = frame_fetch_response(frame.api_version, frame.correlation_id, [], [], status=(0, error, 0))[0]
         row = self._state.row_of(*request.parts[0][:3]) if request.parts else -1
-        self._responses.send(frame.to, now_ns, now_ns, wire, AnswerFacts(error, about=_subject(request, row)))
+        self._responses.send(frame.to, now_ns, now_ns, wire, AnswerFacts(error, about=subject(row, len(request.parts))))
 
     def _send(self, fetch: PendingFetch) -> None:
         in_order = fetch.in_order()
         chunks = fetch.chunks(in_order)
-        is_inline = (
-            fetch.records_bytes <= INLINE_RECORDS_BYTES or _envelope_bytes(chunks, in_order) > INLINE_ENVELOPE_BYTES
+        is_inline = fetch.records_bytes <= INLINE_RECORDS_BYTES or (
+            _envelope_bytes(chunks, in_order) > INLINE_ENVELOPE_BYTES
         )
         if is_inline and in_order:
             in_order, chunks = self._with_records(fetch, in_order, chunks)
-        facts = fetch.facts(_subject(fetch.request, fetch.first_row()))
         complete_ns = self._now_ns()
         if is_inline:
-            self._responses.send(fetch.to, fetch.local_ns, complete_ns, b"".join(chunks), facts)
+            self._responses.send(fetch.to, fetch.local_ns, complete_ns, b"".join(chunks), fetch.facts())
         else:
             ranges = [
-                FileRange(len(before), os.fsdecode(found.slice.path), found.slice.inode, *found.slice[2:4])
+                FileRange(len(before), found.slice.path, *found.slice[1:4])
                 for before, (_, found) in zip(chunks, in_order, strict=False)
             ]
-            self._responses.send_ranges(fetch.to, (fetch.local_ns, complete_ns), b"".join(chunks), ranges, facts)
+            self._responses.send_ranges(
+                fetch.to, (fetch.local_ns, complete_ns), b"".join(chunks), ranges, fetch.facts()
+            )
         for _, found in in_order:
             self._state.partitions.count_fetched(found.row, self._state.index, found.slice.length)
 
@@ -218,15 +259,9 @@ class FetchPath:
         return os.pread(file.fd, found.length, found.position)
 
 
-def _subject(request: FetchRequest, row: int) -> bytes:
-    """Return what the request log is told of a request whose first partition is in a row, or -1."""
-    return subject(
-        row,
-        len(request.parts),
-        min_bytes=request.min_bytes,
-        max_wait_ms=request.max_wait_ms,
-        isolation_level=request.isolation_level,
-    )
+def _is_free(_connection: int, _known: RememberedFetch) -> bool:
+    """Let a connection go on with any other fetch: none overtakes another."""
+    return True
 
 
 def _envelope_bytes(chunks: list[bytes], in_order: list[tuple[int, Found]]) -> int:

@@ -11,17 +11,15 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from broker.log.log_reader import FileSlice
-from broker.partitions.fetch.pending_fetch import NAMED_TWICE, PendingFetch
+from broker.partitions.fetch.fetch_shape import NAMED_TWICE
+from broker.partitions.fetch.pending_fetch import PendingFetch
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.messages.fetch import FetchPart, FetchPartResponse, PlainParts
 from broker.server_log.log_setup import RepeatedWarnings
 from shm.partitions import STATE_OPEN
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from broker.handler.broker_state import BrokerState
-    from broker.metadata.metadata_cache import PartitionInfo
 
 logger = logging.getLogger(__name__)
 
@@ -39,47 +37,38 @@ class FetchReader:
         self.plain_parts = cache(lambda version, committed: PlainParts(version, committed=committed))
 
     def read(self, fetch: PendingFetch, start: int, stop: int) -> None:
-        """Read the partitions in request.parts[start:stop], which follow those read before. HOT.
+        """Read the partitions in [start, stop) of its parts, which follow those read before. HOT.
 
         Most have nothing, which a few words of the partition table show.
         """
+        shape = fetch.shape
+        if len(shape.fields) < stop:
+            shape.look_up(self._state.metadata, stop)
         read_fetched = self._state.partitions.read_fetched
         encode_empty = fetch.plain.encode_empty
-        is_committed, parts, rows = fetch.is_committed, fetch.parts, fetch.rows
-        name: str | None = None
-        topic_id: bytes | None = None
-        infos: Sequence[PartitionInfo] = ()
-        first = index = start
-        for part_name, part_id, partition, epoch, offset, _, _, _ in fetch.request.parts[start:stop]:
-            if part_name is not name or part_id is not topic_id:
-                if index != first:
-                    fetch.add_topic(name, topic_id, index - first)
-                    first = index
-                name, topic_id = part_name, part_id
-                infos = self._partitions_of(name, topic_id)
-            row = infos[partition].row if 0 <= partition < len(infos) else -1
+        is_committed, parts, fields, offsets = fetch.is_committed, fetch.parts, shape.fields, fetch.offsets
+        for index in range(start, stop):
+            row, partition, epoch = fields[index]
             is_served = False
             if row >= 0:
-                rows[row] = NAMED_TWICE if row in rows else index
+                offset = offsets[index]
                 state, leader_epoch, stable, end, log_start = read_fetched(row)
                 is_served = state == STATE_OPEN and (epoch == leader_epoch or epoch < 0)
                 is_at_end = offset == end or (is_committed and stable <= offset < end)
                 if is_at_end and is_served and log_start <= offset:
                     parts.append(encode_empty(partition, end, min(stable, end), log_start))
-                    index += 1
                     continue
             parts.append(b"")
             self._read_part(fetch, index, row, is_served)
-            index += 1
-        fetch.add_topic(name, topic_id, index - first)
 
     def read_again(self, fetch: PendingFetch, index: int) -> None:
         """Read one partition anew, wherever it is now."""
         fetch.forget(index)
-        name, topic_id, partition, epoch, offset, _, _, _ = fetch.request.parts[index]
+        name, topic_id, partition, epoch, _, _, _, _ = fetch.shape.parts[index]
         row = self._state.row_of(name, topic_id, partition)
         is_served = False
         if row >= 0:
+            offset = fetch.offsets[index]
             state, leader_epoch, stable, end, start = self._state.partitions.read_fetched(row)
             is_served = state == STATE_OPEN and (epoch == leader_epoch or epoch < 0)
             if offset == end and is_served and start <= offset and not fetch.is_committed:
@@ -101,14 +90,7 @@ class FetchReader:
     def refuse(self, fetch: PendingFetch, index: int) -> None:
         """Answer for a partition whose files go while they are looked for: its consumer asks again."""
         fetch.forget(index)
-        fetch.put(
-            index, _failure(FetchPart(*fetch.request.parts[index]), int(ErrorCode.NOT_LEADER_OR_FOLLOWER)), -1, None
-        )
-
-    def _partitions_of(self, name: str | None, topic_id: bytes | None) -> Sequence[PartitionInfo]:
-        metadata = self._state.metadata
-        topic = metadata.topic(name) if name is not None else metadata.topic_by_id(topic_id or b"")
-        return () if topic is None else topic.partitions
+        fetch.put(index, _failure(fetch.part(index), int(ErrorCode.NOT_LEADER_OR_FOLLOWER)), -1, None)
 
     def _read_part(self, fetch: PendingFetch, index: int, row: int, is_served: bool) -> None:
         """Find the records of one partition. Files that cannot be read are an error of that partition alone.
@@ -119,14 +101,14 @@ class FetchReader:
             if is_served or not self._is_refused(fetch, index, row):
                 self._find(fetch, index, row)
         except OSError as error:
-            part = FetchPart(*fetch.request.parts[index])
+            part = fetch.part(index)
             name = f"{part.topic_name or self._name_of(part.topic_id)}-{part.partition}"
             self._warnings.warning(name, "%s cannot be read: %s", name, error)
             fetch.put(index, _failure(part, int(ErrorCode.KAFKA_STORAGE_ERROR)), row, None)
 
     def _is_refused(self, fetch: PendingFetch, index: int, row: int) -> bool:
         """Answer for one partition that is not to be read; False if it is."""
-        part = FetchPart(*fetch.request.parts[index])
+        part = fetch.part(index)
         refusal = self._refusal(part, row)
         if refusal:
             fetch.put(index, _failure(part, refusal), row, None)
@@ -134,7 +116,8 @@ class FetchReader:
 
     def _find(self, fetch: PendingFetch, index: int, row: int) -> None:
         """Find the records of one partition. Raises OSError. HOT."""
-        name, topic_id, partition, _, fetch_offset, _, _, _ = fetch.request.parts[index]
+        name, topic_id, partition, _, _, _, _, _ = fetch.shape.parts[index]
+        fetch_offset = fetch.offsets[index]
         partitions = self._state.partitions
         is_committed = fetch.is_committed
         allowed_bytes, min_one_batch = fetch.budget(index)
@@ -166,14 +149,14 @@ class FetchReader:
         if found is None:
             self._put_out_of_range(fetch, index, row, offsets)
         elif aborted:
-            part = FetchPart(*fetch.request.parts[index])
+            part = fetch.part(index)
             fetch.put(index, _response(part, offsets, found.length, aborted), row, found)
         else:
             fetch.put_plain(index, offsets, row, found)
 
     def _put_out_of_range(self, fetch: PendingFetch, index: int, row: int, offsets: tuple[int, int, int]) -> None:
         """Answer for an offset that is not there, or whose file is not."""
-        part = FetchPart(*fetch.request.parts[index])
+        part = fetch.part(index)
         error = self._out_of_range(part, row)
         end_offset, _, _ = offsets
         is_there = self._state.partitions.read_start(row) <= part.fetch_offset <= end_offset

@@ -11,32 +11,27 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from broker.ipc.request_facts import MOST_COUNTED
 from broker.ipc.response_writer import AnswerFacts
+from broker.partitions.fetch.fetch_shape import READ_COMMITTED
 from broker.protocol.messages.fetch import (
-    EncodedTopic,
+    FetchPart,
     FetchPartResponse,
     Gap,
-    PlainParts,
     encode_part,
     frame_fetch_response,
     part_tags,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from broker.ipc.response_writer import ReplyTo
     from broker.log.log_reader import FileSlice
-    from broker.protocol.messages.fetch import FetchRequest
+    from broker.partitions.fetch.fetch_shape import FetchShape
 
 #: File ranges in one answer; partitions beyond it wait for the consumer's next fetch.
 MAX_RANGES: Final = 256
 
-#: Stands for the index of a partition that a request names more than once.
-NAMED_TWICE: Final = -1
-
-_READ_COMMITTED: Final = 1
-
-#: Where `PartFields` have these.
-_PARTITION: Final = 2
-_FETCH_OFFSET: Final = 4
+#: Where `PartFields` has it.
 _PARTITION_MAX_BYTES: Final = 7
 
 
@@ -52,65 +47,60 @@ class PendingFetch:
     """A request, and its answer as far as it can be given now."""
 
     __slots__ = (
-        "correlation_id",
         "errors",
         "found",
         "is_committed",
         "local_ns",
-        "most_bytes",
         "moved",
+        "offsets",
         "parts",
         "plain",
         "records_bytes",
-        "request",
-        "rows",
+        "shape",
+        "terms",
         "to",
-        "topics",
-        "version",
         "wanted_bytes",
     )
 
-    def __init__(self, request: FetchRequest, to: ReplyTo, plain: PlainParts, most_bytes: int) -> None:
-        """``most_bytes``: what the broker lets one answer hold of records."""
-        self.request = request
+    def __init__(self, shape: FetchShape, offsets: Sequence[int], to: ReplyTo) -> None:
+        self.shape = shape
+        self.terms = terms = shape.terms
+        self.offsets = offsets
         self.to = to
-        self.version, self.correlation_id = to[6], to[7]
         self.local_ns = 0
-        self.is_committed = request.isolation_level == _READ_COMMITTED
-        self.plain = plain
-        self.most_bytes = min(request.max_bytes, most_bytes)
+        self.plain = terms.plain
+        self.is_committed = terms.isolation_level == READ_COMMITTED
         #: As in Kafka, nobody waits for more than an answer may hold.
-        self.wanted_bytes = min(request.min_bytes, self.most_bytes)
+        self.wanted_bytes = min(terms.min_bytes, terms.most_bytes)
         #: By index of the part: encoded, with its tags unless it has records.
         self.parts: list[bytes] = []
-        self.topics: list[EncodedTopic] = []
         #: By index of the part.
         self.found: dict[int, Found] = {}
         self.errors: dict[int, int] = {}
         self.records_bytes = 0
-        #: The rows of the partitions, with the index of the part, or NAMED_TWICE.
-        self.rows: dict[int, int] = {}
         #: Rows that have moved since they were read.
         self.moved: list[int] = []
 
     @property
+    def rows(self) -> dict[int, int]:
+        """The rows of the partitions, with the index of the part, or NAMED_TWICE."""
+        return self.shape.rows
+
+    @property
     def is_enough(self) -> bool:
         """Whether there is no reason to wait: enough records, an error, or nothing to wait for."""
-        return self.records_bytes >= self.wanted_bytes or bool(self.errors) or not self.rows
+        return self.records_bytes >= self.wanted_bytes or bool(self.errors) or not self.shape.rows
+
+    def part(self, index: int) -> FetchPart:
+        """Return what is asked of one partition."""
+        return FetchPart(*self.shape.parts[index])._replace(fetch_offset=self.offsets[index])
 
     def budget(self, index: int) -> tuple[int, bool]:
         """Return how many bytes of records a part may have, and whether its first batch may exceed them (KIP-74)."""
         if len(self.found) >= MAX_RANGES:
             return 0, False
-        left_bytes = self.most_bytes - self.records_bytes
-        return min(left_bytes, self.request.parts[index][_PARTITION_MAX_BYTES]), self.records_bytes == 0
-
-    def add_topic(self, name: str | None, topic_id: bytes | None, partitions: int) -> None:
-        """Go on with so many partitions of a topic; neighbouring parts of one topic share its entry."""
-        if self.topics and self.topics[-1][:2] == (name, topic_id):
-            self.topics[-1] = EncodedTopic(name, topic_id, self.topics[-1].partitions + partitions)
-        elif partitions:
-            self.topics.append(EncodedTopic(name, topic_id, partitions))
+        left_bytes = self.terms.most_bytes - self.records_bytes
+        return min(left_bytes, self.shape.parts[index][_PARTITION_MAX_BYTES]), self.records_bytes == 0
 
     def forget(self, index: int) -> None:
         """Take a part out of the answer, to be read again."""
@@ -121,8 +111,9 @@ class PendingFetch:
 
     def put(self, index: int, response: FetchPartResponse, row: int, found: FileSlice | None) -> None:
         """Put a part into the answer, in the place of what was forgotten there."""
-        encoded = encode_part(self.version, response)
-        tags = part_tags(self.version, response)
+        version = self.terms.version
+        encoded = encode_part(version, response)
+        tags = part_tags(version, response)
         if found is not None and found.length:
             self.found[index] = Found(row, found, tags)
             self.records_bytes += found.length
@@ -135,7 +126,7 @@ class PendingFetch:
     def put_plain(self, index: int, offsets: tuple[int, int, int], row: int, found: FileSlice) -> None:
         """Put a part without an error or aborted transactions; ``offsets``: log end, stable, start. HOT."""
         plain, size = self.plain, found.length
-        partition = self.request.parts[index][_PARTITION]
+        partition = self.shape.fields[index][1]
         if size:
             self.found[index] = Found(row, found, plain.tags)
             self.records_bytes += size
@@ -150,18 +141,12 @@ class PendingFetch:
     def chunks(self, in_order: list[tuple[int, Found]]) -> list[bytes]:
         """Return the answer around the records that have been found, from its size prefix on."""
         gaps = [Gap(index, found.slice.length, found.tags) for index, found in in_order]
-        return frame_fetch_response(self.version, self.correlation_id, self.topics, self.parts, gaps)
+        return frame_fetch_response(self.terms.version, self.to[7], self.shape.topics(), self.parts, gaps)
 
-    def first_row(self) -> int:
-        """Return the row of the first partition, or -1 when there is none such."""
-        for row, index in self.rows.items():
-            return row if index <= 0 else -1
-        return -1
-
-    def facts(self, subject: bytes) -> AnswerFacts:
+    def facts(self) -> AnswerFacts:
         """Return what the request log is told of the answer: the first error, and what it has of records."""
         error = self.errors[min(self.errors)] if self.errors else 0
-        parts, records = self.request.parts, 0
+        records = 0
         for index, (_, found, _) in self.found.items():
-            records += found.next_offset - parts[index][_FETCH_OFFSET]
-        return AnswerFacts(error, (min(records, MOST_COUNTED), self.records_bytes, -1), subject)
+            records += found.next_offset - self.offsets[index]
+        return AnswerFacts(error, (min(records, MOST_COUNTED), self.records_bytes, -1), self.shape.about)

@@ -41,7 +41,7 @@ from broker.partitions.produce.pending_produce import (
     PendingProduce,
 )
 from broker.partitions.produce.produce_lines import ProduceLines, RequestIdentity
-from broker.partitions.produce.produce_memo import MOST_REMEMBERED_BYTES, ProduceMemo, RememberedRequest
+from broker.partitions.produce.produce_memo import MAX_REMEMBERED, MOST_REMEMBERED_BYTES, RememberedRequest
 from broker.partitions.produce.produce_refusals import PartRefusals
 from broker.partitions.produce.record_errors import NO_ERRORS, PartErrors, keyless, out_of_range, too_large
 from broker.partitions.produce.verification import (
@@ -51,6 +51,7 @@ from broker.partitions.produce.verification import (
     TransactionalParts,
     is_transactional,
 )
+from broker.partitions.request_memo import RequestMemo
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.headers import parse_header
 from broker.protocol.messages.produce import Part, ProduceRequest, parse_produce
@@ -93,7 +94,7 @@ class ProducePath:
         self._words = words_of(state.heritage.rings.view, 0, state.heritage.rings.view.nbytes)
         self._lines = ProduceLines(slices, now_ns)
         self._judged = JudgedAppends(self.appends, state.owned, self._refusals, slices, now_ns)
-        self._memo = ProduceMemo(self._judged.has)
+        self._memo: RequestMemo[RememberedRequest] = RequestMemo(MAX_REMEMBERED, self._is_free)
         self._dirty = self.appends.dirty
         self._pending: dict[int, PendingProduce] = {}
         self._tokens = peers.new_tokens()
@@ -114,7 +115,7 @@ class ProducePath:
 
         ``place`` is (start of the request in ``view``, its end, offset of its envelope in the rings).
         """
-        found = self._memo.find(to[1], version, view, place)
+        found = self._memo.find(to[1], version, view, place[0], place[1])
         if found is None:
             return False
         remembered, batch = found
@@ -371,6 +372,10 @@ class ProducePath:
         pending.forwarded(index, part)
         hold = pending.hold
         self._peers.send(owner, message, lambda ring: hold.peers.append((ring, ring.position)))
+
+    def _is_free(self, connection: int, remembered: RememberedRequest) -> bool:
+        """Return whether nothing that a connection has sent to that partition is being judged, or may be overtaken."""
+        return not self._judged.has((connection, remembered.owned.row))
 
     def _remember(self, frame: Frame, part: Part, acks: int, transactional_id: str | None) -> None:
         """Let the connection's next request take the fast path if this one could have."""

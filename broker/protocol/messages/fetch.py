@@ -4,7 +4,9 @@ from broker.protocol.messages.fetch_request import (
     FetchPart,
     FetchRequest,
     ForgottenPart,
+    PartFields,
     parse_fetch,
+    varying_places,
 )
 from broker.protocol.messages.fetch_response import (
     EncodedTopic,
@@ -12,6 +14,7 @@ from broker.protocol.messages.fetch_response import (
     Gap,
     PlainParts,
     encode_part,
+    encode_topics,
     frame_fetch_response,
     part_tags,
 )
@@ -23,9 +26,12 @@ __all__ = (
     "FetchRequest",
     "ForgottenPart",
     "Gap",
+    "PartFields",
     "PlainParts",
     "encode_part",
+    "encode_topics",
     "frame_fetch_response",
     "parse_fetch",
     "part_tags",
+    "varying_places",
 )

@@ -129,6 +129,9 @@ _PART_V12 = struct.Struct(
 _TAGS = itemgetter(6)
 _unpack_int32 = struct.Struct(">i").unpack_from
 
+#: The `session_epoch` of a request that begins a session, and of one that has or wants none.
+FIRST_EPOCH: Final = 0
+NO_EPOCH: Final = -1
 
 _Topic = tuple[str | None, bytes | None]
 
@@ -147,6 +150,34 @@ def parse_fetch(buffer: Buffer, version: int, offset: int, end: int, most_parts:
         raise InvalidReceive(f"malformed Fetch: {error}") from error
     check_end(offset, end)
     return request
+
+
+def varying_places(buffer: Buffer, version: int, offset: int, end: int) -> tuple[int, list[int]] | None:
+    """Return where a request that has been parsed has its session epoch (-1: nowhere) and where its fetch offsets.
+
+    None when they are not all that differs in the next one like it, because partitions have tags.
+    """
+    flexible = version >= FIRST_FLEXIBLE
+    layout = _PART_V12 if flexible else _legacy_layout(version)
+    # Partition and, from version 9 on, leader epoch stand before it.
+    before = 8 if version >= _LEADER_EPOCH_FROM else 4
+    head_bytes = (21 if version >= _REPLICA_STATE_FROM else 25) if version >= SESSION_FROM else 17
+    offset += head_bytes
+    epoch_at = offset - 4 if version >= SESSION_FROM else -1
+    places: list[int] = []
+    topics, offset = read_compact_count(buffer, offset, end) if flexible else _read_count(buffer, offset, end)
+    for _ in range(topics):
+        _, offset = _read_topic(buffer, version, offset, end) if flexible else read_string(buffer, offset, end)
+        partitions, offset = read_compact_count(buffer, offset, end) if flexible else _read_count(buffer, offset, end)
+        stop = offset + partitions * layout.size
+        places += range(offset + before, stop, layout.size)
+        if flexible:
+            # The last byte of each partition, and what follows them all, are counts of tags.
+            if any(buffer[offset + layout.size - 1 : stop : layout.size]) or buffer[stop]:
+                return None
+            stop += 1
+        offset = stop
+    return epoch_at, places
 
 
 def _check_parts(count: int, most_parts: int) -> None:
@@ -197,12 +228,16 @@ def _read_count(buffer: Buffer, offset: int, end: int) -> tuple[int, int]:
     return count, offset
 
 
+def _legacy_layout(version: int) -> struct.Struct:
+    return _PART_V9 if version >= _LEADER_EPOCH_FROM else _PART_V5 if version >= LOG_START_FROM else _PART_V4
+
+
 def _read_legacy_parts(
     buffer: Buffer, version: int, offset: int, end: int, topic: tuple[str, int], into: list[PartFields]
 ) -> int:
     """Read the partitions of a topic (name, how many) all at once; return where they end."""
     name, count = topic
-    layout = _PART_V9 if version >= _LEADER_EPOCH_FROM else _PART_V5 if version >= LOG_START_FROM else _PART_V4
+    layout = _legacy_layout(version)
     stop = offset + count * layout.size
     check_end(stop, end)
     fields = layout.iter_unpack(buffer[offset:stop])

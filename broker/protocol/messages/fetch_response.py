@@ -7,7 +7,8 @@ an answer is then put together from what is there.
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import Final, NamedTuple
 
 from broker.protocol.messages.fetch_request import (
@@ -47,10 +48,9 @@ class FetchPartResponse(NamedTuple):
 
 
 class EncodedTopic(NamedTuple):
-    """The entry of one topic in an answer: by name below version 13, by id (16 bytes) from there on."""
+    """The entry of one topic in an answer: what stands before its partitions, and how many there are."""
 
-    name: str | None
-    topic_id: bytes | None
+    head: bytes
     partitions: int
 
 
@@ -125,7 +125,7 @@ def frame_fetch_response(
     chunks: list[bytes] = []
     records_bytes = first = passed = 0
     for topic in topics:
-        pieces.append(_topic_head(version, topic))
+        pieces.append(topic.head)
         end = first + topic.partitions
         while passed < len(gaps) and gaps[passed].part < end:
             index, size, tags = gaps[passed]
@@ -147,9 +147,17 @@ def frame_fetch_response(
     return chunks
 
 
+def encode_topics(version: int, topics: Iterable[tuple[str | None, bytes | None]]) -> list[EncodedTopic]:
+    """Return the entries of an answer, given the topic (name, id) of each part; neighbours share one."""
+    return [
+        EncodedTopic(head + _count_bytes(count, version >= FIRST_FLEXIBLE), count)
+        for head, count in ((_topic_head(version, *topic), len(list(parts))) for topic, parts in groupby(topics))
+    ]
+
+
 def _frame_one(version: int, correlation_id: int, topic: EncodedTopic, part: bytes, gaps: Sequence[Gap]) -> list[bytes]:
     """Return the answer of one part, by a shorter way to the same bytes."""
-    head = _HEADS_OF_ONE[version] + _topic_head(version, topic) + part
+    head = _HEADS_OF_ONE[version] + topic.head + part
     end = b"\x00\x00" if version >= FIRST_FLEXIBLE else b""
     if not gaps:
         return [_pack_pair_of_int32(len(head) + len(end) + 4, correlation_id) + head + end]
@@ -207,13 +215,11 @@ def _head_of_one(version: int) -> bytes:
 _HEADS_OF_ONE: Final = {version: _head_of_one(version) for version in range(4, 19)}
 
 
-def _topic_head(version: int, topic: EncodedTopic) -> bytes:
-    name, topic_id, partitions = topic
+def _topic_head(version: int, name: str | None, topic_id: bytes | None) -> bytes:
+    """Return how the entry of a topic begins: by name below version 13, by id (16 bytes) from there on."""
     if version >= TOPIC_ID_FROM:
-        return (topic_id or ZERO_TOPIC_ID) + unsigned_varint_bytes(partitions + 1)
-    if version >= FIRST_FLEXIBLE:
-        return compact_string_bytes(name or "") + unsigned_varint_bytes(partitions + 1)
-    return string_bytes(name or "") + _pack_int32(partitions)
+        return topic_id or ZERO_TOPIC_ID
+    return compact_string_bytes(name or "") if version >= FIRST_FLEXIBLE else string_bytes(name or "")
 
 
 def encode_part(version: int, part: FetchPartResponse) -> bytes:

@@ -1,0 +1,138 @@
+"""What fetches have in common: what is asked for, of which partitions, and where those stand in the partition table.
+
+Runs in handler processes. Of two polls of a consumer little but the offsets differs. So what the rest means is worked
+out once, and holds until the metadata change (`request_memo`).
+"""
+
+from __future__ import annotations
+
+from operator import itemgetter
+from struct import Struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from broker.ipc.request_facts import NO_SUBJECT, subject
+from broker.partitions.request_memo import PREFIX_START
+from broker.protocol.messages.fetch import EncodedTopic, FetchRequest, PartFields, encode_topics, varying_places
+
+if TYPE_CHECKING:
+    from broker.ipc.frame import Frame
+    from broker.metadata.metadata_cache import MetadataCache
+    from broker.protocol.messages.fetch import PlainParts
+
+#: Fetches that others are compared with, twice as many at most; no longer ones.
+MOST_REMEMBERED: Final = 1_000
+MOST_REMEMBERED_BYTES: Final = 4096
+
+#: Stands for the index of a partition that a request names more than once.
+NAMED_TWICE: Final = -1
+
+READ_COMMITTED: Final = 1
+
+_topic_of = itemgetter(0, 1)
+
+
+class FetchTerms(NamedTuple):
+    """What a fetch asks for, whatever its partitions; ``plain`` encodes its answer."""
+
+    version: int
+    max_wait_ms: int
+    min_bytes: int
+    #: Records in the answer, as the broker allows.
+    most_bytes: int
+    isolation_level: int
+    client_id: str
+    plain: PlainParts
+
+
+class FetchShape:
+    """The partitions that a fetch reads; their rows are looked up as they are read."""
+
+    __slots__ = ("_topics", "about", "fields", "parts", "rows", "terms")
+
+    def __init__(self, terms: FetchTerms, parts: list[PartFields]) -> None:
+        """``parts`` have offsets, which are those of one fetch: of no interest here."""
+        self.terms = terms
+        self.parts = parts
+        #: Row (-1: none), partition and leader epoch of each part, as far as they have been looked up.
+        self.fields: list[tuple[int, int, int]] = []
+        #: The rows, with the index of their part, or NAMED_TWICE.
+        self.rows: dict[int, int] = {}
+        #: What the request log is told.
+        self.about = NO_SUBJECT
+        self._topics: list[EncodedTopic] | None = None
+
+    def look_up(self, metadata: MetadataCache, stop: int) -> None:
+        """Look up the rows of the parts before ``stop`` that have not been looked up yet."""
+        fields, rows, parts = self.fields, self.rows, self.parts
+        start = len(fields)
+        topic: tuple[str | None, bytes | None] | None = None
+        for index in range(start, stop):
+            name, topic_id, partition, epoch, _, _, _, _ = parts[index]
+            if (name, topic_id) != topic:
+                topic = name, topic_id
+                found = metadata.topic(name) if name is not None else metadata.topic_by_id(topic_id or b"")
+                infos = () if found is None else found.partitions
+            row = infos[partition].row if 0 <= partition < len(infos) else -1
+            if row >= 0:
+                rows[row] = NAMED_TWICE if row in rows else index
+            fields.append((row, partition, epoch))
+        if not start:
+            terms = self.terms
+            self.about = subject(
+                fields[0][0] if fields else -1,
+                len(parts),
+                min_bytes=terms.min_bytes,
+                max_wait_ms=terms.max_wait_ms,
+                isolation_level=terms.isolation_level,
+            )
+
+    def topics(self) -> list[EncodedTopic]:
+        """Return the entries of an answer that has all parts."""
+        topics = self._topics
+        if topics is None:
+            topics = self._topics = encode_topics(self.terms.version, map(_topic_of, self.parts))
+        return topics
+
+
+class RememberedFetch:
+    """A fetch as it lay in memory, with what it meant."""
+
+    __slots__ = ("_literals", "_size", "_unpack", "prefix", "request", "shape", "version")
+
+    def __init__(self, frame: Frame, places: list[int], request: FetchRequest, shape: FetchShape) -> None:
+        """``places``: where its session epoch is, if it goes on with a session, and where its fetch offsets are."""
+        self.version = frame.api_version
+        self.request = request
+        self.shape = shape
+        self._size = frame.end - frame.start
+        layout = ">"
+        start = frame.start + PREFIX_START
+        before = start
+        for number, place in enumerate(places):
+            is_epoch = not number and request.session_id
+            layout += f"{place - before}s{'i' if is_epoch else 'q'}"
+            before = place + (4 if is_epoch else 8)
+        unpack = Struct(f"{layout}{frame.end - before}s").unpack_from
+        self._unpack = unpack
+        self._literals = unpack(frame.view, start)[::2]
+        self.prefix: bytes = self._literals[0]
+
+    def varying(self, view: memoryview, start: int, end: int) -> tuple[int, ...] | None:
+        """Return the session epoch, if there is a session, and the offsets of a fetch like this one, or None. HOT."""
+        if end - start != self._size:
+            return None
+        values = self._unpack(view, start + PREFIX_START)
+        return values[1::2] if values[::2] == self._literals else None
+
+
+def remembered(frame: Frame, body_offset: int, request: FetchRequest, shape: FetchShape) -> RememberedFetch | None:
+    """Return what later fetches are compared with, or None if this one is too long or too strange for that."""
+    if frame.end - frame.start > MOST_REMEMBERED_BYTES:
+        return None
+    found = varying_places(frame.view, frame.api_version, body_offset, frame.end)
+    if found is None:
+        return None
+    epoch_at, places = found
+    if request.session_id:
+        places = [epoch_at, *places]
+    return RememberedFetch(frame, places, request, shape) if places else None

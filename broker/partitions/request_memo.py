@@ -1,0 +1,95 @@
+"""The request memo: what requests look like, so that the next one like them need not be parsed.
+
+Runs in handler processes. A client sends the same bytes again and again in front of what varies: its client id, what it
+asks for, a topic, a partition. Two requests with equal bytes there mean the same, as long as the topics do not change,
+whichever connection they come from. What varies, and what the rest means, is known to what is remembered
+(`Remembered`), of which each API has its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from broker.partitions.recently_used import RecentlyUsed
+
+#: A request is remembered at least so long after the last one like it, and at most twice as long.
+REMEMBERED_NS: Final = 30_000_000_000
+
+#: Api key, version and correlation id are looked at elsewhere or differ in every request.
+PREFIX_START: Final = 8
+
+
+class Remembered(Protocol):
+    """What a request looked like; ``prefix`` is what stood from `PREFIX_START` up to the first that varies."""
+
+    @property
+    def version(self) -> int:
+        """Return its API version."""
+
+    @property
+    def prefix(self) -> bytes:
+        """Return what it begins with."""
+
+    def varying(self, view: memoryview, start: int, end: int) -> Any:
+        """Return what varies in a request that is like this one in all else, or None. HOT."""
+
+
+R = TypeVar("R", bound=Remembered)
+
+
+class RequestMemo(Generic[R]):
+    """The last request of each connection, and each request by its version and what stands before all that varies."""
+
+    __slots__ = ("_alike", "_is_free", "_last")
+
+    def __init__(self, most: int, is_free: Callable[[int, R], bool]) -> None:
+        """Remember so many connections and requests; ``is_free``: a connection may go on with another request."""
+        self._last: RecentlyUsed[int, R] = RecentlyUsed(most, REMEMBERED_NS)
+        self._alike: RecentlyUsed[tuple[int, bytes], R] = RecentlyUsed(most, REMEMBERED_NS)
+        self._is_free = is_free
+
+    def __len__(self) -> int:
+        """Return of how many connections the last request is remembered."""
+        return len(self._last)
+
+    def find(self, connection: int, version: int, view: memoryview, start: int, end: int) -> tuple[R, Any] | None:
+        """Return what a request is like, and what varies in it; None if that is not known. HOT.
+
+        It may be like the last one of its connection, or like another with as many bytes before what varies.
+        """
+        remembered = self._last.recent.get(connection) or self._last.recall(connection)
+        if remembered is None or remembered.version != version:
+            return None
+        varying = remembered.varying(view, start, end)
+        if varying is not None:
+            return remembered, varying
+        at = start + PREFIX_START
+        key = version, bytes(view[at : at + len(remembered.prefix)])
+        other = self._alike.recent.get(key) or self._alike.recall(key)
+        if other is None or not self._is_free(connection, other):
+            return None
+        varying = other.varying(view, start, end)
+        if varying is None:
+            return None
+        self._last.put(connection, other)
+        return other, varying
+
+    def keep(self, connection: int, remembered: R) -> None:
+        """Remember the last request of a connection."""
+        self._last.put(connection, remembered)
+        self._alike.put((remembered.version, remembered.prefix), remembered)
+
+    def forget(self, connection: int) -> None:
+        """Forget the last request of a connection: its next one is parsed."""
+        self._last.forget(connection)
+
+    def clear(self) -> None:
+        """Forget everything: topics have changed."""
+        self._last.clear()
+        self._alike.clear()
+
+    def forget_unused(self, now_ns: int) -> None:
+        """Forget what was not used for a while: connections may have closed. Called now and then."""
+        self._last.forget_unused(now_ns)
+        self._alike.forget_unused(now_ns)
