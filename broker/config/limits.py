@@ -243,10 +243,12 @@ _GROUPS = Area(
             end="half a minute without another, or the metadata changes",
         ),
         Limit(
-            what="Fetch requests that others are compared with, of each handler; bytes of each",
+            what="Fetch and ListOffsets requests that others are compared with, of each handler and API; bytes of each",
             bounds=(
                 "broker.partitions.fetch.fetch_shape:MOST_REMEMBERED",
                 "broker.partitions.fetch.fetch_shape:MOST_REMEMBERED_BYTES",
+                "broker.apis.topics.list_offsets_memo:MOST_REMEMBERED",
+                "broker.apis.topics.list_offsets_memo:MOST_REMEMBERED_BYTES",
             ),
             metrics=("rotunda_handler_requests_handled_total",),
             beyond="the one used longest ago is forgotten, and a longer one never kept: the next one is parsed",

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from broker.apis.table import APIS
+from broker.apis.topics.list_offsets_memo import ListOffsetsMemo
 from broker.errors import InvalidReceive
 from broker.handler.api_calls import BAD_REQUEST, ApiCalls
 from broker.handler.group_path import GroupPath
@@ -46,9 +47,8 @@ logger = logging.getLogger(__name__)
 #: a little for each, and let the processor wait for all of them.
 BATCH = 32
 
-_PRODUCE = int(ApiKey.PRODUCE)
-_FETCH = int(ApiKey.FETCH)
-_API_VERSIONS = int(ApiKey.API_VERSIONS)
+_PRODUCE, _FETCH = int(ApiKey.PRODUCE), int(ApiKey.FETCH)
+_LIST_OFFSETS, _API_VERSIONS = int(ApiKey.LIST_OFFSETS), int(ApiKey.API_VERSIONS)
 
 #: The loop turns at least this often, as Kafka's handlers do (``D05``).
 WAIT_MS = 300
@@ -94,7 +94,9 @@ class RequestHandler:
         self._fetch = FetchPath(state, self._responses, self._delayed, self._slices, now_ns)
         self._groups = GroupPath(state, self._responses, now_ns)
         #: By API, what takes a request that is like an earlier one; False when it is not.
-        self._short_ways = {**self._groups.ways, _FETCH: self._fetch.try_fast}
+        offsets = ListOffsetsMemo(state, self._responses, self._slices.has, now_ns)
+        self._with_memo = self._produce, self._fetch, offsets
+        self._short_ways = {**self._groups.ways, _FETCH: self._fetch.try_fast, _LIST_OFFSETS: offsets.answer}
         self._desk.connect(self._produce, self._delayed)
         self._coordinators = state.coordinators
         appends = self._produce.appends
@@ -168,16 +170,7 @@ class RequestHandler:
         now_ns = self._now_ns()
         self.turns.spent(now_ns, COMMITTING)
         if now_ns >= self._next_tick_ns:
-            # Flushes that are due, checkpoints, producers that have expired; what an operator asks for.
-            self._next_tick_ns = now_ns + TICK_NS
-            self._state.tick()
-            self._state.release_rows()
-            self._state.reload_if_asked()
-            self._fetch.forget_unused(now_ns)
-            self._produce.forget_unused(now_ns)
-            self._calls.forget_unused(now_ns)
-            self._desk.repeat()
-            self.turns.spent(self._now_ns(), UPKEEP)
+            self._upkeep(now_ns)
         self._publish()
         self._state.publish_taken_over()
         self._rows_moved()
@@ -185,6 +178,18 @@ class RequestHandler:
             self._publish()
             self.turns.spent(self._now_ns(), WAITING)
         return worked
+
+    def _upkeep(self, now_ns: int) -> None:
+        """See to flushes that are due, checkpoints, producers that have expired; to what an operator asks for."""
+        self._next_tick_ns = now_ns + TICK_NS
+        self._state.tick()
+        self._state.release_rows()
+        self._state.reload_if_asked()
+        for path in self._with_memo:
+            path.forget_unused(now_ns)
+        self._calls.forget_unused(now_ns)
+        self._desk.repeat()
+        self.turns.spent(self._now_ns(), UPKEEP)
 
     def wait_ms(self) -> int:
         """How long the loop may sleep: until the next deadline, or a moment when something is in the way."""
@@ -259,8 +264,8 @@ class RequestHandler:
             self._state.take_metadata()
         finally:
             # Also after a fault: some of it may have been taken over.
-            self._produce.forget_metadata()
-            self._fetch.forget_metadata()
+            for path in self._with_memo:
+                path.forget_metadata()
             self._groups.forget_metadata()
             self._coordinators.metadata_changed()
             self._delayed.something_changed()
@@ -273,8 +278,7 @@ class RequestHandler:
         view = self._view
         unpack = REQUEST.unpack_from
         header_bytes = REQUEST.size
-        try_produce = self._produce.try_fast
-        short_ways = self._short_ways
+        try_produce, short_ways = self._produce.try_fast, self._short_ways
         oldest_generation, alone_until_ns = self._oldest_generation, self._alone_until_ns
         current, dropped = self._current.words, self._poison.dropped
         now_ns = self._now_ns

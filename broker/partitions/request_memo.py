@@ -38,13 +38,18 @@ class Remembered(Protocol):
 R = TypeVar("R", bound=Remembered)
 
 
+def _is_free(_connection: int, _remembered: Remembered) -> bool:
+    """Return whether a request overtakes no other, as none does of those that change nothing."""
+    return True
+
+
 class RequestMemo(Generic[R]):
     """The last request of each connection, and each request by its version and what stands before all that varies."""
 
     __slots__ = ("_alike", "_is_free", "_last")
 
-    def __init__(self, most: int, is_free: Callable[[int, R], bool]) -> None:
-        """Remember so many connections and requests; ``is_free``: a connection may go on with another request."""
+    def __init__(self, most: int, is_free: Callable[[int, R], bool] = _is_free) -> None:
+        """Remember so many connections and requests; ``is_free``: a connection may go on with that one now."""
         self._last: RecentlyUsed[int, R] = RecentlyUsed(most, REMEMBERED_NS)
         self._alike: RecentlyUsed[tuple[int, bytes], R] = RecentlyUsed(most, REMEMBERED_NS)
         self._is_free = is_free

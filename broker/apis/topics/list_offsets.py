@@ -34,7 +34,7 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING
     -6,
 )
 
-_READ_COMMITTED = 1
+READ_COMMITTED = 1
 
 #: What is answered without a look into files of records.
 _PUBLISHED = frozenset({LATEST, EARLIEST, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD})
@@ -74,7 +74,7 @@ def handle_list_offsets(
 def _answers(
     context: RequestContext, request: ListOffsetsRequest, times_asked: Mapping[tuple[str, int], int]
 ) -> Steps[ListOffsetsResponse]:
-    read_committed = request.isolation_level == _READ_COMMITTED
+    read_committed = request.isolation_level == READ_COMMITTED
     parts = []
     for part in request.parts:
         if times_asked[part.topic_name, part.partition] > 1:

@@ -80,7 +80,7 @@ class FetchPath:
         self._slices = slices
         self._now_ns = now_ns
         self._reader = FetchReader(state)
-        self._memo: RequestMemo[RememberedFetch] = RequestMemo(MOST_REMEMBERED, _is_free)
+        self._memo: RequestMemo[RememberedFetch] = RequestMemo(MOST_REMEMBERED)
         #: Fetches that are read in slices.
         self._begun: set[PendingFetch] = set()
         self._files = SegmentFiles()
@@ -257,11 +257,6 @@ class FetchPath:
     def _read(self, found: FileSlice) -> bytes:
         file = self._files.known(found.inode) or self._files.open(os.fsdecode(found.path), found.inode)
         return os.pread(file.fd, found.length, found.position)
-
-
-def _is_free(_connection: int, _known: RememberedFetch) -> bool:
-    """Let a connection go on with any other fetch: none overtakes another."""
-    return True
 
 
 def _envelope_bytes(chunks: list[bytes], in_order: list[tuple[int, Found]]) -> int:

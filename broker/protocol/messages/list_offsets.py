@@ -1,7 +1,9 @@
 """ListOffsets, versions 1-11: what every consumer asks before its first fetch of a partition."""
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from broker.errors import InvalidReceive
@@ -165,6 +167,50 @@ def _read_count(buffer: Buffer, flexible: bool, offset: int, end: int) -> tuple[
 def encode_list_offsets_response(version: int, correlation_id: int, response: ListOffsetsResponse) -> bytes:
     """Return the answer, size and header included."""
     return joined(correlation_id, list_offsets_pieces(version, response, not_noted))
+
+
+class OffsetsTemplate:
+    """The answer for the same partitions each time, without errors: all of it but the offsets and their epochs."""
+
+    __slots__ = ("_has_epochs", "_literals", "pack_into", "size_bytes")
+
+    def __init__(self, version: int, parts: Sequence[tuple[str, int]]) -> None:
+        """``parts``: (topic, partition)."""
+        flexible = version >= FIRST_FLEXIBLE
+        self._has_epochs = version >= _LEADER_EPOCH_FROM
+        empty = [ListOffsetsPartResponse(name, partition, 0) for name, partition in parts]
+        wire = encode_list_offsets_response(version, 0, ListOffsetsResponse(0, empty))
+        topics = [(name, list(some)) for name, some in groupby(parts, itemgetter(0))]
+        #: What varies in a part stands at its end, before its tags.
+        part_bytes, end_bytes = len(_part_bytes(version, empty[0])), 1 if flexible else 0
+        varying = "qi" if self._has_epochs else "q"
+        varying_bytes = struct.calcsize(f">{varying}")
+        at = 8 + end_bytes + (4 if version >= _ISOLATION_AND_THROTTLE_FROM else 0)
+        at += len(_count_bytes(len(topics), flexible))
+        layout, before = ">4si", 8
+        for name, some in topics:
+            at += len(compact_string_bytes(name) if flexible else string_bytes(name))
+            at += len(_count_bytes(len(some), flexible))
+            for _ in some:
+                at += part_bytes
+                place = at - end_bytes - varying_bytes
+                layout += f"{place - before}s{varying}"
+                before = place + varying_bytes
+            at += end_bytes
+        whole = struct.Struct(f"{layout}{len(wire) - before}s")
+        self._literals = [value for value in whole.unpack(wire) if isinstance(value, bytes)]
+        self.pack_into = whole.pack_into
+        self.size_bytes = len(wire)
+
+    def fill_into(
+        self, buffer: memoryview | bytearray, at: int, correlation_id: int, found: Iterable[tuple[int, int]]
+    ) -> None:
+        """Write the whole answer; ``found``: (offset, leader epoch) of each partition. HOT."""
+        literals = self._literals
+        values: list[bytes | int] = [literals[0], correlation_id]
+        for number, (offset, epoch) in enumerate(found, 1):
+            values += (literals[number], offset, epoch) if self._has_epochs else (literals[number], offset)
+        self.pack_into(buffer, at, *values, literals[-1])
 
 
 def list_offsets_pieces(

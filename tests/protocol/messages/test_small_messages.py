@@ -55,6 +55,14 @@ def test_list_offsets_both_ways(version: int, data: st.DataObject) -> None:
     throttle_ms = in_ms(answer.throttle_time) if version >= 2 else 0
     wire = list_offsets.encode_list_offsets_response(version, 3, list_offsets.ListOffsetsResponse(throttle_ms, parts))
     assert wire == framed_with(b"\x00" if version >= 6 else b"", 3, kio_bytes(answer))
+    if not parts:
+        return
+    # And from a template, which has no errors.
+    parts = [part._replace(error_code=0, timestamp=-1) for part in parts]
+    template = list_offsets.OffsetsTemplate(version, [(part.topic_name, part.partition) for part in parts])
+    filled = bytearray(template.size_bytes)
+    template.fill_into(filled, 0, 3, [(part.offset, part.leader_epoch) for part in parts])
+    assert filled == list_offsets.encode_list_offsets_response(version, 3, list_offsets.ListOffsetsResponse(0, parts))
 
 
 @pytest.mark.parametrize("version", range(14))

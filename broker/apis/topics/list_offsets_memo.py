@@ -1,0 +1,138 @@
+"""The short way of ListOffsets: where logs begin and end, asked again in the same bytes. HOT.
+
+Runs in handler processes, in the request loop. Tools and consumers that watch their lag ask the same each time, so what
+is asked of which row is worked out once (`request_memo`); the answer is packed from what owners have published. What
+takes a search, and what has an error, is left to the long way (`list_offsets`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from broker.apis.topics.list_offsets import EARLIEST, LATEST, READ_COMMITTED
+from broker.ipc.request_facts import NO_RECORDS, subject, tail
+from broker.ipc.response_writer import AnswerFacts, ReplyTo, ResponseWriter
+from broker.partitions.request_memo import PREFIX_START, RequestMemo
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.headers import parse_header
+from broker.protocol.messages.list_offsets import (
+    ListOffsetsPart,
+    ListOffsetsRequest,
+    OffsetsTemplate,
+    parse_list_offsets,
+)
+from shm.partitions import STATE_OPEN
+
+if TYPE_CHECKING:
+    from broker.handler.broker_state import BrokerState
+
+#: Requests that are remembered, twice as many at most; bytes of each.
+MOST_REMEMBERED: Final = 1_000
+MOST_REMEMBERED_BYTES: Final = 1024
+
+_LIST_OFFSETS: Final = int(ApiKey.LIST_OFFSETS)
+_OLDEST, _NEWEST = 1, 11
+
+
+class _Asked(NamedTuple):
+    """What is asked of one partition."""
+
+    row: int
+    part: ListOffsetsPart
+
+
+class RememberedQuestion:
+    """A request: nothing in it varies but its correlation id."""
+
+    __slots__ = ("about", "asked", "is_committed", "prefix", "tail", "template", "version")
+
+    def __init__(self, version: int, prefix: bytes, request: ListOffsetsRequest, rows: list[int], handler: int) -> None:
+        self.version = version
+        self.prefix = prefix
+        self.is_committed = request.isolation_level == READ_COMMITTED
+        self.asked = [_Asked(*each) for each in zip(rows, request.parts, strict=True)]
+        self.about = subject(rows[0], len(rows), isolation_level=request.isolation_level)
+        self.tail = tail(_LIST_OFFSETS, version, handler, self.about)
+        self.template = OffsetsTemplate(version, [(part.topic_name, part.partition) for part in request.parts])
+
+    def varying(self, view: memoryview, start: int, end: int) -> tuple[()] | None:
+        """Return nothing for the same request, None for any other. HOT."""
+        return () if bytes(view[start + PREFIX_START : end]) == self.prefix else None
+
+
+class ListOffsetsMemo:
+    """The short way through one handler."""
+
+    def __init__(
+        self,
+        state: BrokerState,
+        responses: ResponseWriter,
+        is_in_slices: Callable[[int], bool],
+        now_ns: Callable[[], int],
+    ) -> None:
+        """``is_in_slices``: something that a connection has sent is under way, and what it sends stands in line."""
+        self._state = state
+        self._responses = responses
+        self._is_in_slices = is_in_slices
+        self._now_ns = now_ns
+        self._memo: RequestMemo[RememberedQuestion] = RequestMemo(MOST_REMEMBERED)
+
+    def forget_metadata(self) -> None:
+        """Parse the next request of every connection anew: topics have changed."""
+        self._memo.clear()
+
+    def forget_unused(self, now_ns: int) -> None:
+        """Forget what was not asked again for a while. Called now and then."""
+        self._memo.forget_unused(now_ns)
+
+    def answer(self, to: ReplyTo, version: int, view: memoryview, start: int, end: int) -> bool:
+        """Answer a request; False if it is to go the long way. Raises InvalidReceive. HOT."""
+        connection = to[1]
+        found = self._memo.find(connection, version, view, start, end)
+        known = self._read(version, view, start, end) if found is None else found[0]
+        if known is None or self._is_in_slices(connection):
+            return False
+        offsets = [self._offset_of(asked, is_committed=known.is_committed) for asked in known.asked]
+        if None in offsets:
+            return False
+        if found is None:
+            self._memo.keep(connection, known)
+        self._send(to, known, [each for each in offsets if each is not None])
+        return True
+
+    def _send(self, to: ReplyTo, known: RememberedQuestion, offsets: list[tuple[int, int]]) -> None:
+        now_ns, responses, template = self._now_ns(), self._responses, known.template
+        at = responses.try_begin(to, now_ns, template.size_bytes, NO_RECORDS, known.tail)
+        if at >= 0:
+            template.fill_into(responses.view, at, to[7], offsets)
+            return
+        payload = bytearray(template.size_bytes)
+        template.fill_into(payload, 0, to[7], offsets)
+        responses.send(to, now_ns, now_ns, bytes(payload), AnswerFacts(about=known.about))
+
+    def _offset_of(self, asked: _Asked, *, is_committed: bool) -> tuple[int, int] | None:
+        """Return (offset, leader epoch) as the long way does, or None if that is to say it."""
+        row, (topic, partition, wanted_epoch, timestamp) = asked
+        state, epoch, stable, end, start = self._state.partitions.read_fetched(row)
+        if state != STATE_OPEN or (wanted_epoch >= 0 and wanted_epoch != epoch):
+            return None
+        if timestamp == LATEST:
+            return (stable if is_committed else end), epoch
+        if start == end:
+            return start, epoch
+        return start, self._state.reader(row, topic, partition).epoch_for_offset(start)
+
+    def _read(self, version: int, view: memoryview, start: int, end: int) -> RememberedQuestion | None:
+        """Return what a request asks for, or None if it is too long or asks for more than what is published."""
+        if not _OLDEST <= version <= _NEWEST or end - start > MOST_REMEMBERED_BYTES:
+            return None
+        header = parse_header(view, start, end)
+        request = parse_list_offsets(view, version, header.body_offset, end)
+        places = {(part.topic_name, part.partition) for part in request.parts}
+        rows = [self._state.row_of(part.topic_name, None, part.partition) for part in request.parts]
+        if not rows or len(places) < len(rows) or min(rows) < 0:
+            return None
+        if any(part.timestamp not in (LATEST, EARLIEST) for part in request.parts):
+            return None
+        return RememberedQuestion(version, bytes(view[start + PREFIX_START : end]), request, rows, self._state.index)
