@@ -124,6 +124,8 @@ class GroupCoordinator:
         shard = self._shards.get(_partition_of(group_id, self._partitions))
         if shard is None or shard.has_failed:
             return self._opened_now(group_id)
+        if shard.offsets.searches:
+            self._upkeep.forget_deleted_topics_of(shard, group_id)
         return shard
 
     def _opened_now(self, group_id: str) -> GroupShard:
@@ -221,5 +223,5 @@ class GroupCoordinator:
             if taken_up >= AT_ONCE:
                 yield
                 taken_up = 0
-        self._upkeep.loaded(shard)
+        yield from self._upkeep.loaded(shard)
         self.memory.count_soon()

@@ -10,6 +10,7 @@ import pytest
 from broker.coordinator.offsets.commits import CommitTime, take_commit
 from broker.coordinator.offsets.offset_expiration import delete_offsets, expired_offsets
 from broker.coordinator.offsets.offsets import NO_EXPIRY, CommitTarget, CommitTargets, CommittedOffset, OffsetStore
+from broker.protocol.steps import finished
 from tests.support.feeds import random_seed
 from tests.support.groups.coordinator import GROUP, Coordinator
 from tests.support.groups.members import leave, stable_group
@@ -107,8 +108,7 @@ def test_what_is_committed_again_is_there_for_whoever_looks() -> None:
     looks: list[Callable[[OffsetStore], object]] = [
         lambda store: store.of_group(GROUP),
         lambda store: store.keys_of(GROUP),
-        lambda store: store.topics(),
-        lambda store: list(store.readers_of("a")),
+        lambda store: finished(store.settle_all()),
         lambda store: store.put(GROUP, "c", 0, committed(1)),
         lambda store: store.put_pending(5, GROUP, "c", 0, committed(1)),
     ]
@@ -150,6 +150,7 @@ def all_that_is_told(store: OffsetStore, groups: Sequence[str], topics: Sequence
     return [
         {group: {topic: dict(parts) for topic, parts in store.of_group(group).items()} for group in groups},
         {group: store.keys_of(group) for group in groups},
+        finished(store.settle_all()),
         {topic: set(store.readers_of(topic)) for topic in topics},
         set(store.topics()),
         [store.has_any(group) for group in groups],
@@ -361,10 +362,10 @@ def test_a_topic_has_a_reader_until_its_last_offset_goes() -> None:
     store.put(GROUP, "topic", 0, committed(1))
     store.put(GROUP, "topic", 1, committed(1))
     store.remove(GROUP, "topic", 0)
-    assert list(store.readers_of("topic")) == [GROUP]
+    assert store.readers_of("topic") == [GROUP]
     store.put_pending(5, GROUP, "topic", 1, committed(1))
     store.remove(GROUP, "topic", 1)
     store.put_pending(5, GROUP, "topic", 1, committed(1))
-    assert list(store.readers_of("topic")) == [GROUP]
+    assert store.readers_of("topic") == [GROUP]
     store.end_transaction(5, commit=True)
-    assert list(store.readers_of("topic")) == [GROUP]
+    assert store.readers_of("topic") == [GROUP]

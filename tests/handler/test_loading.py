@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from broker.coordinator import replay, timers
 from broker.coordinator.coordinator_log import Record
 from broker.coordinator.group_records import encode_offset_key, encode_offset_value
 from broker.coordinator.group_shard import GroupShard
-from broker.coordinator.offsets.offsets import CommittedOffset
+from broker.coordinator.offsets import offset_expiration
+from broker.coordinator.offsets.offsets import GROUPS_AT_ONCE, CommittedOffset
 from broker.coordinator.service import STEPS_AT_ONCE
 from broker.coordinator.transaction.records import encode_key, encode_value
 from broker.coordinator.transaction.shard import TransactionShard
@@ -47,10 +49,17 @@ def replays(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return taken
 
 
-def offsets(count: int) -> Iterator[Record]:
-    info = CommittedOffset(5, -1, "", 0)
-    for number in range(count):
-        yield encode_offset_key(f"other-{number}", "topic", 0), encode_offset_value(info)
+def others(count: int) -> list[str]:
+    """Return ids of groups that are kept where `GROUP` is."""
+    partition = coordinator_partition(GROUP, GROUP_PARTITIONS)
+    names = (f"other-{number}" for number in itertools.count())
+    return list(islice((name for name in names if coordinator_partition(name, GROUP_PARTITIONS) == partition), count))
+
+
+def offsets(count: int, topic_id: bytes = bytes(16)) -> Iterator[Record]:
+    info = CommittedOffset(5, -1, "", 0, topic_id=topic_id)
+    for group_id in others(count):
+        yield encode_offset_key(group_id, "topic", 0), encode_offset_value(info)
 
 
 def transactional_ids(count: int, now_ms: int) -> Iterator[Record]:
@@ -101,7 +110,7 @@ def test_groups_are_loaded_in_slices_and_asked_for_again(broker: SteppedBroker, 
     assert (listed.error_code, listed.groups) == (LOADING, ())
     assert 0 < turned_until_loaded(broker, owner, replays) <= 2 * replay.RECORDS_AT_ONCE
     assert committed(broker, GROUP, [PLACE]) == [(7, 0)]
-    assert committed(broker, f"other-{RECORDS - 1}", [PLACE])[0][1] == 0
+    assert committed(broker, others(RECORDS)[-1], [PLACE]) == [(5, 0)]
     listed = call(broker, broker.client(), ApiKey.LIST_GROUPS, 5, values)
     assert listed.error_code == 0
     assert len(listed.groups) == RECORDS + 1
@@ -189,3 +198,35 @@ def test_ids_that_have_expired_are_forgotten_in_slices(broker: SteppedBroker) ->
     broker.replace(owner)
     turned_until_loaded(broker, owner, [0])
     assert not list(broker.state(owner).coordinators.transactions.transactions())
+
+
+def test_offsets_of_a_deleted_topic_go_in_slices_and_nobody_is_told_them(
+    broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even who asks between two slices, nor for a topic that was made anew; what is committed to that stays."""
+    owner = filled(broker, GROUP_TOPIC, GROUP, list(offsets(1_000, bytes(range(16)))))
+    shard = broker.state(owner).coordinators.groups.shard_of(GROUP)
+    searched = [0]
+    forget_topic = offset_expiration._forget_topic
+
+    def counted(*args: Any) -> None:
+        searched[0] += 1
+        forget_topic(*args)
+
+    monkeypatch.setattr(offset_expiration, "_forget_topic", counted)
+    broker.delete("topic")
+    broker.turn(owner)
+    broker.create("topic", 4)
+    longest = 0
+    groups = others(1_000)
+    for group in groups[-2:]:
+        assert committed(broker, group, [("topic", 0)]) == [(-1, 0)]
+        assert Member(broker, group).commit({PLACE: 7}) == [0]
+    while shard.offsets.searches:
+        before = searched[0]
+        broker.turn(owner)
+        longest = max(longest, searched[0] - before)
+    assert longest <= 2 * GROUPS_AT_ONCE
+    asked = [committed(broker, group, [PLACE])[0][0] for group in (*groups[-2:], *groups[:2])]
+    assert asked == [7, 7, -1, -1]
+    assert len(shard.offsets.readers_of("topic")) == 2

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from broker.coordinator.group import Group
 from broker.coordinator.group_records import encode_offset_key
 from broker.coordinator.group_shard import GroupShard, nobody_waits
-from broker.coordinator.offsets.offsets import NO_EXPIRY, CommittedOffset
+from broker.coordinator.offsets.offsets import GROUPS_AT_ONCE, NO_EXPIRY, CommittedOffset
 from broker.protocol.primitives import ZERO_TOPIC_ID
 from broker.protocol.steps import Steps
 from broker.scheduling.long_answers import AT_ONCE
@@ -36,15 +36,23 @@ class GroupUpkeep:
         self._state = state
         self._timers = timers
 
-    def loaded(self, shard: GroupShard) -> None:
+    def loaded(self, shard: GroupShard) -> Steps[None]:
         """Look after a partition from now on."""
-        self._forget_deleted_topics(shard)
+        yield from self._forget_deleted_topics(shard)
         self._expire_again(shard)
 
     def metadata_changed(self, shards: Sequence[GroupShard]) -> None:
-        """Delete the offsets of topics that are gone."""
+        """Delete the offsets of topics that are gone, in slices; those of a group that is asked for go at once."""
         for shard in shards:
-            self._forget_deleted_topics(shard)
+            shard.offsets.searches += 1
+            self._timers.in_steps(self._search(shard))
+
+    def forget_deleted_topics_of(self, shard: GroupShard, group_id: str) -> None:
+        """Delete a group's offsets of topics that are gone."""
+        for name in {topic for topic, _ in shard.offsets.keys_of(group_id)}:
+            topic_id = self._id_of(name)
+            if topic_id == ZERO_TOPIC_ID or shard.offsets.topic_ids.get(name) != topic_id:
+                _forget_topic(shard, group_id, name, topic_id)
 
     def expire(self, shard: GroupShard) -> Steps[None]:
         """Delete the offsets whose retention is over, and the groups that are left without any."""
@@ -76,18 +84,34 @@ class GroupUpkeep:
         interval_ms = self._state.metadata.broker_config.offsets_retention_check_interval_ms
         self._timers.after_ms(interval_ms, due)
 
-    def _forget_deleted_topics(self, shard: GroupShard) -> None:
-        metadata = self._state.metadata
-        for name in shard.offsets.topics():
-            topic = metadata.topic(name)
-            if topic is not None and shard.offsets.topic_ids.get(name) == topic.topic_id:
+    def _id_of(self, topic_name: str) -> bytes:
+        """Return the id of a topic, all zero if there is none."""
+        topic = self._state.metadata.topic(topic_name)
+        return ZERO_TOPIC_ID if topic is None else topic.topic_id
+
+    def _search(self, shard: GroupShard) -> Steps[None]:
+        yield from self._forget_deleted_topics(shard)
+        shard.offsets.searches -= 1
+
+    def _forget_deleted_topics(self, shard: GroupShard) -> Steps[None]:
+        offsets = shard.offsets
+        yield from offsets.settle_all()
+        for name in offsets.topics():
+            topic_id = self._id_of(name)
+            if topic_id != ZERO_TOPIC_ID and offsets.topic_ids.get(name) == topic_id:
                 continue
-            for group_id in shard.offsets.readers_of(name):
-                _forget_topic(shard, group_id, name, ZERO_TOPIC_ID if topic is None else topic.topic_id)
-            if topic is None:
-                shard.offsets.forget_topic(name)
+            for number, group_id in enumerate(offsets.readers_of(name), 1):
+                if not number % GROUPS_AT_ONCE:
+                    yield
+                if not shard.is_open or self._id_of(name) != topic_id:
+                    # The topic was made or deleted since: that change has a search of its own.
+                    break
+                _forget_topic(shard, group_id, name, topic_id)
             else:
-                shard.offsets.topic_ids[name] = topic.topic_id
+                if topic_id == ZERO_TOPIC_ID:
+                    offsets.forget_topic(name)
+                else:
+                    offsets.topic_ids[name] = topic_id
 
 
 def delete_offsets(shard: GroupShard, group_id: str) -> list[Record]:

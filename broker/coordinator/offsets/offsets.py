@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from broker.protocol.primitives import ZERO_TOPIC_ID
+from broker.protocol.steps import Steps
 
 NO_EXPIRY: Final = -1
 
@@ -59,6 +60,9 @@ _number = attrgetter("number")
 #: By topic and partition.
 GroupOffsets = dict[str, dict[int, CommittedOffset]]
 
+#: Groups that are looked at between two steps: about a millisecond.
+GROUPS_AT_ONCE: Final = 64
+
 #: What one offset takes, without its text.
 OFFSET_BYTES: Final = 300
 
@@ -84,6 +88,8 @@ class OffsetStore:
         self._maybe_unread: dict[str, set[str]] = {}
         #: The id that a topic had when its offsets were last looked through for those of its predecessors.
         self.topic_ids: dict[str, bytes] = {}
+        #: How often the offsets of deleted topics are being looked for: until then, some may still be here.
+        self.searches = 0
         self._numbers = count()
         self._newest: dict[OffsetKey, int] = {}
         self._pending: dict[int, dict[OffsetKey, tuple[int, CommittedOffset]]] = {}
@@ -129,9 +135,12 @@ class OffsetStore:
                 committed = CommittedOffset(offset, leader_epoch, metadata, targets.commit_ms, NO_EXPIRY, topic_id)
                 self._put(group_id, topic, partition, committed)
 
-    def _settle_all(self) -> None:
-        for group_id in list(self._noted):
+    def settle_all(self) -> Steps[None]:
+        """Put what was noted of all groups in its place."""
+        for number, group_id in enumerate(list(self._noted), 1):
             self._settle(group_id)
+            if not number % GROUPS_AT_ONCE:
+                yield
 
     def _put(self, group_id: str, topic: str, partition: int, committed: CommittedOffset) -> None:
         offsets = self._groups.get(group_id)
@@ -242,14 +251,12 @@ class OffsetStore:
             yield sum([2 * OFFSET_BYTES + len(value.metadata) for _, value in pending.values()])
 
     def topics(self) -> list[str]:
-        """Return every topic that may have an offset here."""
-        self._settle_all()
+        """Return every topic that may have an offset here; all is in its place."""
         return list(self._readers)
 
-    def readers_of(self, topic: str) -> Iterator[str]:
-        """Yield the groups that may have offsets of a topic."""
-        self._settle_all()
-        yield from list(self._readers.get(topic, ()))
+    def readers_of(self, topic: str) -> list[str]:
+        """Return the groups that may have offsets of a topic; all is in its place."""
+        return list(self._readers.get(topic, ()))
 
     def _forget_reader(self, topic: str, group_id: str) -> None:
         """Take note that a group may have no offset of a topic any more."""
