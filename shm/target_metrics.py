@@ -93,6 +93,27 @@ HANDLER_METRICS = (
         "Their clients ask again. rows_watched or operations_waiting shows of what there is too much.",
     ),
     Metric(
+        "fetch_sessions_evicted",
+        COUNTER,
+        "sessions",
+        "Fetch sessions that made room for others.",
+        "They were not used for two minutes, or had fewer partitions. Their clients name all partitions again.",
+    ),
+    Metric(
+        "fetch_sessions",
+        GAUGE,
+        "sessions",
+        "Fetch sessions: consumers that name only what changes in what they fetch.",
+        "At most max.incremental.fetch.session.cache.slots, all handlers together.",
+    ),
+    Metric(
+        "fetch_session_partitions",
+        GAUGE,
+        "partitions",
+        "Partitions in all fetch sessions.",
+        "At most 200,000 in each handler; beyond them no session begins.",
+    ),
+    Metric(
         "operations_waiting",
         GAUGE,
         "requests",

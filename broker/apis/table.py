@@ -164,7 +164,7 @@ def _kio_in_steps(key: ApiKey, view: Buffer, version: int, offset: int, end: int
 
 
 _REFUSED_PRODUCE = "0-2 are advertised for old librdkafka, and refused by closing the connection, as Kafka does"
-_NO_SESSIONS = "fetch sessions are not kept: every answer carries session id 0, and clients fetch in full"
+_SESSIONS = "fetch sessions are kept by the handler of their connection, and end with that process"
 _NO_SASL = "answered with ILLEGAL_SASL_STATE, as by any broker without SASL"
 _NO_AUTHORIZER = "answered with SECURITY_DISABLED, as by any broker without an authorizer"
 _NO_TOKENS = "answered with DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, as on any listener of plain text"
@@ -200,7 +200,7 @@ _RESOURCES = "topics, the broker, groups with settings of their own, subscriptio
 
 API_TABLE: tuple[Api, ...] = (
     _hot(ApiKey.PRODUCE, (3, 13), 0, _REFUSED_PRODUCE),
-    _hot(ApiKey.FETCH, (4, 18), 4, _NO_SESSIONS),
+    _hot(ApiKey.FETCH, (4, 18), 4, _SESSIONS),
     _hand(
         ApiKey.LIST_OFFSETS,
         (1, 11),

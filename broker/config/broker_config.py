@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from broker.config.broker_log import BrokerLogSettings
 from broker.config.cleaner import CleanerSettings
 from broker.config.consumer_groups import ConsumerGroupSettings
+from broker.config.fetch import FetchSettings
 from broker.config.groups import GroupSettings
 from broker.config.kafka import kafka_settings
 from broker.config.keys import Key, Value, did_you_mean, keys_of, render
@@ -106,6 +107,7 @@ class BrokerConfig(
     CleanerSettings,
     TransactionSettings,
     ConsumerGroupSettings,
+    FetchSettings,
     GroupSettings,
     LogSettings,
     SecuritySettings,

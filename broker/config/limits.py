@@ -147,6 +147,20 @@ _CONNECTIONS = Area(
             end="fetch.max.wait.ms, which counts up to five minutes",
         ),
         Limit(
+            what="Fetch sessions, all handlers together, and partitions in those of each handler",
+            bounds=(
+                "max.incremental.fetch.session.cache.slots",
+                "broker.partitions.fetch.fetch_sessions:MOST_PARTITIONS",
+            ),
+            metrics=(
+                "rotunda_handler_fetch_sessions",
+                "rotunda_handler_fetch_session_partitions",
+                "rotunda_handler_fetch_sessions_evicted_total",
+            ),
+            beyond="no session begins: the client names all its partitions in every fetch",
+            end="two minutes after its last use it makes room for another",
+        ),
+        Limit(
             what="Bytes of a client id, and characters of a name, that are kept of a connection",
             bounds=(
                 "broker.network.accounting.client_registry:MOST_CLIENT_ID_BYTES",

@@ -328,17 +328,6 @@ class ServerSettings:
             doc="Replicas of a topic created without a number of them; one broker holds one.",
         )
     )
-    fetch_max_bytes: int = setting(
-        Key(
-            name="fetch.max.bytes",
-            kind=Kind.INT,
-            default=57671680,
-            unit="bytes",
-            least=1024,
-            doc="Most bytes of records in the answer to one fetch, whatever the client asks for; a first "
-            "batch that is larger is still sent.",
-        )
-    )
     producer_id_expiration_ms: int = setting(
         Key(
             name="producer.id.expiration.ms",

@@ -33,6 +33,11 @@ KAFKA_METRICS: Final = (
     KafkaMetric("MemoryPoolAvailable", "sum(rotunda_processor_arena_free_bytes)"),
     KafkaMetric("MemoryPoolUsed", "sum(rotunda_processor_arena_used_bytes)"),
     KafkaMetric("MemoryPoolAvgDepletedPercent", "rate(rotunda_processor_arena_depleted_seconds_total[5m])"),
+    KafkaMetric("NumIncrementalFetchSessions", "sum(rotunda_handler_fetch_sessions)"),
+    KafkaMetric("NumIncrementalFetchPartitionsCached", "sum(rotunda_handler_fetch_session_partitions)"),
+    KafkaMetric(
+        "IncrementalFetchSessionEvictionsPerSec", "sum(rate(rotunda_handler_fetch_sessions_evicted_total[5m]))"
+    ),
     KafkaMetric("RequestQueueSize", "sum(rotunda_request_queue_size)", "Includes what is being worked on."),
     KafkaMetric("ResponseQueueSize{processor}", "sum by (processor) (rotunda_response_queue_size)"),
     KafkaMetric("RequestsPerSec{request, version}", "rate(rotunda_requests_total[5m])"),

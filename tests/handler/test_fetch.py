@@ -133,13 +133,6 @@ def test_the_leader_epoch_of_the_consumer(stepped: SteppedBroker, epoch: int, er
     assert found(sent).error_code == error
 
 
-def test_a_session_is_never_gone_on_with(stepped: SteppedBroker) -> None:
-    body = struct.pack(">iiiibiii", -1, 0, 1, 1 << 20, 0, 77, 3, 0) + struct.pack(">i", 0) + string("")
-    sent = stepped.client().send(FETCH, VERSION, body)
-    stepped.settle()
-    assert struct.unpack_from(">h", sent.answer.payload, 12) == (70,)
-
-
 # ---- parked ----------------------------------------------------------------------------------------------------------
 
 

@@ -8,16 +8,16 @@ this process: the answer names ranges of segment files, unless they are so short
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Final
 
 from broker.errors import InvalidReceive
 from broker.ipc.frame import Frame
 from broker.ipc.request_channel import RANGE
-from broker.ipc.request_facts import subject
 from broker.ipc.response_writer import AnswerFacts, FileRange, ReplyTo, ResponseWriter
 from broker.ipc.segment_file_cache import SegmentFiles
 from broker.partitions.fetch.fetch_reader import FetchReader
+from broker.partitions.fetch.fetch_sessions import FetchSession, FetchSessions
 from broker.partitions.fetch.fetch_shape import (
     MOST_REMEMBERED,
     READ_COMMITTED,
@@ -30,7 +30,14 @@ from broker.partitions.fetch.pending_fetch import Found, PendingFetch
 from broker.partitions.request_memo import RequestMemo
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.headers import parse_header
-from broker.protocol.messages.fetch import FetchRequest, frame_fetch_response, parse_fetch
+from broker.protocol.messages.fetch import (
+    FIRST_EPOCH,
+    NO_EPOCH,
+    TOPIC_ID_FROM,
+    FetchRequest,
+    frame_fetch_response,
+    parse_fetch,
+)
 from broker.scheduling.purgatory import DelayedOperation, DelayedOperations
 from broker.scheduling.slices import SlicedWork, Slices, TooManyWaitError, Work
 
@@ -70,9 +77,9 @@ class FetchPath:
         slices: Slices,
         now_ns: Callable[[], int],
     ) -> None:
-        self.parked = 0
+        self._parked = 0
         #: Fetches that were answered without records because too many waited.
-        self.not_parked = 0
+        self._not_parked = 0
         self._state = state
         self._current = state.heritage.current[state.index]
         self._responses = responses
@@ -81,6 +88,8 @@ class FetchPath:
         self._now_ns = now_ns
         self._reader = FetchReader(state)
         self._memo: RequestMemo[RememberedFetch] = RequestMemo(MOST_REMEMBERED)
+        slots = state.config.max_incremental_fetch_session_cache_slots
+        self._sessions = FetchSessions(-(-slots // state.heritage.handlers), now_ns)
         #: Fetches that are read in slices.
         self._begun: set[PendingFetch] = set()
         self._files = SegmentFiles()
@@ -89,29 +98,88 @@ class FetchPath:
         """Parse the next request of every connection anew: topics have changed."""
         self._memo.clear()
 
+    def counters(self) -> dict[str, int]:
+        """Return what has been counted since the start, by metric name."""
+        return {
+            "fetches_parked": self._parked,
+            "fetches_not_parked": self._not_parked,
+            "fetch_sessions_evicted": self._sessions.evicted,
+        }
+
+    def gauges(self) -> dict[str, int]:
+        """Return what is so now, by metric name."""
+        return {"fetch_sessions": len(self._sessions), "fetch_session_partitions": self._sessions.partitions}
+
     def try_fast(self, to: ReplyTo, version: int, view: memoryview, start: int, end: int) -> bool:
         """Answer or park a fetch that differs from an earlier one in its offsets alone; False if it does not. HOT."""
         found = self._memo.find(to[1], version, view, start, end)
         if found is None:
             return False
-        known, offsets = found
-        self._begin(PendingFetch(known.shape, offsets, to))
+        known, varying = found
+        if known.shape is None:
+            epoch, *offsets = varying
+            self._go_on(to, known.terms, known.request, epoch, offsets)
+        else:
+            self._begin(PendingFetch(known.shape, varying, to))
         return True
 
     def handle(self, frame: Frame) -> None:
         """Answer a fetch or park it. Raises InvalidReceive when it is malformed."""
+        to = frame.to
         header = parse_header(frame.view, frame.start, frame.end)
         # There may be unknown ones among them, and a few that are named twice.
         most_parts = 2 * self._state.config.max_partitions
         request = parse_fetch(frame.view, frame.api_version, header.body_offset, frame.end, most_parts)
-        if request.session_id != 0 and request.session_epoch > 0:
-            self._refuse_session(frame, request)
-            return
-        shape = FetchShape(self._terms(request, frame.api_version, header.client_id), request.parts)
-        self._begin(PendingFetch(shape, [part[FETCH_OFFSET] for part in request.parts], frame.to))
-        known = remembered(frame, header.body_offset, request, shape)
+        terms = self._terms(request, frame.api_version, header.client_id)
+        offsets = [part[FETCH_OFFSET] for part in request.parts]
+        session, shape = None, None
+        if request.session_epoch in (FIRST_EPOCH, NO_EPOCH):
+            self._sessions.end(request.session_id)
+            if request.session_epoch == FIRST_EPOCH:
+                session = self._sessions.begin(request.parts, to[1:3])
+            if session is None:
+                shape = FetchShape(terms, request.parts)
+                self._begin(PendingFetch(shape, offsets, to))
+            else:
+                self._begin_in(session, terms, to)
+                return
+        else:
+            self._go_on(to, terms, request, request.session_epoch, offsets)
+        known = remembered(frame, header.body_offset, request, terms, shape)
         if known is not None:
-            self._memo.keep(frame.to[1], known)
+            self._memo.keep(to[1], known)
+
+    def _go_on(self, to: ReplyTo, terms: FetchTerms, request: FetchRequest, epoch: int, offsets: Sequence[int]) -> None:
+        """Take a fetch that goes on with a session. ``epoch`` and ``offsets`` are its own, whatever ``request`` has."""
+        session, identity = self._sessions.find(request.session_id), to[1:3]
+        if session is None:
+            self._refuse(to, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        elif epoch == session.last_epoch and identity == session.identity:
+            # Its records had gone when they were to be sent, and its processor asks again.
+            session.tell_again()
+            self._begin_in(session, terms, to)
+        elif epoch != session.epoch:
+            self._refuse(to, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        elif session.has_ids != (terms.version >= TOPIC_ID_FROM):
+            self._refuse(to, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        elif not self._sessions.go_on(session, request.parts, offsets, request.forgotten, identity):
+            self._refuse(to, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        elif session.parts:
+            self._begin_in(session, terms, to)
+        else:
+            self._sessions.end(session.number)
+            self._begin(PendingFetch(FetchShape(terms, request.parts), offsets, to))
+
+    def _begin_in(self, session: FetchSession, terms: FetchTerms, to: ReplyTo) -> None:
+        """Answer with what all partitions of a session have that its client has not been told."""
+        shape = session.shape(terms, self._state.metadata.version)
+        self._begin(PendingFetch(shape, session.offsets, to, session))
+
+    def _refuse(self, to: ReplyTo, error: ErrorCode) -> None:
+        """Answer a fetch whose session is not to be gone on with: its client sends everything again."""
+        now_ns = self._now_ns()
+        wire = frame_fetch_response(to[6], to[7], [], [], status=(0, int(error), 0))[0]
+        self._responses.send(to, now_ns, now_ns, wire, AnswerFacts(int(error)))
 
     def _terms(self, request: FetchRequest, version: int, client_id: str) -> FetchTerms:
         most_bytes = min(request.max_bytes, self._state.metadata.broker_config.fetch_max_bytes)
@@ -170,7 +238,7 @@ class FetchPath:
             self._send(fetch)
         elif not self._delayed.has_room(len(fetch.rows)):
             # Its client asks again, as after a wait that was in vain.
-            self.not_parked += 1
+            self._not_parked += 1
             self._send(fetch)
         else:
             self._park(fetch)
@@ -189,7 +257,7 @@ class FetchPath:
         def give_up() -> None:
             self._responses.close_connection(fetch.to, self._now_ns())
 
-        self.parked += 1
+        self._parked += 1
         # From its arrival on: a replacement that reads it again does not let its client wait anew.
         deadline_ns = fetch.to[3] + min(fetch.terms.max_wait_ms, MOST_WAIT_MS) * 1_000_000
         attempt = self._current.during(fetch.to[1:3], try_complete)
@@ -199,13 +267,6 @@ class FetchPath:
         """Let go of segment files that have been deleted, and of what is remembered of silent connections."""
         self._files.forget_removed()
         self._memo.forget_unused(now_ns)
-
-    def _refuse_session(self, frame: Frame, request: FetchRequest) -> None:
-        """Answer a fetch that goes on with a session: none is ever handed out; its client falls back to a full one."""
-        error, now_ns = int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND), self._now_ns()
-        wire = frame_fetch_response(frame.api_version, frame.correlation_id, [], [], status=(0, error, 0))[0]
-        row = self._state.row_of(*request.parts[0][:3]) if request.parts else -1
-        self._responses.send(frame.to, now_ns, now_ns, wire, AnswerFacts(error, about=subject(row, len(request.parts))))
 
     def _send(self, fetch: PendingFetch) -> None:
         in_order = fetch.in_order()
@@ -228,6 +289,7 @@ class FetchPath:
             )
         for _, found in in_order:
             self._state.partitions.count_fetched(found.row, self._state.index, found.slice.length)
+        fetch.note_told()
 
     def _with_records(
         self, fetch: PendingFetch, in_order: list[tuple[int, Found]], chunks: list[bytes]

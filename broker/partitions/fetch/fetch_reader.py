@@ -45,7 +45,7 @@ class FetchReader:
         if len(shape.fields) < stop:
             shape.look_up(self._state.metadata, stop)
         read_fetched = self._state.partitions.read_fetched
-        encode_empty = fetch.plain.encode_empty
+        encode_empty, told = fetch.plain.encode_empty, fetch.told
         is_committed, parts, fields, offsets = fetch.is_committed, fetch.parts, shape.fields, fetch.offsets
         for index in range(start, stop):
             row, partition, epoch = fields[index]
@@ -56,7 +56,11 @@ class FetchReader:
                 is_served = state == STATE_OPEN and (epoch == leader_epoch or epoch < 0)
                 is_at_end = offset == end or (is_committed and stable <= offset < end)
                 if is_at_end and is_served and log_start <= offset:
-                    parts.append(encode_empty(partition, end, min(stable, end), log_start))
+                    stable = min(stable, end)
+                    if told is None:
+                        parts.append(encode_empty(partition, end, stable, log_start))
+                    else:
+                        parts.append(fetch.empty(index, end, stable, log_start))
                     continue
             parts.append(b"")
             self._read_part(fetch, index, row, is_served)
@@ -72,7 +76,7 @@ class FetchReader:
             state, leader_epoch, stable, end, start = self._state.partitions.read_fetched(row)
             is_served = state == STATE_OPEN and (epoch == leader_epoch or epoch < 0)
             if offset == end and is_served and start <= offset and not fetch.is_committed:
-                fetch.parts[index] = fetch.plain.encode_empty(partition, end, min(stable, end), start)
+                fetch.parts[index] = fetch.empty(index, end, min(stable, end), start)
                 return
         self._read_part(fetch, index, row, is_served)
 
@@ -132,6 +136,7 @@ class FetchReader:
                 return
             readable_offset = offsets[1] if is_committed else end_offset
             if fetch_offset >= readable_offset or (allowed_bytes <= 0 and not min_one_batch):
+                fetch.is_cut |= fetch_offset < readable_offset
                 fetch.put_plain(index, offsets, row, _NOTHING)
                 return
             reader = self._state.reader(row, self._name_of(topic_id) if name is None else name, partition)
@@ -152,6 +157,7 @@ class FetchReader:
             part = fetch.part(index)
             fetch.put(index, _response(part, offsets, found.length, aborted), row, found)
         else:
+            fetch.is_cut |= not found.length
             fetch.put_plain(index, offsets, row, found)
 
     def _put_out_of_range(self, fetch: PendingFetch, index: int, row: int, offsets: tuple[int, int, int]) -> None:

@@ -97,19 +97,25 @@ class FetchShape:
 class RememberedFetch:
     """A fetch as it lay in memory, with what it meant."""
 
-    __slots__ = ("_literals", "_size", "_unpack", "prefix", "request", "shape", "version")
+    __slots__ = ("_literals", "_size", "_unpack", "prefix", "request", "shape", "terms", "version")
 
-    def __init__(self, frame: Frame, places: list[int], request: FetchRequest, shape: FetchShape) -> None:
-        """``places``: where its session epoch is, if it goes on with a session, and where its fetch offsets are."""
+    def __init__(
+        self, frame: Frame, places: list[int], request: FetchRequest, terms: FetchTerms, shape: FetchShape | None
+    ) -> None:
+        """``places``: where its session epoch is, if it goes on with a session, and where its fetch offsets are.
+
+        ``shape``: of its partitions, unless it goes on with a session, which has more of them.
+        """
         self.version = frame.api_version
         self.request = request
+        self.terms = terms
         self.shape = shape
         self._size = frame.end - frame.start
         layout = ">"
         start = frame.start + PREFIX_START
         before = start
         for number, place in enumerate(places):
-            is_epoch = not number and request.session_id
+            is_epoch = shape is None and not number
             layout += f"{place - before}s{'i' if is_epoch else 'q'}"
             before = place + (4 if is_epoch else 8)
         unpack = Struct(f"{layout}{frame.end - before}s").unpack_from
@@ -125,7 +131,9 @@ class RememberedFetch:
         return values[1::2] if values[::2] == self._literals else None
 
 
-def remembered(frame: Frame, body_offset: int, request: FetchRequest, shape: FetchShape) -> RememberedFetch | None:
+def remembered(
+    frame: Frame, body_offset: int, request: FetchRequest, terms: FetchTerms, shape: FetchShape | None
+) -> RememberedFetch | None:
     """Return what later fetches are compared with, or None if this one is too long or too strange for that."""
     if frame.end - frame.start > MOST_REMEMBERED_BYTES:
         return None
@@ -133,6 +141,6 @@ def remembered(frame: Frame, body_offset: int, request: FetchRequest, shape: Fet
     if found is None:
         return None
     epoch_at, places = found
-    if request.session_id:
+    if shape is None:
         places = [epoch_at, *places]
-    return RememberedFetch(frame, places, request, shape) if places else None
+    return RememberedFetch(frame, places, request, terms, shape) if places else None

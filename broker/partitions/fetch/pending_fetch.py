@@ -17,6 +17,7 @@ from broker.protocol.messages.fetch import (
     FetchPartResponse,
     Gap,
     encode_part,
+    encode_topics,
     frame_fetch_response,
     part_tags,
 )
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from broker.ipc.response_writer import ReplyTo
     from broker.log.log_reader import FileSlice
+    from broker.partitions.fetch.fetch_sessions import FetchSession
     from broker.partitions.fetch.fetch_shape import FetchShape
 
 #: File ranges in one answer; partitions beyond it wait for the consumer's next fetch.
@@ -47,23 +49,37 @@ class PendingFetch:
     """A request, and its answer as far as it can be given now."""
 
     __slots__ = (
+        "ends",
         "errors",
         "found",
         "is_committed",
+        "is_cut",
         "local_ns",
         "moved",
         "offsets",
         "parts",
         "plain",
         "records_bytes",
+        "session",
         "shape",
         "terms",
         "to",
+        "told",
         "wanted_bytes",
     )
 
-    def __init__(self, shape: FetchShape, offsets: Sequence[int], to: ReplyTo) -> None:
+    def __init__(
+        self, shape: FetchShape, offsets: Sequence[int], to: ReplyTo, session: FetchSession | None = None
+    ) -> None:
+        """``session``: only what its client has not been told yet is answered."""
         self.shape = shape
+        self.session = session
+        #: By index of the part, what the client has been told by earlier answers; None: it is told everything.
+        self.told = None if session is None else session.told
+        #: By index of the part, what it will be told by this one.
+        self.ends: dict[int, tuple[int, int]] = {}
+        #: Whether there are records for which there was no room.
+        self.is_cut = False
         self.terms = terms = shape.terms
         self.offsets = offsets
         self.to = to
@@ -108,6 +124,15 @@ class PendingFetch:
         if found is not None:
             self.records_bytes -= found.slice.length
         self.errors.pop(index, None)
+        self.ends.pop(index, None)
+
+    def empty(self, index: int, end: int, stable: int, start: int) -> bytes:
+        """Return a part without records; nothing, if there is nothing in it that the client has not been told."""
+        if self.told is not None:
+            if self.told[index] == (end, start):
+                return b""
+            self.ends[index] = end, start
+        return self.plain.encode_empty(self.shape.fields[index][1], end, stable, start)
 
     def put(self, index: int, response: FetchPartResponse, row: int, found: FileSlice | None) -> None:
         """Put a part into the answer, in the place of what was forgotten there."""
@@ -118,6 +143,7 @@ class PendingFetch:
             self.found[index] = Found(row, found, tags)
             self.records_bytes += found.length
             self.parts[index] = encoded
+            self.ends[index] = response.high_watermark, response.log_start_offset
         else:
             self.parts[index] = encoded + tags
         if response.error_code:
@@ -126,13 +152,14 @@ class PendingFetch:
     def put_plain(self, index: int, offsets: tuple[int, int, int], row: int, found: FileSlice) -> None:
         """Put a part without an error or aborted transactions; ``offsets``: log end, stable, start. HOT."""
         plain, size = self.plain, found.length
-        partition = self.shape.fields[index][1]
         if size:
             self.found[index] = Found(row, found, plain.tags)
             self.records_bytes += size
-            self.parts[index] = plain.encode(partition, *offsets, size)
+            self.parts[index] = plain.encode(self.shape.fields[index][1], *offsets, size)
+            if self.told is not None:
+                self.ends[index] = offsets[0], offsets[2]
         else:
-            self.parts[index] = plain.encode_empty(partition, *offsets)
+            self.parts[index] = self.empty(index, *offsets)
 
     def in_order(self) -> list[tuple[int, Found]]:
         """Return what has been found, in the order of the parts."""
@@ -140,8 +167,28 @@ class PendingFetch:
 
     def chunks(self, in_order: list[tuple[int, Found]]) -> list[bytes]:
         """Return the answer around the records that have been found, from its size prefix on."""
-        gaps = [Gap(index, found.slice.length, found.tags) for index, found in in_order]
-        return frame_fetch_response(self.terms.version, self.to[7], self.shape.topics(), self.parts, gaps)
+        version, correlation_id = self.terms.version, self.to[7]
+        if self.session is None:
+            gaps = [Gap(index, found.slice.length, found.tags) for index, found in in_order]
+            return frame_fetch_response(version, correlation_id, self.shape.topics(), self.parts, gaps)
+        told = self._told_now()
+        place = {index: number for number, index in enumerate(told)}
+        gaps = [Gap(place[index], found.slice.length, found.tags) for index, found in in_order]
+        topics = encode_topics(version, [self.shape.parts[index][:2] for index in told])
+        status = 0, 0, self.session.number
+        return frame_fetch_response(version, correlation_id, topics, [self.parts[i] for i in told], gaps, status)
+
+    def note_told(self) -> None:
+        """Note in the session what the client has been told with this answer."""
+        if self.session is None or self.told is None:
+            return
+        for index in self._told_now():
+            self.told[index] = self.ends.get(index)
+        if self.is_cut and self.found and self.session.told is self.told:
+            self.session.turn_to(max(self.found) + 1)
+
+    def _told_now(self) -> list[int]:
+        return [index for index, part in enumerate(self.parts) if part]
 
     def facts(self) -> AnswerFacts:
         """Return what the request log is told of the answer: the first error, and what it has of records."""

@@ -1,6 +1,9 @@
 """Fetch, versions 4-18: the request and response codecs under one name."""
 
 from broker.protocol.messages.fetch_request import (
+    FIRST_EPOCH,
+    NO_EPOCH,
+    TOPIC_ID_FROM,
     FetchPart,
     FetchRequest,
     ForgottenPart,
@@ -20,6 +23,9 @@ from broker.protocol.messages.fetch_response import (
 )
 
 __all__ = (
+    "FIRST_EPOCH",
+    "NO_EPOCH",
+    "TOPIC_ID_FROM",
     "EncodedTopic",
     "FetchPart",
     "FetchPartResponse",

@@ -1,0 +1,35 @@
+"""The broker settings of Fetch. Declarations only; `broker_config` joins them with the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.config.keys import Key, Kind, setting
+
+
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+class FetchSettings:
+    """How much one answer holds, and how many sessions there are. Only ever part of a BrokerConfig."""
+
+    fetch_max_bytes: int = setting(
+        Key(
+            name="fetch.max.bytes",
+            kind=Kind.INT,
+            default=57671680,
+            unit="bytes",
+            least=1024,
+            doc="Most bytes of records in the answer to one fetch, whatever the client asks for; a first "
+            "batch that is larger is still sent.",
+        )
+    )
+    max_incremental_fetch_session_cache_slots: int = setting(
+        Key(
+            name="max.incremental.fetch.session.cache.slots",
+            kind=Kind.INT,
+            default=1000,
+            unit="sessions",
+            least=0,
+            doc="Most fetch sessions, all handlers together, each of which has an equal share. Consumers beyond it "
+            "name all their partitions in every fetch.",
+        )
+    )

@@ -1,0 +1,210 @@
+"""Fetch sessions (KIP-227): what a consumer fetches, kept here so that it sends, and is sent, what is new alone.
+
+Runs in handler processes. All requests of a connection come to one handler, which so has the session that it has begun.
+A session lives in memory alone: with its handler it goes, and a client that asks for it from another connection may
+meet a handler that does not know it. Either is answered FETCH_SESSION_ID_NOT_FOUND, upon which clients send everything
+again. As in Kafka a session makes room for others when nobody has used it for `EVICTED_NS`, or when it is that old and
+another has more partitions.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from broker.partitions.fetch.fetch_shape import FetchShape
+
+if TYPE_CHECKING:
+    from broker.partitions.fetch.fetch_shape import FetchTerms
+    from broker.protocol.messages.fetch import ForgottenPart, PartFields
+
+#: Kafka's min.incremental.fetch.session.eviction.ms, which is no setting there either.
+EVICTED_NS: Final = 120_000_000_000
+
+#: Partitions in all sessions of a handler.
+MOST_PARTITIONS: Final = 200_000
+
+_LARGEST: Final = 2**31 - 1
+_FETCH_OFFSET: Final = 4
+#: Where `PartFields` have what a session needs to know of a partition but its offset.
+_EPOCH, _MAX_BYTES = 3, 7
+
+#: What a client has been told of a partition: log end and log start; None: nothing yet, or an error.
+Ends = tuple[int, int] | None
+
+
+class FetchSession:
+    """One client's partitions, in the order in which they are read."""
+
+    __slots__ = (
+        "_metadata_version",
+        "_shape",
+        "created_ns",
+        "epoch",
+        "identity",
+        "number",
+        "offsets",
+        "parts",
+        "places",
+        "told",
+        "used_ns",
+    )
+
+    def __init__(self, number: int, parts: Sequence[PartFields], identity: tuple[int, ...], now_ns: int) -> None:
+        """``identity`` says which request this was: one that comes again is answered again."""
+        self.number = number
+        self.identity = identity
+        #: Of the next request.
+        self.epoch = 1
+        self.created_ns = self.used_ns = now_ns
+        self.parts: list[PartFields] = []
+        #: By index of the part. But for `told` these lists are never changed in place: fetches that wait have them.
+        self.offsets: list[int] = []
+        self.told: list[Ends] = []
+        self.places: dict[tuple[str | None, bytes | None, int], int] = {}
+        self._shape: FetchShape | None = None
+        self._metadata_version = -1
+        self.update(parts, [part[_FETCH_OFFSET] for part in parts], ())
+
+    @property
+    def last_epoch(self) -> int:
+        """The epoch of the last request that has gone on with it, or has begun it."""
+        return self.epoch - 1 or _LARGEST
+
+    @property
+    def has_ids(self) -> bool:
+        """Whether topics are named by id."""
+        return bool(self.parts) and self.parts[0][1] is not None
+
+    def update(self, parts: Sequence[PartFields], offsets: Sequence[int], forgotten: Sequence[ForgottenPart]) -> None:
+        """Take over what a request names: partitions to read from elsewhere, further ones, and those to forget."""
+        places = self.places
+        own = self.offsets = self.offsets.copy()
+        changed: list[tuple[int, PartFields]] = []
+        for part, offset in zip(parts, offsets, strict=True):
+            at = places.setdefault(part[:3], len(own))
+            if at == len(own):
+                own.append(offset)
+                changed.append((at, part))
+                continue
+            own[at] = offset
+            if at < len(self.parts):
+                known = self.parts[at]
+                if part[_EPOCH] != known[_EPOCH] or part[_MAX_BYTES] != known[_MAX_BYTES]:
+                    changed.append((at, part))
+        if changed:
+            self._change(changed)
+        gone = {places.get((name, topic_id, partition)) for name, topic_id, partition in forgotten} - {None}
+        if gone:
+            self._arrange([at for at in range(len(own)) if at not in gone])
+
+    def tell_again(self) -> None:
+        """Let the next answer have everything: the last one has not been sent."""
+        self.told = [None] * len(self.parts)
+
+    def turn_to(self, index: int) -> None:
+        """Read from another partition on, so that each has its turn when an answer has not room for all."""
+        self._arrange([*range(index, len(self.parts)), *range(index)])
+
+    def shape(self, terms: FetchTerms, metadata_version: int) -> FetchShape:
+        """Return what a fetch of all partitions looks like."""
+        shape = self._shape
+        if shape is None or metadata_version != self._metadata_version or shape.terms != terms:
+            self._metadata_version = metadata_version
+            shape = self._shape = FetchShape(terms, self.parts)
+        return shape
+
+    def _change(self, changed: list[tuple[int, PartFields]]) -> None:
+        """Put parts in their places, some of which follow the last one."""
+        parts, more = self.parts.copy(), len(self.offsets) - len(self.parts)
+        for at, part in changed:
+            parts[at : at + 1] = [part]
+        self.parts = parts
+        self.told = self.told + [None] * more
+        self._shape = None
+
+    def _arrange(self, order: list[int]) -> None:
+        """Keep the partitions at those places, in that order."""
+        self.parts = [self.parts[at] for at in order]
+        self.offsets = [self.offsets[at] for at in order]
+        self.told = [self.told[at] for at in order]
+        self.places = {part[:3]: at for at, part in enumerate(self.parts)}
+        self._shape = None
+
+
+class FetchSessions:
+    """The sessions of one handler, those used longest ago first."""
+
+    def __init__(self, most: int, now_ns: Callable[[], int]) -> None:
+        self._most = most
+        self._now_ns = now_ns
+        self._sessions: dict[int, FetchSession] = {}
+        #: In all sessions.
+        self.partitions = 0
+        #: Sessions that have made room for others.
+        self.evicted = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def begin(self, parts: Sequence[PartFields], identity: tuple[int, ...]) -> FetchSession | None:
+        """Begin a session, or return None when there is no room for it."""
+        now_ns = self._now_ns()
+        if not parts or not self._has_room(len(parts), now_ns):
+            return None
+        number = 1 + secrets.randbelow(_LARGEST)
+        while number in self._sessions:
+            number = 1 + secrets.randbelow(_LARGEST)
+        session = self._sessions[number] = FetchSession(number, parts, identity, now_ns)
+        self.partitions += len(session.parts)
+        return session
+
+    def find(self, number: int) -> FetchSession | None:
+        """Return a session, or None when there is no such session any more."""
+        return self._sessions.get(number)
+
+    def go_on(
+        self,
+        session: FetchSession,
+        parts: Sequence[PartFields],
+        offsets: Sequence[int],
+        forgotten: Sequence[ForgottenPart],
+        identity: tuple[int, ...],
+    ) -> bool:
+        """Take over what the next request of a session names; False if that has ended it: it has grown too large."""
+        before = len(session.parts)
+        session.update(parts, offsets, forgotten)
+        session.epoch = session.epoch + 1 if session.epoch < _LARGEST else 1
+        session.identity = identity
+        session.used_ns = self._now_ns()
+        self._sessions[session.number] = self._sessions.pop(session.number)
+        self.partitions += len(session.parts) - before
+        if self.partitions > MOST_PARTITIONS and len(session.parts) > before:
+            self.end(session.number)
+            return False
+        return True
+
+    def end(self, number: int) -> None:
+        """End a session, if there is such a one."""
+        session = self._sessions.pop(number, None)
+        if session is not None:
+            self.partitions -= len(session.parts)
+
+    def _has_room(self, parts: int, now_ns: int) -> bool:
+        """Make room for a session of so many partitions, if another is worth less."""
+        if not self._most:
+            return False
+        if len(self._sessions) >= self._most or self.partitions + parts > MOST_PARTITIONS:
+            before_ns = now_ns - EVICTED_NS
+            oldest = next(iter(self._sessions.values()), None)
+            if oldest is not None and oldest.used_ns >= before_ns:
+                settled = (each for each in self._sessions.values() if each.created_ns < before_ns)
+                oldest = min(settled, key=lambda each: len(each.parts), default=None)
+                if oldest is not None and len(oldest.parts) >= parts:
+                    oldest = None
+            if oldest is None:
+                return False
+            self.end(oldest.number)
+            self.evicted += 1
+        return self.partitions + parts <= MOST_PARTITIONS
