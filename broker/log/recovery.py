@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 from broker.errors import RotundaError
 from broker.log.checkpoints import set_aside
+from broker.log.index_repair import repair_indexes
+from broker.log.indexes.time_index import NO_TIMESTAMP
 from broker.log.indexes.transaction_index import TransactionIndex
 from broker.log.segments.log_segment import LogSegment
 from broker.log.segments.segment_files import (
@@ -31,7 +33,7 @@ from broker.log.segments.segment_files import (
     remove_segment_files,
     segment_file,
 )
-from broker.log.segments.segment_scan import marker_at, scan_headers, scan_verified
+from broker.log.segments.segment_scan import has_largest, marker_at, scan_headers, scan_verified
 from broker.log.segments.segment_swap import complete_swaps
 from broker.protocol.records import BatchHeader
 
@@ -212,6 +214,7 @@ def _recover(directory: Path, bases: list[int], shape: SegmentShape, resume: Che
     for number, base_offset in enumerate(bases):
         is_last = number == len(bases) - 1
         if not is_last and bases[number + 1] <= resume.recovery_point and _has_index(directory, base_offset):
+            _repair_indexes(new_segment(directory, base_offset, shape), bases[number + 1])
             if base_offset in indexed:
                 unindexed += _lost_entries(directory, base_offset, bases[number + 1])
             continue
@@ -251,6 +254,16 @@ def _begin_anew(directory: Path, bases: list[int], log_start_offset: int, shape:
     return _create_first(directory, log_start_offset, shape)
 
 
+def _repair_indexes(segment: LogSegment, end_offset: int) -> None:
+    """Look at the indexes of a segment that is durable, and build them anew if they are damaged."""
+    try:
+        size_bytes = os.fstat(segment.fileno()).st_size
+        if size_bytes:
+            repair_indexes(segment, size_bytes, end_offset)
+    finally:
+        segment.close()
+
+
 def _has_index(directory: Path, base_offset: int) -> bool:
     return segment_file(directory, base_offset, INDEX_SUFFIX).exists()
 
@@ -264,9 +277,10 @@ def _lost_entries(directory: Path, base_offset: int, end_offset: int) -> list[in
     try:
         entries = index.entries()
         last_offset = entries[-1].last_offset if entries else base_offset - 1
-        if len(entries) == index.file.entries and last_offset < end_offset and index.has_whole_entries():
+        # The file is made with its first entry.
+        if entries and len(entries) == index.file.entries and last_offset < end_offset and index.file.is_whole():
             return []
-        _log.warning("%s: rebuilding from offset %d", index.file.path, last_offset + 1)
+        _log.warning("%s is damaged: it is built anew from offset %d on", index.file.path, last_offset + 1)
         return [min(last_offset + 1, end_offset)]
     finally:
         index.file.close()
@@ -310,6 +324,16 @@ def _recover_segment(
     return next_offset, segment.position == size
 
 
+def _has_right_times(segment: LogSegment, size: int) -> bool:
+    """Whether the last entry of the time index is one of the log's: what is appended goes on from it."""
+    timestamp_ms, offset = segment.time_index.last()
+    start = segment.index.lookup(offset)
+    if timestamp_ms == NO_TIMESTAMP or has_largest(segment.fileno(), start, size, timestamp_ms, offset):
+        return True
+    _log.warning("%s is damaged: it is built anew from the batches", segment.time_index.file.path)
+    return False
+
+
 def _trusted_start(segment: LogSegment, recovery_point: int, size: int) -> int:
     """Cut the indexes to what is durable and agrees with the log; return where the checking has to begin."""
     segment.index.cut(recovery_point, size)
@@ -318,7 +342,7 @@ def _trusted_start(segment: LogSegment, recovery_point: int, size: int) -> int:
     if last is not None:
         last_offset, position = last
         at_entry = next(scan_headers(segment.fileno(), position, size), None)
-        if at_entry is not None and at_entry[1].last_offset == last_offset:
+        if at_entry is not None and at_entry[1].last_offset == last_offset and _has_right_times(segment, size):
             segment.resume_at(position)
             return position
     segment.index.file.truncate(0)

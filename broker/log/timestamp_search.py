@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from broker.log.indexes.time_index import NO_TIMESTAMP, TimeIndex
 from broker.log.segments.segment_files import LOG_SUFFIX, segment_file
-from broker.log.segments.segment_scan import scan_headers
+from broker.log.segments.segment_scan import has_largest, scan_headers
 from broker.log.segments.segment_walk import WALK_CHUNK_BYTES, SegmentWalk, check_not_replaced
 from broker.protocol.record_reader import ReadAllowance, record_times
 from broker.protocol.records import BatchHeader
@@ -75,16 +75,16 @@ def first_at_or_after(
         times = TimeIndex(directory, span.base_offset, writable=False)
         try:
             largest_ms, _ = times.last()
+            entry = times.floor(timestamp_ms)
             # Closing a segment leaves its largest timestamp in the index; the last segment's index lags behind.
             if span.limit is None and NO_TIMESTAMP < largest_ms < timestamp_ms:
                 continue
-            from_offset = max(times.lookup(timestamp_ms), start_offset)
         finally:
             times.file.close()
         with _open_walk(directory, span) as walk:
             found = yield from _search_segment(
                 walk,
-                walk.position_of(from_offset),
+                _first_position(walk, entry, start_offset),
                 allowance,
                 lambda header: header.max_timestamp >= timestamp_ms and header.last_offset >= start_offset,
                 lambda timestamp, offset: timestamp >= timestamp_ms and offset >= start_offset,
@@ -92,6 +92,15 @@ def first_at_or_after(
         if found is not None:
             return found._replace(offset=max(found.offset, start_offset))
     return None
+
+
+def _first_position(walk: SegmentWalk, entry: tuple[int, int] | None, start_offset: int) -> int:
+    """Return where to begin: at what the time index says, (timestamp, offset), unless that is damaged."""
+    if entry is not None and entry[1] > start_offset:
+        position = walk.position_of(entry[1])
+        if has_largest(walk.fd, position, walk.limit, *entry):
+            return position
+    return walk.position_of(start_offset)
 
 
 def largest(directory: Path, spans: list[SegmentSpan], start_offset: int) -> Steps[TimestampOffset | None]:
@@ -127,7 +136,8 @@ def _largest_of(directory: Path, span: SegmentSpan) -> tuple[int, int]:
     """Return (largest timestamp, an offset in the first batch that has it) of a segment; (-1, ...) if there is none."""
     times = TimeIndex(directory, span.base_offset, writable=False)
     try:
-        timestamp_ms, offset = times.last_below(span.end_offset)
+        # Of the last segment there may be entries beyond the published end.
+        timestamp_ms, offset = times.last() if span.limit is None else times.last_below(span.end_offset)
     finally:
         times.file.close()
     if span.limit is None and timestamp_ms > NO_TIMESTAMP:

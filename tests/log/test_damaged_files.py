@@ -8,7 +8,9 @@ import pytest
 
 from broker.config.topic_config import LogConfig
 from broker.log.log_manager import LogManager
-from broker.log.partition_log import PartitionName
+from broker.log.log_reader import LogReader
+from broker.log.partition_log import PartitionLog, PartitionName
+from broker.protocol.steps import finished
 from tests.log.log_writer import batch, end_of, log_bytes, read_everything, stage
 from tests.support.fakes import FakeClock
 from tests.support.record_batches import TIMESTAMP_MS
@@ -80,6 +82,70 @@ def test_no_record_is_lost_by_a_damaged_small_file(tmp_path: Path, pattern: str,
     for offset in range(RECORDS):
         assert read_everything(tmp_path / "t-0", end_of(log), offset, 100)
     again.close()
+
+
+def open_and_fill(directory: Path, records: int = RECORDS) -> tuple[LogManager, PartitionLog]:
+    manager = LogManager(directory, FakeClock(wall_ms=TIMESTAMP_MS), 86_400_000)
+    log = manager.open(NAME, SMALL, None)
+    for number in range(log.log_end_offset, records):
+        stage(log, batch(1, size=40, timestamp_ms=TIMESTAMP_MS - 10_000 + 10 * number))
+        log.commit()
+    return manager, log
+
+
+def cut_by_an_entry(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-12])
+
+
+def zero(path: Path) -> None:
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+#: An offset index that lacks entries costs time alone, and one that is missing is made again without a word.
+NOTICED = [("timeindex", damage) for damage in (*list(DAMAGES.values())[1:], cut_by_an_entry, zero)]
+NOTICED += [("index", DAMAGES["truncated"]), ("index", DAMAGES["garbage"]), ("index", zero)]
+
+
+@pytest.mark.parametrize(("suffix", "damage"), NOTICED)
+def test_a_damaged_index_of_a_durable_segment_is_built_anew_with_a_warning(
+    tmp_path: Path, suffix: str, damage: Callable[[Path], object], caplog: pytest.LogCaptureFixture
+) -> None:
+    manager, _ = open_and_fill(tmp_path)
+    manager.close()
+    paths = sorted((tmp_path / "t-0").glob(f"*.{suffix}"))[:-1]
+    content = {path: path.read_bytes() for path in paths}
+    assert len(content) > 5
+    for path in paths:
+        damage(path)
+    open_and_fill(tmp_path)[0].close()
+    assert {path: path.read_bytes() for path in paths} == content
+    assert all(f"{path} is damaged" in caplog.text for path in paths)
+
+
+@pytest.mark.parametrize("damage", [flip, zero, *DAMAGES.values()])
+def test_times_are_found_whatever_has_happened_to_time_indexes(
+    tmp_path: Path, damage: Callable[[Path], object]
+) -> None:
+    """Also in the segment that is appended to, and of what is appended later."""
+    seed = random.SystemRandom().randrange(1 << 32)
+    print(f"seed {seed}")
+    random.seed(seed)
+    manager, _ = open_and_fill(tmp_path)
+    manager.close()
+    for path in (tmp_path / "t-0").glob("*.timeindex"):
+        if path.stat().st_size:
+            damage(path)
+    manager, log = open_and_fill(tmp_path, 2 * RECORDS)
+    reader = LogReader(tmp_path / "t-0")
+    for offset in range(2 * RECORDS):
+        asked = reader.offset_for_timestamp(TIMESTAMP_MS - 10_000 + 10 * offset, 0, end_of(log))
+        found = finished(asked)
+        assert found is not None
+        assert found.offset == offset
+    largest = finished(reader.max_timestamp(0, end_of(log)))
+    assert largest is not None
+    assert largest.offset == 2 * RECORDS - 1
+    manager.close()
 
 
 def test_a_rolled_segment_that_was_emptied_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -48,7 +48,7 @@ def test_an_empty_or_missing_index_sends_to_the_start(tmp_path: Path) -> None:
     index = OffsetIndex(tmp_path, BASE, writable=False)
     assert (index.lookup(1005), index.lookup_position(7), index.last()) == (0, 0, None)
     times = TimeIndex(tmp_path, BASE, writable=False)
-    assert (times.lookup(5), times.last(), times.last_below(9999)) == (BASE, (-1, BASE), (-1, BASE))
+    assert (times.floor(5), times.last(), times.last_below(9999)) == (None, (-1, BASE), (-1, BASE))
 
 
 @given(
@@ -100,7 +100,13 @@ def test_a_time_is_found_at_or_before_its_offset(tmp_path: Path) -> None:
     for timestamp, offset in ((100, 1005), (200, 1010), (300, 1020)):
         index.maybe_stage(timestamp, offset)
     index.file.write_pending()
-    assert [index.lookup(ts) for ts in (99, 100, 199, 200, 301)] == [1000, 1005, 1005, 1010, 1020]
+    assert [index.floor(ts) for ts in (99, 100, 199, 200, 301)] == [
+        None,
+        (100, 1005),
+        (100, 1005),
+        (200, 1010),
+        (300, 1020),
+    ]
     assert index.last_below(1020) == (200, 1010)
     index.cut(1010)
     assert index.last() == (100, 1005)

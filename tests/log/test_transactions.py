@@ -1,6 +1,7 @@
 """Transactions in the log: stable offset, aborted transactions and producer state, whatever happens to the owner."""
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -315,7 +316,19 @@ def test_a_machine_that_lost_its_power(tmp_path: Path) -> None:
         check_transactions(model, [LogReader(model.directory)], 700)
 
 
-def test_a_durable_index_that_makes_no_sense_is_made_anew(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: data[:-34] + b"\xff" * 40,
+        lambda data: data[:-3],
+        lambda data: bytes(len(data)),
+        lambda _: b"garbage" * 40,
+        lambda _: b"",
+    ],
+)
+def test_a_durable_index_that_makes_no_sense_is_made_anew(
+    tmp_path: Path, damage: Callable[[bytes], bytes], caplog: pytest.LogCaptureFixture
+) -> None:
     model = open_log(tmp_path / "t")
     for _ in range(30):
         send(model, 2)
@@ -324,9 +337,12 @@ def test_a_durable_index_that_makes_no_sense_is_made_anew(tmp_path: Path) -> Non
     assert log is not None
     log.close()
     first = min((tmp_path / "t").glob("*.txnindex"))
-    first.write_bytes(first.read_bytes()[:-34] + b"\xff" * 40)
+    content = first.read_bytes()
+    first.write_bytes(damage(content))
     restart(model, log.log_end_offset)
     check_transactions(model, [LogReader(tmp_path / "t")], 700)
+    assert f"{first} is damaged" in caplog.text
+    assert first.read_bytes() == content
 
 
 def test_an_unpublished_entry_is_never_believed(tmp_path: Path) -> None:

@@ -31,6 +31,13 @@ class IndexFile:
             size_bytes = 0
         return size_bytes // self.entry.size
 
+    def is_whole(self) -> bool:
+        """Whether the file ends with a whole entry, or is not there."""
+        try:
+            return self.path.stat().st_size % self.entry.size == 0
+        except FileNotFoundError:
+            return True
+
     def _open(self) -> int:
         if self._fd < 0:
             flags = os.O_RDWR | os.O_CREAT if self.writable else os.O_RDONLY

@@ -54,13 +54,13 @@ class TimeIndex:
             self.file.stage(timestamp_ms, offset - self.base_offset)
             self._last_timestamp_ms = timestamp_ms
 
-    def lookup(self, timestamp_ms: int) -> int:
-        """Return an offset in the first batch that may hold a record of `timestamp_ms` or later.
+    def floor(self, timestamp_ms: int) -> tuple[int, int] | None:
+        """Return (timestamp, offset) of the last entry at or before `timestamp_ms`, or None.
 
-        Every batch before that one has only smaller timestamps.
+        Every batch before the one with that offset has only smaller timestamps.
         """
         found = self.file.floor_entry(TIMESTAMP, timestamp_ms)
-        return self.base_offset if found is None else self.base_offset + found[RELATIVE_OFFSET]
+        return None if found is None else (found[TIMESTAMP], self.base_offset + found[RELATIVE_OFFSET])
 
     def cut(self, end_offset: int) -> None:
         """Drop every entry that names `end_offset` or more."""

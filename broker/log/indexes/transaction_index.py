@@ -63,15 +63,8 @@ class TransactionIndex:
     def cut(self, end_offset: int) -> None:
         """Drop every entry whose marker does not lie below `end_offset`, and what is no entry."""
         kept = sum(1 for _ in takewhile(lambda aborted: aborted.last_offset < end_offset, self.entries()))
-        if kept != self.file.entries or not self.has_whole_entries():
+        if kept != self.file.entries or not self.file.is_whole():
             self.file.truncate(kept)
-
-    def has_whole_entries(self) -> bool:
-        """Whether the file ends with a whole entry, or is not there."""
-        try:
-            return self.file.path.stat().st_size % ENTRY.size == 0
-        except FileNotFoundError:
-            return True
 
     def remove_file(self) -> None:
         """Remove what lies under the name of a segment that is just being made; staged entries stay."""

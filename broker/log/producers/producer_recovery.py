@@ -62,5 +62,7 @@ def _complete(index: TransactionIndex, from_offset: int, aborted: list[AbortedTr
                 index.stage(entry)
         index.file.write_pending()
         index.sync()
+        if not index.file.entries:
+            index.remove_file()
     finally:
         index.file.close()

@@ -20,6 +20,8 @@ from broker.protocol.records import (
 #: How much is read at a time when only headers matter, and when every byte does.
 HEADER_CHUNK_BYTES = 64 * 1024
 VERIFY_CHUNK_BYTES = 4 * 1024 * 1024
+#: Enough for one index interval of small batches.
+_ENTRY_CHUNK_BYTES = 8 * 1024
 
 
 def scan_headers(
@@ -41,6 +43,17 @@ def scan_headers(
         if not start:
             return
         position += start
+
+
+def has_largest(fd: int, position: int, end: int, timestamp_ms: int, offset: int) -> bool:
+    """Return whether the batch that holds `offset`, at `position` or behind, says that this is its largest timestamp.
+
+    So it does if an entry of the time index says so, unless that is damaged.
+    """
+    for _, header in scan_headers(fd, position, end, _ENTRY_CHUNK_BYTES):
+        if header.last_offset >= offset:
+            return header.base_offset <= offset and header.max_timestamp == timestamp_ms
+    return False
 
 
 def scan_verified(fd: int, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:

@@ -1,0 +1,63 @@
+"""Index repair: whether the indexes of a segment agree with its batches, and building them anew where they do not.
+
+Runs in the owner of a partition, when the broker starts. A durable segment is not read for that: both ends of each
+index are looked at, and the batches behind the last entry, of which the last entry of the time index must know the
+largest timestamp. So a file that was cut, emptied, zeroed or written over is noticed at the price of a few small reads.
+What is damaged between its ends is noticed by who reads it (`segment_walk`, `timestamp_search`).
+"""
+
+import logging
+from pathlib import Path
+
+from broker.log.indexes.index_file import IndexFile
+from broker.log.indexes.time_index import NO_TIMESTAMP
+from broker.log.segments.log_segment import LogSegment
+from broker.log.segments.segment_scan import has_largest, scan_headers
+from broker.protocol.records import BATCH_HEADER_BYTES
+
+_log = logging.getLogger(__name__)
+
+
+def repair_indexes(segment: LogSegment, size_bytes: int, end_offset: int) -> None:
+    """Build the indexes of a segment that nothing is appended to anew if one of them is damaged. Raises OSError."""
+    damaged = damaged_index(segment, size_bytes, end_offset)
+    if damaged is None:
+        return
+    _log.warning("%s is damaged, or missing: the indexes of its segment are built anew from the batches", damaged)
+    segment.index.file.truncate(0)
+    segment.time_index.cut(segment.base_offset)
+    segment.resume_at(0)
+    for _, header in scan_headers(segment.fileno(), 0, size_bytes):
+        segment.note_batch(header.size_bytes, header.last_offset, header.max_timestamp)
+    segment.write_index_entries()
+    segment.finish_time_index()
+    segment.index.file.sync()
+    segment.time_index.file.sync()
+
+
+def damaged_index(segment: LogSegment, size_bytes: int, end_offset: int) -> Path | None:
+    """Return the path of an index that cannot be right; ``end_offset`` follows the segment's last record."""
+    fd, index, times = segment.fileno(), segment.index, segment.time_index
+    last = index.last()
+    start = 0 if last is None else last[1]
+    if not index.file.is_whole() or not _ascends(index.file):
+        return index.file.path
+    if last is not None:
+        first = next(scan_headers(fd, start, size_bytes, BATCH_HEADER_BYTES), None)
+        if first is None or first[1].last_offset != last[0]:
+            return index.file.path
+    behind = max((header.max_timestamp for _, header in scan_headers(fd, start, size_bytes)), default=NO_TIMESTAMP)
+    largest_ms, offset = times.last()
+    if not times.file.is_whole() or not _ascends(times.file) or behind > largest_ms:
+        return times.file.path
+    if not times.file.entries:
+        return None
+    is_inside = segment.base_offset <= offset < end_offset
+    return (
+        None if is_inside and has_largest(fd, index.lookup(offset), size_bytes, largest_ms, offset) else times.file.path
+    )
+
+
+def _ascends(file: IndexFile) -> bool:
+    """Whether the last entry is larger than the first, unless it is the first."""
+    return file.entries < 2 or file.read(0) < file.read(file.entries - 1)
