@@ -1,6 +1,6 @@
 """The table of APIs, and a module for each off the hot path: a function from (context, request) to a response.
 
 Run by handlers and the controller. A response is what the API's encoder takes: a value of `broker.protocol.messages`
-where the API has a codec of its own, a plain dict of Kafka's field names elsewhere. An answer that waits for another
-process is a `Parked`.
+where the API has a codec of its own, a plain dict of Kafka's field names elsewhere. An answer that waits is
+a `Deferred`.
 """

@@ -1,4 +1,4 @@
-"""What an API function is told about one request, and the ways it may put off its answer.
+"""What an API function is told about one request, and what it is given of the target that runs it.
 
 Runs in handler processes and in the controller, which is a handler of the metadata APIs. Knows nothing of sockets
 nor of rings: the connection is a number, the answer a return value.
@@ -6,13 +6,38 @@ nor of rings: the connection is a number, the answer a return value.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from broker.handler.broker_state import BrokerState
+    from broker.clock import Clock
+    from broker.coordinator.service import Coordinators
     from broker.ipc.process_context import BoundListener
+    from broker.metadata.active_controller import ActiveController
+    from broker.metadata.metadata_cache import MetadataCache
+    from broker.partitions.partition_manager import PartitionManager
+    from broker.scheduling.peer_tasks import TargetTasks
+    from shm.client_hosts import ClientHosts
+
+
+@dataclass(slots=True, frozen=True)
+class BrokerContext:
+    """The parts of a target that API functions work with."""
+
+    cluster_id: str
+    clock: Clock
+    metadata: MetadataCache
+    partitions: PartitionManager
+    coordinators: Coordinators
+    tasks: TargetTasks
+    client_hosts: ClientHosts
+    create_topics: Callable[[Sequence[str]], None]
+    """Asks the controller to create topics; that it has shows in the metadata."""
+    controller: ActiveController | None
+    """None but in the controller."""
+    apis: Sequence[tuple[int, int, int]]
+    """(API key, oldest version, newest version) of what is served."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -27,25 +52,6 @@ class RequestContext:
     sequence: int
     listener: BoundListener
     received_ns: int
-    broker: BrokerState
-
-
-@dataclass(slots=True)
-class Parked:
-    """An answer that waits for another process.
-
-    ``retry(final)`` is called after every change that may have ended the wait and returns the response, or None to
-    go on waiting; once ``timeout_ms`` has passed it is called with ``final=True`` and must return a response.
-    """
-
-    timeout_ms: int
-    retry: Callable[[bool], Any]
-
-
-@dataclass(slots=True)
-class PendingAnswer:
-    """A question put to the owner of a partition; ``done`` turns true when its answer has arrived."""
-
-    done: bool = False
-    error_code: int = 0
-    value: int = -1
+    broker: BrokerContext
+    in_slices: bool = False
+    """Whether this is done in slices, or something that the connection has asked for before is."""

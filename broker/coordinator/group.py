@@ -1,4 +1,4 @@
-"""A group as every protocol sees it, and the interface of a protocol.
+"""A group as every protocol sees it, and what members of the classic protocol ask and are told.
 
 Pure; used by the coordinator of groups and by the functions that answer requests. There are two kinds: classic groups,
 whose members assign partitions among themselves, and consumer groups (KIP-848), for which the coordinator does that.
@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from broker.coordinator.coordinator_log import Record
-    from broker.coordinator.group_shard import GroupShard
-    from broker.coordinator.offsets.commits import Committer
 
 CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"
@@ -148,36 +146,3 @@ class LeavingMember(NamedTuple):
 JoinAnswer = Callable[[JoinResult], None]
 SyncAnswer = Callable[[SyncResult], None]
 LeaveAnswer = Callable[[list[int]], None]
-
-
-class GroupProtocol(Protocol):
-    """What runs the groups of one kind. The last four are what members of the classic protocol ask of them."""
-
-    def loaded(self, shard: GroupShard, group: Group) -> None:
-        """Take up a group, one of this kind, of a partition that has been read back. Nothing can be appended yet."""
-
-    def closed(self, shard: GroupShard) -> None:
-        """Let go of the groups of a partition; who waits for an answer gets NOT_COORDINATOR."""
-
-    def metadata_changed(self, shards: Sequence[GroupShard]) -> None:
-        """Take note that topics or settings have changed."""
-
-    def join(self, shard: GroupShard, group: Group, request: JoinRequest, answer: JoinAnswer) -> None:
-        """Let a member join; the answer may come much later."""
-
-    def sync(self, shard: GroupShard, group: Group, request: SyncRequest, answer: SyncAnswer) -> None:
-        """Give a member its assignment; the answer comes with the leader's."""
-
-    def heartbeat(
-        self, shard: GroupShard, group: Group, member_id: str, instance_id: str | None, generation: int
-    ) -> int:
-        """Return the error of a member's heartbeat."""
-
-    def leave(self, shard: GroupShard, group: Group, members: Sequence[LeavingMember], answer: LeaveAnswer) -> None:
-        """Remove members; answered with an error for each."""
-
-    def committed(self, shard: GroupShard, group: Group, member_id: str) -> None:
-        """Take note that a member has committed offsets, which may stand for a heartbeat."""
-
-    def may_commit_again(self, shard: GroupShard, group: Group, committer: Committer) -> bool:
-        """Take note that a member commits as it did before, which may stand for a heartbeat; False if it may not."""

@@ -6,7 +6,7 @@ are, not how groups work: that is in `classic` and in `consumer`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -18,7 +18,6 @@ from broker.coordinator.group import (
     CLASSIC,
     CONSUMER,
     Group,
-    GroupProtocol,
     JoinAnswer,
     JoinRequest,
     JoinResult,
@@ -28,8 +27,9 @@ from broker.coordinator.group import (
     SyncRequest,
     SyncResult,
 )
-from broker.coordinator.group_events import GroupEvents, nobody_listens
+from broker.coordinator.group_events import GroupEvents
 from broker.coordinator.group_memory import GROUP_BYTES, GroupMemory
+from broker.coordinator.group_protocol import GroupProtocol
 from broker.coordinator.group_replay import CLASSIC_REPLAYS
 from broker.coordinator.group_shard import GroupShard, Replay
 from broker.coordinator.offsets.offset_expiration import GroupUpkeep
@@ -40,10 +40,16 @@ from broker.protocol.steps import Steps
 from broker.scheduling.long_answers import AT_ONCE
 
 if TYPE_CHECKING:
+    from broker.clock import Clock
     from broker.coordinator.coordinator_log import CoordinatorLog
+    from broker.coordinator.locator import CoordinatorLocator
     from broker.coordinator.replay import Replayer
     from broker.coordinator.timers import Timers
-    from broker.handler.broker_state import BrokerState
+    from broker.metadata.metadata_cache import MetadataCache
+    from broker.partitions.owned_partition import OwnedPartition
+
+#: Returns a partition of an internal topic that this handler owns, opened and read back if it only waits for that.
+OpenNow = Callable[[str, int], "OwnedPartition | None"]
 
 #: By version of the key: what reads the record back.
 REPLAYS: Final[Mapping[int, Replay]] = MappingProxyType({**CLASSIC_REPLAYS, **CONSUMER_REPLAYS})
@@ -73,19 +79,24 @@ def _partition_of(group_id: str, partitions: int) -> int:
 class GroupCoordinator:
     """The groups of one handler."""
 
-    def __init__(self, state: BrokerState, timers: Timers, events: GroupEvents = nobody_listens) -> None:
-        self._state = state
-        self._partitions = state.heritage.coordinators.groups
+    def __init__(
+        self,
+        locator: CoordinatorLocator,
+        metadata: MetadataCache,
+        clock: Clock,
+        timers: Timers,
+        open_now: OpenNow,
+        events: GroupEvents,
+    ) -> None:
+        self._locator = locator
+        self._metadata = metadata
+        self._open_now = open_now
+        self._partitions = locator.counts.groups
         self._shards: dict[int, GroupShard] = {}
-        self._upkeep = GroupUpkeep(state, timers)
+        self._upkeep = GroupUpkeep(metadata, clock, timers)
         self.memory = GroupMemory(self._memory_limit_bytes, self.shards, timers)
-        self.classic = ClassicProtocol(lambda: state.metadata.broker_config, timers, state.clock.wall_ms, events)
-        cluster = Cluster(
-            state.metadata,
-            lambda: state.metadata.broker_config,
-            state.metadata.group_configs,
-            state.clock.wall_ms,
-        )
+        self.classic = ClassicProtocol(lambda: metadata.broker_config, timers, clock.wall_ms, events)
+        cluster = Cluster(metadata, lambda: metadata.broker_config, metadata.group_configs, clock.wall_ms)
         self.consumers = ConsumerProtocol(cluster, timers, self.classic.adopt, events)
         #: By kind of group.
         self.protocols: Mapping[str, GroupProtocol] = {CLASSIC: self.classic, CONSUMER: self.consumers}
@@ -131,11 +142,10 @@ class GroupCoordinator:
     def _opened_now(self, group_id: str) -> GroupShard:
         """Return the partition that keeps a group if it only waits to be opened. Raises ApiError as `shard_of`."""
         partition = _partition_of(group_id, self._partitions)
-        info = self._state.metadata.partition(GROUP_TOPIC, partition)
-        is_owned = info is not None and self._state.owned.get(info.row) is not None
+        is_owned = self._open_now(GROUP_TOPIC, partition) is not None
         shard = self._shards.get(partition) if is_owned else None
         if shard is None or shard.has_failed:
-            raise self._absent(group_id)
+            raise self._locator.absent(GROUP_TOPIC, group_id)
         return shard
 
     def find(self, group_id: str) -> Group | None:
@@ -193,25 +203,9 @@ class GroupCoordinator:
         else:
             self.protocols[group.kind].leave(shard, group, members, answer)
 
-    # ---- where things are ----------------------------------------------------------------------------------------
-
-    def is_here(self, group_id: str) -> bool:
-        """Return whether this handler is the one that coordinates a group, if anything does."""
-        return self._state.coordinators.owner_of(GROUP_TOPIC, group_id) == self._state.index
-
     def _memory_limit_bytes(self) -> int:
         """Return this handler's share: as much as its partitions are of all."""
-        return self._state.metadata.broker_config.group_state_max_bytes * len(self._shards) // self._partitions
-
-    def _absent(self, group_id: str) -> ApiError:
-        state = self._state
-        if state.metadata.topic(GROUP_TOPIC) is None:
-            state.create_topics_later([GROUP_TOPIC])
-        elif not self.is_here(group_id):
-            return ApiError(ErrorCode.NOT_COORDINATOR)
-        elif state.coordinators.is_loading(GROUP_TOPIC, _partition_of(group_id, self._partitions)):
-            return ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        return ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return self._metadata.broker_config.group_state_max_bytes * len(self._shards) // self._partitions
 
     def _loaded(self, shard: GroupShard) -> Steps[None]:
         """Take up the groups of a partition. Markers of transactions that are written meanwhile are told to it."""

@@ -8,7 +8,7 @@ nothing.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.coordinator.group_event_feed import MOST_CHARACTERS
@@ -16,12 +16,15 @@ from broker.partitions.committed_lag import CommittedLag, committed_lag
 from shm.recorder_layout import LAG
 
 if TYPE_CHECKING:
+    from broker.clock import Clock
     from broker.coordinator.group import Group
+    from broker.coordinator.group_coordinator import GroupCoordinator
     from broker.coordinator.group_event_feed import GroupEventFeed
     from broker.coordinator.group_shard import GroupShard
     from broker.coordinator.offsets.offsets import CommittedOffset
-    from broker.handler.broker_state import BrokerState
+    from broker.metadata.metadata_cache import MetadataCache
     from broker.partitions.lag_age import UnreadTimes
+    from shm.partitions import PartitionTable
 
 logger = logging.getLogger(__name__)
 
@@ -42,11 +45,21 @@ Known = tuple[int, int]
 class GroupLags:
     """What one handler tells of lag, and what it has told last."""
 
-    def __init__(self, state: BrokerState, feed: GroupEventFeed, times: UnreadTimes, now_ns: Callable[[], int]) -> None:
-        self._state = state
+    def __init__(
+        self,
+        groups: GroupCoordinator,
+        metadata: MetadataCache,
+        table: PartitionTable,
+        feed: GroupEventFeed,
+        times: UnreadTimes,
+        clock: Clock,
+    ) -> None:
+        self._groups = groups
+        self._metadata = metadata
+        self._table = table
         self._feed = feed
         self._times = times
-        self._now_ns = now_ns
+        self._clock = clock
         self._next_ns = 0
         #: What is left of the round under way, None between two.
         self._left: list[tuple[GroupShard, str]] | None = None
@@ -68,7 +81,7 @@ class GroupLags:
 
     def _go_on(self, now_ns: int, interval_ns: int) -> None:
         if self._left is None:
-            shards = self._state.coordinators.groups.shards()
+            shards = self._groups.shards()
             self._left = [(shard, group_id) for shard in shards for group_id in shard.groups]
             self._began_ns = now_ns
         rows: list[dict[str, Any]] = []
@@ -78,7 +91,7 @@ class GroupLags:
             group = shard.groups.get(group_id)
             if group is not None:
                 rows += self._rows(shard, group)
-            if self._now_ns() - now_ns >= MOST_NS:
+            if self._clock.monotonic_ns() - now_ns >= MOST_NS:
                 break
         if rows:
             self._feed.tell(rows)
@@ -90,7 +103,7 @@ class GroupLags:
 
     def _rows(self, shard: GroupShard, group: Group) -> list[dict[str, Any]]:
         """Return what is to be told of a group, which is all of one instant."""
-        time_us = self._state.clock.wall_ms() * 1000
+        time_us = self._clock.wall_ms() * 1000
         found = []
         for topic, committed in shard.offsets.of_group(group.group_id).items():
             lags = self._lags(topic, committed)
@@ -120,9 +133,9 @@ class GroupLags:
 
     def _lags(self, topic: str, committed: Mapping[int, CommittedOffset]) -> dict[int, CommittedLag]:
         """Return the partitions of a topic whose lag is known."""
-        metadata, partitions = self._state.metadata, self._state.partitions
+        metadata, table = self._metadata, self._table
         found = {
-            partition: committed_lag(metadata, partitions, topic, partition, each.offset)
+            partition: committed_lag(metadata, table, topic, partition, each.offset)
             for partition, each in committed.items()
         }
         return {index: lag for index, lag in sorted(found.items()) if lag is not None and lag.oldest is not None}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from broker.coordinator.offsets.offsets import OffsetStore
 from broker.protocol.error_codes import ErrorCode
@@ -18,7 +18,8 @@ from broker.protocol.steps import Steps
 if TYPE_CHECKING:
     from broker.coordinator.coordinator_log import CoordinatorLog, Done, Record
     from broker.coordinator.group import Group
-    from broker.coordinator.offsets.commits import RepeatedCommit
+    from broker.coordinator.offsets.offsets import CommitTargets
+    from broker.protocol.record_template import RepeatedRecords
 
 #: Takes one record: the partition, key, value (None: deleted), and the producer id if it is part of a transaction, or
 #: -1. Raises ApiError when it is malformed.
@@ -36,6 +37,18 @@ def admit_all(group_id: str, more_bytes: int) -> bool:
     """Admit whatever comes: memory has no limit."""
     del group_id, more_bytes
     return True
+
+
+class CommitToRepeat(Protocol):
+    """A commit that was taken, as far as the member's next ones for the same partitions are like it."""
+
+    @property
+    def targets(self) -> CommitTargets:
+        """The offsets that it sets."""
+
+    @property
+    def records(self) -> RepeatedRecords:
+        """The records that it writes."""
 
 
 class GroupShard:
@@ -92,7 +105,7 @@ class GroupShard:
         """
         self._log.append(records, done, producer, patient=patient)
 
-    def commit_again(self, commit: RepeatedCommit, offsets: Sequence[int], now_ms: int, committer: object) -> None:
+    def commit_again(self, commit: CommitToRepeat, offsets: Sequence[int], now_ms: int, committer: object) -> None:
         """Take and write an offset for each partition of a commit that was taken before. HOT.
 
         ``committer`` is answered with others, by what answers the commits of the log.

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from broker.coordinator.group import Group
     from broker.coordinator.group_shard import GroupShard
     from broker.coordinator.offsets.offsets import CommittedOffset
-    from broker.handler.broker_state import BrokerState
+    from broker.coordinator.service import Coordinators
     from broker.partitions.lag_age import UnreadTimes
+    from broker.partitions.partition_manager import PartitionManager
     from broker.protocol.steps import Steps
     from broker.scheduling.slices import Work
     from shm.snapshot_buffer import SnapshotWriter, Wants
@@ -57,17 +58,18 @@ class GroupSnapshot:
 
     def __init__(
         self,
-        state: BrokerState,
-        writer: SnapshotWriter,
-        wants: Wants,
+        coordinators: Coordinators,
+        partitions: PartitionManager,
+        writer: tuple[SnapshotWriter, Wants],
         times: UnreadTimes,
         begin: Callable[[Work], None],
         now_ns: Callable[[], int],
     ) -> None:
         """``begin`` has a work done in slices."""
-        self._state = state
-        self._writer = writer
-        self._wants = wants
+        self._coordinators = coordinators
+        self._partitions = partitions
+        self._metadata = partitions.metadata
+        self._writer, self._wants = writer
         self._times = times
         self._begin = begin
         self._now_ns = now_ns
@@ -95,7 +97,7 @@ class GroupSnapshot:
         states: Counter[str] = Counter()
         members = offsets = left_out = 0
         self._times.begin()
-        for shard in self._state.coordinators.groups.shards():
+        for shard in self._coordinators.groups.shards():
             for number, group in enumerate(list(shard.groups.values()), 1):
                 if not number % _GROUPS_AT_ONCE:
                     yield
@@ -111,7 +113,7 @@ class GroupSnapshot:
         yield
         transactions, transaction_states, others = self._transactions()
         return {
-            "handler": self._state.index,
+            "handler": self._partitions.index,
             "group_states": dict(states),
             "transaction_states": transaction_states,
             "groups": groups,
@@ -172,13 +174,13 @@ class GroupSnapshot:
             }
             for member in group.members.values()
         ]
-        assignors = self._state.metadata.broker_config.group_consumer_assignors
+        assignors = self._metadata.broker_config.group_consumer_assignors
         assignor = preferred_assignor(group.members.values(), assignors)
         return {"protocol": assignor, "generation": group.epoch, "members": members}
 
     def _offset(self, topic: str, partition: int, committed: CommittedOffset) -> dict[str, Any]:
         told: dict[str, Any] = {"offset": committed.offset, "commit_ms": committed.commit_ms}
-        lag = committed_lag(self._state.metadata, self._state.partitions, topic, partition, committed.offset)
+        lag = committed_lag(self._metadata, self._partitions.table, topic, partition, committed.offset)
         if lag is None:
             return told
         told |= {"start": lag.start, "stable": lag.stable, "end": lag.end[0]}
@@ -194,7 +196,7 @@ class GroupSnapshot:
     def _by_name(self, assignment: Assignment) -> dict[str, list[int]]:
         found = {}
         for topic_id, partitions in assignment.items():
-            topic = self._state.metadata.topic_by_id(topic_id)
+            topic = self._metadata.topic_by_id(topic_id)
             found[topic.name if topic is not None else topic_id.hex()] = sorted(partitions)
         return found
 
@@ -205,7 +207,7 @@ class GroupSnapshot:
         states: Counter[str] = Counter()
         told: list[dict[str, Any]] = []
         left_out = 0
-        for transaction in self._state.coordinators.transactions.transactions():
+        for transaction in self._coordinators.transactions.transactions():
             metadata = transaction.metadata
             states[metadata.state.text] += 1
             if metadata.state in AT_REST:

@@ -9,29 +9,33 @@ before the commit; many commits of offsets wait for each other (`commit_batcher`
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
-from broker.apis.groups.group_tasks import register_group_tasks
 from broker.coordinator.commit_batcher import AppendLinger
 from broker.coordinator.coordinator_log import CoordinatorLog
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.group_event_feed import GroupEventFeed
+from broker.coordinator.locator import CoordinatorLocator
 from broker.coordinator.replay import Replayer, replay_partition
 from broker.coordinator.timers import Timers
 from broker.coordinator.transaction.admin import TransactionAdmin
 from broker.coordinator.transaction.coordinator import TransactionCoordinator
-from broker.coordinator.transaction.rpc import AppendMarker, TransactionRpc
-from broker.protocol.coordinator_routing import GROUP_TOPIC, TRANSACTION_TOPIC, coordinator_partition
-from broker.protocol.routing import owner_of_coordinator
+from broker.coordinator.transaction.rpc import TransactionRpc
+from broker.coordinator.transaction.tasks import TransactionTasks
+from broker.protocol.coordinator_routing import GROUP_TOPIC, TRANSACTION_TOPIC
 from broker.protocol.steps import Steps
 
 if TYPE_CHECKING:
-    from broker.handler.broker_state import BrokerState
+    from broker.clock import Clock
+    from broker.ipc.process_context import Heritage
     from broker.log.log_reader import End
-    from broker.partitions.owned_partition import Answer, OwnedPartition
+    from broker.partitions.owned_partition import OwnedPartition
+    from broker.partitions.partition_manager import PartitionManager
+    from broker.partitions.produce.partition_appender import StagedAppends
+    from broker.scheduling.peer_tasks import TargetTasks
 
 logger = logging.getLogger(__name__)
 
@@ -40,8 +44,6 @@ RETRY_MS = 1000
 
 #: So many steps of reading a partition back are taken when it is opened: most are read to their end with them.
 STEPS_AT_ONCE = 8
-
-AppendOwn = Callable[["OwnedPartition", memoryview, "Answer"], None]
 
 
 class Coordinator(Protocol):
@@ -60,37 +62,43 @@ class Coordinator(Protocol):
 class Coordinators:
     """Owned by the request loop of one handler; API functions reach it as ``context.broker.coordinators``."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
-        self._counts = state.heritage.coordinators
-        self._append_own: AppendOwn = _cannot_append
-        self._answer_commits: Callable[[list[Any], int], None] = _cannot_answer
+    def __init__(
+        self,
+        heritage: Heritage,
+        partitions: PartitionManager,
+        clock: Clock,
+        tasks: TargetTasks,
+        create_topics: Callable[[Sequence[str]], None],
+        appends: StagedAppends,
+        answer_commits: Callable[[list[Any], int], None],
+    ) -> None:
+        """``answer_commits`` answers commits of offsets that were written as repeated ones, all with one error code."""
+        metadata = partitions.metadata
+        self._partitions = partitions
+        self._clock = clock
+        self._appends = appends
+        self._answer_commits = answer_commits
         self._logs: dict[tuple[str, int], CoordinatorLog] = {}
         #: Partitions that are being read back, with what is left of that.
         self._loading: dict[tuple[str, int], Steps[None]] = {}
         self._dirty: list[CoordinatorLog] = []
-        self.linger = AppendLinger(lambda: state.metadata.broker_config.group_coordinator_append_linger_ms)
+        self.linger = AppendLinger(lambda: metadata.broker_config.group_coordinator_append_linger_ms)
         self._failed: set[tuple[str, int]] = set()
-        self.timers = Timers(state.clock.monotonic_ns)
+        self.timers = Timers(clock.monotonic_ns)
+        self.locator = CoordinatorLocator(
+            partitions.index, heritage.handlers, heritage.coordinators, metadata, create_topics, self._loading
+        )
         #: The one way to the request log's dataset groups: its ring has one end.
-        self.group_feed = GroupEventFeed(state.heritage, state.index)
-        self.groups = GroupCoordinator(state, self.timers, self.group_feed)
-        self.transaction_desk = TransactionRpc(state)
-        self.transaction_admin = TransactionAdmin(state)
-        register_group_tasks(state)
-        self.transactions = TransactionCoordinator(state, self.timers, self.transaction_desk)
+        self.group_feed = GroupEventFeed(heritage, partitions.index)
+        self.groups = GroupCoordinator(self.locator, metadata, clock, self.timers, self.open_now, self.group_feed)
+        self.transaction_desk = TransactionRpc(tasks, self.locator, partitions)
+        self.transactions = TransactionCoordinator(
+            self.locator, metadata, clock, self.timers, self.open_now, self.transaction_desk
+        )
+        self.transaction_admin = TransactionAdmin(tasks, self.locator, self.transactions, partitions, clock)
         self._by_topic: dict[str, Coordinator] = {GROUP_TOPIC: self.groups, TRANSACTION_TOPIC: self.transactions}
-
-    def connect(
-        self, append_own: AppendOwn, append_marker: AppendMarker, answer_commits: Callable[[list[Any], int], None]
-    ) -> None:
-        """Say what stages the batches that coordinators write, and the markers that end transactions.
-
-        ``answer_commits`` answers commits of offsets that were written as repeated ones, all with one error code.
-        """
-        self._append_own = append_own
-        self._answer_commits = answer_commits
-        self.transaction_desk.connect(append_marker)
+        TransactionTasks(tasks, self.groups, self.transactions, self.open_now, appends, self.flush)
+        self.follow_partitions()
 
     def counters(self) -> dict[str, int]:
         """Return what has been counted since the start, by metric name."""
@@ -106,38 +114,38 @@ class Coordinators:
             "transaction_state_bytes": self.transactions.used_bytes,
         }
 
-    def owner_of(self, topic: str, name: str) -> int:
-        """Return the handler that coordinates a group (`GROUP_TOPIC`) or transactional id (`TRANSACTION_TOPIC`)."""
-        partition = coordinator_partition(name, self._counts.of(topic))
-        return owner_of_coordinator(topic, partition, self._state.heritage.handlers)
+    def follow_partitions(self) -> None:
+        """Coordinate the ids of partitions that have been opened since, and no longer those of closed ones."""
+        events = self._partitions.events
+        while events:
+            topic, partition, owned = events.popleft()
+            try:
+                if owned is None:
+                    self._partition_closed(topic, partition)
+                else:
+                    self._partition_opened(topic, partition, owned)
+            except Exception:
+                logger.exception("cannot follow %s-%d", topic, partition)
 
-    def partition_opened(self, topic: str, partition: int, owned: OwnedPartition) -> None:
+    def open_now(self, topic: str, partition: int) -> OwnedPartition | None:
+        """Return a partition that this handler owns; the ids of one that only waits to be opened are coordinated."""
+        owned = self._partitions.own(topic, partition)
+        self.follow_partitions()
+        return owned
+
+    def _partition_opened(self, topic: str, partition: int, owned: OwnedPartition) -> None:
         """Coordinate the ids of a partition, if it is one of an internal topic, once it has been read back."""
         if topic not in self._by_topic:
             return
         place = (topic, partition)
-
-        def append(batch: memoryview, answer: Answer) -> None:
-            self._append_own(owned, batch, answer)
-
-        def answer_commits(committers: list[Any], error: int) -> None:
-            # Partitions are opened before `connect` says who answers.
-            self._answer_commits(committers, error)
-
-        log = CoordinatorLog(topic, partition, append, self._state.clock.wall_ms)
+        log = CoordinatorLog(topic, partition, partial(self._appends.append_own, owned), self._clock.wall_ms)
         log.on_failure = lambda: self._failed.add(place)
         log.on_dirty = self._note_dirty
-        log.answer_commits = answer_commits
+        log.answer_commits = self._answer_commits
         self._logs[place] = log
         steps = self._loading[place] = self._load(place, owned, log)
         if len(list(islice(steps, STEPS_AT_ONCE))) == STEPS_AT_ONCE:
             self.timers.in_steps(steps)
-
-    def is_loading(self, topic: str, partition: int | None = None) -> bool:
-        """Return whether a partition of an internal topic, or any of them, is being read back."""
-        if partition is None:
-            return any(place[0] == topic for place in self._loading)
-        return (topic, partition) in self._loading
 
     def _load(self, place: tuple[str, int], owned: OwnedPartition, log: CoordinatorLog) -> Steps[None]:
         """Read a partition back."""
@@ -170,7 +178,7 @@ class Coordinators:
                 reason,
             )
 
-    def partition_closed(self, topic: str, partition: int) -> None:
+    def _partition_closed(self, topic: str, partition: int) -> None:
         """Forget the ids of a partition that has been deleted."""
         coordinator = self._by_topic.get(topic)
         log = self._logs.pop((topic, partition), None)
@@ -227,20 +235,11 @@ class Coordinators:
         """Read partitions back whose records could not be written: memory had run ahead of the log."""
         failed, self._failed = self._failed, set()
         for place in failed:
-            self.partition_closed(*place)
+            self._partition_closed(*place)
             self._open_again(place)
 
     def _open_again(self, place: tuple[str, int]) -> None:
         """Read a partition that is still this handler's, unless it has been read by now."""
-        info = self._state.metadata.partition(*place)
-        owned = None if info is None else self._state.owned.get(info.row)
+        owned = self.open_now(*place)
         if owned is not None and place not in self._logs:
-            self.partition_opened(*place, owned)
-
-
-def _cannot_append(owned: OwnedPartition, batch: memoryview, answer: Answer) -> None:
-    raise RuntimeError(f"nothing can be appended to row {owned.row} before the request loop stands: {batch} {answer}")
-
-
-def _cannot_answer(committers: list[Any], error: int) -> None:
-    raise RuntimeError(f"nobody can be answered before the request loop stands: {committers} {error}")
+            self._partition_opened(*place, owned)

@@ -2,8 +2,7 @@
 
 Runs in handler processes and the controller. A function returns its response, or one of the ways to put it off:
 
-- a `Parked`, which is tried again when something has changed,
-- a `Deferred`, which is completed by a commit, a timer, a peer or another request,
+- a `Deferred`, which is completed by a commit, a timer, a peer, another request, a change of metadata or a deadline,
 - a generator, which does its work in slices (`slices`) and returns any of these. Its response is encoded in slices too,
   and may be as long as `response.max.bytes`.
 
@@ -20,12 +19,12 @@ from __future__ import annotations
 
 import logging
 import mmap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from broker.apis.context import Parked, RequestContext
+from broker.apis.context import BrokerContext, RequestContext
 from broker.errors import InvalidReceive
 from broker.handler.answer_cache import MOST_ANSWER_BYTES, AnswerCache, CacheKey
 from broker.ipc.answer_spool import AnswerSpool
@@ -44,8 +43,9 @@ from broker.server_log.slow_turns import Doing, SlowTurns
 
 if TYPE_CHECKING:
     from broker.apis.table import Api
-    from broker.handler.broker_state import BrokerState
     from broker.ipc.frame import Frame
+    from broker.ipc.process_context import BoundListener
+    from shm.current_request import CurrentRequest
 
 logger = logging.getLogger(__name__)
 
@@ -86,20 +86,23 @@ class ApiCalls:
 
     def __init__(
         self,
-        state: BrokerState,
+        broker: BrokerContext,
         ways: tuple[ResponseWriter, DelayedOperations, Slices],
         turns: SlowTurns,
-        now_ns: Callable[[], int],
+        current: CurrentRequest,
+        listeners: Sequence[BoundListener],
     ) -> None:
-        self._state = state
+        now_ns = broker.clock.monotonic_ns
+        self._broker = broker
+        self._listeners = listeners
         #: How a request is answered, put off, or done in slices.
         self._responses, self._delayed, self._slices = ways
         self._turns = turns
         self._now_ns = now_ns
         self._warnings = RepeatedWarnings(logger, now_ns)
-        self._cache = AnswerCache(state.metadata)
+        self._cache = AnswerCache(broker.metadata)
         #: Of a request that is answered later than its turn, this process publishes what it is doing for it.
-        self._current = state.heritage.current[state.index]
+        self._current = current
 
     def handle(self, api: Api, frame: Frame) -> None:
         """Decode a request and call its API's function, now or in slices. Raises InvalidReceive."""
@@ -111,11 +114,11 @@ class ApiCalls:
         if cache_key is not None and self._answer_again(frame, cache_key):
             return
         header = parse_header(frame.view, frame.start, frame.end)
+        is_long = frame.end - header.body_offset > MOST_BYTES_AT_ONCE
         context = RequestContext(
             frame.api_key, frame.api_version, frame.correlation_id, header.client_id, frame.to[1], frame.to[2],
-            self._state.heritage.listeners[frame.listener], frame.received_ns, self._state,
+            self._listeners[frame.listener], frame.received_ns, self._broker, in_line or is_long,
         )  # fmt: skip
-        is_long = frame.end - header.body_offset > MOST_BYTES_AT_ONCE
         doing = (api.key.name, header.client_id)
         call = Call(
             api, frame.to, frame.api_version, frame.correlation_id, frame.received_ns, doing, is_long,
@@ -130,7 +133,7 @@ class ApiCalls:
                 self._copy(call, frame, source, copied)
             return
         request = decode(frame.view, frame.api_version, header.body_offset, frame.end)
-        self._settle(call.decoded(request, self._state.row_of), function(context, request))
+        self._settle(call.decoded(request, self._broker.partitions.row_of), function(context, request))
 
     def forget_unused(self, now_ns: int) -> None:
         """Forget answers that nobody has asked for lately. Called now and then."""
@@ -154,8 +157,8 @@ class ApiCalls:
             self._begin(call, self._in_slices(call, response))
         elif isinstance(response, Deferred):
             response.bind(lambda late: self._contained(call, lambda: self._settle_late(call, late, local_ns)))
-        elif isinstance(response, Parked):
-            self._park(call, response, local_ns)
+            if response.timeout_ms >= 0 and not response.is_complete:
+                self._watch(call, response)
         else:
             self._answer(call, response, local_ns)
 
@@ -186,15 +189,9 @@ class ApiCalls:
         if lasts(response):
             self._cache.keep(key, payload, facts, call.doing)
 
-    def _park(self, call: Call, parked: Parked, local_ns: int) -> None:
-        def try_complete(final: bool) -> bool:
-            late = parked.retry(final)
-            if late is not None:
-                self._settle_late(call, late, local_ns)
-            return late is not None
-
-        deadline_ns = call.received_ns + parked.timeout_ms * 1_000_000
-        attempt = self._current.during((call.to[1], call.to[2]), try_complete)
+    def _watch(self, call: Call, deferred: Deferred) -> None:
+        deadline_ns = call.received_ns + deferred.timeout_ms * 1_000_000
+        attempt = self._current.during((call.to[1], call.to[2]), deferred.try_complete)
         self._delayed.watch(DelayedOperation(attempt, deadline_ns, lambda: self._close(call)))
 
     # ---- in slices -----------------------------------------------------------------------------------------------
@@ -219,7 +216,7 @@ class ApiCalls:
 
     def _is_there(self, connection: int) -> bool:
         """Return whether the client of a connection waits for answers. HOT."""
-        return not self._state.client_hosts.has_ended(connection)
+        return not self._broker.client_hosts.has_ended(connection)
 
     def _copy(self, call: Call, frame: Frame, source: memoryview, copied: Deferred) -> None:
         """Copy what takes milliseconds to copy, beside all other works; the request's memory is kept that long."""
@@ -252,7 +249,7 @@ class ApiCalls:
                 request = api.decode(memoryview(body), call.version, 0, end) if api.decode is not None else None
             else:
                 request = yield from api.decode_in_steps(body, call.version, 0, end)
-            call = call.decoded(request, self._state.row_of)
+            call = call.decoded(request, self._broker.partitions.row_of)
             yield None
             response = api.function(context, request) if api.function is not None else None
             return (yield from self._in_slices(call, response))
@@ -265,7 +262,7 @@ class ApiCalls:
         """Do a function's work and send its response; return what was put off and the call that it belongs to."""
         while isinstance(response, GeneratorType):
             response = yield from response
-        if isinstance(response, (Parked, Deferred)):
+        if isinstance(response, Deferred):
             return call, response
         local_ns = self._now_ns()
         if call.api.encode_in_slices is None:
@@ -292,7 +289,7 @@ class ApiCalls:
             spool.discard()
         return None
 
-    def _put_off(self, late: tuple[Call, Parked | Deferred] | None) -> None:
+    def _put_off(self, late: tuple[Call, Deferred] | None) -> None:
         """Wait for what a function in slices has put off in its turn; None if it has answered."""
         if late is not None:
             self._settle(*late)
@@ -306,7 +303,7 @@ class ApiCalls:
         return encoder.error_code
 
     def _most_bytes(self) -> int:
-        return self._state.metadata.broker_config.response_max_bytes
+        return self._broker.metadata.broker_config.response_max_bytes
 
     # ---- faults --------------------------------------------------------------------------------------------------
 

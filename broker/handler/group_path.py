@@ -25,8 +25,10 @@ from broker.protocol.api_keys import ApiKey
 from broker.protocol.messages import heartbeat, offset_commit
 
 if TYPE_CHECKING:
+    from broker.apis.context import BrokerContext
     from broker.coordinator.group_shard import GroupShard
-    from broker.handler.broker_state import BrokerState
+    from broker.handler.commit_answers import CommitAnswers
+    from broker.scheduling.slices import Slices
 
 logger = logging.getLogger(__name__)
 
@@ -71,14 +73,20 @@ class RememberedHeartbeat(NamedTuple):
 class GroupPath:
     """The short way through one handler."""
 
-    def __init__(self, state: BrokerState, responses: ResponseWriter, now_ns: Callable[[], int]) -> None:
-        self._state = state
+    def __init__(
+        self, broker: BrokerContext, responses: ResponseWriter, slices: Slices, answers: CommitAnswers
+    ) -> None:
+        self._broker = broker
         self._responses = responses
-        self._now_ns = now_ns
-        self._protocols = state.coordinators.groups.protocols
+        self._slices = slices
+        self._answers = answers
+        self._now_ns = broker.clock.monotonic_ns
+        self._groups = broker.coordinators.groups
+        self._linger = broker.coordinators.linger
+        self._protocols = self._groups.protocols
         self._heartbeats: dict[tuple[int, bytes], RememberedHeartbeat] = {}
         self._heartbeat_tails = [
-            tail(_HEARTBEAT, version, state.index, NO_SUBJECT) for version in range(_NEWEST_HEARTBEAT + 1)
+            tail(_HEARTBEAT, version, broker.partitions.index, NO_SUBJECT) for version in range(_NEWEST_HEARTBEAT + 1)
         ]
         #: By version, then by what a request says in front of its topics.
         self._commits: list[dict[bytes, RememberedCommit]] = [{} for _ in range(_NEWEST_COMMIT + 1)]
@@ -133,7 +141,7 @@ class GroupPath:
             return None
         request = heartbeat.parse_heartbeat(view, version, body, end)
         try:
-            return RememberedHeartbeat(self._state.coordinators.groups.shard_of(request.group_id), request)
+            return RememberedHeartbeat(self._groups.shard_of(request.group_id), request)
         except ApiError:
             return None
 
@@ -148,7 +156,7 @@ class GroupPath:
         is_short_and_next = (
             _SHORTEST <= end - start <= _LONGEST_COMMIT
             # An older commit of this connection may be among what is done in slices.
-            and not self._state.is_in_slices(to[1])
+            and not self._slices.has(to[1])
         )
         if not is_short_and_next or not _OLDEST_COMMIT <= version <= _NEWEST_COMMIT:
             return False
@@ -162,10 +170,10 @@ class GroupPath:
             return False
         places: list[int] = []
         request = offset_commit.parse_offset_commit(view, version, body, end, places)
-        judged = judge_commit(self._state, version, request)
+        judged = judge_commit(self._broker, version, request)
         facts = self._commit_facts(version, judged.row, judged.partitions)
         if judged.shard is None or not judged.records:
-            self._answer_commit(to, version, judged.response, judged.error, facts)
+            self._answers.answer(to, version, judged.response, judged.error, facts)
             return True
         payload = offset_commit.encode_offset_commit_response(version, to[7], judged.response)
         is_short = not judged.error and len(payload) <= _LONGEST_ANSWER
@@ -175,51 +183,16 @@ class GroupPath:
         def done(error: int) -> None:
             if error:
                 refused = offset_commit.refused(request.topics, error)
-                self._answer_commit(to, version, refused, error, facts)
+                self._answers.answer(to, version, refused, error, facts)
             elif is_short:
-                self._send(to, payload, facts)
+                self._answers.send_short(to, payload, facts)
             else:
                 now_ns = self._now_ns()
                 self._responses.send(to, now_ns, now_ns, payload, AnswerFacts(judged.error, about=facts[0]))
 
-        self._state.coordinators.linger.connections.add(to[1])
-        judged.shard.append(judged.records, self._contained(to, done), patient=True)
+        self._linger.connections.add(to[1])
+        judged.shard.append(judged.records, self._answers.contained(to, done), patient=True)
         return True
-
-    def answer_commits(self, committers: list[tuple[ReplyTo, RememberedCommit]], error: int) -> None:
-        """Answer commits that were like others before them. HOT."""
-        responses, now_ns = self._responses, self._now_ns()
-        view, try_begin = responses.view, responses.try_begin
-        for to, remembered in committers:
-            try:
-                about, end = remembered.facts
-                if error:
-                    refused = offset_commit.refused(remembered.topics, error)
-                    self._answer_commit(to, remembered.committer.api_version, refused, error, remembered.facts)
-                    continue
-                at = try_begin(to, now_ns, remembered.answer_bytes, NO_RECORDS, end)
-                if at >= 0:
-                    remembered.answer_into(view, at, to[7])
-                else:
-                    responses.send(to, now_ns, now_ns, remembered.answer(to[7]), AnswerFacts(about=about))
-            except Exception:
-                self._fault(to)
-
-    def _contained(self, to: ReplyTo, done: Callable[[int], None]) -> Callable[[int], None]:
-        """Return ``done`` such that its faults close the connection."""
-
-        def done_or_close(error: int) -> None:
-            try:
-                done(error)
-            except Exception:
-                self._fault(to)
-
-        return done_or_close
-
-    def _fault(self, to: ReplyTo) -> None:
-        """Close a connection whose commit cannot be answered; the others of its batch are."""
-        logger.exception("cannot answer a commit of offsets; closing its connection")
-        self._responses.close_connection(to, self._now_ns())
 
     def forget_metadata(self) -> None:
         """Parse the next commit of every member anew: topics or settings have changed."""
@@ -251,8 +224,7 @@ class GroupPath:
 
     def _commit_again(self, to: ReplyTo, remembered: RememberedCommit, offsets: Sequence[int]) -> bool:
         """Take a commit that differs from one before in its offsets alone; False if it may not be taken."""
-        shard, state = remembered.shard, self._state
-        committer, coordinators = remembered.committer, state.coordinators
+        shard, committer = remembered.shard, remembered.committer
         group = shard.groups.get(committer.group_id)
         if not shard.is_open:
             # Its groups and their offsets have been read back into another: nothing is to hold on to these.
@@ -262,8 +234,8 @@ class GroupPath:
             return False
         if not self._protocols[group.kind].may_commit_again(shard, group, committer):
             return False
-        coordinators.linger.connections.add(to[1])
-        shard.commit_again(remembered.commit, offsets, state.clock.wall_ms(), (to, remembered))
+        self._linger.connections.add(to[1])
+        shard.commit_again(remembered.commit, offsets, self._broker.clock.wall_ms(), (to, remembered))
         return True
 
     def _remember(
@@ -274,7 +246,7 @@ class GroupPath:
         at: CommitFrame,
     ) -> None:
         """Let the member's next commits be compared with this one, of which everything was taken."""
-        metadata, (version, committed_by) = self._state.metadata, key
+        metadata, (version, committed_by) = self._broker.metadata, key
         targets = []
         for name, topic_id, parts in request.topics:
             topic = metadata.topic_by_id(topic_id) if version >= offset_commit.TOPIC_ID_FROM else metadata.topic(name)
@@ -299,32 +271,9 @@ class GroupPath:
         commit = RepeatedCommit(group_id, targets)
         self._commits[version][committed_by] = RememberedCommit(committer, judged.shard, commit, said, at, facts)
 
-    def _answer_commit(
-        self,
-        to: ReplyTo,
-        version: int,
-        response: offset_commit.OffsetCommitResponse,
-        error: int,
-        facts: tuple[bytes, bytes],
-    ) -> None:
-        payload = offset_commit.encode_offset_commit_response(version, to[7], response)
-        now_ns = self._now_ns()
-        self._responses.send(to, now_ns, now_ns, payload, AnswerFacts(error, about=facts[0]))
-
-    def _send(self, to: ReplyTo, payload: bytes, facts: tuple[bytes, bytes]) -> None:
-        """Send a short answer without an error; ``facts``: the subject, and the tail of the envelope that has it."""
-        now_ns = self._now_ns()
-        responses = self._responses
-        size = len(payload)
-        at = responses.try_begin(to, now_ns, size, NO_RECORDS, facts[1])
-        if at >= 0:
-            responses.view[at : at + size] = payload
-        else:
-            responses.send(to, now_ns, now_ns, payload, AnswerFacts(about=facts[0]))
-
     def _facts_of_a_commit(self, version: int, row: int, partitions: int) -> tuple[bytes, bytes]:
         about = subject(row, partitions) if partitions else NO_SUBJECT
-        return about, tail(_OFFSET_COMMIT, version, self._state.index, about)
+        return about, tail(_OFFSET_COMMIT, version, self._broker.partitions.index, about)
 
 
 def _body_of(view: memoryview, start: int, *, is_flexible: bool) -> int:

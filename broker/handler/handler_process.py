@@ -1,7 +1,6 @@
 """A handler process, or the controller, from boot to exit: opens what it owns, takes over, turns the request loop.
 
-The only module of the server side that builds things from the heritage. With index M it is the controller: the same
-loop with the one writer of the metadata in its state.
+With index M it is the controller: the same loop with the one writer of the metadata beside it.
 """
 
 from __future__ import annotations
@@ -11,22 +10,23 @@ import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from broker.apis.table import advertised
 from broker.clock import SystemClock
 from broker.coordinator.group_lags import GroupLags
 from broker.coordinator.group_snapshot import GroupSnapshot
 from broker.errors import ApiError
-from broker.handler.broker_state import BrokerState
 from broker.handler.handler_metrics import HandlerMetrics
 from broker.handler.request_handler import RequestHandler
 from broker.ipc.memory_areas import MemoryAreas
 from broker.ipc.poison_requests import PoisonRequests
 from broker.log.log_manager import orphan_directories
+from broker.metadata.active_controller import ActiveController
 from broker.metadata.controller import Controller
 from broker.metadata.metadata_cache import MetadataCache
 from broker.metadata.metadata_file import metadata_path
+from broker.metadata.request_log_settings import store_settings
 from broker.partitions.failover import take_back_uncommitted_notes
 from broker.partitions.lag_age import UnreadTimes
+from broker.partitions.partition_manager import PartitionManager
 from broker.partitions.storage.storage_reserve import StorageReserve
 from broker.partitions.storage.storage_watch import StorageWatch
 from broker.protocol.error_codes import ErrorCode
@@ -38,6 +38,7 @@ from shm.snapshot_buffer import SnapshotWriter
 from shm.storage import StorageState
 
 if TYPE_CHECKING:
+    from broker.clock import Clock
     from broker.ipc.process_context import Heritage
     from broker.runtime.signals import StopFlag
 
@@ -49,87 +50,97 @@ def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None
     role, place = (Role.HANDLER, index) if index < heritage.handlers else (Role.CONTROLLER, 0)
     clock = SystemClock()
     poison = PoisonRequests(heritage, index, generation)
-    state = _boot(heritage, index, clock)
-    areas = MemoryAreas(heritage)
-    taken_back = take_back_uncommitted_notes(state, heritage.channel, areas, poison)
-    if taken_back:
-        logger.info("took back the notes of %d uncommitted batches", taken_back)
-    handler = RequestHandler(state, generation, heritage.channel, areas, poison, clock.monotonic_ns)
+    handler = boot(heritage, index, generation, clock, poison)
     pages = MetricsSegment(heritage.metrics.view, heritage.processors, heritage.handlers)
     page = MetricsWriter(pages.page(role, place))
     page.start(generation, clock.monotonic_ns())
-    metrics = HandlerMetrics(page, handler, clock.monotonic_ns(), _told_of_groups(heritage, handler, state))
+    metrics = HandlerMetrics(page, handler, clock.monotonic_ns(), _told_of_groups(heritage, handler))
     heritage.mark_ready(role, place, generation)
-    if role is Role.CONTROLLER:
-        stop.obey(signal.SIGHUP, state.reload_request.ask)
+    controller = handler.broker.controller
+    if controller is not None:
+        stop.obey(signal.SIGHUP, controller.reload_request.ask)
     _serve(handler, heritage, (role, place), metrics, stop)
     handler.finish()
-    state.log_manager.close(clean=True)
-    if state.controller is not None:
-        state.controller.close()
+    handler.broker.partitions.log_manager.close(clean=True)
+    if controller is not None:
+        controller.controller.close()
 
 
-def _told_of_groups(heritage: Heritage, handler: RequestHandler, state: BrokerState) -> list[Callable[[int], None]]:
+def _told_of_groups(heritage: Heritage, handler: RequestHandler) -> list[Callable[[int], None]]:
     """Return what tells readers, and the request log, of this handler's groups; the controller has none."""
-    index = state.index
+    broker = handler.broker
+    index, clock, table = broker.partitions.index, broker.clock, broker.partitions.table
     if index == heritage.handlers:
         return []
     # Each forgets what it had no use for, so each has its own.
-    snapshot_times, lag_times = (
-        UnreadTimes(heritage.config.data_dir, heritage.partitions, state.clock.wall_ms) for _ in range(2)
-    )
-    snapshots, now_ns = heritage.snapshot_segment, state.clock.monotonic_ns
-    writer = SnapshotWriter(snapshots.of_handler(index))
-    snapshot = GroupSnapshot(state, writer, snapshots.wants, snapshot_times, handler.begin, now_ns)
-    lags = GroupLags(state, state.coordinators.group_feed, lag_times, now_ns)
+    snapshot_times, lag_times = (UnreadTimes(heritage.config.data_dir, table, clock.wall_ms) for _ in range(2))
+    snapshots, coordinators = heritage.snapshot_segment, broker.coordinators
+    writer = SnapshotWriter(snapshots.of_handler(index)), snapshots.wants
+    begin, now_ns = handler.slices.begin_own, clock.monotonic_ns
+    snapshot = GroupSnapshot(coordinators, broker.partitions, writer, snapshot_times, begin, now_ns)
+    lags = GroupLags(coordinators.groups, broker.metadata, table, coordinators.group_feed, lag_times, clock)
     return [snapshot.turn, lags.turn]
 
 
-def _boot(heritage: Heritage, index: int, clock: SystemClock) -> BrokerState:
+def boot(heritage: Heritage, index: int, generation: int, clock: Clock, poison: PoisonRequests) -> RequestHandler:
+    """Return the loop of a target, with everything open that it owns and all taken back that a predecessor left."""
     metadata = MetadataCache(metadata_path(heritage.config.data_dir), heritage.handlers, heritage.config)
-    state = BrokerState(heritage, index, metadata, clock)
-    state.apis = advertised()
+    partitions = PartitionManager(heritage, index, metadata, clock)
+    controller = None
     if index == heritage.handlers:
-        _open_controller(state, heritage, clock)
-        state.announce_metadata()
-        known = {
-            f"{topic.name}-{partition.index}": topic.topic_id
-            for topic in metadata.topics()
-            for partition in topic.partitions
-        }
-        for directory in orphan_directories(heritage.config.data_dir, known):
-            logger.warning(
-                "%s belongs to no topic that is known; it is left alone. Move it away if its records are not needed",
-                directory,
-            )
+        controller = _open_controller(heritage, metadata, clock)
+        controller.announce()
+        _warn_of_orphans(heritage, metadata)
     else:
         # Before it looks: what a predecessor has taken over says nothing of this process.
         heritage.slots.set_metadata_version(Role.HANDLER, index, 0)
-        state.load_metadata()
-        state.publish_taken_over()
-        for row in state.rows():
+        partitions.load_metadata()
+        partitions.publish_taken_over()
+        for row in partitions.rows():
             # A predecessor's flags speak of fetches that died with it.
             heritage.partitions.set_waiting(row, index, False)
-    return state
+    areas = MemoryAreas(heritage)
+    taken_back = take_back_uncommitted_notes(partitions, heritage.channel, areas, poison)
+    if taken_back:
+        logger.info("took back the notes of %d uncommitted batches", taken_back)
+    return RequestHandler(heritage, partitions, controller, areas, poison, generation)
 
 
-def _open_controller(state: BrokerState, heritage: Heritage, clock: SystemClock) -> None:
+def _warn_of_orphans(heritage: Heritage, metadata: MetadataCache) -> None:
+    known = {
+        f"{topic.name}-{partition.index}": topic.topic_id
+        for topic in metadata.topics()
+        for partition in topic.partitions
+    }
+    for directory in orphan_directories(heritage.config.data_dir, known):
+        logger.warning(
+            "%s belongs to no topic that is known; it is left alone. Move it away if its records are not needed",
+            directory,
+        )
+
+
+def _open_controller(heritage: Heritage, metadata: MetadataCache, clock: Clock) -> ActiveController:
     """Make this process the controller, and have it look after the disk from the start."""
-    reserve = StorageReserve(heritage.config.data_dir)
+    config, cluster = heritage.config, heritage.cluster
+    reserve = StorageReserve(config.data_dir)
 
     def before_change() -> None:
         if watch.state == StorageState.GONE:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, heritage.storage().refusal)
         reserve.make_room()
 
-    metadata = state.metadata
-    watch = StorageWatch(heritage, lambda: metadata.broker_config, reserve, clock, state.store_request_log_settings)
-    state.storage_watch = watch
-    partitions, coordinators = heritage.partitions, heritage.coordinators
-    state.controller = Controller.open(
-        metadata, partitions, heritage.config, heritage.taken_over, coordinators, before_change
+    def store_request_log_settings() -> None:
+        has_room = cluster.storage_state < StorageState.NO_REQUEST_LOG
+        store_settings(heritage.recorder_rings, metadata.broker_config, has_room=has_room)
+
+    watch = StorageWatch(heritage, lambda: metadata.broker_config, reserve, clock, store_request_log_settings)
+    controller = Controller.open(
+        metadata, heritage.partitions, config, heritage.taken_over, heritage.coordinators, before_change
     )
+    bells = (*heritage.target_bells, heritage.recorder_bell)
+    active = ActiveController(controller, metadata, config, cluster, bells, store_request_log_settings, watch.tick)
     watch.look()
+    return active
 
 
 def _serve(

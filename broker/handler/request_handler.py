@@ -9,37 +9,44 @@ finds every request that has none.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from broker.apis.table import APIS
 from broker.apis.topics.list_offsets_memo import ListOffsetsMemo
 from broker.errors import InvalidReceive
 from broker.handler.api_calls import BAD_REQUEST, ApiCalls
+from broker.handler.broker_context import make_context
+from broker.handler.commit_answers import CommitAnswers
 from broker.handler.group_path import GroupPath
+from broker.handler.peer_calls import PeerCalls
+from broker.handler.peer_payloads import PeerPost
 from broker.handler.peer_rpc import PeerRpc
 from broker.ipc.frame import NOTED, Frame
 from broker.ipc.memory_areas import MemoryAreas
+from broker.ipc.peer_channel import Peers
 from broker.ipc.poison_requests import DROPPED
 from broker.ipc.replay_filter import RingFrame, unreleased
-from broker.ipc.request_channel import INLINE, REQUEST, RequestChannel
+from broker.ipc.request_channel import INLINE, REQUEST
 from broker.ipc.request_ring import RequestRing
 from broker.ipc.response_writer import AnswerFacts, ReplyTo, ResponseWriter
 from broker.partitions.fetch.fetch import FetchPath
+from broker.partitions.produce.partition_appender import StagedAppends
 from broker.partitions.produce.produce import ProducePath
 from broker.partitions.row_flags import RowFlags
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.messages.api_versions import unsupported_version_response
 from broker.scheduling.purgatory import DelayedOperations
-from broker.scheduling.slices import SlicedWork, Slices, Work
+from broker.scheduling.slices import Slices
 from broker.server_log.log_setup import RepeatedWarnings
 from broker.server_log.slow_turns import COMMITTING, LONG_NS, METADATA, TAKING, UPKEEP, WAITING, SlowTurns
 from shm.current_request import REQUEST_AT
 
 if TYPE_CHECKING:
-    from broker.handler.broker_state import BrokerState
     from broker.ipc.peer_channel import Received
     from broker.ipc.poison_requests import PoisonRequests
+    from broker.ipc.process_context import Heritage
+    from broker.metadata.active_controller import ActiveController
+    from broker.partitions.partition_manager import PartitionManager
 
 logger = logging.getLogger(__name__)
 
@@ -65,61 +72,62 @@ class RequestHandler:
 
     def __init__(
         self,
-        state: BrokerState,
-        generation: int,
-        channel: RequestChannel,
+        heritage: Heritage,
+        partitions: PartitionManager,
+        controller: ActiveController | None,
         areas: MemoryAreas,
         poison: PoisonRequests,
-        now_ns: Callable[[], int],
+        generation: int,
     ) -> None:
-        heritage = state.heritage
-        self._state = state
-        self._view = channel.view
-        self._areas = areas
-        self._poison = poison
-        self._current = poison.current
+        index, channel, now_ns = partitions.index, heritage.channel, partitions.clock.monotonic_ns
+        self._partitions = partitions
+        self._controller = controller
+        self._areas, self._poison = areas, poison
         self._now_ns = now_ns
         self._warnings = RepeatedWarnings(logger, now_ns)
-        self._rings = [RequestRing(channel.request_consumer(p, state.index)) for p in range(channel.shape.processors)]
-        self._responses = ResponseWriter(channel, state.index, heritage.processor_bells, heritage.run_dir)
-        self._row_flags = RowFlags(state.partitions, state.index, heritage.target_bells)
+        self._rings = [RequestRing(channel.request_consumer(p, index)) for p in range(channel.shape.processors)]
+        self._responses = responses = ResponseWriter(channel, index, heritage.processor_bells, heritage.run_dir)
+        self._row_flags = RowFlags(partitions.table, index, heritage.target_bells)
         self._delayed = DelayedOperations(self._row_flags.raise_all, self._row_flags.lower, now_ns)
         #: How long turns take. Whoever turns the loop says when one begins and ends.
         self.turns = SlowTurns(logger, now_ns)
-        self._slices = Slices(now_ns, self.turns, poison.current)
-        state.is_in_slices = self._slices.has
-        self._desk = PeerRpc(state, channel, areas, poison, generation, self._slices, now_ns)
-        self._produce = ProducePath(state, self._responses, self._desk.peers, poison, self._slices, now_ns)
-        self._calls = ApiCalls(state, (self._responses, self._delayed, self._slices), self.turns, now_ns)
-        self._fetch = FetchPath(state, self._responses, self._delayed, self._slices, now_ns)
-        self._groups = GroupPath(state, self._responses, now_ns)
+        self.slices = Slices(now_ns, self.turns, poison.current)
+        self._peers = Peers(channel, index, generation, heritage.target_bells)
+        self._peer_calls = PeerCalls(self._peers, PeerPost(heritage.run_dir, index), heritage.slots, heritage.handlers)
+        self._appends = StagedAppends(responses, self._peers.new_tokens(), now_ns, partitions.storage.write_failed)
+        commit_answers = CommitAnswers(responses, now_ns)
+        #: What API functions work with.
+        self.broker = make_context(
+            heritage, partitions, controller, self._peer_calls, self._appends, commit_answers, self.slices
+        )
+        self._coordinators = self.broker.coordinators
+        ask_membership = self._coordinators.transaction_desk.ask_membership
+        self._produce = ProducePath(
+            partitions, self._appends, responses, self._peers, poison, self.slices, ask_membership
+        )
+        ways = responses, self._delayed, self.slices
+        self._calls = ApiCalls(self.broker, ways, self.turns, poison.current, heritage.listeners)
+        self._fetch = FetchPath(partitions, *ways, poison.current, heritage.client_hosts, heritage.handlers)
+        self._groups = GroupPath(self.broker, responses, self.slices, commit_answers)
         #: By API, what takes a request that is like an earlier one; False when it is not.
-        offsets = ListOffsetsMemo(state, self._responses, self._slices.has, now_ns)
+        offsets = ListOffsetsMemo(partitions, responses, self.slices.has)
         self._with_memo = self._produce, self._fetch, offsets
         self._short_ways = {**self._groups.ways, _FETCH: self._fetch.try_fast, _LIST_OFFSETS: offsets.answer}
-        self._desk.connect(self._produce, self._delayed)
-        self._coordinators = state.coordinators
-        appends = self._produce.appends
-        self._coordinators.connect(appends.append_own, appends.append_marker, self._groups.answer_commits)
-        self._inherited = self._desk.peers.unread_before()
-        self._moved_elsewhere = state.partitions.moved_rows.reader(state.index)
-        if generation > 1 and state.index < heritage.handlers:
-            # What a predecessor has committed and had no time to announce.
-            state.partitions.moved_rows.note_all(state.index)
-            for bell in heritage.target_bells[: heritage.handlers]:
-                bell.ring()
+        self._desk = PeerRpc(self._peer_calls, self.broker.tasks, self._produce, areas, poison, self.slices, now_ns)
         #: Rows of this handler that have moved, until those who wait for them have been told.
         self._moved: list[int] = []
-        self._next_tick_ns = 0
+        self._moved_elsewhere = partitions.table.moved_rows.reader(index)
+        self._next_tick_ns = self.requests = 0
+        self._inherited = self._peers.unread_before()
         #: What was sent to an earlier generation comes again, but for Produce.
         self._oldest_generation = generation if generation > 1 else 0
         #: What was received by then may be what a predecessor has died in: it is committed before the next is taken.
         self._alone_until_ns = now_ns() if generation > 1 else -1
-        self.requests = 0
         #: What has been read and not taken yet: from processors, and from other targets.
-        self._read: list[tuple[int, list[RingFrame]]] = unreleased(self._view, self._rings) if generation > 1 else []
+        self._read: list[tuple[int, list[RingFrame]]] = unreleased(channel.view, self._rings) if generation > 1 else []
         self._received: list[Received] = []
-        state.rows_closed = self._rows_closed
+        if generation > 1 and index < heritage.handlers:
+            self._row_flags.announce_all()
         # Before anybody asks: the offsets of topics go that were deleted while nobody coordinated their groups.
         self._coordinators.metadata_changed()
 
@@ -132,7 +140,7 @@ class RequestHandler:
             return self._turn()
         except Exception:
             # Nobody is to be blamed if this process is killed when it has long done with what it was doing.
-            self._current.clear()
+            self._poison.current.clear()
             # What was answered before it is not kept back by it. Nothing is released: not all has been looked at.
             self._responses.publish()
             self._responses.ring_bells()
@@ -149,7 +157,7 @@ class RequestHandler:
         # After the last look into a ring: what is in there may have been sent because of what was announced, such as
         # the first request to a topic whose creation has just been answered.
         worked = self._refresh_metadata()
-        self._state.storage.turn()
+        self._partitions.storage.turn()
         end_ns = self._now_ns() + LONG_NS
         while read:
             processor, frames = read.pop(0)
@@ -165,39 +173,40 @@ class RequestHandler:
         if messages:
             worked = True
             self._received = self._desk.take(messages, end_ns)
-        worked |= self._slices.turn()
+        worked |= self.slices.turn()
         self._commit()
         now_ns = self._now_ns()
         self.turns.spent(now_ns, COMMITTING)
         if now_ns >= self._next_tick_ns:
-            self._upkeep(now_ns)
+            self._tick(now_ns)
         self._publish()
-        self._state.publish_taken_over()
+        self._partitions.publish_taken_over()
         self._rows_moved()
         if self._delayed.turn():
             self._publish()
             self.turns.spent(self._now_ns(), WAITING)
         return worked
 
-    def _upkeep(self, now_ns: int) -> None:
-        """See to flushes that are due, checkpoints, producers that have expired; to what an operator asks for."""
+    def _tick(self, now_ns: int) -> None:
+        """Do what is due: flushes, checkpoints, producers that have expired; what an operator asks for."""
         self._next_tick_ns = now_ns + TICK_NS
-        self._state.tick()
-        self._state.release_rows()
-        self._state.reload_if_asked()
+        self._partitions.tick()
+        self._coordinators.follow_partitions()
+        if self._controller is not None:
+            self._controller.tick()
         for path in self._with_memo:
             path.forget_unused(now_ns)
         self._calls.forget_unused(now_ns)
-        self._desk.repeat()
+        self._peer_calls.repeat()
         self.turns.spent(self._now_ns(), UPKEEP)
 
     def wait_ms(self) -> int:
         """How long the loop may sleep: until the next deadline, or a moment when something is in the way."""
-        if not self._slices.is_idle:
+        if not self.slices.is_idle:
             return 0
         if (
             self._inherited
-            or self._desk.peers.waiting
+            or self._peers.waiting
             or any(ring.holding or self._responses.blocked(p) for p, ring in enumerate(self._rings))
         ):
             return RETRY_MS
@@ -214,20 +223,13 @@ class RequestHandler:
             self._produce.commit()
         self._publish()
 
-    def begin(self, work: Work) -> None:
-        """Have something done in slices that nobody waits for."""
-        self._slices.add_now(SlicedWork(work, "own", _nothing_more, _nothing_more, ("what readers are told", "")))
-
     def counters(self) -> dict[str, int]:
         """Return what has been counted since the start, by metric name."""
         return {
             "requests_handled": self.requests,
             "errors": self._responses.errors,
-            "records_appended": self._produce.appends.records_appended,
-            "bytes_appended": self._produce.appends.bytes_appended,
-            "commits": self._produce.appends.commits,
-            "commit_ns": self._produce.appends.commit_ns,
-            "write_failures": self._state.storage.write_failures,
+            **self._appends.counters(),
+            "write_failures": self._partitions.storage.write_failures,
             **self._fetch.counters(),
             "requests_dropped": self._poison.count,
             "slow_turns": self.turns.count,
@@ -241,9 +243,9 @@ class RequestHandler:
             "operations_waiting": self._delayed.waiting,
             "rows_watched": self._delayed.watched_rows,
             **self._fetch.gauges(),
-            "works_waiting": self._slices.waiting,
-            "producer_ids": self._state.log_manager.producer_ids,
-            "settings_bytes": 0 if self._state.controller is None else self._state.controller.settings_bytes,
+            "works_waiting": self.slices.waiting,
+            "producer_ids": self._partitions.log_manager.producer_ids,
+            "settings_bytes": 0 if self._controller is None else self._controller.controller.settings_bytes,
             **self._coordinators.gauges(),
         }
 
@@ -258,29 +260,34 @@ class RequestHandler:
 
     def _refresh_metadata(self) -> bool:
         """Take over what the controller has changed; False if that is nothing."""
-        if not self._state.is_behind:
+        if not self._partitions.is_behind:
             return False
         try:
-            self._state.take_metadata()
+            self._partitions.take_metadata()
         finally:
             # Also after a fault: some of it may have been taken over.
+            self._coordinators.follow_partitions()
+            # Each process learns by itself that partitions have gone.
+            self._delayed.rows_moved(self._partitions.take_closed_rows())
             for path in self._with_memo:
                 path.forget_metadata()
             self._groups.forget_metadata()
             self._coordinators.metadata_changed()
             self._delayed.something_changed()
-            self._state.changes.begin(self._slices, self._delayed.something_changed)
+            self._partitions.changes.begin(
+                self.slices, self._coordinators.follow_partitions, self._delayed.something_changed
+            )
             self.turns.spent(self._now_ns(), METADATA)
         return True
 
     def _take_frames(self, processor: int, ring: RequestRing, frames: list[RingFrame], end_ns: int) -> list[RingFrame]:
         """Take requests of one ring, one at least, until a time; return what is left for the next turn."""
-        view = self._view
+        view = self._responses.view
         unpack = REQUEST.unpack_from
         header_bytes = REQUEST.size
         try_produce, short_ways = self._produce.try_fast, self._short_ways
         oldest_generation, alone_until_ns = self._oldest_generation, self._alone_until_ns
-        current, dropped = self._current.words, self._poison.dropped
+        current, dropped = self._poison.current.words, self._poison.dropped
         now_ns = self._now_ns
         self.turns.spent(dequeued_ns := now_ns(), TAKING)
         start = ring.cursor
@@ -390,11 +397,3 @@ class RequestHandler:
         elif elsewhere:
             self._fetch.rows_moved(elsewhere)
             self._delayed.rows_moved(elsewhere)
-
-    def _rows_closed(self, rows: Sequence[int]) -> None:
-        """Wake the operations that wait for rows whose partitions have gone; each process learns that by itself."""
-        self._delayed.rows_moved(rows)
-
-
-def _nothing_more(_result: object = None) -> None:
-    """Do nothing with what has been done."""

@@ -1,4 +1,4 @@
-"""The peer channel: messages between targets, such as parts of a Produce and tasks.
+"""The peer channel: messages between targets: parts of a Produce, and tasks.
 
 Runs in handler processes and the controller. A message is one PEER_ENVELOPE; records never travel, only the address
 where they lie in the memory of the origin's request, which the origin holds until the answer is in and the frame that
@@ -29,10 +29,10 @@ from shm.ring import RingConsumer, RingProducer
 POISON = -32_000
 
 #: What PEER_ENVELOPE.kind names.
-PRODUCE_PART, PRODUCE_ANSWER, CREATE_TOPICS, OWNER_TASK, OWNER_ANSWER, TASK, TASK_ANSWER = 1, 2, 3, 4, 5, 6, 7
+PRODUCE_PART, PRODUCE_ANSWER, TASK, TASK_ANSWER = 1, 2, 3, 4
 
 #: What its reader makes of the kind of a message that is done with and cannot be released yet.
-DONE = 8
+DONE = 5
 _DONE_KIND = Struct("=h").pack(DONE)
 
 _BATCH = 256
@@ -45,7 +45,7 @@ _GENERATION_SHIFT = 40
 
 
 class PeerMessage(NamedTuple):
-    """One PEER_ENVELOPE, field by field; ``payload`` is what follows it (topic names)."""
+    """One PEER_ENVELOPE, field by field; ``payload`` is what follows it."""
 
     kind: int
     error_code: int = 0

@@ -12,12 +12,11 @@ import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from broker.log.segments.segment_files import SEGMENT_SUFFIXES, segment_file, sync_directory
 
-if TYPE_CHECKING:
-    from broker.log.partition_log import PartitionLog
+Log = TypeVar("Log")
 
 
 class FlushJob(NamedTuple):
@@ -38,32 +37,32 @@ class FlushJob(NamedTuple):
             return
 
 
-class Flushed(NamedTuple):
+class Flushed(NamedTuple, Generic[Log]):
     """A job that is done, or what was in its way."""
 
-    log: PartitionLog
+    log: Log
     job: FlushJob
     error: OSError | None
 
 
-class Flusher:
-    """One handler's."""
+class Flusher(Generic[Log]):
+    """One handler's; a job comes back with the log that it was begun for."""
 
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
-        self._flushed: list[Flushed] = []
+        self._flushed: list[Flushed[Log]] = []
 
     @property
     def is_busy(self) -> bool:
         """Whether jobs are under way, or done and not taken."""
         return self._thread is not None
 
-    def start(self, jobs: Sequence[tuple[PartitionLog, FlushJob]]) -> None:
+    def start(self, jobs: Sequence[tuple[Log, FlushJob]]) -> None:
         """Do jobs; not while others are under way."""
         self._thread = threading.Thread(target=self._run, args=(jobs,), name="flusher", daemon=True)
         self._thread.start()
 
-    def take(self, *, wait: bool = False) -> list[Flushed]:
+    def take(self, *, wait: bool = False) -> list[Flushed[Log]]:
         """Return the jobs that have been started, once all of them are done; ``wait`` for that."""
         thread = self._thread
         if thread is None or (thread.is_alive() and not wait):
@@ -73,7 +72,7 @@ class Flusher:
         flushed, self._flushed = self._flushed, []
         return flushed
 
-    def _run(self, jobs: Sequence[tuple[PartitionLog, FlushJob]]) -> None:
+    def _run(self, jobs: Sequence[tuple[Log, FlushJob]]) -> None:
         for log, job in jobs:
             error = None
             try:

@@ -66,7 +66,7 @@ class LogManager:
         self._removed: set[TopicPartition] = set()
         # By how their names begin, the directories whose removal was cut short; None: to be looked for.
         self._doomed: dict[str, list[Path]] | None = None
-        self._flusher = Flusher()
+        self._flusher: Flusher[PartitionLog] = Flusher()
         # Logs whose idle producers are still to be forgotten.
         self._to_expire: list[PartitionLog] = []
         now_ns = clock.monotonic_ns()

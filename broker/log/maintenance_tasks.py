@@ -1,7 +1,8 @@
-"""The messages between the cleaner and the owner of a partition, in bytes. Both use them; this module knows neither.
+"""The messages to the owner of a partition about work on its log, in bytes. This module knows none of those who ask.
 
-`retain_log`: `RETAIN`, answered with `BYTES`. `swap_segments`: `SWAP` and a `SegmentSwap`, answered with nothing. Both
-name the settings that they follow from: an owner by whose settings they would not follow refuses.
+The cleaner asks for `retain_log`: `RETAIN`, answered with `BYTES`, and `swap_segments`: `SWAP` and a `SegmentSwap`,
+answered with nothing. Both name the settings that they follow from: an owner by whose settings they would not follow
+refuses. Other handlers ask for `delete_records`: `DELETE_RECORDS`, answered with `START_OFFSET`.
 """
 
 import struct
@@ -16,6 +17,14 @@ SWAP = struct.Struct(
     ">q"  # row in the partition table
     "qq"  # the `LogConfig.compaction` by which the segment was cleaned
 )
+
+DELETE_RECORDS = struct.Struct(
+    ">q"  # row in the partition table
+    "q"  # the offset before which records go
+)
+
+#: Where the log begins.
+START_OFFSET = struct.Struct(">q")
 
 #: How many bytes the log lost.
 BYTES = struct.Struct(">q")

@@ -23,34 +23,34 @@ from shm.current_request import REQUEST_AT
 from shm.ring import RingConsumer
 
 if TYPE_CHECKING:
-    from broker.handler.broker_state import BrokerState
     from broker.ipc.poison_requests import PoisonRequests
+    from broker.partitions.partition_manager import PartitionManager
 
 _EVERYTHING = 1 << 30
 
 
 def take_back_uncommitted_notes(
-    state: BrokerState, channel: RequestChannel, areas: MemoryAreas, poison: PoisonRequests
+    partitions: PartitionManager, channel: RequestChannel, areas: MemoryAreas, poison: PoisonRequests
 ) -> int:
     """Reset the notes of uncommitted batches in every unreleased request and peer message; return how many."""
     taken_back = 0
     for processor in range(channel.shape.processors):
-        ring = channel.request_consumer(processor, state.index)
-        for view, row, part in _noted_parts(state, ring, channel.view, areas, poison):
-            taken_back += _take_back(state, view, row, part.records_offset, part.records_size)
+        ring = channel.request_consumer(processor, partitions.index)
+        for view, row, part in _noted_parts(partitions, ring, channel.view, areas, poison):
+            taken_back += _take_back(partitions, view, row, part.records_offset, part.records_size)
     for source in range(channel.shape.targets):
-        if source == state.index:
+        if source == partitions.index:
             continue
-        ring = channel.peer_consumer(source, state.index)
+        ring = channel.peer_consumer(source, partitions.index)
         for at, _, _ in ring.read(_EVERYTHING):
             kind, _, _, _, area, address, size, row, *_ = PEER.unpack_from(channel.view, at)
             if kind == PRODUCE_PART:
-                taken_back += _take_back(state, areas.view(area), row, address, size)
+                taken_back += _take_back(partitions, areas.view(area), row, address, size)
     return taken_back
 
 
 def _noted_parts(
-    state: BrokerState, ring: RingConsumer, rings: memoryview, areas: MemoryAreas, poison: PoisonRequests
+    partitions: PartitionManager, ring: RingConsumer, rings: memoryview, areas: MemoryAreas, poison: PoisonRequests
 ) -> list[tuple[memoryview, int, Part]]:
     """Return (memory, row, part) for every part of noted Produce requests that belongs to this handler."""
     found = []
@@ -67,19 +67,19 @@ def _noted_parts(
         except InvalidReceive:
             continue
         for part in request.parts:
-            row = state.row_of(part.topic_name, part.topic_id, part.partition)
-            if state.owner_of(row) == state.index:
+            row = partitions.row_of(part.topic_name, part.topic_id, part.partition)
+            if partitions.owner_of(row) == partitions.index:
                 found.append((view, row, part))
     poison.current.words[REQUEST_AT] = 0
     return found
 
 
-def _take_back(state: BrokerState, view: memoryview, row: int, offset: int, size: int) -> int:
+def _take_back(partitions: PartitionManager, view: memoryview, row: int, offset: int, size: int) -> int:
     # Also where the log could not be opened: what lies beyond the published end goes when it is.
-    if state.owner_of(row) != state.index or size < BATCH_HEADER_BYTES:
+    if partitions.owner_of(row) != partitions.index or size < BATCH_HEADER_BYTES:
         return 0
     (note,) = NOTE.unpack_from(view, offset)
-    if note < state.partitions.read_end(row):
+    if note < partitions.table.read_end(row):
         return 0
     write_note(view, offset, NOT_APPENDED)
     return 1

@@ -1,4 +1,4 @@
-"""The owner's part of log maintenance: it commits what the cleaner has worked out.
+"""The owner's part of log maintenance: it does what an admin asks for, and commits what the cleaner has worked out.
 
 Runs in handler processes. The cleaner reads files and asks; only here segments are removed or replaced, between two
 requests, so nothing else of the partition moves meanwhile. Each task is safe to be asked twice: a segment that has
@@ -13,31 +13,52 @@ from typing import TYPE_CHECKING
 
 from broker.errors import ApiError
 from broker.log.disk_room import NO_ROOM
-from broker.log.maintenance_tasks import BYTES, RETAIN, SWAP
+from broker.log.maintenance_tasks import BYTES, DELETE_RECORDS, RETAIN, START_OFFSET, SWAP
 from broker.log.partition_log import LogWriteFailed
 from broker.log.segments.segment_swap import SegmentSwap
 from broker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from broker.handler.broker_state import BrokerState
+    from collections.abc import Mapping
+
     from broker.partitions.owned_partition import OwnedPartition
-    from broker.scheduling.peer_tasks import TaskDone
+    from broker.scheduling.peer_tasks import TargetTasks, TaskDone
 
 logger = logging.getLogger(__name__)
 
 
 class LogUpkeep:
-    """Answers the cleaner's questions about the partitions of one handler."""
+    """Does what the cleaner and other handlers ask for the partitions of one handler."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
-        state.tasks.register("retain_log", self._retain)
-        state.tasks.register("swap_segments", self._swap)
+    def __init__(self, owned: Mapping[int, OwnedPartition], tasks: TargetTasks) -> None:
+        self._owned = owned
+        tasks.register("delete_records", self._delete_records)
+        tasks.register("retain_log", self._retain)
+        tasks.register("swap_segments", self._swap)
+
+    def _delete_records(self, payload: bytes, reply: TaskDone) -> None:
+        """Let the log begin at an offset, as an admin has asked."""
+        row, before = DELETE_RECORDS.unpack(payload)
+        owned = self._owned.get(row)
+        if owned is None:
+            reply(ErrorCode.NOT_LEADER_OR_FOLLOWER, b"")
+            return
+        try:
+            start_offset = owned.log.delete_records_before(before)
+        except ApiError as error:
+            reply(error.code, b"")
+            return
+        except (LogWriteFailed, OSError) as error:
+            logger.error("delete_records of %s failed: %s", owned.log.directory, error)
+            reply(ErrorCode.KAFKA_STORAGE_ERROR, b"")
+            return
+        _publish(owned)
+        reply(ErrorCode.NONE, START_OFFSET.pack(start_offset))
 
     def _retain(self, payload: bytes, reply: TaskDone) -> None:
         """Let the log begin at a segment, or at its end, and remove what lies below its start."""
         row, offset, *retention = RETAIN.unpack(payload)
-        owned = self._state.owned.get(row)
+        owned = self._owned.get(row)
         if owned is None:
             reply(ErrorCode.NOT_LEADER_OR_FOLLOWER, b"")
             return
@@ -65,7 +86,7 @@ class LogUpkeep:
         """Put a compacted segment in the place of those it was made of."""
         row, *rules = SWAP.unpack_from(payload)
         swap = SegmentSwap.unpack(payload[SWAP.size :])
-        owned = self._state.owned.get(row)
+        owned = self._owned.get(row)
         if owned is None:
             reply(ErrorCode.NOT_LEADER_OR_FOLLOWER, b"")
             return

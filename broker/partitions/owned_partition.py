@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from broker.log.partition_log import LogWriteFailed
 from broker.protocol.error_codes import ErrorCode
@@ -16,7 +16,7 @@ from broker.protocol.error_codes import ErrorCode
 if TYPE_CHECKING:
     from broker.ipc.response_writer import ReplyTo
     from broker.log.partition_log import PartitionLog
-    from broker.partitions.produce.produce_memo import RememberedRequest
+    from broker.protocol.messages.produce import ProduceResponseTemplate
     from broker.protocol.records import RawHeader
     from shm.partitions import RowWriter
 
@@ -33,6 +33,26 @@ def _nobody_asks(owned: OwnedPartition, failure: LogWriteFailed) -> None:
     """Stand in for whoever sees to failed writes."""
 
 
+class PlainProduce(Protocol):
+    """What the answer to a request with one partition alone needs of it."""
+
+    @property
+    def acks(self) -> int:
+        """Which answer its client wants; 0 is none."""
+
+    @property
+    def about(self) -> bytes:
+        """What the request log is told of it."""
+
+    @property
+    def tail(self) -> bytes:
+        """The end of the envelope of its answer."""
+
+    @property
+    def template(self) -> ProduceResponseTemplate:
+        """Its answer, but for numbers."""
+
+
 class OwnedPartition:
     """A partition of this handler: its log, the writer of its row, and what waits for the next commit."""
 
@@ -45,7 +65,7 @@ class OwnedPartition:
         #: (answer, base offset, append time, the batch in its request) of batches that came by the general path.
         self.answers: list[tuple[Answer, int, int, memoryview]] = []
         #: (reply to, remembered request, header, base offset, the batch) of requests with this partition alone.
-        self.fast_answers: list[tuple[ReplyTo, RememberedRequest, RawHeader, int, memoryview]] = []
+        self.fast_answers: list[tuple[ReplyTo, PlainProduce, RawHeader, int, memoryview]] = []
         #: Below this offset everything is committed.
         self.published_end = log.log_end_offset
 

@@ -68,8 +68,11 @@ class PartitionChanges:
         if give_settings is not None:
             give_settings(row)
 
-    def begin(self, slices: Slices, done: Callable[[], None]) -> None:
-        """Have the steps taken in slices, unless that is being done; ``done`` is called when none is left."""
+    def begin(self, slices: Slices, taken: Callable[[], None], done: Callable[[], None]) -> None:
+        """Have the steps taken in slices, unless that is being done.
+
+        ``taken`` is called after those of each partition, ``done`` when none is left.
+        """
         if self._is_begun or not len(self):
             return
 
@@ -78,15 +81,17 @@ class PartitionChanges:
             done()
 
         self._is_begun = True
-        slices.add_now(SlicedWork(self.work(), "changes", end, end, ("opening and removing logs", "")))
+        slices.add_now(SlicedWork(self.work(taken), "changes", end, end, ("opening and removing logs", "")))
 
-    def work(self) -> Work:
+    def work(self, taken: Callable[[], None] | None = None) -> Work:
         """Take all steps, those of one partition in each slice; also those that are added meanwhile."""
         while len(self):
             if self._to_alter:
                 self.alter_now(next(iter(self._to_alter)))
             else:
                 self._take(next(iter(self._steps)))
+            if taken is not None:
+                taken()
             yield None
 
     def finish(self) -> None:

@@ -28,6 +28,12 @@ class RowFlags:
         """Lower this handler's flag for a row."""
         self._partitions.set_waiting(row, self._index, False)
 
+    def announce_all(self) -> None:
+        """Let every handler look at all rows that it waits for: a predecessor had no time to announce what moved."""
+        self._partitions.moved_rows.note_all(self._index)
+        for bell in self._bells:
+            bell.ring()
+
     def announce(self, rows: list[int]) -> None:
         """Note own rows that have moved for the handlers that wait for them, and ring their bells."""
         to_ring: set[int] = set()

@@ -13,7 +13,7 @@ belongs to another process. Any task may be asked twice. There are two kinds:
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from broker.scheduling.deferred import Deferred
 from broker.scheduling.slices import Work
@@ -26,11 +26,21 @@ Task = Callable[[bytes, TaskDone], None]
 #: Returns (Kafka error code, payload).
 SlicedTask: TypeAlias = Callable[[bytes], Work]
 
+
+class Send(Protocol):
+    """Puts a task to another target."""
+
+    def __call__(self, target: int, number: int, payload: bytes, done: TaskDone, *, is_sliced: bool) -> None:
+        """Have ``target`` do the task of that number; ``done`` is called in a later turn."""
+
+
 #: Every task there is; a message carries its place in this list.
 TASK_NAMES: tuple[str, ...] = (
     "add_partition_to_transaction",
     "write_marker",
     "call_group_api",
+    "create_topic",
+    "delete_records",
     "describe_transaction",
     "list_groups",
     "list_transactions",
@@ -44,11 +54,11 @@ TASK_NAMES: tuple[str, ...] = (
 class TargetTasks:
     """The tasks that this target can do, and the way to ask another one."""
 
-    def __init__(self, index: int) -> None:
+    def __init__(self, index: int, send: Send) -> None:
         self._index = index
+        self._send = send
         self._tasks: dict[int, Task] = {}
         self._sliced: dict[int, SlicedTask] = {}
-        self.send: Callable[[int, int, bytes, TaskDone], None] = _no_peers
 
     def register(self, name: str, task: Task) -> None:
         """Say what does a task here."""
@@ -64,7 +74,7 @@ class TargetTasks:
         if target == self._index:
             self.do(number, payload, done)
         else:
-            self.send(target, number, payload, done)
+            self._send(target, number, payload, done, is_sliced=False)
 
     def answer_of(self, target: int, name: str, payload: bytes) -> Work:
         """Return the work that ends with (error code, payload) of a task in slices; another target begins at once."""
@@ -72,12 +82,8 @@ class TargetTasks:
         if target == self._index:
             return self._sliced[number](payload)
         answered = Deferred()
-        self.send(target, number, payload, lambda error, answer: answered.complete((error, answer)))
+        self._send(target, number, payload, lambda error, answer: answered.complete((error, answer)), is_sliced=True)
         return _waited_for(answered)
-
-    def is_sliced(self, number: int) -> bool:
-        """Return whether a task is done in slices."""
-        return number in self._sliced
 
     def do(self, number: int, payload: bytes, reply: TaskDone) -> None:
         """Do a task that was asked for. Raises KeyError when it is not one of this target's."""
@@ -92,7 +98,3 @@ class TargetTasks:
 def _waited_for(answered: Deferred) -> Work:
     answer = yield answered
     return answer
-
-
-def _no_peers(target: int, number: int, payload: bytes, done: TaskDone) -> None:
-    raise RuntimeError(f"no way to ask target {target} for task {number} ({len(payload)} bytes, {done})")

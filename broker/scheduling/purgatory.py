@@ -1,7 +1,7 @@
 """The purgatory: operations that wait for a deadline, for records, or for another process (``E06``).
 
 Runs in handler processes and the controller. Two kinds wait here: fetches below their minimum bytes, which watch
-partition rows, and answers that an API function put off (`Parked`). A row that moves wakes the operations that watch
+partition rows, and answers that an API function put off (`Deferred`). A row that moves wakes the operations that watch
 it; in each turn an operation that was woken is tried once, however many of its rows have moved, and a turn spends no
 longer on this than `TURN_NS`: what is left is tried in the next. So the cost grows with the rows that moved and their
 watchers. Knows nothing of what an operation is for.

@@ -151,6 +151,10 @@ class Slices:
         """Let a work be done beside all others, whatever waits: for what never waits for another work itself."""
         self._beside.append(new)
 
+    def begin_own(self, work: Work) -> None:
+        """Have something done that nobody waits for."""
+        self.add_now(SlicedWork(work, "own", _nothing_more, _nothing_more, ("what readers are told", "")))
+
     def has(self, lane: Hashable) -> bool:
         """Return whether a work of this lane is not done. HOT."""
         return lane in self._lanes
@@ -280,3 +284,7 @@ class Slices:
             self._begin(lane[0])
         else:
             del self._lanes[work.lane]
+
+
+def _nothing_more(_result: object = None) -> None:
+    """Do nothing with what has been done."""

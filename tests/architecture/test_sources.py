@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
+from graphlib import TopologicalSorter
 from pathlib import Path
 
+import grimp
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -58,6 +60,12 @@ def test_only_the_clock_reads_the_time(path: Path) -> None:
             assert "time" not in [alias.name for alias in node.names]
         if isinstance(node, ast.ImportFrom):
             assert node.module != "time"
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Also not by what only types name."""
+    graph = grimp.build_graph("broker", "shm", "spark", "web")
+    TopologicalSorter({module: graph.find_modules_directly_imported_by(module) for module in graph.modules}).prepare()
 
 
 @pytest.mark.parametrize("name", LOCK_FILES)

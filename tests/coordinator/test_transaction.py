@@ -19,7 +19,6 @@ from broker.coordinator.transaction.transaction import (
     PREPARE_EPOCH_FENCE,
     End,
     Initialisation,
-    Producer,
     Step,
     TransactionMetadata,
     TransactionState,
@@ -31,6 +30,7 @@ from broker.coordinator.transaction.transaction import (
     judge_verify,
     timed_out,
 )
+from broker.partitions.transactions import Producer
 
 PLAIN, NEWEST = 0, 2
 PLACE = ("topic", 1)

@@ -11,7 +11,6 @@ import pytest
 
 from broker.apis.cluster.api_versions import handle_api_versions
 from broker.apis.cluster.describe_cluster import handle_describe_cluster
-from broker.apis.context import Parked
 from broker.apis.groups.find_coordinator import handle_find_coordinator
 from broker.apis.topics.describe_log_dirs import handle_describe_log_dirs
 from broker.apis.topics.describe_topic_partitions import handle_describe_topic_partitions
@@ -27,6 +26,7 @@ from broker.protocol.messages.metadata import (
     MetadataResponse,
     encode_metadata_response,
 )
+from broker.scheduling.deferred import Deferred
 from tests.support.admin_cluster import CLUSTER_ID, AdminCluster
 
 METADATA_VERSIONS = range(14)
@@ -108,7 +108,7 @@ def test_a_missing_topic_is_created_while_the_answer_waits(cluster: AdminCluster
     handler = cluster.handlers[0]
     context = cluster.context(ApiKey.METADATA, 12, cache=handler)
     answer = handle_metadata(context, MetadataRequest(named("new", "new", "a_b", "bad name", "a.b")))
-    assert isinstance(answer, Parked)
+    assert isinstance(answer, Deferred)
     assert cluster.asked_to_create == [["new"]]
     assert answer.retry(False) is None
     cluster.controller.auto_create(["new"])
@@ -125,7 +125,7 @@ def test_a_missing_topic_is_created_while_the_answer_waits(cluster: AdminCluster
 
 def test_a_topic_that_does_not_come_to_exist_is_an_error_in_the_end(cluster: AdminCluster) -> None:
     answer = handle_metadata(cluster.context(ApiKey.METADATA, 4), MetadataRequest(named("never")))
-    assert isinstance(answer, Parked)
+    assert isinstance(answer, Deferred)
     assert answer.retry(True).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
@@ -180,7 +180,7 @@ def test_the_broker_coordinates_every_group_and_transaction(cluster: AdminCluste
 def test_who_asks_for_the_first_coordinator_waits_for_its_topic(cluster: AdminCluster) -> None:
     request = SimpleNamespace(key_type=0, coordinator_keys=["group"])
     answer = handle_find_coordinator(cluster.context(ApiKey.FIND_COORDINATOR, 4), request)
-    assert isinstance(answer, Parked)
+    assert isinstance(answer, Deferred)
     assert cluster.asked_to_create == [["__consumer_offsets"]]
     assert answer.retry(False) is None
     assert answer.retry(True)["coordinators"][0]["error_code"] == ErrorCode.COORDINATOR_NOT_AVAILABLE

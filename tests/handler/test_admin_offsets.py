@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from broker.apis.context import Parked, PendingAnswer
 from broker.apis.topics.delete_records import handle_delete_records
 from broker.apis.topics.list_offsets import handle_list_offsets
 from broker.apis.topics.offset_for_leader_epoch import handle_offset_for_leader_epoch
 from broker.log.log_reader import LogReader
+from broker.log.maintenance_tasks import START_OFFSET
 from broker.log.partition_log import PartitionLog, PartitionName
 from broker.log.recovery import Checkpointed
 from broker.protocol.api_keys import ApiKey
@@ -25,6 +25,7 @@ from broker.protocol.messages.list_offsets import (
 )
 from broker.protocol.record_reader import iterate_records
 from broker.protocol.records import read_header
+from broker.scheduling.deferred import Deferred
 from shm.partitions import STATE_CLOSED, STATE_UNOPENED
 from tests.support.admin_cluster import AdminCluster
 from tests.support.record_batches import record_batch
@@ -272,17 +273,19 @@ def told(cluster: AdminCluster, version: int, answer: Any) -> list[tuple[str, in
 @pytest.mark.parametrize("version", range(3))
 def test_records_are_deleted_by_the_owners_and_the_answer_waits(cluster: AdminCluster, version: int) -> None:
     first, second = (cluster.partition("orders", index).row for index in range(2))
-    cluster.owner_answers[first] = PendingAnswer(done=True, error_code=0, value=6)
+    cluster.owner_answers[first] = (0, START_OFFSET.pack(6))
     answer = delete_records(cluster, version, ("orders", [(0, 6), (1, -1)]), ("nowhere", [(0, 0)]))
-    assert isinstance(answer, Parked)
+    assert isinstance(answer, Deferred)
     assert answer.timeout_ms == 12_345
-    assert cluster.asked_owners == [(first, "delete_records", 6), (second, "delete_records", -1)]
-    assert answer.retry(False) is None
+    assert list(cluster.asked_owners) == [(first, 6), (second, -1)]
+    assert answer.retry is not None
     late = answer.retry(True)
     assert told(cluster, version, finished(late))[1] == ("orders", 1, ErrorCode.REQUEST_TIMED_OUT, -1)
-    pending = cluster.owner_answers[second]
-    pending.done, pending.error_code, pending.value = True, ErrorCode.OFFSET_OUT_OF_RANGE, 0
-    assert told(cluster, version, finished(answer.retry(False))) == [
+    assert not answer.is_complete
+    completed: list[Any] = []
+    answer.bind(completed.append)
+    cluster.asked_owners[second, -1](ErrorCode.OFFSET_OUT_OF_RANGE, b"")
+    assert told(cluster, version, finished(completed.pop())) == [
         ("orders", 0, 0, 6),
         ("orders", 1, ErrorCode.OFFSET_OUT_OF_RANGE, -1),
         ("nowhere", 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1),
@@ -297,7 +300,7 @@ def test_a_timeout_of_0_gives_up_no_owner(cluster: AdminCluster) -> None:
 
 
 def test_an_answer_that_is_complete_does_not_wait(cluster: AdminCluster) -> None:
-    cluster.owner_answers[cluster.partition("orders").row] = PendingAnswer(done=True, value=4)
+    cluster.owner_answers[cluster.partition("orders").row] = (0, START_OFFSET.pack(4))
     assert told(cluster, 2, delete_records(cluster, 2, ("orders", [(0, 4)]))) == [("orders", 0, 0, 4)]
 
 
@@ -307,7 +310,7 @@ def test_records_of_compacted_and_internal_topics_stay(cluster: AdminCluster) ->
     cluster.create("kept", configs={"cleanup.policy": ""})
     cluster.create("__consumer_offsets", 4)
     for name in ("both", "kept"):
-        cluster.owner_answers[cluster.partition(name).row] = PendingAnswer(done=True, value=0)
+        cluster.owner_answers[cluster.partition(name).row] = (0, START_OFFSET.pack(0))
     topics = ("compacted", [(0, 1)]), ("both", [(0, 0)]), ("kept", [(0, 0)]), ("__consumer_offsets", [(0, 1)])
     answer = delete_records(cluster, 2, *topics)
     assert told(cluster, 2, answer) == [

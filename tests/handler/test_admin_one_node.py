@@ -9,7 +9,7 @@ import pytest
 
 from broker.apis.cluster.describe_quorum import handle_describe_quorum
 from broker.apis.configs.config_resources import handle_list_config_resources
-from broker.apis.context import Parked, RequestContext
+from broker.apis.context import RequestContext
 from broker.apis.topics.alter_replica_log_dirs import handle_alter_replica_log_dirs
 from broker.apis.topics.elect_leaders import handle_elect_leaders
 from broker.apis.topics.partition_reassignments import (
@@ -28,6 +28,7 @@ from broker.apis.unsupported.scram_credentials import (
 )
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
+from broker.scheduling.deferred import Deferred
 from shm.partitions import STATE_CLOSED, STATE_OPEN, STATE_UNOPENED
 from tests.support.admin_cluster import LISTENER, AdminCluster
 from tests.support.slices import finished
@@ -41,7 +42,7 @@ def cluster(cluster: AdminCluster) -> AdminCluster:
 
 def elected_at_last(context: RequestContext, request: Any) -> dict[str, Any]:
     answer = finished(handle_elect_leaders(context, request))
-    return finished(answer.retry(True)) if isinstance(answer, Parked) else answer
+    return finished(answer.retry(True)) if isinstance(answer, Deferred) else answer
 
 
 def elect(cluster: AdminCluster, topics: dict[str, list[int]] | None, kind: int = 0, version: int = 2) -> Any:
@@ -77,7 +78,7 @@ def test_a_partition_that_is_about_to_be_opened_is_waited_for(cluster: AdminClus
     cluster.table.set_state(row, STATE_UNOPENED)
     request = SimpleNamespace(election_type=0, topic_partitions=None)
     answer = finished(handle_elect_leaders(cluster.context(ApiKey.ELECT_LEADERS, 2), request))
-    assert isinstance(answer, Parked)
+    assert isinstance(answer, Deferred)
     assert answer.retry(False) is None
     cluster.table.set_state(row, STATE_OPEN)
     assert list(finished(answer.retry(False))["replica_election_results"]) == []

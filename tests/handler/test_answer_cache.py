@@ -86,7 +86,7 @@ def test_errors_and_partitions_that_are_not_open_are_looked_at_again(
         answered(client, stepped, metadata(["nothing"]), ApiKey.METADATA, 8)
     assert calls[ApiKey.METADATA] == 2
     row = stepped.partition("topic", 2).row
-    table = stepped.state(0).partitions
+    table = stepped.parts(0).partitions.table
     state = table.state(row)
     table.set_state(row, 0)
     closed = answered(client, stepped, metadata(["topic"]), ApiKey.METADATA, 8)
@@ -125,7 +125,7 @@ def test_long_requests_long_answers_and_too_many_of_them_are_not_kept(
         answered(client, stepped, metadata(["topic"]), ApiKey.METADATA, 8)
     assert calls[ApiKey.METADATA] == 2
     monkeypatch.undo()
-    cache = answer_cache.AnswerCache(stepped.state(0).metadata)
+    cache = answer_cache.AnswerCache(stepped.parts(0).metadata)
     for number in range(5 * answer_cache.MOST_ANSWERS):
         cache.keep((0, b"", number.to_bytes(4, "big")), bytes(8), None, ("", ""))  # type: ignore[arg-type]
     assert len(cache) <= 2 * answer_cache.MOST_ANSWERS
@@ -145,7 +145,7 @@ def test_an_answer_is_what_a_client_that_asks_for_the_first_time_gets(stepped: S
     client = stepped.client()
     for step in range(150):
         name = chance.choice(names)
-        controller = stepped.state(2).controller
+        controller = stepped.controller
         assert controller is not None
         match chance.randrange(6):
             case 0 if name not in there:

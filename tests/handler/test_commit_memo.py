@@ -54,7 +54,7 @@ def _members(broker: SteppedBroker, group_id: str) -> list[str]:
 
 
 def topic_ids(broker: SteppedBroker) -> dict[str, bytes]:
-    return {topic.name: topic.topic_id for topic in broker.state(0).metadata.topics()}
+    return {topic.name: topic.topic_id for topic in broker.parts(0).metadata.topics()}
 
 
 def commit_of(

@@ -57,7 +57,7 @@ class Owner:
 
     def __init__(self, broker: SteppedBroker, partition: int) -> None:
         place = broker.partition("topic", partition)
-        self.owned = broker.state(place.owner).owned[place.row]
+        self.owned = broker.parts(place.owner).partitions.owned[place.row]
         self.sequences: dict[int, int] = {}
         self._handler = broker.handler(place.owner)
 

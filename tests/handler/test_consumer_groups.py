@@ -183,7 +183,7 @@ def _take_step(broker: SteppedBroker, group: str, line: int) -> int | None:
     join(broker, group, "m1")
     join(broker, group, "m2")
     first, second = broker.client(), broker.client()
-    topic_id = broker.state(0).metadata.topic("topic").topic_id  # type: ignore[union-attr]
+    topic_id = broker.parts(0).metadata.topic("topic").topic_id  # type: ignore[union-attr]
 
     def owned(*partitions: int) -> list[dict[str, Any]]:
         return [{"topic_id": topic_id, "partitions": list(partitions)}]

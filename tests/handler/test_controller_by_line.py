@@ -37,7 +37,7 @@ class Admin:
 
     @property
     def metadata(self) -> Any:
-        return self.broker.state(CONTROLLER).metadata
+        return self.broker.parts(CONTROLLER).metadata
 
     def partitions(self, name: str) -> int:
         topic = self.metadata.topic(name)

@@ -57,10 +57,8 @@ def announce_new(broker: SteppedBroker, name: str, partitions: int) -> None:
 
 def error_of_new(broker: SteppedBroker, name: str, partitions: int) -> int:
     """Create a topic of which nobody has heard yet; return the error."""
-    state = broker.state(CONTROLLER)
-    assert state.controller is not None
-    [outcome] = state.controller.create_topics([NewTopic(name, partitions)])
-    state.announce_metadata()
+    [outcome] = broker.controller.create_topics([NewTopic(name, partitions)])
+    broker.announce_metadata()
     return outcome.error_code
 
 
@@ -82,11 +80,9 @@ def die_when_the_files_have_gone(broker: SteppedBroker, name: str) -> None:
         delete(manager, name)
         raise Killed
 
-    state = broker.state(CONTROLLER)
-    topic = state.metadata.topic(name)
-    assert state.controller is not None
+    topic = broker.parts(CONTROLLER).metadata.topic(name)
     assert topic is not None
-    state.controller.delete_topics([topic])
+    broker.controller.delete_topics([topic])
     broker.kill(OWNER)
     with mock.patch.object(LogManager, "delete", delete_and_die), suppress(Killed):
         broker.boot(OWNER)

@@ -85,7 +85,7 @@ def test_e05_requests_still_queued_at_a_stop_are_left_unanswered_and_change_noth
     taken = client.produce([("topic", own, record_batch([b"taken"]))])
     stepped.turn(0)
     queued = client.produce([("topic", own, record_batch([b"queued"]))])
-    stepped.state(0).log_manager.close(clean=True)
+    stepped.parts(0).partitions.log_manager.close(clean=True)
     stepped.drain()
     assert produced(taken) == [(0, 0)]
     assert queued.answers == []

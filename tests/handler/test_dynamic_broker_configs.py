@@ -23,7 +23,7 @@ CONTROLLER = 2
 
 def alter(broker: SteppedBroker, name: str, value: str | None) -> None:
     """Set, or with None delete, the default of all brokers."""
-    controller = broker.state(CONTROLLER).controller
+    controller = broker.controller
     assert controller is not None
     operation = Operation.DELETE if value is None else Operation.SET
     change = ConfigChange(name, operation, value)

@@ -243,7 +243,7 @@ def test_the_replacement_dies_while_it_takes_over(broker: SteppedBroker, name: s
     victim = case.turns[-1]
 
     def die(requests: Requests, line: int) -> bool:  # noqa: ARG001
-        owned = next(o for o in broker.state(victim).owned.values() if o.log.name.topic == "topic")
+        owned = next(o for o in broker.parts(victim).partitions.owned.values() if o.log.name.topic == "topic")
         dies_before(broker, victim, type(owned.writer), "publish")
         died = broker.boot_until_line(victim, line)
         broker.replace(victim)

@@ -31,7 +31,7 @@ def body(broker: SteppedBroker, version: int, partition: int, records: bytes, ac
     """Return a Produce of one partition behind its header's tag section, where the version has one."""
     if version < 9:
         return produce_body([("topic", partition, records)], acks)
-    topic = broker.state(0).metadata.topic("topic")
+    topic = broker.parts(0).metadata.topic("topic")
     assert topic is not None
     name = topic.topic_id if version >= 13 else varint(6) + b"topic"
     return (

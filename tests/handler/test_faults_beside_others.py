@@ -124,7 +124,7 @@ def test_commits_of_offsets_behind_one_that_cannot_be_answered_are_answered(
     sent = [client.produce([("topic", 77, b"")], acks=1) for client in clients]
     broken: Any = SimpleNamespace(facts=None)
     committers = [((0, client.connection, 0, 0, 0, 8, 8, 0, 0), broken) for client in clients]
-    stepped.handler(0)._groups.answer_commits(committers, 0)
+    stepped.handler(0)._groups._answers.answer_repeated(committers, 0)
     stepped.turn(0)
     stepped.drain()
     assert [each.answer.kind for each in sent] == [CLOSE_CONNECTION] * 2

@@ -254,10 +254,10 @@ def test_a_topic_that_goes_takes_no_fetch_with_it(stepped: SteppedBroker, handle
     stepped.turn(handler)
     stepped.delete("topic")
     if again:
-        controller = stepped.state(2).controller
+        controller = stepped.controller
         assert controller is not None
         controller.auto_create(["topic"])
-        stepped.state(2).announce_metadata()
+        stepped.announce_metadata()
     for _ in range(3):
         stepped.turn(1 - handler)
         stepped.turn(handler)

@@ -28,7 +28,7 @@ class Consumer:
 
     def send(self, places: Sequence[tuple[int, int]] = (), forgotten: Sequence[int] = (), **options: object) -> Sent:
         """Send the next request: from (partition, offset), and without those that are forgotten."""
-        topic = self.broker.state(0).metadata.topic("topic")
+        topic = self.broker.parts(0).metadata.topic("topic")
         assert topic is not None
         name = {"topic_id": topic.topic_id} if self.version >= 13 else {"topic": "topic"}
         gone = [{**name, "partitions": list(forgotten)}] if forgotten else []
@@ -119,7 +119,7 @@ def test_a_full_fetch_ends_the_session_that_it_names(stepped: SteppedBroker) -> 
 
 
 def test_an_error_is_told_until_it_is_gone_and_so_is_that_it_has_gone(stepped: SteppedBroker) -> None:
-    topic = stepped.state(0).metadata.topic("topic")
+    topic = stepped.parts(0).metadata.topic("topic")
     assert topic is not None
     partitions = len(topic.partitions)
     consumer = Consumer(stepped)

@@ -13,11 +13,11 @@ from tests.support.stepped_broker import SteppedBroker, produced
 
 def set_flush_messages(stepped: SteppedBroker, value: str | None) -> None:
     operation = Operation.DELETE if value is None else Operation.SET
-    controller = stepped.state(len(stepped.states) - 1).controller
+    controller = stepped.controller
     assert controller is not None
     change = ConfigChange("flush.messages", operation, value)
     controller.alter_configs(TOPIC, "topic", Alteration((change,)), validate_only=False)
-    stepped.state(len(stepped.states) - 1).announce_metadata()
+    stepped.announce_metadata()
 
 
 def test_flush_messages_is_obeyed_as_soon_as_it_is_set(stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch) -> None:

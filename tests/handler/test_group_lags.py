@@ -32,7 +32,12 @@ class Lags(Handler):
         super().__init__()
         self.feed = Feed()
         self.lags = GroupLags(
-            cast("Any", self.state), cast("Any", self.feed), cast("Any", self.times), lambda: self.now_ns
+            cast("Any", self.coordinators.groups),
+            cast("Any", self.metadata),
+            self.partitions,
+            cast("Any", self.feed),
+            cast("Any", self.times),
+            cast("Any", self.clock),
         )
 
     def commit(self, group_id: str, partition: int, offset: int) -> None:
@@ -115,7 +120,7 @@ def test_many_groups_are_told_of_a_few_at_a_time(handler: Lags) -> None:
 def test_groups_of_which_there_is_nothing_to_tell_take_little_time_at_once(handler: Lags) -> None:
     for number in range(5):
         handler.add(f"group {number}", {(TOPIC, 0): 50})
-    handler.lags._now_ns = lambda: handler.now_ns + MOST_NS
+    handler.clock.monotonic_ns = lambda: handler.now_ns + MOST_NS
     left = []
     handler.lags.turn(handler.now_ns)
     for _ in range(4):

@@ -160,7 +160,7 @@ def test_commits_are_told_with_their_metadata(broker: SteppedBroker) -> None:
 
 @pytest.mark.parametrize("version", range(2, 11))
 def test_commit_in_every_version(broker: SteppedBroker, version: int) -> None:
-    info = broker.state(0).metadata.topic("topic")
+    info = broker.parts(0).metadata.topic("topic")
     assert info is not None
     known = {"name": "topic", "topic_id": info.topic_id}
     unknown = {"name": "nowhere", "topic_id": b"x" * 16}
@@ -185,7 +185,7 @@ def test_commit_in_every_version(broker: SteppedBroker, version: int) -> None:
 @pytest.mark.parametrize("version", [2, 9, 10])
 def test_what_does_not_exist_is_said_to_be_unknown_whatever_the_group_says(broker: SteppedBroker, version: int) -> None:
     """As in Kafka: 3 or 100 before the group is asked; topics without partitions are not answered."""
-    info = broker.state(0).metadata.topic("topic")
+    info = broker.parts(0).metadata.topic("topic")
     assert info is not None
     known = {"name": "topic", "topic_id": info.topic_id}
     unknown = {"name": "nowhere", "topic_id": b"x" * 16}
@@ -201,7 +201,7 @@ def test_what_does_not_exist_is_said_to_be_unknown_whatever_the_group_says(broke
 
 @pytest.mark.parametrize("version", range(1, 11))
 def test_fetch_in_every_version(broker: SteppedBroker, version: int) -> None:
-    info = broker.state(0).metadata.topic("topic")
+    info = broker.parts(0).metadata.topic("topic")
     assert info is not None
     simple(broker, "group", {PLACES[1]: 6})
     topics = [{"name": "topic", "topic_id": info.topic_id, "partition_indexes": [0, 1]}]

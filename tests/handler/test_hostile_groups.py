@@ -99,7 +99,7 @@ def test_members_of_more_protocols_than_anybody_has_are_refused(broker: SteppedB
 
 
 def test_consumers_of_more_topics_than_there_can_be_are_refused(broker: SteppedBroker) -> None:
-    most = broker.state(0).config.max_partitions
+    most = broker.config.max_partitions
     member = {"group_id": "group", "member_id": "m", "member_epoch": 0, "rebalance_timeout_ms": 10_000}
     names = [f"t{number}" for number in range(most + 1)]
     owned = [{"topic_id": uuid.UUID(int=1), "partitions": list(range(2 * most))}]
@@ -160,7 +160,7 @@ def test_a_commit_of_the_same_partition_a_million_times_is_refused(broker: Stepp
 def test_a_commit_that_writes_nothing_makes_no_group(broker: SteppedBroker, topic: str) -> None:
     member = Member(broker, "group")
     assert member.commit({(topic, 99): 1}) == [3]
-    assert "group" not in {group.group_id for i in range(2) for group in broker.state(i).coordinators.groups.groups()}
+    assert "group" not in {group.group_id for i in range(2) for group in broker.parts(i).coordinators.groups.groups()}
 
 
 def test_a_group_larger_than_any_message_is_written_and_read_back(broker: SteppedBroker) -> None:
@@ -206,7 +206,7 @@ def test_a_client_that_asks_for_member_ids_in_a_loop_gets_them_and_costs_little(
     monkeypatch.setattr(joining, "MOST_PENDING_MEMBERS", 10)
     group_id = groups_of(broker, 0, 1)[0]
     ids = [answer_of(refused(broker, 11, 9, JOIN | {"group_id": group_id})).member_id for _ in range(30)]
-    group = broker.state(0).coordinators.groups.find(group_id)
+    group = broker.parts(0).coordinators.groups.find(group_id)
     assert isinstance(group, ClassicGroup)
     assert list(group.pending_members) == ids[-10:]
     first, last = [

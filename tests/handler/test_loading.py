@@ -70,9 +70,9 @@ def transactional_ids(count: int, now_ms: int) -> Iterator[Record]:
 
 def filled(broker: SteppedBroker, topic: str, name: str, records: list[Record]) -> int:
     """Write records to the partition that keeps an id; return its handler."""
-    partition = coordinator_partition(name, broker.state(0).heritage.coordinators.of(topic))
+    partition = coordinator_partition(name, broker.heritage.coordinators.of(topic))
     owner = broker.partition(topic, partition).owner
-    log = broker.state(owner).coordinators._logs[topic, partition]
+    log = broker.parts(owner).coordinators._logs[topic, partition]
     for start in range(0, len(records), 500):
         log.append(records[start : start + 500], lambda _: None)
         broker.turn(owner)
@@ -81,7 +81,7 @@ def filled(broker: SteppedBroker, topic: str, name: str, records: list[Record]) 
 
 def turned_until_loaded(broker: SteppedBroker, owner: int, replays: list[int]) -> int:
     """Turn a handler that loads; return the records that its longest turn has taken."""
-    coordinators = broker.state(owner).coordinators
+    coordinators = broker.parts(owner).coordinators
     longest = 0
     while coordinators._loading:
         before = replays[0]
@@ -129,9 +129,9 @@ def test_who_dies_while_it_loads_is_replaced_by_one_that_loads_anew(broker: Step
 def test_a_partition_that_is_deleted_while_it_is_loaded_is_forgotten(broker: SteppedBroker) -> None:
     owner = filled(broker, GROUP_TOPIC, GROUP, list(offsets(RECORDS)))
     broker.replace(owner)
-    coordinators = broker.state(owner).coordinators
+    coordinators = broker.parts(owner).coordinators
     [place] = coordinators._loading
-    coordinators.partition_closed(*place)
+    coordinators._partition_closed(*place)
     turned_until_loaded(broker, owner, [0])
     broker.settle()
     assert place not in coordinators._logs
@@ -187,7 +187,7 @@ def test_ids_that_have_expired_are_forgotten_in_slices(broker: SteppedBroker) ->
     broker.replace(owner)
     turned_until_loaded(broker, owner, [0])
     broker.settle()
-    known = broker.state(owner).coordinators.transactions
+    known = broker.parts(owner).coordinators.transactions
     broker.clock.advance_ms(8 * 86_400_000)
     left = [sum(1 for _ in known.transactions())]
     assert left == [RECORDS]
@@ -197,7 +197,7 @@ def test_ids_that_have_expired_are_forgotten_in_slices(broker: SteppedBroker) ->
     assert max(before - after for before, after in pairwise(left)) <= 256
     broker.replace(owner)
     turned_until_loaded(broker, owner, [0])
-    assert not list(broker.state(owner).coordinators.transactions.transactions())
+    assert not list(broker.parts(owner).coordinators.transactions.transactions())
 
 
 def test_offsets_of_a_deleted_topic_go_in_slices_and_nobody_is_told_them(
@@ -205,7 +205,7 @@ def test_offsets_of_a_deleted_topic_go_in_slices_and_nobody_is_told_them(
 ) -> None:
     """Not even who asks between two slices, nor for a topic that was made anew; what is committed to that stays."""
     owner = filled(broker, GROUP_TOPIC, GROUP, list(offsets(1_000, bytes(range(16)))))
-    shard = broker.state(owner).coordinators.groups.shard_of(GROUP)
+    shard = broker.parts(owner).coordinators.groups.shard_of(GROUP)
     searched = [0]
     forget_topic = offset_expiration._forget_topic
 

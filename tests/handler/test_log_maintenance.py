@@ -3,7 +3,6 @@
 import errno
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -38,9 +37,9 @@ class Owner:
         self.log = self.keyed.log
         self.table = PartitionTable(memoryview(bytearray(PartitionTable.bytes_needed(8, 1))), 0, 8, 1)
         owned = OwnedPartition(self.log, ROW_NUMBER, self.table.row_writer(ROW_NUMBER))
-        self.tasks = TargetTasks(0)
+        self.tasks = TargetTasks(0, send=lambda *_, **__: None)
         owned.publish()
-        LogUpkeep(SimpleNamespace(tasks=self.tasks, owned={ROW_NUMBER: owned}))  # type: ignore[arg-type]
+        LogUpkeep({ROW_NUMBER: owned}, self.tasks)
 
     def do(self, task: str, payload: bytes) -> tuple[int, bytes]:
         """Have it done as by a message; return the answer."""

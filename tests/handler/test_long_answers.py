@@ -131,7 +131,7 @@ def test_a_question_of_a_client_that_has_gone_is_not_gone_on_with(stepped: Stepp
         stepped.settle(100)
     assert len(looked_at) < 100
     assert sent.answer.kind == CLOSE_CONNECTION
-    assert stepped.state(0).metadata.topic("made") is not None
+    assert stepped.parts(0).metadata.topic("made") is not None
 
 
 def iter_once(value: Any) -> slices.Work:
@@ -147,7 +147,7 @@ def test_a_question_in_slices_is_put_again_to_a_replacement(stepped: SteppedBrok
         del payload
         yield Deferred()
 
-    stepped.state(target).tasks.register_sliced("list_groups", for_ever)
+    stepped.parts(target).tasks.register_sliced("list_groups", for_ever)
     sent = stepped.client().send_frame(*asked(ApiKey.LIST_GROUPS, 4, {}), target=asker)
     stepped.settle()
     assert not sent.answers

@@ -8,8 +8,9 @@ from typing import Any
 
 from broker.apis.transactions import write_txn_markers
 from broker.coordinator.timers import Timers
-from broker.coordinator.transaction.markers import AT_ONCE, Marker, TransactionEnd
+from broker.coordinator.transaction.markers import AT_ONCE, TransactionEnd
 from broker.coordinator.transaction.transaction import PREPARE_COMMIT, TransactionMetadata
+from broker.partitions.transactions import Marker
 from broker.protocol.api_keys import ApiKey
 from tests.support.fakes import FakeClock
 from tests.support.groups.requests import call

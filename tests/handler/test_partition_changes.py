@@ -90,26 +90,27 @@ def broker(tmp_path: Path) -> SteppedBroker:
 def test_a_partition_that_is_asked_for_is_opened_there_and_then(broker: SteppedBroker) -> None:
     """It is among many that have just been made, and most of them are still to be opened."""
     try:
-        controller = broker.state(2).controller
-        assert controller is not None
+        controller = broker.controller
         controller.create_topics([NewTopic("wide", PARTITIONS)])
-        broker.state(2).announce_metadata()
-        state = broker.state(0)
-        state.take_metadata()
+        broker.announce_metadata()
+        partitions = broker.parts(0).partitions
+        partitions.take_metadata()
         [*_, last] = broker.owned_by("wide", 0)
-        waiting = len(state.changes)
+        waiting = len(partitions.changes)
         assert waiting > 10
         sent = broker.client().produce([("wide", last, record_batch([b"at once"]))])
         frames = broker.handler(0)
-        frames._slices.turn()
-        assert len(state.changes) == waiting
+        frames.slices.turn()
+        assert len(partitions.changes) == waiting
         broker.settle()
         assert produced(sent) == [(0, 0)]
         # What was not asked for waits for its slices, which nothing has begun in this test.
-        assert len(state.changes) == waiting - 1
-        state.changes.finish()
+        assert len(partitions.changes) == waiting - 1
+        partitions.changes.finish()
         assert set(broker.owned_by("wide", 0)) == {
-            partition.index for partition in state.metadata.topic("wide").partitions if partition.row in state.owned
+            partition.index
+            for partition in partitions.metadata.topic("wide").partitions
+            if partition.row in partitions.owned
         }
     finally:
         broker.close()
@@ -117,11 +118,9 @@ def test_a_partition_that_is_asked_for_is_opened_there_and_then(broker: SteppedB
 
 def alter(broker: SteppedBroker, name: str, configs: dict[str, str]) -> None:
     """Change settings of a topic as the controller does before it answers."""
-    state = broker.state(2)
-    assert state.controller is not None
     settings = tuple(ConfigChange(key, Operation.SET, value) for key, value in configs.items())
-    state.controller.alter_configs(TOPIC, name, Alteration(settings, replaces=True), validate_only=False)
-    state.announce_metadata()
+    broker.controller.alter_configs(TOPIC, name, Alteration(settings, replaces=True), validate_only=False)
+    broker.announce_metadata()
 
 
 @pytest.mark.parametrize("by_its_connection", [False, True], ids=["first request", "like the one before"])
@@ -147,19 +146,18 @@ def test_a_setting_holds_for_what_was_sent_after_the_answer(broker: SteppedBroke
 
 
 def test_a_topic_that_is_altered_before_it_is_opened_has_its_last_settings(broker: SteppedBroker) -> None:
-    controller, state = broker.state(2).controller, broker.state(0)
+    controller, partitions = broker.controller, broker.parts(0).partitions
     try:
-        assert controller is not None
         controller.create_topics([NewTopic("wide", PARTITIONS)])
-        broker.state(2).announce_metadata()
-        state.take_metadata()
+        broker.announce_metadata()
+        partitions.take_metadata()
         alter(broker, "wide", {"max.message.bytes": "1000"})
         first, *_ = broker.owned_by("wide", 0)
         sent = broker.client().produce([("wide", first, record_batch([bytes(2000)]))])
         broker.settle()
         assert produced(sent) == [(10, -1)]
-        state.changes.finish()
-        logs = [each.log for each in state.owned.values() if each.log.directory.name.startswith("wide-")]
+        partitions.changes.finish()
+        logs = [each.log for each in partitions.owned.values() if each.log.directory.name.startswith("wide-")]
         assert {log.config.max_message_bytes for log in logs} == {1000}
     finally:
         broker.close()
@@ -171,14 +169,13 @@ def test_a_topic_that_is_made_again_at_once_has_none_of_its_former_records(broke
         index = broker.owned_by("again", 0)[0]
         broker.client().produce([("again", index, record_batch([b"before"]))])
         broker.settle()
-        controller, state = broker.state(2).controller, broker.state(0)
-        assert controller is not None
-        topic = broker.state(2).metadata.topic("again")
+        controller, partitions = broker.controller, broker.parts(0).partitions
+        topic = broker.parts(2).metadata.topic("again")
         assert topic is not None
         controller.delete_topics([topic])
         controller.create_topics([NewTopic("again", 4)])
-        broker.state(2).announce_metadata()
-        state.take_metadata()
+        broker.announce_metadata()
+        partitions.take_metadata()
         sent = broker.client().produce([("again", index, record_batch([b"after"]))])
         broker.settle()
         assert produced(sent) == [(0, 0)]

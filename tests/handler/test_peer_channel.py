@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker.ipc import request_channel
-from broker.ipc.peer_channel import DONE, OWNER_ANSWER, OWNER_TASK, PRODUCE_ANSWER, PRODUCE_PART, PeerMessage, Peers
+from broker.ipc.peer_channel import DONE, PRODUCE_ANSWER, PRODUCE_PART, TASK, TASK_ANSWER, PeerMessage, Peers
 from broker.ipc.request_channel import RequestChannel
 from shm.bell import SemaphoreBell
 from shm.ring import RingProducer
@@ -63,7 +63,7 @@ def test_questions_keep_their_order_when_the_ring_is_full(
     one, other = peers(channel, bells, 0), peers(channel, bells, 1)
     placed: list[int] = []
     for token in range(50):
-        one.send(1, PeerMessage(OWNER_TASK, token=token), lambda ring: placed.append(ring.position))
+        one.send(1, PeerMessage(TASK, token=token), lambda ring: placed.append(ring.position))
     assert one.waiting
     seen: list[int] = []
     for _ in range(200):
@@ -86,7 +86,7 @@ def test_what_was_not_released_is_read_by_the_replacement(
     channel: RequestChannel, bells: tuple[SilentBell, ...]
 ) -> None:
     one, other = peers(channel, bells, 0), peers(channel, bells, 1)
-    one.send(1, PeerMessage(OWNER_TASK, token=1))
+    one.send(1, PeerMessage(TASK, token=1))
     one.publish()
     assert len(other.receive()) == 1
     again = peers(channel, bells, 1, 2)
@@ -104,9 +104,9 @@ def test_a_question_is_not_released_before_its_answer_is_out(
     one, other = peers(channel, bells, 0), peers(channel, bells, 1)
     # The way back is full: with answers, which may take all of it.
     while not other.waiting:
-        other.answer(0, PeerMessage(OWNER_ANSWER, token=-1))
+        other.answer(0, PeerMessage(TASK_ANSWER, token=-1))
     placed: list[RingProducer] = []
-    one.send(1, PeerMessage(OWNER_TASK, token=1), placed.append)
+    one.send(1, PeerMessage(TASK, token=1), placed.append)
     one.publish()
     # What is kept stops the reading of questions, and hence their release.
     other.publish()
@@ -169,7 +169,7 @@ def test_a_question_that_meets_a_fault_is_answered(
 ) -> None:
     own, foreign = (broker.owned_by("topic", owner)[0] for owner in (0, 1))
     row = broker.partition("topic", foreign).row
-    log = broker.state(1).owned[row].log
+    log = broker.parts(1).partitions.owned[row].log
 
     def fault(*_: object, **__: object) -> None:
         raise ZeroDivisionError
@@ -192,7 +192,7 @@ def test_what_has_been_done_behind_a_message_that_is_not_answered_is_not_done_ag
     """The message stays in the ring, and with it all behind it; a replacement must not do those again."""
     one, other = peers(channel, bells, 0), peers(channel, bells, 1)
     for token in range(5):
-        one.answer(1, PeerMessage(OWNER_TASK, token=token))
+        one.answer(1, PeerMessage(TASK, token=token))
     one.publish()
     received = other.receive()
     ends = [position for _, _, position in received]
@@ -200,7 +200,7 @@ def test_what_has_been_done_behind_a_message_that_is_not_answered_is_not_done_ag
     taken = {0: ends[3]}
     other.release_taken(taken, {0: {ends[1]}})
     found = [(message.kind, message.token) for _, message, _ in peers(channel, bells, 1, 2).receive()]
-    assert found == [(OWNER_TASK, 1), (DONE, 2), (DONE, 3), (OWNER_TASK, 4)]
+    assert found == [(TASK, 1), (DONE, 2), (DONE, 3), (TASK, 4)]
     other.release_taken(taken, {0: set()})
     assert not taken
     assert [message.token for _, message, _ in peers(channel, bells, 1, 2).receive()] == [4]

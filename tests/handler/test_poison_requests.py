@@ -229,16 +229,16 @@ def test_nobody_is_blamed_for_a_death_after_a_fault(stepped: SteppedBroker, monk
     handler = stepped.handler(0)
 
     def turn() -> bool:
-        handler._current.enter((1, 7))
+        handler._poison.current.enter((1, 7))
         raise ZeroDivisionError("ours")
 
     for _ in range(2):
         handler = stepped.handler(0)
-        monkeypatch.setattr(handler._slices, "turn", turn)
+        monkeypatch.setattr(handler.slices, "turn", turn)
         with pytest.raises(ZeroDivisionError, match="ours"):
             stepped.turn(0)
         stepped.replace(0)
-    assert stepped.handler(0)._current.deaths() == {}
+    assert stepped.handler(0)._poison.current.deaths() == {}
 
 
 @pytest.mark.parametrize("size", [6, 5000])

@@ -31,7 +31,7 @@ def with_full_disk(stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch) -> C
             do()
         stepped.clock.advance_ms(1_100)
         for handler in (0, 1):
-            stepped.handler(handler)._state.storage.tick()
+            stepped.parts(handler).partitions.storage.tick()
 
     return call
 
@@ -193,10 +193,8 @@ def held_behind_another(stepped: SteppedBroker, own: int, foreign: int) -> tuple
 def test_what_stands_is_not_refused_by_settings_that_came_later(stepped: SteppedBroker) -> None:
     own, foreign = (stepped.owned_by("topic", owner)[0] for owner in (0, 1))
     _, behind = held_behind_another(stepped, own, foreign)
-    state = stepped.state(stepped.heritage.handlers)
-    assert state.controller is not None
     change = ConfigChange("min.insync.replicas", Operation.SET, "2")
-    state.controller.alter_configs(TOPIC, "topic", Alteration((change,)), validate_only=False)
+    stepped.controller.alter_configs(TOPIC, "topic", Alteration((change,)), validate_only=False)
     stepped.announce()
     stepped.replace(0)
     stepped.settle()

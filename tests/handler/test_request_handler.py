@@ -131,7 +131,7 @@ def test_e08_a_fault_in_produce_gives_its_memory_back(
     stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     partition = stepped.owned_by("topic", 0)[0]
-    log = stepped.state(0).owned[stepped.partition("topic", partition).row].log
+    log = stepped.parts(0).partitions.owned[stepped.partition("topic", partition).row].log
 
     def fault(*_: object, **__: object) -> None:
         raise ZeroDivisionError("ours")
@@ -156,10 +156,8 @@ def test_e08_a_fault_while_metadata_is_taken_over_loses_nothing_that_was_read(
     partition = stepped.owned_by("topic", owner)[0]
     for_one = stepped.client().produce([("topic", partition, record_batch([b"one"]))])
     asked = stepped.client().send(METADATA, 4, metadata_body(["topic"]), owner)
-    state = stepped.state(CONTROLLER)
-    assert state.controller is not None
-    state.controller.create_topics([NewTopic("other", 1)])
-    state.announce_metadata()
+    stepped.controller.create_topics([NewTopic("other", 1)])
+    stepped.announce_metadata()
 
     def fault(*_: object) -> None:
         raise sqlite3.OperationalError("disk I/O error")
@@ -280,17 +278,16 @@ def test_row_14_what_was_announced_before_a_request_was_sent_is_known_to_whoever
     stepped: SteppedBroker,
 ) -> None:
     """Row 14: a topic is deleted, made again and asked for, before each line of a handler's turn in its turn."""
-    client, handler, state = stepped.client(), stepped.handler(0), stepped.state(CONTROLLER)
+    client, handler = stepped.client(), stepped.handler(0)
     asked: list[tuple[int, Sent]] = []
 
     def make_again_and_ask() -> None:
-        assert state.controller is not None
-        before = state.metadata.topic("again")
+        before = stepped.parts(CONTROLLER).metadata.topic("again")
         if before is not None:
-            state.controller.delete_topics([before])
+            stepped.controller.delete_topics([before])
         partitions = len(asked) % 5 + 1
-        state.controller.create_topics([NewTopic("again", partitions)])
-        state.announce_metadata()
+        stepped.controller.create_topics([NewTopic("again", partitions)])
+        stepped.announce_metadata()
         asked.append((partitions, client.send(METADATA, 4, metadata_body(["again"]), 0)))
 
     while interrupted_at_line(len(asked) + 1, handler.turn, make_again_and_ask):

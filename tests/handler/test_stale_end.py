@@ -27,7 +27,7 @@ class CompactedPartition:
     def __init__(self, broker: SteppedBroker) -> None:
         place = broker.partition("topic", 0)
         self.row = place.row
-        self.owned: OwnedPartition = broker.state(place.owner).owned[place.row]
+        self.owned: OwnedPartition = broker.parts(place.owner).partitions.owned[place.row]
         self.now_ms = broker.clock.wall_ms()
 
     def append(self, *keys: bytes, timestamp_ms: int = 0) -> None:

@@ -123,7 +123,7 @@ def test_without_verification_old_producers_are_believed(broker: SteppedBroker) 
 def test_a_producer_goes_on_as_it_began_when_the_feature_level_sinks(broker: SteppedBroker) -> None:
     """KIP-890: it has read transaction.version once, and counts on what its requests mean by their version."""
     producer = started(broker)
-    controller = broker.state(2).controller
+    controller = broker.controller
     assert controller is not None
     update = FeatureUpdate(TRANSACTION_VERSION, 1, UpgradeType.UNSAFE_DOWNGRADE)
     controller.update_features([update], validate_only=False)
@@ -304,7 +304,12 @@ def test_a_marker_that_cannot_be_written_is_tried_again(broker: SteppedBroker, m
     """The end is decided and answered after a while; the next transaction waits for it."""
     producer = started(broker)
     assert produce_errors(settled(broker, producer.produce([(*place, b"a") for place in ALL]))) == [0] * 4
-    logs = [log for target in (0, 1) for log in broker.state(target).logs.values() if log.name.topic == "topic"]
+    logs = [
+        log
+        for target in (0, 1)
+        for log in broker.parts(target).partitions.log_manager.logs.values()
+        if log.name.topic == "topic"
+    ]
     monkeypatch.setattr(type(logs[0]), "stage_marker", lambda *_, **__: (56, -1, -1))
     ended = producer.end(commit=True)
     broker.settle()

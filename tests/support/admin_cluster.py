@@ -12,13 +12,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from broker.apis.context import Parked, PendingAnswer, RequestContext
+from broker.apis.context import RequestContext
 from broker.config.broker_config import BrokerConfig, load
+from broker.log.maintenance_tasks import DELETE_RECORDS
 from broker.metadata.controller import Controller
 from broker.metadata.metadata_cache import Changes, MetadataCache, PartitionInfo, TopicInfo
 from broker.metadata.metadata_file import metadata_path
 from broker.metadata.topic_validation import NewTopic
 from broker.protocol import kio_adapter
+from broker.scheduling.deferred import Deferred
+from broker.scheduling.peer_tasks import TaskDone
 from shm.partitions import STATE_CLOSED, STATE_OPEN, PartitionTable
 from tests.support.fakes import FakeClock
 from tests.support.slices import finished
@@ -42,8 +45,10 @@ class AdminCluster:
         self.handlers = [self.new_cache() for _ in range(HANDLERS)]
         self.announced: list[int] = []
         self.asked_to_create: list[list[str]] = []
-        self.asked_owners: list[tuple[int, str, int]] = []
-        self.owner_answers: dict[int, PendingAnswer] = {}
+        #: By (row, offset): what takes the answer of an owner that was asked to delete records.
+        self.asked_owners: dict[tuple[int, int], TaskDone] = {}
+        #: By row: answers that are there at once.
+        self.owner_answers: dict[int, tuple[int, bytes]] = {}
         self.readers: dict[tuple[str, int], Any] = {}
         self.apis: Sequence[tuple[int, int, int]] = ()
         self._sequences = itertools.count()
@@ -103,18 +108,20 @@ class AdminCluster:
 
     def context(self, api_key: int, api_version: int, *, cache: MetadataCache | None = None) -> RequestContext:
         """Return the context of a request; as on a handler if its cache is given, else as on the controller."""
+        active = SimpleNamespace(
+            controller=self.controller, announce=lambda: self.announced.append(self.controller.version)
+        )
         broker: Any = SimpleNamespace(
-            config=self.config,
             metadata=cache or self.metadata,
-            partitions=self.table,
+            partitions=SimpleNamespace(
+                table=self.table, reader=lambda _row, topic, partition: self.readers[topic, partition]
+            ),
             clock=self.clock,
-            heritage=SimpleNamespace(cluster_id=CLUSTER_ID),
-            controller=self.controller if cache is None else None,
+            cluster_id=CLUSTER_ID,
+            controller=active if cache is None else None,
             apis=self.apis,
-            reader=lambda _row, topic, partition: self.readers[topic, partition],
-            create_topics_later=lambda names: self.asked_to_create.append(list(names)),
-            ask_owner=self._ask_owner,
-            announce_metadata=lambda: self.announced.append(self.controller.version),
+            create_topics=lambda names: self.asked_to_create.append(list(names)),
+            tasks=SimpleNamespace(ask=self._ask_owner),
         )
         listener: Any = LISTENER
         return RequestContext(
@@ -138,7 +145,7 @@ class AdminCluster:
     ) -> Any:
         """Send a request through the codec, the function, and the codec again; return the decoded response."""
         answer = finished(function(self.context(api_key, version), self.request(api_key, version, fields)))
-        assert not isinstance(answer, Parked)
+        assert not isinstance(answer, Deferred)
         return self.sent(api_key, version, answer)
 
     def request(self, api_key: int, version: int, fields: Mapping[str, Any]) -> Any:
@@ -149,6 +156,9 @@ class AdminCluster:
         wire = kio_adapter.encode_response(api_key, version, 7, answer)
         return kio_adapter.decode_response(api_key, version, wire, 4, len(wire))
 
-    def _ask_owner(self, row: int, *, kind: str, argument: int) -> PendingAnswer:
-        self.asked_owners.append((row, kind, argument))
-        return self.owner_answers.setdefault(row, PendingAnswer())
+    def _ask_owner(self, _owner: int, task: str, payload: bytes, done: TaskDone) -> None:
+        assert task == "delete_records"
+        row, before = DELETE_RECORDS.unpack(payload)
+        self.asked_owners[row, before] = done
+        if row in self.owner_answers:
+            done(*self.owner_answers[row])

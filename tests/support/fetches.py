@@ -33,7 +33,7 @@ def send_fetch(
     broker: SteppedBroker, client: Client, version: int, places: Sequence[tuple[int, int]], **options: object
 ) -> Sent:
     """Fetch from (partition, offset) of the topic, by handler 0; ``options`` are fields of the request."""
-    topic = broker.state(0).metadata.topic("topic")
+    topic = broker.parts(0).metadata.topic("topic")
     assert topic is not None
     name = {"topic_id": topic.topic_id} if version >= 13 else {"topic": "topic"}
     wanted = [

@@ -58,15 +58,19 @@ class Handler:
             groups=SimpleNamespace(shards=lambda: [self.shard]),
             transactions=SimpleNamespace(transactions=lambda: self.transactions),
         )
-        clock = SimpleNamespace(wall_ms=lambda: self.now_ns // 1_000_000)
-        self.state = state = SimpleNamespace(
-            index=0, partitions=self.partitions, metadata=metadata, coordinators=coordinators, clock=clock
-        )
+        clock = SimpleNamespace(wall_ms=lambda: self.now_ns // 1_000_000, monotonic_ns=lambda: self.now_ns)
+        self.metadata, self.coordinators, self.clock = metadata, coordinators, clock
+        partitions = SimpleNamespace(index=0, table=self.partitions, metadata=metadata)
         snapshots = SnapshotSegment(memoryview(bytearray(SnapshotSegment.bytes_needed(1, 1))), 1, 1)
         self.wants, self.reader, self.times = snapshots.wants, SnapshotReader(snapshots.of_handler(0)), Times()
         writer = SnapshotWriter(snapshots.of_handler(0))
         self.snapshot = GroupSnapshot(
-            cast("Any", state), writer, snapshots.wants, cast("Any", self.times), finished, lambda: self.now_ns
+            cast("Any", coordinators),
+            cast("Any", partitions),
+            (writer, snapshots.wants),
+            cast("Any", self.times),
+            finished,
+            lambda: self.now_ns,
         )
 
     def add(self, group_id: str, offsets: dict[tuple[str, int], int]) -> ClassicGroup:

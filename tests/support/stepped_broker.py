@@ -20,11 +20,10 @@ from types import FrameType
 from typing import Any, NamedTuple
 from unittest import mock
 
+from broker.apis.context import BrokerContext
 from broker.config.broker_config import load
 from broker.handler import handler_process
-from broker.handler.broker_state import BrokerState
 from broker.handler.request_handler import RequestHandler
-from broker.ipc.memory_areas import MemoryAreas
 from broker.ipc.poison_requests import PoisonRequests
 from broker.ipc.process_context import BoundListener
 from broker.ipc.request_channel import (
@@ -38,11 +37,13 @@ from broker.ipc.request_channel import (
 )
 from broker.log.data_dir import prepare_data_dir
 from broker.log.offset_checkpoints import OffsetCheckpoints
+from broker.metadata.active_controller import ActiveController
+from broker.metadata.controller import Controller
 from broker.metadata.metadata_cache import PartitionInfo
 from broker.metadata.preparation import prepare as prepare_metadata
 from broker.metadata.topic_validation import NewTopic
 from broker.network.processor.request_sender import MemoryPool, RequestSender, spill_area
-from broker.partitions.failover import take_back_uncommitted_notes
+from broker.partitions.partition_manager import PartitionManager
 from broker.server_log.log_file import LogOutput
 from broker.supervisor import shared_resources
 from shm.layout import RESPONSE_ENVELOPE
@@ -179,7 +180,9 @@ class SteppedBroker:
         #: Requests that found their ring or the arena full, by processor and target.
         self._backlog: defaultdict[tuple[int, int], deque[tuple[Client, int]]] = defaultdict(deque)
         self._generations = [0] * (handlers + 1)
-        self.states: list[BrokerState | None] = [None] * (handlers + 1)
+        #: By target, what has files open.
+        self._managers: list[PartitionManager | None] = [None] * (handlers + 1)
+        self._active: ActiveController | None = None
         self.handlers: list[RequestHandler | None] = [None] * (handlers + 1)
         self.boot(handlers)
         for index in range(handlers):
@@ -193,33 +196,36 @@ class SteppedBroker:
         heritage = self.heritage
         poison = PoisonRequests(heritage, index, self._generations[index], self._most_deaths)
 
-        def known_at_once(*args: Any) -> BrokerState:
-            # So that `kill` finds the files of a target that dies while it boots.
-            state = self.states[index] = BrokerState(*args)
-            return state
+        # Known at once, so that `kill` finds the files of a target that dies while it boots.
+        def manager(*args: Any) -> PartitionManager:
+            made = self._managers[index] = PartitionManager(*args)
+            return made
 
-        with mock.patch.object(handler_process, "BrokerState", known_at_once):
-            state = handler_process._boot(heritage, index, self.clock)
-        areas = MemoryAreas(heritage)
-        take_back_uncommitted_notes(state, heritage.channel, areas, poison)
-        self.handlers[index] = RequestHandler(
-            state, self._generations[index], heritage.channel, areas, poison, self.clock.monotonic_ns
-        )
+        def active(*args: Any) -> ActiveController:
+            self._active = ActiveController(*args)
+            return self._active
+
+        with (
+            mock.patch.object(handler_process, "PartitionManager", manager),
+            mock.patch.object(handler_process, "ActiveController", active),
+        ):
+            self.handlers[index] = handler_process.boot(heritage, index, self._generations[index], self.clock, poison)
         for sender in self.senders:
             sender.generations[index] = self._generations[index]
 
     def kill(self, index: int) -> None:
         """Abandon a target where it stands; only its descriptors are closed, as the kernel would."""
-        state = self.states[index]
-        if state is not None:
-            for log in state.log_manager.logs.values():
+        manager = self._managers[index]
+        if manager is not None:
+            for log in manager.log_manager.logs.values():
                 for segment, _ in log._pending_rolls:
                     segment.close()
                 log._segment.close()
-            state.metadata.close()
-            if state.controller is not None:
-                state.controller.close()
-        self.states[index] = self.handlers[index] = None
+            manager.metadata.close()
+        if index == self.heritage.handlers and self._active is not None:
+            self._active.controller.close()
+            self._active = None
+        self._managers[index] = self.handlers[index] = None
 
     def replace(self, index: int) -> None:
         """Kill a target and put another in its place; processors repeat what is theirs to repeat."""
@@ -252,11 +258,22 @@ class SteppedBroker:
         for listener in self.heritage.listeners:
             listener.socket.close()
 
-    def state(self, index: int) -> BrokerState:
-        """Return what a living target knows."""
-        state = self.states[index]
-        assert state is not None
-        return state
+    def parts(self, index: int) -> BrokerContext:
+        """Return what the API functions of a living target work with."""
+        return self.handler(index).broker
+
+    @property
+    def controller(self) -> Controller:
+        """The living controller."""
+        active = self.parts(self.heritage.handlers).controller
+        assert active is not None
+        return active.controller
+
+    def announce_metadata(self) -> None:
+        """Have the controller tell every target that the metadata has changed."""
+        active = self.parts(self.heritage.handlers).controller
+        assert active is not None
+        active.announce()
 
     def handler(self, index: int) -> RequestHandler:
         """Return a living target."""
@@ -384,37 +401,33 @@ class SteppedBroker:
 
     def create(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
         """Create a topic and let its owners open it."""
-        state = self.state(self.heritage.handlers)
-        assert state.controller is not None
-        [outcome] = state.controller.create_topics([NewTopic(name, partitions, configs=dict(configs or {}))])
+        [outcome] = self.controller.create_topics([NewTopic(name, partitions, configs=dict(configs or {}))])
         assert outcome.error_code == 0, outcome
         self.announce()
 
     def delete(self, name: str) -> None:
         """Delete a topic; owners hear of it in their next turn."""
-        state = self.state(self.heritage.handlers)
-        topic = state.metadata.topic(name)
+        topic = self.parts(self.heritage.handlers).metadata.topic(name)
         assert topic is not None
-        assert state.controller is not None
-        state.controller.delete_topics([topic])
-        state.announce_metadata()
+        self.controller.delete_topics([topic])
+        self.announce_metadata()
 
     def announce(self) -> None:
         """Tell every target that the metadata has changed, and let each take it over."""
-        self.state(self.heritage.handlers).announce_metadata()
+        self.announce_metadata()
         for handler in self.handlers:
             if handler is not None:
                 handler.turn()
 
     def partition(self, topic: str, index: int) -> PartitionInfo:
         """Return where a partition stands."""
-        found = self.state(self.heritage.handlers).metadata.partition(topic, index)
+        found = self.parts(self.heritage.handlers).metadata.partition(topic, index)
         assert found is not None
         return found
 
     def owned_by(self, topic: str, owner: int) -> list[int]:
         """Return the partitions of a topic that a handler owns."""
-        info = self.state(self.heritage.handlers).metadata.topic(topic)
+        info = self.parts(self.heritage.handlers).metadata.topic(topic)
         assert info is not None
         return [partition.index for partition in info.partitions if partition.owner == owner]
 

@@ -7,15 +7,24 @@ from typing import TypeVar
 
 from broker.apis.context import RequestContext
 from broker.errors import ApiError
+from broker.metadata.active_controller import ActiveController
 from broker.metadata.controller import Controller
 
 
 def controller_of(context: RequestContext) -> Controller:
     """Return the controller. Only the controller process has one: a request that strays is our bug."""
-    controller = context.broker.controller
-    if controller is None:
+    return _active(context).controller
+
+
+def announce(context: RequestContext) -> None:
+    """Tell every process what the controller has changed."""
+    _active(context).announce()
+
+
+def _active(context: RequestContext) -> ActiveController:
+    if context.broker.controller is None:
         raise RuntimeError(f"API {context.api_key} is served by the controller only")
-    return controller
+    return context.broker.controller
 
 
 def request_id_of(context: RequestContext) -> str:

@@ -21,13 +21,13 @@ def handle_describe_cluster(context: RequestContext, request: Any) -> dict[str, 
         )
     if endpoint_type != _BROKERS:
         return _refused(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {endpoint_type}")
-    node_id, listener = context.broker.config.node_id, context.listener
+    node_id, listener = context.broker.metadata.broker_config.node_id, context.listener
     return {
         "throttle_time_ms": 0,
         "error_code": 0,
         "error_message": None,
         "endpoint_type": _BROKERS,
-        "cluster_id": context.broker.heritage.cluster_id,
+        "cluster_id": context.broker.cluster_id,
         "controller_id": node_id,
         "brokers": [
             {

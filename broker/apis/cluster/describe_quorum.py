@@ -29,7 +29,7 @@ def handle_describe_quorum(context: RequestContext, request: Any) -> dict[str, A
         return at_length({**answer, "topics": Lazily(request.topics, _refused_topic)})
     listener = context.listener
     node = {
-        "node_id": context.broker.config.node_id,
+        "node_id": context.broker.metadata.broker_config.node_id,
         "listeners": [
             {"name": listener.name, "host": listener.advertised_host, "port": listener.advertised_port},
         ],
@@ -39,7 +39,7 @@ def handle_describe_quorum(context: RequestContext, request: Any) -> dict[str, A
 
 
 def _partition(context: RequestContext) -> dict[str, Any]:
-    node_id, changes = context.broker.config.node_id, context.broker.metadata.version
+    node_id, changes = context.broker.metadata.broker_config.node_id, context.broker.metadata.version
     voter = {
         "replica_id": node_id,
         "replica_directory_id": bytes(16),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.apis.cluster.controlling import controller_of, request_id_of
+from broker.apis.cluster.controlling import announce, controller_of, request_id_of
 from broker.apis.context import RequestContext
 from broker.errors import ApiError
 from broker.metadata.features import FeatureUpdate, UpgradeType
@@ -26,7 +26,7 @@ def handle_update_features(context: RequestContext, request: Any) -> Work:
         message = "The update failed for all features since the following feature had an error: "
         message += error.message or text_of(error.code)
         return {"throttle_time_ms": 0, "error_code": error.code, "error_message": message, "results": []}
-    context.broker.announce_metadata()
+    announce(context)
     results = [{"feature": update.name, "error_code": 0, "error_message": None} for update in updates]
     return {"throttle_time_ms": 0, "error_code": 0, "error_message": None, "results": results}
 

@@ -6,7 +6,14 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from broker.apis.cluster.controlling import MOST_CHANGES, TOO_MANY_CHANGES, alter_each, controller_of, portions
+from broker.apis.cluster.controlling import (
+    MOST_CHANGES,
+    TOO_MANY_CHANGES,
+    alter_each,
+    announce,
+    controller_of,
+    portions,
+)
 from broker.apis.context import RequestContext
 from broker.errors import ApiError
 from broker.metadata.alter_configs import BROKER, Alteration, ConfigChange, Operation
@@ -52,7 +59,7 @@ def _alter(context: RequestContext, request: Any, alteration_of: Callable[[Any],
                 }
             )
         yield None
-    context.broker.announce_metadata()
+    announce(context)
     return {"throttle_time_ms": 0, "responses": responses}
 
 

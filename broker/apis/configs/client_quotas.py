@@ -6,7 +6,14 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from broker.apis.cluster.controlling import MOST_CHANGES, TOO_MANY_CHANGES, alter_each, controller_of, portions
+from broker.apis.cluster.controlling import (
+    MOST_CHANGES,
+    TOO_MANY_CHANGES,
+    alter_each,
+    announce,
+    controller_of,
+    portions,
+)
 from broker.apis.context import RequestContext
 from broker.errors import ApiError
 from broker.metadata.client_quotas import ENTITY_TYPES, Match, QuotaEntity, QuotaOp, entity_of, filter_of
@@ -73,7 +80,7 @@ def handle_alter_client_quotas(context: RequestContext, request: Any) -> Work:
                 }
             )
         yield None
-    context.broker.announce_metadata()
+    announce(context)
     return {"throttle_time_ms": 0, "entries": entries}
 
 

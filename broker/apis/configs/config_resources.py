@@ -34,7 +34,7 @@ def _topics(context: RequestContext) -> Iterable[str]:
 
 
 def _broker(context: RequestContext) -> Iterable[str]:
-    return [str(context.broker.config.node_id)]
+    return [str(context.broker.metadata.broker_config.node_id)]
 
 
 def _client_metrics(context: RequestContext) -> Iterable[str]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from typing import TYPE_CHECKING
 
-from broker.apis.context import RequestContext
+from broker.apis.context import BrokerContext, RequestContext
 from broker.coordinator.consumer.heartbeat import MEMBER_ID_FROM_CLIENT, Client
 from broker.coordinator.consumer.member import JOIN_EPOCH
 from broker.errors import ApiError
@@ -17,9 +16,6 @@ from broker.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from broker.scheduling.deferred import Deferred
-
-if TYPE_CHECKING:
-    from broker.handler.broker_state import BrokerState
 
 _UUID_BYTES = 16
 
@@ -36,7 +32,7 @@ def handle_consumer_group_heartbeat(
         response = groups.consumers.try_steady_heartbeat(shard, request, client)
         if response is not None:
             return response
-        _require_few_topics(request, context.broker.config.max_partitions)
+        _require_few_topics(request, context.broker.metadata.broker_config.max_partitions)
         joins = request.member_epoch == JOIN_EPOCH
         if joins and not request.member_id and context.api_version < MEMBER_ID_FROM_CLIENT:
             request = request._replace(member_id=_member_id(context))
@@ -47,10 +43,10 @@ def handle_consumer_group_heartbeat(
     return deferred
 
 
-def require_consumer_protocol(state: BrokerState) -> None:
+def require_consumer_protocol(broker: BrokerContext) -> None:
     """Raise ApiError UNSUPPORTED_VERSION where consumer groups have been switched off."""
-    protocols = state.metadata.broker_config.group_coordinator_rebalance_protocols
-    if "consumer" not in protocols or not state.metadata.finalized_features[GROUP_VERSION]:
+    protocols = broker.metadata.broker_config.group_coordinator_rebalance_protocols
+    if "consumer" not in protocols or not broker.metadata.finalized_features[GROUP_VERSION]:
         raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "The consumer group protocol is not enabled.")
 
 

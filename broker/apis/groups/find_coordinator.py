@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from broker.apis.context import Parked, RequestContext
+from broker.apis.context import RequestContext
 from broker.protocol.coordinator_routing import GROUP_TOPIC, TRANSACTION_TOPIC
 from broker.protocol.error_codes import ErrorCode, text_of
+from broker.scheduling.deferred import Deferred
 from broker.scheduling.long_answers import AT_ONCE, each_of
 from broker.scheduling.slices import Work
 
@@ -22,7 +23,7 @@ _FIRST_BATCHED_VERSION = 4
 CREATE_WAIT_MS = 5000
 
 
-def handle_find_coordinator(context: RequestContext, request: Any) -> dict[str, Any] | Work | Parked:
+def handle_find_coordinator(context: RequestContext, request: Any) -> dict[str, Any] | Work | Deferred:
     """Return the coordinator of each key; INVALID_REQUEST for a type of key that has none here."""
     key_type = getattr(request, "key_type", 0)
     topic = _TOPICS.get(key_type)
@@ -30,7 +31,7 @@ def handle_find_coordinator(context: RequestContext, request: Any) -> dict[str, 
         return _response(context, request, ErrorCode.INVALID_REQUEST)
     if context.broker.metadata.topic(topic) is not None:
         return _response(context, request, 0)
-    context.broker.create_topics_later([topic])
+    context.broker.create_topics([topic])
 
     def retry(final: bool) -> dict[str, Any] | Work | None:
         # Every handler opens what it owns of a topic before it takes another request.
@@ -38,7 +39,7 @@ def handle_find_coordinator(context: RequestContext, request: Any) -> dict[str, 
             return _response(context, request, 0)
         return _response(context, request, ErrorCode.COORDINATOR_NOT_AVAILABLE) if final else None
 
-    return Parked(CREATE_WAIT_MS, retry)
+    return Deferred(CREATE_WAIT_MS, retry)
 
 
 def _response(context: RequestContext, request: Any, error: int) -> dict[str, Any] | Work:
@@ -73,7 +74,7 @@ def _coordinator(context: RequestContext, error: int) -> dict[str, Any]:
     return {
         "error_code": 0,
         "error_message": None,
-        "node_id": context.broker.config.node_id,
+        "node_id": context.broker.metadata.broker_config.node_id,
         "host": listener.advertised_host,
         "port": listener.advertised_port,
     }

@@ -14,7 +14,7 @@ from operator import itemgetter
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from broker.apis.context import RequestContext
+from broker.apis.context import BrokerContext, RequestContext
 from broker.protocol import kio_adapter
 from broker.protocol.coordinator_routing import GROUP_TOPIC
 from broker.protocol.error_codes import ErrorCode
@@ -25,7 +25,7 @@ from broker.scheduling.deferred import Deferred
 from broker.scheduling.long_answers import AT_ONCE, TOO_LONG, each_of
 
 if TYPE_CHECKING:
-    from broker.handler.broker_state import BrokerState
+    from broker.ipc.process_context import BoundListener
     from broker.scheduling.slices import Work
 
 TASK = "call_group_api"
@@ -67,7 +67,7 @@ def call_owners(context: RequestContext, request: Any, api: MultiGroupApi) -> Wo
     asked: list[tuple[list[int], Work]] = []
     owners = yield from _by_owner(context, items, api)
     for owner, places in owners.items():
-        if owner == context.broker.index:
+        if owner == context.broker.partitions.index:
             own = places
         else:
             question = yield from _question(context, request, api, [items[place] for place in places])
@@ -93,7 +93,7 @@ def call_owners(context: RequestContext, request: Any, api: MultiGroupApi) -> Wo
     return {"throttle_time_ms": 0, api.response_field: Lazily(range(len(items)), answer_of, refused)}
 
 
-def register_group_calls(state: BrokerState, apis: Mapping[int, MultiGroupApi]) -> None:
+def register_group_calls(broker: BrokerContext, listener: BoundListener, apis: Mapping[int, MultiGroupApi]) -> None:
     """Let other handlers have their requests answered here."""
 
     def task(payload: bytes) -> Work:
@@ -101,19 +101,19 @@ def register_group_calls(state: BrokerState, apis: Mapping[int, MultiGroupApi]) 
         key, version = header.api_key, header.api_version
         request = yield from kio_adapter.decode_in_steps(key, version, payload, header.body_offset, len(payload))
         context = RequestContext(
-            key, version, header.correlation_id, header.client_id, 0, 0, state.heritage.listeners[0],
-            state.clock.monotonic_ns(), state,
+            key, version, header.correlation_id, header.client_id, 0, 0, listener,
+            broker.clock.monotonic_ns(), broker,
         )  # fmt: skip
         api = apis[key]
         response = yield from call_owners(context, request, api)
-        most_bytes = state.metadata.broker_config.response_max_bytes
+        most_bytes = broker.metadata.broker_config.response_max_bytes
         place = (key, version, api.response_field)
         elements = yield from encoded_elements(place, response[api.response_field], most_bytes)
         parts: list[bytes] = []
         yield from each_of(elements, lambda each: parts.append(_HEAD.pack(len(each.data), each.error_code) + each.data))
         return 0, b"".join(parts)
 
-    state.tasks.register_sliced(TASK, task)
+    broker.tasks.register_sliced(TASK, task)
 
 
 def _distinct(request: Any, api: MultiGroupApi) -> Steps[list[Any]]:
@@ -146,7 +146,7 @@ def _elements(work: Work) -> Work:
 
 def _by_owner(context: RequestContext, items: Sequence[Any], api: MultiGroupApi) -> Steps[dict[int, list[int]]]:
     owners: dict[int, list[int]] = {}
-    owner_of = context.broker.coordinators.owner_of
+    owner_of = context.broker.coordinators.locator.owner_of
     for place, item in enumerate(items, 1):
         owners.setdefault(owner_of(GROUP_TOPIC, api.group_id(item)), []).append(place - 1)
         if not place % AT_ONCE:

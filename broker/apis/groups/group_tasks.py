@@ -15,7 +15,8 @@ from broker.apis.groups.offset_fetch import OFFSET_FETCH
 from broker.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
-    from broker.handler.broker_state import BrokerState
+    from broker.apis.context import BrokerContext
+    from broker.ipc.process_context import BoundListener
 
 MULTI_GROUP_APIS: Final[Mapping[int, MultiGroupApi]] = MappingProxyType(
     {
@@ -27,7 +28,7 @@ MULTI_GROUP_APIS: Final[Mapping[int, MultiGroupApi]] = MappingProxyType(
 )
 
 
-def register_group_tasks(state: BrokerState) -> None:
-    """Let other handlers have groups that this one coordinates."""
-    register_group_calls(state, MULTI_GROUP_APIS)
-    register_list_groups(state)
+def register_group_tasks(broker: BrokerContext, listener: BoundListener) -> None:
+    """Let other handlers have groups that this one coordinates, told as through ``listener``."""
+    register_group_calls(broker, listener, MULTI_GROUP_APIS)
+    register_list_groups(broker)

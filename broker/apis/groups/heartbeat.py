@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from broker.apis.context import RequestContext
+from broker.apis.context import BrokerContext, RequestContext
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-
-if TYPE_CHECKING:
-    from broker.handler.broker_state import BrokerState
 
 _INVALID_GROUP_ID = int(ErrorCode.INVALID_GROUP_ID)
 
@@ -20,7 +15,7 @@ def handle_heartbeat(context: RequestContext, request: HeartbeatRequest) -> Hear
     return HeartbeatResponse(judge_heartbeat(context.broker, request))
 
 
-def judge_heartbeat(broker: BrokerState, request: HeartbeatRequest) -> int:
+def judge_heartbeat(broker: BrokerContext, request: HeartbeatRequest) -> int:
     """Take a heartbeat; return its error code."""
     group_id, generation, member_id, instance_id = request
     if not group_id:

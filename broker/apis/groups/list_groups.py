@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from broker.apis.context import RequestContext
+from broker.apis.context import BrokerContext, RequestContext
 from broker.protocol.coordinator_routing import GROUP_TOPIC
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.kio_slices import Lazily
@@ -13,7 +13,6 @@ from broker.scheduling.long_answers import AT_ONCE, each_of, in_order
 
 if TYPE_CHECKING:
     from broker.coordinator.group import Group
-    from broker.handler.broker_state import BrokerState
     from broker.scheduling.slices import Work
 
 TASK = "list_groups"
@@ -27,7 +26,7 @@ def handle_list_groups(context: RequestContext, request: Any) -> Work:
     states = {text.lower() for text in getattr(request, "states_filter", ())}
     kinds = {text.lower() for text in getattr(request, "types_filter", ())}
     tasks = context.broker.tasks
-    asked = [tasks.answer_of(handler, TASK, b"") for handler in range(context.broker.heritage.handlers)]
+    asked = [tasks.answer_of(handler, TASK, b"") for handler in range(context.broker.coordinators.locator.handlers)]
     found: list[Listed] = []
     for work in asked:
         error, payload = yield from work
@@ -46,18 +45,18 @@ def handle_list_groups(context: RequestContext, request: Any) -> Work:
     return _response((yield from in_order(wanted)))
 
 
-def register_list_groups(state: BrokerState) -> None:
+def register_list_groups(broker: BrokerContext) -> None:
     """Let other handlers have the groups of this one."""
 
     def task(payload: bytes) -> Work:
         del payload
-        if state.coordinators.is_loading(GROUP_TOPIC):
+        if broker.coordinators.locator.is_loading(GROUP_TOPIC):
             return int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), b""
         parts: list[bytes] = []
-        yield from each_of(list(state.coordinators.groups.groups()), lambda group: parts.append(_encoded(group)))
+        yield from each_of(list(broker.coordinators.groups.groups()), lambda group: parts.append(_encoded(group)))
         return 0, b"".join(parts)
 
-    state.tasks.register_sliced(TASK, task)
+    broker.tasks.register_sliced(TASK, task)
 
 
 def _encoded(group: Group) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from broker.apis.context import RequestContext
+from broker.apis.context import BrokerContext, RequestContext
 from broker.coordinator.offsets.commits import (
     Committer,
     CommitTime,
@@ -38,7 +38,6 @@ from broker.scheduling.slices import Work
 if TYPE_CHECKING:
     from broker.coordinator.coordinator_log import Record
     from broker.coordinator.group_shard import GroupShard
-    from broker.handler.broker_state import BrokerState
 
 _UNKNOWN_TOPIC_OR_PARTITION = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 _UNKNOWN_TOPIC_ID = int(ErrorCode.UNKNOWN_TOPIC_ID)
@@ -77,7 +76,7 @@ def handle_offset_commit(
     context: RequestContext, request: OffsetCommitRequest
 ) -> OffsetCommitResponse | Deferred | Work:
     """Return an error for each partition, once what was taken is committed."""
-    if is_long(request.topics) or context.broker.is_in_slices(context.connection_id):
+    if is_long(request.topics) or context.in_slices:
         return _in_portions(context, request)
     return _at_once(context, request)
 
@@ -138,7 +137,7 @@ def _at_once(context: RequestContext, request: OffsetCommitRequest) -> OffsetCom
     return deferred
 
 
-def judge_commit(broker: BrokerState, version: int, request: OffsetCommitRequest) -> ValidatedCommit:
+def judge_commit(broker: BrokerContext, version: int, request: OffsetCommitRequest) -> ValidatedCommit:
     """Take the offsets that may be taken. The records of the outcome are to be appended at once."""
     group_id, generation, member_id, instance_id, retention_ms, topics = request
     groups = broker.coordinators.groups
@@ -179,7 +178,7 @@ def judge_commit(broker: BrokerState, version: int, request: OffsetCommitRequest
     return ValidatedCommit(OffsetCommitResponse(answered), first_error, shard, records, row, partitions)
 
 
-def _refused(broker: BrokerState, version: int, topics: Sequence[OffsetCommitTopic], error: int) -> ValidatedCommit:
+def _refused(broker: BrokerContext, version: int, topics: Sequence[OffsetCommitTopic], error: int) -> ValidatedCommit:
     """Return an error of the group for every partition that there is; what there is not is said to be unknown."""
     metadata, by_id = broker.metadata, version >= TOPIC_ID_FROM
     answered = []

@@ -39,7 +39,7 @@ def _result(topic: tuple[str, dict[int, int]]) -> dict[str, Any]:
 
 def _error(context: RequestContext, path: str, topic: str, index: int) -> int:
     # The directory comes first, as in Kafka; the answer has no place for words.
-    if path != context.broker.config.log_dirs[0]:
+    if path != context.broker.metadata.broker_config.log_dirs[0]:
         return ErrorCode.LOG_DIR_NOT_FOUND
     if context.broker.metadata.partition(topic, index) is None:
         return ErrorCode.REPLICA_NOT_AVAILABLE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from broker.apis.cluster.controlling import TOPICS_AT_ONCE, controller_of, part_of, request_id_of
+from broker.apis.cluster.controlling import TOPICS_AT_ONCE, announce, controller_of, part_of, request_id_of
 from broker.apis.context import RequestContext
 from broker.errors import ApiError
 from broker.metadata.topic_validation import AddedPartitions
@@ -36,7 +36,7 @@ def handle_create_partitions(context: RequestContext, request: Any) -> Work:
             results += [_result(outcome.name, outcome.error_code, outcome.message) for outcome in outcomes]
         except ApiError as error:
             results += [_result(each.name, error.code, error.message) for each in some]
-        context.broker.announce_metadata()
+        announce(context)
         yield None
     return {"throttle_time_ms": 0, "results": results}
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from broker.apis.cluster.controlling import TOPICS_AT_ONCE, controller_of, part_of, request_id_of
+from broker.apis.cluster.controlling import TOPICS_AT_ONCE, announce, controller_of, part_of, request_id_of
 from broker.apis.configs.config_entries import creation_summary
 from broker.apis.context import RequestContext
 from broker.config.broker_config import BrokerConfig
@@ -48,7 +48,7 @@ def _create(
     outcomes: list[TopicOutcome] = []
     for start in range(0, len(wanted), TOPICS_AT_ONCE):
         outcomes += create(start, wanted[start : start + TOPICS_AT_ONCE])
-        context.broker.announce_metadata()
+        announce(context)
         yield None
     outcomes += [TopicOutcome(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for name in twice]
     config = context.broker.metadata.broker_config

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-from broker.apis.context import Parked, PendingAnswer, RequestContext
+from broker.apis.context import RequestContext
+from broker.log.maintenance_tasks import DELETE_RECORDS, START_OFFSET
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.kio_adapter import milliseconds
 from broker.protocol.kio_slices import Lazily
+from broker.scheduling.deferred import Deferred
 from broker.scheduling.long_answers import at_length
 from broker.scheduling.slices import Work
 
@@ -17,54 +20,76 @@ _NO_OFFSET = -1
 _OWNERS_MS = 5_000
 
 
+@dataclass(slots=True)
+class _Outcome:
+    """What has become of a partition; ``error`` is None until its owner has answered."""
+
+    partition: int
+    error: int | None = None
+    low_watermark: int = _NO_OFFSET
+
+
+class _Asked:
+    """What has become of all partitions of a request."""
+
+    def __init__(self, timeout_ms: int) -> None:
+        self.topics: list[tuple[str, list[_Outcome]]] = []
+        #: Owners that have not answered, and one more while others are asked.
+        self.left = 1
+        self.answer = Deferred(timeout_ms, lambda final: self.response() if final or not self.left else None)
+
+    def response(self) -> Work:
+        """Return the answer as far as the owners have given theirs."""
+        return at_length({"throttle_time_ms": 0, "topics": Lazily(self.topics, lambda each: _topic(*each))})
+
+
 def handle_delete_records(context: RequestContext, request: Any) -> Work:
     """Return the new beginning of each partition, or a wait for the owners of some."""
-    asked: list[tuple[str, list[tuple[int, PendingAnswer]]]] = []
+    asked = _Asked(max(milliseconds(request.timeout), _OWNERS_MS))
     for topic in request.topics:
-        answers: list[tuple[int, PendingAnswer]] = []
-        asked.append((topic.name, answers))
+        outcomes: list[_Outcome] = []
+        asked.topics.append((topic.name, outcomes))
         for part in topic.partitions:
+            outcome = _Outcome(part.partition_index)
+            outcomes.append(outcome)
             # An owner takes segments out of the log for it.
-            answers.append((part.partition_index, _ask(context, topic.name, part)))
+            _ask(context, asked, topic.name, part.offset, outcome)
             yield None
-
-    def retry(final: bool) -> Work | None:
-        is_done = final or all(answer.done for _, parts in asked for _, answer in parts)
-        return _response(asked) if is_done else None
-
-    return retry(False) or Parked(max(milliseconds(request.timeout), _OWNERS_MS), retry)
+    asked.left -= 1
+    return asked.answer if asked.left else asked.response()
 
 
-def _response(asked: list[tuple[str, list[tuple[int, PendingAnswer]]]]) -> Work:
-    def topic(each: tuple[str, list[tuple[int, PendingAnswer]]]) -> dict[str, Any]:
-        name, answers = each
-        return {"name": name, "partitions": Lazily(answers, lambda answer: _part(*answer))}
-
-    return at_length({"throttle_time_ms": 0, "topics": Lazily(asked, topic)})
-
-
-def _ask(context: RequestContext, topic_name: str, part: Any) -> PendingAnswer:
+def _ask(context: RequestContext, asked: _Asked, topic_name: str, before: int, outcome: _Outcome) -> None:
     metadata = context.broker.metadata
-    topic, partition = metadata.topic(topic_name), metadata.partition(topic_name, part.partition_index)
+    topic, partition = metadata.topic(topic_name), metadata.partition(topic_name, outcome.partition)
     if topic is None or partition is None:
-        return _settled(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        outcome.error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return
     if topic.internal:
-        return _settled(ErrorCode.INVALID_TOPIC_EXCEPTION)
+        outcome.error = ErrorCode.INVALID_TOPIC_EXCEPTION
+        return
     config = metadata.log_config(topic)
     if config.compacts and not config.deletes:
         # Records of a compacted topic go away by key, not by age.
-        return _settled(ErrorCode.POLICY_VIOLATION)
-    return context.broker.ask_owner(partition.row, kind="delete_records", argument=part.offset)
+        outcome.error = ErrorCode.POLICY_VIOLATION
+        return
+
+    def answered(error: int, payload: bytes) -> None:
+        outcome.error = error
+        if not error:
+            (outcome.low_watermark,) = START_OFFSET.unpack(payload)
+        asked.left -= 1
+        asked.answer.try_complete(final=False)
+
+    asked.left += 1
+    payload = DELETE_RECORDS.pack(partition.row, before)
+    context.broker.tasks.ask(partition.owner, "delete_records", payload, answered)
 
 
-def _settled(error: int) -> PendingAnswer:
-    return PendingAnswer(done=True, error_code=error, value=_NO_OFFSET)
+def _topic(name: str, outcomes: list[_Outcome]) -> dict[str, Any]:
+    return {"name": name, "partitions": Lazily(outcomes, _part)}
 
 
-def _part(partition: int, answer: PendingAnswer) -> dict[str, Any]:
-    error = answer.error_code if answer.done else ErrorCode.REQUEST_TIMED_OUT
-    return {
-        "partition_index": partition,
-        "low_watermark": _NO_OFFSET if error else answer.value,
-        "error_code": error,
-    }
+def _part(outcome: _Outcome) -> dict[str, Any]:
+    error = ErrorCode.REQUEST_TIMED_OUT if outcome.error is None else outcome.error
+    return {"partition_index": outcome.partition, "low_watermark": outcome.low_watermark, "error_code": error}

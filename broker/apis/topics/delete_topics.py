@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from broker.apis.cluster.controlling import TOPICS_AT_ONCE, controller_of, part_of, request_id_of
+from broker.apis.cluster.controlling import TOPICS_AT_ONCE, announce, controller_of, part_of, request_id_of
 from broker.apis.context import RequestContext
 from broker.errors import ApiError
 from broker.metadata.metadata_cache import MetadataCache, TopicInfo
@@ -70,7 +70,7 @@ def _delete(
                 outcome if outcome.error_code else outcome._replace(error_code=error.code, message=error.message)
                 for outcome in outcomes
             ]
-        context.broker.announce_metadata()
+        announce(context)
     return outcomes
 
 

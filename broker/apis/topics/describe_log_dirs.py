@@ -20,7 +20,7 @@ _UNKNOWN_SIZE = -1
 
 def handle_describe_log_dirs(context: RequestContext, request: Any) -> Work:
     """Return the directory with the partitions asked for that exist; with all when the request names none."""
-    directory = context.broker.config.log_dirs[0]
+    directory = context.broker.metadata.broker_config.log_dirs[0]
     try:
         volume = os.statvfs(directory)
         error, total_bytes, usable_bytes = (
@@ -61,7 +61,7 @@ def _wanted(context: RequestContext, topics: Any) -> Iterator[tuple[str, Sequenc
 
 
 def _part(context: RequestContext, partition: PartitionInfo) -> dict[str, Any]:
-    table = context.broker.partitions
+    table = context.broker.partitions.table
     is_open = table.state(partition.row) == STATE_OPEN
     return {
         "partition_index": partition.index,

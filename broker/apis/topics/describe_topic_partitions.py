@@ -84,7 +84,7 @@ def _refused(name: str, error: int) -> dict[str, Any]:
 
 
 def _described(context: RequestContext, topic: TopicInfo, partitions: tuple[PartitionInfo, ...]) -> dict[str, Any]:
-    node_id = context.broker.config.node_id
+    node_id = context.broker.metadata.broker_config.node_id
     return {
         "error_code": 0,
         "name": topic.name,

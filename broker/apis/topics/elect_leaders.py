@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from broker.apis.context import Parked, RequestContext
+from broker.apis.context import RequestContext
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.kio_slices import Lazily
+from broker.scheduling.deferred import Deferred
 from broker.scheduling.long_answers import at_length, each_of
 from broker.scheduling.slices import Work
 from shm.partitions import STATE_OPEN
@@ -55,7 +56,7 @@ def _once_opened(context: RequestContext, request: Any, election_type: int) -> W
             closed.pop()
         return _elected(context, request, election_type) if final or not closed else None
 
-    return retry(final=False) or Parked(OPEN_WAIT_MS, retry)
+    return retry(final=False) or Deferred(OPEN_WAIT_MS, retry)
 
 
 def _places(context: RequestContext, request: Any) -> Iterator[Place]:
@@ -97,7 +98,7 @@ def _of_all(context: RequestContext, request: Any, election_type: int) -> Work:
 
 
 def _is_open(context: RequestContext, row: int) -> bool:
-    return context.broker.partitions.state(row) == STATE_OPEN
+    return context.broker.partitions.table.state(row) == STATE_OPEN
 
 
 def _elect(context: RequestContext, topic: str, index: int, election_type: int) -> dict[str, Any]:
@@ -108,7 +109,9 @@ def _elect(context: RequestContext, topic: str, index: int, election_type: int) 
         return _outcome(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such {what}")
     if _is_open(context, partition.row):
         error = ErrorCode.ELECTION_NOT_NEEDED
-        return _outcome(index, error, f"{error.text} Broker {context.broker.config.node_id} leads {topic}-{index}.")
+        return _outcome(
+            index, error, f"{error.text} Broker {context.broker.metadata.broker_config.node_id} leads {topic}-{index}."
+        )
     error = _NO_CANDIDATE[election_type]
     return _outcome(index, error, f"{error.text} The only replica of {topic}-{index} is offline: see the broker's log.")
 

@@ -139,7 +139,7 @@ def _by_time(query: _Query) -> _Found | Steps[_Found]:
 
 def _reader(query: _Query) -> LogReader:
     partition = query.partition
-    return query.context.broker.reader(partition.row, query.topic_name, partition.index)
+    return query.context.broker.partitions.reader(partition.row, query.topic_name, partition.index)
 
 
 def _search(query: _Query, search: Callable[[LogReader, End], Steps[TimestampOffset | None]]) -> Steps[_Found]:
@@ -147,7 +147,7 @@ def _search(query: _Query, search: Callable[[LogReader, End], Steps[TimestampOff
 
     ApiError LEADER_NOT_AVAILABLE, with which clients ask again, when segments come faster than they are searched.
     """
-    table, row = query.context.broker.partitions, query.partition.row
+    table, row = query.context.broker.partitions.table, query.partition.row
     for _ in range(ATTEMPTS):
         stable_offset = table.read_stable(row)
         end = table.read_position(row)

@@ -25,7 +25,7 @@ from broker.protocol.messages.list_offsets import (
 from shm.partitions import STATE_OPEN
 
 if TYPE_CHECKING:
-    from broker.handler.broker_state import BrokerState
+    from broker.partitions.partition_manager import PartitionManager
 
 #: Requests that are remembered, twice as many at most; bytes of each.
 MOST_REMEMBERED: Final = 1_000
@@ -66,16 +66,15 @@ class ListOffsetsMemo:
 
     def __init__(
         self,
-        state: BrokerState,
+        partitions: PartitionManager,
         responses: ResponseWriter,
         is_in_slices: Callable[[int], bool],
-        now_ns: Callable[[], int],
     ) -> None:
         """``is_in_slices``: something that a connection has sent is under way, and what it sends stands in line."""
-        self._state = state
+        self._partitions = partitions
         self._responses = responses
         self._is_in_slices = is_in_slices
-        self._now_ns = now_ns
+        self._now_ns = partitions.clock.monotonic_ns
         self._memo: RequestMemo[RememberedQuestion] = RequestMemo(MOST_REMEMBERED)
 
     def forget_metadata(self) -> None:
@@ -114,14 +113,14 @@ class ListOffsetsMemo:
     def _offset_of(self, asked: _Asked, *, is_committed: bool) -> tuple[int, int] | None:
         """Return (offset, leader epoch) as the long way does, or None if that is to say it."""
         row, (topic, partition, wanted_epoch, timestamp) = asked
-        state, epoch, stable, end, start = self._state.partitions.read_fetched(row)
+        state, epoch, stable, end, start = self._partitions.table.read_fetched(row)
         if state != STATE_OPEN or (wanted_epoch >= 0 and wanted_epoch != epoch):
             return None
         if timestamp == LATEST:
             return (stable if is_committed else end), epoch
         if start == end:
             return start, epoch
-        return start, self._state.reader(row, topic, partition).epoch_for_offset(start)
+        return start, self._partitions.reader(row, topic, partition).epoch_for_offset(start)
 
     def _read(self, version: int, view: memoryview, start: int, end: int) -> RememberedQuestion | None:
         """Return what a request asks for, or None if it is too long or asks for more than what is published."""
@@ -130,9 +129,11 @@ class ListOffsetsMemo:
         header = parse_header(view, start, end)
         request = parse_list_offsets(view, version, header.body_offset, end)
         places = {(part.topic_name, part.partition) for part in request.parts}
-        rows = [self._state.row_of(part.topic_name, None, part.partition) for part in request.parts]
+        rows = [self._partitions.row_of(part.topic_name, None, part.partition) for part in request.parts]
         if not rows or len(places) < len(rows) or min(rows) < 0:
             return None
         if any(part.timestamp not in (LATEST, EARLIEST) for part in request.parts):
             return None
-        return RememberedQuestion(version, bytes(view[start + PREFIX_START : end]), request, rows, self._state.index)
+        return RememberedQuestion(
+            version, bytes(view[start + PREFIX_START : end]), request, rows, self._partitions.index
+        )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from broker.apis.cluster.authorized_operations import cluster_operations, topic_operations
-from broker.apis.context import Parked, RequestContext
+from broker.apis.context import RequestContext
 from broker.apis.topics.published_offsets import UNKNOWN_EPOCH, published_leader_epoch
 from broker.errors import ApiError
 from broker.metadata.metadata_cache import MetadataCache, PartitionInfo, TopicInfo
@@ -24,6 +24,7 @@ from broker.protocol.messages.metadata import (
     MetadataResponse,
     MetadataTopic,
 )
+from broker.scheduling.deferred import Deferred
 from broker.scheduling.long_answers import at_length, each_of
 from broker.scheduling.slices import Work
 
@@ -40,7 +41,7 @@ _FIRST_WITH_TOPIC_IDS = 12
 _NO_ID = bytes(16)
 
 
-def handle_metadata(context: RequestContext, request: MetadataRequest) -> MetadataResponse | Parked | Work:
+def handle_metadata(context: RequestContext, request: MetadataRequest) -> MetadataResponse | Deferred | Work:
     """Return the answer, or a wait for the topics that are being created; what is long is done in slices."""
     if len(request.topics or ()) > MOST_TOPICS_AT_ONCE:
         return _at_length(context, request)
@@ -72,10 +73,12 @@ def _at_length(context: RequestContext, request: MetadataRequest) -> Work:
     return _answer(context, request, missing)
 
 
-def _answer(context: RequestContext, request: MetadataRequest, missing: list[str]) -> MetadataResponse | Parked | Work:
+def _answer(
+    context: RequestContext, request: MetadataRequest, missing: list[str]
+) -> MetadataResponse | Deferred | Work:
     if not missing:
         return _described_or_at_length(context, request)
-    context.broker.create_topics_later(missing)
+    context.broker.create_topics(missing)
     metadata = context.broker.metadata
 
     def retry(final: bool) -> MetadataResponse | Work | None:
@@ -83,7 +86,7 @@ def _answer(context: RequestContext, request: MetadataRequest, missing: list[str
             missing.pop()
         return _described_or_at_length(context, request) if final or not missing else None
 
-    return Parked(AUTO_CREATE_WAIT_MS, retry)
+    return Deferred(AUTO_CREATE_WAIT_MS, retry)
 
 
 def _distinct_names(context: RequestContext, request: MetadataRequest) -> Iterable[str]:
@@ -113,11 +116,11 @@ def _described_or_at_length(context: RequestContext, request: MetadataRequest) -
     operations = topic_operations(request.include_topic_authorized_operations)
     topics = Lazily(asked, lambda each: _topic(context, each, operations))
     broker, listener = context.broker, context.listener
-    node_id = broker.config.node_id
+    node_id = broker.metadata.broker_config.node_id
     response = MetadataResponse(
         throttle_ms=0,
         brokers=[MetadataBroker(node_id, listener.advertised_host, listener.advertised_port)],
-        cluster_id=broker.heritage.cluster_id,
+        cluster_id=broker.cluster_id,
         controller_id=node_id,
         topics=topics,
         cluster_authorized_operations=cluster_operations(request.include_cluster_authorized_operations),
@@ -174,7 +177,7 @@ def _asked_for(context: RequestContext, asked: MetadataRequestTopic, operations:
 
 
 def _described(context: RequestContext, topic: TopicInfo, operations: int) -> MetadataTopic:
-    node_id = context.broker.config.node_id
+    node_id = context.broker.metadata.broker_config.node_id
     nodes = (node_id,)
 
     def describe(partition: PartitionInfo) -> MetadataPartition:

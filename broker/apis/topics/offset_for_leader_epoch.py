@@ -38,7 +38,7 @@ def _answer(context: RequestContext, topic_name: str, asked: Any) -> dict[str, A
         return _part(asked.partition, error)
     if asked.leader_epoch == ends.leader_epoch:
         return _part(asked.partition, 0, ends.leader_epoch, ends.end)
-    reader = context.broker.reader(partition.row, topic_name, partition.index)
+    reader = context.broker.partitions.reader(partition.row, topic_name, partition.index)
     return _part(asked.partition, 0, *reader.epoch_end_offset(asked.leader_epoch, ends.end))
 
 

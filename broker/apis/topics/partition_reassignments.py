@@ -56,7 +56,7 @@ def _check(context: RequestContext, topic: str, wanted: Any) -> None:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {topic}:{index}.")
     if replicas is None:
         raise ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
-    node_id = context.broker.config.node_id
+    node_id = context.broker.metadata.broker_config.node_id
     if not replicas:
         raise _invalid("The manual partition assignment includes an empty replica list.")
     for replica in sorted(replicas):

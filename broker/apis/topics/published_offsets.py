@@ -30,7 +30,7 @@ def published_ends(context: RequestContext, topic: TopicInfo, partition: Partiti
 
     The row of a topic that was just created may still show its former partition: it counts once it is open.
     """
-    table, row = context.broker.partitions, partition.row
+    table, row = context.broker.partitions.table, partition.row
     if table.state(row) == STATE_OPEN:
         return PartitionEnds(
             table.read_start(row), table.read_end(row), table.read_stable(row), table.leader_epoch(row)
@@ -40,7 +40,7 @@ def published_ends(context: RequestContext, topic: TopicInfo, partition: Partiti
 
 def published_leader_epoch(context: RequestContext, partition: PartitionInfo) -> int:
     """Return the leader epoch, or -1 while the partition is not open."""
-    table = context.broker.partitions
+    table = context.broker.partitions.table
     return table.leader_epoch(partition.row) if table.state(partition.row) == STATE_OPEN else UNKNOWN_EPOCH
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from broker.apis.context import RequestContext
 from broker.apis.transactions.transaction_errors import for_version
-from broker.coordinator.transaction.transaction import Producer
+from broker.partitions.transactions import Producer
 from broker.protocol.coordinator_routing import GROUP_TOPIC, coordinator_partition
 from broker.protocol.error_codes import ErrorCode
 from broker.scheduling.deferred import Deferred
@@ -22,7 +22,7 @@ def handle_add_offsets_to_txn(context: RequestContext, request: Any) -> Deferred
     if not request.group_id:
         return {"throttle_time_ms": 0, "error_code": int(ErrorCode.INVALID_GROUP_ID)}
     deferred = Deferred()
-    partition = coordinator_partition(request.group_id, context.broker.heritage.coordinators.groups)
+    partition = coordinator_partition(request.group_id, context.broker.coordinators.locator.counts.groups)
 
     def answer(error: int) -> None:
         deferred.complete({"throttle_time_ms": 0, "error_code": for_version(error, context)})

@@ -6,8 +6,7 @@ from typing import Any
 
 from broker.apis.context import RequestContext
 from broker.apis.transactions.transaction_errors import for_version
-from broker.coordinator.transaction.rpc import Membership
-from broker.coordinator.transaction.transaction import Producer, TopicPartition
+from broker.partitions.transactions import Membership, Producer, TopicPartition
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.kio_slices import Lazily
 from broker.protocol.steps import Steps

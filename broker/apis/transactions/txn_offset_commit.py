@@ -10,9 +10,8 @@ from broker.apis.context import RequestContext
 from broker.apis.groups.offset_commit import is_long, portions_of
 from broker.apis.transactions.transaction_errors import for_offsets
 from broker.coordinator.offsets.commits import Committer, CommitTime, drop_unused, take_commit, validate_commit
-from broker.coordinator.transaction.rpc import Membership
-from broker.coordinator.transaction.transaction import Producer
 from broker.errors import ApiError
+from broker.partitions.transactions import Membership, Producer
 from broker.protocol.coordinator_routing import GROUP_TOPIC
 from broker.protocol.error_codes import ErrorCode
 from broker.scheduling.deferred import Deferred
@@ -68,8 +67,7 @@ def _at_once(context: RequestContext, request: Any) -> dict[str, Any] | Deferred
         else:
             _commit(context, request, deferred)
 
-    info = broker.metadata.partition(GROUP_TOPIC, shard.partition)
-    owned = None if info is None else broker.owned.get(info.row)
+    owned = broker.partitions.own(GROUP_TOPIC, shard.partition)
     if owned is not None and owned.log.ongoing_transaction(request.producer_id, request.producer_epoch):
         verified((0,))
     elif owned is not None and owned.log.is_fenced(request.producer_id, request.producer_epoch):

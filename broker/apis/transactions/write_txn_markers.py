@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from broker.apis.context import RequestContext
-from broker.coordinator.transaction.markers import Marker, TransactionPeers
+from broker.coordinator.transaction.markers import TransactionPeers
+from broker.partitions.transactions import Marker
 from broker.protocol.error_codes import ErrorCode
 from broker.scheduling.deferred import Deferred
 from broker.scheduling.slices import Work

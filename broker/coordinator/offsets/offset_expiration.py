@@ -20,9 +20,10 @@ from broker.protocol.steps import Steps
 from broker.scheduling.long_answers import AT_ONCE
 
 if TYPE_CHECKING:
+    from broker.clock import Clock
     from broker.coordinator.coordinator_log import Record
     from broker.coordinator.timers import Timers
-    from broker.handler.broker_state import BrokerState
+    from broker.metadata.metadata_cache import MetadataCache
 
 logger = logging.getLogger(__name__)
 
@@ -32,8 +33,9 @@ _MS_PER_MINUTE: Final = 60_000
 class GroupUpkeep:
     """Looks after the offsets of one handler's groups."""
 
-    def __init__(self, state: BrokerState, timers: Timers) -> None:
-        self._state = state
+    def __init__(self, metadata: MetadataCache, clock: Clock, timers: Timers) -> None:
+        self._metadata = metadata
+        self._clock = clock
         self._timers = timers
 
     def loaded(self, shard: GroupShard) -> Steps[None]:
@@ -56,8 +58,8 @@ class GroupUpkeep:
 
     def expire(self, shard: GroupShard) -> Steps[None]:
         """Delete the offsets whose retention is over, and the groups that are left without any."""
-        retention_ms = self._state.metadata.broker_config.offsets_retention_minutes * _MS_PER_MINUTE
-        now_ms = self._state.clock.wall_ms()
+        retention_ms = self._metadata.broker_config.offsets_retention_minutes * _MS_PER_MINUTE
+        now_ms = self._clock.wall_ms()
         expired = 0
         for number, group in enumerate(list(shard.groups.values()), 1):
             if not number % AT_ONCE:
@@ -81,12 +83,12 @@ class GroupUpkeep:
                 self._timers.in_steps(self.expire(shard))
                 self._expire_again(shard)
 
-        interval_ms = self._state.metadata.broker_config.offsets_retention_check_interval_ms
+        interval_ms = self._metadata.broker_config.offsets_retention_check_interval_ms
         self._timers.after_ms(interval_ms, due)
 
     def _id_of(self, topic_name: str) -> bytes:
         """Return the id of a topic, all zero if there is none."""
-        topic = self._state.metadata.topic(topic_name)
+        topic = self._metadata.topic(topic_name)
         return ZERO_TOPIC_ID if topic is None else topic.topic_id
 
     def _search(self, shard: GroupShard) -> Steps[None]:

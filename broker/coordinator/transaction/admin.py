@@ -11,20 +11,24 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, overload
 
 from broker.coordinator.transaction.records import decode_value, encode_value
-from broker.coordinator.transaction.transaction import TopicPartition, TransactionMetadata, TransactionState
+from broker.coordinator.transaction.transaction import TransactionMetadata, TransactionState
 from broker.errors import ApiError
 from broker.metadata.topic_regex import compiled
+from broker.partitions.transactions import TopicPartition
 from broker.protocol.coordinator_routing import TRANSACTION_TOPIC
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.primitives import read_string, string_bytes
 from broker.scheduling.long_answers import AT_ONCE, each_of, in_order
-from broker.scheduling.peer_tasks import TaskDone
+from broker.scheduling.peer_tasks import TargetTasks, TaskDone
 from broker.scheduling.slices import Work
 
 if TYPE_CHECKING:
+    from broker.clock import Clock
+    from broker.coordinator.locator import CoordinatorLocator
+    from broker.coordinator.transaction.coordinator import TransactionCoordinator
     from broker.coordinator.transaction.shard import Transaction
-    from broker.handler.broker_state import BrokerState
     from broker.log.producers.producer_state import ProducerEntry
+    from broker.partitions.partition_manager import PartitionManager
 
 _INT32: Final = struct.Struct(">i")
 _PRODUCER: Final = struct.Struct(
@@ -104,18 +108,29 @@ class Listed(NamedTuple):
 class TransactionAdmin:
     """One target's questions and answers about transactions."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
-        state.tasks.register_sliced("describe_producers", self._describe_producers)
-        state.tasks.register("describe_transaction", self._describe_transaction)
-        state.tasks.register_sliced("list_transactions", self._list_transactions)
+    def __init__(
+        self,
+        tasks: TargetTasks,
+        locator: CoordinatorLocator,
+        transactions: TransactionCoordinator,
+        partitions: PartitionManager,
+        clock: Clock,
+    ) -> None:
+        self._tasks = tasks
+        self._locator = locator
+        self._transactions = transactions
+        self._partitions = partitions
+        self._clock = clock
+        tasks.register_sliced("describe_producers", self._describe_producers)
+        tasks.register("describe_transaction", self._describe_transaction)
+        tasks.register_sliced("list_transactions", self._list_transactions)
 
     # ---- asking --------------------------------------------------------------------------------------------------
 
     def ask_producers(self, owner: int, place: TopicPartition) -> Work:
         """Return (error, `Producers`) of a partition, as its owner knows them."""
         payload = string_bytes(place[0]) + _INT32.pack(place[1])
-        error, packed = yield from self._state.tasks.answer_of(owner, "describe_producers", payload)
+        error, packed = yield from self._tasks.answer_of(owner, "describe_producers", payload)
         return error, Producers(packed)
 
     def ask_transaction(self, transactional_id: str, done: Callable[[int, TransactionMetadata | None], None]) -> None:
@@ -130,16 +145,14 @@ class TransactionAdmin:
         if len(transactional_id.encode()) > _LONGEST_BYTES:
             done(int(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND), None)
             return
-        target = self._state.coordinators.owner_of(TRANSACTION_TOPIC, transactional_id)
-        self._state.tasks.ask(target, "describe_transaction", string_bytes(transactional_id), answered)
+        target = self._locator.owner_of(TRANSACTION_TOPIC, transactional_id)
+        self._tasks.ask(target, "describe_transaction", string_bytes(transactional_id), answered)
 
     def ask_list(self, wanted: ListFilter) -> Work:
         """Return (error, all transactions of all handlers in order)."""
         payload = _filter_bytes(wanted)
-        tasks = self._state.tasks
-        asked = [
-            tasks.answer_of(target, "list_transactions", payload) for target in range(self._state.heritage.handlers)
-        ]
+        tasks = self._tasks
+        asked = [tasks.answer_of(target, "list_transactions", payload) for target in range(self._locator.handlers)]
         found: list[Listed] = []
         for work in asked:
             error, listed = yield from work
@@ -152,8 +165,7 @@ class TransactionAdmin:
 
     def _describe_producers(self, payload: bytes) -> Work:
         topic, offset = read_string(payload, 0, len(payload))
-        info = self._state.metadata.partition(topic, _INT32.unpack_from(payload, offset)[0])
-        owned = None if info is None else self._state.owned.get(info.row)
+        owned = self._partitions.own(topic, _INT32.unpack_from(payload, offset)[0])
         if owned is None:
             return int(ErrorCode.NOT_LEADER_OR_FOLLOWER), b""
         parts: list[bytes] = []
@@ -163,7 +175,7 @@ class TransactionAdmin:
     def _describe_transaction(self, payload: bytes, reply: TaskDone) -> None:
         transactional_id, _ = read_string(payload, 0, len(payload))
         try:
-            transaction = self._state.coordinators.transactions.find(transactional_id)
+            transaction = self._transactions.find(transactional_id)
         except ApiError as error:
             reply(error.code, b"")
             return
@@ -173,11 +185,11 @@ class TransactionAdmin:
             reply(0, encode_value(transaction.metadata, _FLEXIBLE))
 
     def _list_transactions(self, payload: bytes) -> Work:
-        if self._state.coordinators.is_loading(TRANSACTION_TOPIC):
+        if self._locator.is_loading(TRANSACTION_TOPIC):
             return int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), b""
         wanted = _read_filter(payload)
         matches = compiled(wanted.pattern).matches if wanted.pattern else None
-        now_ms = self._state.clock.wall_ms()
+        now_ms = self._clock.wall_ms()
         parts: list[bytes] = []
 
         def list_one(transaction: Transaction) -> None:
@@ -185,7 +197,7 @@ class TransactionAdmin:
             if _passes(wanted, metadata, now_ms) and (matches is None or matches(transactional_id)):
                 parts.append(string_bytes(transactional_id) + _LISTED.pack(metadata.producer_id, metadata.state))
 
-        yield from each_of(list(self._state.coordinators.transactions.transactions()), list_one)
+        yield from each_of(list(self._transactions.transactions()), list_one)
         return 0, b"".join(parts)
 
 

@@ -7,7 +7,7 @@ committed, a producer id from the controller, the end of a transaction that is i
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from broker.coordinator.transaction.transaction import (
     ENDING,
@@ -22,8 +22,7 @@ from broker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from broker.coordinator.timers import Timer
-    from broker.coordinator.transaction.coordinator import TransactionCoordinator
-    from broker.coordinator.transaction.shard import Transaction, TransactionShard
+    from broker.coordinator.transaction.shard import Done, Transaction, TransactionShard
 
 #: How long a request waits for the end of a transaction before its client is told to ask again.
 LONGEST_WAIT_MS = 5000
@@ -37,14 +36,28 @@ Judge = Callable[[TransactionMetadata | None, int], Outcome]
 Answered = Callable[[int, TransactionMetadata | None], None]
 
 
+class CallCoordinator(Protocol):
+    """What a call rests on."""
+
+    def shard_of(self, transactional_id: str) -> TransactionShard:
+        """Return the partition that keeps an id. Raises ApiError when this handler does not have it (now)."""
+
+    def write(self, shard: TransactionShard, transactional_id: str, metadata: TransactionMetadata, done: Done) -> None:
+        """Write what is known of an id from now on."""
+
+    def after_ms(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
+        """Call ``callback`` once, ``delay_ms`` from now."""
+
+    def new_producer_id(self, done: Callable[[int, int], None]) -> None:
+        """Get a producer id that was never handed out: ``done(error, producer id)``, in some later turn."""
+
+
 class TransactionCall:
     """One request from its judgement to its answer, through all that may lie between."""
 
     __slots__ = ("_answer", "_coordinator", "_deadline", "_judge", "_result", "_transactional_id")
 
-    def __init__(
-        self, coordinator: TransactionCoordinator, transactional_id: str, judge: Judge, answer: Answered
-    ) -> None:
+    def __init__(self, coordinator: CallCoordinator, transactional_id: str, judge: Judge, answer: Answered) -> None:
         self._coordinator = coordinator
         self._transactional_id = transactional_id
         self._judge = judge

@@ -23,8 +23,6 @@ from broker.coordinator.transaction.transaction import (
     End,
     Initialisation,
     Outcome,
-    Producer,
-    TopicPartition,
     TransactionMetadata,
     completed,
     judge_add,
@@ -36,6 +34,7 @@ from broker.coordinator.transaction.transaction import (
 )
 from broker.errors import ApiError
 from broker.metadata.features import TRANSACTION_VERSION
+from broker.partitions.transactions import Producer, TopicPartition
 from broker.protocol.coordinator_routing import TRANSACTION_TOPIC, coordinator_partition
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.steps import Steps
@@ -43,10 +42,13 @@ from broker.scheduling.long_answers import each_of
 from broker.server_log.log_setup import RepeatedWarnings
 
 if TYPE_CHECKING:
+    from broker.clock import Clock
     from broker.coordinator.coordinator_log import CoordinatorLog
+    from broker.coordinator.group_coordinator import OpenNow
+    from broker.coordinator.locator import CoordinatorLocator
     from broker.coordinator.replay import Replayer
     from broker.coordinator.timers import Timer, Timers
-    from broker.handler.broker_state import BrokerState
+    from broker.metadata.metadata_cache import MetadataCache
 
 logger = logging.getLogger(__name__)
 
@@ -60,8 +62,19 @@ _LONGEST_BYTES = 2**15 - 1
 class TransactionCoordinator:
     """The transactions of one handler."""
 
-    def __init__(self, state: BrokerState, timers: Timers, desk: TransactionPeers) -> None:
-        self._state = state
+    def __init__(
+        self,
+        locator: CoordinatorLocator,
+        metadata: MetadataCache,
+        clock: Clock,
+        timers: Timers,
+        open_now: OpenNow,
+        desk: TransactionPeers,
+    ) -> None:
+        self._locator = locator
+        self._metadata = metadata
+        self._clock = clock
+        self._open_now = open_now
         self._timers = timers
         self._desk = desk
         self._shards: dict[int, TransactionShard] = {}
@@ -103,7 +116,7 @@ class TransactionCoordinator:
         """Give a producer the only epoch in which it can write under its id; an open transaction is aborted."""
         if not transactional_id:
             answer(int(ErrorCode.INVALID_REQUEST), None)
-        elif not 0 < timeout_ms <= self._state.metadata.broker_config.transaction_max_timeout_ms:
+        elif not 0 < timeout_ms <= self._metadata.broker_config.transaction_max_timeout_ms:
             answer(int(ErrorCode.INVALID_TRANSACTION_TIMEOUT), None)
         elif not self._admits(transactional_id):
             answer(int(ErrorCode.POLICY_VIOLATION), None)
@@ -171,11 +184,11 @@ class TransactionCoordinator:
 
     def _admits(self, transactional_id: str) -> bool:
         """Return whether an id is known, not for this handler to judge, or has room."""
-        partitions = self._state.heritage.coordinators.transactions
+        partitions = self._locator.counts.transactions
         shard = self._shards.get(coordinator_partition(transactional_id, partitions))
         if shard is None or transactional_id in shard.transactions:
             return True
-        limit_bytes = self._state.metadata.broker_config.transaction_state_max_bytes * len(self._shards) // partitions
+        limit_bytes = self._metadata.broker_config.transaction_state_max_bytes * len(self._shards) // partitions
         if self.used_bytes + id_bytes(transactional_id) <= limit_bytes:
             return True
         self.refusals += 1
@@ -215,7 +228,7 @@ class TransactionCoordinator:
 
     def remove_expired(self) -> Steps[None]:
         """Forget ids that have not been used for long."""
-        before_ms = self._now_ms() - self._state.metadata.broker_config.transactional_id_expiration_ms
+        before_ms = self._now_ms() - self._metadata.broker_config.transactional_id_expiration_ms
         for shard in list(self._shards.values()):
             forgotten = 0
 
@@ -233,7 +246,7 @@ class TransactionCoordinator:
     def _remove_expired_again(self) -> None:
         """Forget what has expired now, and ever again."""
         self._timers.in_steps(self.remove_expired())
-        interval_ms = self._state.metadata.broker_config.transaction_remove_expired_transaction_cleanup_interval_ms
+        interval_ms = self._metadata.broker_config.transaction_remove_expired_transaction_cleanup_interval_ms
         self._expiry_timer = self._timers.after_ms(interval_ms, self._remove_expired_again)
 
     # ---- what calls rest on --------------------------------------------------------------------------------------
@@ -241,7 +254,7 @@ class TransactionCoordinator:
     @property
     def version(self) -> int:
         """The finalized level of `transaction.version`."""
-        return self._state.metadata.finalized_features[TRANSACTION_VERSION]
+        return self._metadata.finalized_features[TRANSACTION_VERSION]
 
     def shard_of(self, transactional_id: str) -> TransactionShard:
         """Return the partition that keeps an id. Raises ApiError when this handler does not have it (now)."""
@@ -268,24 +281,15 @@ class TransactionCoordinator:
         self._desk.new_producer_id(done)
 
     def _shard_of(self, transactional_id: str) -> TransactionShard:
-        state = self._state
         if len(transactional_id.encode()) > _LONGEST_BYTES:
             raise ApiError(ErrorCode.INVALID_REQUEST, "a transactional id is too long")
-        partition = coordinator_partition(transactional_id, state.heritage.coordinators.transactions)
-        info = None if partition in self._shards else state.metadata.partition(TRANSACTION_TOPIC, partition)
-        if info is not None:
-            # It may only wait to be opened.
-            state.owned.get(info.row)
+        partition = coordinator_partition(transactional_id, self._locator.counts.transactions)
+        if partition not in self._shards:
+            self._open_now(TRANSACTION_TOPIC, partition)
         shard = self._shards.get(partition)
-        if shard is not None and not shard.has_failed:
-            return shard
-        if state.metadata.topic(TRANSACTION_TOPIC) is None:
-            state.create_topics_later([TRANSACTION_TOPIC])
-        elif state.coordinators.owner_of(TRANSACTION_TOPIC, transactional_id) != state.index:
-            raise ApiError(ErrorCode.NOT_COORDINATOR)
-        elif state.coordinators.is_loading(TRANSACTION_TOPIC, partition):
-            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if shard is None or shard.has_failed:
+            raise self._locator.absent(TRANSACTION_TOPIC, transactional_id)
+        return shard
 
     def _loaded(self, shard: TransactionShard) -> Steps[None]:
         """Go on with the endings that a predecessor had begun, and watch the transactions that it had opened.
@@ -315,7 +319,7 @@ class TransactionCoordinator:
     def _look_again_later(self) -> None:
         """See to it that somebody looks for timeouts while a transaction is open."""
         if self._abort_timer is None:
-            config = self._state.metadata.broker_config
+            config = self._metadata.broker_config
             interval_ms = config.transaction_abort_timed_out_transaction_cleanup_interval_ms
             self._abort_timer = self._timers.after_ms(
                 interval_ms, lambda: self._timers.in_steps(self.abort_timed_out())
@@ -342,7 +346,7 @@ class TransactionCoordinator:
         TransactionEnd(metadata, epoch, self._desk, self._timers, wanted).start(done)
 
     def _now_ms(self) -> int:
-        return self._state.clock.wall_ms()
+        return self._clock.wall_ms()
 
 
 def _ignore(error: int) -> None:

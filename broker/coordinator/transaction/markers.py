@@ -11,10 +11,11 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from broker.coordinator.timers import Timers
-from broker.coordinator.transaction.transaction import TopicPartition, TransactionMetadata
+from broker.coordinator.transaction.transaction import TransactionMetadata
+from broker.partitions.transactions import Marker, TopicPartition
 from broker.protocol.error_codes import ErrorCode
 
 logger = logging.getLogger(__name__)
@@ -27,18 +28,6 @@ AT_ONCE = 32
 
 #: The partition has seen a later epoch or coordinator: no transaction of this epoch is open there.
 _NOTHING_TO_END = (int(ErrorCode.INVALID_PRODUCER_EPOCH), int(ErrorCode.TRANSACTION_COORDINATOR_FENCED))
-
-
-class Marker(NamedTuple):
-    """What is written into one partition at the end of a transaction."""
-
-    topic: str
-    partition: int
-    producer_id: int
-    epoch: int
-    coordinator_epoch: int
-    commit: bool
-    transaction_version: int
 
 
 class TransactionPeers(Protocol):

@@ -11,8 +11,9 @@ import struct
 from itertools import groupby
 from typing import Final
 
-from broker.coordinator.transaction.transaction import NO_EPOCH, TopicPartition, TransactionMetadata, TransactionState
+from broker.coordinator.transaction.transaction import NO_EPOCH, TransactionMetadata, TransactionState
 from broker.errors import ApiError, InvalidReceive
+from broker.partitions.transactions import TopicPartition
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.primitives import (
     MALFORMED,

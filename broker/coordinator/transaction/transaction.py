@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from broker.partitions.transactions import Producer, TopicPartition
 from broker.protocol.error_codes import ErrorCode
 
 NO_PRODUCER_ID: Final = -1
@@ -20,9 +21,6 @@ MAX_EPOCH: Final = 2**15 - 1
 
 #: From this transaction version on the end of every transaction raises the epoch (KIP-890).
 EPOCH_BUMP_FROM: Final = 2
-
-#: (topic, partition)
-TopicPartition = tuple[str, int]
 
 
 class TransactionState(enum.IntEnum):
@@ -98,13 +96,6 @@ class TransactionMetadata(NamedTuple):
         if self.state not in PREDECESSORS[state]:
             raise ValueError(f"a transaction cannot go from {self.state.text} to {state.text}")
         return self._replace(state=state, previous_producer_id=self.producer_id, **changes)  # type: ignore[arg-type]
-
-
-class Producer(NamedTuple):
-    """A producer id with an epoch, as a request names them."""
-
-    producer_id: int
-    epoch: int
 
 
 class Step(enum.Enum):

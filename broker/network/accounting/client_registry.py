@@ -15,6 +15,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from broker.errors import InvalidReceive
+from broker.network.accounting.client import Client
 from broker.protocol.api_keys import FLEXIBLE_FROM, ApiKey
 from broker.protocol.messages.api_versions import is_valid_software
 from broker.protocol.primitives import MALFORMED, read_compact_string, skip_tagged_fields
@@ -37,19 +38,6 @@ _LENGTH = Struct(">h")
 _NO_CLIENT_ID = _LENGTH.pack(-2)  # what no request has
 _API_VERSIONS = int(ApiKey.API_VERSIONS)
 _SOFTWARE_FROM = FLEXIBLE_FROM[_API_VERSIONS]
-
-
-class Client:
-    """What is known of a connection from some request on; `totals` are those of the connection."""
-
-    __slots__ = ("connection_id", "number", "place", "text", "totals")
-
-    def __init__(self, number: int, place: int, connection_id: int, totals: list[int]) -> None:
-        self.number = number
-        self.place = place
-        self.connection_id = connection_id
-        self.totals = totals
-        self.text = b""
 
 
 class Clients:

@@ -17,7 +17,7 @@ from broker.network.processor.mute_state import MuteCause
 from broker.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
-    from broker.network.accounting.client_registry import Client
+    from broker.network.accounting.client import Client
 
 #: Read size for connections that send small requests; one read usually takes in everything that has arrived.
 SMALL_READ_BYTES = 64 * 1024

@@ -8,7 +8,7 @@ this process: the answer names ranges of segment files, unless they are so short
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Final
 
 from broker.errors import InvalidReceive
@@ -42,8 +42,10 @@ from broker.scheduling.purgatory import DelayedOperation, DelayedOperations
 from broker.scheduling.slices import SlicedWork, Slices, TooManyWaitError, Work
 
 if TYPE_CHECKING:
-    from broker.handler.broker_state import BrokerState
     from broker.log.log_reader import FileSlice
+    from broker.partitions.partition_manager import PartitionManager
+    from shm.client_hosts import ClientHosts
+    from shm.current_request import CurrentRequest
 
 #: Answers with at most this many bytes of records are read here and travel through the ring.
 INLINE_RECORDS_BYTES: Final = 16 * 1024
@@ -71,25 +73,29 @@ class FetchPath:
 
     def __init__(
         self,
-        state: BrokerState,
+        partitions: PartitionManager,
         responses: ResponseWriter,
         delayed: DelayedOperations,
         slices: Slices,
-        now_ns: Callable[[], int],
+        current: CurrentRequest,
+        client_hosts: ClientHosts,
+        handlers: int,
     ) -> None:
         self._parked = 0
         #: Fetches that were answered without records because too many waited.
         self._not_parked = 0
-        self._state = state
-        self._current = state.heritage.current[state.index]
+        self._partitions = partitions
+        self._metadata = partitions.metadata
+        self._current = current
+        self._client_hosts = client_hosts
         self._responses = responses
         self._delayed = delayed
         self._slices = slices
-        self._now_ns = now_ns
-        self._reader = FetchReader(state)
+        self._now_ns = partitions.clock.monotonic_ns
+        self._reader = FetchReader(partitions)
         self._memo: RequestMemo[RememberedFetch] = RequestMemo(MOST_REMEMBERED)
-        slots = state.config.max_incremental_fetch_session_cache_slots
-        self._sessions = FetchSessions(-(-slots // state.heritage.handlers), now_ns)
+        slots = self._metadata.broker_config.max_incremental_fetch_session_cache_slots
+        self._sessions = FetchSessions(-(-slots // handlers), self._now_ns)
         #: Fetches that are read in slices.
         self._begun: set[PendingFetch] = set()
         self._files = SegmentFiles()
@@ -128,7 +134,7 @@ class FetchPath:
         to = frame.to
         header = parse_header(frame.view, frame.start, frame.end)
         # There may be unknown ones among them, and a few that are named twice.
-        most_parts = 2 * self._state.config.max_partitions
+        most_parts = 2 * self._metadata.broker_config.max_partitions
         request = parse_fetch(frame.view, frame.api_version, header.body_offset, frame.end, most_parts)
         terms = self._terms(request, frame.api_version, header.client_id)
         offsets = [part[FETCH_OFFSET] for part in request.parts]
@@ -172,7 +178,7 @@ class FetchPath:
 
     def _begin_in(self, session: FetchSession, terms: FetchTerms, to: ReplyTo) -> None:
         """Answer with what all partitions of a session have that its client has not been told."""
-        shape = session.shape(terms, self._state.metadata.version)
+        shape = session.shape(terms, self._metadata.version)
         self._begin(PendingFetch(shape, session.offsets, to, session))
 
     def _refuse(self, to: ReplyTo, error: ErrorCode) -> None:
@@ -182,7 +188,7 @@ class FetchPath:
         self._responses.send(to, now_ns, now_ns, wire, AnswerFacts(int(error)))
 
     def _terms(self, request: FetchRequest, version: int, client_id: str) -> FetchTerms:
-        most_bytes = min(request.max_bytes, self._state.metadata.broker_config.fetch_max_bytes)
+        most_bytes = min(request.max_bytes, self._metadata.broker_config.fetch_max_bytes)
         plain = self._reader.plain_parts(version, request.isolation_level == READ_COMMITTED)
         return FetchTerms(
             version, request.max_wait_ms, request.min_bytes, most_bytes, request.isolation_level, client_id, plain
@@ -216,7 +222,7 @@ class FetchPath:
             failed=lambda: self._responses.close_connection(fetch.to, self._now_ns()),
             doing=("FETCH", fetch.terms.client_id),
             size=fetch.to[8],
-            is_wanted=lambda: not self._state.client_hosts.has_ended(fetch.to[1]),
+            is_wanted=lambda: not self._client_hosts.has_ended(fetch.to[1]),
         )
         try:
             self._slices.add(new)
@@ -288,7 +294,7 @@ class FetchPath:
                 fetch.to, (fetch.local_ns, complete_ns), b"".join(chunks), ranges, fetch.facts()
             )
         for _, found in in_order:
-            self._state.partitions.count_fetched(found.row, self._state.index, found.slice.length)
+            self._partitions.table.count_fetched(found.row, self._partitions.index, found.slice.length)
         fetch.note_told()
 
     def _with_records(

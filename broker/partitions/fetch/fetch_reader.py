@@ -19,7 +19,7 @@ from broker.server_log.log_setup import RepeatedWarnings
 from shm.partitions import STATE_OPEN
 
 if TYPE_CHECKING:
-    from broker.handler.broker_state import BrokerState
+    from broker.partitions.partition_manager import PartitionManager
 
 logger = logging.getLogger(__name__)
 
@@ -30,9 +30,11 @@ _NOTHING: Final = FileSlice(b"", 0, 0, 0, 0)
 class FetchReader:
     """Reads the partitions of `PendingFetch`es."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
-        self._warnings = RepeatedWarnings(logger, state.clock.monotonic_ns)
+    def __init__(self, partitions: PartitionManager) -> None:
+        self._partitions = partitions
+        self._metadata = partitions.metadata
+        self._table = partitions.table
+        self._warnings = RepeatedWarnings(logger, partitions.clock.monotonic_ns)
         #: By version and whether committed records are asked for.
         self.plain_parts = cache(lambda version, committed: PlainParts(version, committed=committed))
 
@@ -43,8 +45,8 @@ class FetchReader:
         """
         shape = fetch.shape
         if len(shape.fields) < stop:
-            shape.look_up(self._state.metadata, stop)
-        read_fetched = self._state.partitions.read_fetched
+            shape.look_up(self._metadata, stop)
+        read_fetched = self._table.read_fetched
         encode_empty, told = fetch.plain.encode_empty, fetch.told
         is_committed, parts, fields, offsets = fetch.is_committed, fetch.parts, shape.fields, fetch.offsets
         for index in range(start, stop):
@@ -69,11 +71,11 @@ class FetchReader:
         """Read one partition anew, wherever it is now."""
         fetch.forget(index)
         name, topic_id, partition, epoch, _, _, _, _ = fetch.shape.parts[index]
-        row = self._state.row_of(name, topic_id, partition)
+        row = self._partitions.row_of(name, topic_id, partition)
         is_served = False
         if row >= 0:
             offset = fetch.offsets[index]
-            state, leader_epoch, stable, end, start = self._state.partitions.read_fetched(row)
+            state, leader_epoch, stable, end, start = self._table.read_fetched(row)
             is_served = state == STATE_OPEN and (epoch == leader_epoch or epoch < 0)
             if offset == end and is_served and start <= offset and not fetch.is_committed:
                 fetch.parts[index] = fetch.empty(index, end, min(stable, end), start)
@@ -122,7 +124,7 @@ class FetchReader:
         """Find the records of one partition. Raises OSError. HOT."""
         name, topic_id, partition, _, _, _, _, _ = fetch.shape.parts[index]
         fetch_offset = fetch.offsets[index]
-        partitions = self._state.partitions
+        partitions = self._table
         is_committed = fetch.is_committed
         allowed_bytes, min_one_batch = fetch.budget(index)
         while True:
@@ -139,7 +141,7 @@ class FetchReader:
                 fetch.is_cut |= fetch_offset < readable_offset
                 fetch.put_plain(index, offsets, row, _NOTHING)
                 return
-            reader = self._state.reader(row, self._name_of(topic_id) if name is None else name, partition)
+            reader = self._partitions.reader(row, self._name_of(topic_id) if name is None else name, partition)
             aborted: tuple[tuple[int, int], ...] = ()
             found: FileSlice | None
             if is_committed:
@@ -165,7 +167,7 @@ class FetchReader:
         part = fetch.part(index)
         error = self._out_of_range(part, row)
         end_offset, _, _ = offsets
-        is_there = self._state.partitions.read_start(row) <= part.fetch_offset <= end_offset
+        is_there = self._table.read_start(row) <= part.fetch_offset <= end_offset
         if error == ErrorCode.OFFSET_OUT_OF_RANGE and is_there:
             # The offset is there, its file is not: whoever goes elsewhere for it would lose what lies between.
             error = int(ErrorCode.KAFKA_STORAGE_ERROR)
@@ -174,25 +176,25 @@ class FetchReader:
     def _refusal(self, part: FetchPart, row: int) -> int:
         """Return the error that ends the fetch of a partition before its offsets are looked at, or 0."""
         if row < 0:
-            by_id = part.topic_name is None and self._state.metadata.topic_by_id(part.topic_id or b"") is None
+            by_id = part.topic_name is None and self._metadata.topic_by_id(part.topic_id or b"") is None
             return int(ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if self._state.partitions.state(row) != STATE_OPEN:
+        if self._table.state(row) != STATE_OPEN:
             # Its owner is about to open it, or could not; the consumer asks again.
             return int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        epoch = self._state.partitions.leader_epoch(row)
+        epoch = self._table.leader_epoch(row)
         if 0 <= part.current_leader_epoch < epoch:
             return int(ErrorCode.FENCED_LEADER_EPOCH)
         return int(ErrorCode.UNKNOWN_LEADER_EPOCH) if part.current_leader_epoch > epoch else 0
 
     def _out_of_range(self, part: FetchPart, row: int) -> int:
         """Return the error for an offset that is not there: a log that is being deleted does not reset its readers."""
-        if self._state.is_behind:
+        if self._partitions.is_behind:
             # The topic may be gone, and its row another partition's; the consumer asks again.
             return int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return self._refusal(part, row) or int(ErrorCode.OFFSET_OUT_OF_RANGE)
 
     def _name_of(self, topic_id: bytes | None) -> str:
-        topic = self._state.metadata.topic_by_id(topic_id or b"")
+        topic = self._metadata.topic_by_id(topic_id or b"")
         return topic.name if topic is not None else ""
 
 

@@ -20,8 +20,8 @@ from broker.protocol.error_codes import ErrorCode
 from broker.protocol.records import TRANSACTIONAL_BIT, BatchHeader, read_header, unpack_header, validate
 
 if TYPE_CHECKING:
-    from broker.coordinator.transaction.markers import Marker
-    from broker.partitions.produce.produce_memo import RememberedRequest
+    from broker.partitions.owned_partition import PlainProduce
+    from broker.partitions.transactions import Marker
 
 logger = logging.getLogger(__name__)
 
@@ -123,6 +123,15 @@ class StagedAppends:
         owned.answers.append((answer, base_offset, -1, memoryview(bytearray(NOTE.size))))
         self.dirty[owned.row] = owned
 
+    def counters(self) -> dict[str, int]:
+        """Return what has been counted since the start, by metric name."""
+        return {
+            "records_appended": self.records_appended,
+            "bytes_appended": self.bytes_appended,
+            "commits": self.commits,
+            "commit_ns": self.commit_ns,
+        }
+
     def commit(self) -> list[int]:
         """Commit everything staged, publish it, answer it. Return the rows whose ends have moved."""
         rows = []
@@ -190,7 +199,7 @@ class StagedAppends:
                 logger.exception("cannot answer a Produce to %s; closing its connection", owned.log.directory)
                 self._responses.close_connection(to, now_ns)
 
-    def refuse_fast(self, to: ReplyTo, remembered: RememberedRequest, records: Records, error: int) -> None:
+    def refuse_fast(self, to: ReplyTo, remembered: PlainProduce, records: Records, error: int) -> None:
         """Answer a fast request with an error; without acks the connection is closed instead (``C13``)."""
         now_ns = self._now_ns()
         facts = AnswerFacts(error, records, remembered.about)

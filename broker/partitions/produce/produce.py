@@ -13,7 +13,7 @@ it". A refusal is noted because its client may have sent the records again befor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from broker.ipc.frame import NOTED, STATE_OFFSET, Frame
@@ -61,8 +61,9 @@ from broker.scheduling.slices import Slices, Work
 from shm.words import words_of
 
 if TYPE_CHECKING:
-    from broker.handler.broker_state import BrokerState
     from broker.ipc.poison_requests import PoisonRequests
+    from broker.partitions.partition_manager import PartitionManager
+    from broker.partitions.transactions import AskMembership
 
 #: What the fast path leaves to the general one, which finds the same again.
 _NOT_FAST = BLAMED | {TO_BE_JUDGED[0]}
@@ -77,28 +78,33 @@ class ProducePath:
 
     def __init__(
         self,
-        state: BrokerState,
+        partitions: PartitionManager,
+        appends: StagedAppends,
         responses: ResponseWriter,
         peers: Peers,
         poison: PoisonRequests,
         slices: Slices,
-        now_ns: Callable[[], int],
+        ask_membership: AskMembership,
     ) -> None:
-        self.appends = StagedAppends(responses, peers.new_tokens(), now_ns, state.storage.write_failed)
-        self._state = state
+        now_ns = partitions.clock.monotonic_ns
+        self._appends = appends
+        self._partitions, self._metadata = partitions, partitions.metadata
         self._responses = responses
-        self._refusals = PartRefusals(state)
-        self._peers = peers
-        self._poison = poison
+        self._refusals = PartRefusals(partitions)
+        self._peers, self._poison = peers, poison
         self._now_ns = now_ns
-        self._words = words_of(state.heritage.rings.view, 0, state.heritage.rings.view.nbytes)
+        self._words = words_of(responses.view, 0, responses.view.nbytes)
         self._lines = ProduceLines(slices, now_ns)
-        self._judged = JudgedAppends(self.appends, state.owned, self._refusals, slices, now_ns)
+        self._judged = JudgedAppends(appends, partitions.owned, self._refusals, slices, now_ns)
         self._memo: RequestMemo[RememberedRequest] = RequestMemo(MAX_REMEMBERED, self._is_free)
-        self._dirty = self.appends.dirty
+        self._dirty = appends.dirty
         self._pending: dict[int, PendingProduce] = {}
         self._tokens = peers.new_tokens()
-        self._transactional = TransactionalParts(state, self._try_transactional, self._refuse_transactional)
+        self._transactional = TransactionalParts(self._metadata, ask_membership, self._try_part, self._refuse_part)
+
+    def log_start_offset(self, row: int) -> int:
+        """Return where the log of a partition begins, as its owner has published it."""
+        return self._partitions.table.read_start(row)
 
     def forget_metadata(self) -> None:
         """Parse the next request of every connection anew: topics have changed."""
@@ -139,7 +145,7 @@ class ProducePath:
             return False
         write_note(batch, 0, REFUSED - error)
         self._words[(place[2] + STATE_OFFSET) >> 3] = NOTED
-        self.appends.refuse_fast(to, remembered, records_of(header, batch), error)
+        self._appends.refuse_fast(to, remembered, records_of(header, batch), error)
         return True
 
     def handle(self, frame: Frame) -> None:
@@ -193,9 +199,8 @@ class ProducePath:
             return
         if message.error_code == POISON:
             frame = pending.drop()
-            self._poison.drop(
-                frame.to, frame.view, (frame.start, frame.end, True), self._now_ns(), self._state.owner_of(message.row)
-            )
+            owner = self._partitions.owner_of(message.row)
+            self._poison.drop(frame.to, frame.view, (frame.start, frame.end, True), self._now_ns(), owner)
             message = message._replace(error_code=int(ErrorCode.UNKNOWN_SERVER_ERROR))
         part = self._transactional.forwarded.get((message.token, message.part))
         if part is not None:
@@ -238,7 +243,7 @@ class ProducePath:
     def _is_looked_into(self, part: Part) -> bool:
         """Whether the records of a part must be unpacked, or be looked at one by one, before they are appended."""
         topic = self._refusals.topic(part)
-        return topic is not None and AppendLimits.looks_into_records(self._state.metadata.log_config(topic))
+        return topic is not None and AppendLimits.looks_into_records(self._metadata.log_config(topic))
 
     @property
     def is_dirty(self) -> bool:
@@ -249,7 +254,7 @@ class ProducePath:
         """Commit everything staged, publish it, answer it. Return the rows whose ends have moved."""
         if self._transactional.has_questions:
             self._transactional.ask()
-        return self.appends.commit() if self._dirty else []
+        return self._appends.commit() if self._dirty else []
 
     def _blame(self, frame: Frame, part: Part, error: int, allowance: ReadAllowance) -> PartErrors:
         """Return which records of a part are the reason for its refusal with one of `BLAMED`."""
@@ -257,14 +262,14 @@ class ProducePath:
         if topic is None:
             return NO_ERRORS
         if error == STORAGE_ERROR:
-            return PartErrors(self._state.storage.message(topic.partitions[part.partition].row))
-        config = self._state.metadata.log_config(topic)
+            return PartErrors(self._partitions.storage.message(topic.partitions[part.partition].row))
+        config = self._metadata.log_config(topic)
         partition = f"{topic.name}-{part.partition}"
         batch = frame.view[part.records_offset : part.records_offset + max(part.records_size, 0)]
         if error == MESSAGE_TOO_LARGE:
             return too_large(batch, partition, config)
         if error == INVALID_TIMESTAMP:
-            now_ms = self._state.clock.wall_ms()
+            now_ms = self._partitions.clock.wall_ms()
             oldest_ms = now_ms - config.message_timestamp_before_max_ms
             newest_ms = now_ms + config.message_timestamp_after_max_ms
             return out_of_range(batch, frame.api_version, allowance, oldest_ms, newest_ms)
@@ -274,7 +279,7 @@ class ProducePath:
         """Return what the request log is told of a request; of its records, what the batches claim."""
         records = records_of_all(view, [(part.records_offset, part.records_size) for part in parts])
         first = parts[0] if parts else None
-        row = -1 if first is None else self._state.row_of(first.topic_name, first.topic_id, first.partition)
+        row = -1 if first is None else self._partitions.row_of(first.topic_name, first.topic_id, first.partition)
         return AnswerFacts(records=records, about=subject(row, len(parts), acks=acks))
 
     def _take_part(self, pending: PendingProduce, frame: Frame, index: int, what: tuple[Part, str | None]) -> None:
@@ -291,7 +296,7 @@ class ProducePath:
         ):
             transaction = transactional_id, topic.name
             self._transactional.take(TransactionalPart(pending, frame, index, where, transaction))
-        elif owner != self._state.index:
+        elif owner != self._partitions.index:
             self._forward(pending, frame, index, where)
         else:
             self._append_part(pending, frame, index, where)
@@ -309,7 +314,7 @@ class ProducePath:
         pending.hold.readers += 1
 
         def answer(error: int, base_offset: int, time_ms: int) -> None:
-            pending.part_done(index, part, error, base_offset, time_ms, self._state.partitions.read_start(row))
+            pending.part_done(index, part, error, base_offset, time_ms, self.log_start_offset(row))
             if pending.complete:
                 self._pending.pop(pending.token, None)
 
@@ -327,16 +332,16 @@ class ProducePath:
         if self._judged.has(line):
             self._memo.forget(frame.to[1])
 
-    def _try_transactional(self, part: TransactionalPart) -> None:
+    def _try_part(self, part: TransactionalPart) -> None:
         """Append a transactional part with the guard that it has, or have its owner do so."""
         where = part.part, part.row, part.owner
-        if part.owner != self._state.index:
+        if part.owner != self._partitions.index:
             self._forward(part.pending, part.frame, part.index, where, part.guard)
             self._transactional.forwarded[part.pending.token, part.index] = part
             return
         self._append_part(part.pending, part.frame, part.index, where, part)
 
-    def _refuse_transactional(self, part: TransactionalPart, error: int) -> None:
+    def _refuse_part(self, part: TransactionalPart, error: int) -> None:
         note_refusal(part.frame.view, part.part.records_offset, part.part.records_size, error)
         part.pending.part_done(part.index, part.part, error, -1, -1, -1)
         if part.pending.complete:
@@ -387,9 +392,9 @@ class ProducePath:
         if self._refusals.of(part, acks, ""):
             return
         row = topic.partitions[part.partition].row
-        owned = self._state.owned.get(row)
+        owned = self._partitions.owned.get(row)
         if self._judged.has((frame.to[1], row)):
             return
         if owned is None or owned.log.config.message_timestamp_type != "CreateTime":
             return
-        self._memo.keep(frame.to[1], RememberedRequest(frame, part, acks, owned, self._state.index))
+        self._memo.keep(frame.to[1], RememberedRequest(frame, part, acks, owned, self._partitions.index))

@@ -11,20 +11,21 @@ from broker.partitions.produce.append_receipts import NOT_APPENDED, note_refusal
 from broker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from broker.handler.broker_state import BrokerState
     from broker.metadata.metadata_cache import TopicInfo
+    from broker.partitions.partition_manager import PartitionManager
     from broker.protocol.messages.produce import Part
 
 
 class PartRefusals:
     """What one handler refuses."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
+    def __init__(self, partitions: PartitionManager) -> None:
+        self._partitions = partitions
+        self._metadata = partitions.metadata
 
     def topic(self, part: Part) -> TopicInfo | None:
         """Return the topic that a part names, if there is one."""
-        metadata = self._state.metadata
+        metadata = self._metadata
         if part.topic_name is not None:
             return metadata.topic(part.topic_name)
         return metadata.topic_by_id(part.topic_id or b"")
@@ -47,7 +48,7 @@ class PartRefusals:
             return unknown
         if topic.internal and client_id != "__admin_client":
             return int(ErrorCode.INVALID_TOPIC_EXCEPTION)
-        if acks == -1 and self._state.metadata.log_config(topic).min_insync_replicas > 1:
+        if acks == -1 and self._metadata.log_config(topic).min_insync_replicas > 1:
             return int(ErrorCode.NOT_ENOUGH_REPLICAS)
         return 0
 
@@ -57,8 +58,9 @@ class PartRefusals:
         A predecessor may have appended it: below the published end it stands, whatever has become of the log.
         """
         base_offset = noted_place(view, *place)
-        state = self._state
-        if state.owner_of(row) == state.index and NOT_APPENDED < base_offset < state.partitions.read_end(row):
+        partitions = self._partitions
+        is_own = partitions.owner_of(row) == partitions.index
+        if is_own and NOT_APPENDED < base_offset < partitions.table.read_end(row):
             return 0, base_offset
         note_refusal(view, *place, error)
         return int(error), -1

@@ -15,16 +15,16 @@ from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from broker.coordinator.transaction.rpc import Membership
-from broker.coordinator.transaction.transaction import Producer
+from broker.partitions.transactions import Membership, Producer
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.records import TRANSACTIONAL_BIT
 
 if TYPE_CHECKING:
-    from broker.handler.broker_state import BrokerState
     from broker.ipc.frame import Frame
     from broker.log.partition_log import PartitionLog
+    from broker.metadata.metadata_cache import MetadataCache
     from broker.partitions.produce.pending_produce import PendingProduce
+    from broker.partitions.transactions import AskMembership
     from broker.protocol.messages.produce import Part
     from broker.protocol.records import BatchHeader
 
@@ -144,8 +144,9 @@ Refuse = Callable[[TransactionalPart, int], None]
 class TransactionalParts:
     """The transactional parts of the requests that this handler has taken."""
 
-    def __init__(self, state: BrokerState, attempt: Try, refuse: Refuse) -> None:
-        self._state = state
+    def __init__(self, metadata: MetadataCache, ask_membership: AskMembership, attempt: Try, refuse: Refuse) -> None:
+        self._metadata = metadata
+        self._ask_membership = ask_membership
         self._attempt = attempt
         self._refuse = refuse
         #: By (row, producer id): the part that is being tried, and those that wait behind it.
@@ -208,7 +209,7 @@ class TransactionalParts:
                 else:
                     self._attempt(part)
 
-        self._state.coordinators.transaction_desk.ask_membership(membership, answered)
+        self._ask_membership(membership, answered)
 
     def _next(self, part: TransactionalPart) -> None:
         """Let go of the part that was tried and try the one behind it."""
@@ -231,7 +232,7 @@ class TransactionalParts:
 
     def _needs_no_word(self, part: TransactionalPart) -> bool:
         return self._is_verify_only(part) and not (
-            self._state.metadata.broker_config.transaction_partition_verification_enable
+            self._metadata.broker_config.transaction_partition_verification_enable
         )
 
     def _answerable(self, part: TransactionalPart, error: int) -> int:

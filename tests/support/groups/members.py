@@ -13,7 +13,8 @@ from typing import Any
 from broker.coordinator.classic.group import ClassicGroup
 from broker.coordinator.consumer.assignment import NO_PARTITIONS, Assignment, intersection, overlaps
 from broker.coordinator.consumer.protocol_codec import decode_assignment
-from broker.coordinator.group import GroupProtocol, JoinRequest, JoinResult, LeavingMember, SyncRequest, SyncResult
+from broker.coordinator.group import JoinRequest, JoinResult, LeavingMember, SyncRequest, SyncResult
+from broker.coordinator.group_protocol import GroupProtocol
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from broker.protocol.primitives import nullable_string_bytes, string_bytes

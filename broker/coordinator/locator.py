@@ -1,0 +1,59 @@
+"""Which handler coordinates a group or a transactional id, and why this one does not.
+
+Runs in handler processes and the controller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING
+
+from broker.errors import ApiError
+from broker.protocol.coordinator_routing import CoordinatorPartitions, coordinator_partition
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.routing import owner_of_coordinator
+
+if TYPE_CHECKING:
+    from broker.metadata.metadata_cache import MetadataCache
+
+
+class CoordinatorLocator:
+    """What one target knows of where coordinators are."""
+
+    def __init__(
+        self,
+        index: int,
+        handlers: int,
+        counts: CoordinatorPartitions,
+        metadata: MetadataCache,
+        create_topics: Callable[[Sequence[str]], None],
+        loading: Collection[tuple[str, int]],
+    ) -> None:
+        """Take the partitions that are being read back as ``loading``, which changes."""
+        self.index = index
+        self.handlers = handlers
+        self.counts = counts
+        self._metadata = metadata
+        self._create_topics = create_topics
+        self._loading = loading
+
+    def is_loading(self, topic: str) -> bool:
+        """Return whether any partition of an internal topic is being read back here."""
+        return any(place[0] == topic for place in self._loading)
+
+    def owner_of(self, topic: str, name: str) -> int:
+        """Return the handler that coordinates a group (`GROUP_TOPIC`) or transactional id (`TRANSACTION_TOPIC`)."""
+        return owner_of_coordinator(topic, self._partition_of(topic, name), self.handlers)
+
+    def absent(self, topic: str, name: str) -> ApiError:
+        """Return why a group or transactional id is not coordinated here (now); a topic that is missing is created."""
+        if self._metadata.topic(topic) is None:
+            self._create_topics([topic])
+        elif self.owner_of(topic, name) != self.index:
+            return ApiError(ErrorCode.NOT_COORDINATOR)
+        elif (topic, self._partition_of(topic, name)) in self._loading:
+            return ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    def _partition_of(self, topic: str, name: str) -> int:
+        return coordinator_partition(name, self.counts.of(topic))

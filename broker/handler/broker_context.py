@@ -1,0 +1,69 @@
+"""Making what API functions work with, and what other targets may ask of this one.
+
+Runs in handler processes and the controller, once before the first turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from broker.apis.context import BrokerContext
+from broker.apis.groups.group_tasks import register_group_tasks
+from broker.apis.table import advertised
+from broker.coordinator.service import Coordinators
+from broker.handler.controller_tasks import ControllerTasks
+from broker.partitions.log_maintenance import LogUpkeep
+from broker.scheduling.peer_tasks import TargetTasks
+
+if TYPE_CHECKING:
+    from broker.handler.commit_answers import CommitAnswers
+    from broker.handler.peer_calls import PeerCalls
+    from broker.ipc.process_context import Heritage
+    from broker.metadata.active_controller import ActiveController
+    from broker.partitions.partition_manager import PartitionManager
+    from broker.partitions.produce.partition_appender import StagedAppends
+    from broker.scheduling.slices import Slices
+
+
+def make_context(
+    heritage: Heritage,
+    partitions: PartitionManager,
+    controller: ActiveController | None,
+    peer_calls: PeerCalls,
+    appends: StagedAppends,
+    commit_answers: CommitAnswers,
+    slices: Slices,
+) -> BrokerContext:
+    """Return what the API functions of a target work with; from then on its tasks can be asked for."""
+    clock = partitions.clock
+    tasks = TargetTasks(partitions.index, peer_calls.send)
+
+    def create_topics(names: Sequence[str]) -> None:
+        for name in names:
+            tasks.ask(heritage.handlers, "create_topic", name.encode(), _nobody_waits)
+
+    coordinators = Coordinators(
+        heritage, partitions, clock, tasks, create_topics, appends, commit_answers.answer_repeated
+    )
+    broker = BrokerContext(
+        heritage.cluster_id,
+        clock,
+        partitions.metadata,
+        partitions,
+        coordinators,
+        tasks,
+        heritage.client_hosts,
+        create_topics,
+        controller,
+        advertised(),
+    )
+    register_group_tasks(broker, heritage.listeners[0])
+    LogUpkeep(partitions.owned, tasks)
+    if controller is not None:
+        ControllerTasks(controller, tasks, slices)
+    return broker
+
+
+def _nobody_waits(error: int, answer: bytes) -> None:
+    """Let nobody wait for the answer to a task."""

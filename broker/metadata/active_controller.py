@@ -1,0 +1,64 @@
+"""The controller at work: it publishes its changes to every process, and does from time to time what nobody asks for.
+
+Runs in the controller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from broker.metadata.reloading import ReloadRequest, reload
+
+if TYPE_CHECKING:
+    from broker.config.broker_config import BrokerConfig
+    from broker.metadata.controller import Controller
+    from broker.metadata.metadata_cache import MetadataCache
+    from shm.bell import SemaphoreBell
+    from shm.control import ClusterWords
+
+
+class ActiveController:
+    """Owned by the request loop of the controller."""
+
+    def __init__(
+        self,
+        controller: Controller,
+        metadata: MetadataCache,
+        config: BrokerConfig,
+        cluster: ClusterWords,
+        bells: Iterable[SemaphoreBell],
+        store_settings: Callable[[], None],
+        look_at_disk: Callable[[], None],
+    ) -> None:
+        """``bells`` ring those who follow the metadata; ``store_settings`` has requests recorded as settings say."""
+        self.controller = controller
+        self.reload_request = ReloadRequest()
+        self._metadata = metadata
+        self._config = config
+        self._cluster = cluster
+        self._bells = tuple(bells)
+        self._store_settings = store_settings
+        self._look_at_disk = look_at_disk
+
+    def announce(self) -> None:
+        """Tell every process that the metadata has changed."""
+        # Also when nothing has changed: a predecessor may have been killed before it came to this.
+        self._store_settings()
+        version = self.controller.version
+        if self._cluster.metadata_version == version:
+            return
+        self._cluster.set_metadata_version(version)
+        for bell in self._bells:
+            bell.ring()
+
+    def tick(self) -> None:
+        """Look at the disk, let rows of deleted partitions be used again, and read the configuration when asked to."""
+        self._look_at_disk()
+        # Only if they run short.
+        if self.controller.release_rows():
+            self.announce()
+        if self.reload_request.asked:
+            self.reload_request.asked = False
+            reload(self.controller, self._metadata, self._config)
+            self.announce()
