@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -103,6 +104,24 @@ def test_a_session_that_cannot_be_gone_on_with(stepped: SteppedBroker) -> None:
     other = Consumer(stepped, 13)
     other.session, other.epoch = begun, 2
     assert other.fetch().error == ID_MISMATCH
+
+
+def test_a_request_whose_answer_could_not_be_sent_is_answered_again(stepped: SteppedBroker) -> None:
+    """Its processor has put it to the handler once more: with all that there is, for what the client was to be told."""
+    consumer = Consumer(stepped)
+    consumer.fetch([(0, 0), (1, 0)])
+    append(stepped, 1, b"a")
+    sent = consumer.send()
+    stepped.settle()
+    for _ in range(2):
+        stepped.put(consumer.client, 1)
+        stepped.settle()
+    again = [fetched(replace(sent, answers=[answer])) for answer in sent.answers]
+    assert [answer.parts for answer in again] == [
+        [Answered(1, 0, [b"a"])],
+        *[[Answered(0, 0, []), Answered(1, 0, [b"a"])]] * 2,
+    ]
+    assert consumer.fetch([(1, 1)]).error == 0
 
 
 def test_a_full_fetch_ends_the_session_that_it_names(stepped: SteppedBroker) -> None:
@@ -236,15 +255,3 @@ def test_a_session_that_grows_too_large_ends(monkeypatch: pytest.MonkeyPatch) ->
     assert session is not None
     assert not sessions.go_on(session, parts(5), [0] * 5, [], (1, 1))
     assert (len(sessions), sessions.partitions) == (0, 0)
-
-
-def test_a_request_that_comes_again_is_known_by_its_identity() -> None:
-    """Its answer could not be sent: what it had is told again."""
-    sessions = FetchSessions(2, Clock())
-    session = sessions.begin(parts(2), (1, 0))
-    assert session is not None
-    assert sessions.go_on(session, [], [], [], (1, 1))
-    session.told[0] = 5, 0
-    assert (session.epoch, session.last_epoch, session.identity) == (2, 1, (1, 1))
-    session.tell_again()
-    assert session.told == [None, None]
