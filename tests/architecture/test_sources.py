@@ -23,43 +23,35 @@ def sources(*folders: str) -> list[Path]:
     return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
 
 
-MODULES = sources("broker", "shm", "spark", "ops")
-TESTS = sources("tests")
+FOLDERS = ("broker", "shm", "spark", "ops", "tests")
 
 
-def label(path: Path) -> str:
-    return str(path.relative_to(ROOT))
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_modules_and_functions_are_short_and_modules_say_what_they_are(folder: str) -> None:
+    most_lines = MOST_TEST_LINES if folder == "tests" else MOST_MODULE_LINES
+    faults = []
+    for path in sources(folder):
+        text = path.read_text(encoding="utf-8")
+        tree = ast.parse(text)
+        if len(text.splitlines()) > most_lines:
+            faults.append(f"{path} has more than {most_lines} lines")
+        if folder != "tests" and not ast.get_docstring(tree):
+            faults.append(f"{path} does not open with a paragraph")
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                if lines > MOST_FUNCTION_LINES:
+                    faults.append(f"{path}:{node.lineno} {node.name} has {lines} lines")
+    assert not faults, "\n".join(faults)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=label)
-def test_module_is_short_and_says_what_it_is(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= MOST_MODULE_LINES
-    assert ast.get_docstring(ast.parse(text)), "a module opens with a paragraph"
-
-
-@pytest.mark.parametrize("path", TESTS, ids=label)
-def test_test_module_is_short(path: Path) -> None:
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= MOST_TEST_LINES
-
-
-@pytest.mark.parametrize("path", MODULES + TESTS, ids=label)
-def test_functions_are_short(path: Path) -> None:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            lines = (node.end_lineno or node.lineno) - node.lineno + 1
-            assert lines <= MOST_FUNCTION_LINES, f"{node.name} has {lines} lines"
-
-
-@pytest.mark.parametrize("path", MODULES, ids=label)
-def test_only_the_clock_reads_the_time(path: Path) -> None:
-    if label(path).startswith("ops") or path.name == "clock.py":
-        return
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            assert "time" not in [alias.name for alias in node.names]
-        if isinstance(node, ast.ImportFrom):
-            assert node.module != "time"
+def test_only_the_clock_reads_the_time() -> None:
+    for path in sources("broker", "shm", "spark"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if path.name != "clock.py" else ():
+            if isinstance(node, ast.Import):
+                assert "time" not in [alias.name for alias in node.names], path
+            if isinstance(node, ast.ImportFrom):
+                assert node.module != "time", path
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:

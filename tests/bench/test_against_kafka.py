@@ -12,6 +12,7 @@ from ops.benchmarks import cases, processor_time, programs, report
 from ops.benchmarks.comparison import KAFKA, ROTUNDA, RULER, Comparison, Side, tables
 from ops.benchmarks.processor_time import Spent
 from tests.support.broker_process import BrokerProcess
+from tests.support.deadline import wait_until
 
 ROOT = Path(__file__).parents[2]
 RATE = re.compile(r"([\d,]+) requests/s|([\d,]+) MB/s")
@@ -27,7 +28,7 @@ def bench(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_short_turns_against_kafka(tmp_path: Path) -> None:
     chosen = ("OffsetCommit", "64 KB Fetch")
     words = [word for text in chosen for word in ("--case", text)]
-    done = bench(tmp_path, *words, "--turns", "1", "--seconds", "0.3", "--warm-up", "1")
+    done = bench(tmp_path, *words, "--turns", "1", "--seconds", "1", "--warm-up", "1")
     # 1: a figure falls short, which says nothing here.
     assert done.returncode in (0, 1), done.stderr
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in done.stdout.splitlines() if "|" in line]
@@ -36,11 +37,9 @@ def test_short_turns_against_kafka(tmp_path: Path) -> None:
         for rate in rates[1:4]:
             assert RATE.fullmatch(rate), rate
         assert re.fullmatch(r"[\d.]+ \([\d.]+ to [\d.]+\)", rates[4])
-        assert "processor " in costs[1]
-        assert "handler " in costs[1]
-        assert "network threads " in costs[2]
-        assert "request handlers " in costs[2]
-        assert re.fullmatch(r"[\d,.]+ \+ [\d,.]+", costs[3])
+        for cost in costs[1:4]:
+            # A part that has had no time on a processor is left out.
+            assert re.fullmatch(r"[\d,.]+ \+ [\d,.]+( \([a-z ]+ [\d,.]+ \+ .*\))?", cost), cost
     assert not list(tmp_path.iterdir()), "what was measured with is gone"
 
 
@@ -64,6 +63,11 @@ def test_options_that_mean_nothing_are_refused(tmp_path: Path, arguments: list[s
     assert (done.returncode, complaint in done.stderr) == (2, True), done.stderr
 
 
+def is_answered(directory: Path, command: str, port: int, load: list[str]) -> None:
+    """Send a load for a moment, and again where the machine had no time for a single request in it."""
+    wait_until(lambda: programs.kload(directory, command, port, load)["requests"], f"answers to {command}")
+
+
 def test_every_load_is_answered_without_an_error(tmp_path: Path, broker: BrokerProcess) -> None:
     programs.build(tmp_path)
     for number, case in enumerate(cases.AGAINST_KAFKA):
@@ -72,8 +76,7 @@ def test_every_load_is_answered_without_an_error(tmp_path: Path, broker: BrokerP
         programs.kload(tmp_path, "create", broker.port, [topic, *many])
         if case.fill:
             programs.kload(tmp_path, "produce", broker.port, [topic, "4", "4", "1", "0.1", *case.fill])
-        found = programs.kload(tmp_path, case.command, broker.port, case.kload_arguments(topic, 4, 0.1))
-        assert found["requests"] > 0, case.title
+        is_answered(tmp_path, case.command, broker.port, case.kload_arguments(topic, 4, 0.1))
 
 
 @pytest.mark.parametrize("kind", ["echo", "append", "file"])
@@ -81,8 +84,7 @@ def test_the_ruler_outlives_a_load(tmp_path: Path, kind: str) -> None:
     programs.build(tmp_path)
     with programs.bare(tmp_path, kind, 1 << 16) as ruler:
         for command, more in (("produce", ["100", "160"]), ("heartbeat", []), ("metadata", [])):
-            found = programs.kload(tmp_path, command, ruler.port, ["t", "4", "16", "5", "0.1", *more])
-            assert found["requests"] > 0
+            is_answered(tmp_path, command, ruler.port, ["t", "4", "16", "5", "0.1", *more])
 
 
 def test_the_tables() -> None:

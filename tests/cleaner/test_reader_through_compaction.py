@@ -87,7 +87,7 @@ def test_reading_goes_on_while_segments_are_swapped(tmp_path: Path) -> None:
             files.forget_removed()
         assert owner.stderr is not None
         assert table.state(0) == STATE_CLOSED, owner.stderr.read().decode()
-        assert owner.wait(20) == 0
+        assert owner.wait(60) == 0
     assert passes > 20
     assert table.removals(0) > 20
 

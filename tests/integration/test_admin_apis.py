@@ -38,13 +38,8 @@ with warnings.catch_warnings():
 
 pytestmark = pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning")
 
-DEADLINE_SECONDS = 20
+DEADLINE_SECONDS = 60
 BINDING = (ResourceType.TOPIC, "t", ResourcePatternType.LITERAL, "User:a", "*", AclOperation.READ)
-
-
-@pytest.fixture
-def confluent(broker: BrokerProcess) -> AdminClient:
-    return AdminClient({"bootstrap.servers": broker.bootstrap})
 
 
 @pytest.fixture
@@ -55,9 +50,9 @@ def python(broker: BrokerProcess) -> Iterator[KafkaAdminClient]:
 
 
 @pytest.fixture
-def topic(confluent: AdminClient, topic: str) -> str:
+def topic(admin: AdminClient, topic: str) -> str:
     """Return a topic of two partitions that is there."""
-    confluent.create_topics([NewTopic(topic, 2, 1)])[topic].result(DEADLINE_SECONDS)
+    admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(DEADLINE_SECONDS)
     return topic
 
 
@@ -69,30 +64,30 @@ def refusal(future: Any) -> str:
     return name
 
 
-def test_confluent_is_told_that_there_is_no_authorizer(confluent: AdminClient) -> None:
+def test_confluent_is_told_that_there_is_no_authorizer(admin: AdminClient) -> None:
     binding = AclBinding(*BINDING, AclPermissionType.ALLOW)
     matching = AclBindingFilter(*BINDING, AclPermissionType.ALLOW)
     # librdkafka keeps the error of DescribeAcls to itself and gives no ACLs.
-    assert confluent.describe_acls(matching).result(DEADLINE_SECONDS) == []
-    assert [refusal(each) for each in confluent.create_acls([binding]).values()] == ["SECURITY_DISABLED"]
-    assert [refusal(each) for each in confluent.delete_acls([matching]).values()] == ["SECURITY_DISABLED"]
+    assert admin.describe_acls(matching).result(DEADLINE_SECONDS) == []
+    assert [refusal(each) for each in admin.create_acls([binding]).values()] == ["SECURITY_DISABLED"]
+    assert [refusal(each) for each in admin.delete_acls([matching]).values()] == ["SECURITY_DISABLED"]
 
 
-def test_confluent_finds_no_scram_credentials(confluent: AdminClient) -> None:
-    assert confluent.describe_user_scram_credentials().result(DEADLINE_SECONDS) == {}
-    asked = confluent.describe_user_scram_credentials(["alice"])
+def test_confluent_finds_no_scram_credentials(admin: AdminClient) -> None:
+    assert admin.describe_user_scram_credentials().result(DEADLINE_SECONDS) == {}
+    asked = admin.describe_user_scram_credentials(["alice"])
     assert refusal(asked["alice"]) == "RESOURCE_NOT_FOUND"
     info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
     upsertion = UserScramCredentialUpsertion("alice", info, b"secret", b"salt")
-    assert refusal(confluent.alter_user_scram_credentials([upsertion])["alice"]) == "UNSUPPORTED_VERSION"
+    assert refusal(admin.alter_user_scram_credentials([upsertion])["alice"]) == "UNSUPPORTED_VERSION"
 
 
-def test_confluent_elects_leaders(confluent: AdminClient, topic: str) -> None:
+def test_confluent_elects_leaders(admin: AdminClient, topic: str) -> None:
     wanted = [TopicPartition(topic, 0), TopicPartition(topic, 9)]
-    outcomes = confluent.elect_leaders(ElectionType.PREFERRED, wanted).result(DEADLINE_SECONDS)
+    outcomes = admin.elect_leaders(ElectionType.PREFERRED, wanted).result(DEADLINE_SECONDS)
     names = {part.partition: error.name() for part, error in outcomes.items()}
     assert names == {0: "ELECTION_NOT_NEEDED", 9: "UNKNOWN_TOPIC_OR_PART"}
-    assert confluent.elect_leaders(ElectionType.UNCLEAN).result(DEADLINE_SECONDS) == {}
+    assert admin.elect_leaders(ElectionType.UNCLEAN).result(DEADLINE_SECONDS) == {}
 
 
 def test_kafka_python_updates_features(python: KafkaAdminClient) -> None:

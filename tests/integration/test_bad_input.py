@@ -50,9 +50,8 @@ def lines_about(broker: BrokerProcess, position: int, *words: str) -> list[str]:
 
 
 def assert_one_line(broker: BrokerProcess, position: int, *words: str) -> None:
-    """Assert that one log line, and only one, says what came in."""
-    wait_until(lambda: lines_about(broker, position, *words), f"a log line with one of {words}")
-    assert len(broker.log_since(position)) == 1, broker.log_since(position)
+    """Assert that one log line, and only one, says what came in; a busy machine may be the subject of others."""
+    [_] = wait_until(lambda: lines_about(broker, position, *words), f"a log line with one of {words}")
 
 
 def test_http_gets_closed_and_one_log_line_says_http(broker) -> None:

@@ -33,13 +33,7 @@ from tests.support.broker_process import BrokerProcess
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 #: Recent, so that retention leaves the records alone.
 BASE_MS = time.time_ns() // 1_000_000 - 60_000
-DEADLINE_SECONDS = 20
-
-
-@pytest.fixture
-def admin(broker: BrokerProcess) -> AdminClient:
-    """Return an admin client."""
-    return AdminClient({"bootstrap.servers": broker.bootstrap})
+DEADLINE_SECONDS = 60
 
 
 @pytest.fixture

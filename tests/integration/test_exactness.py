@@ -10,10 +10,9 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
-import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
 from tests.support.broker_process import BrokerProcess
@@ -24,17 +23,9 @@ from tests.support.writers import Writer, assert_exact
 
 BROKER_SETTINGS = {"process.restart.limit": 1_000_000, "log.retention.ms": -1}  # the records have old timestamps
 PARTITIONS = 5
-KILLING_SECONDS = 8.0
+KILLING_SECONDS = 5.0
 LONGEST_PAUSE_SECONDS = 0.4
-FLUSH_SECONDS = 30
-
-
-@pytest.fixture
-def chance() -> Iterator[random.Random]:
-    """Yield a source of chance whose seed is shown when the test fails."""
-    seed = random.SystemRandom().randrange(2**32)
-    print(f"seed {seed}")
-    return random.Random(seed)
+FLUSH_SECONDS = 60
 
 
 class Killer:

@@ -34,7 +34,7 @@ from tests.support.wire_messages import (
 
 BROKER_SETTINGS = {"process.restart.limit": 1000}
 OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 def commit(broker: BrokerProcess, topic: str, group: str, protocol: str) -> None:

@@ -20,7 +20,6 @@ HANDLERS = 3
 BROKER_SETTINGS = {"num.io.threads": HANDLERS}
 PARTITIONS = 6
 KILLS = 3
-READ_S = 60.0
 RECORDS_BETWEEN = 60
 
 
@@ -45,18 +44,18 @@ class Writing:
             value = b"%d" % number
             self._producer.produce(self._topic, value, partition=number % PARTITIONS)
             self.written.add(value)
-        assert self._producer.flush(20) == 0
+        assert self._producer.flush(60) == 0
 
 
 def make_topic(broker: BrokerProcess, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic(topic, PARTITIONS)])[topic].result(20)
+    admin.create_topics([NewTopic(topic, PARTITIONS)])[topic].result(60)
 
 
 def committed_offsets(broker: BrokerProcess, group: str, topic: str) -> dict[int, int]:
     client = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
     try:
-        found = client.committed([TopicPartition(topic, index) for index in range(PARTITIONS)], 20)
+        found = client.committed([TopicPartition(topic, index) for index in range(PARTITIONS)], 60)
         return {each.partition: each.offset for each in found}
     finally:
         client.close()
@@ -91,7 +90,7 @@ def test_members_read_and_commit_on_while_handlers_die(broker: BrokerProcess, to
         members = [pool.submit(RUNNERS[client], orders) for _ in range(2)]
 
         def wait_for_reading() -> None:
-            wait_until(lambda: not all_running(members) or orders.report.read >= writing.written, "all read", READ_S)
+            wait_until(lambda: not all_running(members) or orders.report.read >= writing.written, "all read")
 
         try:
             for _ in range(KILLS):
@@ -127,11 +126,11 @@ def test_members_come_and_go_while_handlers_die(broker: BrokerProcess, topic: st
                 members.append(pool.submit(RUNNERS[client], guest))
                 broker.kill("handler", choice.randrange(HANDLERS))
                 writing.write(RECORDS_BETWEEN)
-                wait_until(lambda: orders.report.read >= writing.written, "all read with a guest", READ_S)
+                wait_until(lambda: orders.report.read >= writing.written, "all read with a guest")
                 guest.stop.set()
                 broker.kill("handler", choice.randrange(HANDLERS))
             writing.write(RECORDS_BETWEEN)
-            wait_until(lambda: orders.report.read >= writing.written, "all read", READ_S)
+            wait_until(lambda: orders.report.read >= writing.written, "all read")
         finally:
             for each in (orders, *guests):
                 each.stop.set()

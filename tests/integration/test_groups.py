@@ -30,7 +30,7 @@ pytestmark = [
 
 PARTITIONS = 4
 RECORDS = 40
-DEADLINE_SECONDS = 60
+DEADLINE_SECONDS = 120
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -40,18 +40,13 @@ def _sockets() -> Iterator[None]:
 
 
 @pytest.fixture
-def admin(broker: BrokerProcess) -> AdminClient:
-    return AdminClient({"bootstrap.servers": broker.bootstrap})
-
-
-@pytest.fixture
 def filled(broker: BrokerProcess, admin: AdminClient, topic: str) -> str:
     """Return a topic with as many records in each partition."""
-    admin.create_topics([NewTopic(topic, PARTITIONS)])[topic].result(20)
+    admin.create_topics([NewTopic(topic, PARTITIONS)])[topic].result(60)
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for number in range(RECORDS):
         producer.produce(topic, b"%d" % number, partition=number % PARTITIONS)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     return topic
 
 
@@ -124,7 +119,7 @@ def test_offsets_outlive_the_group(members: Members, filled: str, strategy: str)
     members.consumers[0].commit(offsets=wanted, asynchronous=False)
     members.close()
     consumer = members.add(partition_assignment_strategy=strategy)
-    found = consumer.committed([TopicPartition(filled, index) for index in range(PARTITIONS)], 20)
+    found = consumer.committed([TopicPartition(filled, index) for index in range(PARTITIONS)], 60)
     assert [(each.offset, each.metadata) for each in found] == [(10, f"note {index}") for index in range(PARTITIONS)]
     wait_until(lambda: members.shares() == [PARTITIONS], "all partitions")
     assert members.poll() == []
@@ -148,24 +143,24 @@ def test_groups_are_listed_described_altered_and_deleted(members: Members, admin
     """I15, I16, I42, I47."""
     members.add(client_id="reader")
     read_all(members)
-    listed = {each.group_id: each.state for each in admin.list_consumer_groups().result(20).valid}
+    listed = {each.group_id: each.state for each in admin.list_consumer_groups().result(60).valid}
     assert listed[members.group] is ConsumerGroupState.STABLE
-    empty = admin.list_consumer_groups(states={ConsumerGroupState.EMPTY}).result(20).valid
+    empty = admin.list_consumer_groups(states={ConsumerGroupState.EMPTY}).result(60).valid
     assert members.group not in {each.group_id for each in empty}
-    described = admin.describe_consumer_groups([members.group])[members.group].result(20)
+    described = admin.describe_consumer_groups([members.group])[members.group].result(60)
     assert (described.state, described.partition_assignor) == (ConsumerGroupState.STABLE, "range")
     [member] = described.members
     assert (member.client_id, len(member.assignment.topic_partitions)) == ("reader", PARTITIONS)
     with pytest.raises(Exception, match=r"not empty|NON_EMPTY"):
-        admin.delete_consumer_groups([members.group])[members.group].result(20)
+        admin.delete_consumer_groups([members.group])[members.group].result(60)
     members.close()
     wanted = ConsumerGroupTopicPartitions(members.group, [TopicPartition(filled, 1, 3)])
-    admin.alter_consumer_group_offsets([wanted])[members.group].result(20)
+    admin.alter_consumer_group_offsets([wanted])[members.group].result(60)
     asked = [ConsumerGroupTopicPartitions(members.group, None)]
-    found = admin.list_consumer_group_offsets(asked)[members.group].result(20).topic_partitions
+    found = admin.list_consumer_group_offsets(asked)[members.group].result(60).topic_partitions
     assert [(each.partition, each.offset) for each in found] == [(1, 3)]
-    admin.delete_consumer_groups([members.group])[members.group].result(20)
-    assert members.group not in {each.group_id for each in admin.list_consumer_groups().result(20).valid}
+    admin.delete_consumer_groups([members.group])[members.group].result(60)
+    assert members.group not in {each.group_id for each in admin.list_consumer_groups().result(60).valid}
 
 
 def test_kafka_python_reads_commits_and_administers(broker: BrokerProcess, filled: str) -> None:
@@ -186,7 +181,7 @@ def test_kafka_python_reads_commits_and_administers(broker: BrokerProcess, fille
         return len(seen) == RECORDS
 
     with closing(consumer), closing(KafkaAdminClient(bootstrap_servers=broker.bootstrap)) as admin:
-        wait_until(everything, "all records", deadline_s=60)
+        wait_until(everything, "all records")
         consumer.commit()
         offsets = admin.list_group_offsets([group])[group]
     assert {place.partition: found.offset for place, found in offsets.items()} == dict.fromkeys(range(PARTITIONS), 10)

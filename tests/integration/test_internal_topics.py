@@ -8,6 +8,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
+from tests.support.groups.libraries import read_to_end
 
 BROKER_SETTINGS = {
     "offsets.topic.num.partitions": 1,
@@ -19,7 +20,7 @@ BROKER_SETTINGS = {
 INTERNAL = ("__consumer_offsets", "__transaction_state")
 GROUPS = 6
 PARTITIONS = 3
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 class Offsets:
@@ -89,7 +90,7 @@ def transactional(broker: BrokerProcess, transactional_id: str) -> Producer:
 def make_topic(broker: BrokerProcess, topic: str) -> None:
     """Make a topic, and let the segments of the internal ones be small."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic(topic, PARTITIONS)])[topic].result(20)
+    admin.create_topics([NewTopic(topic, PARTITIONS)])[topic].result(60)
     transactional(broker, "first")
     Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "first"}).committed([TopicPartition(topic, 0)], WAIT_S)
     entry = ConfigEntry("internal.segment.bytes", "3000", incremental_operation=AlterConfigOpType.SET)
@@ -192,24 +193,5 @@ def test_the_state_of_transactions_is_compacted(broker: BrokerProcess, topic: st
     again.begin_transaction()
     again.produce(topic, b"again", partition=0)
     again.commit_transaction(WAIT_S)
-    assert read_committed(broker, topic) == committed | {b"again"}
-
-
-def read_committed(broker: BrokerProcess, topic: str) -> set[bytes]:
-    consumer = Consumer(
-        {"bootstrap.servers": broker.bootstrap, "group.id": "reader", "enable.auto.commit": False,
-         "enable.partition.eof": True}
-    )  # fmt: skip
-    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
-    values, ended = set(), 0
-    try:
-        while ended < PARTITIONS:
-            message = consumer.poll(WAIT_S)
-            assert message is not None
-            if message.error() is None:
-                values.add(message.value())
-            else:
-                ended += 1
-    finally:
-        consumer.close()
-    return values
+    found = read_to_end(broker.bootstrap, topic, PARTITIONS)
+    assert {message.value() for message in found} == committed | {b"again"}

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:read_text is deprecated:Deprecat
 CODECS = (None, "gzip", "snappy", "lz4", "zstd")
 #: Recent, so that retention leaves the records alone.
 BASE_MS = time.time_ns() // 1_000_000 - 60_000
-DEADLINE_SECONDS = 20
+DEADLINE_SECONDS = 60
 
 
 @pytest.fixture

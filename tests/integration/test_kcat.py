@@ -11,7 +11,7 @@ from tests.support.broker_process import BrokerProcess
 
 def kcat(broker: BrokerProcess, *arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
     command = ["kcat", "-b", broker.bootstrap, *arguments]
-    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=120, check=False)
 
 
 def checked(broker: BrokerProcess, *arguments: str, text: str = "") -> str:

@@ -22,7 +22,7 @@ from tests.support.wire_messages import (
 MEGABYTE = 1 << 20
 RECORD_BYTES = 10 * MEGABYTE
 LIMIT_BYTES = 12 * MEGABYTE
-DEADLINE_SECONDS = 30
+DEADLINE_SECONDS = 60
 BROKER_SETTINGS = {"message.max.bytes": LIMIT_BYTES, "queued.max.request.bytes": 32 * MEGABYTE}
 UNLIMITED = {"message.max.bytes": 100 * MEGABYTE}
 MESSAGE_TOO_LARGE = 10
@@ -75,17 +75,27 @@ def test_every_size_around_the_inline_limit(wire, topic) -> None:
 
 
 def test_more_large_requests_at_once_than_the_arena_holds(broker: BrokerProcess, wire, topic) -> None:
-    """Connections wait their turn for shared memory (B14); none is closed and nothing is lost."""
+    """Connections wait their turn for shared memory (B14), and nothing is lost.
+
+    None is closed but for its own silence: a busy machine may keep a sender from sending for a second (C04).
+    """
     create_topic(wire, topic, 4)
     batch = record_batch([os.urandom(RECORD_BYTES)])
 
+    position, closed = broker.log_bytes(), []
+
     def send_one(number: int) -> int:
-        with WireClient(broker.port, deadline_s=60) as client:
-            return produce(client, topic, number % 4, batch).error_code
+        while True:
+            try:
+                with WireClient(broker.port) as client:
+                    return produce(client, topic, number % 4, batch).error_code
+            except OSError as error:
+                closed.append(error)
 
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(send_one, range(16))) == [0] * 16
     assert [list_offset(wire, topic, index) for index in range(4)] == [(0, 4)] * 4
+    assert not closed or any("silent after" in line for line in broker.log_since(position)), closed
 
 
 def test_a_request_larger_than_the_arena(broker: BrokerProcess, topic) -> None:

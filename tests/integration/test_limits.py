@@ -47,15 +47,16 @@ def test_groups_take_a_bounded_amount_of_memory_and_give_it_back(broker: BrokerP
     await_coordinators(wire)
     position = broker.log_bytes()
     before = memory_bytes(broker, "handler")
-    codes = [join(wire, f"hoard-{number}", 3000) for number in range(40)]
+    codes = [join(wire, f"hoard-{number}", 6000) for number in range(40)]
     assert set(codes) == {0, GROUP_MAX_SIZE_REACHED}
-    assert 4 <= codes.count(0) <= 9
+    # Later ones may have the room of members whose session is over.
+    assert 4 <= codes.index(GROUP_MAX_SIZE_REACHED) <= 9
     assert memory_bytes(broker, "handler") - before < 60 * MB
     lines = [line for line in broker.log_since(position) if "group.state.max.bytes" in line]
     assert 1 <= len(lines) <= 3
     wait_until(lambda: metrics(broker, "rotunda_handler_group_state_refusals_total") >= codes.count(81), "the metric")
     # Members that are not heard of go, and others have their room.
-    wait_until(lambda: join(wire, "newcomer", 30_000) == 0, "room for another group", deadline_s=60)
+    wait_until(lambda: join(wire, "newcomer", 30_000) == 0, "room for another group")
 
 
 def test_transactional_ids_have_a_limit(broker: BrokerProcess, wire: WireClient) -> None:
@@ -111,8 +112,17 @@ def test_connections_have_kafkas_limits(broker_directory: Path) -> None:
                 assert ask(client, 18, 0, {}).error_code == 0
             others[0].close()
             wait_until(lambda: metrics(broker, "rotunda_processor_connections") == 11, "the end of one")
-            again = held.enter_context(WireClient(broker.port, source_host="127.0.0.2"))
-            assert ask(again, 18, 0, {}).error_code == 0
+
+            def is_admitted() -> bool:
+                """Return whether another connection is held: the acceptor may hear of the end after others do."""
+                again = held.enter_context(WireClient(broker.port, source_host="127.0.0.2"))
+                try:
+                    return ask(again, 18, 0, {}).error_code == 0
+                except (AssertionError, OSError):
+                    return False
+
+            wait_until(is_admitted, "room for another of the same address")
+            refusals = metrics(broker, "rotunda_acceptor_connections_refused_total")
             waiting = held.enter_context(WireClient(broker.port))
             send_request(waiting, 18, 0, {})
             wait_until(lambda: metrics(broker, "rotunda_acceptor_blocked_seconds_total") > 0, "a listener that waits")
@@ -123,6 +133,8 @@ def test_connections_have_kafkas_limits(broker_directory: Path) -> None:
             wait_until(lambda: metrics(broker, "rotunda_processor_connections") == 9, "the end of three")
             refused = held.enter_context(WireClient(broker.port, source_host="127.0.0.2"))
             assert refused.socket.recv(1) == b""
-            wait_until(lambda: metrics(broker, "rotunda_acceptor_connections_refused_total") == 1, "the metric")
+            wait_until(
+                lambda: metrics(broker, "rotunda_acceptor_connections_refused_total") > refusals, "the refusal counted"
+            )
     finally:
         broker.stop()

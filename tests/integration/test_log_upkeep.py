@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
+from tests.support.groups.libraries import read_to_end
 
 BROKER_SETTINGS = {
     "log.retention.check.interval.ms": 100,
@@ -22,7 +23,7 @@ BROKER_SETTINGS = {
 }
 LONG_MS = 10**12
 HOUR_MS = 3_600_000
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 class Topic:
@@ -68,21 +69,8 @@ class Topic:
 
     def records(self) -> list[tuple[int, bytes | None]]:
         """Return (offset, key) of every record that a consumer gets who reads from the start."""
-        consumer = Consumer(
-            {"bootstrap.servers": self.broker.bootstrap, "group.id": "unused", "enable.auto.commit": False,
-             "enable.partition.eof": True, "auto.offset.reset": "earliest"}
-        )  # fmt: skip
-        try:
-            consumer.assign([TopicPartition(self.name, 0, self.start_offset())])
-            found = []
-            while True:
-                message = consumer.poll(WAIT_S)
-                assert message is not None
-                if message.error() is not None:
-                    return found
-                found.append((message.offset(), message.key()))
-        finally:
-            consumer.close()
+        found = read_to_end(self.broker.bootstrap, self.name, 1, self.start_offset())
+        return [(message.offset(), message.key()) for message in found]
 
     def size_bytes(self) -> int:
         """Return the size of all segments."""

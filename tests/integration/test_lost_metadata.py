@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from broker.metadata.metadata_file import metadata_path
 from tests.support.broker_process import REPOSITORY, BrokerProcess
+from tests.support.groups.libraries import read_to_end
 
 SETTINGS = {
     "num.network.threads": 1,
@@ -20,7 +21,7 @@ SETTINGS = {
 }
 PLAIN, COMPACTED = "plain", "compacted"
 GROUPS = [f"readers-{number}" for number in range(6)]
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 @pytest.fixture
@@ -53,19 +54,8 @@ def fill(broker: BrokerProcess) -> None:
 
 def records(broker: BrokerProcess, topic: str, partitions: int) -> list[tuple[int, int, bytes]]:
     """Return partition, offset and value of everything in a topic, in order."""
-    settings = {"bootstrap.servers": broker.bootstrap, "group.id": "looks", "enable.partition.eof": True}
-    consumer = Consumer({**settings, "enable.auto.commit": False})
-    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
-    found, ends = [], 0
-    while ends < partitions:
-        message = consumer.poll(WAIT_S)
-        assert message is not None
-        if message.error():
-            ends += 1
-        else:
-            found.append((message.partition(), message.offset(), message.value()))
-    consumer.close()
-    return sorted(found)
+    found = read_to_end(broker.bootstrap, topic, partitions)
+    return sorted((message.partition(), message.offset(), message.value()) for message in found)
 
 
 def offsets(broker: BrokerProcess) -> list[int]:

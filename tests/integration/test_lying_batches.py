@@ -209,7 +209,7 @@ def test_compaction_goes_on_beside_a_record_of_no_bytes(broker: BrokerProcess, w
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=change)
     position = broker.log_bytes()
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.incremental_alter_configs([resource])[resource].result(30)
+    admin.incremental_alter_configs([resource])[resource].result(60)
     wait_until(lambda: refusal(wire, topic, 0, lying_batch(b"\0" * 100, 3))[0] == INVALID_RECORD, "a compacted topic")
 
     def first_batch() -> bytes:

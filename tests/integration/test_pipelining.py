@@ -29,7 +29,7 @@ from tests.support.wire_messages import (
 )
 
 PIPELINE_MAX, PIPELINE_RESUME = 64, 8
-LONG_WAIT_MS = 30_000
+LONG_WAIT_MS = 200_000
 # Long enough to see that something does not happen; nothing is missed when it is too short.
 A_WHILE_SECONDS = 0.3
 

@@ -88,7 +88,12 @@ def test_a_request_that_kills_its_processor_comes_to_nobody_again(broker: Broker
     with WireClient(broker.port) as client:
         client.send(request_frame(METADATA, 4, 7, metadata_body([KILLS_PROCESSOR.decode() + topic])))
         assert client.socket.recv(1) == b""
-    wait_until(lambda: all(row["ready"] for row in broker.processes("processor")), "a new processor")
+
+    def is_replaced() -> bool:
+        rows = broker.processes("processor")
+        return sum(row["restarts"] for row in rows) > before[1] and all(row["ready"] for row in rows)
+
+    wait_until(is_replaced, "a new processor")
     with WireClient(broker.port) as late:
         create_topic(late, topic)
     assert (deaths(broker), sum(row["restarts"] for row in broker.processes("processor"))) == (before[0], before[1] + 1)

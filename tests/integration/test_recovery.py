@@ -62,7 +62,7 @@ def test_acknowledged_records_survive_the_death_of_every_process(durable, topic)
     stop = threading.Event()
     with ThreadPoolExecutor(len(writers)) as pool:
         running = [pool.submit(run_until_killed, writer, durable.port, stop) for writer in writers]
-        wait_until(lambda: min(writer.sent for writer in writers) > 200, "some load", 30)
+        wait_until(lambda: min(writer.sent for writer in writers) > 200, "some load")
         durable.kill_everything()
         stop.set()
         for future in running:

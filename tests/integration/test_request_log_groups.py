@@ -1,8 +1,6 @@
 """What the request log says of groups with real members: rebalances with cause and length, and how far they lag."""
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,24 +9,18 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.groups.libraries import subscriber
-from tests.support.request_log import Start, recording_brokers, rows
+from tests.support.request_log import Start, rows
 from tests.support.wire_client import WireClient
 from tests.support.wire_messages import create_topic
 
 PROTOCOLS = ("classic", "consumer")
 
 
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
-    """Return what starts a broker whose request log is finished every half second."""
-    yield from recording_brokers(tmp_path)
-
-
 def produce(broker: BrokerProcess, count: int) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for number in range(count):
         producer.produce("read", str(number).encode(), partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 def member(broker: BrokerProcess, group: str, protocol: str = "classic") -> Consumer:
@@ -83,13 +75,14 @@ def test_how_far_a_group_lags_behind(start: Start) -> None:
     broker = start(request_log_roles_interval_ms=300)
     with WireClient(broker.port) as client:
         create_topic(client, "read", 2)
+    began = time.time()
     produce(broker, 10)
     consumer = member(broker, "slow")
     consumer.commit(offsets=[TopicPartition("read", 0, 4), TopicPartition("read", 1, 0)], asynchronous=False)
     wait_until(lambda: [row["records"] for row in told(broker, "slow", "lag")][-1:] == [6], "what is unread")
     (row,) = told(broker, "slow", "lag")[-1:]
     assert (row["topic"], row["partition"], row["members"], row["kind"]) == ("read", 0, 1, "classic")
-    assert 0 <= row["durationUs"] < 30_000_000
+    assert 0 <= row["durationUs"] < (time.time() - began) * 1e6
     produce(broker, 5)
     wait_until(lambda: told(broker, "slow", "lag")[-1]["records"] == 11, "more that is unread")
     consumer.commit(offsets=[TopicPartition("read", 0, 15)], asynchronous=False)

@@ -1,25 +1,16 @@
 """What the request log says of the records in a request: their number, their bytes and their codec."""
 
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
 from confluent_kafka import Producer
 
 from tests.support.deadline import wait_until
 from tests.support.record_batches import record_batch
-from tests.support.request_log import Start, recording_brokers, rows
+from tests.support.request_log import Start, rows
 from tests.support.wire_client import WireClient
 from tests.support.wire_messages import PRODUCE, PRODUCE_VERSION, create_topic, fetch, produce_body
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
-    """Return what starts a broker whose request log is finished every half second."""
-    yield from recording_brokers(tmp_path)
 
 
 def test_a_real_client_with_each_codec(start: Start) -> None:
@@ -32,7 +23,7 @@ def test_a_real_client_with_each_codec(start: Start) -> None:
         )
         for _ in range(3):
             producer.produce("coded", b"compressible " * 500, partition=0)
-            assert producer.flush(30) == 0
+            assert producer.flush(60) == 0
 
     def counted() -> Counter[tuple[str, str]]:
         return Counter((row["clientId"], row["codec"]) for row in rows(broker, "requests") if row["acks"] is not None)

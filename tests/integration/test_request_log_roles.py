@@ -1,27 +1,18 @@
 """The dataset roles of a running broker: what it says of a process is what the system and the clients know."""
 
 import os
-from collections.abc import Iterator
-from pathlib import Path
 
 import psutil
-import pytest
 
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.record_batches import record_batch
-from tests.support.request_log import Start, recording_brokers, rows, set_while_running
+from tests.support.request_log import Start, rows, set_while_running
 from tests.support.wire_client import WireClient, request_frame
 from tests.support.wire_messages import API_VERSIONS, PRODUCE, PRODUCE_VERSION, create_topic, produce_body
 
 #: More than a connection may have in flight.
 PIPELINED = 3_000
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
-    """Return what starts a broker whose request log is finished every half second."""
-    yield from recording_brokers(tmp_path)
 
 
 def total(broker: BrokerProcess, column: str, role: str) -> int:

@@ -17,7 +17,7 @@ from tests.support.wire_client import WireClient
 from tests.support.wire_messages import fetch
 
 CODECS = ("uncompressed", "gzip", "snappy", "lz4", "zstd")
-DEADLINE_SECONDS = 30
+DEADLINE_SECONDS = 60
 #: Recent, so that retention leaves the records alone.
 BASE_MS = time.time_ns() // 1_000_000 - 60_000
 VALUES = [b"%d " % number * 2_000 for number in range(100)]

@@ -6,19 +6,19 @@ users.md row 11: what other servers got wrong has a test of its name here.
 from __future__ import annotations
 
 import os
-import random
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
 from broker.protocol import kio_adapter
 from broker.protocol.api_keys import ApiKey
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
+from tests.support.groups.libraries import read_to_end
 from tests.support.wire_client import WireClient
 from tests.support.wire_messages import create_topic
 
@@ -28,16 +28,8 @@ BROKER_SETTINGS = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 50,
 }
 PARTITIONS = 4
-WAIT_S = 30.0
+WAIT_S = 60.0
 KILLING_S = 6.0
-
-
-@pytest.fixture
-def chance() -> Iterator[random.Random]:
-    """Yield a source of chance whose seed is shown when the test fails."""
-    seed = random.SystemRandom().randrange(2**32)
-    print(f"seed {seed}")
-    return random.Random(seed)
 
 
 def transactional(broker: BrokerProcess, transactional_id: str, **settings: object) -> Producer:
@@ -58,30 +50,7 @@ def write(producer: Producer, topic: str, values: Sequence[bytes]) -> None:
 
 def read_all(broker: BrokerProcess, topic: str, isolation: str = "read_committed") -> list[bytes]:
     """Return every value that a consumer of that isolation gets."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": broker.bootstrap,
-            "group.id": "reader",
-            "isolation.level": isolation,
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-        }
-    )
-    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
-    values: list[bytes] = []
-    ended: set[int] = set()
-    deadline = time.monotonic() + WAIT_S
-    while len(ended) < PARTITIONS and time.monotonic() < deadline:
-        message = consumer.poll(0.2)
-        if message is None:
-            continue
-        if message.error() is None:
-            values.append(message.value())
-        elif message.error().code() == KafkaError._PARTITION_EOF:
-            ended.add(message.partition())
-    consumer.close()
-    assert len(ended) == PARTITIONS, "not every partition could be read to its end"
-    return values
+    return [message.value() for message in read_to_end(broker.bootstrap, topic, PARTITIONS, isolation=isolation)]
 
 
 def test_aborted_records_are_never_visible(broker, wire, topic) -> None:
@@ -168,7 +137,7 @@ def test_a_silent_producer_is_aborted_and_its_readers_go_on(broker, wire, topic)
     write(silent, topic, [b"silent"] * PARTITIONS)
     other = Producer({"bootstrap.servers": broker.bootstrap})
     write(other, topic, [b"other"] * PARTITIONS)
-    wait_until(lambda: read_all(broker, topic) == [b"other"] * PARTITIONS, "the transaction aborted", deadline_s=WAIT_S)
+    wait_until(lambda: read_all(broker, topic) == [b"other"] * PARTITIONS, "the transaction aborted")
     with pytest.raises(KafkaException):
         silent.commit_transaction(WAIT_S)
     # It would complain when the broker stops.

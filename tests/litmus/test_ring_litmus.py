@@ -163,11 +163,11 @@ def bells_of(kind: str) -> Iterator[list[Bell]]:
 def wait_for(bell: Bell) -> None:
     """Sleep until the bell rings; AssertionError when it does not."""
     if isinstance(bell, SemaphoreBell):
-        assert bell.wait(30)
+        assert bell.wait(120)
     else:
         poll = select.poll()
         poll.register(bell.fileno(), select.POLLIN)
-        assert poll.poll(30_000)
+        assert poll.poll(120_000)
         bell.drain()
 
 

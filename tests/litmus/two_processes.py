@@ -15,7 +15,7 @@ from multiprocess.process import BaseProcess as Process
 
 from shm.segment import Segment, create, new_instance
 
-DEADLINE_S = 60.0
+DEADLINE_S = 200.0
 KILLED = -9
 FORK = multiprocess.get_context("fork")
 

@@ -49,7 +49,7 @@ def _all_run(run_path: Path) -> bool:
 
 def page_status(url: str) -> int:
     """Return the HTTP status of the status page."""
-    with urllib.request.urlopen(url, timeout=20) as page:  # noqa: S310
+    with urllib.request.urlopen(url, timeout=60) as page:  # noqa: S310
         return int(page.status)
 
 
@@ -92,11 +92,10 @@ def test_sigquit_writes_where_every_process_stands(tmp_path: Path) -> None:
             os.kill(handler, signal.SIGCONT)
         wait_until(lambda: broker.log.read_text().count("stacks of") == 6, "the others answer")
         lines = broker.log.read_text().splitlines()
-        assert len(lines) == 7
         for pid in set(family(broker.process.pid)) - {handler}:
             [line] = [line for line in lines if f"-{pid}: " in line and "stacks of" in line]
             assert "supervisor.py:" in line or "process.py:" in line
-        [silent] = [line for line in lines if f"handler 0 (pid {handler})" in line]
+        [silent] = [line for line in lines if f"handler 0 (pid {handler})" in line and "does not say" in line]
         assert "stopped by a signal (state T)" in silent
         assert broker.terminate() == 0
 
@@ -233,7 +232,7 @@ def test_no_signal_but_one_to_stop_ends_a_broker_that_is_starting(tmp_path: Path
                 pipe.write("listeners=PLAINTEXT://127.0.0.1:0\nstatus.port=0\n")
             assert starting.stdout.readline().startswith(b"rotunda ready ")
             starting.terminate()
-            assert starting.wait(30) == 0
+            assert starting.wait(60) == 0
         finally:
             starting.kill()
 

@@ -1,6 +1,6 @@
 """A whole broker for a test: real processes, a port of their own, nothing left behind afterwards.
 
-Only the command line is used, as a user would use it. What the broker printed is shown when something fails.
+It is used by its commands alone, as a user would use it. What the broker printed is shown when something fails.
 """
 
 import json
@@ -9,16 +9,19 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from broker.cli.main import main
 from tests.support.deadline import wait_until
 
 REPOSITORY = Path(__file__).parents[2]
 SHARED_MEMORY = "/dev/shm/"  # noqa: S108 - looked at, never written to
-LOG_TAIL_BYTES = 20_000
+LOG_TAIL_BYTES = 200_000
 
 
 class BrokerProcess:
@@ -64,7 +67,7 @@ class BrokerProcess:
                 command, cwd=REPOSITORY, stdin=subprocess.DEVNULL, stdout=ready, stderr=log, env=self._environment
             )
         try:
-            wait_until(self._is_ready, "the ready line", deadline_s=30)
+            wait_until(self._is_ready, "the ready line")
             status = wait_until(self._status_of_all, "every process")
             self.port = int(status["bootstrap"].split(",")[0].rsplit(":", 1)[1])
             self._remember()
@@ -85,14 +88,12 @@ class BrokerProcess:
 
     def status(self) -> dict[str, Any]:
         """Return what `rotunda status --json` prints."""
-        done = self.command("status", "--json")
-        assert done.returncode == 0, done.stderr + self.log_text()
-        return json.loads(done.stdout)
+        return status_of(self.run_dir)
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run one subcommand against this instance."""
         line = [sys.executable, "-m", "broker", *arguments, "--run-dir", str(self.run_dir)]
-        return subprocess.run(line, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(line, cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=False)
 
     def pid(self) -> int:
         """Return the supervisor's process id."""
@@ -140,10 +141,10 @@ class BrokerProcess:
         return total_kb * 1024
 
     def log_text(self) -> str:
-        """Return the end of everything that the broker logged, with what it printed."""
+        """Return what the broker printed, and the end of what it logged."""
         texts = [path.read_bytes() for path in (self._ready, self._log) if path.exists()]
         texts += [path.read_bytes() for path in sorted(self.run_dir.glob("*.log"))]
-        return b"\n".join(texts)[-LOG_TAIL_BYTES:].decode(errors="replace")
+        return b"\n".join(text[-LOG_TAIL_BYTES:] for text in texts).decode(errors="replace")
 
     def log_bytes(self) -> int:
         """Return how much has been logged so far: a position for `log_since`."""
@@ -163,7 +164,7 @@ class BrokerProcess:
         stopped = self.command("stop")
         try:
             assert stopped.returncode == 0, stopped.stderr
-            assert self._process.wait(30) == 0, "the supervisor's exit status"
+            assert self._process.wait(60) == 0, "the supervisor's exit status"
             self.assert_nothing_left()
         except (AssertionError, subprocess.TimeoutExpired) as failure:
             self.kill_everything()
@@ -178,7 +179,7 @@ class BrokerProcess:
     def assert_no_process_left(self) -> None:
         """Assert that every process of this instance ends by itself."""
         assert self._process is not None
-        self._process.wait(30)
+        self._process.wait(60)
         wait_until(lambda: not self._alive(), f"all processes gone: {self._alive()}")
 
     def shared_memory(self) -> set[str]:
@@ -213,6 +214,14 @@ class BrokerProcess:
                     self._shared.add(path)
         except (psutil.NoSuchProcess, OSError):
             return
+
+
+def status_of(run_dir: Path) -> dict[str, Any]:
+    """Return what `rotunda status --json` prints; it runs in this process, as it is asked for again and again."""
+    with redirect_stdout(StringIO()) as printed:
+        code = main(["status", "--json", "--run-dir", str(run_dir)])
+    assert code == 0, printed.getvalue()
+    return json.loads(printed.getvalue())
 
 
 def is_alive(process: psutil.Process) -> bool:

@@ -8,7 +8,7 @@ Value = TypeVar("Value")
 POLL_SECONDS = 0.005
 
 
-def wait_until(condition: Callable[[], Value], what: str, deadline_s: float = 20.0) -> Value:
+def wait_until(condition: Callable[[], Value], what: str, deadline_s: float = 60.0) -> Value:
     """Return the first truthy value of `condition`; AssertionError naming `what` when the deadline passes."""
     end = time.monotonic() + deadline_s
     while True:

@@ -1,6 +1,5 @@
 """Starts the broker of `tests.support.fake_roles` and looks at it from outside."""
 
-import json
 import os
 import signal
 import socket
@@ -13,6 +12,7 @@ import psutil
 
 from shm.metrics import MetricsReader, MetricsSegment
 from shm.segment import attach
+from tests.support.broker_process import status_of
 from tests.support.deadline import wait_until
 
 REPOSITORY = Path(__file__).parents[2]
@@ -62,12 +62,10 @@ class Supervised:
         return [int(each.rpartition(":")[2]) for each in self._out.read_text().strip().split(",")]
 
     def connect(self, port: int | None = None) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", port or self.port), timeout=20)
+        return socket.create_connection(("127.0.0.1", port or self.port), timeout=60)
 
     def status(self) -> dict[str, Any]:
-        done = command("status", "--json", "--run-dir", str(self.run_dir))
-        assert done.returncode == 0, done.stdout + done.stderr
-        return json.loads(done.stdout)
+        return status_of(self.run_dir)
 
     def slot(self, role: str, index: int = 0) -> dict[str, Any]:
         found = [each for each in self.status()["processes"] if (each["role"], each["index"]) == (role, index)]
@@ -83,7 +81,7 @@ class Supervised:
         segment.close()
         return value
 
-    def wait(self, deadline_s: float = 20.0) -> int:
+    def wait(self, deadline_s: float = 60.0) -> int:
         return self.process.wait(deadline_s)
 
     def terminate(self, signum: signal.Signals = signal.SIGTERM) -> int:
@@ -105,7 +103,7 @@ def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
         env={**os.environ, **environment},
     )

@@ -8,7 +8,7 @@ import socket
 import struct
 from types import TracebackType
 
-DEADLINE_SECONDS = 30.0
+DEADLINE_SECONDS = 60.0
 
 
 def request_frame(

@@ -8,7 +8,7 @@ from playwright.sync_api import Browser, expect, sync_playwright
 CHROMIUM = "/usr/bin/chromium"
 
 #: For whatever is to appear; the default of five seconds is little on a busy machine.
-WAIT_MS = 30_000
+WAIT_MS = 90_000
 
 
 @pytest.fixture(scope="module")

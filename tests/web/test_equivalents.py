@@ -35,7 +35,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         {"bootstrap.servers": running.bootstrap, "group.id": "readers", "auto.offset.reset": "earliest"}
     )
     consumer.subscribe(["orders"])
-    wait_until(lambda: consumer.poll(0.1), "the record", deadline_s=60)
+    wait_until(lambda: consumer.poll(0.1), "the record")
     consumer.close()
     log = running.data_dir / "request-log"
     for dataset in ("requests", "groups"):
@@ -46,7 +46,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 def equivalents(broker: BrokerProcess, screen: Screen) -> dict[str, str]:
     """Return command and query of a screen as they are copied from it."""
-    with closing(http.client.HTTPConnection(urlsplit(broker.status()["status_url"]).netloc, timeout=20)) as connection:
+    with closing(http.client.HTTPConnection(urlsplit(broker.status()["status_url"]).netloc, timeout=60)) as connection:
         connection.request("GET", "/" + screen.path.removeprefix("./"))
         found = EQUIVALENT.findall(connection.getresponse().read().decode())
     return {label: html.unescape(text) for label, text in found}

@@ -23,7 +23,7 @@ STREAMS = 500
 SLOW_SOCKETS = 1000
 
 #: A probe that takes longer is a failed one.
-PROBE_DEADLINE_S = 5.0
+PROBE_DEADLINE_S = 20.0
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ def _descriptors() -> Iterator[None]:
 
 def connect(broker: BrokerProcess, request: bytes, held: ExitStack) -> socket.socket:
     """Return a connection on which a request, or the beginning of one, has been sent."""
-    connection = held.enter_context(socket.create_connection(address(broker), timeout=20))
+    connection = held.enter_context(socket.create_connection(address(broker), timeout=60))
     connection.sendall(request)
     return connection
 
@@ -62,7 +62,7 @@ def metric(broker: BrokerProcess, name: str) -> float:
     return float(next(line.rsplit(" ", 1)[1] for line in lines if line.startswith(f"{name} ")))
 
 
-def statuses(connections: list[socket.socket], deadline_s: float = 20.0) -> list[int]:
+def statuses(connections: list[socket.socket], deadline_s: float = 60.0) -> list[int]:
     """Return the status code of the answer on each connection; 0 where the connection was closed."""
     found: dict[int, int] = {}
     with selectors.DefaultSelector() as selector:
@@ -121,7 +121,7 @@ def has_ended(connection: socket.socket) -> bool:
 def test_a_refused_stream_says_when_to_come_back_and_closes(broker: BrokerProcess):
     with ExitStack() as held:
         assert 200 in statuses([connect(broker, get("/events/overview"), held) for _ in range(100)])
-        with closing(http.client.HTTPConnection(*address(broker), timeout=20)) as connection:
+        with closing(http.client.HTTPConnection(*address(broker), timeout=60)) as connection:
             connection.request("GET", "/events/groups")
             answer = connection.getresponse()
             assert answer.status == 503
@@ -147,6 +147,6 @@ def test_who_does_not_read_is_dropped(broker: BrokerProcess):
             except OSError:
                 return True
 
-        wait_until(ended, "the end of the connection", deadline_s=40)
+        wait_until(ended, "the end of the connection")
     wait_until(lambda: metric(broker, f'{DROPPED}{{cause="slow_reader"}}') > 0, "slow readers among the dropped")
     assert_is_served(broker)

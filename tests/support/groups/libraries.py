@@ -16,7 +16,7 @@ from typing import Any
 
 import aiokafka
 import aiokafka.errors
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 with warnings.catch_warnings():
     # The client reads its schemas by a function that Python 3.11 deprecates, some of them while it runs.
@@ -77,6 +77,29 @@ def subscriber(bootstrap: str, group: str, topics: list[str], **settings: object
     consumer = consumer_of(bootstrap, group, **settings)
     consumer.subscribe(topics)
     return consumer
+
+
+def read_to_end(
+    bootstrap: str, topic: str, partitions: int, first: int = 0, isolation: str = "read_committed"
+) -> list[Message]:
+    """Return every message that a consumer gets who reads all partitions from an offset to their ends."""
+    consumer = consumer_of(bootstrap, "reader", isolation_level=isolation, enable_partition_eof=True)
+    try:
+        consumer.assign([TopicPartition(topic, partition, first) for partition in range(partitions)])
+        found: list[Message] = []
+        ended: set[int | None] = set()
+        while len(ended) < partitions:
+            message = consumer.poll(60)
+            assert message is not None, f"{len(found)} messages, and no end of each partition of {topic}"
+            error = message.error()
+            if error is None:
+                found.append(message)
+            else:
+                assert error.code() == KafkaError._PARTITION_EOF, error
+                ended.add(message.partition())
+        return found
+    finally:
+        consumer.close()
 
 
 def run_confluent(orders: Orders) -> None:
