@@ -200,6 +200,18 @@ def test_c04_a_silent_sender_gives_its_memory_back_when_others_need_it(bench: Pr
     assert bench.value("connections_closed", "invalid_request") == 1
 
 
+def test_c04_nobody_is_silent_while_the_processor_stands_still(bench: ProcessorBench) -> None:
+    silent, talking, waiting = bench.connect(), bench.connect(), bench.connect()
+    for each in (silent, talking):
+        each.send(announced(ARENA_BYTES // 2))
+    waiting.send(frame(7, bytes(300_000), PRODUCE)[:4000])
+    bench.turn(3)
+    talking.send(b"more")
+    bench.clock.advance_ms(10 * SECOND_MS)
+    bench.wait_closed(silent)
+    assert bench.closed() == [silent.serial]
+
+
 def test_c04_a_silent_sender_gets_its_earlier_answers(bench: ProcessorBench) -> None:
     silent, waiting = bench.connect(), bench.connect()
     silent.send(frame(1) + announced(ARENA_BYTES - 5000))

@@ -186,6 +186,8 @@ class Processor:
                 self._refuse(channel, error)
             except Exception:
                 self._fault(channel)
+        if self._reader.arena_is_short and self._now_ns() >= self._next_stall_check_ns:
+            self._close_stalled()
         self._reader.sender.publish()
 
     def process_completed_sends(self) -> None:
@@ -368,16 +370,15 @@ class Processor:
             if channel.fd in self._selector.channels:
                 self._resume(channel)
                 self._selector.update(channel)
-        now_ns = self._now_ns()
-        if self._reader.arena_is_short and now_ns >= self._next_stall_check_ns:
-            self._next_stall_check_ns = now_ns + STALL_NS // 10
-            self._close_stalled(now_ns - STALL_NS)
 
-    def _close_stalled(self, before_ns: int) -> None:
+    def _close_stalled(self) -> None:
         """Close what holds memory for a request that it has stopped sending while others wait for memory (``C04``)."""
+        # Behind the poll, which has found who sent something however long ago the last turn was.
+        now_ns = self._now_ns()
+        self._next_stall_check_ns = now_ns + STALL_NS // 10
         for channel in list(self._selector.channels.values()):
             large = channel.large
-            if channel.last_active_ns >= before_ns:
+            if channel.last_active_ns >= now_ns - STALL_NS:
                 return
             if large is not None and large.filled < large.size:
                 reason = f"silent after {large.filled} of {large.size} bytes of a request, and memory is short"
