@@ -57,13 +57,7 @@ from broker.apis.transactions.init_producer_id import handle_init_producer_id
 from broker.apis.transactions.list_transactions import handle_list_transactions
 from broker.apis.transactions.txn_offset_commit import handle_txn_offset_commit
 from broker.apis.transactions.write_txn_markers import handle_write_txn_markers
-from broker.apis.unsupported.acls import handle_create_acls, handle_delete_acls, handle_describe_acls
-from broker.apis.unsupported.delegation_tokens import (
-    handle_alter_delegation_token,
-    handle_create_delegation_token,
-    handle_describe_delegation_token,
-)
-from broker.apis.unsupported.sasl import handle_sasl_authenticate, handle_sasl_handshake
+from broker.apis.unsupported.refusals import REFUSALS
 from broker.apis.unsupported.scram_credentials import (
     handle_alter_user_scram_credentials,
     handle_describe_user_scram_credentials,
@@ -159,6 +153,10 @@ def _kio(
     return Api(key, *versions, decode, encode, function, versions[0], note, read, in_slices, exclusive, FIELDS[key])
 
 
+def _refused(key: ApiKey, versions: tuple[int, int], note: str) -> Api:
+    return _kio(key, versions, REFUSALS[key], note)
+
+
 def _kio_in_steps(key: ApiKey, view: Buffer, version: int, offset: int, end: int) -> Steps[Any]:
     return kio_adapter.decode_in_steps(key, version, view, offset, end)
 
@@ -237,7 +235,7 @@ API_TABLE: tuple[Api, ...] = (
     _kio(ApiKey.SYNC_GROUP, (0, 5), handle_sync_group),
     _kio(ApiKey.DESCRIBE_GROUPS, (0, 6), handle_describe_groups),
     _kio(ApiKey.LIST_GROUPS, (0, 5), handle_list_groups),
-    _kio(ApiKey.SASL_HANDSHAKE, (0, 1), handle_sasl_handshake, _NO_SASL),
+    _refused(ApiKey.SASL_HANDSHAKE, (0, 1), _NO_SASL),
     _hand(
         ApiKey.API_VERSIONS,
         (0, 4),
@@ -263,19 +261,19 @@ API_TABLE: tuple[Api, ...] = (
     _kio(ApiKey.OFFSET_DELETE, (0, 0), handle_offset_delete),
     _kio(ApiKey.END_TXN, (0, 5), handle_end_txn),
     _kio(ApiKey.WRITE_TXN_MARKERS, (1, 2), handle_write_txn_markers),
-    _kio(ApiKey.DESCRIBE_ACLS, (1, 3), handle_describe_acls, _NO_AUTHORIZER),
-    _kio(ApiKey.CREATE_ACLS, (1, 3), handle_create_acls, _NO_AUTHORIZER),
-    _kio(ApiKey.DELETE_ACLS, (1, 3), handle_delete_acls, _NO_AUTHORIZER),
+    _refused(ApiKey.DESCRIBE_ACLS, (1, 3), _NO_AUTHORIZER),
+    _refused(ApiKey.CREATE_ACLS, (1, 3), _NO_AUTHORIZER),
+    _refused(ApiKey.DELETE_ACLS, (1, 3), _NO_AUTHORIZER),
     _kio(ApiKey.DESCRIBE_CONFIGS, (1, 4), handle_describe_configs, _HAVE_SETTINGS),
     _kio(ApiKey.ALTER_CONFIGS, (0, 2), handle_alter_configs, _CHANGES, exclusive=True),
     _kio(ApiKey.ALTER_REPLICA_LOG_DIRS, (1, 2), handle_alter_replica_log_dirs, _ONE_DIRECTORY),
     _kio(ApiKey.DESCRIBE_LOG_DIRS, (1, 5), handle_describe_log_dirs),
-    _kio(ApiKey.SASL_AUTHENTICATE, (0, 2), handle_sasl_authenticate, _NO_SASL),
+    _refused(ApiKey.SASL_AUTHENTICATE, (0, 2), _NO_SASL),
     _kio(ApiKey.CREATE_PARTITIONS, (0, 3), handle_create_partitions, _NOT_REPLICATED, exclusive=True),
-    _kio(ApiKey.CREATE_DELEGATION_TOKEN, (1, 3), handle_create_delegation_token, _NO_TOKENS),
-    _kio(ApiKey.RENEW_DELEGATION_TOKEN, (1, 2), handle_alter_delegation_token, _NO_TOKENS),
-    _kio(ApiKey.EXPIRE_DELEGATION_TOKEN, (1, 2), handle_alter_delegation_token, _NO_TOKENS),
-    _kio(ApiKey.DESCRIBE_DELEGATION_TOKEN, (1, 3), handle_describe_delegation_token, _NO_TOKENS),
+    _refused(ApiKey.CREATE_DELEGATION_TOKEN, (1, 3), _NO_TOKENS),
+    _refused(ApiKey.RENEW_DELEGATION_TOKEN, (1, 2), _NO_TOKENS),
+    _refused(ApiKey.EXPIRE_DELEGATION_TOKEN, (1, 2), _NO_TOKENS),
+    _refused(ApiKey.DESCRIBE_DELEGATION_TOKEN, (1, 3), _NO_TOKENS),
     _kio(ApiKey.ELECT_LEADERS, (0, 2), handle_elect_leaders, _ONE_REPLICA),
     _kio(ApiKey.INCREMENTAL_ALTER_CONFIGS, (0, 1), handle_incremental_alter_configs, _CHANGES, exclusive=True),
     _kio(ApiKey.ALTER_PARTITION_REASSIGNMENTS, (0, 1), handle_alter_partition_reassignments, _ONE_BROKER),

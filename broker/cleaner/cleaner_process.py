@@ -17,7 +17,7 @@ from broker.clock import SystemClock
 from broker.metadata.metadata_cache import MetadataCache
 from broker.metadata.metadata_file import metadata_path
 from broker.runtime.child_process import FaultLimit, Role
-from shm.metrics import MetricsSegment, MetricsWriter
+from shm.metrics import MetricsWriter
 from shm.storage import StorageState
 
 if TYPE_CHECKING:
@@ -52,9 +52,7 @@ def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None
 
     owners = Owners(heritage.channel, index, generation, heritage.target_bells, stop.is_set, beat)
     metadata = MetadataCache(metadata_path(heritage.config.data_dir), heritage.handlers, heritage.config)
-    pages = MetricsSegment(heritage.metrics.view, heritage.processors, heritage.handlers)
-    page = MetricsWriter(pages.page(Role.CLEANER, 0))
-    page.start(generation, clock.monotonic_ns())
+    page = heritage.begin_metrics(Role.CLEANER, 0, generation)
     cleaner = Cleaner(heritage, metadata, owners, page)
     heritage.mark_ready(Role.CLEANER, 0, generation)
     try:

@@ -33,7 +33,6 @@ from broker.protocol.error_codes import ErrorCode
 from broker.runtime.child_process import FaultLimit, Role
 from broker.runtime.garbage import GarbageSearch
 from broker.server_log.log_setup import report_held_back
-from shm.metrics import MetricsSegment, MetricsWriter
 from shm.snapshot_buffer import SnapshotWriter
 from shm.storage import StorageState
 
@@ -51,9 +50,7 @@ def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None
     clock = SystemClock()
     poison = PoisonRequests(heritage, index, generation)
     handler = boot(heritage, index, generation, clock, poison)
-    pages = MetricsSegment(heritage.metrics.view, heritage.processors, heritage.handlers)
-    page = MetricsWriter(pages.page(role, place))
-    page.start(generation, clock.monotonic_ns())
+    page = heritage.begin_metrics(role, place, generation)
     metrics = HandlerMetrics(page, handler, clock.monotonic_ns(), _told_of_groups(heritage, handler))
     heritage.mark_ready(role, place, generation)
     controller = handler.broker.controller

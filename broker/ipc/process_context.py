@@ -21,6 +21,7 @@ from broker.ipc.request_channel import RequestChannel
 from broker.server_log.log_file import FullLogBell
 from shm.client_hosts import ClientHosts, ClientHostWriter
 from shm.control import ControlSegment
+from shm.metrics import MetricsSegment, MetricsWriter
 from shm.process_slots import HANDLER
 from shm.recorder_rings import RecorderRings
 from shm.snapshot_buffer import SnapshotSegment
@@ -143,6 +144,17 @@ class Heritage:
     def snapshot_segment(self) -> SnapshotSegment:
         """The snapshots of processors and handlers, and who wants them."""
         return SnapshotSegment(self.snapshots.view, self.processors, self.handlers)
+
+    @cached_property
+    def metrics_pages(self) -> MetricsSegment:
+        """The pages of metrics, one of each process."""
+        return MetricsSegment(self.metrics.view, self.processors, self.handlers)
+
+    def begin_metrics(self, role: int, index: int, generation: int) -> MetricsWriter:
+        """Return the writer of a process's page, which begins anew with the process."""
+        writer = MetricsWriter(self.metrics_pages.page(role, index))
+        writer.start(generation, SystemClock.monotonic_ns())
+        return writer
 
     @cached_property
     def client_hosts(self) -> ClientHosts:

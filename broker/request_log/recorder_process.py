@@ -20,7 +20,7 @@ from broker.request_log.loss_accounting import Ledger
 from broker.request_log.part_files import DIRECTORY, RUNNING, apply_retention, remove_unfinished
 from broker.request_log.role_rows import RoleRows, RoleSources
 from broker.runtime.child_process import FaultLimit, Retired, Role
-from shm.metrics import MetricsSegment, MetricsWriter
+from shm.metrics import MetricsWriter
 from shm.process_slots import BEAT_S
 from shm.recent_requests import RecentWriter
 from shm.ring_fill import RingGrid, RingShare
@@ -52,11 +52,9 @@ def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None
     if not _make(root, heritage, stop):
         return
     remove_unfinished(root)
-    pages = MetricsSegment(heritage.metrics.view, heritage.processors, heritage.handlers)
-    page = MetricsWriter(pages.page(Role.RECORDER, 0))
-    page.start(generation, SystemClock.monotonic_ns())
+    page = heritage.begin_metrics(Role.RECORDER, 0, generation)
     heritage.mark_ready(Role.RECORDER, 0, generation)
-    roles = RoleRows(_role_sources(heritage, pages), heritage.recorder_rings, SystemClock.monotonic_ns())
+    roles = RoleRows(_role_sources(heritage), heritage.recorder_rings, SystemClock.monotonic_ns())
     if not (root / RUNNING).exists():
         _await_first(heritage, root, stop, roles)
         if stop.is_set() and not is_anything_told(heritage):
@@ -72,7 +70,7 @@ def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None
         raise Retired
 
 
-def _role_sources(heritage: Heritage, pages: MetricsSegment) -> RoleSources:
+def _role_sources(heritage: Heritage) -> RoleSources:
     """Return what is read of each process: its slot, its page and the rings that it reads."""
     processors, handlers, recorder = range(heritage.processors), range(heritage.handlers), heritage.recorder_rings
     grid = RingGrid(heritage.rings.view, heritage.processors, heritage.handlers)
@@ -81,7 +79,7 @@ def _role_sources(heritage: Heritage, pages: MetricsSegment) -> RoleSources:
     for p in processors:
         rings[Role.PROCESSOR.label, p] = [grid.share_of_responses(p, t) for t in range(len(targets))]
     rings[Role.RECORDER.label, 0] = [RingShare(recorder.view, base) for base in recorder.ring_bases()]
-    return RoleSources(heritage.slots, pages.readers_by_process(), rings)
+    return RoleSources(heritage.slots, heritage.metrics_pages.readers_by_process(), rings)
 
 
 def _make(root: Path, heritage: Heritage, stop: StopFlag) -> bool:

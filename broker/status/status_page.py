@@ -51,13 +51,10 @@ def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None
 
 
 def _room_of(heritage: Heritage, generation: int) -> Room:
-    from shm.metrics import MetricsSegment, MetricsWriter  # noqa: PLC0415
     from web.room import Limits, Room  # noqa: PLC0415
 
     config, now_ns = heritage.config, SystemClock().monotonic_ns
-    pages = MetricsSegment(heritage.metrics.view, heritage.processors, heritage.handlers)
-    metrics = MetricsWriter(pages.page(Role.WEB, 0))
-    metrics.start(generation, now_ns())
+    metrics = heritage.begin_metrics(Role.WEB, 0, generation)
     limits = Limits(
         connections=config.status_max_connections,
         streams=min(config.status_max_streams, config.status_max_connections // 2),

@@ -16,12 +16,7 @@ from broker.apis.topics.partition_reassignments import (
     handle_alter_partition_reassignments,
     handle_list_partition_reassignments,
 )
-from broker.apis.unsupported.acls import handle_create_acls, handle_delete_acls, handle_describe_acls
-from broker.apis.unsupported.delegation_tokens import (
-    handle_alter_delegation_token,
-    handle_create_delegation_token,
-    handle_describe_delegation_token,
-)
+from broker.apis.unsupported.refusals import REFUSALS
 from broker.apis.unsupported.scram_credentials import (
     handle_alter_user_scram_credentials,
     handle_describe_user_scram_credentials,
@@ -143,16 +138,20 @@ def test_partitions_stay_in_the_one_directory(cluster: AdminCluster, version: in
     assert outcomes == {("orders", 0): 0, ("orders", 9): 9, ("orders", 1): 57, ("x", 0): 57}
 
 
+def refused(cluster: AdminCluster, key: ApiKey, version: int, fields: dict[str, Any]) -> Any:
+    return cluster.call(REFUSALS[key], key, version, fields)
+
+
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_acls_are_answered_as_without_an_authorizer(cluster: AdminCluster, version: int) -> None:
     """Spec I, rows 29-31: error 54."""
-    described = cluster.call(handle_describe_acls, ApiKey.DESCRIBE_ACLS, version, {})
+    described = refused(cluster, ApiKey.DESCRIBE_ACLS, version, {})
     assert (described.error_code, described.resources) == (54, ())
     assert "No Authorizer is configured" in described.error_message
     creation = {"resource_type": 2, "resource_name": "orders", "principal": "User:a", "host": "*", "operation": 3}
-    created = cluster.call(handle_create_acls, ApiKey.CREATE_ACLS, version, {"creations": [creation] * 2})
+    created = refused(cluster, ApiKey.CREATE_ACLS, version, {"creations": [creation] * 2})
     assert [each.error_code for each in created.results] == [54, 54]
-    deleted = cluster.call(handle_delete_acls, ApiKey.DELETE_ACLS, version, {"filters": [{"operation": 1}]})
+    deleted = refused(cluster, ApiKey.DELETE_ACLS, version, {"filters": [{"operation": 1}]})
     assert [(each.error_code, each.matching_acls) for each in deleted.filter_results] == [(54, ())]
 
 
@@ -160,18 +159,18 @@ def test_acls_are_answered_as_without_an_authorizer(cluster: AdminCluster, versi
 def test_delegation_tokens_are_not_given_to_strangers(cluster: AdminCluster, version: int) -> None:
     """Spec I, rows 38-41: error 64 on a listener of plain text."""
     fields = {"renewers": [], "max_lifetime_ms": -1}
-    created = cluster.call(handle_create_delegation_token, ApiKey.CREATE_DELEGATION_TOKEN, version, fields)
+    created = refused(cluster, ApiKey.CREATE_DELEGATION_TOKEN, version, fields)
     assert (created.error_code, created.principal_name, created.hmac) == (64, "ANONYMOUS", b"")
-    described = cluster.call(handle_describe_delegation_token, ApiKey.DESCRIBE_DELEGATION_TOKEN, version, {})
+    described = refused(cluster, ApiKey.DESCRIBE_DELEGATION_TOKEN, version, {})
     assert (described.error_code, described.tokens) == (64, ())
     if version < 3:
         for key in (ApiKey.RENEW_DELEGATION_TOKEN, ApiKey.EXPIRE_DELEGATION_TOKEN):
-            assert cluster.call(handle_alter_delegation_token, key, version, {"hmac": b"x"}).error_code == 64
+            assert refused(cluster, key, version, {"hmac": b"x"}).error_code == 64
 
 
 def test_a_token_for_somebody_else_names_them(cluster: AdminCluster) -> None:
     fields = {"owner_principal_type": "User", "owner_principal_name": "alice", "renewers": []}
-    created = cluster.call(handle_create_delegation_token, ApiKey.CREATE_DELEGATION_TOKEN, 3, fields)
+    created = refused(cluster, ApiKey.CREATE_DELEGATION_TOKEN, 3, fields)
     assert (created.principal_name, created.token_requester_principal_name) == ("alice", "ANONYMOUS")
 
 

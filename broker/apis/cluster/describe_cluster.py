@@ -23,7 +23,6 @@ def handle_describe_cluster(context: RequestContext, request: Any) -> dict[str, 
         return _refused(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {endpoint_type}")
     node_id, listener = context.broker.metadata.broker_config.node_id, context.listener
     return {
-        "throttle_time_ms": 0,
         "error_code": 0,
         "error_message": None,
         "endpoint_type": _BROKERS,
@@ -44,7 +43,6 @@ def handle_describe_cluster(context: RequestContext, request: Any) -> dict[str, 
 
 def _refused(error: ErrorCode, message: str) -> dict[str, Any]:
     return {
-        "throttle_time_ms": 0,
         "error_code": error,
         "error_message": message,
         "endpoint_type": _BROKERS,

@@ -25,10 +25,10 @@ def handle_update_features(context: RequestContext, request: Any) -> Work:
     except ApiError as error:
         message = "The update failed for all features since the following feature had an error: "
         message += error.message or text_of(error.code)
-        return {"throttle_time_ms": 0, "error_code": error.code, "error_message": message, "results": []}
+        return {"error_code": error.code, "error_message": message, "results": []}
     announce(context)
     results = [{"feature": update.name, "error_code": 0, "error_message": None} for update in updates]
-    return {"throttle_time_ms": 0, "error_code": 0, "error_message": None, "results": results}
+    return {"error_code": 0, "error_message": None, "results": results}
 
 
 def _update(asked: Any) -> FeatureUpdate:

@@ -60,7 +60,7 @@ def _alter(context: RequestContext, request: Any, alteration_of: Callable[[Any],
             )
         yield None
     announce(context)
-    return {"throttle_time_ms": 0, "responses": responses}
+    return {"responses": responses}
 
 
 def _replacement(resource: Any) -> Alteration:

@@ -35,7 +35,6 @@ def handle_describe_client_quotas(context: RequestContext, request: Any) -> Work
         is_wanted = filter_of(matches, strict=request.strict)
     except ApiError as error:
         return {
-            "throttle_time_ms": 0,
             "error_code": error.code,
             "error_message": error.message or text_of(error.code),
             "entries": None,
@@ -47,7 +46,7 @@ def handle_describe_client_quotas(context: RequestContext, request: Any) -> Work
             found.append(each)
 
     yield from each_of(list(context.broker.metadata.client_quotas.items()), choose)
-    return {"throttle_time_ms": 0, "error_code": 0, "error_message": None, "entries": Lazily(found, _entry)}
+    return {"error_code": 0, "error_message": None, "entries": Lazily(found, _entry)}
 
 
 def handle_alter_client_quotas(context: RequestContext, request: Any) -> Work:
@@ -81,7 +80,7 @@ def handle_alter_client_quotas(context: RequestContext, request: Any) -> Work:
             )
         yield None
     announce(context)
-    return {"throttle_time_ms": 0, "entries": entries}
+    return {"entries": entries}
 
 
 def _parts_of(entry: Any) -> _Parts:

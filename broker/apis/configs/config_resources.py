@@ -23,10 +23,10 @@ def handle_list_config_resources(context: RequestContext, request: Any) -> Work 
     asked = dict.fromkeys(request.resource_types) if context.api_version > 0 else (CLIENT_METRICS,)
     types = list(asked) or list(_NAMES)
     if any(resource_type not in _NAMES for resource_type in types):
-        return {"throttle_time_ms": 0, "error_code": ErrorCode.UNSUPPORTED_VERSION, "config_resources": []}
+        return {"error_code": ErrorCode.UNSUPPORTED_VERSION, "config_resources": []}
     resources = [(name, resource_type) for resource_type in types for name in _NAMES[resource_type](context)]
     told = Lazily(resources, lambda each: {"resource_name": each[0], "resource_type": each[1]})
-    return at_length({"throttle_time_ms": 0, "error_code": 0, "config_resources": told})
+    return at_length({"error_code": 0, "config_resources": told})
 
 
 def _topics(context: RequestContext) -> Iterable[str]:

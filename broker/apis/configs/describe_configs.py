@@ -54,7 +54,7 @@ def handle_describe_configs(context: RequestContext, request: Any) -> Work:
 
     asked = yield from _distinct(request.resources)
     refused = partial(_result, error_code=TOO_LONG, error_message=TOO_LONG_MESSAGE)
-    return {"throttle_time_ms": 0, "results": Lazily(asked, describe, refused)}
+    return {"results": Lazily(asked, describe, refused)}
 
 
 def _distinct(resources: Iterable[Any]) -> Steps[list[_Asked]]:

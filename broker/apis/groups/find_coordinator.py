@@ -45,7 +45,7 @@ def handle_find_coordinator(context: RequestContext, request: Any) -> dict[str, 
 def _response(context: RequestContext, request: Any, error: int) -> dict[str, Any] | Work:
     coordinator = _coordinator(context, error)
     if context.api_version < _FIRST_BATCHED_VERSION:
-        return {"throttle_time_ms": 0, **coordinator}
+        return {**coordinator}
     if len(request.coordinator_keys) > AT_ONCE:
         return _long_response(request.coordinator_keys, coordinator)
     return _batched([{"key": key, **coordinator} for key in request.coordinator_keys])
@@ -58,7 +58,7 @@ def _long_response(keys: Sequence[str], coordinator: dict[str, Any]) -> Work:
 
 
 def _batched(coordinators: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"throttle_time_ms": 0, "coordinators": coordinators}
+    return {"coordinators": coordinators}
 
 
 def _coordinator(context: RequestContext, error: int) -> dict[str, Any]:

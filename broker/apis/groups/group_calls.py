@@ -90,7 +90,7 @@ def call_owners(context: RequestContext, request: Any, api: MultiGroupApi) -> Wo
     def refused(place: int) -> Any:
         return api.failed(context, request, items[place], TOO_LONG)
 
-    return {"throttle_time_ms": 0, api.response_field: Lazily(range(len(items)), answer_of, refused)}
+    return {api.response_field: Lazily(range(len(items)), answer_of, refused)}
 
 
 def register_group_calls(broker: BrokerContext, listener: BoundListener, apis: Mapping[int, MultiGroupApi]) -> None:

@@ -79,7 +79,6 @@ def _join_request(context: RequestContext, request: Any, session_timeout_ms: int
 
 def _response(version: int, result: JoinResult) -> dict[str, Any]:
     return {
-        "throttle_time_ms": 0,
         "error_code": result.error_code,
         "generation_id": result.generation,
         "protocol_type": result.protocol_type,

@@ -62,7 +62,7 @@ def _in_portions(context: RequestContext, request: Any) -> Work:
             return response
         left += response["members"]
         yield None
-    return {"throttle_time_ms": 0, "error_code": 0, "members": left}
+    return {"error_code": 0, "members": left}
 
 
 def _leaving(each: Any) -> LeavingMember:
@@ -71,12 +71,11 @@ def _leaving(each: Any) -> LeavingMember:
 
 
 def _failure(error: int) -> dict[str, Any]:
-    return {"throttle_time_ms": 0, "error_code": error, "members": []}
+    return {"error_code": error, "members": []}
 
 
 def _response(members: list[LeavingMember], errors: list[int]) -> dict[str, Any]:
     return {
-        "throttle_time_ms": 0,
         "error_code": 0,
         "members": [
             {"member_id": each.member_id, "group_instance_id": each.instance_id, "error_code": error}

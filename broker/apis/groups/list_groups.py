@@ -81,7 +81,7 @@ def decode_listed(payload: bytes) -> Work:
 
 
 def _response(groups: list[Listed], error: int = 0) -> dict[str, Any]:
-    return {"throttle_time_ms": 0, "error_code": error, "groups": Lazily(groups, _fields)}
+    return {"error_code": error, "groups": Lazily(groups, _fields)}
 
 
 def _fields(group: Listed) -> dict[str, str]:

@@ -76,4 +76,4 @@ def _delete(context: RequestContext, shard: GroupShard, group: Group, asked: Seq
 
 
 def _response(error: int, topics: list[dict[str, Any]] | None = None) -> dict[str, Any]:
-    return {"error_code": error, "throttle_time_ms": 0, "topics": topics or []}
+    return {"error_code": error, "topics": topics or []}

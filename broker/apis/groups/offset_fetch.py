@@ -58,7 +58,7 @@ def _fetch_one(context: RequestContext, request: Any) -> Work:
     error, topics = yield from _fetch(context, request, getattr(request, "require_stable", False))
     if error:
         topics = Lazily(request.topics or (), lambda topic: _failed(topic, error))
-    return {"throttle_time_ms": 0, "error_code": error, "topics": topics}
+    return {"error_code": error, "topics": topics}
 
 
 def _answer_group(context: RequestContext, request: Any, group: Any) -> Work:

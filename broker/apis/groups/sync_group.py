@@ -36,7 +36,6 @@ def handle_sync_group(context: RequestContext, request: Any) -> dict[str, Any] |
 
 def _response(result: SyncResult) -> dict[str, Any]:
     return {
-        "throttle_time_ms": 0,
         "error_code": result.error_code,
         "protocol_type": result.protocol_type,
         "protocol_name": result.protocol_name,

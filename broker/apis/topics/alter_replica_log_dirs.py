@@ -21,7 +21,7 @@ def handle_alter_replica_log_dirs(context: RequestContext, request: Any) -> Work
         errors.setdefault(topic, {})[index] = _error(context, path, topic, index)
 
     yield from each_of(_places(request), note)
-    return {"throttle_time_ms": 0, "results": Lazily(errors.items(), _result)}
+    return {"results": Lazily(errors.items(), _result)}
 
 
 def _places(request: Any) -> Iterator[tuple[str, str, int]]:

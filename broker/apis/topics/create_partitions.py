@@ -38,7 +38,7 @@ def handle_create_partitions(context: RequestContext, request: Any) -> Work:
             results += [_result(each.name, error.code, error.message) for each in some]
         announce(context)
         yield None
-    return {"throttle_time_ms": 0, "results": results}
+    return {"results": results}
 
 
 def _added(topic: Any) -> AddedPartitions:

@@ -35,7 +35,7 @@ def handle_create_topics(context: RequestContext, request: Any) -> Work:
         controller.check_size(wanted)
     except ApiError as error:
         failed = partial(_failed, error=error.code, message=error.message)
-        return {"throttle_time_ms": 0, "topics": Lazily(times_asked, failed)}
+        return {"topics": Lazily(times_asked, failed)}
     twice = [name for name, times in times_asked.items() if times > 1]
     create = partial(_create_some, controller, request_id, request.validate_only)
     return (yield from _create(context, wanted, twice, create))
@@ -52,7 +52,7 @@ def _create(
         yield None
     outcomes += [TopicOutcome(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for name in twice]
     config = context.broker.metadata.broker_config
-    return {"throttle_time_ms": 0, "topics": Lazily(outcomes, partial(_result, config))}
+    return {"topics": Lazily(outcomes, partial(_result, config))}
 
 
 def _create_some(

@@ -40,7 +40,7 @@ class _Asked:
 
     def response(self) -> Work:
         """Return the answer as far as the owners have given theirs."""
-        return at_length({"throttle_time_ms": 0, "topics": Lazily(self.topics, lambda each: _topic(*each))})
+        return at_length({"topics": Lazily(self.topics, lambda each: _topic(*each))})
 
 
 def handle_delete_records(context: RequestContext, request: Any) -> Work:

@@ -45,7 +45,7 @@ def handle_delete_topics(context: RequestContext, request: Any) -> Work:
         outcomes += made
         yield None
     results = list(zip(asked, outcomes, strict=True))
-    return {"throttle_time_ms": 0, "responses": Lazily(results, lambda result: _result(*result))}
+    return {"responses": Lazily(results, lambda result: _result(*result))}
 
 
 def _delete(

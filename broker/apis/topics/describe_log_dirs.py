@@ -45,7 +45,7 @@ def handle_describe_log_dirs(context: RequestContext, request: Any) -> Work:
         "total_bytes": total_bytes,
         "usable_bytes": usable_bytes,
     }
-    return {"throttle_time_ms": 0, "error_code": 0, "results": [result]}
+    return {"error_code": 0, "results": [result]}
 
 
 def _wanted(context: RequestContext, topics: Any) -> Iterator[tuple[str, Sequence[PartitionInfo]]]:

@@ -27,7 +27,7 @@ def handle_describe_producers(context: RequestContext, request: Any) -> Work:
             partitions.append((index, error, producers))
             yield None
         topics.append({"name": name, "partitions": Lazily(partitions, _described, _refused)})
-    return {"throttle_time_ms": 0, "topics": topics}
+    return {"topics": topics}
 
 
 def _producers(context: RequestContext, topic: str, index: int) -> Work:

@@ -67,7 +67,7 @@ def _response(topics: list[dict[str, Any]] | Lazily, next_start: _Start | None =
     cursor = None
     if next_start is not None:
         cursor = {"topic_name": next_start.topic, "partition_index": next_start.partition}
-    return {"throttle_time_ms": 0, "topics": topics, "next_cursor": cursor}
+    return {"topics": topics, "next_cursor": cursor}
 
 
 def _unknown(name: str) -> dict[str, Any]:

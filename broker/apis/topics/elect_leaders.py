@@ -82,7 +82,7 @@ def _elected(context: RequestContext, request: Any, election_type: int) -> Work:
 
 
 def _answer(results: Lazily, error: int = 0) -> dict[str, Any]:
-    return {"throttle_time_ms": 0, "error_code": error, "replica_election_results": results}
+    return {"error_code": error, "replica_election_results": results}
 
 
 def _of_all(context: RequestContext, request: Any, election_type: int) -> Work:

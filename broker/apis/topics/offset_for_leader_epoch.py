@@ -22,7 +22,7 @@ def handle_offset_for_leader_epoch(context: RequestContext, request: Any) -> Wor
         partitions = Lazily(topic.partitions, partial(_answer, context, topic.topic))
         return {"topic": topic.topic, "partitions": partitions}
 
-    return at_length({"throttle_time_ms": 0, "topics": Lazily(request.topics, answer)})
+    return at_length({"topics": Lazily(request.topics, answer)})
 
 
 def _answer(context: RequestContext, topic_name: str, asked: Any) -> dict[str, Any]:

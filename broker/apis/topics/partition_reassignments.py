@@ -23,7 +23,6 @@ def handle_alter_partition_reassignments(context: RequestContext, request: Any) 
         return {"name": topic.name, "partitions": Lazily(topic.partitions, partial(_outcome, context, topic.name))}
 
     response = {
-        "throttle_time_ms": 0,
         "allow_replication_factor_change": getattr(request, "allow_replication_factor_change", True),
         "error_code": 0,
         "error_message": None,
@@ -44,7 +43,7 @@ def _outcome(context: RequestContext, topic: str, wanted: Any) -> dict[str, Any]
 def handle_list_partition_reassignments(context: RequestContext, request: Any) -> dict[str, Any]:
     """Return that no reassignment is under way, whatever partitions are asked for."""
     del context, request
-    return {"throttle_time_ms": 0, "error_code": 0, "error_message": None, "topics": []}
+    return {"error_code": 0, "error_message": None, "topics": []}
 
 
 def _check(context: RequestContext, topic: str, wanted: Any) -> None:

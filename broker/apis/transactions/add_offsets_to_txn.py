@@ -18,14 +18,14 @@ _PLAIN = 0
 def handle_add_offsets_to_txn(context: RequestContext, request: Any) -> Deferred | dict[str, int]:
     """Return an error code; the group's partition of `__consumer_offsets` is part of the transaction then."""
     if not request.transactional_id:
-        return {"throttle_time_ms": 0, "error_code": int(ErrorCode.INVALID_REQUEST)}
+        return {"error_code": int(ErrorCode.INVALID_REQUEST)}
     if not request.group_id:
-        return {"throttle_time_ms": 0, "error_code": int(ErrorCode.INVALID_GROUP_ID)}
+        return {"error_code": int(ErrorCode.INVALID_GROUP_ID)}
     deferred = Deferred()
     partition = coordinator_partition(request.group_id, context.broker.coordinators.locator.counts.groups)
 
     def answer(error: int) -> None:
-        deferred.complete({"throttle_time_ms": 0, "error_code": for_version(error, context)})
+        deferred.complete({"error_code": for_version(error, context)})
 
     context.broker.coordinators.transactions.add_partitions(
         request.transactional_id,

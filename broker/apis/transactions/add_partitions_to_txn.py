@@ -43,7 +43,7 @@ def _add(context: RequestContext, request: Any) -> Work:
         (error,) = yield added
         errors = dict.fromkeys(places, error)
     results = yield from _results(places, errors)
-    return {"throttle_time_ms": 0, "results_by_topic_v3_and_below": results}
+    return {"results_by_topic_v3_and_below": results}
 
 
 def _add_batch(context: RequestContext, request: Any) -> Work:
@@ -67,7 +67,7 @@ def _add_batch(context: RequestContext, request: Any) -> Work:
         results.append({"transactional_id": transactional_id, "topic_results": topics})
         if not len(results) % _TRANSACTIONS_AT_ONCE:
             yield None
-    return {"throttle_time_ms": 0, "error_code": 0, "results_by_transaction": results}
+    return {"error_code": 0, "results_by_transaction": results}
 
 
 def _places(topics: Any) -> list[TopicPartition]:

@@ -35,7 +35,7 @@ def handle_describe_transactions(context: RequestContext, request: Any) -> Work:
         error, metadata = found[transactional_id]
         return {"transactional_id": transactional_id, "error_code": error, **_described(metadata)}
 
-    return {"throttle_time_ms": 0, "transaction_states": Lazily(ids, describe, _refused)}
+    return {"transaction_states": Lazily(ids, describe, _refused)}
 
 
 def _completing(answered: Deferred) -> Callable[[int, TransactionMetadata | None], None]:

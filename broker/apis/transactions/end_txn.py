@@ -20,7 +20,7 @@ def handle_end_txn(context: RequestContext, request: Any) -> Deferred:
     client_version = EPOCH_BUMP_FROM if context.api_version >= _EPOCH_BUMP_VERSION else 0
 
     def answer(error: int, metadata: TransactionMetadata | None) -> None:
-        response = {"throttle_time_ms": 0, "error_code": for_version(error, context)}
+        response = {"error_code": for_version(error, context)}
         if metadata is not None and not error and client_version:
             response |= {"producer_id": metadata.producer_id, "producer_epoch": metadata.epoch}
         else:

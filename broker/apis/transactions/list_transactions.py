@@ -27,7 +27,7 @@ def handle_list_transactions(context: RequestContext, request: Any) -> Work | di
             raise InvalidPatternError(f"a pattern of {len(pattern)} characters")
         compiled(pattern)
     except InvalidPatternError:
-        return {"throttle_time_ms": 0, "error_code": int(ErrorCode.INVALID_REGULAR_EXPRESSION)}
+        return {"error_code": int(ErrorCode.INVALID_REGULAR_EXPRESSION)}
     unknown = [text for text in request.state_filters if text not in _STATES]
     states = [_STATES[text] for text in set(request.state_filters) if text in _STATES]
     if unknown and not states:
@@ -48,7 +48,6 @@ def _list(context: RequestContext, wanted: ListFilter, unknown: list[str]) -> Wo
 
 def _response(error: int, unknown: list[str], transactions: list[Listed]) -> dict[str, Any]:
     return {
-        "throttle_time_ms": 0,
         "error_code": error,
         "unknown_state_filters": unknown,
         "transaction_states": Lazily(transactions, _fields),

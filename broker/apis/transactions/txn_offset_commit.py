@@ -45,7 +45,7 @@ def _in_portions(context: RequestContext, request: Any) -> Work:
             else:
                 merged.append(topic)
         yield None
-    return {"throttle_time_ms": 0, "topics": merged}
+    return {"topics": merged}
 
 
 def _at_once(context: RequestContext, request: Any) -> dict[str, Any] | Deferred:
@@ -147,7 +147,6 @@ def _refused(context: RequestContext, request: Any, error: int) -> dict[str, Any
 
 def _response(topics: Sequence[tuple[str, Sequence[tuple[int, int]]]]) -> dict[str, Any]:
     return {
-        "throttle_time_ms": 0,
         "topics": [
             {"name": name, "partitions": [{"partition_index": index, "error_code": error} for index, error in parts]}
             for name, parts in topics

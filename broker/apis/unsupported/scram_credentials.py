@@ -33,7 +33,7 @@ def handle_describe_user_scram_credentials(context: RequestContext, request: Any
         results.append(_unknown(name) if times == 1 else _asked_twice(name))
 
     yield from each_of(times_asked.items(), describe)
-    return {"throttle_time_ms": 0, "error_code": 0, "error_message": None, "results": results}
+    return {"error_code": 0, "error_message": None, "results": results}
 
 
 def handle_alter_user_scram_credentials(context: RequestContext, request: Any) -> Work:
@@ -54,7 +54,7 @@ def handle_alter_user_scram_credentials(context: RequestContext, request: Any) -
     yield from each_of(request.deletions, lambda each: note(each.name, _failed_deletion(each)))
     yield from each_of(request.upsertions, lambda each: note(each.name, _failed_upsertion(each)))
     results = list(failures.values())
-    return {"throttle_time_ms": 0, "results": results}
+    return {"results": results}
 
 
 def _unknown(user: str) -> dict[str, Any]:

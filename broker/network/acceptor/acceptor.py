@@ -25,7 +25,6 @@ from broker.network.acceptor.connection_quotas import ConnectionLimits, Connecti
 from broker.network.handoff import QUEUE_SOCKETS, Closed, HandoffSender, Hello, Reconciliation, Taken
 from broker.runtime.child_process import FaultLimit, Role
 from broker.server_log.log_setup import RepeatedWarnings
-from shm.metrics import MetricsSegment, MetricsWriter
 from shm.process_slots import ACCEPTOR
 
 if TYPE_CHECKING:
@@ -339,10 +338,7 @@ def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None
     A turn that fails is logged and the next one taken (`A05`); raises what a turn raises when none succeeds any more.
     """
     clock = SystemClock()
-    writer = MetricsWriter(
-        MetricsSegment(heritage.metrics.view, heritage.processors, heritage.handlers).page(ACCEPTOR, 0)
-    )
-    writer.start(generation, clock.monotonic_ns())
+    writer = heritage.begin_metrics(ACCEPTOR, 0, generation)
 
     def is_silent(processor: int) -> bool:
         return heritage.slots.is_silent(Role.PROCESSOR, processor, clock.monotonic_ns())

@@ -29,7 +29,6 @@ from broker.runtime.child_process import FaultLimit, Role
 from broker.runtime.garbage import GarbageSearch
 from broker.server_log.log_setup import REPORT_INTERVAL_NS, report_held_back
 from shm.arena import BLOCK_BYTES
-from shm.metrics import MetricsSegment, MetricsWriter
 from shm.recorder_rings import RecorderFeed
 from shm.snapshot_buffer import SnapshotWriter
 
@@ -113,9 +112,7 @@ def build(heritage: Heritage, index: int, generation: int, now_ns: Callable[[], 
     kept = KeptRequests(config.pipeline_max_bytes, config.pipeline_max_total_bytes // heritage.processors)
     reader = RequestReader(config, sender, kept, now_ns)
     responses = ResponseReader(channel, index, kept, config.output_max_bytes, now_ns)
-    pages = MetricsSegment(heritage.metrics.view, heritage.processors, heritage.handlers)
-    page = MetricsWriter(pages.page(Role.PROCESSOR, index))
-    page.start(generation, now_ns())
+    page = heritage.begin_metrics(Role.PROCESSOR, index, generation)
     ends = (reader, responses, handoff, heritage.processor_bells[index])
 
     hosts = heritage.client_host_writer(index)
