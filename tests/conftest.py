@@ -17,6 +17,16 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("any machine")
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests of Spark first, so that one worker has them all in one JVM, and then modules that take long.
+
+    What is left in the end, for workers to take from each other, is short.
+    """
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: ("spark" not in item.path.parts, item.path not in slow))
+
+
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[BrokerProcess]:
     """Run a broker with two processors and two handlers; a module's BROKER_SETTINGS and BROKER_OPTIONS are added."""
