@@ -277,22 +277,18 @@ class FetchPath:
     def _send(self, fetch: PendingFetch) -> None:
         in_order = fetch.in_order()
         chunks = fetch.chunks(in_order)
-        is_inline = fetch.records_bytes <= INLINE_RECORDS_BYTES or (
-            _envelope_bytes(chunks, in_order) > INLINE_ENVELOPE_BYTES
-        )
-        if is_inline and in_order:
-            in_order, chunks = self._with_records(fetch, in_order, chunks)
-        complete_ns = self._now_ns()
-        if is_inline:
-            self._responses.send(fetch.to, fetch.local_ns, complete_ns, b"".join(chunks), fetch.facts())
+        inline = b"".join(chunks)
+        if fetch.records_bytes <= INLINE_RECORDS_BYTES or _ring_bytes(inline, in_order) > INLINE_ENVELOPE_BYTES:
+            if in_order:
+                in_order, chunks = self._with_records(fetch, in_order, chunks)
+                inline = b"".join(chunks)
+            self._responses.send(fetch.to, fetch.local_ns, self._now_ns(), inline, fetch.facts())
         else:
             ranges = [
                 FileRange(len(before), found.slice.path, *found.slice[1:4])
                 for before, (_, found) in zip(chunks, in_order, strict=False)
             ]
-            self._responses.send_ranges(
-                fetch.to, (fetch.local_ns, complete_ns), b"".join(chunks), ranges, fetch.facts()
-            )
+            self._responses.send_ranges(fetch.to, (fetch.local_ns, self._now_ns()), inline, ranges, fetch.facts())
         for _, found in in_order:
             self._partitions.table.count_fetched(found.row, self._partitions.index, found.slice.length)
         fetch.note_told()
@@ -327,7 +323,6 @@ class FetchPath:
         return os.pread(file.fd, found.length, found.position)
 
 
-def _envelope_bytes(chunks: list[bytes], in_order: list[tuple[int, Found]]) -> int:
+def _ring_bytes(inline: bytes, in_order: list[tuple[int, Found]]) -> int:
     """Return the size of an answer in its ring if its records stay in their files."""
-    ranges = sum(RANGE.size + len(found.slice.path) for _, found in in_order)
-    return ranges + sum(map(len, chunks))
+    return len(inline) + sum([RANGE.size + len(found.slice.path) for _, found in in_order])
