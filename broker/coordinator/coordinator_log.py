@@ -9,7 +9,7 @@ what the records mean.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.protocol.error_codes import ErrorCode
@@ -171,12 +171,16 @@ class CoordinatorLog:
         if committers:
             self.answer_commits(committers, error)
         told, run.done = run.done, []
-        for done in told:
-            try:
-                done(error)
-            except Exception:
-                # It may have changed what it could; the others have done nothing to lose their answers.
-                logger.exception("what was to follow records of %s-%d failed", self.topic, self.partition)
+        tell_each(told, error)
+
+
+def tell_each(told: Iterable[Done], error: int) -> None:
+    """Tell everybody an error code. A fault of one costs no other its answer: they have done nothing to lose it."""
+    for done in told:
+        try:
+            done(error)
+        except Exception:
+            logger.exception("what was to follow a coordinator's records failed")
 
 
 def _nobody(*_: object) -> None:

@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from broker.coordinator.coordinator_log import CoordinatorLog
+from broker.coordinator.transaction.shard import TransactionShard
+from broker.coordinator.transaction.transaction import TransactionMetadata
 from broker.handler import handler_process
 from broker.ipc.request_channel import CLOSE_CONNECTION
 from broker.ipc.response_writer import ReplyTo, ResponseWriter
@@ -202,3 +205,29 @@ def test_faults_in_a_row_are_paused_after_longer_and_longer() -> None:
     assert pauses[-1] == 0.3
     with pytest.raises(ZeroDivisionError):
         Loop(MOST_FAULTS).run()
+
+
+@pytest.mark.parametrize("end", ["committed", "closed"])
+def test_who_waits_for_a_transactional_id_is_told_whatever_befalls_another(
+    end: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    staged: list[Callable[[int, int, int], None]] = []
+    log = CoordinatorLog("__transaction_state", 0, lambda _, answer: staged.append(answer), lambda: 0)
+    shard = TransactionShard(log, lambda _: iter(()))  # type: ignore[arg-type, return-value]
+
+    def fault(_: int) -> None:
+        raise ZeroDivisionError("ours")
+
+    told: list[int] = []
+    transaction = shard.write("id", TransactionMetadata(1, 0, 1, 0), 0, fault)
+    shard.when_committed(transaction, fault)
+    shard.when_committed(transaction, told.append)
+    transaction.at_end = [fault, told.append]
+    log.flush()
+    if end == "committed":
+        staged[0](0, 0, 0)
+        assert told == [0]
+    else:
+        shard.close()
+        assert told == [16, 16]
+    assert "ours" in caplog.text

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
+from broker.coordinator.coordinator_log import tell_each
 from broker.coordinator.transaction.call import Answered, TransactionCall
 from broker.coordinator.transaction.markers import TransactionEnd, TransactionPeers
 from broker.coordinator.transaction.shard import Done, Transaction, TransactionShard, id_bytes
@@ -339,8 +340,7 @@ class TransactionCoordinator:
 
         def tell(error: int) -> None:
             waiting, transaction.at_end = transaction.at_end, []
-            for waiter in waiting:
-                waiter(error)
+            tell_each(waiting, error)
 
         epoch = self._desk.coordinator_epoch(shard.partition)
         TransactionEnd(metadata, epoch, self._desk, self._timers, wanted).start(done)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from broker.coordinator.coordinator_log import tell_each
 from broker.coordinator.transaction.records import decode_key, decode_value, encode_key, encode_value
 from broker.coordinator.transaction.transaction import TransactionMetadata
 from broker.protocol.error_codes import ErrorCode
@@ -110,8 +111,7 @@ class TransactionShard:
         for transaction in self.transactions.values():
             waiting = [done for _, done in transaction.waiting] + transaction.at_end
             transaction.waiting, transaction.at_end = [], []
-            for done in waiting:
-                done(int(ErrorCode.NOT_COORDINATOR))
+            tell_each(waiting, int(ErrorCode.NOT_COORDINATOR))
 
     def _written(self, transaction: Transaction, error: int) -> None:
         if not self.is_open:
@@ -123,7 +123,7 @@ class TransactionShard:
         transaction.committed += 1
         waiting = transaction.waiting
         while waiting and waiting[0][0] <= transaction.committed:
-            waiting.pop(0)[1](error)
+            tell_each([waiting.pop(0)[1]], error)
 
 
 def id_bytes(transactional_id: str) -> int:
