@@ -67,7 +67,7 @@ def test_tls_hello_gets_closed_and_one_log_line_says_tls(broker) -> None:
     position = broker.log_bytes()
     context = ssl.create_default_context()
     refused = pytest.raises((ssl.SSLError, ConnectionError))
-    with socket.create_connection(("127.0.0.1", broker.port), timeout=30) as plain, refused:
+    with socket.create_connection(("127.0.0.1", broker.port), timeout=60) as plain, refused:
         context.wrap_socket(plain, server_hostname="localhost")
     assert_one_line(broker, position, "tls", "ssl")
 

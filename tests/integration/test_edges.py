@@ -49,7 +49,7 @@ def test_fetch_from_the_middle_of_a_batch(broker: BrokerProcess, wire, topic, co
     consumer = Consumer(settings)
     for offset in (0, 1, 99, 100, 150, 299):
         consumer.assign([TopicPartition(topic, 0, offset)])
-        message = consumer.poll(30)
+        message = consumer.poll(60)
         assert message is not None
         assert (message.offset(), message.value()) == (offset, b"%d" % offset)
     consumer.close()

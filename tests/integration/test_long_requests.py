@@ -77,7 +77,7 @@ class Bystander(threading.Thread):
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
-        self.join(30)
+        self.join(90)
         for _, client in self._clients:
             client.close()
         if self.failure is not None:

@@ -72,7 +72,7 @@ def try_start(broker: BrokerProcess) -> subprocess.CompletedProcess[str]:
     """Start a broker that refuses to, and return what it says."""
     command = [sys.executable, "-m", "broker", "start", "--run-dir", str(broker.run_dir)]
     command += ["--data-dir", str(broker.data_dir), "--set", "listeners=PLAINTEXT://127.0.0.1:0"]
-    return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=False)
 
 
 def flip_the_root_page(path: Path) -> None:

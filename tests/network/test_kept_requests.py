@@ -2,7 +2,6 @@
 
 import random
 import socket
-from collections.abc import Iterator
 
 import pytest
 
@@ -18,10 +17,7 @@ CONNECTION_MOST_BYTES, MOST_BYTES = 100_000, 150_000
 LARGE_BYTES = 40_000
 
 
-@pytest.fixture
-def bench() -> Iterator[ProcessorBench]:
-    with ProcessorBench(pipeline_max_bytes=CONNECTION_MOST_BYTES, pipeline_max_total_bytes=MOST_BYTES) as running:
-        yield running
+BENCH_OPTIONS = {"pipeline_max_bytes": CONNECTION_MOST_BYTES, "pipeline_max_total_bytes": MOST_BYTES}
 
 
 def frame(correlation_id: int, body_bytes: int = 0, api_key: int = METADATA) -> bytes:

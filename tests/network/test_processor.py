@@ -3,7 +3,6 @@
 import random
 import socket
 import struct
-from collections.abc import Iterator
 
 import pytest
 
@@ -18,12 +17,6 @@ from tests.support.wire_client import request_frame, sized
 
 PRODUCE, FETCH, METADATA, CREATE_TOPICS = 0, 1, 3, 19
 SMALL_BUFFER_BYTES = 4096
-
-
-@pytest.fixture
-def bench() -> Iterator[ProcessorBench]:
-    with ProcessorBench() as running:
-        yield running
 
 
 def frame(correlation_id: int, body: bytes = b"", api_key: int = METADATA) -> bytes:

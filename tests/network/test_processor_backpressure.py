@@ -1,7 +1,5 @@
 """What holds a channel back, that it holds back nothing else, and that it always ends."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.support.processor_bench import ARENA_BYTES, RING_BYTES, Client, ProcessorBench, Taken
@@ -15,10 +13,7 @@ SECOND_MS = 1000
 HEADER_BYTES = len(request_frame(METADATA, 4, 1)) - 4
 
 
-@pytest.fixture
-def bench() -> Iterator[ProcessorBench]:
-    with ProcessorBench(output_max_bytes=OUTPUT_MAX_BYTES) as running:
-        yield running
+BENCH_OPTIONS = {"output_max_bytes": OUTPUT_MAX_BYTES}
 
 
 def frame(correlation_id: int, body: bytes = b"", api_key: int = METADATA) -> bytes:

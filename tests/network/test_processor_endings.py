@@ -3,7 +3,7 @@
 import os
 import socket
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,12 +18,6 @@ from tests.support.wire_client import request_frame
 PRODUCE, FETCH, METADATA, CREATE_TOPICS = 0, 1, 3, 19
 SMALL_BUFFER_BYTES = 4096
 BAD_SIZE = struct.pack(">i", -1)
-
-
-@pytest.fixture
-def bench() -> Iterator[ProcessorBench]:
-    with ProcessorBench() as running:
-        yield running
 
 
 def frame(correlation_id: int, body: bytes = b"", api_key: int = METADATA) -> bytes:

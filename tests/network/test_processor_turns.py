@@ -1,6 +1,6 @@
 """What one turn of the loop does, and in which order: sleep, memory, reading, writing, activity, idle expiry."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -15,12 +15,6 @@ from tests.support.wire_client import request_frame
 PRODUCE, METADATA, CREATE_TOPICS = 0, 3, 19
 IDLE_MS = 1000
 SMALL_BUFFER_BYTES = 4096
-
-
-@pytest.fixture
-def bench() -> Iterator[ProcessorBench]:
-    with ProcessorBench() as running:
-        yield running
 
 
 @pytest.fixture

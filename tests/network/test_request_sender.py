@@ -1,9 +1,6 @@
 """Where requests lie while their target has them, and when that memory is free again."""
 
 import os
-from collections.abc import Iterator
-
-import pytest
 
 from broker.ipc.request_channel import ARENA
 from broker.network.processor.request_sender import Block, MemoryPool, RequestSender, spill_area
@@ -12,12 +9,6 @@ from tests.support.processor_bench import ARENA_BYTES, RING_BYTES, SPILL_BYTES, 
 TOO_LARGE_BYTES = ARENA_BYTES + 1
 HALF_BYTES = ARENA_BYTES // 2
 CONNECTION = 7
-
-
-@pytest.fixture
-def bench() -> Iterator[ProcessorBench]:
-    with ProcessorBench() as running:
-        yield running
 
 
 def envelope(size: int, sequence: int = 0) -> tuple[int, int, int, int, int, int, int]:

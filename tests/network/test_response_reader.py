@@ -61,10 +61,7 @@ class Reading:
         self._client.close()
 
 
-@pytest.fixture
-def bench() -> Iterator[ProcessorBench]:
-    with ProcessorBench(handlers=2) as running:
-        yield running
+BENCH_OPTIONS = {"handlers": 2}
 
 
 @pytest.fixture

@@ -59,4 +59,4 @@ def set_while_running(broker: BrokerProcess, **settings: object) -> None:
     resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=entries)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     for done in admin.incremental_alter_configs([resource]).values():
-        done.result(timeout=30)
+        done.result(timeout=60)

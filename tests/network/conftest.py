@@ -1,0 +1,14 @@
+"""The processor that most tests of the network share."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.processor_bench import ProcessorBench
+
+
+@pytest.fixture
+def bench(request: pytest.FixtureRequest) -> Iterator[ProcessorBench]:
+    """Yield a processor that is turned by hand, with a module's BENCH_OPTIONS."""
+    with ProcessorBench(**getattr(request.module, "BENCH_OPTIONS", {})) as running:
+        yield running
