@@ -191,7 +191,7 @@ class RequestHandler:
         """Do what is due: flushes, checkpoints, producers that have expired; what an operator asks for."""
         self._next_tick_ns = now_ns + TICK_NS
         self._partitions.tick()
-        self._coordinators.follow_partitions()
+        self._follow_partitions()
         if self._controller is not None:
             self._controller.tick()
         for path in self._with_memo:
@@ -266,19 +266,20 @@ class RequestHandler:
             self._partitions.take_metadata()
         finally:
             # Also after a fault: some of it may have been taken over.
-            self._coordinators.follow_partitions()
-            # Each process learns by itself that partitions have gone.
-            self._delayed.rows_moved(self._partitions.take_closed_rows())
+            self._follow_partitions()
             for path in self._with_memo:
                 path.forget_metadata()
             self._groups.forget_metadata()
             self._coordinators.metadata_changed()
             self._delayed.something_changed()
-            self._partitions.changes.begin(
-                self.slices, self._coordinators.follow_partitions, self._delayed.something_changed
-            )
+            self._partitions.changes.begin(self.slices, self._follow_partitions, self._delayed.something_changed)
             self.turns.spent(self._now_ns(), METADATA)
         return True
+
+    def _follow_partitions(self) -> None:
+        """Have the coordinators, and those who wait for rows, take over what has been opened and closed."""
+        self._coordinators.follow_partitions()
+        self._delayed.rows_moved(self._partitions.take_closed_rows())
 
     def _take_frames(self, processor: int, ring: RequestRing, frames: list[RingFrame], end_ns: int) -> list[RingFrame]:
         """Take requests of one ring, one at least, until a time; return what is left for the next turn."""

@@ -2,23 +2,27 @@
 
 Runs in handler processes. To make the directory of a partition takes a good part of a millisecond, so a change of
 thousands of partitions is worked off in slices (`slices`), in which the rest is served. Nobody notices an order: a
-partition that somebody asks for is opened there and then, and has its settings: what an admin was told is in force for
-whatever is sent after that. What is to be done to partitions of one name is done in the order in which it was asked
-for: a topic that was deleted and made again keeps its directory's name.
+partition that somebody asks for is opened there and then, or closed if it has been deleted, and has its settings: what
+an admin was told is in force for whatever is sent after that. What is to be done to partitions of one name is done in
+the order in which it was asked for: a topic that was deleted and made again keeps its directory's name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from broker.scheduling.slices import SlicedWork, Slices, Work
 
 if TYPE_CHECKING:
+    from broker.metadata.metadata_cache import PartitionInfo, TopicInfo
     from broker.partitions.owned_partition import OwnedPartition
 
 #: A partition by topic and number.
 Place = tuple[str, int]
+
+Deleted: TypeAlias = "Sequence[tuple[TopicInfo, PartitionInfo]]"
 
 
 class PartitionChanges:
@@ -29,6 +33,8 @@ class PartitionChanges:
         #: The partitions among them that are to be opened, by row, and their rows.
         self._to_open: dict[int, Place] = {}
         self._rows: dict[Place, int] = {}
+        #: Rows of deleted partitions that may still be open.
+        self._to_close: dict[int, Place] = {}
         #: Rows whose settings have changed, and what gives them to a row.
         self._to_alter: dict[int, Callable[[int], None]] = {}
         self._is_begun = False
@@ -42,6 +48,27 @@ class PartitionChanges:
         if opens is not None:
             self._to_open[opens] = place
             self._rows[place] = opens
+
+    def delete(self, deleted: Deleted, forget: Callable[[TopicInfo, PartitionInfo], None]) -> None:
+        """Let partitions be forgotten, after what waits for the same places; there may be ten thousand.
+
+        Whoever asks for one of their rows has it forgotten at once. ``forget`` says `closed`.
+        """
+        steps, to_close, is_waited_for = self._steps, self._to_close, self._to_open or self._to_alter
+        for topic, partition in deleted:
+            index, row, _ = partition
+            if is_waited_for:
+                self.cancel(row)
+            place = to_close[row] = topic.name, index
+            step = partial(forget, topic, partition)
+            if place in steps:
+                steps[place].append(step)
+            else:
+                steps[place] = [step]
+
+    def closed(self, row: int) -> None:
+        """Take note that the partition of a row is closed."""
+        self._to_close.pop(row, None)
 
     def alter(self, rows: Iterable[int], give_settings: Callable[[int], None]) -> None:
         """Let each of these rows be given its settings, by this instead of what waits for that already."""
@@ -61,6 +88,12 @@ class PartitionChanges:
             return False
         self._take(place)
         return True
+
+    def close_now(self, row: int) -> None:
+        """Forget the partition of a row if it has been deleted."""
+        place = self._to_close.get(row)
+        if place is not None:
+            self._take(place)
 
     def alter_now(self, row: int) -> None:
         """Give a row its settings if it waits for that."""
@@ -108,7 +141,7 @@ class PartitionChanges:
 
 
 class OwnedPartitions(dict[int, "OwnedPartition"]):
-    """The partitions of this handler by row. One that waits to be opened or altered is so when it is asked for."""
+    """The partitions of this handler by row. What waits to be done to one is done when it is asked for."""
 
     def __init__(self, changes: PartitionChanges) -> None:
         super().__init__()
@@ -116,6 +149,7 @@ class OwnedPartitions(dict[int, "OwnedPartition"]):
 
     def get(self, row: int, default: Any = None) -> Any:
         """Return the partition of a row, or None when this handler has none there."""
+        self._changes.close_now(row)
         self._changes.alter_now(row)
         owned = super().get(row)
         if owned is None and self._changes.open_now(row):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -98,7 +98,13 @@ class PartitionManager:
         if own:
             self.log_manager.forget_checkpoints(own)
         # Deletions first: a topic that was deleted and created again keeps its directory's name.
-        self._forget_all(changes.deleted)
+        self.changes.delete(changes.deleted, self._forget)
+        for topic, partition in changes.deleted:
+            if topic.internal:
+                # Its coordinator does not ask for its row.
+                self._close(topic, partition)
+            if self._unopened:
+                self._unopened.pop(partition.row, None)
         for topic, partition in changes.created:
             self._owners[partition.row] = partition.owner
             if partition.owner == self.index:
@@ -197,33 +203,28 @@ class PartitionManager:
         self.owned[row] = owned
         self.events.append(PartitionEvent(topic.name, partition.index, owned))
 
-    def _forget_all(self, deleted: Sequence[tuple[TopicInfo, PartitionInfo]]) -> None:
-        """Let go of deleted partitions, whoever owns them. There may be ten thousand: nothing is made for each."""
-        for topic, partition in deleted:
-            row = partition.row
-            self._closed_rows.append(row)
-            self._readers.pop(row, None)
-            self._owners.pop(row, None)
-            self._unopened.pop(row, None)
-            if self._is_handler:
-                self.table.forget_fetched(row, self.index)
-            if partition.owner == self.index:
-                try:
-                    self._close(topic, partition)
-                except Exception:
-                    logger.exception("cannot forget %s-%d", topic.name, partition.index)
+    def _forget(self, topic: TopicInfo, partition: PartitionInfo) -> None:
+        """Serve a deleted partition no longer, whoever owns it, and remove its log if it is this handler's."""
+        row = partition.row
+        self.changes.closed(row)
+        self._closed_rows.append(row)
+        self._readers.pop(row, None)
+        self._owners.pop(row, None)
+        if self._is_handler:
+            self.table.forget_fetched(row, self.index)
+        if partition.owner == self.index:
+            with _contained("delete", topic.name, partition.index):
+                self._delete(topic, partition, is_open=self._close(topic, partition))
 
-    def _close(self, topic: TopicInfo, partition: PartitionInfo) -> None:
-        """Serve a deleted partition no longer; its log goes later."""
-        self.changes.cancel(partition.row)
-        is_open = partition.row in self.owned
-        if is_open:
-            # Before anything of it goes: whoever misses a file or an offset looks at the state again.
-            self.table.set_state(partition.row, STATE_UNOPENED)
-            del self.owned[partition.row]
-            self.events.append(PartitionEvent(topic.name, partition.index, None))
-        deleting = partial(_do, "delete", partial(self._delete, is_open=is_open), topic, partition)
-        self.changes.add((topic.name, partition.index), deleting)
+    def _close(self, topic: TopicInfo, partition: PartitionInfo) -> bool:
+        """Serve a partition of this handler no longer; return whether it was open."""
+        if partition.row not in self.owned:
+            return False
+        # Before anything of it goes: whoever misses a file or an offset looks at the state again.
+        self.table.set_state(partition.row, STATE_UNOPENED)
+        del self.owned[partition.row]
+        self.events.append(PartitionEvent(topic.name, partition.index, None))
+        return True
 
     def _delete(self, topic: TopicInfo, partition: PartitionInfo, *, is_open: bool) -> None:
         """Remove the log of a deleted partition, and let go of its row; ``is_open``: it was when it was deleted."""

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from broker.metadata.alter_configs import TOPIC, Alteration, ConfigChange, Operation
 from broker.metadata.topic_validation import NewTopic
 from broker.partitions.partition_changes import OwnedPartitions, PartitionChanges
+from shm.partitions import STATE_CLOSED, STATE_OPEN
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import SteppedBroker, produced
+from tests.support.wire_messages import PRODUCE, produce_body
 
 PARTITIONS = 40
 
@@ -159,6 +162,33 @@ def test_a_topic_that_is_altered_before_it_is_opened_has_its_last_settings(broke
         partitions.changes.finish()
         logs = [each.log for each in partitions.owned.values() if each.log.directory.name.startswith("wide-")]
         assert {log.config.max_message_bytes for log in logs} == {1000}
+    finally:
+        broker.close()
+
+
+def test_a_deleted_partition_is_closed_in_slices_and_at_once_if_its_row_is_asked_for(broker: SteppedBroker) -> None:
+    """A handler that has not heard of the deletion forwards records by the row: they are refused."""
+    try:
+        broker.create("gone", PARTITIONS)
+        broker.settle()
+        partitions, table = broker.parts(0).partitions, broker.heritage.partitions
+        first, *_, last = (broker.partition("gone", index) for index in broker.owned_by("gone", 0))
+        own = broker.owned_by("gone", 1)[0]
+        broker.delete("gone")
+        partitions.take_metadata()
+        assert [table.state(each.row) for each in (first, last)] == [STATE_OPEN] * 2
+        with mock.patch.object(broker.handler(1), "_refresh_metadata", return_value=False):
+            parts = [("gone", own, record_batch([b"here"])), ("gone", last.index, record_batch([b"stale"]))]
+            sent = broker.client().send(PRODUCE, 7, produce_body(parts, 1), target=1)
+            broker.turn(1)
+        desk = broker.handler(0)._desk
+        assert not desk.take(desk.receive(), broker.clock.monotonic_ns() + 1)
+        assert table.state(last.row) == STATE_CLOSED
+        assert table.state(first.row) == STATE_OPEN
+        broker.settle()
+        assert [error for error, _ in produced(sent)][1] != 0
+        partitions.changes.finish()
+        assert table.state(first.row) == STATE_CLOSED
     finally:
         broker.close()
 

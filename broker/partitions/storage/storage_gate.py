@@ -141,10 +141,11 @@ class StorageGate:
             self._round = list(self._owned)
         self._round, rows = self._round[PARTITIONS_A_TICK:], self._round[:PARTITIONS_A_TICK]
         for row in rows:
-            owned = self._owned.get(row)
-            if owned is None:
+            # Not by `get`, which does what waits to be done to a partition.
+            if row not in self._owned:
                 self._ends.pop(row, None)
                 continue
+            owned = self._owned[row]
             log = owned.log
             if self._ends.get(row) != log.log_end_offset:
                 self._ends[row] = log.log_end_offset
