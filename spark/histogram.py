@@ -8,6 +8,7 @@ several histograms add, and so any quantile over any range comes from adding.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
@@ -15,14 +16,29 @@ from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 _STEP_BITS = 5
 _STEPS = 1 << _STEP_BITS
 MAX_NS = (1 << 37) - 1
+#: By how much a number is shifted to set the bits below its highest: four, 16 and 64 of them.
+_SMEARS = ((0, 1, 2, 3), (0, 4, 8, 12), (0, 16, 32, 48))
 
 
-def bucket(microseconds: str) -> Column:
-    """Return the bucket of a column of microseconds, an int."""
-    value = f"least(greatest({microseconds}, 0L) * 1000L, {MAX_NS}L)"
-    # The half keeps a power of two, whose logarithm may be rounded down, on its own side.
-    shift = f"if({value} < {2 * _STEPS}L, 0, cast(log2({value} + 0.5D) as int) - {_STEP_BITS})"
-    return F.expr(f"cast({shift} * {_STEPS} + shiftright({value}, {shift}) as int)")
+def with_buckets(rows: DataFrame, durations: Sequence[str]) -> DataFrame:
+    """Return rows with columns of microseconds turned into their buckets, ints.
+
+    Spark's logarithm of base 2 is two calls from Java into C. The length of a number is how many bits are set once all
+    below its highest are; each step to that is a projection of its own, which names its operand and does not repeat it.
+    """
+    bits = {name: f"_{name}" for name in durations}
+    value = f"least(greatest({{}}, 0L) * 1000L, {MAX_NS}L)"
+    rows = rows.withColumns({column: F.expr(value.format(name)) for name in bits for column in (name, bits[name])})
+    for shifts in _SMEARS:
+        rows = rows.withColumns({name: reduce(Column.bitwiseOR, _shifted(name, shifts)) for name in bits.values()})
+    steps = {name: F.greatest(F.bit_count(name) - (_STEP_BITS + 1), F.lit(0)) for name in bits.values()}
+    rows = rows.withColumns(steps)
+    buckets = {name: f"cast({bits[name]} * {_STEPS} + shiftright({name}, {bits[name]}) as int)" for name in bits}
+    return rows.withColumns({name: F.expr(text) for name, text in buckets.items()}).drop(*bits.values())
+
+
+def _shifted(name: str, shifts: Sequence[int]) -> list[Column]:
+    return [F.shiftright(name, shift) for shift in shifts]
 
 
 def middle_us(bucket: Column) -> Column:

@@ -11,7 +11,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
-from spark.histogram import bucket, quantiles
+from spark.histogram import quantiles, with_buckets
 
 #: What must be read of each dataset.
 REQUEST_COLUMNS = (
@@ -108,8 +108,9 @@ def _totals(grouped: DataFrame) -> DataFrame:
 
 def _quantiles(measured: DataFrame) -> DataFrame:
     """Return the 95th percentile of each phase."""
-    phases = [F.struct(F.lit(phase).alias("phase"), bucket(f"{phase}Us").alias("bucket")) for phase in PHASES]
-    placed = measured.select("window", "weight", F.explode(F.array(*phases)).alias("place"))
+    phases = [F.struct(F.lit(phase).alias("phase"), F.col(f"{phase}Us").alias("bucket")) for phase in PHASES]
+    bucketed = with_buckets(measured, [f"{phase}Us" for phase in PHASES])
+    placed = bucketed.select("window", "weight", F.explode(F.array(*phases)).alias("place"))
     counted = placed.select("window", "place.phase", "place.bucket", "weight")
     found = quantiles(counted, ("window", "phase"), {"p95": 0.95}, "weight")
     by_phase = [F.max(F.when(F.col("phase") == phase, F.col("p95"))).alias(f"{phase}P95Us") for phase in PHASES]

@@ -20,7 +20,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from spark.deleted_rows import Deleted
 from spark.failures import JobFailed
-from spark.histogram import bucket
+from spark.histogram import with_buckets
 from spark.lock import exclusive
 from spark.request_log import (
     NOTHING,
@@ -123,7 +123,7 @@ def latencies_by_key(rows: DataFrame) -> DataFrame:
     Hour, phase and bucket are counted by as one number: Spark hashes and compares two longs for each phase of a row.
     """
     hour = F.unix_date(F.col("date").cast("date")).cast("long") * 24 + F.col("hour")
-    by_row = rows.select(_key().alias("key"), "sampleWeight", hour.alias("hour"), *(bucket(p).alias(p) for p in PHASES))
+    by_row = with_buckets(rows.select(_key().alias("key"), "sampleWeight", hour.alias("hour"), *PHASES), PHASES)
     placed = (
         ((F.col("hour") * _PHASE_PLACES + number) * _BUCKET_PLACES + F.col(phase)).alias(phase)
         for number, phase in enumerate(PHASES)

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
 from spark.charts import Chart, Series
 from spark.failures import JobFailed
-from spark.histogram import bucket, quantiles
+from spark.histogram import quantiles, with_buckets
 from spark.job import Context, Job, main
 from spark.options import length_us
 from spark.request_log import Coverage
@@ -65,7 +65,7 @@ def counts_of_rows(rows: DataFrame, by: Sequence[str], window_us: int | None = N
         keys.insert(0, F.timestamp_micros(begin).alias("window"))
     weight = F.col("sampleWeight").cast("long")
     sums = (F.sum(F.col(phase) * weight).alias(phase) for phase in PHASES)
-    counted = rows.groupBy(*keys, bucket("totalTimeUs").alias("bucket"))
+    counted = with_buckets(rows.withColumn("bucket", F.col("totalTimeUs")), ["bucket"]).groupBy(*keys, "bucket")
     return counted.agg(F.sum(weight).alias("requests"), *sums).withColumn("inBucket", F.col("requests"))
 
 
