@@ -200,19 +200,13 @@ class RequestLog:
         """Return the finished files of a dataset, or of some hours of it, in order."""
         if not self.has(dataset):
             return []
-        listed = self._spark.read.format("binaryFile").option("pathGlobFilter", "*.parquet")
-        found = listed.option("ignoreMissingFiles", "true").load(self._path(dataset))
-        if not set(PARTITION_COLUMNS) <= set(found.columns):
-            return []
-        if hours is not None:
-            first, last = (f"{to_datetime(hour * HOUR_US):%Y-%m-%d}" for hour in (hours.start, hours.stop))
-            found = found.where(F.col("date").cast("string").between(first, last))
+        found = self._storage.find(f"{dataset}/v={FORMAT_VERSION}/date=*/hour=*/*.parquet", dates_of(hours))
         files = []
-        for row in found.select("path", "length").collect():
-            place = _PARTITION.fullmatch(row.path)
+        for path, size, _ in found:
+            place = _PARTITION.fullmatch(path)
             hour = hour_of(place[1], int(place[2])) if place else -1
             if place and (hours is None or hour in hours):
-                files.append(InputFile(hour, place[3], row.length, self._parts(dataset, hour, place[3], row.length)))
+                files.append(InputFile(hour, place[3], size, self._parts(dataset, hour, place[3], size)))
         return sorted(files)
 
     def _parts(self, dataset: str, hour: int, name: str, size: int) -> frozenset[Part]:
@@ -251,6 +245,14 @@ class RequestLog:
 def directory_of(hour: int) -> str:
     """Return the directory of an hour since the epoch in a dataset."""
     return f"{to_datetime(hour * HOUR_US):date=%Y-%m-%d/hour=%H}"
+
+
+def dates_of(hours: range | None) -> tuple[str, str] | None:
+    """Return the first and the last date of hours since the epoch, None if there are none to tell of."""
+    if not hours:
+        return None
+    first, last = (f"{to_datetime(hour * HOUR_US):%Y-%m-%d}" for hour in (hours[0], hours[-1]))
+    return first, last
 
 
 def in_hours(time_range: TimeRange) -> Column:

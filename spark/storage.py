@@ -1,16 +1,31 @@
 """Small files in whatever file system an output lies: local, HDFS or an object store, through Hadoop's own client.
 
-Runs in the driver. Data goes through Spark; this is for manifests, summaries and charts.
+Runs in the driver. Data goes through Spark; this is for manifests, summaries, charts and lists of files.
 """
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
+from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
+
+#: How names of files and directories begin that are not data.
+_HIDDEN = (".", "_")
+
+
+class Found(NamedTuple):
+    """A file that a pattern names; `content` is empty unless it was asked for."""
+
+    path: str
+    size_bytes: int
+    content: bytes = b""
 
 
 class Storage:
@@ -20,6 +35,7 @@ class Storage:
         # The way that PySpark has to Hadoop's file systems.
         context: Any = spark.sparkContext
         self._jvm = context._jvm
+        self._spark = spark
         self.root = root.rstrip("/")
         self._root = self._jvm.org.apache.hadoop.fs.Path(root)
         self._files = self._root.getFileSystem(context._jsc.hadoopConfiguration())
@@ -39,6 +55,24 @@ class Storage:
         if not self.exists(name):
             return []
         return sorted(each.getPath().getName() for each in self._files.listStatus(self._path(name)))
+
+    def find(self, pattern: str, dates: tuple[str, str] | None = None, *, contents: bool = False) -> list[Found]:
+        """Return the files whose paths have a pattern `…/date=*/…`, or those of some dates, the last included.
+
+        Spark lists and reads what is not on this machine: with many requests at once, which an object store wants.
+        """
+        local = self.local_path
+        if local is not None:
+            return _find(local, pattern.split("/"), dates, contents=contents)
+        base, _, last = pattern.partition("/date=*/")
+        files = self._spark.read.format("binaryFile").option("pathGlobFilter", last.rpartition("/")[2])
+        found = files.option("ignoreMissingFiles", "true").load(f"{self.root}/{base}")
+        if "date" not in found.columns:
+            return []
+        if dates is not None:
+            found = found.where(F.col("date").cast("string").between(*dates))
+        columns = ["path", "length", *(["content"] if contents else [])]
+        return [Found(row[0], row[1], *map(bytes, row[2:])) for row in found.select(*columns).collect()]
 
     def read(self, name: str) -> str:
         """Return the text of a file. Raises Py4JJavaError when it is not there."""
@@ -81,3 +115,21 @@ class Storage:
 
     def _path(self, name: str) -> Any:
         return self._root if name == "." else self._jvm.org.apache.hadoop.fs.Path(self._root, name)
+
+
+def _find(directory: Path, patterns: list[str], dates: tuple[str, str] | None, *, contents: bool) -> list[Found]:
+    """Return the files of this machine that one pattern for each step of their path names."""
+    pattern, *rest = patterns
+    while True:
+        try:
+            names = [name for name in os.listdir(directory) if fnmatch(name, pattern) and not name.startswith(_HIDDEN)]
+        except FileNotFoundError:
+            return []
+        if pattern == "date=*" and dates is not None:
+            names = [name for name in names if dates[0] <= name.removeprefix("date=") <= dates[1]]
+        paths = [directory / name for name in names]
+        if rest:
+            return [each for path in paths for each in _find(path, rest, dates, contents=contents)]
+        # A file that has gone may have others in its place, by names that were not there.
+        with suppress(FileNotFoundError):
+            return [Found(str(each), each.stat().st_size, each.read_bytes() if contents else b"") for each in paths]

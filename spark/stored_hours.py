@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
 from spark.failures import JobFailed
-from spark.request_log import NOTHING, Coverage, InputFile, Part
+from spark.request_log import NOTHING, Coverage, InputFile, Part, dates_of
 from spark.storage import Storage
 from spark.time_range import HOUR_US, to_datetime
 
@@ -118,25 +117,17 @@ class StoredHours:
     """The manifests below `root` and the directories that they name."""
 
     def __init__(self, spark: SparkSession, root: str, tables: Collection[str]) -> None:
-        self._spark = spark
-        self._root = root.rstrip("/")
         self._tables = tables
-        self.storage = Storage(spark, self._root)
+        self.storage = Storage(spark, root)
 
     def read(self, hours: range) -> dict[int, StoredHour]:
         """Return the manifests of some hours, by hour. Raises JobFailed for one that is not known."""
         if not self.storage.exists(_MANIFEST):
             return {}
         # Whole files as they are at that moment: one that is replaced meanwhile is the old one or the new one.
-        files = self._spark.read.format("binaryFile").option("pathGlobFilter", "[0-9]*.json")
-        found = files.option("ignoreMissingFiles", "true").load(f"{self._root}/{_MANIFEST}")
-        if "date" in found.columns and hours:
-            first, last = (f"{to_datetime(hour * HOUR_US):%Y-%m-%d}" for hour in (hours[0], hours[-1]))
-            found = found.where(F.col("date").cast("string").between(first, last))
-        where = f"{self._root}/{_MANIFEST}"
-        manifests = [
-            StoredHour.of_json(bytes(row.content).decode(), where) for row in found.select("content").collect()
-        ]
+        found = self.storage.find(f"{_MANIFEST}/date=*/[0-9]*.json", dates_of(hours), contents=True)
+        where = f"{self.storage.root}/{_MANIFEST}"
+        manifests = [StoredHour.of_json(each.content.decode(), where) for each in found]
         return {each.hour: each for each in manifests if each.hour in hours}
 
     def write(self, stored: Iterable[StoredHour]) -> None:
