@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from spark.rollups import Rollups
 
 FORMATS = ("parquet", "csv", "json")
-#: Rows of the table on stdout.
+#: Rows of the table on stdout, fewer than the summary has.
 SHORT_ROWS = 20
 
 
@@ -106,11 +106,10 @@ def _run(job: Job, options: argparse.Namespace, command: str) -> None:
         result, tables = lasting(answered)
         ended = datetime.now(UTC)
         run = Run(job.name, job.question, command, time_range, ended, (ended - now).total_seconds())
-        write_summary(spark, run, result, tables, options.output)
-        name, table = next(iter(tables.items()))
-        rows = [tuple(row) for row in table.limit(SHORT_ROWS + 1).collect()]
+        name, rows = next(iter(write_summary(spark, run, result, tables, options.output).items()))
+        columns = tables[name].columns
     print(f"{printable(result.headline)}\n")
-    for line in lines(table.columns, rows[:SHORT_ROWS]):
+    for line in lines(columns, rows[:SHORT_ROWS]):
         print(line)
     if len(rows) > SHORT_ROWS:
         print(f"... the first {SHORT_ROWS} rows; all are in {options.output}/{name}")

@@ -18,7 +18,7 @@ from spark.storage import Storage
 from spark.time_range import HOUR_US, to_datetime
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
     from spark.result import Result
     from spark.time_range import TimeRange
@@ -69,18 +69,22 @@ def write_tables(result: Result, root: str, file_format: str) -> dict[str, DataF
     }
 
 
-def write_summary(spark: SparkSession, run: Run, result: Result, tables: dict[str, DataFrame], root: str) -> None:
-    """Write chart and summary of a run whose tables are there."""
+def write_summary(
+    spark: SparkSession, run: Run, result: Result, tables: dict[str, DataFrame], root: str
+) -> dict[str, list[Row]]:
+    """Write chart and summary of a run whose tables are there; return the rows that it repeats, by table."""
     storage = Storage(spark, root)
     for name, render in (("chart.html", to_html), ("chart.svg", to_svg)):
         if result.chart is None:
             storage.remove(name)
         else:
             storage.write(name, render(result.chart))
-    storage.write("summary.json", json.dumps(_summary(run, result, tables), default=plain, indent=1) + "\n")
+    rows = {name: table.limit(SUMMARY_ROWS).collect() for name, table in tables.items()}
+    storage.write("summary.json", json.dumps(_summary(run, result, tables, rows), default=plain, indent=1) + "\n")
+    return rows
 
 
-def _summary(run: Run, result: Result, tables: dict[str, DataFrame]) -> dict[str, object]:
+def _summary(run: Run, result: Result, tables: dict[str, DataFrame], rows: dict[str, list[Row]]) -> dict[str, object]:
     return {
         "version": SUMMARY_VERSION,
         "job": run.job,
@@ -107,7 +111,7 @@ def _summary(run: Run, result: Result, tables: dict[str, DataFrame]) -> dict[str
         "tables": {
             name: {
                 "columns": table.columns,
-                "rows": [[_cut(value) for value in row] for row in table.limit(SUMMARY_ROWS).collect()],
+                "rows": [[_cut(value) for value in row] for row in rows[name]],
                 "files": sorted(table.inputFiles()),
             }
             for name, table in tables.items()

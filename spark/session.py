@@ -53,7 +53,7 @@ _LOCAL_SETTINGS = {
 
 
 def check_java() -> None:
-    """Raise JobFailed unless there is a Java that Spark runs on."""
+    """Raise JobFailed unless there is a Java that Spark runs on: asking takes a start of Java."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
     advice = f"Spark needs Java {OLDEST_JAVA} or later: install a JRE, or set JAVA_HOME"
@@ -71,7 +71,6 @@ def session(name: str, master: str | None) -> Iterator[SparkSession]:
 
     What Java writes on stderr while it starts is kept back, and shown only when it does not start. Raises JobFailed.
     """
-    check_java()
     # PySpark's advice on versions of pandas, which no job uses.
     warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
     from pyspark.errors import PySparkException  # noqa: PLC0415 - takes a second, which complaints need not wait for
@@ -89,6 +88,7 @@ def session(name: str, master: str | None) -> Iterator[SparkSession]:
         try:
             spark = builder.getOrCreate()
         except (PySparkException, OSError) as error:
+            check_java()
             raise JobFailed(f"Spark does not start: {error}; {said()}") from error
     try:
         yield spark
