@@ -9,12 +9,14 @@ from pyspark.sql import SparkSession
 
 from spark.session import session
 
+#: What is run once on a few rows is not worth the slower compiler of Java's two: it takes half of all the time.
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1"
+
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """Yield a session on this machine."""
-    # What is run once on a few rows is not worth the slower compiler of Java's two: it takes half of all the time.
-    os.environ["JAVA_TOOL_OPTIONS"] = "-XX:TieredStopAtLevel=1"
+    os.environ["JAVA_TOOL_OPTIONS"] = JAVA_OPTIONS
     with warnings.catch_warnings():
         # Of PySpark's own making: what it says of pandas, and sockets that it leaves to the garbage collector.
         warnings.simplefilter("ignore")

@@ -12,7 +12,11 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from pyspark.sql import SparkSession
 
+from spark.failures import JobFailed
+from spark.request_log import RequestLog
+from tests.spark.conftest import JAVA_OPTIONS
 from tests.support.broker_process import REPOSITORY
 from tests.support.deadline import wait_until
 from tests.support.feeds import random_seed
@@ -20,8 +24,7 @@ from tests.support.generated_log import random_requests, write
 
 RANGE = ["--from", "2026-03-01T10:00", "--to", "2026-03-01T12:00"]
 JOB_SECONDS = 110
-#: A job over a few rows is done before the better one of Java's compilers has begun to pay.
-QUICK_TO_START = {**os.environ, "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}
+QUICK_TO_START = {**os.environ, "JAVA_TOOL_OPTIONS": JAVA_OPTIONS}
 
 
 def command(directory: Path, name: str, *arguments: str) -> list[str]:
@@ -62,16 +65,9 @@ def test_a_range_without_length_is_one_line(tmp_path: Path) -> None:
     assert "the range from 1h to 2h is empty" in line
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(2 * JOB_SECONDS)
-def test_without_a_log_and_of_an_unknown_format_is_one_line_each(tmp_path: Path) -> None:
-    line = failed_with(run(command(tmp_path, "latency", *RANGE)))
-    assert line == (
-        f"rotunda report latency: there is no request log in {tmp_path}/request-log; name its directory with --input"
-    )
-    (tmp_path / "request-log" / "requests" / "v=2").mkdir(parents=True)
-    line = failed_with(run(command(tmp_path, "latency", *RANGE)))
-    assert "requests/v=2 has a format that this job does not know; it knows v=1" in line
+def test_without_a_log_a_job_names_the_option(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(JobFailed, match=f"there is no request log in {tmp_path}/none; name its directory with --input"):
+        RequestLog(spark, f"{tmp_path}/none")
 
 
 @pytest.mark.slow
