@@ -16,8 +16,12 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
+from spark.failures import JobFailed
+
 #: How names of files and directories begin that are not data.
 _HIDDEN = (".", "_")
+#: How often a directory is listed that files go from.
+_ATTEMPTS = 100
 
 
 class Found(NamedTuple):
@@ -120,7 +124,7 @@ class Storage:
 def _find(directory: Path, patterns: list[str], dates: tuple[str, str] | None, *, contents: bool) -> list[Found]:
     """Return the files of this machine that one pattern for each step of their path names."""
     pattern, *rest = patterns
-    while True:
+    for _ in range(_ATTEMPTS):
         try:
             names = [name for name in os.listdir(directory) if fnmatch(name, pattern) and not name.startswith(_HIDDEN)]
         except FileNotFoundError:
@@ -133,3 +137,4 @@ def _find(directory: Path, patterns: list[str], dates: tuple[str, str] | None, *
         # A file that has gone may have others in its place, by names that were not there.
         with suppress(FileNotFoundError):
             return [Found(str(each), each.stat().st_size, each.read_bytes() if contents else b"") for each in paths]
+    raise JobFailed(f"files of {directory} go as fast as they are listed, or are links to nothing; look there")
