@@ -32,11 +32,10 @@ class _Outcome:
 class _Asked:
     """What has become of all partitions of a request."""
 
-    def __init__(self, timeout_ms: int) -> None:
+    def __init__(self) -> None:
         self.topics: list[tuple[str, list[_Outcome]]] = []
         #: Owners that have not answered, and one more while others are asked.
         self.left = 1
-        self.answer = Deferred(timeout_ms, lambda final: self.response() if final or not self.left else None)
 
     def response(self) -> Work:
         """Return the answer as far as the owners have given theirs."""
@@ -45,7 +44,12 @@ class _Asked:
 
 def handle_delete_records(context: RequestContext, request: Any) -> Work:
     """Return the new beginning of each partition, or a wait for the owners of some."""
-    asked = _Asked(max(milliseconds(request.timeout), _OWNERS_MS))
+    asked = _Asked()
+    # What is asked knows nothing of its answer: both go as soon as it is given, without a search for garbage.
+    answer = Deferred(
+        max(milliseconds(request.timeout), _OWNERS_MS),
+        lambda final: asked.response() if final or not asked.left else None,
+    )
     for topic in request.topics:
         outcomes: list[_Outcome] = []
         asked.topics.append((topic.name, outcomes))
@@ -53,13 +57,15 @@ def handle_delete_records(context: RequestContext, request: Any) -> Work:
             outcome = _Outcome(part.partition_index)
             outcomes.append(outcome)
             # An owner takes segments out of the log for it.
-            _ask(context, asked, topic.name, part.offset, outcome)
+            _ask(context, asked, answer, (topic.name, part.offset), outcome)
             yield None
     asked.left -= 1
-    return asked.answer if asked.left else asked.response()
+    return answer if asked.left else asked.response()
 
 
-def _ask(context: RequestContext, asked: _Asked, topic_name: str, before: int, outcome: _Outcome) -> None:
+def _ask(context: RequestContext, asked: _Asked, answer: Deferred, target: tuple[str, int], outcome: _Outcome) -> None:
+    """Ask the owner of a partition; ``target``: the topic, and the offset before which records go."""
+    topic_name, before = target
     metadata = context.broker.metadata
     topic, partition = metadata.topic(topic_name), metadata.partition(topic_name, outcome.partition)
     if topic is None or partition is None:
@@ -79,7 +85,7 @@ def _ask(context: RequestContext, asked: _Asked, topic_name: str, before: int, o
         if not error:
             (outcome.low_watermark,) = START_OFFSET.unpack(payload)
         asked.left -= 1
-        asked.answer.try_complete(final=False)
+        answer.try_complete(final=False)
 
     asked.left += 1
     payload = DELETE_RECORDS.pack(partition.row, before)
