@@ -1,4 +1,4 @@
-"""What an API function is told about one request, and what it is given of the target that runs it.
+"""The context of an API function: facts of one request, and the parts of the target that runs it.
 
 Runs in handler processes and in the controller, which is a handler of the metadata APIs. Knows nothing of sockets
 nor of rings: the connection is a number, the answer a return value.

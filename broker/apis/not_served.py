@@ -10,8 +10,8 @@ from types import MappingProxyType
 
 _QUORUM = "between the controllers of a quorum: this broker's metadata has one writer and no quorum"
 _BETWEEN = "between Kafka's brokers and controllers, on listeners that clients do not use"
-_SHARE = "share groups (KIP-932) are not built; clients use consumer groups unless told otherwise"
-_STREAMS = "streams groups (KIP-1071) are not built; Kafka Streams uses the classic protocol unless told otherwise"
+_SHARE = "share groups (KIP-932) are not built; clients use consumer groups by default"
+_STREAMS = "streams groups (KIP-1071) are not built; Kafka Streams uses the classic protocol by default"
 _TELEMETRY = (
     "client metrics (KIP-714): nothing here receives them, and as in a Kafka without a plugin that does, clients are "
     "not asked to push, whatever subscriptions there are"

@@ -98,10 +98,10 @@ class Api(NamedTuple):
 
     ``advertised_min`` is lower than ``min_version`` where clients need to see versions that are refused.
     ``decode_in_steps`` reads long requests, None stands for those that have no arrays; ``encode_in_slices`` writes the
-    answers to them, and those of functions that work in slices. An ``exclusive`` function that does is
-    the only one of those at work: it changes what the others look at. ``log_fields`` is what the request log is told.
-    Where answers follow from request, listener and metadata alone, ``lasts`` returns whether one holds until the
-    metadata change.
+    answers to them, and those of functions that work in slices. An ``exclusive`` function that does is the only one of
+    those at work: it changes what the others look at. ``log_fields`` are the fields that the request log reads. Where
+    answers follow from request, listener and metadata alone, ``lasts`` returns whether one holds until the metadata
+    change.
     """
 
     key: ApiKey
@@ -180,7 +180,7 @@ _FEATURES = (
 _NO_TIERS = "there is no remote storage: local offsets are the log's, offsets of tiers are -1"
 _NO_TWO_PHASES = "version 6 (two-phase commit, KIP-939) is not served; Kafka 4 does not list it either"
 _HAVE_SETTINGS = (
-    "of topics, brokers, groups and subscriptions to client metrics, which are kept and told to no client; there are "
+    "of topics, brokers, groups and subscriptions to client metrics, which are kept and sent to no client; there are "
     "no broker loggers"
 )
 _CHANGES = (
@@ -310,7 +310,7 @@ if len(APIS) != len(API_TABLE):
 
 
 def advertised() -> tuple[tuple[int, int, int], ...]:
-    """Return (api key, lowest, highest version) of every API, as ApiVersions tells clients."""
+    """Return (api key, lowest, highest version) of every API, as ApiVersions lists them."""
     return tuple((int(api.key), api.advertised_min, api.max_version) for api in API_TABLE)
 
 

@@ -34,7 +34,7 @@ _COORDINATOR_NOT_AVAILABLE: Final = int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
 class _Run:
-    """Records that go into one batch, and whom to tell."""
+    """Records that go into one batch, and the callbacks for its outcome."""
 
     __slots__ = ("batch", "committers", "done", "producer")
 
@@ -138,7 +138,7 @@ class CoordinatorLog:
         runs = [*self._staged, *self._runs]
         self._staged, self._runs = {}, []
         for run in runs:
-            self._tell_all(run, error)
+            self._call_all(run, error)
 
     def _run_for(self, size_bytes: int, producer: tuple[int, int], *, patient: bool) -> _Run:
         """Return the batch that so many bytes of records go to."""
@@ -160,23 +160,23 @@ class CoordinatorLog:
             if error:
                 self.has_failed = True
             # What came after a failure may stand, but rests on what does not.
-            self._tell_all(run, _COORDINATOR_NOT_AVAILABLE if self.has_failed else 0)
+            self._call_all(run, _COORDINATOR_NOT_AVAILABLE if self.has_failed else 0)
             if error:
                 self.on_failure()
 
         return answer
 
-    def _tell_all(self, run: _Run, error: int) -> None:
+    def _call_all(self, run: _Run, error: int) -> None:
         committers, run.committers = run.committers, []
         if committers:
             self.answer_commits(committers, error)
-        told, run.done = run.done, []
-        tell_each(told, error)
+        callbacks, run.done = run.done, []
+        call_each(callbacks, error)
 
 
-def tell_each(told: Iterable[Done], error: int) -> None:
-    """Tell everybody an error code. A fault of one costs no other its answer: they have done nothing to lose it."""
-    for done in told:
+def call_each(callbacks: Iterable[Done], error: int) -> None:
+    """Call each with an error code. A fault of one costs no other its answer."""
+    for done in callbacks:
         try:
             done(error)
         except Exception:
@@ -184,4 +184,4 @@ def tell_each(told: Iterable[Done], error: int) -> None:
 
 
 def _nobody(*_: object) -> None:
-    """Stand in for whoever is to be told."""
+    """Stand in for a callback."""

@@ -1,4 +1,4 @@
-"""A group as every protocol sees it, and what members of the classic protocol ask and are told.
+"""A group as every protocol sees it, and the requests and results of the classic protocol.
 
 Pure; used by the coordinator of groups and by the functions that answer requests. There are two kinds: classic groups,
 whose members assign partitions among themselves, and consumer groups (KIP-848), for which the coordinator does that.
@@ -89,13 +89,13 @@ class JoinRequest(NamedTuple):
     protocols: tuple[tuple[str, bytes], ...]
     reason: str
     needs_member_id: bool
-    """Whether a new member is first told its id (KIP-394)."""
+    """Whether a new member first gets its id (KIP-394)."""
     may_skip_assignment: bool
-    """Whether a static member may be told that the assignment stands (KIP-814)."""
+    """Whether a static member may be answered that the assignment stands (KIP-814)."""
 
 
 class JoinedMember(NamedTuple):
-    """A member as the leader of the group is told of it."""
+    """A member as the leader of the group gets it."""
 
     member_id: str
     instance_id: str | None

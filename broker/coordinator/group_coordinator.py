@@ -108,7 +108,7 @@ class GroupCoordinator:
         return GroupShard(log, REPLAYS, self._loaded, self.memory.admit)
 
     def close_partition(self, partition: int) -> None:
-        """Forget the groups of a partition; who waits for an answer is told that the coordinator has gone."""
+        """Forget the groups of a partition; those that wait for an answer get that the coordinator has gone."""
         shard = self._shards.pop(partition, None)
         if shard is not None:
             shard.close()
@@ -208,7 +208,7 @@ class GroupCoordinator:
         return self._metadata.broker_config.group_state_max_bytes * len(self._shards) // self._partitions
 
     def _loaded(self, shard: GroupShard) -> Steps[None]:
-        """Take up the groups of a partition. Markers of transactions that are written meanwhile are told to it."""
+        """Take up the groups of a partition. Markers of transactions that are written meanwhile are passed to it."""
         self._shards[shard.partition] = shard
         taken_up = 0
         for group in list(shard.groups.values()):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from broker.coordinator.group_events import GroupEvent
     from broker.ipc.process_context import Heritage
 
-#: Says that a text is an event and tells of no client.
+#: Marks a text that is an event and not of a client.
 _NOBODY = -1
 
 #: Names and reasons are cut to this many characters.
@@ -35,7 +35,7 @@ class GroupEventFeed:
 
     @property
     def interval_ns(self) -> int:
-        """How often the lags of groups are to be told; 0 is never."""
+        """The interval at which the lags of groups are sent; 0 is never."""
         return self._feed.settings.roles_interval_ns
 
     @property
@@ -52,7 +52,7 @@ class GroupEventFeed:
         """Tell the recorder of an event."""
         if self._feed.settings.enabled:
             duration_ms = event.duration_ms
-            self.tell(
+            self.send(
                 [
                     {
                         "time": event.time_ms * 1000,
@@ -68,7 +68,7 @@ class GroupEventFeed:
                 ]
             )
 
-    def tell(self, rows: Iterable[dict[str, Any]]) -> None:
+    def send(self, rows: Iterable[dict[str, Any]]) -> None:
         """Push rows of the dataset groups but for what is the same in all; columns that are null may be left out."""
         for row in rows:
             text = pack_text(_NOBODY, json.dumps({**row, "handler": self._target}).encode())

@@ -1,7 +1,7 @@
 """The lags of a handler's groups, on their way to the request log's dataset groups.
 
 Runs in handler processes, between two turns of the loop. Groups are looked at in rounds, a few at a time, and a group's
-topic is told of only when something about it has changed since the process began: a broker that nobody uses tells
+topic has a row only when something about it has changed since the process began: a broker that nobody uses sends
 nothing.
 """
 
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: No more is done at one time: rows told, and time taken for groups of which there is nothing to tell.
+#: No more is done at one time: rows sent, and time taken for groups without a change.
 MOST_ROWS: Final = 50
 MOST_NS: Final = 2_000_000
 
-#: From this fill of the ring on the rest waits: what happens to groups is told first.
+#: From this fill of the ring on the rest waits: events of groups are sent first.
 FULLEST: Final = 0.5
 
-#: After a fault nothing is told for this long.
+#: After a fault nothing is sent for this long.
 FAULT_PAUSE_NS: Final = 60_000_000_000
 
 #: What is unread of a topic: how many offsets, and the sum of those at which that begins.
@@ -43,7 +43,7 @@ Known = tuple[int, int]
 
 
 class GroupLags:
-    """What one handler tells of lag, and what it has told last."""
+    """The lags that one handler sends, and those it sent last."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class GroupLags:
         try:
             self._go_on(now_ns, interval_ns)
         except Exception:
-            logger.exception("cannot tell the request log of the lag of groups")
+            logger.exception("cannot send the lags of groups to the request log")
             self._left = None
             self._next_ns = now_ns + FAULT_PAUSE_NS
 
@@ -94,7 +94,7 @@ class GroupLags:
             if self._clock.monotonic_ns() - now_ns >= MOST_NS:
                 break
         if rows:
-            self._feed.tell(rows)
+            self._feed.send(rows)
         if not self._left:
             self._times.end()
             self._left = None
@@ -102,7 +102,7 @@ class GroupLags:
             self._next_ns = self._began_ns + interval_ns
 
     def _rows(self, shard: GroupShard, group: Group) -> list[dict[str, Any]]:
-        """Return what is to be told of a group, which is all of one instant."""
+        """Return the rows due for a group, all of one instant."""
         time_us = self._clock.wall_ms() * 1000
         found = []
         for topic, committed in shard.offsets.of_group(group.group_id).items():

@@ -1,8 +1,8 @@
 """The records of `__consumer_offsets` that classic groups and offsets take, byte for byte as Kafka writes them.
 
-Pure. Keys: OffsetCommitKey 0-1 and GroupMetadataKey 2, told apart by their version. Values: OffsetCommitValue 0-4 and
-GroupMetadataValue 0-4. Written are the versions that Kafka writes: offsets with 4, which names the topic's id, with 3
-where that is not known and with 1 where an old client wants them to expire; groups with 3. Encoding an offset is HOT.
+Pure. Keys: OffsetCommitKey 0-1 and GroupMetadataKey 2, distinguished by their version. Values: OffsetCommitValue 0-4
+and GroupMetadataValue 0-4. Written are the versions that Kafka writes: offsets with 4, which names the topic's id, with
+3 where that is not known and with 1 where an old client wants them to expire; groups with 3. Encoding an offset is HOT.
 
 One tag of ours, beyond any of Kafka's, which skips what it does not know, makes a group's value one of version 4: it
 says that a rebalance had begun because a member had gone.

@@ -99,7 +99,7 @@ class GroupShard:
     def append(
         self, records: Sequence[Record], done: Done, producer: tuple[int, int] = _NO_PRODUCER, *, patient: bool = False
     ) -> None:
-        """Write records; ``done`` is told once when they are committed (0), or that the coordinator has gone.
+        """Write records; ``done`` is called once: with 0 when they are committed, or an error.
 
         Those that are ``patient`` may wait for others to be written with.
         """
@@ -122,7 +122,7 @@ class GroupShard:
         self.offsets.end_transaction(producer_id, commit=commit)
 
     def close(self) -> None:
-        """Take note that this process does not coordinate these groups any more, and tell whoever waits."""
+        """Stop coordinating these groups, and answer those that wait."""
         self.is_open = False
         self._log.give_up(_NOT_COORDINATOR)
 

@@ -41,7 +41,7 @@ SHARE: Final = 50
 #: After a fault nothing is made for this long.
 FAULT_PAUSE_NS: Final = 60_000_000_000
 
-#: How much one snapshot tells; the rest is counted. Nobody waits much longer for an answer because of it.
+#: How much one snapshot lists; the rest is counted. No answer waits much longer because of it.
 MOST_MEMBERS: Final = 2000
 MOST_OFFSETS: Final = 4000
 MOST_TRANSACTIONS: Final = 500
@@ -84,15 +84,15 @@ class GroupSnapshot:
         self._begin(self._publish(now_ns))
 
     def _publish(self, now_ns: int) -> Work:
-        """Publish what there is to tell. A fault of ours costs readers their snapshot and nobody anything."""
+        """Publish a snapshot when it is due. A fault costs readers their snapshot, and nothing else."""
         try:
             self._writer.publish((yield from self.document()), LISTS, now_ns)
             self._next_ns = now_ns + max(INTERVAL_NS, (self._now_ns() - now_ns) * SHARE)
         except Exception:
-            logger.exception("cannot tell readers of groups and transactions")
+            logger.exception("cannot publish the snapshot of groups and transactions")
 
     def document(self) -> Steps[dict[str, Any]]:
-        """Return what there is to tell."""
+        """Return the snapshot."""
         groups: list[dict[str, Any]] = []
         states: Counter[str] = Counter()
         members = offsets = left_out = 0
@@ -105,10 +105,10 @@ class GroupSnapshot:
                 if members > MOST_MEMBERS or offsets > MOST_OFFSETS:
                     left_out += 1
                     continue
-                told = self._group(shard, group)
-                groups.append(told)
-                members += len(told["members"])
-                offsets += sum(map(len, told["offsets"].values()))
+                entry = self._group(shard, group)
+                groups.append(entry)
+                members += len(entry["members"])
+                offsets += sum(map(len, entry["offsets"].values()))
         self._times.end()
         yield
         transactions, transaction_states, others = self._transactions()
@@ -124,22 +124,22 @@ class GroupSnapshot:
     # ---- groups --------------------------------------------------------------------------------------------------
 
     def _group(self, shard: GroupShard, group: Group) -> dict[str, Any]:
-        told: dict[str, Any] = {
+        entry: dict[str, Any] = {
             "id": group.group_id,
             "kind": group.kind,
             "state": group.state_name,
             "protocol_type": group.protocol_type,
         }
         if isinstance(group, ClassicGroup):
-            told |= self._classic(group)
+            entry |= self._classic(group)
         elif isinstance(group, ConsumerGroup):
-            told |= self._consumer(group)
-        told.setdefault("members", [])
-        told["offsets"] = {
+            entry |= self._consumer(group)
+        entry.setdefault("members", [])
+        entry["offsets"] = {
             topic: {partition: self._offset(topic, partition, each) for partition, each in sorted(partitions.items())}
             for topic, partitions in shard.offsets.of_group(group.group_id).items()
         }
-        return told
+        return entry
 
     def _classic(self, group: ClassicGroup) -> dict[str, Any]:
         members = [
@@ -179,19 +179,19 @@ class GroupSnapshot:
         return {"protocol": assignor, "generation": group.epoch, "members": members}
 
     def _offset(self, topic: str, partition: int, committed: CommittedOffset) -> dict[str, Any]:
-        told: dict[str, Any] = {"offset": committed.offset, "commit_ms": committed.commit_ms}
+        entry: dict[str, Any] = {"offset": committed.offset, "commit_ms": committed.commit_ms}
         lag = committed_lag(self._metadata, self._partitions.table, topic, partition, committed.offset)
         if lag is None:
-            return told
-        told |= {"start": lag.start, "stable": lag.stable, "end": lag.end[0]}
+            return entry
+        entry |= {"start": lag.start, "stable": lag.stable, "end": lag.end[0]}
         if lag.oldest is None:
-            return told
-        told["lag"] = lag.records
-        told["committed_lag"] = lag.committed_records
+            return entry
+        entry["lag"] = lag.records
+        entry["committed_lag"] = lag.committed_records
         seconds = self._times.age_s((topic, partition, lag.row), lag.oldest, lag.end) if lag.records else 0.0
         if seconds is not None:
-            told["lag_s"] = seconds
-        return told
+            entry["lag_s"] = seconds
+        return entry
 
     def _by_name(self, assignment: Assignment) -> dict[str, list[int]]:
         found = {}
@@ -205,17 +205,17 @@ class GroupSnapshot:
     def _transactions(self) -> tuple[list[dict[str, Any]], dict[str, int], int]:
         """Return the transactions under way, how many ids are in each state, and how many more are under way."""
         states: Counter[str] = Counter()
-        told: list[dict[str, Any]] = []
+        entry: list[dict[str, Any]] = []
         left_out = 0
         for transaction in self._coordinators.transactions.transactions():
             metadata = transaction.metadata
             states[metadata.state.text] += 1
             if metadata.state in AT_REST:
                 continue
-            if len(told) >= MOST_TRANSACTIONS:
+            if len(entry) >= MOST_TRANSACTIONS:
                 left_out += 1
                 continue
-            told.append(
+            entry.append(
                 {
                     "id": transaction.transactional_id,
                     "state": metadata.state.text,
@@ -226,7 +226,7 @@ class GroupSnapshot:
                     "partitions": _by_topic(sorted(metadata.partitions)),
                 }
             )
-        return told, dict(states), left_out
+        return entry, dict(states), left_out
 
 
 def _by_topic(partitions: Iterable[tuple[str, int]] | None) -> dict[str, list[int]] | None:

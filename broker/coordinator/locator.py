@@ -1,4 +1,4 @@
-"""Which handler coordinates a group or a transactional id, and why this one does not.
+"""The locator of coordinators: which handler coordinates a group or a transactional id, and why this one does not.
 
 Runs in handler processes and the controller.
 """

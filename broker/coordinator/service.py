@@ -50,10 +50,10 @@ class Coordinator(Protocol):
     """What the two coordinators have in common: they keep what they know by partition."""
 
     def open_partition(self, log: CoordinatorLog) -> Replayer:
-        """Begin to coordinate the ids of a partition; what is returned is told all that its log holds."""
+        """Begin to coordinate the ids of a partition; what is returned is fed all that its log holds."""
 
     def close_partition(self, partition: int) -> None:
-        """Forget the ids of a partition; who waits for an answer is told that the coordinator has gone."""
+        """Forget the ids of a partition; those that wait for an answer get that the coordinator has gone."""
 
     def metadata_changed(self) -> None:
         """Take note that topics or settings have changed."""

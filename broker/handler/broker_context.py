@@ -1,4 +1,4 @@
-"""Making what API functions work with, and what other targets may ask of this one.
+"""The maker of the context of API functions, and of the tasks that other targets may ask of this one.
 
 Runs in handler processes and the controller, once before the first turn.
 """

@@ -1,4 +1,4 @@
-"""What other targets ask of the controller: topics that clients made up, and producer ids.
+"""The controller's tasks for other targets: topics that are created when they are first asked for, and producer ids.
 
 Runs in the controller.
 """

@@ -2,7 +2,7 @@
 
 Runs in handler processes, in the request loop. What is decided is decided where the long way decides it, in
 ``handlers``; here nothing is made for a request but its answer: no frame, no context, no search for what the request
-log is told, which is known on the way. A request that is out of the ordinary is left to the long way.
+log gets, which is known on the way. A request that is out of the ordinary is left to the long way.
 """
 
 from __future__ import annotations

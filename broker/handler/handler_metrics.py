@@ -1,4 +1,4 @@
-"""What a target counts, taken from the request loop and stored on its metrics page now and then.
+"""The target's metrics, taken from the request loop and stored on its metrics page now and then.
 
 Runs in handler processes and the controller.
 """

@@ -45,13 +45,13 @@ logger = logging.getLogger(__name__)
 
 
 def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None:
-    """Answer requests until told to stop; then commit, flush and close every log."""
+    """Answer requests until asked to stop; then commit, flush and close every log."""
     role, place = (Role.HANDLER, index) if index < heritage.handlers else (Role.CONTROLLER, 0)
     clock = SystemClock()
     poison = PoisonRequests(heritage, index, generation)
     handler = boot(heritage, index, generation, clock, poison)
     page = heritage.begin_metrics(role, place, generation)
-    metrics = HandlerMetrics(page, handler, clock.monotonic_ns(), _told_of_groups(heritage, handler))
+    metrics = HandlerMetrics(page, handler, clock.monotonic_ns(), _group_publishers(heritage, handler))
     heritage.mark_ready(role, place, generation)
     controller = handler.broker.controller
     if controller is not None:
@@ -63,8 +63,8 @@ def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None
         controller.controller.close()
 
 
-def _told_of_groups(heritage: Heritage, handler: RequestHandler) -> list[Callable[[int], None]]:
-    """Return what tells readers, and the request log, of this handler's groups; the controller has none."""
+def _group_publishers(heritage: Heritage, handler: RequestHandler) -> list[Callable[[int], None]]:
+    """Return the publishers of this handler's groups, for readers and the request log; the controller has none."""
     broker = handler.broker
     index, clock, table = broker.partitions.index, broker.clock, broker.partitions.table
     if index == heritage.handlers:

@@ -1,4 +1,4 @@
-"""What this target asks of the others, until its answers are there.
+"""The calls of this target to others, kept until their answers are there.
 
 Runs in handler processes and the controller. How tasks are done is the business of `peer_rpc`.
 """

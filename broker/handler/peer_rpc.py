@@ -1,4 +1,4 @@
-"""Where messages between targets come in and go out: a table from kind to what is done.
+"""The messages between targets as they come in: a table from kind to what is done.
 
 Runs in handler processes and the controller. Every question may be asked twice (its asker, or this process, may have
 been replaced in between), so every task here is safe to do twice: an append is recognised by its note, all else by its

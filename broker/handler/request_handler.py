@@ -114,7 +114,7 @@ class RequestHandler:
         self._with_memo = self._produce, self._fetch, offsets
         self._short_ways = {**self._groups.ways, _FETCH: self._fetch.try_fast, _LIST_OFFSETS: offsets.answer}
         self._desk = PeerRpc(self._peer_calls, self.broker.tasks, self._produce, areas, poison, self.slices, now_ns)
-        #: Rows of this handler that have moved, until those who wait for them have been told.
+        #: Rows of this handler that have moved, until those who wait for them have been woken.
         self._moved: list[int] = []
         self._moved_elsewhere = partitions.table.moved_rows.reader(index)
         self._next_tick_ns = self.requests = 0

@@ -1,4 +1,4 @@
-"""Makes logs durable beside the loop: a thread that only tells the kernel to write files back.
+"""The flusher: a thread beside the loop that makes logs durable, and only has the kernel write files back.
 
 Runs in handler processes. An fsync takes as long as the disk likes, and the loop serves nobody meanwhile. So what is to
 be synced is written down by the owner (`FlushJob`: files by name, and the offset up to which they hold the log), done

@@ -1,6 +1,6 @@
 """Finding records in the files of a partition. Any handler reads any partition; the owner is not asked.
 
-A reader is told the published end and looks at nothing beyond it. It keeps no file open and reads no record: a
+A reader is given the published end and looks at nothing beyond it. It keeps no file open and reads no record: a
 fetch is answered with a place in a file, which the processor sends from. It remembers where the last slices ended,
 so a consumer that follows the log is answered without a system call.
 
@@ -249,7 +249,7 @@ class LogReader:
                 is_known = base_offset == known_base and inode == known_inode
                 batch = walk.batch_with(offset, known_position if is_known else -1)
                 if batch is not None:
-                    # Where another segment ends is not told by the list: two may just be becoming one.
+                    # Where another segment ends is not in the list: two may just be becoming one.
                     length, next_offset = walk.whole_batches(batch, max_bytes, end_offset if is_last else -1)
                 check_not_replaced(path, inode)
             finally:

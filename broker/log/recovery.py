@@ -1,6 +1,6 @@
-"""Making the files of a partition true again when its log is opened. Runs in the owner, before anything is appended.
+"""The recovery of a partition's files when its log is opened. Runs in the owner, before anything is appended.
 
-Two cases. A *replacement* of a killed handler is told the published end, which is the truth: whatever lies beyond it
+Two cases. A *replacement* of a killed handler is given the published end, which is the truth: whatever lies beyond it
 was never acknowledged, so it goes - bytes of the last segment, index entries, a half-made next segment, newer
 snapshots. A *start of the broker* has only checkpoints: below the recovery point the files are durable, from there
 on every batch must prove its checksum, and the log ends before the first that cannot.

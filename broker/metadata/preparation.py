@@ -1,4 +1,4 @@
-"""Making the metadata file ready before the processes start that read it. Runs in the supervisor, before it forks."""
+"""The preparation of the metadata file for the processes that read it. Runs in the supervisor, before it forks."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The committed lag: the distance of a committed offset from the end of its partition, as of one instant.
 
-Runs in handler processes, for what is told of groups. What was committed must have been taken before it is asked about:
-the ends are then newer, and no lag is negative.
+Runs in handler processes, for the snapshot and the lags of groups. What was committed must have been taken before it is
+asked about: the ends are then newer, and no lag is negative.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class PlainProduce(Protocol):
 
     @property
     def about(self) -> bytes:
-        """What the request log is told of it."""
+        """Its facts for the request log."""
 
     @property
     def tail(self) -> bytes:

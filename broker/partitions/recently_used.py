@@ -1,8 +1,8 @@
 """A map whose entries go when they have not been used for a while.
 
-Runs in handler processes. Nobody tells a handler that a connection has closed, so what it remembers of connections has
-to end by itself. There are two generations: an entry of the older one that is used goes back to the newer one, and what
-is left in the older one when a period is over, or when the newer one is full, is let go of.
+Runs in handler processes. No message reaches a handler when a connection has closed, so what it remembers of
+connections has to end by itself. There are two generations: an entry of the older one that is used goes back to the
+newer one, and what is left in the older one when a period is over, or when the newer one is full, is let go of.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What owners of partitions and coordinators of transactions say to each other.
+"""The messages between owners of partitions and coordinators of transactions.
 
 Runs in handler processes. A part of a transaction asks its coordinator whether it belongs to it; a coordinator has the
 owners of the partitions of a transaction write markers at its end.

@@ -16,7 +16,7 @@ from uuid import UUID
 from broker.errors import InvalidReceive
 from broker.import_guard import without
 
-# Where hypothesis is installed kio tells it of its types, and loading it takes ten times as long as loading kio.
+# Where hypothesis is installed kio registers its types with it, and loading it takes ten times as long as loading kio.
 with without("hypothesis"):
     from kio.index import KioIndexError, load_request_schema, load_response_schema
     from kio.schema import errors

@@ -1,4 +1,4 @@
-"""What one target may ask another to do: a table of named tasks, bytes in, an error code and bytes out (``E22``).
+"""The tasks that one target may ask of another: a table by name, bytes in, an error code and bytes out (``E22``).
 
 Runs in handler processes and the controller. The coordinators use it where a group, a transaction or a partition
 belongs to another process. Any task may be asked twice. There are two kinds:

@@ -153,7 +153,7 @@ class Slices:
 
     def begin_own(self, work: Work) -> None:
         """Have something done that nobody waits for."""
-        self.add_now(SlicedWork(work, "own", _nothing_more, _nothing_more, ("what readers are told", "")))
+        self.add_now(SlicedWork(work, "own", _nothing_more, _nothing_more, ("what readers get", "")))
 
     def has(self, lane: Hashable) -> bool:
         """Return whether a work of this lane is not done. HOT."""

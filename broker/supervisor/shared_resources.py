@@ -1,4 +1,4 @@
-"""Making and unmaking what the children inherit: segments, rings, bells, socket pairs, spill files.
+"""The shared resources that children inherit: segments, rings, bells, socket pairs, spill files; made and unmade here.
 
 Runs in the supervisor only, before the first fork and after the last child. Whatever is made here has a
 name on the machine or a descriptor, and is gone again after `release`; what a killed broker left behind,

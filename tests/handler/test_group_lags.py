@@ -20,7 +20,7 @@ class Feed:
         self.is_used = True
         self.rows: list[dict[str, Any]] = []
 
-    def tell(self, rows: list[dict[str, Any]]) -> None:
+    def send(self, rows: list[dict[str, Any]]) -> None:
         """Take rows."""
         self.rows += rows
 
@@ -154,7 +154,7 @@ def test_a_fault_costs_rows_and_nothing_else(
     with monkeypatch.context() as broken:
         broken.setattr(handler.lags, "_rows", lambda *_: 1 / 0)
         assert handler.round() == []
-    assert "cannot tell the request log" in caplog.text
+    assert "cannot send the lags" in caplog.text
     assert handler.round() == []
     handler.now_ns += FAULT_PAUSE_NS
     assert len(handler.round()) == 1

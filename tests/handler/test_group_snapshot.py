@@ -76,7 +76,7 @@ def test_a_fault_ends_the_telling_for_a_while_and_nothing_else(
     with monkeypatch.context() as broken:
         broken.setattr(handler.snapshot, "document", lambda: 1 / 0)
         handler.snapshot.turn(handler.now_ns)
-    assert "cannot tell readers" in caplog.text
+    assert "cannot publish the snapshot" in caplog.text
     handler.snapshot.turn(handler.now_ns + FAULT_PAUSE_NS - 1)
     assert handler.reader.read() is None
     handler.snapshot.turn(handler.now_ns + FAULT_PAUSE_NS)

@@ -1,4 +1,4 @@
-"""DescribeQuorum: the cluster's metadata, told as the log with one voter, its leader, that Kafka keeps it in (KIP-595).
+"""DescribeQuorum: the cluster's metadata as the log with one voter, its leader, that Kafka keeps it in (KIP-595).
 
 Offsets are numbers of changes of the metadata.
 """

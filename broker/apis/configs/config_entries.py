@@ -29,7 +29,7 @@ def described(
 
 
 def creation_summary(entries: Iterable[ConfigEntry]) -> list[dict[str, Any]]:
-    """Return the entries as CreateTopics tells them (KIP-525)."""
+    """Return the entries as CreateTopics returns them (KIP-525)."""
     return [
         {
             "name": entry.name,

@@ -25,8 +25,8 @@ def handle_list_config_resources(context: RequestContext, request: Any) -> Work 
     if any(resource_type not in _NAMES for resource_type in types):
         return {"error_code": ErrorCode.UNSUPPORTED_VERSION, "config_resources": []}
     resources = [(name, resource_type) for resource_type in types for name in _NAMES[resource_type](context)]
-    told = Lazily(resources, lambda each: {"resource_name": each[0], "resource_type": each[1]})
-    return at_length({"error_code": 0, "config_resources": told})
+    listed = Lazily(resources, lambda each: {"resource_name": each[0], "resource_type": each[1]})
+    return at_length({"error_code": 0, "config_resources": listed})
 
 
 def _topics(context: RequestContext) -> Iterable[str]:

@@ -29,6 +29,6 @@ MULTI_GROUP_APIS: Final[Mapping[int, MultiGroupApi]] = MappingProxyType(
 
 
 def register_group_tasks(broker: BrokerContext, listener: BoundListener) -> None:
-    """Let other handlers have groups that this one coordinates, told as through ``listener``."""
+    """Let other handlers have groups that this one coordinates, described as through ``listener``."""
     register_group_calls(broker, listener, MULTI_GROUP_APIS)
     register_list_groups(broker)

@@ -27,7 +27,7 @@ _LONGEST_BYTES = 2**15 - 1 - 64
 
 
 def handle_join_group(context: RequestContext, request: Any) -> dict[str, Any] | Deferred:
-    """Return the generation and its protocol; the leader is told of all members (KIP-62, KIP-345, KIP-394)."""
+    """Return the generation and its protocol; the leader gets all members (KIP-62, KIP-345, KIP-394)."""
     version = context.api_version
     config = context.broker.metadata.broker_config
     session_timeout_ms = milliseconds(request.session_timeout)

@@ -17,7 +17,7 @@ _BATCHED_FROM = 3
 #: Members that leave in one slice.
 _AT_ONCE = 100
 
-#: Errors that are told of the request as a whole.
+#: Errors of the request as a whole.
 _OF_THE_COORDINATOR = frozenset({int(ErrorCode.COORDINATOR_NOT_AVAILABLE), int(ErrorCode.NOT_COORDINATOR)})
 
 

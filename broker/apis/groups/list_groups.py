@@ -60,13 +60,13 @@ def register_list_groups(broker: BrokerContext) -> None:
 
 
 def _encoded(group: Group) -> bytes:
-    """Return a group as one handler tells it another."""
+    """Return a group as one handler sends it to another."""
     texts = (group.group_id, group.protocol_type or "", group.state_name, group.kind)
     return b"".join([string_bytes(text) for text in texts])
 
 
 def decode_listed(payload: bytes) -> Work:
-    """Return the groups that another handler has told."""
+    """Return the groups that another handler has sent."""
     found: list[Listed] = []
     at, end = 0, len(payload)
     while at < end:

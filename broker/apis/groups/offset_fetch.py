@@ -34,7 +34,7 @@ _TOPICS_AT_ONCE = 16
 
 
 class _Query(NamedTuple):
-    """One group of a request: with ``require_stable``, offsets that a transaction may change are not told."""
+    """One group of a request: with ``require_stable``, offsets that a transaction may change are not returned."""
 
     context: RequestContext
     shard: GroupShard
@@ -67,7 +67,7 @@ def _answer_group(context: RequestContext, request: Any, group: Any) -> Work:
 
 
 def _fetch(context: RequestContext, asked: Any, require_stable: bool) -> Work:
-    """Return (error, topics) for one group, once the offsets that are told are committed."""
+    """Return (error, topics) for one group, once the offsets that are returned are committed."""
     group_id = asked.group_id
     try:
         shard = context.broker.coordinators.groups.shard_of(group_id)
@@ -80,7 +80,7 @@ def _fetch(context: RequestContext, asked: Any, require_stable: bool) -> Work:
             return error, []
     query = _Query(context, shard, group_id, require_stable)
     topics: list[dict[str, Any]] = []
-    # What is told is looked up first and written later: it must be what the commit that is waited for has made sure.
+    # What is returned is looked up first and written later: it must be what the awaited commit has made sure.
     work = _all(query) if asked.topics is None else _each(query, (yield from _distinct(asked.topics)))
     for number, topic in enumerate(work, 1):
         topics.append(topic)

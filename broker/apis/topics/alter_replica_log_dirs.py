@@ -13,7 +13,7 @@ from broker.scheduling.slices import Work
 
 
 def handle_alter_replica_log_dirs(context: RequestContext, request: Any) -> Work:
-    """Return an outcome for each partition: success where it is told to stay where it is."""
+    """Return an outcome for each partition: success where it is asked to stay where it is."""
     errors: dict[str, dict[int, int]] = {}
 
     def note(place: tuple[str, str, int]) -> None:

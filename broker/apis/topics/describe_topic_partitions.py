@@ -20,7 +20,7 @@ MOST_PARTITIONS = 2000
 
 
 class _Start(NamedTuple):
-    """Where to begin: nothing before it is told."""
+    """Where to begin: nothing before it is listed."""
 
     topic: str
     partition: int
@@ -49,11 +49,11 @@ def handle_describe_topic_partitions(context: RequestContext, request: Any) -> W
         first = start.partition if name == start.topic else 0
         if room == 0:
             return _response(topics, _Start(name, first))
-        told = topic.partitions[first : first + room]
-        topics.append(_described(context, topic, told))
-        room -= len(told)
-        if first + len(told) < len(topic.partitions):
-            return _response(topics, _Start(name, first + len(told)))
+        listed = topic.partitions[first : first + room]
+        topics.append(_described(context, topic, listed))
+        room -= len(listed)
+        if first + len(listed) < len(topic.partitions):
+            return _response(topics, _Start(name, first + len(listed)))
     return _response(topics)
 
 

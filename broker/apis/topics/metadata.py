@@ -1,6 +1,6 @@
 """Metadata: which topics there are and who leads their partitions. Creates topics if both sides allow it.
 
-The cluster is one broker, told by the address of the listener that the request came in on (``C18``); it leads
+The cluster is one broker, given by the address of the listener that the request came in on (``C18``); it leads
 every partition, always.
 """
 

@@ -104,7 +104,7 @@ class ClassicGroup:
 
     @classmethod
     def from_record(cls, group_id: str, record: GroupRecord) -> ClassicGroup:
-        """Return the group that a record tells of: stable, or empty if it has no members."""
+        """Return the group of a record: stable, or empty if it has no members."""
         group = cls(group_id)
         group.state = group.previous_state = STABLE if record.members else EMPTY
         group.state_ms = record.state_ms
@@ -136,7 +136,7 @@ class ClassicGroup:
     def departure_record(self) -> Record:
         """Return the record of the group as it is after a departure: who is left, to be asked to join again.
 
-        Members that have not been told yet that they are members are left out: they are asking to join anyway.
+        Members that have no answer yet are left out: they are asking to join anyway.
         """
         members = tuple(
             [
@@ -269,7 +269,7 @@ class ClassicGroup:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def described_members(self) -> list[JoinedMember]:
-        """Return what the leader is told of the members."""
+        """Return the members as the leader gets them."""
         name = self.protocol_name
         return [JoinedMember(each.member_id, each.instance_id, each.metadata(name)) for each in self.members.values()]
 

@@ -199,7 +199,7 @@ class ClassicJoining:
         if group.state is STABLE and group.select_protocol() == group.protocol_name:
             self._rebalance.write_replaced(shard, group, member, (leader_before, request.may_skip_assignment))
         elif group.state in {STABLE, COMPLETING_REBALANCE}:
-            # The leader may have been told the old member's id: its assignment would miss the new one.
+            # The leader may have got the old member's id: its assignment would miss the new one.
             self._rebalance.prepare(shard, group, f"Updating metadata for {reason}")
         else:
             self._rebalance.maybe_complete_join(shard, group)

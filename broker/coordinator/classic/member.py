@@ -41,7 +41,7 @@ class ClassicMember:
         self.session_timeout_ms = record.session_timeout_ms
         self.assignment = record.assignment
         self.protocols = protocols
-        #: It has never been told that it is a member, so its session may end although it waits to join.
+        #: It has no answer yet that it is a member, so its session may end although it waits to join.
         self.is_new = False
         self.deadline_ns = 0
         self.timer: Timer | None = None

@@ -3,7 +3,7 @@
 Runs in the handler that coordinates the group. Joining is in `joining`, the course of a rebalance in
 `rebalance`. Errors are those of Kafka's coordinator. As there, members are in memory until the leader's
 assignment is committed: when the handler is replaced in the middle of a rebalance, the members of the last generation
-are taken up again and told to rejoin.
+are taken up again and asked to rejoin.
 """
 
 from __future__ import annotations

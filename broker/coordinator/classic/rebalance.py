@@ -89,7 +89,7 @@ class ClassicRebalance:
         return self._complete_join(shard, group, done)
 
     def joined(self, group: ClassicGroup, member_id: str, *, skip_assignment: bool = False) -> JoinResult:
-        """Return what a member of the present generation is told; the leader is told of all members."""
+        """Return a join result for a member of the present generation; the leader's has all members."""
         members = group.described_members() if member_id == group.leader else ()
         return JoinResult(
             0, member_id, group.generation, group.protocol_type, group.protocol_name, group.leader or "",
@@ -200,7 +200,7 @@ class ClassicRebalance:
     ) -> None:
         """Write the id of a static member that has come back, then let it go on where its predecessor stopped.
 
-        ``how``: the leader before, and whether the member may be told to skip the assignment.
+        ``how``: the leader before, and whether the member may be asked to skip the assignment.
         """
         leader_before, may_skip = how
         assignments = {each.member_id: each.assignment for each in group.members.values()}
@@ -215,7 +215,7 @@ class ClassicRebalance:
             elif may_skip:
                 answer(self.joined(group, member_id, skip_assignment=member_id == group.leader))
             else:
-                # An old client would assign partitions if it were told that it leads.
+                # An old client would assign partitions if it were named as the leader.
                 answer(self.joined(group, member_id)._replace(leader=leader_before or "", members=()))
             member.is_new = False
             self.sessions.touch(shard, group, member)
@@ -250,7 +250,7 @@ class ClassicRebalance:
             self.write_departure(shard, group)
             self.prepare(shard, group, f"Removing {late} on pending sync request expiration")
 
-    # ---- what is told --------------------------------------------------------------------------------------------
+    # ---- results -------------------------------------------------------------------------------------------------
 
     def _expired(self, group: ClassicGroup, member_id: str, reason: str) -> None:
         self._events(event_of(group, self._wall_ms(), "expire", reason, member_id=member_id))

@@ -1,6 +1,6 @@
 """The server-side assignors of KIP-848's consumer groups: who is to have which partitions.
 
-Pure. An assignor is told who subscribes to which topics and what each member was to have until now, and returns what
+Pure. An assignor gets who subscribes to which topics and what each member was to have until now, and returns what
 each is to have from now on. The same question has the same answer, whatever the order in which it is put.
 """
 

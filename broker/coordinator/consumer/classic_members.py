@@ -1,6 +1,6 @@
 """Members of a consumer group that speak the classic protocol (KIP-848's online migration).
 
-Runs in handler processes. To such a member, a step towards its assignment is a rebalance: its heartbeat tells it to
+Runs in handler processes. To such a member, a step towards its assignment is a rebalance: its heartbeat asks it to
 join again, its JoinGroup says what it owns and takes the step, and SyncGroup gives it what it has then. It leads
 nobody: the coordinator assigns.
 """

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: By state in which a rebalance has ended, what is told of that.
+#: By state in which a rebalance has ended, its event.
 _ENDS: Final = {"Stable": "stable", "Empty": "empty"}
 
 

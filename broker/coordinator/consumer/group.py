@@ -79,12 +79,12 @@ class ConsumerGroup:
         self.sessions: dict[str, Session] = {}
         #: Topics or settings may have changed since they were last looked at.
         self.is_stale = False
-        #: Changes that are not committed yet: no answer may tell of them before they are.
+        #: Changes that are not committed yet: no answer may show them before they are.
         self.uncommitted = 0
         self.heartbeat_interval_ms = 0
         self.session_timeout_ms = 0
         self.assignment_interval_ms = 0
-        #: The epoch as of the last event that told of it.
+        #: The epoch as of its last event.
         self.told_epoch = self.epoch
         #: When the rebalance under way began, on the wall clock; None while there is none, or if that is not known.
         self.rebalance_began_ms: int | None = None
@@ -228,7 +228,7 @@ class ConsumerGroup:
         return wall_ms >= self.assigned_wall_ms + self.assignment_interval_ms
 
     def is_left_behind(self, member: ConsumerGroupMember, wall_ms: int) -> bool:
-        """Return whether there is, or is to be, an assignment that a member has not been told of."""
+        """Return whether there is, or is to be, an assignment that a member has not got."""
         return member.epoch < self.assignment_epoch or self.is_to_be_assigned(wall_ms)
 
     def is_free(self, topic_id: bytes, partition: int) -> bool:

@@ -107,7 +107,7 @@ def check_epoch(member: ConsumerGroupMember, epoch: int, owned: Assignment | Non
 
 
 def wants_assignment(request: Request, before: ConsumerGroupMember, after: ConsumerGroupMember) -> bool:
-    """Return whether the answer says what the member is to own: it has changed, or the member told all of itself."""
+    """Return whether the answer has the member's assignment: it has changed, or the member sent all its fields."""
     is_full = (
         request.rebalance_timeout_ms != -1
         and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)

@@ -70,7 +70,7 @@ class ConsumerGroupMember:
 
     @property
     def held(self) -> Assignment:
-        """What no other member may be given: all it was told to own and has not given up."""
+        """What no other member may be given: all that it was assigned and has not given up."""
         return union(self.assigned, self.pending_revocation) if self.pending_revocation else self.assigned
 
     def is_reconciled_to(self, epoch: int) -> bool:
@@ -95,7 +95,7 @@ class Report(NamedTuple):
 
     owned: Assignment | None = None
     subscription_changed: bool = False
-    #: The member takes nothing any more of what it was told to own before: it joins, and will be told anew.
+    #: The member takes nothing any more of what it was assigned before: it joins, and gets a new assignment.
     is_settled: bool = False
 
     def still_owns(self, partitions: Assignment) -> bool:
@@ -125,8 +125,8 @@ def _next(
     wanted = {topic: partitions for topic, partitions in target.assignment.items() if topic in target.topic_ids}
     kept = intersection(member.assigned, wanted)
     to_revoke = difference(member.assigned, kept)
-    # A member that does not own them now may yet take them, because it has been told to: only what it says after it
-    # has been told otherwise counts.
+    # A member that does not own them now may yet take them, as they are assigned to it: only what it sends after it
+    # has got another assignment counts.
     if to_revoke and (not report.is_settled or report.still_owns(to_revoke)):
         return _moved_to(member, epoch, MemberState.UNREVOKED_PARTITIONS, kept, to_revoke)
     missing = difference(wanted, kept)

@@ -151,13 +151,13 @@ class GroupUpdate:
         return left
 
     def commit(self, shard: GroupShard, before: Sequence[Record], done: Done) -> None:
-        """Write ``before`` and what has been changed; ``done`` is told when that, and all written earlier, counts."""
+        """Write ``before`` and what has been changed; ``done`` is called when that, and all written earlier, counts."""
         group = self._group
         if not (before or self.records):
             if not group.uncommitted:
                 done(0)
                 return
-            # Nothing is told of a group that is not committed yet: so that something is written after it.
+            # Nothing is answered of a group that is not committed yet: so that something is written after it.
             self.records.append(group_record(group.group_id, self._group_epoch()))
         group.uncommitted += 1
 

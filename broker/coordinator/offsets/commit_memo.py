@@ -82,7 +82,7 @@ class RememberedCommit:
         self.shard = shard
         self.commit = commit
         self.topics = judged[0].topics
-        #: What the request log is told of every request like this one.
+        #: The facts for the request log of every request like this one.
         self.facts = facts
         response = encode_offset_commit_response(committer.api_version, 0, judged[1])[_BODY:]
         self._response = intern_pool.text(response)

@@ -1,7 +1,7 @@
 """The expiration of offsets: those of deleted topics go at once, others when their retention is over.
 
 Runs in the handler that coordinates the groups. How long an offset is kept, and since when that counts, are Kafka's
-rules (KIP-211): since the last member left, or since the commit where no member can tell. A group that has neither
+rules (KIP-211): since the last member left, or since the commit where members are not known. A group that has neither
 members nor offsets left goes as well.
 """
 

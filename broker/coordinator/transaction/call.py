@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from broker.coordinator.timers import Timer
     from broker.coordinator.transaction.shard import Done, Transaction, TransactionShard
 
-#: How long a request waits for the end of a transaction before its client is told to ask again.
+#: How long a request waits for the end of a transaction before its client is asked to try again.
 LONGEST_WAIT_MS = 5000
 
 _CONCURRENT = int(ErrorCode.CONCURRENT_TRANSACTIONS)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from broker.coordinator.coordinator_log import tell_each
+from broker.coordinator.coordinator_log import call_each
 from broker.coordinator.transaction.call import Answered, TransactionCall
 from broker.coordinator.transaction.markers import TransactionEnd, TransactionPeers
 from broker.coordinator.transaction.shard import Done, Transaction, TransactionShard, id_bytes
@@ -336,11 +336,11 @@ class TransactionCoordinator:
             return shard.is_open and transaction.metadata is metadata
 
         def done() -> None:
-            self.write(shard, transaction.transactional_id, completed(metadata, self._now_ms()), tell)
+            self.write(shard, transaction.transactional_id, completed(metadata, self._now_ms()), report)
 
-        def tell(error: int) -> None:
+        def report(error: int) -> None:
             waiting, transaction.at_end = transaction.at_end, []
-            tell_each(waiting, error)
+            call_each(waiting, error)
 
         epoch = self._desk.coordinator_epoch(shard.partition)
         TransactionEnd(metadata, epoch, self._desk, self._timers, wanted).start(done)

@@ -1,4 +1,4 @@
-"""What transactions have handlers and the controller do for each other: who asks for it, and how that is told in bytes.
+"""The transactions' tasks for other handlers and the controller: who asks for them, and their form in bytes.
 
 Runs in handler processes and the controller. A coordinator asks the owner of a partition for a marker and the
 controller for producer ids; a handler that holds records asks the coordinator whether they belong to a transaction.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from broker.coordinator.coordinator_log import tell_each
+from broker.coordinator.coordinator_log import call_each
 from broker.coordinator.transaction.records import decode_key, decode_value, encode_key, encode_value
 from broker.coordinator.transaction.transaction import TransactionMetadata
 from broker.protocol.error_codes import ErrorCode
@@ -35,9 +35,9 @@ class Transaction:
         self.metadata = metadata
         #: How many records of it have been appended by this process, and how many of these are committed.
         self.writes = self.committed = 0
-        #: (number of the record that must be committed first, whom to tell)
+        #: (number of the record that must be committed first, callback)
         self.waiting: list[tuple[int, Done]] = []
-        #: Whom to tell when the ending that is under way is complete: those who wanted it, and those in its way.
+        #: Callbacks for when the ending that is under way is complete: those who wanted it, and those in its way.
         self.at_end: list[Done] = []
 
 
@@ -80,7 +80,7 @@ class TransactionShard:
     # ---- changes -------------------------------------------------------------------------------------------------
 
     def write(self, transactional_id: str, metadata: TransactionMetadata, version: int, done: Done) -> Transaction:
-        """Make this what is known of an id, and tell ``done`` when that is committed."""
+        """Make this what is known of an id, and call ``done`` when that is committed."""
         transaction = self.transactions.get(transactional_id)
         if transaction is None:
             transaction = self.transactions[transactional_id] = Transaction(transactional_id, metadata)
@@ -111,7 +111,7 @@ class TransactionShard:
         for transaction in self.transactions.values():
             waiting = [done for _, done in transaction.waiting] + transaction.at_end
             transaction.waiting, transaction.at_end = [], []
-            tell_each(waiting, int(ErrorCode.NOT_COORDINATOR))
+            call_each(waiting, int(ErrorCode.NOT_COORDINATOR))
 
     def _written(self, transaction: Transaction, error: int) -> None:
         if not self.is_open:
@@ -123,7 +123,7 @@ class TransactionShard:
         transaction.committed += 1
         waiting = transaction.waiting
         while waiting and waiting[0][0] <= transaction.committed:
-            tell_each([waiting.pop(0)[1]], error)
+            call_each([waiting.pop(0)[1]], error)
 
 
 def id_bytes(transactional_id: str) -> int:

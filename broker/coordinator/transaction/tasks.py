@@ -1,7 +1,7 @@
-"""What a handler does for the transactions of others: it writes markers, and answers for the ids that it coordinates.
+"""A handler's tasks for the transactions of others: it writes markers, and answers for the ids that it coordinates.
 
 Runs in handler processes. Every task is answered in the turn in which it is asked, and changes nothing when it is asked
-again. How tasks are told in bytes is said in `rpc`, which asks for them.
+again. Their form in bytes stands in `rpc`, which asks for them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Making producer state true again when a log is opened, and with it the index of aborted transactions.
+"""The recovery of producer state when a log is opened, and with it of the index of aborted transactions.
 
 Runs in the owner, once the files are in order. The state is the newest snapshot at or below the end plus a walk over
 the batches behind it, so it holds exactly those that stand. Only that walk knows where an aborted transaction began;

@@ -61,7 +61,7 @@ class SegmentSwap(NamedTuple):
 
     @classmethod
     def unpack(cls, data: bytes) -> Self:
-        """Return what `pack` was told. Raises struct.error."""
+        """Return the arguments of `pack`. Raises struct.error."""
         return cls._make(_SWAP.unpack(data))
 
 

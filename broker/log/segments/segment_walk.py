@@ -12,7 +12,7 @@ from broker.log.indexes.offset_index import OffsetIndex
 from broker.log.segments.segment_scan import scan_headers
 from broker.protocol.records import BATCH_HEADER_BYTES
 
-#: Damaged indexes that have been told of.
+#: Damaged indexes that have been reported.
 _reported: set[Path] = set()
 
 _log = logging.getLogger(__name__)

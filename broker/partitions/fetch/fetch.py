@@ -177,7 +177,7 @@ class FetchPath:
             self._begin(PendingFetch(FetchShape(terms, request.parts), offsets, to))
 
     def _begin_in(self, session: FetchSession, terms: FetchTerms, to: ReplyTo) -> None:
-        """Answer with what all partitions of a session have that its client has not been told."""
+        """Answer with what is new in the partitions of a session."""
         shape = session.shape(terms, self._metadata.version)
         self._begin(PendingFetch(shape, session.offsets, to, session))
 

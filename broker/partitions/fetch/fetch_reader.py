@@ -47,7 +47,7 @@ class FetchReader:
         if len(shape.fields) < stop:
             shape.look_up(self._metadata, stop)
         read_fetched = self._table.read_fetched
-        encode_empty, told = fetch.plain.encode_empty, fetch.told
+        encode_empty, answered = fetch.plain.encode_empty, fetch.answered
         is_committed, parts, fields, offsets = fetch.is_committed, fetch.parts, shape.fields, fetch.offsets
         for index in range(start, stop):
             row, partition, epoch = fields[index]
@@ -59,7 +59,7 @@ class FetchReader:
                 is_at_end = offset == end or (is_committed and stable <= offset < end)
                 if is_at_end and is_served and log_start <= offset:
                     stable = min(stable, end)
-                    if told is None:
+                    if answered is None:
                         parts.append(encode_empty(partition, end, stable, log_start))
                     else:
                         parts.append(fetch.empty(index, end, stable, log_start))

@@ -30,7 +30,7 @@ _FETCH_OFFSET: Final = 4
 #: Where `PartFields` have what a session needs to know of a partition but its offset.
 _EPOCH, _MAX_BYTES = 3, 7
 
-#: What a client has been told of a partition: log end and log start; None: nothing yet, or an error.
+#: What a client has got of a partition: log end and log start; None: nothing yet, or an error.
 Ends = tuple[int, int] | None
 
 
@@ -40,6 +40,7 @@ class FetchSession:
     __slots__ = (
         "_metadata_version",
         "_shape",
+        "answered",
         "created_ns",
         "epoch",
         "identity",
@@ -47,7 +48,6 @@ class FetchSession:
         "offsets",
         "parts",
         "places",
-        "told",
         "used_ns",
     )
 
@@ -59,9 +59,9 @@ class FetchSession:
         self.epoch = 1
         self.created_ns = self.used_ns = now_ns
         self.parts: list[PartFields] = []
-        #: By index of the part. But for `told` these lists are never changed in place: fetches that wait have them.
+        #: By index of the part. But for `answered` these lists are never changed in place: fetches that wait have them.
         self.offsets: list[int] = []
-        self.told: list[Ends] = []
+        self.answered: list[Ends] = []
         self.places: dict[tuple[str | None, bytes | None, int], int] = {}
         self._shape: FetchShape | None = None
         self._metadata_version = -1
@@ -101,7 +101,7 @@ class FetchSession:
 
     def tell_again(self) -> None:
         """Let the next answer have everything: the last one has not been sent."""
-        self.told = [None] * len(self.parts)
+        self.answered = [None] * len(self.parts)
 
     def turn_to(self, index: int) -> None:
         """Read from another partition on, so that each has its turn when an answer has not room for all."""
@@ -121,14 +121,14 @@ class FetchSession:
         for at, part in changed:
             parts[at : at + 1] = [part]
         self.parts = parts
-        self.told = self.told + [None] * more
+        self.answered = self.answered + [None] * more
         self._shape = None
 
     def _arrange(self, order: list[int]) -> None:
         """Keep the partitions at those places, in that order."""
         self.parts = [self.parts[at] for at in order]
         self.offsets = [self.offsets[at] for at in order]
-        self.told = [self.told[at] for at in order]
+        self.answered = [self.answered[at] for at in order]
         self.places = {part[:3]: at for at, part in enumerate(self.parts)}
         self._shape = None
 

@@ -1,4 +1,4 @@
-"""What fetches have in common: what is asked for, of which partitions, and where those stand in the partition table.
+"""The shape of fetches: what is asked for, of which partitions, and where those stand in the partition table.
 
 Runs in handler processes. Of two polls of a consumer little but the offsets differs. So what the rest means is worked
 out once, and holds until the metadata change (`request_memo`).
@@ -57,7 +57,7 @@ class FetchShape:
         self.fields: list[tuple[int, int, int]] = []
         #: The rows, with the index of their part, or NAMED_TWICE.
         self.rows: dict[int, int] = {}
-        #: What the request log is told.
+        #: The facts for the request log.
         self.about = NO_SUBJECT
         self._topics: list[EncodedTopic] | None = None
 

@@ -49,6 +49,7 @@ class PendingFetch:
     """A request, and its answer as far as it can be given now."""
 
     __slots__ = (
+        "answered",
         "ends",
         "errors",
         "found",
@@ -64,19 +65,18 @@ class PendingFetch:
         "shape",
         "terms",
         "to",
-        "told",
         "wanted_bytes",
     )
 
     def __init__(
         self, shape: FetchShape, offsets: Sequence[int], to: ReplyTo, session: FetchSession | None = None
     ) -> None:
-        """``session``: only what its client has not been told yet is answered."""
+        """``session``: only what is new to its client is answered."""
         self.shape = shape
         self.session = session
-        #: By index of the part, what the client has been told by earlier answers; None: it is told everything.
-        self.told = None if session is None else session.told
-        #: By index of the part, what it will be told by this one.
+        #: By index of the part, what the client has got by earlier answers; None: it gets everything.
+        self.answered = None if session is None else session.answered
+        #: By index of the part, what it gets by this one.
         self.ends: dict[int, tuple[int, int]] = {}
         #: Whether there are records for which there was no room.
         self.is_cut = False
@@ -127,9 +127,9 @@ class PendingFetch:
         self.ends.pop(index, None)
 
     def empty(self, index: int, end: int, stable: int, start: int) -> bytes:
-        """Return a part without records; nothing, if there is nothing in it that the client has not been told."""
-        if self.told is not None:
-            if self.told[index] == (end, start):
+        """Return a part without records; nothing, if the client has got all that is in it."""
+        if self.answered is not None:
+            if self.answered[index] == (end, start):
                 return b""
             self.ends[index] = end, start
         return self.plain.encode_empty(self.shape.fields[index][1], end, stable, start)
@@ -156,7 +156,7 @@ class PendingFetch:
             self.found[index] = Found(row, found, plain.tags)
             self.records_bytes += size
             self.parts[index] = plain.encode(self.shape.fields[index][1], *offsets, size)
-            if self.told is not None:
+            if self.answered is not None:
                 self.ends[index] = offsets[0], offsets[2]
         else:
             self.parts[index] = self.empty(index, *offsets)
@@ -171,27 +171,27 @@ class PendingFetch:
         if self.session is None:
             gaps = [Gap(index, found.slice.length, found.tags) for index, found in in_order]
             return frame_fetch_response(version, correlation_id, self.shape.topics(), self.parts, gaps)
-        told = self._told_now()
-        place = {index: number for number, index in enumerate(told)}
+        answered = self._answered_now()
+        place = {index: number for number, index in enumerate(answered)}
         gaps = [Gap(place[index], found.slice.length, found.tags) for index, found in in_order]
-        topics = encode_topics(version, [self.shape.parts[index][:2] for index in told])
+        topics = encode_topics(version, [self.shape.parts[index][:2] for index in answered])
         status = 0, 0, self.session.number
-        return frame_fetch_response(version, correlation_id, topics, [self.parts[i] for i in told], gaps, status)
+        return frame_fetch_response(version, correlation_id, topics, [self.parts[i] for i in answered], gaps, status)
 
     def note_told(self) -> None:
-        """Note in the session what the client has been told with this answer."""
-        if self.session is None or self.told is None:
+        """Note in the session what the client gets with this answer."""
+        if self.session is None or self.answered is None:
             return
-        for index in self._told_now():
-            self.told[index] = self.ends.get(index)
-        if self.is_cut and self.found and self.session.told is self.told:
+        for index in self._answered_now():
+            self.answered[index] = self.ends.get(index)
+        if self.is_cut and self.found and self.session.answered is self.answered:
             self.session.turn_to(max(self.found) + 1)
 
-    def _told_now(self) -> list[int]:
+    def _answered_now(self) -> list[int]:
         return [index for index, part in enumerate(self.parts) if part]
 
     def facts(self) -> AnswerFacts:
-        """Return what the request log is told of the answer: the first error, and what it has of records."""
+        """Return the facts for the request log of the answer: the first error, and what it has of records."""
         error = self.errors[min(self.errors)] if self.errors else 0
         records = 0
         for index, (_, found, _) in self.found.items():

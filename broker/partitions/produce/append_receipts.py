@@ -1,7 +1,7 @@
 """The notes that owners write into produced batches: what became of them, for whoever reads the request again.
 
 Runs in handler processes. A note stands in the base-offset field of the batch, in the memory of its request; it means
-something once the envelope says `NOTED`. `produce` tells the whole story.
+something once the envelope says `NOTED`. `produce` has the whole of it.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ _FAULT: Final = int(ErrorCode.UNKNOWN_SERVER_ERROR)
 
 @dataclass(slots=True, frozen=True)
 class Append:
-    """A batch in the memory of its request, and who is told what has become of it."""
+    """A batch in the memory of its request, and the callback for its outcome."""
 
     line: tuple[int, int]
     """Whose batches for this partition keep their order: (connection, or -1 less the target that has it, row)."""

@@ -67,7 +67,7 @@ class PendingProduce:
         blame: Callable[[Frame, Part, int, ReadAllowance], PartErrors],
     ) -> None:
         self.token = -1
-        #: What the request log is told, but for the error.
+        #: The facts for the request log, but for the error.
         self.facts = NO_FACTS
         self.complete = False
         self.hold: RingHold = frame.ring.hold(frame.ring_start)

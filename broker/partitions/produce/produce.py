@@ -276,7 +276,7 @@ class ProducePath:
         return keyless(batch, frame.api_version, allowance, partition) if config.compacts else NO_ERRORS
 
     def _facts(self, view: memoryview, parts: Sequence[Part], acks: int) -> AnswerFacts:
-        """Return what the request log is told of a request; of its records, what the batches claim."""
+        """Return the facts for the request log of a request; of its records, what the batches claim."""
         records = records_of_all(view, [(part.records_offset, part.records_size) for part in parts])
         first = parts[0] if parts else None
         row = -1 if first is None else self._partitions.row_of(first.topic_name, first.topic_id, first.partition)

@@ -3,7 +3,7 @@
 Runs in handler processes. A request may have very many parts, and a batch may have to be unpacked and looked into. What
 does not get done at once is done in slices, and what belongs to the same line waits behind it: records of one
 connection are appended in the order in which they came. Requests keep their memory until they are answered, so a
-replacement of this process finds all of them. Knows nothing of records: each is a work and who is told of a fault.
+replacement of this process finds all of them. Knows nothing of records: each is a work and the callback for a fault.
 """
 
 from __future__ import annotations

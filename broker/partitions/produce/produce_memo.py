@@ -1,4 +1,4 @@
-"""What is remembered of a Produce (`request_memo`): all but the records of its only partition.
+"""The memo of a Produce (`request_memo`): all but the records of its only partition.
 
 Runs in handler processes.
 """
@@ -49,7 +49,7 @@ class RememberedRequest:
         self.flexible = version >= FIRST_FLEXIBLE
         self.acks = acks
         self.owned = owned
-        #: What the request log is told of every request like this one.
+        #: The facts for the request log of every request like this one.
         self.about = subject(owned.row, 1, acks=acks)
         self.tail = tail(frame.api_key, version, handler, self.about)
         self.template = single_partition_response(version, part.topic_name, part.topic_id, part.partition)

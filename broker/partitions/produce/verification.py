@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from broker.protocol.messages.produce import Part
     from broker.protocol.records import BatchHeader
 
-#: What a part brings besides its records: nothing, or what it has been told about its transaction. Guards are larger.
+#: What a part brings besides its records: nothing, or what is known of its transaction. Guards are larger.
 NO_TRANSACTION, UNVERIFIED = 0, 1
 
 #: The answer of an owner that wants the coordinator's word, with its guard for an offset. No error of Kafka's.

@@ -111,7 +111,7 @@ def unsupported_version_response(correlation_id: int, min_version: int, max_vers
 def _feature_tags(version: int, response: ApiVersionsResponse) -> bytes:
     tags = []
     if response.supported_features:
-        # Older clients reject a least level of 0 (KAFKA-17011), so they are told 1.
+        # Older clients reject a least level of 0 (KAFKA-17011), so they get 1.
         least = 0 if version >= _ZERO_FEATURE_MINIMUM_FROM else 1
         levels = [(name, max(low, least), high) for name, low, high in response.supported_features]
         tags.append((_SUPPORTED_FEATURES_TAG, _features_bytes(levels)))

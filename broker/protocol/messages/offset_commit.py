@@ -125,7 +125,7 @@ def parse_offset_commit(
 ) -> OffsetCommitRequest:
     """Return the request whose body is [offset, end) of `buffer`. InvalidReceive when malformed.
 
-    `places` is told where in `buffer` the committed offset of each partition stands.
+    `places` gets where in `buffer` the committed offset of each partition stands.
     """
     return finished(_parse(buffer, version, (offset, end), [] if places is None else places))
 
