@@ -254,7 +254,7 @@ RULES = (
         "of the clients: fetch.max.bytes, max.partition.fetch.bytes",
         "lower",
         "The client, or the network to it, reads more slowly than the broker sends: let it fetch less at a time and "
-        "work in another thread; over a long way raise its receive.buffer.bytes and socket.send.buffer.bytes.",
+        "work in another thread; over a general path raise its receive.buffer.bytes and socket.send.buffer.bytes.",
     ),
 )  # fmt: skip
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from broker.clock import Clock
-    from broker.coordinator.service import Coordinators
+    from broker.coordinator.coordinators import Coordinators
     from broker.ipc.process_context import BoundListener
     from broker.metadata.active_controller import ActiveController
     from broker.metadata.metadata_cache import MetadataCache

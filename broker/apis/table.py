@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from broker.apis.cluster.api_versions import api_versions_last, handle_api_versions
+from broker.apis.cluster.api_versions import handle_api_versions, is_api_versions_cacheable
 from broker.apis.cluster.describe_cluster import handle_describe_cluster
 from broker.apis.cluster.describe_quorum import handle_describe_quorum
 from broker.apis.cluster.update_features import handle_update_features
@@ -43,7 +43,7 @@ from broker.apis.topics.describe_producers import handle_describe_producers
 from broker.apis.topics.describe_topic_partitions import handle_describe_topic_partitions
 from broker.apis.topics.elect_leaders import handle_elect_leaders
 from broker.apis.topics.list_offsets import handle_list_offsets
-from broker.apis.topics.metadata import handle_metadata, metadata_lasts
+from broker.apis.topics.metadata import handle_metadata, is_metadata_cacheable
 from broker.apis.topics.offset_for_leader_epoch import handle_offset_for_leader_epoch
 from broker.apis.topics.partition_reassignments import (
     handle_alter_partition_reassignments,
@@ -100,8 +100,8 @@ class Api(NamedTuple):
     ``decode_in_steps`` reads long requests, None stands for those that have no arrays; ``encode_in_slices`` writes the
     answers to them, and those of functions that work in slices. An ``exclusive`` function that does is the only one of
     those at work: it changes what the others look at. ``log_fields`` are the fields that the request log reads. Where
-    answers follow from request, listener and metadata alone, ``lasts`` returns whether one holds until the metadata
-    change.
+    answers follow from request, listener and metadata alone, ``is_cacheable`` returns whether one holds until the
+    metadata change.
     """
 
     key: ApiKey
@@ -116,7 +116,7 @@ class Api(NamedTuple):
     encode_in_slices: Callable[[int, Sink, int], SlicesAnswer] | None = None
     exclusive: bool = False
     log_fields: LogFields = LogFields(())
-    lasts: Callable[[Any], bool] | None = None
+    is_cacheable: Callable[[Any], bool] | None = None
 
 
 def _hot(key: ApiKey, versions: tuple[int, int], advertised_min: int, note: str = "") -> Api:
@@ -131,9 +131,9 @@ def _hand(
     function: ApiFunction,
     note: str = "",
     in_steps: tuple[Callable[..., Steps[Any]], Pieces | None] | None = None,
-    lasts: Callable[[Any], bool] | None = None,
+    is_cacheable: Callable[[Any], bool] | None = None,
 ) -> Api:
-    api = Api(key, *versions, *codec, function, versions[0], note, log_fields=FIELDS[key], lasts=lasts)
+    api = Api(key, *versions, *codec, function, versions[0], note, log_fields=FIELDS[key], is_cacheable=is_cacheable)
     if in_steps is None:
         return api
     read, pieces = in_steps
@@ -213,7 +213,7 @@ API_TABLE: tuple[Api, ...] = (
         (metadata.parse_metadata, metadata.encode_metadata_response),
         handle_metadata,
         in_steps=(metadata.parse_metadata_in_steps, metadata.metadata_pieces),
-        lasts=metadata_lasts,
+        is_cacheable=is_metadata_cacheable,
     ),
     _hand(
         ApiKey.OFFSET_COMMIT,
@@ -241,7 +241,7 @@ API_TABLE: tuple[Api, ...] = (
         (0, 4),
         (api_versions.parse_api_versions, api_versions.encode_api_versions_response),
         handle_api_versions,
-        lasts=api_versions_last,
+        is_cacheable=is_api_versions_cacheable,
     ),
     _kio(ApiKey.CREATE_TOPICS, (2, 7), handle_create_topics, _NOT_REPLICATED, exclusive=True),
     _kio(ApiKey.DELETE_TOPICS, (1, 6), handle_delete_topics, exclusive=True),

@@ -1,7 +1,7 @@
 """The cleaner process from boot to exit: its schedule, and its metrics page.
 
-The only module of the cleaner that sees the heritage. It serves no request and holds nothing that must survive it: one
-that is killed is replaced, and the next begins where the checkpoint stands. It runs at low priority.
+The only module of the cleaner that sees the process context. It serves no request and holds nothing that must survive
+it: one that is killed is replaced, and the next begins where the checkpoint stands. It runs at low priority.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import os
 from typing import TYPE_CHECKING
 
 from broker.cleaner.maintenance import Upkeep
-from broker.cleaner.owner_client import Owners, Stopped
-from broker.cleaner.throttler import Pace
+from broker.cleaner.owner_client import OwnerClient, Stopped
+from broker.cleaner.throttler import Throttler
 from broker.clock import SystemClock
 from broker.metadata.metadata_cache import MetadataCache
 from broker.metadata.metadata_file import metadata_path
@@ -21,7 +21,7 @@ from shm.metrics import MetricsWriter
 from shm.storage import StorageState
 
 if TYPE_CHECKING:
-    from broker.ipc.process_context import Heritage
+    from broker.ipc.process_context import ProcessContext
     from broker.runtime.signals import StopFlag
 
 logger = logging.getLogger(__name__)
@@ -42,19 +42,19 @@ _NS_PER_MS = 1_000_000
 _NS_PER_S = 1_000_000_000
 
 
-def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None:
+def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) -> None:
     """Look after the logs until asked to stop."""
     os.nice(NICENESS)
     clock = SystemClock()
 
     def beat() -> None:
-        heritage.slots.beat(Role.CLEANER, 0, clock.monotonic_ns())
+        context.slots.beat(Role.CLEANER, 0, clock.monotonic_ns())
 
-    owners = Owners(heritage.channel, index, generation, heritage.target_bells, stop.is_set, beat)
-    metadata = MetadataCache(metadata_path(heritage.config.data_dir), heritage.handlers, heritage.config)
-    page = heritage.begin_metrics(Role.CLEANER, 0, generation)
-    cleaner = Cleaner(heritage, metadata, owners, page)
-    heritage.mark_ready(Role.CLEANER, 0, generation)
+    owners = OwnerClient(context.channel, index, generation, context.target_bells, stop.is_set, beat)
+    metadata = MetadataCache(metadata_path(context.config.data_dir), context.handlers, context.config)
+    page = context.begin_metrics(Role.CLEANER, 0, generation)
+    cleaner = Cleaner(context, metadata, owners, page)
+    context.mark_ready(Role.CLEANER, 0, generation)
     try:
         owners.await_predecessor()
         _serve(cleaner, owners)
@@ -62,7 +62,7 @@ def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None
         metadata.close()
 
 
-def _serve(cleaner: Cleaner, owners: Owners) -> None:
+def _serve(cleaner: Cleaner, owners: OwnerClient) -> None:
     # What goes wrong with one partition is contained where it arises.
     faults = FaultLimit(logger, "the cleaner's loop", passing=(Stopped,))
     while True:
@@ -75,18 +75,20 @@ def _serve(cleaner: Cleaner, owners: Owners) -> None:
 class Cleaner:
     """The three things to be done, each with the time at which it is due."""
 
-    def __init__(self, heritage: Heritage, metadata: MetadataCache, owners: Owners, page: MetricsWriter) -> None:
-        self._cluster = heritage.cluster
+    def __init__(
+        self, context: ProcessContext, metadata: MetadataCache, owners: OwnerClient, page: MetricsWriter
+    ) -> None:
+        self._cluster = context.cluster
         self._metadata = metadata
         self._clock = SystemClock()
-        self._pace = Pace(owners, self._clock)
-        self._upkeep = Upkeep(metadata, heritage.partitions, self._clock, owners.ask, self._pause)
+        self._pace = Throttler(owners, self._clock)
+        self._upkeep = Upkeep(metadata, context.partitions, self._clock, owners.ask, self._pause)
         self._page = page
         self._stored: dict[str, int] = {}
         now_ns = self._clock.monotonic_ns()
-        first_ms = min(FIRST_RETENTION_MS, heritage.config.log_retention_check_interval_ms)
+        first_ms = min(FIRST_RETENTION_MS, context.config.log_retention_check_interval_ms)
         self._retention_due_ns = now_ns + first_ms * _NS_PER_MS
-        self._compaction_due_ns = now_ns + heritage.config.log_cleaner_backoff_ms * _NS_PER_MS
+        self._compaction_due_ns = now_ns + context.config.log_cleaner_backoff_ms * _NS_PER_MS
         # What an earlier run has left.
         self._doomed_due_ns: int | None = now_ns
 

@@ -28,7 +28,7 @@ class Stopped(RotundaError):  # noqa: N818  # said as it is
     """The process has been asked to stop; what it was doing is left as it is."""
 
 
-class Owners:
+class OwnerClient:
     """The cleaner's ends of the peer rings. `is_stopped`: whether the process is to end.
 
     `beat` is called while it turns.

@@ -5,7 +5,7 @@ Runs in the cleaner process. The pause is also where long work looks whether it 
 
 from __future__ import annotations
 
-from broker.cleaner.owner_client import Owners
+from broker.cleaner.owner_client import OwnerClient
 from broker.clock import Clock
 
 #: Bytes between two looks at the rings and at the flag that ends the process.
@@ -17,10 +17,10 @@ _SMALLEST_SLEEP_NS = 20_000_000
 _NS_PER_S = 1_000_000_000
 
 
-class Pace:
+class Throttler:
     """Accounts for bytes and sleeps while more were used than `bytes_per_second` allows."""
 
-    def __init__(self, owners: Owners, clock: Clock) -> None:
+    def __init__(self, owners: OwnerClient, clock: Clock) -> None:
         self._owners = owners
         self._clock = clock
         self._paid_until_ns = 0

@@ -81,7 +81,7 @@ _CONNECTIONS = Area(
             bounds=(
                 "broker.partitions.produce.produce:LONGEST_NS",
                 "broker.partitions.produce.produce:MOST_UNDER_WAY",
-                "broker.partitions.produce.judged_appends:MOST_JUDGED",
+                "broker.partitions.produce.sliced_validation:MOST_JUDGED",
             ),
             metrics=("rotunda_request_errors_total", "rotunda_handler_slow_turns_total"),
             beyond="REQUEST_TIMED_OUT for the parts that are left: clients send them again",
@@ -301,7 +301,10 @@ _METADATA = Area(
         ),
         Limit(
             what="Characters of a setting; settings of one resource, or quotas of an entity, that one request changes",
-            bounds=("broker.metadata.alter_configs:MOST_CHARACTERS", "broker.apis.cluster.controlling:MOST_CHANGES"),
+            bounds=(
+                "broker.metadata.alter_configs:MOST_CHARACTERS",
+                "broker.apis.cluster.controller_access:MOST_CHANGES",
+            ),
             metrics=("rotunda_request_errors_total",),
             beyond="INVALID_CONFIG; INVALID_REQUEST",
             end="it is deleted, or its topic is",
@@ -356,7 +359,10 @@ _RECORDS = Area(
         ),
         Limit(
             what="Groups that the status page and /metrics list one by one, of each handler",
-            bounds=("broker.coordinator.group_snapshot:MOST_MEMBERS", "broker.coordinator.group_snapshot:MOST_OFFSETS"),
+            bounds=(
+                "broker.coordinator.group_status_publisher:MOST_MEMBERS",
+                "broker.coordinator.group_status_publisher:MOST_OFFSETS",
+            ),
             metrics=("rotunda_groups_left_out",),
             beyond="counted, and left out",
             end="with the group",

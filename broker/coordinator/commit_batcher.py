@@ -16,7 +16,7 @@ MANY_CONNECTIONS: Final = 8
 _NS_PER_MS: Final = 1_000_000
 
 
-class AppendLinger:
+class CommitBatcher:
     """The windows of one handler, one after the other."""
 
     def __init__(self, linger_ms: Callable[[], int]) -> None:

@@ -32,7 +32,7 @@ from broker.coordinator.group_memory import GROUP_BYTES, GroupMemory
 from broker.coordinator.group_protocol import GroupProtocol
 from broker.coordinator.group_replay import CLASSIC_REPLAYS
 from broker.coordinator.group_shard import GroupShard, Replay
-from broker.coordinator.offsets.offset_expiration import GroupUpkeep
+from broker.coordinator.offsets.offset_expiration import OffsetExpiration
 from broker.errors import ApiError
 from broker.protocol.coordinator_routing import GROUP_TOPIC, coordinator_partition
 from broker.protocol.error_codes import ErrorCode
@@ -42,7 +42,7 @@ from broker.scheduling.long_answers import AT_ONCE
 if TYPE_CHECKING:
     from broker.clock import Clock
     from broker.coordinator.coordinator_log import CoordinatorLog
-    from broker.coordinator.locator import CoordinatorLocator
+    from broker.coordinator.locator import CoordinatorOwnership
     from broker.coordinator.replay import Replayer
     from broker.coordinator.timers import Timers
     from broker.metadata.metadata_cache import MetadataCache
@@ -81,7 +81,7 @@ class GroupCoordinator:
 
     def __init__(
         self,
-        locator: CoordinatorLocator,
+        locator: CoordinatorOwnership,
         metadata: MetadataCache,
         clock: Clock,
         timers: Timers,
@@ -93,7 +93,7 @@ class GroupCoordinator:
         self._open_now = open_now
         self._partitions = locator.counts.groups
         self._shards: dict[int, GroupShard] = {}
-        self._upkeep = GroupUpkeep(metadata, clock, timers)
+        self._upkeep = OffsetExpiration(metadata, clock, timers)
         self.memory = GroupMemory(self._memory_limit_bytes, self.shards, timers)
         self.classic = ClassicProtocol(lambda: metadata.broker_config, timers, clock.wall_ms, events)
         cluster = Cluster(metadata, lambda: metadata.broker_config, metadata.group_configs, clock.wall_ms)

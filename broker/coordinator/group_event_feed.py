@@ -14,7 +14,7 @@ from shm.recorder_rings import RecorderFeed, pack_text
 
 if TYPE_CHECKING:
     from broker.coordinator.group_events import GroupEvent
-    from broker.ipc.process_context import Heritage
+    from broker.ipc.process_context import ProcessContext
 
 #: Marks a text that is an event and not of a client.
 _NOBODY = -1
@@ -26,11 +26,11 @@ MOST_CHARACTERS = 1000
 class GroupEventFeed:
     """Takes events as `coordinator.group_events` describes them."""
 
-    def __init__(self, heritage: Heritage, target: int) -> None:
-        rings = heritage.recorder_rings
+    def __init__(self, context: ProcessContext, target: int) -> None:
+        rings = context.recorder_rings
         self._feed = RecorderFeed(rings, rings.of_target(target))
         self._processors = [rings.account(processor) for processor in range(rings.processors)]
-        self._bell = heritage.recorder_bell
+        self._bell = context.recorder_bell
         self._target = target
 
     @property

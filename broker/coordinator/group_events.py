@@ -1,6 +1,6 @@
 """A group event: what happened to a group, and why.
 
-Made at each event by whatever runs the group. Who takes events must not fail and not wait.
+Made at each event by whatever runs the group. A receiver of events must neither raise nor block.
 """
 
 from __future__ import annotations

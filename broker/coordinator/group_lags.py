@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from broker.coordinator.group_shard import GroupShard
     from broker.coordinator.offsets.offsets import CommittedOffset
     from broker.metadata.metadata_cache import MetadataCache
-    from broker.partitions.lag_age import UnreadTimes
+    from broker.partitions.lag_age import LagAges
     from shm.partitions import PartitionTable
 
 logger = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class GroupLags:
         metadata: MetadataCache,
         table: PartitionTable,
         feed: GroupEventFeed,
-        times: UnreadTimes,
+        times: LagAges,
         clock: Clock,
     ) -> None:
         self._groups = groups

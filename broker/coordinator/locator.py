@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from broker.metadata.metadata_cache import MetadataCache
 
 
-class CoordinatorLocator:
+class CoordinatorOwnership:
     """What one target knows of where coordinators are."""
 
     def __init__(

@@ -1,8 +1,8 @@
 """The answer cache: answers that follow from their request, its listener and the metadata alone.
 
 Runs in handler processes and the controller. Which APIs have such answers, and which of them last, is declared with the
-API (`Api.lasts`). A request of the same bytes, but for its correlation id, is answered with the same bytes until the
-metadata change. Knows nothing of what is asked or answered.
+API (`Api.is_cacheable`). A request of the same bytes, but for its correlation id, is answered with the same bytes until
+the metadata change. Knows nothing of what is asked or answered.
 """
 
 from __future__ import annotations

@@ -7,9 +7,8 @@ Runs in handler processes and the controller. A function returns its response, o
   and may be as long as `response.max.bytes`.
 
 A long request is decoded in slices too, from a copy, which is made in slices where that takes milliseconds, and what
-its function returns is encoded in slices. Whatever a
-connection sends while something of it is done in slices stands in line behind that. Questions of a client that has gone
-are not gone on with; what changes something is.
+its function returns is encoded in slices. Whatever a connection sends while something of it is done in slices waits
+behind that. When a client disconnects, its read-only work is dropped; what changes something is completed.
 
 What an answer needs of its request is kept in a `Call`, so the request's memory is given back with the turn. A fault of
 ours closes the connection that it struck.
@@ -36,7 +35,7 @@ from broker.protocol.sinks import AnswerTooLargeError
 from broker.protocol.steps import Steps
 from broker.scheduling.deferred import Deferred
 from broker.scheduling.long_answers import at_length
-from broker.scheduling.purgatory import DelayedOperation, DelayedOperations
+from broker.scheduling.purgatory import DelayedOperation, Purgatory
 from broker.scheduling.slices import SlicedWork, Slices, TooManyWaitError, Work
 from broker.server_log.log_setup import RepeatedWarnings
 from broker.server_log.slow_turns import Doing, SlowTurns
@@ -87,7 +86,7 @@ class ApiCalls:
     def __init__(
         self,
         broker: BrokerContext,
-        ways: tuple[ResponseWriter, DelayedOperations, Slices],
+        ways: tuple[ResponseWriter, Purgatory, Slices],
         turns: SlowTurns,
         current: CurrentRequest,
         listeners: Sequence[BoundListener],
@@ -96,7 +95,7 @@ class ApiCalls:
         self._broker = broker
         self._listeners = listeners
         #: How a request is answered, put off, or done in slices.
-        self._responses, self._delayed, self._slices = ways
+        self._responses, self._purgatory, self._slices = ways
         self._turns = turns
         self._now_ns = now_ns
         self._warnings = RepeatedWarnings(logger, now_ns)
@@ -110,7 +109,7 @@ class ApiCalls:
         if decode is None or function is None:
             raise InvalidReceive(f"{api.key.name} has no function")
         in_line = self._slices.has(frame.to[1])
-        cache_key = None if api.lasts is None or in_line else self._cache.key_of(frame)
+        cache_key = None if api.is_cacheable is None or in_line else self._cache.key_of(frame)
         if cache_key is not None and self._answer_again(frame, cache_key):
             return
         header = parse_header(frame.view, frame.start, frame.end)
@@ -183,7 +182,7 @@ class ApiCalls:
 
     def _keep(self, call: Call, response: Any, payload: bytes | None, facts: AnswerFacts) -> None:
         """Give this answer to later requests of the same bytes, if it lasts and is short."""
-        lasts, key = call.api.lasts, call.cache_key
+        lasts, key = call.api.is_cacheable, call.cache_key
         if lasts is None or key is None or payload is None or len(payload) > MOST_ANSWER_BYTES:
             return
         if lasts(response):
@@ -192,7 +191,7 @@ class ApiCalls:
     def _watch(self, call: Call, deferred: Deferred) -> None:
         deadline_ns = call.received_ns + deferred.timeout_ms * 1_000_000
         attempt = self._current.during((call.to[1], call.to[2]), deferred.try_complete)
-        self._delayed.watch(DelayedOperation(attempt, deadline_ns, lambda: self._close(call)))
+        self._purgatory.watch(DelayedOperation(attempt, deadline_ns, lambda: self._close(call)))
 
     # ---- in slices -----------------------------------------------------------------------------------------------
 

@@ -11,27 +11,27 @@ from typing import TYPE_CHECKING
 from broker.apis.context import BrokerContext
 from broker.apis.groups.group_tasks import register_group_tasks
 from broker.apis.table import advertised
-from broker.coordinator.service import Coordinators
+from broker.coordinator.coordinators import Coordinators
 from broker.handler.controller_tasks import ControllerTasks
-from broker.partitions.log_maintenance import LogUpkeep
+from broker.partitions.log_maintenance import LogMaintenance
 from broker.scheduling.peer_tasks import TargetTasks
 
 if TYPE_CHECKING:
     from broker.handler.commit_answers import CommitAnswers
     from broker.handler.peer_calls import PeerCalls
-    from broker.ipc.process_context import Heritage
+    from broker.ipc.process_context import ProcessContext
     from broker.metadata.active_controller import ActiveController
     from broker.partitions.partition_manager import PartitionManager
-    from broker.partitions.produce.partition_appender import StagedAppends
+    from broker.partitions.produce.partition_appender import PartitionAppender
     from broker.scheduling.slices import Slices
 
 
 def make_context(
-    heritage: Heritage,
+    context: ProcessContext,
     partitions: PartitionManager,
     controller: ActiveController | None,
     peer_calls: PeerCalls,
-    appends: StagedAppends,
+    appends: PartitionAppender,
     commit_answers: CommitAnswers,
     slices: Slices,
 ) -> BrokerContext:
@@ -41,25 +41,25 @@ def make_context(
 
     def create_topics(names: Sequence[str]) -> None:
         for name in names:
-            tasks.ask(heritage.handlers, "create_topic", name.encode(), _nobody_waits)
+            tasks.ask(context.handlers, "create_topic", name.encode(), _nobody_waits)
 
     coordinators = Coordinators(
-        heritage, partitions, clock, tasks, create_topics, appends, commit_answers.answer_repeated
+        context, partitions, clock, tasks, create_topics, appends, commit_answers.answer_repeated
     )
     broker = BrokerContext(
-        heritage.cluster_id,
+        context.cluster_id,
         clock,
         partitions.metadata,
         partitions,
         coordinators,
         tasks,
-        heritage.client_hosts,
+        context.client_hosts,
         create_topics,
         controller,
         advertised(),
     )
-    register_group_tasks(broker, heritage.listeners[0])
-    LogUpkeep(partitions.owned, tasks)
+    register_group_tasks(broker, context.listeners[0])
+    LogMaintenance(partitions.owned, tasks)
     if controller is not None:
         ControllerTasks(controller, tasks, slices)
     return broker

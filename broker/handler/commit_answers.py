@@ -1,4 +1,4 @@
-"""Answers to commits of offsets that took the short way, once what they bring is written. HOT.
+"""Answers to commits of offsets that took the fast path, once what they bring is written. HOT.
 
 Runs in handler processes, in the request loop.
 """

@@ -9,7 +9,7 @@ import logging
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from broker.apis.cluster.controlling import TOPICS_AT_ONCE
+from broker.apis.cluster.controller_access import TOPICS_AT_ONCE
 from broker.coordinator.transaction.rpc import PRODUCER_ID
 from broker.errors import ApiError
 from broker.scheduling.slices import SlicedWork, Slices, TooManyWaitError, Work

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from broker.clock import SystemClock
 from broker.coordinator.group_lags import GroupLags
-from broker.coordinator.group_snapshot import GroupSnapshot
+from broker.coordinator.group_status_publisher import GroupStatusPublisher
 from broker.errors import ApiError
 from broker.handler.handler_metrics import HandlerMetrics
 from broker.handler.request_handler import RequestHandler
@@ -24,8 +24,8 @@ from broker.metadata.controller import Controller
 from broker.metadata.metadata_cache import MetadataCache
 from broker.metadata.metadata_file import metadata_path
 from broker.metadata.request_log_settings import store_settings
-from broker.partitions.failover import take_back_uncommitted_notes
-from broker.partitions.lag_age import UnreadTimes
+from broker.partitions.lag_age import LagAges
+from broker.partitions.note_rollback import take_back_uncommitted_notes
 from broker.partitions.partition_manager import PartitionManager
 from broker.partitions.storage.storage_reserve import StorageReserve
 from broker.partitions.storage.storage_watch import StorageWatch
@@ -38,103 +38,108 @@ from shm.storage import StorageState
 
 if TYPE_CHECKING:
     from broker.clock import Clock
-    from broker.ipc.process_context import Heritage
+    from broker.ipc.process_context import ProcessContext
     from broker.runtime.signals import StopFlag
 
 logger = logging.getLogger(__name__)
 
 
-def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None:
+def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) -> None:
     """Answer requests until asked to stop; then commit, flush and close every log."""
-    role, place = (Role.HANDLER, index) if index < heritage.handlers else (Role.CONTROLLER, 0)
+    role, place = (Role.HANDLER, index) if index < context.handlers else (Role.CONTROLLER, 0)
     clock = SystemClock()
-    poison = PoisonRequests(heritage, index, generation)
-    handler = boot(heritage, index, generation, clock, poison)
-    page = heritage.begin_metrics(role, place, generation)
-    metrics = HandlerMetrics(page, handler, clock.monotonic_ns(), _group_publishers(heritage, handler))
-    heritage.mark_ready(role, place, generation)
+    poison = PoisonRequests(context, index, generation)
+    handler = boot(context, index, generation, clock, poison)
+    page = context.begin_metrics(role, place, generation)
+    metrics = HandlerMetrics(page, handler, clock.monotonic_ns(), _group_publishers(context, handler))
+    context.mark_ready(role, place, generation)
     controller = handler.broker.controller
     if controller is not None:
         stop.obey(signal.SIGHUP, controller.reload_request.ask)
-    _serve(handler, heritage, (role, place), metrics, stop)
+    _serve(handler, context, (role, place), metrics, stop)
     handler.finish()
     handler.broker.partitions.log_manager.close(clean=True)
     if controller is not None:
         controller.controller.close()
 
 
-def _group_publishers(heritage: Heritage, handler: RequestHandler) -> list[Callable[[int], None]]:
+def _group_publishers(context: ProcessContext, handler: RequestHandler) -> list[Callable[[int], None]]:
     """Return the publishers of this handler's groups, for readers and the request log; the controller has none."""
     broker = handler.broker
     index, clock, table = broker.partitions.index, broker.clock, broker.partitions.table
-    if index == heritage.handlers:
+    if index == context.handlers:
         return []
     # Each forgets what it had no use for, so each has its own.
-    snapshot_times, lag_times = (UnreadTimes(heritage.config.data_dir, table, clock.wall_ms) for _ in range(2))
-    snapshots, coordinators = heritage.snapshot_segment, broker.coordinators
+    snapshot_times, lag_times = (LagAges(context.config.data_dir, table, clock.wall_ms) for _ in range(2))
+    snapshots, coordinators = context.snapshot_segment, broker.coordinators
     writer = SnapshotWriter(snapshots.of_handler(index)), snapshots.wants
     begin, now_ns = handler.slices.begin_own, clock.monotonic_ns
-    snapshot = GroupSnapshot(coordinators, broker.partitions, writer, snapshot_times, begin, now_ns)
+    snapshot = GroupStatusPublisher(coordinators, broker.partitions, writer, snapshot_times, begin, now_ns)
     lags = GroupLags(coordinators.groups, broker.metadata, table, coordinators.group_feed, lag_times, clock)
     return [snapshot.turn, lags.turn]
 
 
-def boot(heritage: Heritage, index: int, generation: int, clock: Clock, poison: PoisonRequests) -> RequestHandler:
+def boot(context: ProcessContext, index: int, generation: int, clock: Clock, poison: PoisonRequests) -> RequestHandler:
     """Return the loop of a target, with everything open that it owns and all taken back that a predecessor left."""
-    metadata = MetadataCache(metadata_path(heritage.config.data_dir), heritage.handlers, heritage.config)
-    partitions = PartitionManager(heritage, index, metadata, clock)
+    metadata = MetadataCache(metadata_path(context.config.data_dir), context.handlers, context.config)
+    partitions = PartitionManager(context, index, metadata, clock)
     controller = None
-    if index == heritage.handlers:
-        controller = _open_controller(heritage, metadata, clock)
+    if index == context.handlers:
+        controller = _open_controller(context, metadata, clock)
         controller.announce()
-        _warn_of_orphans(heritage, metadata)
+        _warn_of_orphans(context, metadata)
     else:
         # Before it looks: what a predecessor has taken over says nothing of this process.
-        heritage.slots.set_metadata_version(Role.HANDLER, index, 0)
+        context.slots.set_metadata_version(Role.HANDLER, index, 0)
         partitions.load_metadata()
         partitions.publish_taken_over()
         for row in partitions.rows():
             # A predecessor's flags speak of fetches that died with it.
-            heritage.partitions.set_waiting(row, index, False)
-    areas = MemoryAreas(heritage)
-    taken_back = take_back_uncommitted_notes(partitions, heritage.channel, areas, poison)
+            context.partitions.set_waiting(row, index, False)
+    areas = MemoryAreas(context)
+    taken_back = take_back_uncommitted_notes(partitions, context.channel, areas, poison)
     if taken_back:
         logger.info("took back the notes of %d uncommitted batches", taken_back)
-    return RequestHandler(heritage, partitions, controller, areas, poison, generation)
+    return RequestHandler(context, partitions, controller, areas, poison, generation)
 
 
-def _warn_of_orphans(heritage: Heritage, metadata: MetadataCache) -> None:
+def _warn_of_orphans(context: ProcessContext, metadata: MetadataCache) -> None:
     known = {
         f"{topic.name}-{partition.index}": topic.topic_id
         for topic in metadata.topics()
         for partition in topic.partitions
     }
-    for directory in orphan_directories(heritage.config.data_dir, known):
+    for directory in orphan_directories(context.config.data_dir, known):
         logger.warning(
             "%s belongs to no topic that is known; it is left alone. Move it away if its records are not needed",
             directory,
         )
 
 
-def _open_controller(heritage: Heritage, metadata: MetadataCache, clock: Clock) -> ActiveController:
+def _open_controller(context: ProcessContext, metadata: MetadataCache, clock: Clock) -> ActiveController:
     """Make this process the controller, and have it look after the disk from the start."""
-    config, cluster = heritage.config, heritage.cluster
+    config, cluster = context.config, context.cluster
     reserve = StorageReserve(config.data_dir)
 
     def before_change() -> None:
         if watch.state == StorageState.GONE:
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, heritage.storage().refusal)
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, context.storage().refusal)
         reserve.make_room()
 
     def store_request_log_settings() -> None:
         has_room = cluster.storage_state < StorageState.NO_REQUEST_LOG
-        store_settings(heritage.recorder_rings, metadata.broker_config, has_room=has_room)
+        store_settings(context.recorder_rings, metadata.broker_config, has_room=has_room)
 
-    watch = StorageWatch(heritage, lambda: metadata.broker_config, reserve, clock, store_request_log_settings)
+    watch = StorageWatch(context, lambda: metadata.broker_config, reserve, clock, store_request_log_settings)
     controller = Controller.open(
-        metadata, heritage.partitions, config, heritage.taken_over, heritage.coordinators, before_change
+        metadata,
+        context.partitions,
+        config,
+        context.taken_over,
+        context.coordinators,
+        before_change,
     )
-    bells = (*heritage.target_bells, heritage.recorder_bell)
+    bells = (*context.target_bells, context.recorder_bell)
     active = ActiveController(controller, metadata, config, cluster, bells, store_request_log_settings, watch.tick)
     watch.look()
     return active
@@ -142,14 +147,14 @@ def _open_controller(heritage: Heritage, metadata: MetadataCache, clock: Clock) 
 
 def _serve(
     handler: RequestHandler,
-    heritage: Heritage,
+    context: ProcessContext,
     place: tuple[Role, int],
     metrics: HandlerMetrics,
     stop: StopFlag,
 ) -> None:
     clock_ns = SystemClock().monotonic_ns
-    bell = heritage.target_bells[place[1] if place[0] is Role.HANDLER else heritage.handlers]
-    slots = heritage.slots
+    bell = context.target_bells[place[1] if place[0] is Role.HANDLER else context.handlers]
+    slots = context.slots
     # Faults of one request are contained where they arise; these have no request to blame.
     faults = FaultLimit(logger, "the request loop")
     turns = handler.turns

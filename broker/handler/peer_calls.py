@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker.handler.peer_payloads import IN_MESSAGE, PeerPost
+from broker.handler.peer_payloads import IN_MESSAGE, PeerPayloads
 from broker.ipc.peer_channel import TASK, PeerMessage, Peers
 from shm.process_slots import CONTROLLER, HANDLER
 
@@ -27,7 +27,7 @@ class _Asked(NamedTuple):
 class PeerCalls:
     """The tasks that one target has put to others."""
 
-    def __init__(self, peers: Peers, post: PeerPost, slots: ProcessSlots, handlers: int) -> None:
+    def __init__(self, peers: Peers, post: PeerPayloads, slots: ProcessSlots, handlers: int) -> None:
         self.peers = peers
         self.post = post
         self._slots = slots
@@ -40,9 +40,9 @@ class PeerCalls:
     def send(self, target: int, number: int, payload: bytes, done: TaskDone, *, is_sliced: bool) -> None:
         """Put a task to another target; its answer is given to ``done`` in some later turn."""
         token = next(self._tokens)
-        place, letter = self.post.pack(payload)
-        self._asked[token] = done if place == IN_MESSAGE else self._clearing_up(letter, done)
-        message = PeerMessage(TASK, part=number, token=token, area=place, payload=letter)
+        place, packed = self.post.pack(payload)
+        self._asked[token] = done if place == IN_MESSAGE else self._clearing_up(packed, done)
+        message = PeerMessage(TASK, part=number, token=token, area=place, payload=packed)
         if is_sliced:
             self._asked_sliced[token] = _Asked(target, self._generation(target), message)
         self.peers.send(target, message)
@@ -66,11 +66,11 @@ class PeerCalls:
     def _generation(self, target: int) -> int:
         return self._slots.ready_generation(*((HANDLER, target) if target < self._handlers else (CONTROLLER, 0)))
 
-    def _clearing_up(self, letter: bytes, done: TaskDone) -> TaskDone:
+    def _clearing_up(self, packed: bytes, done: TaskDone) -> TaskDone:
         """Return ``done`` such that the file of the question goes when its answer is there."""
 
         def answered(error: int, payload: bytes) -> None:
-            self.post.remove(letter)
+            self.post.remove(packed)
             done(error, payload)
 
         return answered

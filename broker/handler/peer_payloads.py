@@ -17,7 +17,7 @@ IN_MESSAGE, IN_FILE = 0, 1
 MOST_IN_MESSAGE_BYTES = 4 * 1024
 
 
-class PeerPost:
+class PeerPayloads:
     """Packs and unpacks payloads for one target."""
 
     def __init__(self, run_dir: Path, index: int) -> None:
@@ -31,15 +31,15 @@ class PeerPost:
         path.write_bytes(payload)
         return IN_FILE, os.fsencode(path)
 
-    def remove(self, letter: bytes) -> None:
+    def remove(self, packed: bytes) -> None:
         """Remove the file that a message names."""
-        Path(os.fsdecode(letter)).unlink(missing_ok=True)
+        Path(os.fsdecode(packed)).unlink(missing_ok=True)
 
-    def unpack(self, place: int, letter: bytes, *, last_use: bool) -> bytes:
+    def unpack(self, place: int, packed: bytes, *, last_use: bool) -> bytes:
         """Return the payload; its file is removed after its last use. Raises OSError when it is gone."""
         if place == IN_MESSAGE:
-            return letter
-        path = Path(os.fsdecode(letter))
+            return packed
+        path = Path(os.fsdecode(packed))
         payload = path.read_bytes()
         if last_use:
             path.unlink(missing_ok=True)

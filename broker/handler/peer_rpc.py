@@ -23,7 +23,7 @@ from broker.ipc.peer_channel import (
     PeerMessage,
     Received,
 )
-from broker.partitions.produce.append_receipts import note_refusal
+from broker.partitions.produce.append_notes import note_refusal
 from broker.protocol.error_codes import ErrorCode
 from broker.scheduling.peer_tasks import TASK_NAMES, TargetTasks, TaskDone
 from broker.scheduling.slices import SlicedWork, Slices, Work
@@ -161,8 +161,8 @@ class PeerRpc:
 
     def _task(self, source: int, message: PeerMessage) -> None:
         def reply(error_code: int, payload: bytes) -> None:
-            place, letter = self._post.pack(payload)
-            answer = PeerMessage(TASK_ANSWER, error_code=error_code, token=message.token, area=place, payload=letter)
+            place, packed = self._post.pack(payload)
+            answer = PeerMessage(TASK_ANSWER, error_code=error_code, token=message.token, area=place, payload=packed)
             self._peers.answer(source, answer)
 
         try:

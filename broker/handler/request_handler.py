@@ -17,25 +17,25 @@ from broker.errors import InvalidReceive
 from broker.handler.api_calls import BAD_REQUEST, ApiCalls
 from broker.handler.broker_context import make_context
 from broker.handler.commit_answers import CommitAnswers
-from broker.handler.group_path import GroupPath
+from broker.handler.group_fast_path import GroupFastPath
 from broker.handler.peer_calls import PeerCalls
-from broker.handler.peer_payloads import PeerPost
+from broker.handler.peer_payloads import PeerPayloads
 from broker.handler.peer_rpc import PeerRpc
 from broker.ipc.frame import NOTED, Frame
 from broker.ipc.memory_areas import MemoryAreas
 from broker.ipc.peer_channel import Peers
 from broker.ipc.poison_requests import DROPPED
-from broker.ipc.replay_filter import RingFrame, unreleased
 from broker.ipc.request_channel import INLINE, REQUEST
 from broker.ipc.request_ring import RequestRing
 from broker.ipc.response_writer import AnswerFacts, ReplyTo, ResponseWriter
+from broker.ipc.unreleased_requests import RingFrame, unreleased
 from broker.partitions.fetch.fetch import FetchPath
-from broker.partitions.produce.partition_appender import StagedAppends
+from broker.partitions.produce.partition_appender import PartitionAppender
 from broker.partitions.produce.produce import ProducePath
 from broker.partitions.row_flags import RowFlags
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.messages.api_versions import unsupported_version_response
-from broker.scheduling.purgatory import DelayedOperations
+from broker.scheduling.purgatory import Purgatory
 from broker.scheduling.slices import Slices
 from broker.server_log.log_setup import RepeatedWarnings
 from broker.server_log.slow_turns import COMMITTING, LONG_NS, METADATA, TAKING, UPKEEP, WAITING, SlowTurns
@@ -44,7 +44,7 @@ from shm.current_request import REQUEST_AT
 if TYPE_CHECKING:
     from broker.ipc.peer_channel import Received
     from broker.ipc.poison_requests import PoisonRequests
-    from broker.ipc.process_context import Heritage
+    from broker.ipc.process_context import ProcessContext
     from broker.metadata.active_controller import ActiveController
     from broker.partitions.partition_manager import PartitionManager
 
@@ -72,48 +72,48 @@ class RequestHandler:
 
     def __init__(
         self,
-        heritage: Heritage,
+        context: ProcessContext,
         partitions: PartitionManager,
         controller: ActiveController | None,
         areas: MemoryAreas,
         poison: PoisonRequests,
         generation: int,
     ) -> None:
-        index, channel, now_ns = partitions.index, heritage.channel, partitions.clock.monotonic_ns
+        index, channel, now_ns = partitions.index, context.channel, partitions.clock.monotonic_ns
         self._partitions = partitions
         self._controller = controller
         self._areas, self._poison = areas, poison
         self._now_ns = now_ns
         self._warnings = RepeatedWarnings(logger, now_ns)
         self._rings = [RequestRing(channel.request_consumer(p, index)) for p in range(channel.shape.processors)]
-        self._responses = responses = ResponseWriter(channel, index, heritage.processor_bells, heritage.run_dir)
-        self._row_flags = RowFlags(partitions.table, index, heritage.target_bells)
-        self._delayed = DelayedOperations(self._row_flags.raise_all, self._row_flags.lower, now_ns)
+        self._responses = responses = ResponseWriter(channel, index, context.processor_bells, context.run_dir)
+        self._row_flags = RowFlags(partitions.table, index, context.target_bells)
+        self._purgatory = Purgatory(self._row_flags.raise_all, self._row_flags.lower, now_ns)
         #: How long turns take. Whoever turns the loop says when one begins and ends.
         self.turns = SlowTurns(logger, now_ns)
         self.slices = Slices(now_ns, self.turns, poison.current)
-        self._peers = Peers(channel, index, generation, heritage.target_bells)
-        self._peer_calls = PeerCalls(self._peers, PeerPost(heritage.run_dir, index), heritage.slots, heritage.handlers)
-        self._appends = StagedAppends(responses, self._peers.new_tokens(), now_ns, partitions.storage.write_failed)
+        self._peers = Peers(channel, index, generation, context.target_bells)
+        self._peer_calls = PeerCalls(self._peers, PeerPayloads(context.run_dir, index), context.slots, context.handlers)
+        self._appends = PartitionAppender(responses, self._peers.new_tokens(), now_ns, partitions.storage.write_failed)
         commit_answers = CommitAnswers(responses, now_ns)
         #: What API functions work with.
         self.broker = make_context(
-            heritage, partitions, controller, self._peer_calls, self._appends, commit_answers, self.slices
+            context, partitions, controller, self._peer_calls, self._appends, commit_answers, self.slices
         )
         self._coordinators = self.broker.coordinators
-        ask_membership = self._coordinators.transaction_desk.ask_membership
+        ask_membership = self._coordinators.transaction_rpc.ask_membership
         self._produce = ProducePath(
             partitions, self._appends, responses, self._peers, poison, self.slices, ask_membership
         )
-        ways = responses, self._delayed, self.slices
-        self._calls = ApiCalls(self.broker, ways, self.turns, poison.current, heritage.listeners)
-        self._fetch = FetchPath(partitions, *ways, poison.current, heritage.client_hosts, heritage.handlers)
-        self._groups = GroupPath(self.broker, responses, self.slices, commit_answers)
+        ways = responses, self._purgatory, self.slices
+        self._calls = ApiCalls(self.broker, ways, self.turns, poison.current, context.listeners)
+        self._fetch = FetchPath(partitions, *ways, poison.current, context.client_hosts, context.handlers)
+        self._groups = GroupFastPath(self.broker, responses, self.slices, commit_answers)
         #: By API, what takes a request that is like an earlier one; False when it is not.
         offsets = ListOffsetsMemo(partitions, responses, self.slices.has)
         self._with_memo = self._produce, self._fetch, offsets
-        self._short_ways = {**self._groups.ways, _FETCH: self._fetch.try_fast, _LIST_OFFSETS: offsets.answer}
-        self._desk = PeerRpc(self._peer_calls, self.broker.tasks, self._produce, areas, poison, self.slices, now_ns)
+        self._fast_paths = {**self._groups.ways, _FETCH: self._fetch.try_fast, _LIST_OFFSETS: offsets.answer}
+        self._peer_rpc = PeerRpc(self._peer_calls, self.broker.tasks, self._produce, areas, poison, self.slices, now_ns)
         #: Rows of this handler that have moved, until those who wait for them have been woken.
         self._moved: list[int] = []
         self._moved_elsewhere = partitions.table.moved_rows.reader(index)
@@ -126,7 +126,7 @@ class RequestHandler:
         #: What has been read and not taken yet: from processors, and from other targets.
         self._read: list[tuple[int, list[RingFrame]]] = unreleased(channel.view, self._rings) if generation > 1 else []
         self._received: list[Received] = []
-        if generation > 1 and index < heritage.handlers:
+        if generation > 1 and index < context.handlers:
             self._row_flags.announce_all()
         # Before anybody asks: the offsets of topics go that were deleted while nobody coordinated their groups.
         self._coordinators.metadata_changed()
@@ -153,7 +153,7 @@ class RequestHandler:
         if not read:
             read += ((p, ring.read(BATCH)) for p, ring in enumerate(self._rings) if not self._responses.blocked(p))
         if not self._received:
-            self._received = self._desk.receive()
+            self._received = self._peer_rpc.receive()
         # After the last look into a ring: what is in there may have been sent because of what was announced, such as
         # the first request to a topic whose creation has just been answered.
         worked = self._refresh_metadata()
@@ -172,7 +172,7 @@ class RequestHandler:
         messages, self._received = self._received, []
         if messages:
             worked = True
-            self._received = self._desk.take(messages, end_ns)
+            self._received = self._peer_rpc.take(messages, end_ns)
         worked |= self.slices.turn()
         self._commit()
         now_ns = self._now_ns()
@@ -182,7 +182,7 @@ class RequestHandler:
         self._publish()
         self._partitions.publish_taken_over()
         self._rows_moved()
-        if self._delayed.turn():
+        if self._purgatory.turn():
             self._publish()
             self.turns.spent(self._now_ns(), WAITING)
         return worked
@@ -210,7 +210,7 @@ class RequestHandler:
             or any(ring.holding or self._responses.blocked(p) for p, ring in enumerate(self._rings))
         ):
             return RETRY_MS
-        deadlines = (self._delayed.next_deadline_ns(), self._coordinators.next_deadline_ns())
+        deadlines = (self._purgatory.next_deadline_ns(), self._coordinators.next_deadline_ns())
         deadline_ns = min((deadline for deadline in deadlines if deadline is not None), default=None)
         if deadline_ns is None:
             return WAIT_MS
@@ -240,8 +240,8 @@ class RequestHandler:
         """Return what is so now, by metric name."""
         return {
             "longest_turn_ns": self.turns.longest_ns,
-            "operations_waiting": self._delayed.waiting,
-            "rows_watched": self._delayed.watched_rows,
+            "operations_waiting": self._purgatory.waiting,
+            "rows_watched": self._purgatory.watched_rows,
             **self._fetch.gauges(),
             "works_waiting": self.slices.waiting,
             "producer_ids": self._partitions.log_manager.producer_ids,
@@ -271,22 +271,22 @@ class RequestHandler:
                 path.forget_metadata()
             self._groups.forget_metadata()
             self._coordinators.metadata_changed()
-            self._delayed.something_changed()
-            self._partitions.changes.begin(self.slices, self._follow_partitions, self._delayed.something_changed)
+            self._purgatory.something_changed()
+            self._partitions.changes.begin(self.slices, self._follow_partitions, self._purgatory.something_changed)
             self.turns.spent(self._now_ns(), METADATA)
         return True
 
     def _follow_partitions(self) -> None:
         """Have the coordinators, and those who wait for rows, take over what has been opened and closed."""
         self._coordinators.follow_partitions()
-        self._delayed.rows_moved(self._partitions.take_closed_rows())
+        self._purgatory.rows_moved(self._partitions.take_closed_rows())
 
     def _take_frames(self, processor: int, ring: RequestRing, frames: list[RingFrame], end_ns: int) -> list[RingFrame]:
         """Take requests of one ring, one at least, until a time; return what is left for the next turn."""
         view = self._responses.view
         unpack = REQUEST.unpack_from
         header_bytes = REQUEST.size
-        try_produce, short_ways = self._produce.try_fast, self._short_ways
+        try_produce, fast_paths = self._produce.try_fast, self._fast_paths
         oldest_generation, alone_until_ns = self._oldest_generation, self._alone_until_ns
         current, dropped = self._poison.current.words, self._poison.dropped
         now_ns = self._now_ns
@@ -315,7 +315,7 @@ class RequestHandler:
                 elif key == _PRODUCE:
                     taken = not noted and try_produce(to, version, memory, place)
                 else:
-                    way = short_ways.get(key)
+                    way = fast_paths.get(key)
                     taken = way is not None and way(to, version, memory, first, first + size)
                 if not taken:
                     frame = Frame(
@@ -381,7 +381,7 @@ class RequestHandler:
             for processor, ring in enumerate(self._rings):
                 if not self._responses.blocked(processor):
                     ring.release()
-        self._desk.publish()
+        self._peer_rpc.publish()
         self._responses.ring_bells()
 
     def _rows_moved(self) -> None:
@@ -390,11 +390,11 @@ class RequestHandler:
         if moved:
             self._row_flags.announce(moved)
             self._fetch.rows_moved(moved)
-            self._delayed.rows_moved(moved)
+            self._purgatory.rows_moved(moved)
         elsewhere = self._moved_elsewhere.read()
         if elsewhere is None:
             self._fetch.rows_moved(None)
-            self._delayed.anything_moved()
+            self._purgatory.anything_moved()
         elif elsewhere:
             self._fetch.rows_moved(elsewhere)
-            self._delayed.rows_moved(elsewhere)
+            self._purgatory.rows_moved(elsewhere)

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 from broker.ipc.request_channel import ARENA, INLINE, SPILL
 
 if TYPE_CHECKING:
-    from broker.ipc.process_context import Heritage
+    from broker.ipc.process_context import ProcessContext
 
 
 class MemoryAreas:
     """Byte views by area number, as REQUEST_ENVELOPE and PEER_ENVELOPE carry it."""
 
-    def __init__(self, heritage: Heritage) -> None:
-        self._views: dict[int, memoryview] = {INLINE: heritage.rings.view, ARENA: heritage.arena.view}
-        self._spill_fds = heritage.spill_fds
+    def __init__(self, context: ProcessContext) -> None:
+        self._views: dict[int, memoryview] = {INLINE: context.rings.view, ARENA: context.arena.view}
+        self._spill_fds = context.spill_fds
 
     def view(self, area: int) -> memoryview:
         """Return the whole area; addresses of requests are offsets in it."""

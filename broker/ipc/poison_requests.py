@@ -35,7 +35,7 @@ from broker.protocol.records import BATCH_HEADER_BYTES
 from shm.layout import REQUEST_ENVELOPE
 
 if TYPE_CHECKING:
-    from broker.ipc.process_context import Heritage
+    from broker.ipc.process_context import ProcessContext
     from shm.current_request import Dropped, Identity
 
 logger = logging.getLogger(__name__)
@@ -66,16 +66,16 @@ _CONNECTION_ID, _SEQUENCE = _FIELDS.index("connection_id"), _FIELDS.index("seque
 class PoisonRequests:
     """What a target died in before, and what it is doing now."""
 
-    def __init__(self, heritage: Heritage, target: int, generation: int, most_deaths: int = MOST_DEATHS) -> None:
+    def __init__(self, context: ProcessContext, target: int, generation: int, most_deaths: int = MOST_DEATHS) -> None:
         """Count the death of the predecessor, if there was one, against what it was doing."""
-        self.current = heritage.current[target]
-        self._heritage = heritage
+        self.current = context.current[target]
+        self._context = context
         self._most_deaths = most_deaths
-        self._name = f"handler {target}" if target < heritage.handlers else "the controller"
+        self._name = f"handler {target}" if target < context.handlers else "the controller"
         if generation > 1:
             self._count_death()
         self._condemned = {identity for identity, deaths in self.current.deaths().items() if deaths >= most_deaths}
-        self._window_ns = heritage.config.process_restart_window_ms * 1_000_000
+        self._window_ns = context.config.process_restart_window_ms * 1_000_000
         #: Requests that this process has dropped.
         self.count = 0
         #: By size, then by fingerprint: how many requests have been dropped for deaths, and when the last one was.
@@ -130,7 +130,7 @@ class PoisonRequests:
         notes. That one is worked out last, and of a request that is dropped only if it has been parsed before.
         """
         start, end, is_noted = place
-        cause = _CAUSE.pack(to[5], to[6]) + self._heritage.client_hosts.of(to[1]).encode()
+        cause = _CAUSE.pack(to[5], to[6]) + self._context.client_hosts.of(to[1]).encode()
         if not is_noted:
             yield _hash(cause, view[start + _CORRELATED : end])
         if to[5] == ApiKey.PRODUCE:
@@ -145,13 +145,13 @@ class PoisonRequests:
         except InvalidReceive:
             client = ""
         name = next((key.text for key in ApiKey if key == api_key), f"api key {api_key}")
-        host = self._heritage.client_hosts.of(connection).removeprefix("/") or "an unknown address"
+        host = self._context.client_hosts.of(connection).removeprefix("/") or "an unknown address"
         what = "%s version %d of client %r at %s (%d bytes) %s, and its connection is closed"
         logger.error(what, name, version, client, host, size, why)
 
     def report_message(self, source: int, what: str) -> None:
         """Log that what another target, or the cleaner, has asked for is not done."""
-        peers = {self._heritage.handlers: "the controller", self._heritage.cleaner: "the cleaner"}
+        peers = {self._context.handlers: "the controller", self._context.cleaner: "the cleaner"}
         sender = peers.get(source, f"handler {source}")
         logger.error("%s from %s has ended %s %d times; it is refused", what, sender, self._name, self._most_deaths)
 
@@ -160,7 +160,7 @@ class PoisonRequests:
         # First, so that a death from here on is not counted twice.
         self.current.clear()
         if identity is None and request_at:
-            fields = REQUEST.unpack_from(self._heritage.rings.view, request_at)
+            fields = REQUEST.unpack_from(self._context.rings.view, request_at)
             identity = fields[_CONNECTION_ID], fields[_SEQUENCE]
         if identity is not None:
             self.current.count_death(identity)

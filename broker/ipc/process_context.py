@@ -53,7 +53,7 @@ class BoundListener:
 
 
 @dataclass(frozen=True)
-class Heritage:
+class ProcessContext:
     """What every child is given. Tuples are by processor, or by peer: handlers, the controller, the cleaner."""
 
     config: BrokerConfig

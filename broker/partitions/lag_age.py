@@ -31,7 +31,7 @@ _NO_TIME: Final = -1
 _NOTHING_UNREAD: Final = -2
 
 
-class UnreadTimes:
+class LagAges:
     """What was found is kept as long as a group stays where it is."""
 
     def __init__(self, data_dir: Path, partitions: PartitionTable, wall_ms: Callable[[], int]) -> None:

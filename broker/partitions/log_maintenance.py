@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class LogUpkeep:
+class LogMaintenance:
     """Does what the cleaner and other handlers ask for the partitions of one handler."""
 
     def __init__(self, owned: Mapping[int, OwnedPartition], tasks: TargetTasks) -> None:

@@ -26,7 +26,7 @@ from shm.process_slots import HANDLER
 
 if TYPE_CHECKING:
     from broker.clock import Clock
-    from broker.ipc.process_context import Heritage
+    from broker.ipc.process_context import ProcessContext
     from broker.metadata.metadata_cache import MetadataCache, PartitionInfo, TopicInfo
 
 logger = logging.getLogger(__name__)
@@ -45,23 +45,23 @@ class PartitionEvent(NamedTuple):
 class PartitionManager:
     """Owned by the request loop of one target."""
 
-    def __init__(self, heritage: Heritage, index: int, metadata: MetadataCache, clock: Clock) -> None:
+    def __init__(self, context: ProcessContext, index: int, metadata: MetadataCache, clock: Clock) -> None:
         self.index = index
         self.metadata = metadata
         self.clock = clock
-        self.table = heritage.partitions
-        self.log_manager = LogManager(heritage.config.data_dir, clock, heritage.config.producer_id_expiration_ms)
+        self.table = context.partitions
+        self.log_manager = LogManager(context.config.data_dir, clock, context.config.producer_id_expiration_ms)
         #: What is to be done to this process's partitions, in slices.
         self.changes = PartitionChanges()
         self.owned = OwnedPartitions(self.changes)
-        self.storage = StorageGate(heritage, index, self.owned, clock)
+        self.storage = StorageGate(context, index, self.owned, clock)
         #: What has been opened and closed, in this order, until somebody takes it.
         self.events: deque[PartitionEvent] = deque()
         self._closed_rows: list[int] = []
-        self._data_dir = heritage.config.data_dir
-        self._cluster = heritage.cluster
-        self._slots = heritage.slots
-        self._is_handler = index < heritage.handlers
+        self._data_dir = context.config.data_dir
+        self._cluster = context.cluster
+        self._slots = context.slots
+        self._is_handler = index < context.handlers
         #: What could not be opened because the disk was full, by row.
         self._unopened: dict[int, tuple[TopicInfo, PartitionInfo]] = {}
         #: What could not be removed: partitions of deleted topics, with whether their rows are still theirs.

@@ -1,7 +1,7 @@
 """The recorder process from boot to exit: it sleeps on its bell and turns when a source has sent something.
 
-The only module of the recorder that sees the heritage. It has no client and no reader waits for it; what arrives while
-it is being replaced waits in the rings. It imports what it needs to read rows when the first have come, so that a
+The only module of the recorder that sees the process context. It has no client and no reader waits for it; what arrives
+while it is being replaced waits in the rings. It imports what it needs to read rows when the first have come, so that a
 broker that nobody uses stays small.
 """
 
@@ -26,7 +26,7 @@ from shm.recent_requests import RecentWriter
 from shm.ring_fill import RingGrid, RingShare
 
 if TYPE_CHECKING:
-    from broker.ipc.process_context import Heritage
+    from broker.ipc.process_context import ProcessContext
     from broker.request_log.recorder import Recorder
     from broker.runtime.signals import StopFlag
 
@@ -45,44 +45,48 @@ RETIRE_AFTER_NS = 30_000_000_000
 FAULT_PAUSE_S = 1.0
 
 
-def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None:  # noqa: ARG001
+def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) -> None:  # noqa: ARG001
     """Record requests until asked to stop; then write what is left."""
     os.nice(NICENESS)
-    root = heritage.config.data_dir / DIRECTORY
-    if not _make(root, heritage, stop):
+    root = context.config.data_dir / DIRECTORY
+    if not _make(root, context, stop):
         return
     remove_unfinished(root)
-    page = heritage.begin_metrics(Role.RECORDER, 0, generation)
-    heritage.mark_ready(Role.RECORDER, 0, generation)
-    roles = RoleRows(_role_sources(heritage), heritage.recorder_rings, SystemClock.monotonic_ns())
+    page = context.begin_metrics(Role.RECORDER, 0, generation)
+    context.mark_ready(Role.RECORDER, 0, generation)
+    roles = RoleRows(_role_sources(context), context.recorder_rings, SystemClock.monotonic_ns())
     if not (root / RUNNING).exists():
-        _await_first(heritage, root, stop, roles)
-        if stop.is_set() and not is_anything_told(heritage):
+        _await_first(context, root, stop, roles)
+        if stop.is_set() and not is_anything_told(context):
             return
-    recorder = build(heritage, generation, root)
+    recorder = build(context, generation, root)
     recorder.record_roles(roles)
     recorder.is_prepared = False
-    threading.Thread(target=_prepare, args=(recorder, heritage), daemon=True).start()
-    _serve(recorder, heritage, page, stop)
+    threading.Thread(target=_prepare, args=(recorder, context), daemon=True).start()
+    _serve(recorder, context, page, stop)
     recorder.finish()
     (root / RUNNING).unlink(missing_ok=True)
     if not stop.is_set():
         raise Retired
 
 
-def _role_sources(heritage: Heritage) -> RoleSources:
+def _role_sources(context: ProcessContext) -> RoleSources:
     """Return what is read of each process: its slot, its page and the rings that it reads."""
-    processors, handlers, recorder = range(heritage.processors), range(heritage.handlers), heritage.recorder_rings
-    grid = RingGrid(heritage.rings.view, heritage.processors, heritage.handlers)
+    processors, handlers, recorder = (
+        range(context.processors),
+        range(context.handlers),
+        context.recorder_rings,
+    )
+    grid = RingGrid(context.rings.view, context.processors, context.handlers)
     targets = [*((Role.HANDLER.label, index) for index in handlers), (Role.CONTROLLER.label, 0)]
     rings = {place: [grid.share_of_requests(p, t) for p in processors] for t, place in enumerate(targets)}
     for p in processors:
         rings[Role.PROCESSOR.label, p] = [grid.share_of_responses(p, t) for t in range(len(targets))]
     rings[Role.RECORDER.label, 0] = [RingShare(recorder.view, base) for base in recorder.ring_bases()]
-    return RoleSources(heritage.slots, heritage.metrics_pages.readers_by_process(), rings)
+    return RoleSources(context.slots, context.metrics_pages.readers_by_process(), rings)
 
 
-def _make(root: Path, heritage: Heritage, stop: StopFlag) -> bool:
+def _make(root: Path, context: ProcessContext, stop: StopFlag) -> bool:
     """Make the directory as soon as that is possible; False if it is time to stop before.
 
     The disk may be full, and a data directory that has been taken away is not made anew.
@@ -94,10 +98,10 @@ def _make(root: Path, heritage: Heritage, stop: StopFlag) -> bool:
         except OSError as error:
             if not warned:
                 logger.warning("nothing is recorded until the directory of the request log can be made: %s", error)
-                heritage.mark_ready(Role.RECORDER, 0, heritage.slots.generation(Role.RECORDER, 0))
+                context.mark_ready(Role.RECORDER, 0, context.slots.generation(Role.RECORDER, 0))
             warned = True
-            heritage.slots.beat(Role.RECORDER, 0, SystemClock.monotonic_ns())
-            heritage.recorder_bell.wait(FAULT_PAUSE_S)
+            context.slots.beat(Role.RECORDER, 0, SystemClock.monotonic_ns())
+            context.recorder_bell.wait(FAULT_PAUSE_S)
         else:
             return True
     return False
@@ -111,34 +115,34 @@ class _WithoutPandas:
             raise ModuleNotFoundError(name)
 
 
-def _prepare(recorder: Recorder, heritage: Heritage) -> None:
+def _prepare(recorder: Recorder, context: ProcessContext) -> None:
     """Load what files are written with, while rows are taken already."""
     sys.meta_path.insert(0, _WithoutPandas())
     importlib.import_module("broker.request_log.tables")
     recorder.is_prepared = True
-    heritage.recorder_bell.ring()
+    context.recorder_bell.ring()
 
 
-def is_anything_told(heritage: Heritage) -> bool:
+def is_anything_told(context: ProcessContext) -> bool:
     """Return whether a ring holds anything, or something was lost before it reached one."""
-    rings = heritage.recorder_rings
+    rings = context.recorder_rings
     return any(rings.consumer(source).pending() for source in range(rings.sources)) or bool(Ledger(rings).losses())
 
 
-def _await_first(heritage: Heritage, root: Path, stop: StopFlag, roles: RoleRows) -> None:
+def _await_first(context: ProcessContext, root: Path, stop: StopFlag, roles: RoleRows) -> None:
     """Sleep until a source has sent something, or it is time to stop; old files go meanwhile."""
-    settings, clock = heritage.recorder_rings.settings(), SystemClock()
+    settings, clock = context.recorder_rings.settings(), SystemClock()
     due_ns = 0
-    while not (stop.is_set() or is_anything_told(heritage) or roles.notice(clock.monotonic_ns())):
+    while not (stop.is_set() or is_anything_told(context) or roles.notice(clock.monotonic_ns())):
         now_ns = clock.monotonic_ns()
-        heritage.slots.beat(Role.RECORDER, 0, now_ns)
+        context.slots.beat(Role.RECORDER, 0, now_ns)
         if now_ns >= due_ns:
             due_ns = now_ns + RETENTION_NS
             apply_retention(root, clock.wall_ms() / 1000, *settings.retention)
-        heritage.recorder_bell.wait(BEAT_S)
+        context.recorder_bell.wait(BEAT_S)
 
 
-def build(heritage: Heritage, generation: int, root: Path) -> Recorder:
+def build(context: ProcessContext, generation: int, root: Path) -> Recorder:
     """Return the recorder, with what predecessors have lost about to be recorded."""
     # numpy starts threads for itself unless the environment forbids it.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -149,17 +153,17 @@ def build(heritage: Heritage, generation: int, root: Path) -> Recorder:
     from broker.metadata.metadata_file import metadata_path  # noqa: PLC0415
     from broker.request_log.recorder import Recorder  # noqa: PLC0415
 
-    metadata = MetadataCache(metadata_path(heritage.config.data_dir), heritage.handlers, heritage.config)
-    name = f"{heritage.instance}-{generation}"
-    recorder = Recorder(heritage.recorder_rings, root, name, metadata, SystemClock(), replaces=generation > 1)
-    recorder.publish_recent(RecentWriter(heritage.recent.view))
+    metadata = MetadataCache(metadata_path(context.config.data_dir), context.handlers, context.config)
+    name = f"{context.instance}-{generation}"
+    recorder = Recorder(context.recorder_rings, root, name, metadata, SystemClock(), replaces=generation > 1)
+    recorder.publish_recent(RecentWriter(context.recent.view))
     if generation == 1 and (root / RUNNING).exists():
         recorder.broker_was_killed()
     (root / RUNNING).touch()
     return recorder
 
 
-def _serve(recorder: Recorder, heritage: Heritage, page: MetricsWriter, stop: StopFlag) -> None:
+def _serve(recorder: Recorder, context: ProcessContext, page: MetricsWriter, stop: StopFlag) -> None:
     faults = FaultLimit(logger, "the recorder's loop")
     stored = recorder.counts()
     idle_since_ns = SystemClock.monotonic_ns()
@@ -171,10 +175,10 @@ def _serve(recorder: Recorder, heritage: Heritage, page: MetricsWriter, stop: St
             return
         wait_s = FAULT_PAUSE_S
         with faults:
-            wait_s = recorder.turn(heritage.cluster.metadata_version)
+            wait_s = recorder.turn(context.cluster.metadata_version)
         counts = recorder.counts()
         for name, value, before in zip(counts._fields, counts, stored, strict=True):
             page.add(page.index(name), value - before)
         stored = counts
-        heritage.slots.beat(Role.RECORDER, 0, SystemClock.monotonic_ns())
-        heritage.recorder_bell.wait(min(wait_s, BEAT_S))
+        context.slots.beat(Role.RECORDER, 0, SystemClock.monotonic_ns())
+        context.recorder_bell.wait(min(wait_s, BEAT_S))

@@ -1,7 +1,7 @@
 """A child process around its role: signals, death with its parent, descriptors.
 
 Runs in every child, first thing after the fork. It knows how a child lives and dies and nothing of what it is
-for: the role is a function that is called here with the heritage, its index, its generation and the flag that
+for: the role is a function that is called here with the context, its index, its generation and the flag that
 asks it to stop. A failing child's last words are kept in its slot.
 """
 
@@ -26,7 +26,7 @@ from broker.server_log import log_setup
 from shm.process_slots import ROLES
 
 if TYPE_CHECKING:
-    from broker.ipc.process_context import Heritage
+    from broker.ipc.process_context import ProcessContext
     from broker.runtime.stack_dumps import StackPipe
     from broker.server_log.log_file import LogFile
 
@@ -119,14 +119,14 @@ class FaultLimit:
         return self._in_a_row < MOST_FAULTS
 
 
-RoleFunction = Callable[["Heritage", int, int, StopFlag], None]
+RoleFunction = Callable[["ProcessContext", int, int, StopFlag], None]
 
 
 def run_child(
     role: Role,
     index: int,
     generation: int,
-    heritage: Heritage,
+    context: ProcessContext,
     function: RoleFunction,
     foreign_fds: Iterable[int],
     stacks: StackPipe,
@@ -135,19 +135,19 @@ def run_child(
     stop = StopFlag()
     try:
         stacks.install()
-        _become(role, index, stop, heritage.log_output.file)
-        die_with(heritage.supervisor_pid)
-        log_setup.configure(role.label, index, heritage.log_output.line_format, after_line=heritage.after_log_line)
-        keep_only_own(heritage, role, index, foreign_fds)
-        function(heritage, index, generation, stop)
+        _become(role, index, stop, context.log_output.file)
+        die_with(context.supervisor_pid)
+        log_setup.configure(role.label, index, context.log_output.line_format, after_line=context.after_log_line)
+        keep_only_own(context, role, index, foreign_fds)
+        function(context, index, generation, stop)
     except Retired:
         sys.exit(ExitCode.RETIRED)
     except BootFailed as failure:
-        heritage.slots.set_last_words(role, index, failure.reason)
+        context.slots.set_last_words(role, index, failure.reason)
         sys.exit(ExitCode.BOOT_FAILED + failure.exit_code)
     except Exception as failure:  # the child's outermost frame: whatever it is, it is put on record
         _log.error("the process ends by a fault", exc_info=failure)
-        heritage.slots.set_last_words(role, index, _describe(failure))
+        context.slots.set_last_words(role, index, _describe(failure))
         sys.exit(ExitCode.FAILURE)
     finally:
         log_setup.report_held_back(at_last=True)
@@ -186,7 +186,7 @@ def _prctl(option: int, argument: object) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(option, argument, 0, 0, 0)
 
 
-def keep_only_own(heritage: Heritage, role: Role, index: int, foreign_fds: Iterable[int]) -> None:
+def keep_only_own(context: ProcessContext, role: Role, index: int, foreign_fds: Iterable[int]) -> None:
     """Close this child's copies of everything that its role does not use.
 
     A listening port must close when supervisor and acceptor are gone, and a client's connection when its
@@ -194,14 +194,14 @@ def keep_only_own(heritage: Heritage, role: Role, index: int, foreign_fds: Itera
     processor.
     """
     if role is not Role.ACCEPTOR:
-        close_all(listener.socket for listener in heritage.listeners)
-        close_all(acceptor_end for acceptor_end, _ in heritage.handoff)
-    if role is not Role.WEB and heritage.status_socket is not None:
-        heritage.status_socket.close()
-    for number, (_, processor_end) in enumerate(heritage.handoff):
+        close_all(listener.socket for listener in context.listeners)
+        close_all(acceptor_end for acceptor_end, _ in context.handoff)
+    if role is not Role.WEB and context.status_socket is not None:
+        context.status_socket.close()
+    for number, (_, processor_end) in enumerate(context.handoff):
         if not (role is Role.PROCESSOR and number == index):
             processor_end.close()
-    unused_spill = heritage.spill_fds if role in {Role.ACCEPTOR, Role.CLEANER, Role.RECORDER, Role.WEB} else ()
+    unused_spill = context.spill_fds if role in {Role.ACCEPTOR, Role.CLEANER, Role.RECORDER, Role.WEB} else ()
     close_all((), (*unused_spill, *foreign_fds))
 
 

@@ -52,7 +52,7 @@ class DelayedOperation:
     done: bool = False
 
 
-class DelayedOperations:
+class Purgatory:
     """Waiting operations by deadline and by the partition row they watch."""
 
     def __init__(

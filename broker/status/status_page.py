@@ -20,7 +20,7 @@ from shm.process_slots import BEAT_S
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from broker.ipc.process_context import Heritage
+    from broker.ipc.process_context import ProcessContext
     from broker.metadata.metadata_cache import MetadataCache
     from broker.metrics.broker_reading import Names, Segments, Topic
     from broker.runtime.signals import StopFlag
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 NICENESS = 5
 
 
-def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None:
+def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) -> None:
     """Serve the status page until asked to stop."""
-    assert heritage.status_socket is not None  # noqa: S101 - else there is no such process
+    assert context.status_socket is not None  # noqa: S101 - else there is no such process
     os.nice(NICENESS)
-    heritage.mark_ready(Role.WEB, index, generation)
-    listening = heritage.status_socket.fileno()
+    context.mark_ready(Role.WEB, index, generation)
+    listening = context.status_socket.fileno()
 
     def beat() -> None:
-        heritage.slots.beat(Role.WEB, index, SystemClock.monotonic_ns())
+        context.slots.beat(Role.WEB, index, SystemClock.monotonic_ns())
 
     while listening not in select.select((listening, stop.fileno()), (), (), BEAT_S)[0]:
         if stop.is_set():
@@ -47,14 +47,20 @@ def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None
         beat()
     from web.server import serve  # noqa: PLC0415 - 30 MB that a page nobody looks at does without
 
-    serve(sources_of(heritage), _room_of(heritage, generation), heritage.status_socket, stop.fileno(), beat)
+    serve(
+        sources_of(context),
+        _room_of(context, generation),
+        context.status_socket,
+        stop.fileno(),
+        beat,
+    )
 
 
-def _room_of(heritage: Heritage, generation: int) -> Room:
+def _room_of(context: ProcessContext, generation: int) -> Room:
     from web.room import Limits, Room  # noqa: PLC0415
 
-    config, now_ns = heritage.config, SystemClock().monotonic_ns
-    metrics = heritage.begin_metrics(Role.WEB, 0, generation)
+    config, now_ns = context.config, SystemClock().monotonic_ns
+    metrics = context.begin_metrics(Role.WEB, 0, generation)
     limits = Limits(
         connections=config.status_max_connections,
         streams=min(config.status_max_streams, config.status_max_connections // 2),
@@ -63,7 +69,7 @@ def _room_of(heritage: Heritage, generation: int) -> Room:
     return Room(limits, metrics, RepeatedWarnings(logging.getLogger("web"), now_ns).warning)
 
 
-def sources_of(heritage: Heritage) -> Sources:
+def sources_of(context: ProcessContext) -> Sources:
     """Return what the page reads; all views but that of who looks are read-only."""
     from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415
 
@@ -76,27 +82,27 @@ def sources_of(heritage: Heritage) -> Sources:
     from shm.recent_requests import RecentReader  # noqa: PLC0415
     from web.sources import Sources  # noqa: PLC0415
 
-    config = heritage.config
+    config = context.config
     try:
         installed = version("rotunda")
     except PackageNotFoundError:
         installed = ""
-    metadata = MetadataCache(metadata_path(config.data_dir), heritage.handlers, config)
-    names, topics = _names(heritage), _topics(heritage, metadata)
+    metadata = MetadataCache(metadata_path(config.data_dir), context.handlers, config)
+    names, topics = _names(context), _topics(context, metadata)
     clock = SystemClock()
     return Sources(
-        facts=_facts(heritage, installed),
+        facts=_facts(context, installed),
         deprecated_up_to=DEPRECATED_UP_TO,
         reader=BrokerReader(
-            _segments(heritage),
+            _segments(context),
             installed,
             names,
             topics,
             (clock.monotonic_ns, clock.wall_ms),
             per_partition=config.metrics_per_partition,
         ),
-        recent=RecentReader(heritage.recent.view.toreadonly()),
-        settings=_settings(heritage, metadata),
+        recent=RecentReader(context.recent.view.toreadonly()),
+        settings=_settings(context, metadata),
         allowed_hosts=config.status_allowed_hosts,
         any_address=config.status_host not in {"127.0.0.1", "::1", "localhost"},
         disk=config.data_dir,
@@ -105,47 +111,47 @@ def sources_of(heritage: Heritage) -> Sources:
     )
 
 
-def _facts(heritage: Heritage, version: str) -> BrokerFacts:
+def _facts(context: ProcessContext, version: str) -> BrokerFacts:
     from broker.request_log.part_files import DIRECTORY  # noqa: PLC0415
     from broker.runtime.run_dir import read  # noqa: PLC0415
     from web.sources import BrokerFacts  # noqa: PLC0415
 
-    record = read(heritage.run_dir)
+    record = read(context.run_dir)
     return BrokerFacts(
         version=version,
-        instance=heritage.instance,
-        pid=heritage.supervisor_pid,
-        cluster_id=heritage.cluster_id,
+        instance=context.instance,
+        pid=context.supervisor_pid,
+        cluster_id=context.cluster_id,
         bootstrap=record.bootstrap if record is not None else "",
-        data_dir=str(heritage.config.data_dir),
-        run_dir=str(heritage.run_dir),
-        processors=heritage.processors,
-        handlers=heritage.handlers,
-        listeners=tuple(listener.name for listener in heritage.listeners),
+        data_dir=str(context.config.data_dir),
+        run_dir=str(context.run_dir),
+        processors=context.processors,
+        handlers=context.handlers,
+        listeners=tuple(listener.name for listener in context.listeners),
         started_ms=record.started_ms if record is not None else 0,
-        request_log=str(heritage.config.data_dir / DIRECTORY),
+        request_log=str(context.config.data_dir / DIRECTORY),
     )
 
 
-def _segments(heritage: Heritage) -> Segments:
+def _segments(context: ProcessContext) -> Segments:
     from broker.metrics.broker_reading import Segments  # noqa: PLC0415
     from shm.control import ControlSegment  # noqa: PLC0415
     from shm.metrics import MetricsSegment  # noqa: PLC0415
     from shm.recorder_rings import RecorderRings  # noqa: PLC0415
     from shm.snapshot_buffer import SnapshotSegment  # noqa: PLC0415
 
-    processors, handlers = heritage.processors, heritage.handlers
-    control, most = heritage.control.view.toreadonly(), heritage.config.max_partitions
+    processors, handlers = context.processors, context.handlers
+    control, most = context.control.view.toreadonly(), context.config.max_partitions
     return Segments(
         control=ControlSegment(control, processors, handlers, most),
-        metrics=MetricsSegment(heritage.metrics.view.toreadonly(), processors, handlers),
-        rings=heritage.rings.view.toreadonly(),
-        recorder=RecorderRings(heritage.recorder.view.toreadonly(), processors, handlers + 1),
-        snapshots=SnapshotSegment(heritage.snapshots.view, processors, handlers),
+        metrics=MetricsSegment(context.metrics.view.toreadonly(), processors, handlers),
+        rings=context.rings.view.toreadonly(),
+        recorder=RecorderRings(context.recorder.view.toreadonly(), processors, handlers + 1),
+        snapshots=SnapshotSegment(context.snapshots.view, processors, handlers),
     )
 
 
-def _names(heritage: Heritage) -> Names:
+def _names(context: ProcessContext) -> Names:
     from broker.metrics.broker_reading import Names  # noqa: PLC0415
     from broker.protocol.api_keys import ApiKey  # noqa: PLC0415
     from broker.protocol.error_codes import ErrorCode  # noqa: PLC0415
@@ -153,17 +159,17 @@ def _names(heritage: Heritage) -> Names:
     return Names(
         apis={int(key): key.text for key in ApiKey},
         errors={int(code): code.name for code in ErrorCode},
-        listeners=[listener.name for listener in heritage.listeners],
+        listeners=[listener.name for listener in context.listeners],
     )
 
 
-def _topics(heritage: Heritage, metadata: MetadataCache) -> Callable[[], list[Topic]]:
+def _topics(context: ProcessContext, metadata: MetadataCache) -> Callable[[], list[Topic]]:
     known: list[Topic] = []
     known_version = -1
 
     def topics() -> list[Topic]:
         nonlocal known_version
-        if heritage.cluster.metadata_version > metadata.version or not metadata.version:
+        if context.cluster.metadata_version > metadata.version or not metadata.version:
             metadata.refresh()
         if metadata.version != known_version:
             known_version = metadata.version
@@ -176,12 +182,12 @@ def _topics(heritage: Heritage, metadata: MetadataCache) -> Callable[[], list[To
     return topics
 
 
-def _settings(heritage: Heritage, metadata: MetadataCache) -> Callable[[], list[Setting]]:
+def _settings(context: ProcessContext, metadata: MetadataCache) -> Callable[[], list[Setting]]:
     from broker.config.broker_config import BROKER_KEYS  # noqa: PLC0415
     from web.sources import Setting  # noqa: PLC0415
 
     def settings() -> list[Setting]:
-        if heritage.cluster.metadata_version > metadata.version:
+        if context.cluster.metadata_version > metadata.version:
             metadata.refresh()
         config = metadata.broker_config
         return [

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from broker.config.broker_config import BrokerConfig
-    from broker.ipc.process_context import BoundListener, Heritage
+    from broker.ipc.process_context import BoundListener, ProcessContext
     from broker.runtime.child_process import RoleFunction
     from broker.runtime.run_dir import RunRecord
     from broker.server_log.log_file import LogOutput
@@ -72,12 +72,12 @@ def serve(
             config.data_dir, config.max_partitions, ephemeral=config.ephemeral, before_change=reserve.make_room
         )
         take_clean_shutdown_mark(config.data_dir)
-        heritage = _make_heritage(config, run_path, cluster_id, log_output, undo)
-        log_setup.configure(Role.SUPERVISOR.label, 0, log_output.line_format, after_line=heritage.after_log_line)
-        record = _record(heritage)
+        context = _make_heritage(config, run_path, cluster_id, log_output, undo)
+        log_setup.configure(Role.SUPERVISOR.label, 0, log_output.line_format, after_line=context.after_log_line)
+        record = _record(context)
         run_dir.write(run_path, record)
         try:
-            if _supervise(heritage, functions or RoleFunctions(), record, on_ready):
+            if _supervise(context, functions or RoleFunctions(), record, on_ready):
                 write_clean_shutdown_mark(config.data_dir)
         except BootFailed as failure:
             _log.critical("the broker stops: %s", failure.reason)
@@ -131,22 +131,22 @@ def _address(host: str, port: int) -> str:
 
 
 def _supervise(
-    heritage: Heritage,
+    context: ProcessContext,
     functions: Mapping[Role, RoleFunction],
     record: RunRecord,
     on_ready: Callable[[RunRecord], None],
 ) -> bool:
     """Start, run and stop the children; return whether every one of them ended by itself when asked to."""
-    supervisor = Supervisor(heritage, functions, SystemClock())
+    supervisor = Supervisor(context, functions, SystemClock())
     ready = record.with_state(run_dir.READY)
     try:
         supervisor.start()
         if not supervisor.stop_asked:
-            run_dir.write(heritage.run_dir, ready)
+            run_dir.write(context.run_dir, ready)
             on_ready(ready)
             supervisor.run()
     finally:
-        run_dir.write(heritage.run_dir, record.with_state(run_dir.STOPPING))
+        run_dir.write(context.run_dir, record.with_state(run_dir.STOPPING))
         ended_cleanly = supervisor.stop()
     return ended_cleanly
 
@@ -157,7 +157,7 @@ def _make_heritage(
     cluster_id: str,
     log_output: LogOutput,
     undo: ExitStack,
-) -> Heritage:
+) -> ProcessContext:
     listeners: list[BoundListener] = []
     for wanted, advertised in zip(config.bound_listeners, config.effective_advertised_listeners, strict=True):
         listeners.append(bind(wanted, advertised, config.socket_receive_buffer_bytes))
@@ -166,28 +166,28 @@ def _make_heritage(
     if status_socket is not None:
         undo.callback(status_socket.close)
     try:
-        heritage = shared_resources.make(
+        context = shared_resources.make(
             config, new_instance(), run_path, cluster_id, log_output, tuple(listeners), status_socket
         )
     except SharedMemoryTooSmall as failure:
         raise BootFailed(str(failure)) from failure
-    undo.callback(shared_resources.release, heritage)
-    return heritage
+    undo.callback(shared_resources.release, context)
+    return context
 
 
-def _record(heritage: Heritage) -> RunRecord:
-    pid = heritage.supervisor_pid
+def _record(context: ProcessContext) -> RunRecord:
+    pid = context.supervisor_pid
     return run_dir.RunRecord(
-        instance=heritage.instance,
+        instance=context.instance,
         pid=pid,
         start_ticks=start_ticks(pid) or 0,
         state=run_dir.STARTING,
-        bootstrap=bootstrap(heritage.listeners),
-        data_dir=str(heritage.config.data_dir),
-        run_dir=str(heritage.run_dir),
-        processors=heritage.processors,
-        handlers=heritage.handlers,
-        max_partitions=heritage.config.max_partitions,
-        status_url=status_url(heritage.status_socket),
+        bootstrap=bootstrap(context.listeners),
+        data_dir=str(context.config.data_dir),
+        run_dir=str(context.run_dir),
+        processors=context.processors,
+        handlers=context.handlers,
+        max_partitions=context.config.max_partitions,
+        status_url=status_url(context.status_socket),
         started_ms=SystemClock().wall_ms(),
     )

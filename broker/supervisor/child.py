@@ -25,7 +25,7 @@ with without("dill"):
     import multiprocess
 
 if TYPE_CHECKING:
-    from broker.ipc.process_context import Heritage
+    from broker.ipc.process_context import ProcessContext
 
 _FORK = multiprocess.get_context("fork")
 
@@ -33,7 +33,7 @@ _FORK = multiprocess.get_context("fork")
 class Child:
     """A role's process, and its successors. `label` is what log lines and errors call it."""
 
-    def __init__(self, role: Role, index: int, functions: Mapping[Role, RoleFunction], heritage: Heritage) -> None:
+    def __init__(self, role: Role, index: int, functions: Mapping[Role, RoleFunction], context: ProcessContext) -> None:
         self.role = role
         self.index = index
         self.label = f"{role.label} {index}" if role in {Role.PROCESSOR, Role.HANDLER} else role.label
@@ -43,7 +43,7 @@ class Child:
         #: Where its process writes its stacks when it is asked to, or when a fault in C ends it.
         self.stacks = StackPipe()
         self._functions = functions
-        self._heritage = heritage
+        self._context = context
         self._process: Any = None
         #: When each of the last restarts was, and what had been served by then.
         self._restarted: deque[tuple[int, int]] = deque()
@@ -70,17 +70,17 @@ class Child:
     @property
     def target_index(self) -> int:
         """The index its role function is given: the place among the peers, behind the handlers for the others."""
-        places = {Role.CONTROLLER: self._heritage.handlers, Role.CLEANER: self._heritage.cleaner}
+        places = {Role.CONTROLLER: self._context.handlers, Role.CLEANER: self._context.cleaner}
         return places.get(self.role, self.index)
 
     @property
     def last_words(self) -> str:
         """The last words of the last process that died of an error."""
-        return self._heritage.slots.last_words(self.role, self.index)
+        return self._context.slots.last_words(self.role, self.index)
 
     def start(self, foreign_fds: Iterable[int]) -> None:
         """Fork the next generation; `foreign_fds` are the supervisor's own, which the child closes."""
-        slots = self._heritage.slots
+        slots = self._context.slots
         self.generation += 1
         self.restart_due_ns = 0
         self.ready = False
@@ -92,7 +92,7 @@ class Child:
                 self.role,
                 self.target_index,
                 self.generation,
-                self._heritage,
+                self._context,
                 self._functions[self.role],
                 tuple(foreign_fds),
                 self.stacks,
@@ -109,7 +109,7 @@ class Child:
 
     def notice_ready(self) -> bool:
         """Return True once per generation: when it is ready for the first time."""
-        slots = self._heritage.slots
+        slots = self._context.slots
         if self.ready or slots.ready_generation(self.role, self.index) != self.generation:
             return False
         self.ready = True
@@ -123,7 +123,7 @@ class Child:
         self._process.close()
         self._process = None
         self.ready = False
-        slots = self._heritage.slots
+        slots = self._context.slots
         if status != ExitCode.RETIRED:
             slots.set_exit_status(self.role, self.index, status)
         slots.set_state(self.role, self.index, process_slots.STOPPED if expected else process_slots.DEAD)
@@ -135,7 +135,7 @@ class Child:
         Return how many there were within the window, this one included, and what had been served by the first of them.
         """
         self.restarts += 1
-        self._heritage.slots.set_restarts(self.role, self.index, self.restarts)
+        self._context.slots.set_restarts(self.role, self.index, self.restarts)
         self._restarted.append((now_ns, served))
         while self._restarted[0][0] <= now_ns - window_ns:
             self._restarted.popleft()
@@ -149,11 +149,11 @@ class Child:
         """Send a signal, then ring: a signal that comes just before a wait begins does not end that wait."""
         self.kill(signum)
         if self.role is Role.PROCESSOR:
-            self._heritage.processor_bells[self.index].ring()
+            self._context.processor_bells[self.index].ring()
         elif self.role in {Role.HANDLER, Role.CONTROLLER, Role.CLEANER}:
-            self._heritage.target_bells[self.target_index].ring()
+            self._context.target_bells[self.target_index].ring()
         elif self.role is Role.RECORDER:
-            self._heritage.recorder_bell.ring()
+            self._context.recorder_bell.ring()
 
     def kill(self, signum: signal.Signals = signal.SIGKILL) -> None:
         """Send a signal to the process, if it is still there."""
@@ -161,18 +161,18 @@ class Child:
             os.kill(self._process.pid, signum)
 
 
-def make_children(heritage: Heritage, functions: Mapping[Role, RoleFunction]) -> tuple[Child, ...]:
+def make_children(context: ProcessContext, functions: Mapping[Role, RoleFunction]) -> tuple[Child, ...]:
     """Return the children in slot order: acceptor, processors, handlers, controller, cleaner, recorder, web."""
     counts = {
         Role.ACCEPTOR: 1,
-        Role.PROCESSOR: heritage.processors,
-        Role.HANDLER: heritage.handlers,
+        Role.PROCESSOR: context.processors,
+        Role.HANDLER: context.handlers,
         Role.CONTROLLER: 1,
         Role.CLEANER: 1,
         Role.RECORDER: 1,
-        Role.WEB: 1 if heritage.status_socket is not None else 0,
+        Role.WEB: 1 if context.status_socket is not None else 0,
     }
-    return tuple(Child(role, index, functions, heritage) for role, count in counts.items() for index in range(count))
+    return tuple(Child(role, index, functions, context) for role, count in counts.items() for index in range(count))
 
 
 def describe_exit(status: int) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import posix_ipc
 
-from broker.ipc.process_context import BoundListener, Heritage, close_all
+from broker.ipc.process_context import BoundListener, ProcessContext, close_all
 from broker.ipc.request_channel import ChannelShape, RequestChannel
 from broker.metadata.metadata_file import metadata_path
 from broker.metadata.reader import partition_counts
@@ -48,15 +48,15 @@ def make(
     log_output: LogOutput,
     listeners: tuple[BoundListener, ...],
     status_socket: socket.socket | None = None,
-) -> Heritage:
-    """Return a complete heritage. Raises SharedMemoryTooSmall, with nothing left behind."""
+) -> ProcessContext:
+    """Return a complete context. Raises SharedMemoryTooSmall, with nothing left behind."""
     remove_stale()
     raise_descriptor_limit()
     processors, handlers = config.num_network_threads, config.num_io_threads
     shape = ChannelShape.fitting(processors, handlers + 1, config.request_ring_bytes)
     with ExitStack() as undo:
         segments = _segments(config, instance, shape, undo)
-        heritage = Heritage(
+        context = ProcessContext(
             config=config,
             instance=instance,
             supervisor_pid=os.getpid(),
@@ -82,7 +82,7 @@ def make(
             status_socket=status_socket,
         )
         undo.pop_all()
-    return heritage
+    return context
 
 
 def _coordinator_partitions(config: BrokerConfig) -> CoordinatorPartitions:
@@ -94,20 +94,20 @@ def _coordinator_partitions(config: BrokerConfig) -> CoordinatorPartitions:
     )
 
 
-def release(heritage: Heritage) -> None:
+def release(context: ProcessContext) -> None:
     """Unlink every name and close every descriptor. Children must be gone; closing twice is not allowed."""
-    made = (heritage.control, heritage.rings, heritage.arena, heritage.metrics)
-    for segment in (*made, heritage.recorder, heritage.recent, heritage.snapshots):
+    made = (context.control, context.rings, context.arena, context.metrics)
+    for segment in (*made, context.recorder, context.recent, context.snapshots):
         segment.unlink()
-    close_all(listener.socket for listener in heritage.listeners)
-    if heritage.status_socket is not None:
-        heritage.status_socket.close()
-    close_all(end for pair in heritage.handoff for end in pair)
-    for event_bell in (*heritage.processor_bells, heritage.supervisor_bell):
+    close_all(listener.socket for listener in context.listeners)
+    if context.status_socket is not None:
+        context.status_socket.close()
+    close_all(end for pair in context.handoff for end in pair)
+    for event_bell in (*context.processor_bells, context.supervisor_bell):
         event_bell.close()
-    for target_bell in (*heritage.target_bells, heritage.recorder_bell):
+    for target_bell in (*context.target_bells, context.recorder_bell):
         target_bell.close()
-    close_all((), heritage.spill_fds)
+    close_all((), context.spill_fds)
 
 
 def raise_descriptor_limit() -> None:

@@ -30,7 +30,7 @@ from shm import process_slots
 
 if TYPE_CHECKING:
     from broker.clock import Clock
-    from broker.ipc.process_context import Heritage
+    from broker.ipc.process_context import ProcessContext
     from broker.runtime.child_process import RoleFunction
     from broker.supervisor.child import Child
 
@@ -66,16 +66,16 @@ _STAGES = (
 class Supervisor:
     """The children of one broker. `start`, then `run` until it returns, then `stop`."""
 
-    def __init__(self, heritage: Heritage, functions: Mapping[Role, RoleFunction], clock: Clock) -> None:
-        self._heritage = heritage
-        self._config = heritage.config
-        self._children = make_children(heritage, functions)
+    def __init__(self, context: ProcessContext, functions: Mapping[Role, RoleFunction], clock: Clock) -> None:
+        self._context = context
+        self._config = context.config
+        self._children = make_children(context, functions)
         self._clock = clock
         self._signals = OperatorSignals()
-        self._operator_tasks = OperatorTasks(self._signals, self._children, heritage.log_output.file, clock)
+        self._operator_tasks = OperatorTasks(self._signals, self._children, context.log_output.file, clock)
         self._give_up: BootFailed | None = None
         timeout_ms = self._config.process_hang_timeout_ms
-        self._watchdog = Watchdog(heritage.slots, timeout_ms, report_where)
+        self._watchdog = Watchdog(context.slots, timeout_ms, report_where)
         self._look_due_ns = 0
 
     def start(self) -> None:
@@ -86,10 +86,10 @@ class Supervisor:
         """
         self._signals.install()
         name_process("rot-supervisor")
-        slots = self._heritage.slots
+        slots = self._context.slots
         slots.set_pid(Role.SUPERVISOR, 0, os.getpid())
         slots.set_generation(Role.SUPERVISOR, 0, 1)
-        self._heritage.mark_ready(Role.SUPERVISOR, 0, 1)
+        self._context.mark_ready(Role.SUPERVISOR, 0, 1)
         slots.set_state(Role.SUPERVISOR, 0, process_slots.RUNNING)
         others = [child for child in self._children if child.role not in {Role.ACCEPTOR, *_LATE_ROLES}]
         for child in others:
@@ -97,7 +97,7 @@ class Supervisor:
         self._await_ready(others)
         if self._signals.stop_asked:
             return
-        for listener in self._heritage.listeners:
+        for listener in self._context.listeners:
             listen(listener, self._config.socket_listen_backlog_size)
         acceptors = [child for child in self._children if child.role is Role.ACCEPTOR]
         for child in acceptors:
@@ -131,8 +131,8 @@ class Supervisor:
         Returns whether every child that was alive ended by itself, without an error.
         """
         quick = self._signals.quick
-        self._heritage.cluster.set_draining(not quick)
-        for listener in self._heritage.listeners:
+        self._context.cluster.set_draining(not quick)
+        for listener in self._context.listeners:
             listener.socket.close()
         begin_ns = self._clock.monotonic_ns()
         total_ns = (_QUICK_STOP_MS if quick else self._config.shutdown_timeout_ms) * 1_000_000
@@ -141,7 +141,7 @@ class Supervisor:
             share = _CLIENT_SHARE if roles[0] in {Role.ACCEPTOR, Role.PROCESSOR} else 1.0
             stage = [child for child in self._children if child.role in roles and child.is_alive]
             clean &= self._stop_stage(stage, begin_ns + int(total_ns * share))
-        self._heritage.slots.set_state(Role.SUPERVISOR, 0, process_slots.STOPPED)
+        self._context.slots.set_state(Role.SUPERVISOR, 0, process_slots.STOPPED)
         self._signals.uninstall()
         return clean
 
@@ -161,7 +161,7 @@ class Supervisor:
         for child in self._children:
             if child.is_alive and child.notice_ready() and child.restarts:
                 _log.info("%s is back (generation %d)", child.label, child.generation)
-                self._heritage.ring_everyone()
+                self._context.ring_everyone()
 
     def _wait_ms(self) -> float:
         """Return how long there is nothing to do that the clock asks for."""
@@ -174,7 +174,7 @@ class Supervisor:
         now_ns = self._clock.monotonic_ns()
         if now_ns >= self._look_due_ns:
             self._look_due_ns = now_ns + LOOK_MS * 1_000_000
-            self._heritage.slots.beat(Role.SUPERVISOR, 0, now_ns)
+            self._context.slots.beat(Role.SUPERVISOR, 0, now_ns)
             self._watchdog.look(self._children, now_ns)
 
     def _restart_due(self) -> None:
@@ -185,7 +185,7 @@ class Supervisor:
     def _replace(self, child: Child) -> None:
         child.replaced_ns = self._clock.monotonic_ns()
         child.start(self._foreign_fds())
-        self._heritage.ring_everyone()
+        self._context.ring_everyone()
 
     def _poll(self, timeout_ms: float | None) -> list[Child]:
         """Return the children that have died; wait for one, a signal or a bell, at most `timeout_ms`.
@@ -194,18 +194,18 @@ class Supervisor:
         """
         poll = select.poll()
         by_sentinel = {child.sentinel: child for child in self._children if child.is_alive}
-        for fd in (*by_sentinel, self._signals.fds[0], self._heritage.supervisor_bell.fileno()):
+        for fd in (*by_sentinel, self._signals.fds[0], self._context.supervisor_bell.fileno()):
             poll.register(fd, select.POLLIN)
         waits_ms = [each for each in (timeout_ms, self._operator_tasks.wait_ms()) if each is not None]
         ready = [fd for fd, _ in poll.poll(min(waits_ms, default=None))]
         self._signals.drain()
-        self._heritage.supervisor_bell.drain()
+        self._context.supervisor_bell.drain()
         self._operator_tasks.turn()
         return [by_sentinel[fd] for fd in ready if fd in by_sentinel]
 
     def _on_death(self, child: Child) -> None:
         booted = child.ready or child.generation > 1 or child.notice_ready() or child.role is Role.WEB
-        pid = self._heritage.slots.pid(child.role, child.index)
+        pid = self._context.slots.pid(child.role, child.index)
         status = child.reap(expected=False)
         if status == ExitCode.RETIRED:
             child.start(self._foreign_fds())
@@ -232,7 +232,7 @@ class Supervisor:
     def _died_too_often(self, child: Child, what: str) -> BootFailed | None:
         """Count a restart, and put it off if there are many; return why there is to be none."""
         window_ms, limit = self._config.process_restart_window_ms, self._config.process_restart_limit
-        now_ns, served = self._clock.monotonic_ns(), self._heritage.channel.released()
+        now_ns, served = self._clock.monotonic_ns(), self._context.channel.released()
         recent, served_before = child.count_restart(now_ns, window_ms * 1_000_000, served)
         if recent <= limit:
             return None

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.cleaner.owner_client import Owners, Stopped
-from broker.cleaner.throttler import LOOK_BYTES, Pace
+from broker.cleaner.owner_client import OwnerClient, Stopped
+from broker.cleaner.throttler import LOOK_BYTES, Throttler
 from broker.ipc.peer_channel import TASK, TASK_ANSWER, PeerMessage, Peers
 from broker.ipc.request_channel import ChannelShape, RequestChannel
 from broker.scheduling.peer_tasks import TASK_NAMES
@@ -41,8 +41,8 @@ class Desk:
         self.handler = Peers(self.channel, 0, 1, self.bells)  # type: ignore[arg-type]
         self.answered: list[PeerMessage] = []
 
-    def cleaner(self, generation: int) -> Owners:
-        return Owners(self.channel, CLEANER, generation, self.bells, lambda: self.stopped, lambda: None)  # type: ignore[arg-type]
+    def cleaner(self, generation: int) -> OwnerClient:
+        return OwnerClient(self.channel, CLEANER, generation, self.bells, lambda: self.stopped, lambda: None)  # type: ignore[arg-type]
 
     def answer_all(self, payload: bytes = b"done") -> None:
         for source, message, _ in self.handler.receive():
@@ -108,7 +108,7 @@ def test_a_successor_waits_until_the_last_question_has_been_read() -> None:
 def test_the_pace_is_what_the_settings_allow() -> None:
     desk, clock = Desk(), FakeClock()
     desk.bells[CLEANER].meanwhile = lambda timeout_s: clock.advance_ns(int(timeout_s * 1e9))
-    pace = Pace(desk.cleaner(1), clock)
+    pace = Throttler(desk.cleaner(1), clock)
     pace.use(10**12)
     assert clock.monotonic_ns() == 0
     pace.bytes_per_second = 1_000_000
@@ -123,7 +123,7 @@ def test_the_pace_is_what_the_settings_allow() -> None:
 def test_between_two_pieces_of_work_the_rings_are_looked_at() -> None:
     """However little each of them moves: thousands of partitions may have nothing to remove."""
     desk = Desk()
-    pace = Pace(desk.cleaner(1), FakeClock())
+    pace = Throttler(desk.cleaner(1), FakeClock())
     pace.use(0)
     desk.stopped = True
     pace.use(1)

@@ -1,19 +1,19 @@
-"""AppendLinger: the commits of few clients are written at once, those of many wait for the end of their window."""
+"""CommitBatcher: the commits of few clients are written at once, those of many wait for the end of their window."""
 
 import pytest
 
-from broker.coordinator.commit_batcher import MANY_CONNECTIONS, AppendLinger
+from broker.coordinator.commit_batcher import MANY_CONNECTIONS, CommitBatcher
 
 MS = 1_000_000
 
 
-def commit(linger: AppendLinger, connections: int) -> None:
+def commit(linger: CommitBatcher, connections: int) -> None:
     for connection in range(connections):
         linger.connections.add(connection)
 
 
 def test_few_never_wait_however_often_they_commit() -> None:
-    linger = AppendLinger(lambda: 5)
+    linger = CommitBatcher(lambda: 5)
     for now_ms in range(100):
         linger.turn(now_ms * MS)
         assert linger.is_over
@@ -22,7 +22,7 @@ def test_few_never_wait_however_often_they_commit() -> None:
 
 
 def test_after_many_the_next_window_collects_until_few_come() -> None:
-    linger = AppendLinger(lambda: 5)
+    linger = CommitBatcher(lambda: 5)
     linger.turn(100 * MS)
     commit(linger, MANY_CONNECTIONS)
     linger.turn(104 * MS)
@@ -42,7 +42,7 @@ def test_after_many_the_next_window_collects_until_few_come() -> None:
 
 @pytest.mark.parametrize("linger_ms", [0, -1])
 def test_without_a_length_nothing_waits(linger_ms: int) -> None:
-    linger = AppendLinger(lambda: linger_ms)
+    linger = CommitBatcher(lambda: linger_ms)
     for now_ms in range(10):
         linger.turn(now_ms * MS)
         commit(linger, 1000)

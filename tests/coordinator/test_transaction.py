@@ -30,7 +30,7 @@ from broker.coordinator.transaction.transaction import (
     judge_verify,
     timed_out,
 )
-from broker.partitions.transactions import Producer
+from broker.partitions.transaction_messages import Producer
 
 PLAIN, NEWEST = 0, 2
 PLACE = ("topic", 1)

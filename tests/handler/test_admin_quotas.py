@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.apis.cluster.controlling import ALTERED_AT_ONCE
+from broker.apis.cluster.controller_access import ALTERED_AT_ONCE
 from broker.apis.configs.client_quotas import handle_alter_client_quotas, handle_describe_client_quotas
 from broker.errors import ApiError
 from broker.metadata.client_quotas import DEFAULT, EXACT, SPECIFIED

@@ -13,8 +13,8 @@ import pytest
 
 from broker.coordinator.commit_batcher import MANY_CONNECTIONS
 from broker.coordinator.offsets.commit_memo import RememberedCommit
-from broker.handler import group_path
-from broker.handler.group_path import GroupPath
+from broker.handler import group_fast_path
+from broker.handler.group_fast_path import GroupFastPath
 from broker.log.segments.log_segment import LogSegment
 from broker.protocol import kio_adapter
 from broker.protocol.messages import offset_commit
@@ -105,7 +105,7 @@ def test_the_second_of_its_kind_is_not_parsed_and_stands(broker: SteppedBroker, 
 
 @pytest.mark.parametrize("seed", [random.randrange(2**32) for _ in range(4)])
 def test_whatever_is_sent_both_ways_answer_and_remember_alike(tmp_path: Path, seed: int) -> None:
-    """The same course, once with the short way and once without: the same answers and the same offsets."""
+    """The same course, once with the fast path and once without: the same answers and the same offsets."""
     print(f"seed {seed}")
     outcomes = []
     for shortly in (True, False):
@@ -194,9 +194,9 @@ class Course:
 
 
 def _answered(broker: SteppedBroker, member: Member, version: int, values: dict[str, Any], shortly: bool) -> list[int]:
-    """Return the error codes of a commit, taken the short way if it can be, or else the long way."""
+    """Return the error codes of a commit, by the fast path if it can be, or else by the general path."""
     handler = broker.handler(0)
-    path: GroupPath = handler._groups
+    path: GroupFastPath = handler._groups
     ways = path.ways
     path.ways = ways if shortly else MappingProxyType({})
     sent = send(member.client, OFFSET_COMMIT, version, values)
@@ -290,11 +290,11 @@ def test_a_frame_that_ends_anywhere_is_refused_and_not_misread(broker: SteppedBr
 def test_what_is_remembered_of_all_members_together_is_bounded(
     broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_path, "_MOST_TARGETS", 6)
+    monkeypatch.setattr(group_fast_path, "_MOST_TARGETS", 6)
     members = [Member(broker, group_id) for group_id in groups_of(broker, 0, 8)]
     for each in members:
         each.join()
-    path: GroupPath = broker.handler(0)._groups
+    path: GroupFastPath = broker.handler(0)._groups
     for offset in (1, 2, 3):
         for each in members:
             assert each.commit({("topic", 0): offset, ("topic", 1): offset}) == [0, 0]
@@ -305,7 +305,7 @@ def test_what_is_remembered_of_all_members_together_is_bounded(
 
 
 def test_commits_of_other_partitions_do_not_count_twice(broker: SteppedBroker, member: Member) -> None:
-    path: GroupPath = broker.handler(0)._groups
+    path: GroupFastPath = broker.handler(0)._groups
     for offset in range(10):
         assert member.commit({("topic", offset % 3): offset, ("topic", 5): offset}) == [0, 0]
         assert path._targets == 2
@@ -354,7 +354,7 @@ def test_a_handler_dies_at_any_line_of_a_repeated_commit(broker: SteppedBroker) 
     assert line > 400
 
 
-def remembered_by(path: GroupPath) -> list[RememberedCommit]:
+def remembered_by(path: GroupFastPath) -> list[RememberedCommit]:
     return [remembered for commits in path._commits for remembered in commits.values()]
 
 
@@ -376,7 +376,7 @@ def test_a_repeated_commit_that_cannot_be_written_is_refused_and_forgotten(
     # Room is asked for a second later.
     broker.clock.advance_ms(1_100)
     broker.settle()
-    path: GroupPath = broker.handler(0)._groups
+    path: GroupFastPath = broker.handler(0)._groups
     for offset in (5, 6):
         assert [each.commit({("topic", 0): offset}) for each in members] == [[0], [0]]
         # What was read back is not held on to as it was before.

@@ -48,7 +48,7 @@ def numbered(stepped: SteppedBroker, partition: int, count: int = 3) -> list[Cli
 def test_an_answer_that_cannot_be_made_closes_its_connection_and_the_others_are_given(
     stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """On the general way. Its memory is given back as well: a hold that nobody ends keeps the ring from all."""
+    """On the general path. Its memory is given back as well: a hold that nobody ends keeps the ring from all."""
     own, foreign = (stepped.owned_by("topic", owner)[0] for owner in (0, 1))
     clients = numbered(stepped, own)
     sent = [
@@ -184,10 +184,10 @@ class Loop:
 
     def run(self) -> list[float]:
         """Return how long the loop has waited after each turn that it waited after."""
-        heritage: Any = SimpleNamespace(target_bells=[self], handlers=1, slots=SimpleNamespace(beat=lambda *_: None))
+        context: Any = SimpleNamespace(target_bells=[self], handlers=1, slots=SimpleNamespace(beat=lambda *_: None))
         metrics: Any = SimpleNamespace(slept=lambda _: None, due=lambda _: False)
         handler: Any = self
-        handler_process._serve(handler, heritage, (Role.HANDLER, 0), metrics, self.stop)
+        handler_process._serve(handler, context, (Role.HANDLER, 0), metrics, self.stop)
         self.stop.close()
         return self.waits
 

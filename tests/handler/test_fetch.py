@@ -105,7 +105,7 @@ def test_an_answer_with_too_many_fields_for_a_ring_travels_as_a_file(
     assert sent.answer.ranges == 1
     parts = read_fetch(sent.answer.payload[8:])
     assert [len(part.records) > 50_000 for part in parts] == [True] * 4
-    assert not list(stepped.heritage.run_dir.iterdir())
+    assert not list(stepped.context.run_dir.iterdir())
 
 
 @pytest.mark.parametrize(("offset", "error"), [(-1, OUT_OF_RANGE), (2, OUT_OF_RANGE), (1, 0)])
@@ -144,24 +144,24 @@ def test_an_append_wakes_the_fetch_that_waits_for_it(stepped: SteppedBroker, own
     sent = fetch(stepped.client(), partition, 0, handler, max_wait_ms=10_000)
     stepped.turn(handler)
     row = stepped.partition("topic", partition).row
-    assert stepped.heritage.partitions.waiters(row) == [handler]
+    assert stepped.context.partitions.waiters(row) == [handler]
     stepped.client().produce([("topic", partition, record_batch([b"new"]))])
     drain_bells(stepped)
     stepped.turn(0)
     if not own:
-        assert stepped.heritage.target_bells[1].wait(0)
-        assert not stepped.heritage.target_bells[0].wait(0)
+        assert stepped.context.target_bells[1].wait(0)
+        assert not stepped.context.target_bells[0].wait(0)
         stepped.turn(1)
     stepped.drain()
     assert values(sent) == [b"new"]
     # The flag is up for the consumer's next fetch; when the row moves and there is none, it comes down.
-    assert stepped.heritage.partitions.waiters(row) == [handler]
+    assert stepped.context.partitions.waiters(row) == [handler]
     fill(stepped, partition, [b"newer"])
-    assert stepped.heritage.partitions.waiters(row) == []
+    assert stepped.context.partitions.waiters(row) == []
 
 
 def drain_bells(broker: SteppedBroker) -> None:
-    for bell in broker.heritage.target_bells:
+    for bell in broker.context.target_bells:
         while bell.wait(0):
             pass
 
@@ -170,7 +170,7 @@ def test_an_append_between_the_look_and_the_flag_is_not_missed(
     stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     partition = stepped.owned_by("topic", 0)[0]
-    table = stepped.heritage.partitions
+    table = stepped.context.partitions
     real = type(table).raise_flags
 
     def append_first(self: object, rows: object, handler: int) -> None:
@@ -287,10 +287,10 @@ def test_a_replacement_serves_the_fetch_that_was_parked(stepped: SteppedBroker) 
     row = stepped.partition("topic", partition).row
     stepped.kill(1)
     stepped.boot(1)
-    assert stepped.heritage.partitions.waiters(row) == []
+    assert stepped.context.partitions.waiters(row) == []
     stepped.replace(1)
     stepped.turn(1)
-    assert stepped.heritage.partitions.waiters(row) == [1]
+    assert stepped.context.partitions.waiters(row) == [1]
     fill(stepped, partition, [b"new"])
     assert values(sent) == [b"new"]
 
@@ -507,7 +507,7 @@ def test_a_handler_that_was_left_behind_looks_at_everything_that_it_watches(step
     row = stepped.partition("topic", partition).row
     sent = fetch(stepped.client(), partition, 0, 1, max_wait_ms=10_000)
     stepped.turn(1)
-    moved = stepped.heritage.partitions.moved_rows
+    moved = stepped.context.partitions.moved_rows
     stepped.client().produce([("topic", partition, record_batch([b"new"]))])
     stepped.turn(0)
     for _ in range(CAPACITY):

@@ -10,7 +10,7 @@ import pytest
 from broker.handler import handler_process
 from broker.handler.handler_metrics import INTERVAL_NS, HandlerMetrics
 from broker.handler.request_handler import RequestHandler
-from broker.ipc.process_context import Heritage
+from broker.ipc.process_context import ProcessContext
 from broker.runtime.child_process import Role
 from broker.runtime.signals import StopFlag
 from broker.server_log.slow_turns import SlowTurns
@@ -80,11 +80,11 @@ def idle_fraction(
     clock = FakeClock()
     loop = Loop(clock, stop, *times_ms)
     monkeypatch.setattr(handler_process, "SystemClock", lambda: clock)
-    heritage = SimpleNamespace(target_bells=[loop] * (HANDLERS + 1), slots=loop, handlers=HANDLERS)
+    context = SimpleNamespace(target_bells=[loop] * (HANDLERS + 1), slots=loop, handlers=HANDLERS)
     page = pages.page(HANDLER, index)
     metrics = HandlerMetrics(MetricsWriter(page), cast("RequestHandler", loop), 0)
     handler_process._serve(
-        cast("RequestHandler", loop), cast("Heritage", heritage), (Role.HANDLER, index), metrics, stop
+        cast("RequestHandler", loop), cast("ProcessContext", context), (Role.HANDLER, index), metrics, stop
     )
     metrics.publish(clock.monotonic_ns())
     return MetricsReader(page).read().values["idle_ns", ""] / clock.monotonic_ns()

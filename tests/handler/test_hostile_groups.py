@@ -184,7 +184,7 @@ def test_questions_that_travel_as_files_leave_none_behind(broker: SteppedBroker)
     names = groups_of(broker, 0, 100) + groups_of(broker, 1, 100, "other" * 40)
     answer = answer_of(refused(broker, 15, 5, {"groups": names}))
     assert [each.group_id for each in answer.groups] == names
-    assert not list(broker.heritage.run_dir.glob("peer-*"))
+    assert not list(broker.context.run_dir.glob("peer-*"))
 
 
 def test_an_old_client_may_ask_for_its_offsets_to_be_kept_for_ever(

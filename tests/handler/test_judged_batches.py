@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from broker.log.append_limits import AppendLimits
-from broker.partitions.produce.judged_appends import MOST_JUDGED
+from broker.partitions.produce.sliced_validation import MOST_JUDGED
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import Client, Sent, SteppedBroker, produced
 from tests.support.wire_messages import PRODUCE, produce_body

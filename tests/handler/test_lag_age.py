@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.partitions.lag_age import MOST_LOOKUPS, UnreadTimes
+from broker.partitions.lag_age import MOST_LOOKUPS, LagAges
 from tests.support.record_batches import TIMESTAMP_MS, record_batch
 from tests.support.stepped_broker import Sent, SteppedBroker
 from tests.support.transactional import TransactionalProducer, open_coordinator_topics
@@ -28,14 +28,14 @@ def broker(tmp_path: Path) -> Iterator[SteppedBroker]:
     broker.close()
 
 
-def times_of(broker: SteppedBroker, now_ms: int = NOW_MS) -> UnreadTimes:
-    return UnreadTimes(broker.config.data_dir, broker.heritage.partitions, lambda: now_ms)
+def times_of(broker: SteppedBroker, now_ms: int = NOW_MS) -> LagAges:
+    return LagAges(broker.config.data_dir, broker.context.partitions, lambda: now_ms)
 
 
-def ages(broker: SteppedBroker, times: UnreadTimes, offsets: list[int]) -> list[float | None]:
+def ages(broker: SteppedBroker, times: LagAges, offsets: list[int]) -> list[float | None]:
     row = broker.partition(TOPIC, 0).row
     times.begin()
-    found = [times.age_s((TOPIC, 0, row), offset, broker.heritage.partitions.read_position(row)) for offset in offsets]
+    found = [times.age_s((TOPIC, 0, row), offset, broker.context.partitions.read_position(row)) for offset in offsets]
     times.end()
     return found
 
@@ -61,7 +61,7 @@ def test_what_was_found_is_not_looked_up_again(broker: SteppedBroker, tmp_path: 
 def test_one_board_looks_up_so_many_and_the_next_one_more(broker: SteppedBroker) -> None:
     times = times_of(broker)
     row = broker.partition(TOPIC, 0).row
-    end = broker.heritage.partitions.read_position(row)
+    end = broker.context.partitions.read_position(row)
     places = [(TOPIC, 0, row)] * MOST_LOOKUPS
     times.begin()
     for number, place in enumerate(places):

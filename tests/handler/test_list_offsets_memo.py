@@ -1,4 +1,4 @@
-"""The short way of ListOffsets: in every version what the long way says, as long as there is nothing to search for."""
+"""The fast path of ListOffsets: in every version what the general path answers, as long as nothing is searched for."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LATEST, EARLIEST, LARGEST = -1, -2, -3
 
 @pytest.fixture
 def long_way(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return a list to which each request that takes the long way adds its version."""
+    """Return a list to which each request that takes the general path adds its version."""
     seen: list[int] = []
     real = ApiCalls.handle
 

@@ -11,11 +11,11 @@ import pytest
 
 from broker.coordinator import replay, timers
 from broker.coordinator.coordinator_log import Record
+from broker.coordinator.coordinators import STEPS_AT_ONCE
 from broker.coordinator.group_records import encode_offset_key, encode_offset_value
 from broker.coordinator.group_shard import GroupShard
 from broker.coordinator.offsets import offset_expiration
 from broker.coordinator.offsets.offsets import GROUPS_AT_ONCE, CommittedOffset
-from broker.coordinator.service import STEPS_AT_ONCE
 from broker.coordinator.transaction.records import encode_key, encode_value
 from broker.coordinator.transaction.shard import TransactionShard
 from broker.coordinator.transaction.transaction import TransactionMetadata
@@ -70,7 +70,7 @@ def transactional_ids(count: int, now_ms: int) -> Iterator[Record]:
 
 def filled(broker: SteppedBroker, topic: str, name: str, records: list[Record]) -> int:
     """Write records to the partition that keeps an id; return its handler."""
-    partition = coordinator_partition(name, broker.heritage.coordinators.of(topic))
+    partition = coordinator_partition(name, broker.context.coordinators.of(topic))
     owner = broker.partition(topic, partition).owner
     log = broker.parts(owner).coordinators._logs[topic, partition]
     for start in range(0, len(records), 500):

@@ -12,7 +12,7 @@ from broker.log.segments import rolled_segments
 from broker.log.segments.log_segment import LogSegment
 from broker.log.segments.segment_files import LOG_SUFFIX, segment_file
 from broker.log.segments.segment_swap import SegmentSwap
-from broker.partitions.log_maintenance import LogUpkeep
+from broker.partitions.log_maintenance import LogMaintenance
 from broker.partitions.owned_partition import OwnedPartition
 from broker.protocol.error_codes import ErrorCode
 from broker.scheduling.peer_tasks import TASK_NAMES, TargetTasks
@@ -39,7 +39,7 @@ class Owner:
         owned = OwnedPartition(self.log, ROW_NUMBER, self.table.row_writer(ROW_NUMBER))
         self.tasks = TargetTasks(0, send=lambda *_, **__: None)
         owned.publish()
-        LogUpkeep({ROW_NUMBER: owned}, self.tasks)
+        LogMaintenance({ROW_NUMBER: owned}, self.tasks)
 
     def do(self, task: str, payload: bytes) -> tuple[int, bytes]:
         """Have it done as by a message; return the answer."""

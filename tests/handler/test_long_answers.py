@@ -110,7 +110,7 @@ def test_an_answer_with_no_place_for_that_closes_its_connection(short: SteppedBr
 def test_a_question_of_a_client_that_has_gone_is_not_gone_on_with(stepped: SteppedBroker) -> None:
     """But what changes something is, as Kafka does it: a client may go as soon as it has sent that."""
     client, looked_at = stepped.client(), []
-    hosts = stepped.heritage.client_host_writer(client.processor)
+    hosts = stepped.context.client_host_writer(client.processor)
     hosts.put(client.connection, "10.0.0.1")
 
     def listed(payload: bytes) -> slices.Work:
@@ -152,7 +152,7 @@ def test_a_question_in_slices_is_put_again_to_a_replacement(stepped: SteppedBrok
     stepped.settle()
     assert not sent.answers
     stepped.replace(target)
-    stepped.heritage.slots.mark_ready(HANDLER, target, 2)
+    stepped.context.slots.mark_ready(HANDLER, target, 2)
     stepped.clock.advance_ms(1000)
     stepped.settle()
     assert decoded(sent, 4).error_code == 0

@@ -10,7 +10,7 @@ from broker.apis.transactions import write_txn_markers
 from broker.coordinator.timers import Timers
 from broker.coordinator.transaction.markers import AT_ONCE, TransactionEnd
 from broker.coordinator.transaction.transaction import PREPARE_COMMIT, TransactionMetadata
-from broker.partitions.transactions import Marker
+from broker.partitions.transaction_messages import Marker
 from broker.protocol.api_keys import ApiKey
 from tests.support.fakes import FakeClock
 from tests.support.groups.requests import call

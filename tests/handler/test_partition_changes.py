@@ -171,7 +171,7 @@ def test_a_deleted_partition_is_closed_in_slices_and_at_once_if_its_row_is_asked
     try:
         broker.create("gone", PARTITIONS)
         broker.settle()
-        partitions, table = broker.parts(0).partitions, broker.heritage.partitions
+        partitions, table = broker.parts(0).partitions, broker.context.partitions
         first, *_, last = (broker.partition("gone", index) for index in broker.owned_by("gone", 0))
         own = broker.owned_by("gone", 1)[0]
         broker.delete("gone")
@@ -181,7 +181,7 @@ def test_a_deleted_partition_is_closed_in_slices_and_at_once_if_its_row_is_asked
             parts = [("gone", own, record_batch([b"here"])), ("gone", last.index, record_batch([b"stale"]))]
             sent = broker.client().send(PRODUCE, 7, produce_body(parts, 1), target=1)
             broker.turn(1)
-        desk = broker.handler(0)._desk
+        desk = broker.handler(0)._peer_rpc
         assert not desk.take(desk.receive(), broker.clock.monotonic_ns() + 1)
         assert table.state(last.row) == STATE_CLOSED
         assert table.state(first.row) == STATE_OPEN

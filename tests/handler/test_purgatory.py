@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 import pytest
 
 from broker.scheduling import purgatory
-from broker.scheduling.purgatory import TURN_NS, DelayedOperation, DelayedOperations
+from broker.scheduling.purgatory import TURN_NS, DelayedOperation, Purgatory
 from tests.support.fakes import FakeClock
 
 
@@ -36,7 +36,7 @@ class Waiting:
         self.given_up += 1
 
 
-class Purgatory(DelayedOperations):
+class Purgatory(Purgatory):
     """One whose flags can be looked at."""
 
     def __init__(self) -> None:

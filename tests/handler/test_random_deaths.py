@@ -32,7 +32,7 @@ class Schedule:
         self.broker = broker
         self.random = random.Random(seed)
         self.disk_fails = disk_fails
-        self.clients = [Producer(broker.client(p % broker.heritage.processors), p) for p in range(4)]
+        self.clients = [Producer(broker.client(p % broker.context.processors), p) for p in range(4)]
         self.dead: set[int] = set()
 
     def run(self, steps: int) -> None:
@@ -45,15 +45,15 @@ class Schedule:
     def step(self) -> None:
         broker, choose = self.broker, self.random
         kind = choose.random()
-        target = choose.randrange(broker.heritage.handlers)
+        target = choose.randrange(broker.context.handlers)
         if kind < 0.35:
             producer = choose.choice(self.clients)
             for _ in range(choose.randrange(1, 5)):
                 producer.send(choose)
         elif kind < 0.44:
-            broker.drain(choose.randrange(broker.heritage.processors))
+            broker.drain(choose.randrange(broker.context.processors))
         elif kind < 0.45:
-            self.replace_processor(choose.randrange(broker.heritage.processors))
+            self.replace_processor(choose.randrange(broker.context.processors))
         elif target in self.dead:
             self.bring_back(target)
         elif kind < 0.55:
@@ -193,6 +193,6 @@ def check(broker: SteppedBroker, schedule: Schedule) -> None:
                 assert len(places) == 1, f"{value} stands at {places}, answered {offset}"
                 assert offset in (places[0], None)
     assert expected == {(*place, value) for place, records in found.items() for _, value in records}
-    for processor in range(broker.heritage.processors):
-        for target in range(broker.heritage.handlers):
+    for processor in range(broker.context.processors):
+        for target in range(broker.context.handlers):
             assert broker.released(processor, target)

@@ -83,7 +83,7 @@ def test_a_directory_that_cannot_be_removed_is_tried_again_and_keeps_its_row(ste
     with mock.patch.object(*where, fails):
         finish(stepped)
         assert len(left(stepped, "doomed")) == len(rows)
-        assert not any(stepped.heritage.partitions.state(row) == STATE_CLOSED for row in rows)
+        assert not any(stepped.context.partitions.state(row) == STATE_CLOSED for row in rows)
     finish(stepped)
     assert left(stepped, "doomed") == []
     # Another of the same name is not taken for it.

@@ -229,7 +229,7 @@ def test_an_answer_larger_than_a_ring_travels_by_a_file(tmp_path: Path) -> None:
         assert len(large.answer.payload) > 4096
         assert struct.unpack_from(">i", large.answer.payload) == (len(large.answer.payload) - 4,)
         assert small.answer.ranges == 0
-        assert not list(broker.heritage.run_dir.iterdir())
+        assert not list(broker.context.run_dir.iterdir())
     finally:
         broker.close()
 

@@ -1,4 +1,4 @@
-"""The short way of heartbeats and commits tells the request log what the long way tells it."""
+"""The fast path of heartbeats and commits sends the request log what the general path sends."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.handler.group_path import GroupPath
+from broker.handler.group_fast_path import GroupFastPath
 from broker.protocol import kio_adapter
 from tests.support.coordinator_requests import COMMIT, PARTITION
 from tests.support.groups.requests import HEARTBEAT, OFFSET_COMMIT, Member, groups_of
@@ -44,7 +44,7 @@ def test_both_ways_answer_alike(broker: SteppedBroker, version: int) -> None:
     short = [answered(broker, *request).answer for request in requests]
     for handler in broker.handlers:
         if handler is not None:
-            path: GroupPath = handler._groups
+            path: GroupFastPath = handler._groups
             path.ways = MappingProxyType({})
     assert short == [answered(broker, *request).answer for request in requests]
     assert [each.error_code for each in short] == [0, 3, 22, 3, 0, 22, 24]
@@ -55,7 +55,7 @@ def test_only_what_members_say_is_remembered(broker: SteppedBroker) -> None:
     member = Member(broker, groups_of(broker, 0, 1)[0])
     member.join()
     beat = {"group_id": member.group_id, "generation_id": member.generation, "member_id": member.member_id}
-    path: GroupPath = broker.handler(0)._groups
+    path: GroupFastPath = broker.handler(0)._groups
     path._heartbeats.clear()
     for number in range(20):
         for other in ({"group_id": f"other{number}"}, {"member_id": f"other{number}"}, {"generation_id": number + 90}):

@@ -331,7 +331,7 @@ def test_a_timed_out_transaction_is_aborted_though_nobody_asks(broker: SteppedBr
     wait(broker, 3000)
     assert int(answer_of(settled(broker, producer.end(commit=True))).error_code) == 48
     row = broker.partition("topic", 0).row
-    assert broker.heritage.partitions.read_stable(row) == broker.end("topic", 0) == 2
+    assert broker.context.partitions.read_stable(row) == broker.end("topic", 0) == 2
     assert committed_values(broker, "topic", 0) == []
 
 
@@ -424,7 +424,7 @@ def test_a_hanging_transaction_is_found_and_aborted(broker: SteppedBroker) -> No
     }
     answer = answer_of(settled(broker, send(broker.client(), WRITE_MARKERS, 1, {"markers": [marker]})))
     assert [int(part.error_code) for part in answer.markers[0].topics[0].partitions] == [0, 0, 3]
-    table = broker.heritage.partitions
+    table = broker.context.partitions
     stable = [table.read_stable(broker.partition("topic", partition).row) for partition in range(4)]
     assert stable == [2, 2, 0, 0]
     assert committed_values(broker, "topic", 0) == []

@@ -257,7 +257,7 @@ class World:
         return all(sent.answers for client in self.broker._clients.values() for sent in client.sent.values())
 
     def _nothing_open(self) -> bool:
-        table = self.broker.heritage.partitions
+        table = self.broker.context.partitions
         rows = [self.broker.partition("topic", partition).row for partition in range(PARTITIONS)]
         return all(table.read_stable(row) == table.read_end(row) for row in rows)
 

@@ -4,8 +4,8 @@ import socket
 
 import pytest
 
-from broker.network.accounting.client_registry import Clients
-from broker.network.accounting.completed_requests import FinishedRequests
+from broker.network.accounting.client_registry import ClientRegistry
+from broker.network.accounting.completed_requests import CompletedRequests
 from broker.network.processor.channel import Answered, Channel
 from broker.protocol.api_keys import ApiKey
 from shm.metrics import MetricsReader, MetricsReading, MetricsSegment, MetricsWriter
@@ -36,8 +36,8 @@ def page() -> memoryview:
 
 
 def flushed(page: memoryview, rows: list[Stamps], end_ns: int) -> MetricsReading:
-    clients = Clients(lambda: 7, (("PLAINTEXT", "PLAINTEXT"),))
-    finished = FinishedRequests(clients)
+    clients = ClientRegistry(lambda: 7, (("PLAINTEXT", "PLAINTEXT"),))
+    finished = CompletedRequests(clients)
     with socket.socket() as sock:
         channel = Channel(sock, 1, 1, 0, "peer")
         clients.connected(channel)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker.network.accounting.client_registry import Clients
-from broker.network.accounting.completed_requests import FinishedRequests
+from broker.network.accounting.client_registry import ClientRegistry
+from broker.network.accounting.completed_requests import CompletedRequests
 from broker.network.processor.mute_state import MuteCause
 from broker.network.processor.processor_metrics import INTERVAL_NS, ProcessorMetrics
 from shm.metrics import MetricsReader, MetricsSegment, MetricsWriter
@@ -19,8 +19,8 @@ def page() -> memoryview:
     return pages.page(PROCESSOR, 0)
 
 
-def finished() -> FinishedRequests:
-    return FinishedRequests(Clients(lambda: 1, ()))
+def finished() -> CompletedRequests:
+    return CompletedRequests(ClientRegistry(lambda: 1, ()))
 
 
 def values(page: memoryview) -> dict[tuple[str, str], int]:

@@ -5,7 +5,7 @@ from typing import cast
 
 import pytest
 
-from broker.ipc.process_context import Heritage
+from broker.ipc.process_context import ProcessContext
 from broker.network.processor import processor_process
 from broker.network.processor.processor import Processor
 from broker.network.processor.processor_process import OTHERS_NS, TargetWatch
@@ -26,7 +26,7 @@ def slots() -> ProcessSlots:
 
 
 def watch_of(slots: ProcessSlots) -> TargetWatch:
-    return TargetWatch(cast("Heritage", SimpleNamespace(slots=slots, handlers=HANDLERS)))
+    return TargetWatch(cast("ProcessContext", SimpleNamespace(slots=slots, handlers=HANDLERS)))
 
 
 def test_b33_a_target_is_noticed_once_it_is_ready(slots: ProcessSlots) -> None:
@@ -84,7 +84,7 @@ def run(monkeypatch: pytest.MonkeyPatch, failing: list[bool], draining: bool = T
     control.slots.initialise()
     control.cluster.set_draining(draining)
     monkeypatch.setattr(processor_process, "build", lambda *_: turns)
-    heritage = SimpleNamespace(
+    context = SimpleNamespace(
         slots=control.slots,
         cluster=control.cluster,
         handlers=HANDLERS,
@@ -92,7 +92,7 @@ def run(monkeypatch: pytest.MonkeyPatch, failing: list[bool], draining: bool = T
         config=SimpleNamespace(shutdown_timeout_ms=1000),
     )
     try:
-        processor_process.run(cast("Heritage", heritage), 0, 1, stop)
+        processor_process.run(cast("ProcessContext", context), 0, 1, stop)
     finally:
         stop.close()
     assert control.slots.ready_generation(Role.PROCESSOR, 0) == 1

@@ -1,12 +1,12 @@
-"""RowAllowance: all rows while they are few and in a short burst; beyond that as many as are allowed, evenly."""
+"""SamplingBudget: all rows while they are few and in a short burst; beyond that as many as are allowed, evenly."""
 
-from broker.network.accounting.sampling_budget import RowAllowance
+from broker.network.accounting.sampling_budget import SamplingBudget
 
 S = 1_000_000_000
 PER_SECOND = 1000
 
 
-def sent(allowance: RowAllowance, start_ns: int, seconds: int, rows_per_turn: int) -> tuple[float, list[int]]:
+def sent(allowance: SamplingBudget, start_ns: int, seconds: int, rows_per_turn: int) -> tuple[float, list[int]]:
     """Return (rows sent, the intervals) when ten times a second so many rows come."""
     intervals = [
         allowance.interval(rows_per_turn, start_ns + turn * S // 10, PER_SECOND) for turn in range(seconds * 10)
@@ -15,11 +15,11 @@ def sent(allowance: RowAllowance, start_ns: int, seconds: int, rows_per_turn: in
 
 
 def test_all_are_sent_at_the_rate_that_is_allowed() -> None:
-    assert sent(RowAllowance(), S, 60, PER_SECOND // 10)[1] == [1] * 600
+    assert sent(SamplingBudget(), S, 60, PER_SECOND // 10)[1] == [1] * 600
 
 
 def test_a_burst_is_sent_whole_and_then_as_many_as_are_allowed() -> None:
-    allowance = RowAllowance()
+    allowance = SamplingBudget()
     total, intervals = sent(allowance, S, 20, PER_SECOND)
     assert intervals[0] == 1
     assert set(intervals[2:]) == {10}
@@ -29,12 +29,12 @@ def test_a_burst_is_sent_whole_and_then_as_many_as_are_allowed() -> None:
 
 
 def test_without_a_limit_all_are_sent_however_many() -> None:
-    allowance = RowAllowance()
+    allowance = SamplingBudget()
     assert {allowance.interval(10**6, S, 0) for _ in range(10)} == {1}
 
 
 def test_a_clock_that_stands_still_or_goes_back_allows_nothing_more() -> None:
-    allowance = RowAllowance()
+    allowance = SamplingBudget()
     assert allowance.interval(PER_SECOND, 10 * S, PER_SECOND) == 1
     assert allowance.interval(PER_SECOND, 10 * S, PER_SECOND) == PER_SECOND
     assert allowance.interval(PER_SECOND, 5 * S, PER_SECOND) == PER_SECOND

@@ -18,7 +18,7 @@ from pathlib import Path
 from broker.clock import SystemClock
 from broker.config.broker_config import load
 from broker.errors import BootFailed
-from broker.ipc.process_context import Heritage
+from broker.ipc.process_context import ProcessContext
 from broker.network.acceptor import acceptor
 from broker.network.handoff import HandoffReceiver
 from broker.runtime.child_process import Retired, Role
@@ -49,20 +49,20 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def processor(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None:
-    misbehave("processor", heritage, stop)
-    receiver = HandoffReceiver(heritage.handoff[index][1])
+def processor(context: ProcessContext, index: int, generation: int, stop: StopFlag) -> None:
+    misbehave("processor", context, stop)
+    receiver = HandoffReceiver(context.handoff[index][1])
     receiver.hello(generation)
-    bell = heritage.processor_bells[index]
+    bell = context.processor_bells[index]
     clients = {}
     poll = select.poll()
     for fd in (bell.fileno(), stop.fileno()):
         poll.register(fd, select.POLLIN)
     if os.environ.get("FAULT") != "full:processor":
         poll.register(receiver.fileno(), select.POLLIN)
-    heritage.mark_ready(Role.PROCESSOR, index, generation)
+    context.mark_ready(Role.PROCESSOR, index, generation)
     while not stop.is_set():
-        heritage.slots.beat(Role.PROCESSOR, index, SystemClock.monotonic_ns())
+        context.slots.beat(Role.PROCESSOR, index, SystemClock.monotonic_ns())
         for fd, _ in poll.poll(BEAT_S * 1000):
             if fd == bell.fileno():
                 bell.drain()
@@ -81,31 +81,31 @@ def processor(heritage: Heritage, index: int, generation: int, stop: StopFlag) -
         receiver.flush()
 
 
-def target(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None:
-    behind = {heritage.handlers: (Role.CONTROLLER, 0), heritage.cleaner: (Role.CLEANER, 0)}
+def target(context: ProcessContext, index: int, generation: int, stop: StopFlag) -> None:
+    behind = {context.handlers: (Role.CONTROLLER, 0), context.cleaner: (Role.CLEANER, 0)}
     role, number = behind.get(index, (Role.HANDLER, index))
-    misbehave(role.label, heritage, stop)
+    misbehave(role.label, context, stop)
     if os.environ.get("FAULT") == f"serve:{role.label}":
-        heritage.channel.request_consumer(0, index).release_to(8 * generation)
-    heritage.mark_ready(role, number, generation)
+        context.channel.request_consumer(0, index).release_to(8 * generation)
+    context.mark_ready(role, number, generation)
     hangs = os.environ.get("FAULT") == f"hang:{role.label}" and generation == 1
     while not stop.is_set():
         if not hangs:
-            heritage.slots.beat(role, number, SystemClock.monotonic_ns())
-        heritage.target_bells[index].wait(BEAT_S)
+            context.slots.beat(role, number, SystemClock.monotonic_ns())
+        context.target_bells[index].wait(BEAT_S)
 
 
-def recorder(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None:
-    misbehave("recorder", heritage, stop)
-    heritage.mark_ready(Role.RECORDER, index, generation)
+def recorder(context: ProcessContext, index: int, generation: int, stop: StopFlag) -> None:
+    misbehave("recorder", context, stop)
+    context.mark_ready(Role.RECORDER, index, generation)
     if os.environ.get("FAULT") == "retire:recorder" and generation == 1:
         raise Retired
     while not stop.is_set():
-        heritage.slots.beat(Role.RECORDER, index, SystemClock.monotonic_ns())
-        heritage.recorder_bell.wait(BEAT_S)
+        context.slots.beat(Role.RECORDER, index, SystemClock.monotonic_ns())
+        context.recorder_bell.wait(BEAT_S)
 
 
-def misbehave(role: str, heritage: Heritage, stop: StopFlag) -> None:
+def misbehave(role: str, context: ProcessContext, stop: StopFlag) -> None:
     fault, _, who = os.environ.get("FAULT", "").partition(":")
     if who != role:
         return
@@ -116,7 +116,7 @@ def misbehave(role: str, heritage: Heritage, stop: StopFlag) -> None:
     if fault == "crash":
         raise ZeroDivisionError("no reason at all")
     if fault == "hold":
-        wait_until((heritage.run_dir / "go").exists, "the test lets it go on", deadline_s=60)
+        wait_until((context.run_dir / "go").exists, "the test lets it go on", deadline_s=60)
     if fault == "deaf":
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
         stop.obey_sigterm()

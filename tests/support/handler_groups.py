@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from broker.coordinator.classic.group import ClassicGroup
-from broker.coordinator.group_snapshot import INTERVAL_NS, GroupSnapshot
+from broker.coordinator.group_status_publisher import INTERVAL_NS, GroupStatusPublisher
 from broker.coordinator.offsets.offsets import CommittedOffset, OffsetStore
 from broker.protocol.steps import finished
 from shm.partitions import STATE_CLOSED, STATE_OPEN, PartitionTable
@@ -64,7 +64,7 @@ class Handler:
         snapshots = SnapshotSegment(memoryview(bytearray(SnapshotSegment.bytes_needed(1, 1))), 1, 1)
         self.wants, self.reader, self.times = snapshots.wants, SnapshotReader(snapshots.of_handler(0)), Times()
         writer = SnapshotWriter(snapshots.of_handler(0))
-        self.snapshot = GroupSnapshot(
+        self.snapshot = GroupStatusPublisher(
             cast("Any", coordinators),
             cast("Any", partitions),
             (writer, snapshots.wants),

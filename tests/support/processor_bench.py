@@ -21,9 +21,9 @@ from broker.config.broker_config import load
 from broker.ipc import connection_id
 from broker.ipc.request_channel import INLINE, REQUEST, ChannelShape, RequestChannel
 from broker.ipc.response_writer import FileRange, ReplyTo, ResponseWriter
-from broker.network.accounting.client_registry import Clients
-from broker.network.accounting.completed_requests import FinishedRequests
-from broker.network.accounting.request_log_sender import RowSender
+from broker.network.accounting.client_registry import ClientRegistry
+from broker.network.accounting.completed_requests import CompletedRequests
+from broker.network.accounting.request_log_sender import RequestLogSender
 from broker.network.handoff import Closed, HandoffReceiver, HandoffSender
 from broker.network.processor.kept_requests import KeptRequests
 from broker.network.processor.processor import Processor
@@ -226,10 +226,10 @@ class ProcessorBench:
         def new_id() -> int:
             return connection_id.make(0, generation, next(counter))
 
-        clients = Clients(new_id, (("PLAINTEXT", "PLAINTEXT"),))
+        clients = ClientRegistry(new_id, (("PLAINTEXT", "PLAINTEXT"),))
         self.reader.clients = clients
-        sender = RowSender(RecorderFeed(self.recorder, 0), clients.texts, self.recorder_bell)
-        counts = ProcessorMetrics(MetricsWriter(self.page), now_ns()), FinishedRequests(clients, sender)
+        sender = RequestLogSender(RecorderFeed(self.recorder, 0), clients.texts, self.recorder_bell)
+        counts = ProcessorMetrics(MetricsWriter(self.page), now_ns()), CompletedRequests(clients, sender)
 
         ends = (self.reader, self.responses, handoff, self.bell)
         self.processor = Processor(self.config, ends, new_id, counts, now_ns)

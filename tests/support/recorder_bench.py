@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 from broker.config.broker_config import load
 from broker.metadata.metadata_cache import MetadataCache, PartitionInfo, TopicInfo
 from broker.metadata.request_log_settings import store_settings
-from broker.network.accounting.client_registry import Clients
-from broker.network.accounting.request_log_sender import RowSender
+from broker.network.accounting.client_registry import ClientRegistry
+from broker.network.accounting.request_log_sender import RequestLogSender
 from broker.request_log.part_files import dataset_path, finished
 from broker.request_log.recorder import Recorder
 from shm.bell import SemaphoreBell
@@ -58,9 +58,9 @@ class RecorderBench:
         self.recorder = Recorder(self.rings, self.root, name, cache, self.clock, replaces=replaces)
         return self.recorder
 
-    def start_sender(self) -> RowSender:
+    def start_sender(self) -> RequestLogSender:
         """Put a processor's sender at its ring; an earlier one is not asked."""
-        self.sender = RowSender(RecorderFeed(self.rings, 0), self.texts, self._bell)
+        self.sender = RequestLogSender(RecorderFeed(self.rings, 0), self.texts, self._bell)
         return self.sender
 
     def push(self, rows: np.ndarray) -> None:
@@ -108,7 +108,7 @@ def rows_of(
 
 def client_text(number: int, client_id: str) -> bytes:
     """Return what a frame says of a client."""
-    clients = Clients(lambda: number, (("PLAINTEXT", "PLAINTEXT"),))
+    clients = ClientRegistry(lambda: number, (("PLAINTEXT", "PLAINTEXT"),))
     channel = SimpleNamespace(
         connection_id=number, names=(client_id, "lib", "1.0"), peer="127.0.0.1", listener=0, client=None
     )

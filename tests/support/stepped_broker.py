@@ -162,13 +162,13 @@ class SteppedBroker:
         cluster_id = prepare_data_dir(self.config.data_dir, self.config.node_id)
         prepare_metadata(self.config.data_dir, self.config.max_partitions, ephemeral=True)
         listener = BoundListener("PLAINTEXT", "127.0.0.1", 9092, socket.socket(), "127.0.0.1", 9092)
-        self.heritage = shared_resources.make(
+        self.context = shared_resources.make(
             self.config, f"test{uuid.uuid4().hex}", run_dir, cluster_id, LogOutput(), (listener,)
         )
         if ring_bytes is not None:
             shape = ChannelShape(processors, handlers + 1, ring_bytes)
-            self.heritage = replace(self.heritage, channel_shape=shape)
-        channel = self.heritage.channel
+            self.context = replace(self.context, channel_shape=shape)
+        channel = self.context.channel
         channel.initialise()
         self._largest_inline = channel.shape.ring_capacity_bytes // 2 - 256
         self.senders = [self._sender(p) for p in range(processors)]
@@ -193,8 +193,8 @@ class SteppedBroker:
     def boot(self, index: int) -> None:
         """Do what a handler process does before its first turn."""
         self._generations[index] += 1
-        heritage = self.heritage
-        poison = PoisonRequests(heritage, index, self._generations[index], self._most_deaths)
+        context = self.context
+        poison = PoisonRequests(context, index, self._generations[index], self._most_deaths)
 
         # Known at once, so that `kill` finds the files of a target that dies while it boots.
         def manager(*args: Any) -> PartitionManager:
@@ -209,7 +209,7 @@ class SteppedBroker:
             mock.patch.object(handler_process, "PartitionManager", manager),
             mock.patch.object(handler_process, "ActiveController", active),
         ):
-            self.handlers[index] = handler_process.boot(heritage, index, self._generations[index], self.clock, poison)
+            self.handlers[index] = handler_process.boot(context, index, self._generations[index], self.clock, poison)
         for sender in self.senders:
             sender.generations[index] = self._generations[index]
 
@@ -222,7 +222,7 @@ class SteppedBroker:
                     segment.close()
                 log._segment.close()
             manager.metadata.close()
-        if index == self.heritage.handlers and self._active is not None:
+        if index == self.context.handlers and self._active is not None:
             self._active.controller.close()
             self._active = None
         self._managers[index] = self.handlers[index] = None
@@ -242,7 +242,7 @@ class SteppedBroker:
         """Put another processor at the ends of the rings: connections of the dead one are gone, its requests not."""
         self.senders[processor] = self._sender(processor)
         self.senders[processor].generations[:] = self._generations
-        channel = self.heritage.channel
+        channel = self.context.channel
         self._responses[processor] = [
             channel.response_consumer(processor, target) for target in range(len(self.handlers))
         ]
@@ -254,8 +254,8 @@ class SteppedBroker:
         """Kill what lives and remove what is shared."""
         for index in range(len(self.handlers)):
             self.kill(index)
-        shared_resources.release(self.heritage)
-        for listener in self.heritage.listeners:
+        shared_resources.release(self.context)
+        for listener in self.context.listeners:
             listener.socket.close()
 
     def parts(self, index: int) -> BrokerContext:
@@ -265,13 +265,13 @@ class SteppedBroker:
     @property
     def controller(self) -> Controller:
         """The living controller."""
-        active = self.parts(self.heritage.handlers).controller
+        active = self.parts(self.context.handlers).controller
         assert active is not None
         return active.controller
 
     def announce_metadata(self) -> None:
         """Have the controller tell every target that the metadata has changed."""
-        active = self.parts(self.heritage.handlers).controller
+        active = self.parts(self.context.handlers).controller
         assert active is not None
         active.announce()
 
@@ -336,11 +336,11 @@ class SteppedBroker:
 
     def released(self, processor: int, target: int) -> bool:
         """Return whether the target has given back every request of a processor."""
-        ring = self.heritage.channel.request_consumer(processor, target)
+        ring = self.context.channel.request_consumer(processor, target)
         return ring.head == ring.tail()
 
     def _take_answer(self, at: int) -> None:
-        view = self.heritage.rings.view
+        view = self.context.rings.view
         envelope = dict(zip(_RESPONSE_FIELDS, RESPONSE.unpack_from(view, at), strict=True))
         connection, sequence, kind = envelope["connection_id"], envelope["sequence"], envelope["kind"]
         ranges, size = envelope["range_count"], envelope["size"]
@@ -387,14 +387,18 @@ class SteppedBroker:
 
     def _sender(self, processor: int) -> RequestSender:
         pool = MemoryPool(
-            self.heritage.arena.view,
+            self.context.arena.view,
             processor * ARENA_BYTES,
             ARENA_BYTES,
-            self.heritage.spill_fds[processor],
+            self.context.spill_fds[processor],
             spill_area(processor),
         )
         return RequestSender(
-            self.heritage.channel, processor, self.heritage.target_bells, pool, self.heritage.coordinators
+            self.context.channel,
+            processor,
+            self.context.target_bells,
+            pool,
+            self.context.coordinators,
         )
 
     # ---- topics and records ----------------------------------------------------------------------------------------
@@ -407,7 +411,7 @@ class SteppedBroker:
 
     def delete(self, name: str) -> None:
         """Delete a topic; owners hear of it in their next turn."""
-        topic = self.parts(self.heritage.handlers).metadata.topic(name)
+        topic = self.parts(self.context.handlers).metadata.topic(name)
         assert topic is not None
         self.controller.delete_topics([topic])
         self.announce_metadata()
@@ -421,24 +425,24 @@ class SteppedBroker:
 
     def partition(self, topic: str, index: int) -> PartitionInfo:
         """Return where a partition stands."""
-        found = self.parts(self.heritage.handlers).metadata.partition(topic, index)
+        found = self.parts(self.context.handlers).metadata.partition(topic, index)
         assert found is not None
         return found
 
     def owned_by(self, topic: str, owner: int) -> list[int]:
         """Return the partitions of a topic that a handler owns."""
-        info = self.parts(self.heritage.handlers).metadata.topic(topic)
+        info = self.parts(self.context.handlers).metadata.topic(topic)
         assert info is not None
         return [partition.index for partition in info.partitions if partition.owner == owner]
 
     def end(self, topic: str, index: int) -> int:
         """Return the published end of a partition."""
-        return self.heritage.partitions.read_end(self.partition(topic, index).row)
+        return self.context.partitions.read_end(self.partition(topic, index).row)
 
     def records(self, topic: str, index: int) -> list[ReadRecord]:
         """Return what is committed in a partition, read from its files below the published end."""
         row = self.partition(topic, index).row
-        end, base, position = self.heritage.partitions.read_position(row)
+        end, base, position = self.context.partitions.read_position(row)
         directory = self.config.data_dir / f"{topic}-{index}"
         found: list[ReadRecord] = []
         for path in sorted(directory.glob("*.log")):

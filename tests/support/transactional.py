@@ -166,8 +166,8 @@ def open_coordinator_topics(broker: SteppedBroker) -> None:
 def committed_values(broker: SteppedBroker, topic: str, partition: int) -> list[bytes]:
     """Return what a read_committed consumer gets of a partition that has one segment."""
     row = broker.partition(topic, partition).row
-    _, base, position = broker.heritage.partitions.read_position(row)
-    stable = broker.heritage.partitions.read_stable(row)
+    _, base, position = broker.context.partitions.read_position(row)
+    stable = broker.context.partitions.read_stable(row)
     directory = broker.config.data_dir / f"{topic}-{partition}"
     data = (directory / f"{base:020d}.log").read_bytes()[:position]
     index = TransactionIndex(directory, base)

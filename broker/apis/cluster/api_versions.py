@@ -32,6 +32,6 @@ def handle_api_versions(context: RequestContext, request: ApiVersionsRequest) ->
     )
 
 
-def api_versions_last(response: ApiVersionsResponse) -> bool:
+def is_api_versions_cacheable(response: ApiVersionsResponse) -> bool:
     """Return whether an answer holds until the metadata change: what is served is the same all the time."""
     return not response.error_code

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.apis.cluster.controlling import announce, controller_of, request_id_of
+from broker.apis.cluster.controller_access import announce, controller_of, request_id_of
 from broker.apis.context import RequestContext
 from broker.errors import ApiError
 from broker.metadata.features import FeatureUpdate, UpgradeType

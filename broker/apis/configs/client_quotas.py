@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from broker.apis.cluster.controlling import (
+from broker.apis.cluster.controller_access import (
     MOST_CHANGES,
     TOO_MANY_CHANGES,
     alter_each,

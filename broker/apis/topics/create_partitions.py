@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from broker.apis.cluster.controlling import TOPICS_AT_ONCE, announce, controller_of, part_of, request_id_of
+from broker.apis.cluster.controller_access import TOPICS_AT_ONCE, announce, controller_of, part_of, request_id_of
 from broker.apis.context import RequestContext
 from broker.errors import ApiError
 from broker.metadata.topic_validation import AddedPartitions

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from broker.apis.cluster.controlling import TOPICS_AT_ONCE, announce, controller_of, part_of, request_id_of
+from broker.apis.cluster.controller_access import TOPICS_AT_ONCE, announce, controller_of, part_of, request_id_of
 from broker.apis.configs.config_entries import creation_summary
 from broker.apis.context import RequestContext
 from broker.config.broker_config import BrokerConfig

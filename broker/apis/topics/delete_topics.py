@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from broker.apis.cluster.controlling import TOPICS_AT_ONCE, announce, controller_of, part_of, request_id_of
+from broker.apis.cluster.controller_access import TOPICS_AT_ONCE, announce, controller_of, part_of, request_id_of
 from broker.apis.context import RequestContext
 from broker.errors import ApiError
 from broker.metadata.metadata_cache import MetadataCache, TopicInfo

@@ -1,8 +1,8 @@
-"""The short way of ListOffsets: where logs begin and end, asked again in the same bytes. HOT.
+"""The fast path of ListOffsets: where logs begin and end, asked again in the same bytes. HOT.
 
 Runs in handler processes, in the request loop. Tools and consumers that watch their lag ask the same each time, so what
 is asked of which row is worked out once (`request_memo`); the answer is packed from what owners have published. What
-takes a search, and what has an error, is left to the long way (`list_offsets`).
+takes a search, and what has an error, is left to the general path (`list_offsets`).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class RememberedQuestion:
 
 
 class ListOffsetsMemo:
-    """The short way through one handler."""
+    """The fast path through one handler."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class ListOffsetsMemo:
         self._memo.forget_unused(now_ns)
 
     def answer(self, to: ReplyTo, version: int, view: memoryview, start: int, end: int) -> bool:
-        """Answer a request; False if it is to go the long way. Raises InvalidReceive. HOT."""
+        """Answer a request; False if it is to take the general path. Raises InvalidReceive. HOT."""
         connection = to[1]
         found = self._memo.find(connection, version, view, start, end)
         known = self._read(version, view, start, end) if found is None else found[0]
@@ -111,7 +111,7 @@ class ListOffsetsMemo:
         responses.send(to, now_ns, now_ns, bytes(payload), AnswerFacts(about=known.about))
 
     def _offset_of(self, asked: _Asked, *, is_committed: bool) -> tuple[int, int] | None:
-        """Return (offset, leader epoch) as the long way does, or None if that is to say it."""
+        """Return (offset, leader epoch) as the general path does, or None if that is to say it."""
         row, (topic, partition, wanted_epoch, timestamp) = asked
         state, epoch, stable, end, start = self._partitions.table.read_fetched(row)
         if state != STATE_OPEN or (wanted_epoch >= 0 and wanted_epoch != epoch):

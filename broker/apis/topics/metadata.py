@@ -49,7 +49,7 @@ def handle_metadata(context: RequestContext, request: MetadataRequest) -> Metada
     return _answer(context, request, missing)
 
 
-def metadata_lasts(response: MetadataResponse) -> bool:
+def is_metadata_cacheable(response: MetadataResponse) -> bool:
     """Return whether an answer holds until the metadata change.
 
     A leader epoch is fixed for a run of the broker, once the partition is open. What is not there may be asked for to

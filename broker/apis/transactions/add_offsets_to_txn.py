@@ -6,7 +6,7 @@ from typing import Any
 
 from broker.apis.context import RequestContext
 from broker.apis.transactions.transaction_errors import for_version
-from broker.partitions.transactions import Producer
+from broker.partitions.transaction_messages import Producer
 from broker.protocol.coordinator_routing import GROUP_TOPIC, coordinator_partition
 from broker.protocol.error_codes import ErrorCode
 from broker.scheduling.deferred import Deferred

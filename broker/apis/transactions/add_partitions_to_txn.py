@@ -6,7 +6,7 @@ from typing import Any
 
 from broker.apis.context import RequestContext
 from broker.apis.transactions.transaction_errors import for_version
-from broker.partitions.transactions import Membership, Producer, TopicPartition
+from broker.partitions.transaction_messages import Membership, Producer, TopicPartition
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.kio_slices import Lazily
 from broker.protocol.steps import Steps
@@ -56,7 +56,7 @@ def _add_batch(context: RequestContext, request: Any) -> Work:
             answered = Deferred()
             producer = Producer(transaction.producer_id, transaction.producer_epoch)
             membership = Membership(transaction.transactional_id, producer, transaction.verify_only, places)
-            context.broker.coordinators.transaction_desk.ask_membership(membership, answered.complete)
+            context.broker.coordinators.transaction_rpc.ask_membership(membership, answered.complete)
         asked.append((transaction.transactional_id, places, errors, answered))
         if not len(asked) % _TRANSACTIONS_AT_ONCE:
             yield None

@@ -7,7 +7,7 @@ from typing import Any
 from broker.apis.context import RequestContext
 from broker.apis.transactions.transaction_errors import for_version
 from broker.coordinator.transaction.transaction import EPOCH_BUMP_FROM, TransactionMetadata
-from broker.partitions.transactions import Producer
+from broker.partitions.transaction_messages import Producer
 from broker.scheduling.deferred import Deferred
 
 #: From this version on the answer carries the epoch in which the producer goes on (KIP-890).

@@ -5,12 +5,12 @@ Without a transactional id the controller answers, which hands the ids out; with
 
 from __future__ import annotations
 
-from broker.apis.cluster.controlling import controller_of
+from broker.apis.cluster.controller_access import controller_of
 from broker.apis.context import RequestContext
 from broker.apis.transactions.transaction_errors import for_version
 from broker.coordinator.transaction.transaction import NO_EPOCH, NO_PRODUCER_ID, TransactionMetadata
 from broker.errors import ApiError
-from broker.partitions.transactions import Producer
+from broker.partitions.transaction_messages import Producer
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from broker.scheduling.deferred import Deferred

@@ -11,7 +11,7 @@ from broker.apis.groups.offset_commit import is_long, portions_of
 from broker.apis.transactions.transaction_errors import for_offsets
 from broker.coordinator.offsets.commits import Committer, CommitTime, drop_unused, take_commit, validate_commit
 from broker.errors import ApiError
-from broker.partitions.transactions import Membership, Producer
+from broker.partitions.transaction_messages import Membership, Producer
 from broker.protocol.coordinator_routing import GROUP_TOPIC
 from broker.protocol.error_codes import ErrorCode
 from broker.scheduling.deferred import Deferred
@@ -77,7 +77,7 @@ def _at_once(context: RequestContext, request: Any) -> dict[str, Any] | Deferred
         verify_only = context.api_version < _ADDED_FROM
         place = (GROUP_TOPIC, shard.partition)
         membership = Membership(request.transactional_id, producer, verify_only, [place])
-        broker.coordinators.transaction_desk.ask_membership(membership, verified)
+        broker.coordinators.transaction_rpc.ask_membership(membership, verified)
     return deferred
 
 

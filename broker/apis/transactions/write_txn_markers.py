@@ -6,7 +6,7 @@ from typing import Any
 
 from broker.apis.context import RequestContext
 from broker.coordinator.transaction.markers import TransactionPeers
-from broker.partitions.transactions import Marker
+from broker.partitions.transaction_messages import Marker
 from broker.protocol.error_codes import ErrorCode
 from broker.scheduling.deferred import Deferred
 from broker.scheduling.slices import Work
@@ -17,7 +17,7 @@ AT_ONCE = 16
 
 def handle_write_txn_markers(context: RequestContext, request: Any) -> Work:
     """Return an error code for each partition of each marker."""
-    desk = context.broker.coordinators.transaction_desk
+    desk = context.broker.coordinators.transaction_rpc
     answers: list[dict[str, Any]] = []
     waiting: list[tuple[dict[str, int], Deferred]] = []
     for marker in request.markers:

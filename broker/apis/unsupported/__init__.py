@@ -1,1 +1,1 @@
-"""APIs whose subject this broker has not: each answers as a Kafka without it would."""
+"""APIs of features that this broker does not have: each answers as a Kafka without it would."""

@@ -1,4 +1,4 @@
-"""The refusals: APIs whose subject this broker has not, and what each answers, as a Kafka without it would.
+"""The refusals: APIs of features that this broker does not have, and their answers, as a Kafka without them would give.
 
 - ACLs without an authorizer: SECURITY_DISABLED.
 - SaslHandshake and SaslAuthenticate on a connection that needs neither: ILLEGAL_SASL_STATE, and the connection lives

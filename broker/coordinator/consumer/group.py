@@ -244,7 +244,7 @@ class ConsumerGroup:
             for partition in partitions
         )
 
-    def take_stock(self) -> None:
+    def rebuild_derived_state(self) -> None:
         """Work out what follows from the log once it has been read back."""
         members, self.members = self.members, {}
         self._holders.clear()

@@ -290,7 +290,7 @@ class ConsumerProtocol:
     def loaded(self, shard: GroupShard, group: Group) -> None:
         """Begin the sessions of the members of a group that has been read back anew."""
         group = _consumer_group(group)
-        group.take_stock()
+        group.rebuild_derived_state()
         group.told_epoch = group.epoch
         self._cluster.settle(group)
         self._begin_sessions(shard, group)

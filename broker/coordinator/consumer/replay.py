@@ -1,7 +1,7 @@
 """Reading a KIP-848 group back from the records of `__consumer_offsets`.
 
 Pure. A log that has been compacted in part may show states in between that never were; so each record is taken as it
-comes, and what follows from them together is worked out at the end (`ConsumerGroup.take_stock`).
+comes, and what follows from them together is worked out at the end (`ConsumerGroup.rebuild_derived_state`).
 """
 
 from __future__ import annotations

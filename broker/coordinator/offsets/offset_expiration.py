@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 _MS_PER_MINUTE: Final = 60_000
 
 
-class GroupUpkeep:
+class OffsetExpiration:
     """Looks after the offsets of one handler's groups."""
 
     def __init__(self, metadata: MetadataCache, clock: Clock, timers: Timers) -> None:

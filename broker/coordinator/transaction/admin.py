@@ -14,7 +14,7 @@ from broker.coordinator.transaction.records import decode_value, encode_value
 from broker.coordinator.transaction.transaction import TransactionMetadata, TransactionState
 from broker.errors import ApiError
 from broker.metadata.topic_regex import compiled
-from broker.partitions.transactions import TopicPartition
+from broker.partitions.transaction_messages import TopicPartition
 from broker.protocol.coordinator_routing import TRANSACTION_TOPIC
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.primitives import read_string, string_bytes
@@ -24,7 +24,7 @@ from broker.scheduling.slices import Work
 
 if TYPE_CHECKING:
     from broker.clock import Clock
-    from broker.coordinator.locator import CoordinatorLocator
+    from broker.coordinator.locator import CoordinatorOwnership
     from broker.coordinator.transaction.coordinator import TransactionCoordinator
     from broker.coordinator.transaction.shard import Transaction
     from broker.log.producers.producer_state import ProducerEntry
@@ -111,7 +111,7 @@ class TransactionAdmin:
     def __init__(
         self,
         tasks: TargetTasks,
-        locator: CoordinatorLocator,
+        locator: CoordinatorOwnership,
         transactions: TransactionCoordinator,
         partitions: PartitionManager,
         clock: Clock,

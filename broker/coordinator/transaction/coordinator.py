@@ -35,7 +35,7 @@ from broker.coordinator.transaction.transaction import (
 )
 from broker.errors import ApiError
 from broker.metadata.features import TRANSACTION_VERSION
-from broker.partitions.transactions import Producer, TopicPartition
+from broker.partitions.transaction_messages import Producer, TopicPartition
 from broker.protocol.coordinator_routing import TRANSACTION_TOPIC, coordinator_partition
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.steps import Steps
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from broker.clock import Clock
     from broker.coordinator.coordinator_log import CoordinatorLog
     from broker.coordinator.group_coordinator import OpenNow
-    from broker.coordinator.locator import CoordinatorLocator
+    from broker.coordinator.locator import CoordinatorOwnership
     from broker.coordinator.replay import Replayer
     from broker.coordinator.timers import Timer, Timers
     from broker.metadata.metadata_cache import MetadataCache
@@ -65,7 +65,7 @@ class TransactionCoordinator:
 
     def __init__(
         self,
-        locator: CoordinatorLocator,
+        locator: CoordinatorOwnership,
         metadata: MetadataCache,
         clock: Clock,
         timers: Timers,

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from broker.coordinator.timers import Timers
 from broker.coordinator.transaction.transaction import TransactionMetadata
-from broker.partitions.transactions import Marker, TopicPartition
+from broker.partitions.transaction_messages import Marker, TopicPartition
 from broker.protocol.error_codes import ErrorCode
 
 logger = logging.getLogger(__name__)

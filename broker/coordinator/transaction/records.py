@@ -13,7 +13,7 @@ from typing import Final
 
 from broker.coordinator.transaction.transaction import NO_EPOCH, TransactionMetadata, TransactionState
 from broker.errors import ApiError, InvalidReceive
-from broker.partitions.transactions import TopicPartition
+from broker.partitions.transaction_messages import TopicPartition
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.primitives import (
     MALFORMED,

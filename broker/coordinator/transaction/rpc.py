@@ -11,14 +11,14 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from broker.partitions.transactions import Marker, Membership, TopicPartition
+from broker.partitions.transaction_messages import Marker, Membership, TopicPartition
 from broker.protocol.coordinator_routing import TRANSACTION_TOPIC
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.primitives import string_bytes
 from broker.scheduling.peer_tasks import TargetTasks
 
 if TYPE_CHECKING:
-    from broker.coordinator.locator import CoordinatorLocator
+    from broker.coordinator.locator import CoordinatorOwnership
     from broker.partitions.partition_manager import PartitionManager
 
 MARKER: Final = struct.Struct(
@@ -45,7 +45,7 @@ _LONGEST_BYTES: Final = 2**15 - 1
 class TransactionRpc:
     """One target's correspondence about transactions."""
 
-    def __init__(self, tasks: TargetTasks, locator: CoordinatorLocator, partitions: PartitionManager) -> None:
+    def __init__(self, tasks: TargetTasks, locator: CoordinatorOwnership, partitions: PartitionManager) -> None:
         self._tasks = tasks
         self._locator = locator
         self._partitions = partitions

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from broker.coordinator.transaction.rpc import INT32, MARKER, PRODUCER
 from broker.coordinator.transaction.transaction import EPOCH_BUMP_FROM
-from broker.partitions.transactions import Marker, Membership, Producer
+from broker.partitions.transaction_messages import Marker, Membership, Producer
 from broker.protocol.coordinator_routing import GROUP_TOPIC
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.primitives import read_string
@@ -21,7 +21,7 @@ from broker.protocol.primitives import read_string
 if TYPE_CHECKING:
     from broker.coordinator.group_coordinator import GroupCoordinator, OpenNow
     from broker.coordinator.transaction.coordinator import TransactionCoordinator
-    from broker.partitions.produce.partition_appender import StagedAppends
+    from broker.partitions.produce.partition_appender import PartitionAppender
     from broker.scheduling.peer_tasks import TargetTasks, TaskDone
 
 
@@ -34,7 +34,7 @@ class TransactionTasks:
         groups: GroupCoordinator,
         transactions: TransactionCoordinator,
         open_now: OpenNow,
-        appends: StagedAppends,
+        appends: PartitionAppender,
         flush: Callable[[], object],
     ) -> None:
         """``flush`` stages what coordinators have written since the last commit."""

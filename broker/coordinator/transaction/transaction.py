@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from broker.partitions.transactions import Producer, TopicPartition
+from broker.partitions.transaction_messages import Producer, TopicPartition
 from broker.protocol.error_codes import ErrorCode
 
 NO_PRODUCER_ID: Final = -1

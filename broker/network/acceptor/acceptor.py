@@ -28,7 +28,7 @@ from broker.server_log.log_setup import RepeatedWarnings
 from shm.process_slots import ACCEPTOR
 
 if TYPE_CHECKING:
-    from broker.ipc.process_context import BoundListener, Heritage
+    from broker.ipc.process_context import BoundListener, ProcessContext
     from broker.runtime.signals import StopFlag
 
 _log = logging.getLogger(__name__)
@@ -332,37 +332,37 @@ class Acceptor:
                 self._meters.closed(listener)
 
 
-def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None:
+def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) -> None:
     """Serve as the acceptor until asked to stop. The listeners are listening already.
 
     A turn that fails is logged and the next one taken (`A05`); raises what a turn raises when none succeeds any more.
     """
     clock = SystemClock()
-    writer = heritage.begin_metrics(ACCEPTOR, 0, generation)
+    writer = context.begin_metrics(ACCEPTOR, 0, generation)
 
     def is_silent(processor: int) -> bool:
-        return heritage.slots.is_silent(Role.PROCESSOR, processor, clock.monotonic_ns())
+        return context.slots.is_silent(Role.PROCESSOR, processor, clock.monotonic_ns())
 
     acceptor = Acceptor(
-        heritage.listeners,
-        tuple(HandoffSender(pair[0], partial(is_silent, number)) for number, pair in enumerate(heritage.handoff)),
-        heritage.config.socket_send_buffer_bytes,
+        context.listeners,
+        tuple(HandoffSender(pair[0], partial(is_silent, number)) for number, pair in enumerate(context.handoff)),
+        context.config.socket_send_buffer_bytes,
         generation,
-        AcceptorMeters(writer, len(heritage.listeners), clock.monotonic_ns),
+        AcceptorMeters(writer, len(context.listeners), clock.monotonic_ns),
         clock,
         ConnectionLimits(
-            heritage.config.max_connections,
-            heritage.config.max_connections_per_ip,
-            overrides_of(heritage.config.max_connections_per_ip_overrides),
+            context.config.max_connections,
+            context.config.max_connections_per_ip,
+            overrides_of(context.config.max_connections_per_ip_overrides),
         ),
     )
     acceptor.start(stop.fileno(), take_stock=generation > 1)
-    heritage.mark_ready(Role.ACCEPTOR, index, generation)
+    context.mark_ready(Role.ACCEPTOR, index, generation)
     faults = FaultLimit(_log, "the acceptor loop")
     try:
         while not stop.is_set():
             with faults:
                 acceptor.step()
-            heritage.slots.beat(Role.ACCEPTOR, index, clock.monotonic_ns())
+            context.slots.beat(Role.ACCEPTOR, index, clock.monotonic_ns())
     finally:
         acceptor.close()

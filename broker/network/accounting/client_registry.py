@@ -40,7 +40,7 @@ _API_VERSIONS = int(ApiKey.API_VERSIONS)
 _SOFTWARE_FROM = FLEXIBLE_FROM[_API_VERSIONS]
 
 
-class Clients:
+class ClientRegistry:
     """Gives connections their numbers and keeps their texts while rows may refer to it."""
 
     def __init__(

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import numpy
     from numpy.typing import NDArray
 
-    from broker.network.accounting.client_registry import Clients
-    from broker.network.accounting.request_log_sender import RowSender
+    from broker.network.accounting.client_registry import ClientRegistry
+    from broker.network.accounting.request_log_sender import RequestLogSender
     from broker.network.processor.channel import Answered, Channel
     from shm.metrics import MetricsWriter
 
@@ -46,10 +46,10 @@ _PARTS: Any = {
 }
 
 
-class FinishedRequests:
+class CompletedRequests:
     """What has been finished since the last flush, and the connections that were opened or closed."""
 
-    def __init__(self, clients: Clients, sender: RowSender | None = None) -> None:
+    def __init__(self, clients: ClientRegistry, sender: RequestLogSender | None = None) -> None:
         """Without a ``sender`` there is no request log."""
         #: All that have ever been taken in.
         self.count = 0

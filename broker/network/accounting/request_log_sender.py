@@ -11,7 +11,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from broker.network.accounting.sampling_budget import RowAllowance
+from broker.network.accounting.sampling_budget import SamplingBudget
 from broker.request_log.slow_requests import is_slow, select
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ PRESSURE = ((0.75, 16), (0.5, 4))
 _CLIENT = Struct("@q")
 
 
-class RowSender:
+class RequestLogSender:
     """The processor's end of its recorder ring."""
 
     def __init__(self, feed: RecorderFeed, texts: dict[int, bytes], bell: SemaphoreBell) -> None:
@@ -45,7 +45,7 @@ class RowSender:
         self._feed = feed
         self._texts = texts
         self._bell = bell
-        self._allowance = RowAllowance()
+        self._allowance = SamplingBudget()
         self._rng: numpy.random.Generator | None = None
         account = feed.account
         self._taken_before = account.get("rows_taken")

@@ -9,7 +9,7 @@ from __future__ import annotations
 _NS_PER_S = 1_000_000_000
 
 
-class RowAllowance:
+class SamplingBudget:
     """The bucket of one processor. It begins full."""
 
     def __init__(self) -> None:

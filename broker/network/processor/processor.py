@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 from broker.errors import InvalidReceive
 from broker.ipc import connection_id
-from broker.network.accounting.completed_requests import BATCH_ROWS, FinishedRequests
+from broker.network.accounting.completed_requests import BATCH_ROWS, CompletedRequests
 from broker.network.handoff import HandoffReceiver
 from broker.network.processor.channel import Channel
 from broker.network.processor.mute_state import ENDED_BY_HANGING_UP, MuteCause
 from broker.network.processor.request_reader import RequestReader
-from broker.network.processor.resender import NOT_KEPT, Repeats
+from broker.network.processor.resender import NOT_KEPT, Resender
 from broker.network.processor.response_reader import ResponseReader
 from broker.network.processor.selector import GONE, READ, WRITE, Selector
 from broker.server_log.log_setup import RepeatedWarnings
@@ -60,7 +60,7 @@ class Processor:
         config: BrokerConfig,
         ends: tuple[RequestReader, ResponseReader, HandoffReceiver, EventBell],
         new_id: Callable[[], int],
-        counts: tuple[ProcessorMetrics, FinishedRequests],
+        counts: tuple[ProcessorMetrics, CompletedRequests],
         now_ns: Callable[[], int],
     ) -> None:
         self._reader, self._responses, self._handoff, self._bell = ends
@@ -71,7 +71,7 @@ class Processor:
         self._by_id: dict[int, Channel] = {}
         self._disconnected: list[tuple[Channel, str]] = []
         self._writable: list[Channel] = []
-        self._repeats = Repeats(self._reader, self._by_id, self._responses.unsendable)
+        self._repeats = Resender(self._reader, self._by_id, self._responses.unsendable)
         self._warnings = RepeatedWarnings(logger, now_ns)
         self._next_stall_check_ns = 0
         self._next_upkeep_ns = 0

@@ -15,8 +15,8 @@ from shm.metrics_catalogue import CLOSE_CAUSES
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from broker.network.accounting.completed_requests import FinishedRequests
-    from broker.network.accounting.connection_snapshot import ConnectionSnapshot
+    from broker.network.accounting.completed_requests import CompletedRequests
+    from broker.network.accounting.connection_status_publisher import ConnectionStatusPublisher
     from broker.network.processor.channel import Channel
     from broker.network.processor.request_reader import RequestReader
     from broker.network.processor.response_reader import ResponseReader
@@ -41,7 +41,7 @@ _MUTE_LABELS = {
 class ProcessorMetrics:
     """The processor's own counters and the page they go to."""
 
-    def __init__(self, page: MetricsWriter, now_ns: int, snapshot: ConnectionSnapshot | None = None) -> None:
+    def __init__(self, page: MetricsWriter, now_ns: int, snapshot: ConnectionStatusPublisher | None = None) -> None:
         self._page = page
         self._snapshot = snapshot
         self._published_ns = now_ns
@@ -103,7 +103,7 @@ class ProcessorMetrics:
     def publish(
         self,
         now_ns: int,
-        finished: FinishedRequests,
+        finished: CompletedRequests,
         ends: tuple[RequestReader, ResponseReader],
         connections: int,
     ) -> None:

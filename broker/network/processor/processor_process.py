@@ -1,6 +1,6 @@
 """A processor process from boot to exit: builds the processor from what crossed the fork and turns its loop.
 
-The only module of the network layer that sees the heritage.
+The only module of the network layer that sees the context.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from broker.clock import SystemClock
 from broker.ipc import connection_id
-from broker.network.accounting.client_registry import Clients
-from broker.network.accounting.completed_requests import FinishedRequests
-from broker.network.accounting.connection_snapshot import ConnectionSnapshot
-from broker.network.accounting.request_log_sender import RowSender
+from broker.network.accounting.client_registry import ClientRegistry
+from broker.network.accounting.completed_requests import CompletedRequests
+from broker.network.accounting.connection_status_publisher import ConnectionStatusPublisher
+from broker.network.accounting.request_log_sender import RequestLogSender
 from broker.network.handoff import HandoffReceiver
 from broker.network.processor.kept_requests import KeptRequests
 from broker.network.processor.processor import Processor
@@ -33,7 +33,7 @@ from shm.recorder_rings import RecorderFeed
 from shm.snapshot_buffer import SnapshotWriter
 
 if TYPE_CHECKING:
-    from broker.ipc.process_context import Heritage
+    from broker.ipc.process_context import ProcessContext
     from broker.runtime.signals import StopFlag
 
 logger = logging.getLogger(__name__)
@@ -49,23 +49,23 @@ DRAIN_SHARE = 0.5
 OTHERS_NS = 400_000_000
 
 
-def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None:
+def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) -> None:
     """Serve connections until asked to stop; then let the answers under way leave, and close.
 
     Raises what a turn raises when no turn succeeds any more.
     """
     clock = SystemClock()
-    processor = build(heritage, index, generation, clock.monotonic_ns)
+    processor = build(context, index, generation, clock.monotonic_ns)
     processor.watch(stop.fileno())
-    targets = TargetWatch(heritage)
-    heritage.mark_ready(Role.PROCESSOR, index, generation)
+    targets = TargetWatch(context)
+    context.mark_ready(Role.PROCESSOR, index, generation)
     # The histograms need numpy but none of the threads that it would start for itself.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     processor.finished.is_prepared = False
     loader = threading.Timer(LOAD_NUMPY_AFTER_S, _prepare, [processor.finished])
     loader.daemon = True
     loader.start()
-    slots = heritage.slots
+    slots = context.slots
     # Faults of one connection are contained where they arise; these have no connection to blame.
     faults = FaultLimit(logger, "the processor loop")
     garbage = GarbageSearch(clock.monotonic_ns)
@@ -81,8 +81,8 @@ def run(heritage: Heritage, index: int, generation: int, stop: StopFlag) -> None
         if now_ns >= report_ns:
             report_ns = now_ns + REPORT_INTERVAL_NS
             report_held_back()
-    if heritage.cluster.draining:
-        _drain(processor, clock.monotonic_ns, int(heritage.config.shutdown_timeout_ms * DRAIN_SHARE) * 1_000_000)
+    if context.cluster.draining:
+        _drain(processor, clock.monotonic_ns, int(context.config.shutdown_timeout_ms * DRAIN_SHARE) * 1_000_000)
     processor.close_all()
 
 
@@ -94,45 +94,45 @@ def _drain(processor: Processor, now_ns: Callable[[], int], most_ns: int) -> Non
         waited_ns = now_ns() - begin_ns
 
 
-def _prepare(finished: FinishedRequests) -> None:
+def _prepare(finished: CompletedRequests) -> None:
     """Load what finished requests are worked up with."""
     importlib.import_module("numpy")
     finished.is_prepared = True
 
 
-def build(heritage: Heritage, index: int, generation: int, now_ns: Callable[[], int]) -> Processor:
+def build(context: ProcessContext, index: int, generation: int, now_ns: Callable[[], int]) -> Processor:
     """Return the processor with its ends of the rings, its share of the arena and its metrics page."""
-    channel = heritage.channel
-    share = heritage.arena.view.nbytes // heritage.processors // BLOCK_BYTES * BLOCK_BYTES
-    pool = MemoryPool(heritage.arena.view, index * share, share, heritage.spill_fds[index], spill_area(index))
-    sender = RequestSender(channel, index, heritage.target_bells, pool, heritage.coordinators)
-    handoff = HandoffReceiver(heritage.handoff[index][1])
+    channel = context.channel
+    share = context.arena.view.nbytes // context.processors // BLOCK_BYTES * BLOCK_BYTES
+    pool = MemoryPool(context.arena.view, index * share, share, context.spill_fds[index], spill_area(index))
+    sender = RequestSender(channel, index, context.target_bells, pool, context.coordinators)
+    handoff = HandoffReceiver(context.handoff[index][1])
     handoff.hello(generation)
-    config = heritage.config
-    kept = KeptRequests(config.pipeline_max_bytes, config.pipeline_max_total_bytes // heritage.processors)
+    config = context.config
+    kept = KeptRequests(config.pipeline_max_bytes, config.pipeline_max_total_bytes // context.processors)
     reader = RequestReader(config, sender, kept, now_ns)
     responses = ResponseReader(channel, index, kept, config.output_max_bytes, now_ns)
-    page = heritage.begin_metrics(Role.PROCESSOR, index, generation)
-    ends = (reader, responses, handoff, heritage.processor_bells[index])
+    page = context.begin_metrics(Role.PROCESSOR, index, generation)
+    ends = (reader, responses, handoff, context.processor_bells[index])
 
-    hosts = heritage.client_host_writer(index)
+    hosts = context.client_host_writer(index)
     new_id = connection_id.id_allocator(index, generation, hosts.is_taken)
-    clients = Clients(new_id, tuple((each.name, each.protocol) for each in config.bound_listeners), hosts)
+    clients = ClientRegistry(new_id, tuple((each.name, each.protocol) for each in config.bound_listeners), hosts)
     reader.clients = clients
-    rows = RowSender(RecorderFeed(heritage.recorder_rings, index), clients.texts, heritage.recorder_bell)
-    snapshots = heritage.snapshot_segment
-    names = tuple(listener.name for listener in heritage.listeners)
-    snapshot = ConnectionSnapshot(SnapshotWriter(snapshots.of_processor(index)), snapshots.wants, names, now_ns)
-    counts = ProcessorMetrics(page, now_ns(), snapshot), FinishedRequests(clients, rows)
+    rows = RequestLogSender(RecorderFeed(context.recorder_rings, index), clients.texts, context.recorder_bell)
+    snapshots = context.snapshot_segment
+    names = tuple(listener.name for listener in context.listeners)
+    snapshot = ConnectionStatusPublisher(SnapshotWriter(snapshots.of_processor(index)), snapshots.wants, names, now_ns)
+    counts = ProcessorMetrics(page, now_ns(), snapshot), CompletedRequests(clients, rows)
     return Processor(config, ends, new_id, counts, now_ns)
 
 
 class TargetWatch:
     """Notices which generation of each target is ready, by the word in its slot."""
 
-    def __init__(self, heritage: Heritage) -> None:
-        self._slots = heritage.slots
-        self._places = [(int(Role.HANDLER), i) for i in range(heritage.handlers)] + [(int(Role.CONTROLLER), 0)]
+    def __init__(self, context: ProcessContext) -> None:
+        self._slots = context.slots
+        self._places = [(int(Role.HANDLER), i) for i in range(context.handlers)] + [(int(Role.CONTROLLER), 0)]
         self._seen = [0] * len(self._places)
 
     def changes(self) -> list[tuple[int, int]]:

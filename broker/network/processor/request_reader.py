@@ -22,7 +22,7 @@ from broker.protocol.routing import MAYBE_CONTROLLER_KEYS, route_produce
 
 if TYPE_CHECKING:
     from broker.config.broker_config import BrokerConfig
-    from broker.network.accounting.client_registry import Clients
+    from broker.network.accounting.client_registry import ClientRegistry
     from broker.network.processor.kept_requests import KeptRequests
 
 #: size, api key, api version, correlation id: all that is read of a frame before its routing key.
@@ -51,7 +51,7 @@ class RequestReader:
         self.kept = kept
         self.waiting: dict[int, Channel] = {}
         #: The clients; every channel with a `Channel.client_prefix` is registered there.
-        self.clients: Clients | None = None
+        self.clients: ClientRegistry | None = None
         self.requests_received = 0
         self.bytes_received = 0
         self._now_ns = now_ns

@@ -18,7 +18,7 @@ from broker.network.processor.request_reader import RequestReader
 NOT_KEPT = "who had its request died, and there was no room to keep a copy for another (pipeline.max.total.bytes)"
 
 
-class Repeats:
+class Resender:
     """What is to be sent again and has not found room yet, oldest first."""
 
     def __init__(

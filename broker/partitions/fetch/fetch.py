@@ -38,7 +38,7 @@ from broker.protocol.messages.fetch import (
     frame_fetch_response,
     parse_fetch,
 )
-from broker.scheduling.purgatory import DelayedOperation, DelayedOperations
+from broker.scheduling.purgatory import DelayedOperation, Purgatory
 from broker.scheduling.slices import SlicedWork, Slices, TooManyWaitError, Work
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class FetchPath:
         self,
         partitions: PartitionManager,
         responses: ResponseWriter,
-        delayed: DelayedOperations,
+        delayed: Purgatory,
         slices: Slices,
         current: CurrentRequest,
         client_hosts: ClientHosts,
@@ -89,7 +89,7 @@ class FetchPath:
         self._current = current
         self._client_hosts = client_hosts
         self._responses = responses
-        self._delayed = delayed
+        self._purgatory = delayed
         self._slices = slices
         self._now_ns = partitions.clock.monotonic_ns
         self._reader = FetchReader(partitions)
@@ -242,7 +242,7 @@ class FetchPath:
         fetch.local_ns = self._now_ns()
         if fetch.is_enough or fetch.terms.max_wait_ms <= 0:
             self._send(fetch)
-        elif not self._delayed.has_room(len(fetch.rows)):
+        elif not self._purgatory.has_room(len(fetch.rows)):
             # Its client asks again, as after a wait that was in vain.
             self._not_parked += 1
             self._send(fetch)
@@ -267,7 +267,7 @@ class FetchPath:
         # From its arrival on: a replacement that reads it again does not let its client wait anew.
         deadline_ns = fetch.to[3] + min(fetch.terms.max_wait_ms, MOST_WAIT_MS) * 1_000_000
         attempt = self._current.during(fetch.to[1:3], try_complete)
-        self._delayed.watch(DelayedOperation(attempt, deadline_ns, give_up, fetch.rows, fetch.moved))
+        self._purgatory.watch(DelayedOperation(attempt, deadline_ns, give_up, fetch.rows, fetch.moved))
 
     def forget_unused(self, now_ns: int) -> None:
         """Let go of segment files that have been deleted, and of what is remembered of silent connections."""

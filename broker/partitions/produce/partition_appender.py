@@ -14,14 +14,14 @@ from broker.ipc.request_facts import Records, records_of
 from broker.ipc.response_writer import AnswerFacts, ReplyTo, ResponseWriter
 from broker.log.append_limits import TO_BE_JUDGED, Judged
 from broker.partitions.owned_partition import Answer, OwnedPartition, WriteFailed
-from broker.partitions.produce.append_receipts import NOT_APPENDED, NOTE, REFUSED, note_refusal, write_note
+from broker.partitions.produce.append_notes import NOT_APPENDED, NOTE, REFUSED, note_refusal, write_note
 from broker.partitions.produce.verification import NEEDS_VERIFICATION, VerificationGuards
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.records import TRANSACTIONAL_BIT, BatchHeader, read_header, unpack_header, validate
 
 if TYPE_CHECKING:
     from broker.partitions.owned_partition import PlainProduce
-    from broker.partitions.transactions import Marker
+    from broker.partitions.transaction_messages import Marker
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 SUCCESS = (0, int(ErrorCode.DUPLICATE_SEQUENCE_NUMBER))
 
 
-class StagedAppends:
+class PartitionAppender:
     """Appends to the partitions of this handler."""
 
     def __init__(

@@ -28,7 +28,7 @@ MESSAGE_TOO_LARGE = int(ErrorCode.MESSAGE_TOO_LARGE)
 STORAGE_ERROR = int(ErrorCode.KAFKA_STORAGE_ERROR)
 
 #: With these the answer says which records are to blame, or what about their batch or the disk.
-BLAMED = frozenset({INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE, STORAGE_ERROR})
+ERRORS_WITH_RECORD_DETAILS = frozenset({INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE, STORAGE_ERROR})
 
 #: The first version of Produce whose answer has room for that (KIP-467).
 _FIRST_VERSION_WITH_BLAME = 8
@@ -40,13 +40,13 @@ class PendingProduce:
     __slots__ = (
         "_acks",
         "_allowance",
-        "_blame",
         "_frame",
         "_is_dropped",
         "_local_ns",
         "_missing",
         "_now_ns",
         "_parts",
+        "_record_errors",
         "_responses",
         "_results",
         "_taken",
@@ -72,7 +72,7 @@ class PendingProduce:
         self.complete = False
         self.hold: RingHold = frame.ring.hold(frame.ring_start)
         self._frame = frame
-        self._blame = blame
+        self._record_errors = blame
         self._allowance: ReadAllowance | None = None
         self._acks = acks
         self._responses = responses
@@ -92,7 +92,7 @@ class PendingProduce:
         if self.complete or self._results[index] is not None:
             return
         start = -1 if error else log_start_offset
-        message, records = self._blame_for(part, error) if error in BLAMED else NO_ERRORS
+        message, records = self._blame_for(part, error) if error in ERRORS_WITH_RECORD_DETAILS else NO_ERRORS
         self._results[index] = PartResponse(
             part.topic_name, part.topic_id, part.partition, error, base_offset, time_ms, start, message, records
         )
@@ -141,7 +141,7 @@ class PendingProduce:
         if self._allowance is None:
             self._allowance = record_allowance()
         try:
-            return self._blame(self._frame, part, error, self._allowance)
+            return self._record_errors(self._frame, part, error, self._allowance)
         except Exception:
             logger.exception("which records of %s-%d are to blame cannot be found", part.topic_name, part.partition)
             return NO_ERRORS

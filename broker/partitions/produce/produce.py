@@ -22,7 +22,7 @@ from broker.ipc.request_facts import records_of, records_of_all, subject
 from broker.ipc.response_writer import AnswerFacts, ReplyTo, ResponseWriter
 from broker.log.append_limits import TO_BE_JUDGED, AppendLimits
 from broker.partitions.owned_partition import Answer
-from broker.partitions.produce.append_receipts import (
+from broker.partitions.produce.append_notes import (
     NOT_APPENDED,
     REFUSED,
     note_refusal,
@@ -30,20 +30,20 @@ from broker.partitions.produce.append_receipts import (
     noted_refusal,
     write_note,
 )
-from broker.partitions.produce.judged_appends import Append, JudgedAppends
-from broker.partitions.produce.partition_appender import SUCCESS, StagedAppends
+from broker.partitions.produce.partition_appender import SUCCESS, PartitionAppender
 from broker.partitions.produce.pending_produce import (
-    BLAMED,
+    ERRORS_WITH_RECORD_DETAILS,
     INVALID_RECORD,
     INVALID_TIMESTAMP,
     MESSAGE_TOO_LARGE,
     STORAGE_ERROR,
     PendingProduce,
 )
-from broker.partitions.produce.produce_lines import ProduceLines, RequestIdentity
 from broker.partitions.produce.produce_memo import MAX_REMEMBERED, MOST_REMEMBERED_BYTES, RememberedRequest
+from broker.partitions.produce.produce_queues import ProduceQueues, RequestIdentity
 from broker.partitions.produce.produce_refusals import PartRefusals
 from broker.partitions.produce.record_errors import NO_ERRORS, PartErrors, keyless, out_of_range, too_large
+from broker.partitions.produce.sliced_validation import Append, SlicedValidation
 from broker.partitions.produce.verification import (
     NEEDS_VERIFICATION,
     NO_TRANSACTION,
@@ -63,10 +63,10 @@ from shm.words import words_of
 if TYPE_CHECKING:
     from broker.ipc.poison_requests import PoisonRequests
     from broker.partitions.partition_manager import PartitionManager
-    from broker.partitions.transactions import AskMembership
+    from broker.partitions.transaction_messages import AskMembership
 
 #: What the fast path leaves to the general one, which finds the same again.
-_NOT_FAST = BLAMED | {TO_BE_JUDGED[0]}
+_NOT_FAST = ERRORS_WITH_RECORD_DETAILS | {TO_BE_JUDGED[0]}
 
 #: Of the parts of one request whose records are looked into, so many are under way, and none is begun later.
 MOST_UNDER_WAY = 16
@@ -79,7 +79,7 @@ class ProducePath:
     def __init__(
         self,
         partitions: PartitionManager,
-        appends: StagedAppends,
+        appends: PartitionAppender,
         responses: ResponseWriter,
         peers: Peers,
         poison: PoisonRequests,
@@ -94,8 +94,8 @@ class ProducePath:
         self._peers, self._poison = peers, poison
         self._now_ns = now_ns
         self._words = words_of(responses.view, 0, responses.view.nbytes)
-        self._lines = ProduceLines(slices, now_ns)
-        self._judged = JudgedAppends(appends, partitions.owned, self._refusals, slices, now_ns)
+        self._queues = ProduceQueues(slices, now_ns)
+        self._validation = SlicedValidation(appends, partitions.owned, self._refusals, slices, now_ns)
         self._memo: RequestMemo[RememberedRequest] = RequestMemo(MAX_REMEMBERED, self._is_free)
         self._dirty = appends.dirty
         self._pending: dict[int, PendingProduce] = {}
@@ -158,7 +158,7 @@ class ProducePath:
                 if part.records_size >= BATCH_HEADER_BYTES:
                     write_note(view, part.records_offset, NOT_APPENDED)
             self._words[(frame.envelope_at + STATE_OFFSET) >> 3] = NOTED
-        pending = PendingProduce(frame, request.acks, len(request.parts), self._responses, self._now_ns, self._blame)
+        pending = PendingProduce(frame, request.acks, len(request.parts), self._responses, self._now_ns, self._errors)
         pending.facts = self._facts(view, request.parts, request.acks)
 
         def abandon() -> None:
@@ -171,11 +171,11 @@ class ProducePath:
 
         work = self._take_parts(pending, frame, request, header.client_id)
         try:
-            self._lines.take(frame.to[1], RequestIdentity(frame.to[1:3], header.client_id), work, failed)
+            self._queues.take(frame.to[1], RequestIdentity(frame.to[1:3], header.client_id), work, failed)
         except Exception:
             abandon()
             raise
-        if self._lines.has(frame.to[1]):
+        if self._queues.has(frame.to[1]):
             # What it sends meanwhile goes no other way.
             self._memo.forget(frame.to[1])
 
@@ -189,8 +189,8 @@ class ProducePath:
         place = message.address, message.size, message.argument
         whose = RequestIdentity((-1 - source, message.token), "")
         error = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        line = -1 - source, message.row
-        self._judged.append(Append(line, message.row, view, place, message.guard, answer, settled, whose, error))
+        key = -1 - source, message.row
+        self._validation.append(Append(key, message.row, view, place, message.guard, answer, settled, whose, error))
 
     def take_peer_answer(self, message: PeerMessage) -> None:
         """Complete a part that its owner has answered; an answer for a predecessor's request has no taker."""
@@ -237,7 +237,7 @@ class ProducePath:
             else:
                 self._take_part(pending, frame, index, (part, request.transactional_id))
         pending.all_parts_taken()
-        if len(request.parts) == 1 and not self._lines.has(frame.to[1]):
+        if len(request.parts) == 1 and not self._queues.has(frame.to[1]):
             self._remember(frame, request.parts[0], acks, request.transactional_id)
 
     def _is_looked_into(self, part: Part) -> bool:
@@ -256,8 +256,8 @@ class ProducePath:
             self._transactional.ask()
         return self._appends.commit() if self._dirty else []
 
-    def _blame(self, frame: Frame, part: Part, error: int, allowance: ReadAllowance) -> PartErrors:
-        """Return which records of a part are the reason for its refusal with one of `BLAMED`."""
+    def _errors(self, frame: Frame, part: Part, error: int, allowance: ReadAllowance) -> PartErrors:
+        """Return which records of a part are the reason for its refusal with one of `ERRORS_WITH_RECORD_DETAILS`."""
         topic = self._refusals.topic(part)
         if topic is None:
             return NO_ERRORS
@@ -327,9 +327,9 @@ class ProducePath:
         place = (part.records_offset, part.records_size, frame.api_version)
         guard = NO_TRANSACTION if transactional is None else transactional.guard
         whose, error = RequestIdentity(frame.to[1:3], ""), int(ErrorCode.KAFKA_STORAGE_ERROR)
-        line = frame.to[1], row
-        self._judged.append(Append(line, row, frame.view, place, guard, answer, settled, whose, error))
-        if self._judged.has(line):
+        key = frame.to[1], row
+        self._validation.append(Append(key, row, frame.view, place, guard, answer, settled, whose, error))
+        if self._validation.has(key):
             self._memo.forget(frame.to[1])
 
     def _try_part(self, part: TransactionalPart) -> None:
@@ -380,7 +380,7 @@ class ProducePath:
 
     def _is_free(self, connection: int, remembered: RememberedRequest) -> bool:
         """Return whether nothing that a connection has sent to that partition is being judged, or may be overtaken."""
-        return not self._judged.has((connection, remembered.owned.row))
+        return not self._validation.has((connection, remembered.owned.row))
 
     def _remember(self, frame: Frame, part: Part, acks: int, transactional_id: str | None) -> None:
         """Let the connection's next request take the fast path if this one could have."""
@@ -393,7 +393,7 @@ class ProducePath:
             return
         row = topic.partitions[part.partition].row
         owned = self._partitions.owned.get(row)
-        if self._judged.has((frame.to[1], row)):
+        if self._validation.has((frame.to[1], row)):
             return
         if owned is None or owned.log.config.message_timestamp_type != "CreateTime":
             return

@@ -1,13 +1,13 @@
-"""The refusals of Produce parts that need no look at records: topics that there are not, acks, partitions without log.
+"""The refusals of Produce parts before their records are read: unknown topics, invalid acks, logs that are not open.
 
-Runs in handler processes. What stands in a log is not refused: its client would take that for leave to send it again.
+Runs in handler processes. What stands in a log is not refused: a refusal would make its client send it again.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.partitions.produce.append_receipts import NOT_APPENDED, note_refusal, noted_place
+from broker.partitions.produce.append_notes import NOT_APPENDED, note_refusal, noted_place
 from broker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:

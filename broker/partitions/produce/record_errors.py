@@ -1,9 +1,9 @@
 """The record errors of a refused batch (KIP-467): the part of a Produce answer that names the records.
 
-Runs in the handler that received the request, for a batch refused with one of `BLAMED` and for nothing else. The owner
-of the partition answers with an error code alone, so the records are read once more, in the memory of their request.
-That must not cost more than the refusal did, which may have been decided by the header alone: what is looked at for one
-request is bounded, in records and in bytes, and no record behind that is named.
+Runs in the handler that received the request, for a batch refused with one of `ERRORS_WITH_RECORD_DETAILS` and for
+nothing else. The owner of the partition answers with an error code alone, so the records are read once more, in the
+memory of their request. That must not cost more than the refusal did, which may have been decided by the header alone:
+what is looked at for one request is bounded, in records and in bytes, and no record behind that is named.
 """
 
 from __future__ import annotations

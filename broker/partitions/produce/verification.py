@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from broker.partitions.transactions import Membership, Producer
+from broker.partitions.transaction_messages import Membership, Producer
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.records import TRANSACTIONAL_BIT
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from broker.log.partition_log import PartitionLog
     from broker.metadata.metadata_cache import MetadataCache
     from broker.partitions.produce.pending_produce import PendingProduce
-    from broker.partitions.transactions import AskMembership
+    from broker.partitions.transaction_messages import AskMembership
     from broker.protocol.messages.produce import Part
     from broker.protocol.records import BatchHeader
 

@@ -24,7 +24,7 @@ from shm.storage import StorageState
 
 if TYPE_CHECKING:
     from broker.clock import Clock
-    from broker.ipc.process_context import Heritage
+    from broker.ipc.process_context import ProcessContext
     from broker.log.partition_log import LogWriteFailed
     from broker.partitions.owned_partition import OwnedPartition
 
@@ -45,12 +45,12 @@ _HOLDS: Final[Mapping[int, AppendHold]] = {
 class StorageGate:
     """One handler's. `write_failures` counts the writes to logs that failed; `hold` says what is refused."""
 
-    def __init__(self, heritage: Heritage, index: int, owned: Mapping[int, OwnedPartition], clock: Clock) -> None:
+    def __init__(self, context: ProcessContext, index: int, owned: Mapping[int, OwnedPartition], clock: Clock) -> None:
         self.write_failures = 0
         self.hold = AppendHold.NOTHING
-        self._heritage = heritage
+        self._context = context
         self._index = index
-        self._data_dir = heritage.config.data_dir
+        self._data_dir = context.config.data_dir
         self._identity = DirectoryIdentity(self._data_dir)
         self._owned = owned
         self._clock = clock
@@ -64,15 +64,15 @@ class StorageGate:
         self._ends: dict[int, int] = {}
         if self._is_handler:
             # What a predecessor published has not been seen by this process.
-            heritage.slots.set_storage_error(Role.HANDLER, index, 0)
+            context.slots.set_storage_error(Role.HANDLER, index, 0)
 
     @property
     def _is_handler(self) -> bool:
-        return self._index < self._heritage.handlers
+        return self._index < self._context.handlers
 
     def turn(self) -> None:
         """Follow the published state. HOT: once a turn, one load."""
-        state = self._heritage.cluster.storage_state
+        state = self._context.cluster.storage_state
         if state != self._seen_state:
             self._seen_state = state
             self._apply()
@@ -109,7 +109,7 @@ class StorageGate:
 
     def message(self, row: int) -> str:
         """Return why a partition does not take records, in a sentence for whoever sent them."""
-        partitions = self._heritage.partitions
+        partitions = self._context.partitions
         fault = partitions.fault(row)
         if fault:
             return (
@@ -118,11 +118,11 @@ class StorageGate:
             )
         if partitions.state(row) != STATE_OPEN:
             return "The log of the partition could not be opened, the broker's log says why."
-        return self._heritage.storage().refusal or "The log could not be written to."
+        return self._context.storage().refusal or "The log could not be written to."
 
     def _set_error(self, error: int) -> None:
         self._error = error
-        self._heritage.slots.set_storage_error(Role.HANDLER, self._index, error)
+        self._context.slots.set_storage_error(Role.HANDLER, self._index, error)
         self._apply()
 
     def _apply(self) -> None:
@@ -153,5 +153,5 @@ class StorageGate:
             self._publish_fault(owned)
 
     def _publish_fault(self, owned: OwnedPartition) -> None:
-        if owned.log.fault != self._heritage.partitions.fault(owned.row):
-            self._heritage.partitions.set_fault(owned.row, owned.log.fault)
+        if owned.log.fault != self._context.partitions.fault(owned.row):
+            self._context.partitions.set_fault(owned.row, owned.log.fault)

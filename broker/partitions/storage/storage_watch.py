@@ -4,7 +4,7 @@ Runs in the controller, the one writer of the storage state. It compares what is
 of handlers whose writes find no room (a quota shows in no figure of the file system), and notices when the data
 directory is no longer the one that the broker was started with. It keeps the reserve: a file that is given up so that
 topics can still be deleted on a full disk, and made again when there is room. What is refused in which state is the
-business of `server.storage_gate`.
+business of `storage_gate`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shm.storage import StorageState, described
 if TYPE_CHECKING:
     from broker.clock import Clock
     from broker.config.broker_config import BrokerConfig
-    from broker.ipc.process_context import Heritage
+    from broker.ipc.process_context import ProcessContext
     from broker.partitions.storage.storage_reserve import StorageReserve
 
 logger = logging.getLogger(__name__)
@@ -39,25 +39,25 @@ class StorageWatch:
 
     def __init__(
         self,
-        heritage: Heritage,
+        context: ProcessContext,
         config: Callable[[], BrokerConfig],
         reserve: StorageReserve,
         clock: Clock,
         changed: Callable[[], None],
     ) -> None:
         """``config`` returns the settings now in force; ``changed`` is called after each change of the state."""
-        self._heritage = heritage
+        self._context = context
         self._config = config
         self._reserve = reserve
         self._clock = clock
         self._changed = changed
-        self._identity = DirectoryIdentity(heritage.config.data_dir)
+        self._identity = DirectoryIdentity(context.config.data_dir)
         self._due_ns = 0
 
     @property
     def state(self) -> StorageState:
         """What was published last, by this process or the one before it."""
-        return StorageState(self._heritage.cluster.storage_state)
+        return StorageState(self._context.cluster.storage_state)
 
     def tick(self) -> None:
         """Look, if it is time to."""
@@ -70,12 +70,12 @@ class StorageWatch:
         """Publish how the disk is, and what has changed with it."""
         before = self.state
         state, free_bytes = self._find(before)
-        self._heritage.cluster.set_storage(state, free_bytes)
+        self._context.cluster.set_storage(state, free_bytes)
         if state < StorageState.FULL:
             self._reserve.keep()
         if state == before:
             return
-        storage = self._heritage.storage()
+        storage = self._context.storage()
         if state == StorageState.ROOM:
             logger.info("there is room on the disk of the data directory again: %s free", described(free_bytes))
         elif storage.refusal:
@@ -89,13 +89,13 @@ class StorageWatch:
         if not self._identity.is_present():
             return StorageState.GONE, 0
         try:
-            found = os.statvfs(self._heritage.config.data_dir)
+            found = os.statvfs(self._context.config.data_dir)
         except OSError as error:
             logger.warning("cannot ask the file system of the data directory what is free: %s", error)
-            return before, self._heritage.cluster.storage_free_bytes
+            return before, self._context.cluster.storage_free_bytes
         free_bytes, all_bytes = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
         is_out_of_files = found.f_files > 0 and found.f_favail < min(LEAST_FILES, found.f_files)
-        if is_out_of_files or self._heritage.storage().errors:
+        if is_out_of_files or self._context.storage().errors:
             return StorageState.FULL, free_bytes
         # What the reserve takes will be free when it is needed.
         return self._by_bytes(before, free_bytes, all_bytes), free_bytes

@@ -2,7 +2,7 @@
 
 The answer is built around the records, not with them: `frame_fetch_response` returns what stands before, between and
 after the partitions' records, and the processor sends the records themselves from the log files. Each partition is
-encoded by itself and as it becomes known, most of them by the short way of those that have no error (`PlainParts`):
+encoded by itself and as it becomes known, most of them by the fast path of those that have no error (`PlainParts`):
 an answer is then put together from what is there.
 """
 

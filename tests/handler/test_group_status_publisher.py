@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from broker.coordinator import group_snapshot
+from broker.coordinator import group_status_publisher
 from broker.coordinator.consumer.group import ConsumerGroup
 from broker.coordinator.consumer.member import ConsumerGroupMember
-from broker.coordinator.group_snapshot import FAULT_PAUSE_NS, INTERVAL_NS
+from broker.coordinator.group_status_publisher import FAULT_PAUSE_NS, INTERVAL_NS
 from broker.coordinator.transaction.transaction import EMPTY, ONGOING, TransactionMetadata
 from broker.protocol.steps import finished
 from tests.support.handler_groups import CLOSED, GONE, TOPIC, TOPIC_ID, Handler
@@ -145,8 +145,8 @@ def test_transactions_under_way_are_told_and_the_rest_is_counted(handler: Handle
 
 
 def test_what_is_too_much_is_counted(handler: Handler, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_snapshot, "MOST_OFFSETS", 3)
-    monkeypatch.setattr(group_snapshot, "MOST_TRANSACTIONS", 1)
+    monkeypatch.setattr(group_status_publisher, "MOST_OFFSETS", 3)
+    monkeypatch.setattr(group_status_publisher, "MOST_TRANSACTIONS", 1)
     for number in range(8):
         handler.add(f"group {number}", {(TOPIC, 0): 1})
         metadata = TransactionMetadata(number, 0, 1, 1, ONGOING)
@@ -161,7 +161,7 @@ def test_what_is_too_much_is_counted(handler: Handler, monkeypatch: pytest.Monke
 
 def test_modules_of_the_page_read_it_without_the_broker() -> None:
     """What reads snapshots imports nothing of the broker, so the status page may."""
-    root = Path(group_snapshot.__file__).parents[2]
+    root = Path(group_status_publisher.__file__).parents[2]
     for name in ("shm/snapshot_buffer", "broker/metrics/broker_reading", "broker/metrics/prometheus", "shm/ring_fill"):
         lines = (root / f"{name}.py").read_text(encoding="utf-8").splitlines()
         imported = [line for line in lines if line.startswith("from broker")]

@@ -1,4 +1,4 @@
-"""The failover of a handler: a replacement takes back the notes of what was not committed before its first request.
+"""The rollback of notes: a replacement takes back those of batches that were not committed, before its first request.
 
 Runs once at the boot of a handler. A note at or above the published end of its partition was written by a predecessor
 that died before the commit; the records behind it have been cut off. It must go before anything is appended, since the
@@ -14,7 +14,7 @@ from broker.ipc.frame import NOTED
 from broker.ipc.memory_areas import MemoryAreas
 from broker.ipc.peer_channel import PRODUCE_PART
 from broker.ipc.request_channel import INLINE, PEER, REQUEST, RequestChannel
-from broker.partitions.produce.append_receipts import NOT_APPENDED, NOTE, write_note
+from broker.partitions.produce.append_notes import NOT_APPENDED, NOTE, write_note
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.headers import parse_header
 from broker.protocol.messages.produce import Part, parse_produce

@@ -1,8 +1,8 @@
-"""The short way of the two requests that members of groups send most: heartbeats and commits of offsets. HOT.
+"""The fast path of the two requests that members of groups send most: heartbeats and commits of offsets. HOT.
 
-Runs in handler processes, in the request loop. What is decided is decided where the long way decides it, in
-``handlers``; here nothing is made for a request but its answer: no frame, no context, no search for what the request
-log gets, which is known on the way. A request that is out of the ordinary is left to the long way.
+Runs in handler processes, in the request loop. What is decided is decided where the general path decides it, in
+`apis.groups`; here nothing is made for a request but its answer: no frame, no context, no search for what the request
+log gets, which is known on the way. A request that is out of the ordinary is left to the general path.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _CLIENT_ID_LENGTH, _CLIENT_ID = 8, 10
 #: Whatever is shorter is no request.
 _SHORTEST: Final = 16
 
-#: Longer requests and answers go the long way.
+#: Longer requests and answers take the general path.
 _LONGEST_HEARTBEAT: Final = 512
 _LONGEST_ANSWER: Final = 4096
 
-#: Longer commits go the long way, on which those of very many partitions are taken in slices.
+#: Longer commits take the general path, on which those of very many partitions are taken in slices.
 _LONGEST_COMMIT: Final = 16_384
 
 #: How many heartbeats are remembered by their bytes: those of a member are all the same.
@@ -59,7 +59,7 @@ _MOST_TARGETS: Final = 32_768
 
 _unpack_int16 = Struct(">h").unpack_from
 
-#: Takes (reply to, version, memory, start, end); False when the request is to go the long way.
+#: Takes (reply to, version, memory, start, end); False when the request is to take the general path.
 Short = Callable[[ReplyTo, int, memoryview, int, int], bool]
 
 
@@ -70,8 +70,8 @@ class RememberedHeartbeat(NamedTuple):
     request: heartbeat.HeartbeatRequest
 
 
-class GroupPath:
-    """The short way through one handler."""
+class GroupFastPath:
+    """The fast path through one handler."""
 
     def __init__(
         self, broker: BrokerContext, responses: ResponseWriter, slices: Slices, answers: CommitAnswers
@@ -100,7 +100,7 @@ class GroupPath:
         )
 
     def heartbeat(self, to: ReplyTo, version: int, view: memoryview, start: int, end: int) -> bool:
-        """Take a heartbeat; False if it is to go the long way."""
+        """Take a heartbeat; False if it is to take the general path."""
         if not 0 <= version <= _NEWEST_HEARTBEAT or not _SHORTEST <= end - start <= _LONGEST_HEARTBEAT:
             return False
         # From the client's name on, a member's heartbeats are the same bytes for a whole generation.
@@ -152,7 +152,7 @@ class GroupPath:
         self._heartbeats[key] = remembered
 
     def commit(self, to: ReplyTo, version: int, view: memoryview, start: int, end: int) -> bool:
-        """Take a commit of offsets; False if it is to go the long way."""
+        """Take a commit of offsets; False if it is to take the general path."""
         is_short_and_next = (
             _SHORTEST <= end - start <= _LONGEST_COMMIT
             # An older commit of this connection may be among what is done in slices.

@@ -33,7 +33,7 @@ MOST_CONNECTIONS: Final = 1000
 LISTS: Final = ("connections",)
 
 
-class ConnectionSnapshot:
+class ConnectionStatusPublisher:
     """One processor's snapshot."""
 
     def __init__(

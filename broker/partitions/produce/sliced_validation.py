@@ -1,10 +1,10 @@
-"""Batches on their way to the partitions of a handler: most are staged as they come, long ones are judged before.
+"""The validation of batches before they are staged: most at once, long ones in slices.
 
 Runs in handler processes, between Produce and what it stages. A batch that must be unpacked, looked at record by record
-or packed anew is judged in slices. Nothing is changed by that, and nothing noted: a replacement of this process judges
-it again. Batches from one connection for one partition are staged in the order in which they came, so that what comes
-while one is judged waits behind it; so does all that another target forwards for it, whose connection is not known.
-What judging holds in memory is bounded: few are judged at a time.
+or packed anew is validated in slices. Nothing is changed by that, and nothing noted: a replacement of this process
+validates it again. Batches from one connection for one partition are staged in the order in which they came, so that
+what comes while one is validated waits behind it; so does all that another target forwards for it, whose connection is
+not known. What validation holds in memory is bounded: few are under way at a time.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Final
 
 from broker.log.append_limits import TO_BE_JUDGED, Judged
 from broker.partitions.owned_partition import Answer, OwnedPartition
-from broker.partitions.produce.append_receipts import note_refusal
-from broker.partitions.produce.partition_appender import StagedAppends
-from broker.partitions.produce.produce_lines import ProduceLines, RequestIdentity
+from broker.partitions.produce.append_notes import note_refusal
+from broker.partitions.produce.partition_appender import PartitionAppender
+from broker.partitions.produce.produce_queues import ProduceQueues, RequestIdentity
 from broker.partitions.produce.produce_refusals import PartRefusals
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.records import BatchHeader, unpack_header
@@ -36,7 +36,7 @@ _FAULT: Final = int(ErrorCode.UNKNOWN_SERVER_ERROR)
 class Append:
     """A batch in the memory of its request, and the callback for its outcome."""
 
-    line: tuple[int, int]
+    queue_key: tuple[int, int]
     """Whose batches for this partition keep their order: (connection, or -1 less the target that has it, row)."""
     row: int
     view: memoryview
@@ -52,12 +52,12 @@ class Append:
     """The error for a partition whose log is not open."""
 
 
-class JudgedAppends:
+class SlicedValidation:
     """The batches of one handler that are judged, and those that wait for them."""
 
     def __init__(
         self,
-        appends: StagedAppends,
+        appends: PartitionAppender,
         owned: Mapping[int, OwnedPartition],
         refusals: PartRefusals,
         slices: Slices,
@@ -66,19 +66,21 @@ class JudgedAppends:
         self._appends = appends
         self._owned = owned
         self._refusals = refusals
-        self._lines = ProduceLines(slices, now_ns)
+        self._queues = ProduceQueues(slices, now_ns)
         self._judging = 0
         self._to_judge: deque[Deferred] = deque()
 
-    def has(self, line: tuple[int, int]) -> bool:
-        """Whether batches of a line are under way."""
-        return self._lines.has(line)
+    def has(self, queue_key: tuple[int, int]) -> bool:
+        """Whether batches of a queue are under way."""
+        return self._queues.has(queue_key)
 
     def append(self, append: Append) -> None:
         """Stage a batch now, or when it has been judged and what came before it is staged."""
-        waits = self._lines.has(append.line)
+        waits = self._queues.has(append.queue_key)
         if waits or not self._try(append, None):
-            self._lines.take(append.line, append.whose, self._work(append, waits=waits), partial(self._failed, append))
+            self._queues.take(
+                append.queue_key, append.whose, self._work(append, waits=waits), partial(self._failed, append)
+            )
 
     def _work(self, append: Append, *, waits: bool) -> Work:
         if waits and self._try(append, None):

@@ -21,11 +21,11 @@ from broker.partitions.committed_lag import committed_lag
 
 if TYPE_CHECKING:
     from broker.coordinator.consumer.assignment import Assignment
+    from broker.coordinator.coordinators import Coordinators
     from broker.coordinator.group import Group
     from broker.coordinator.group_shard import GroupShard
     from broker.coordinator.offsets.offsets import CommittedOffset
-    from broker.coordinator.service import Coordinators
-    from broker.partitions.lag_age import UnreadTimes
+    from broker.partitions.lag_age import LagAges
     from broker.partitions.partition_manager import PartitionManager
     from broker.protocol.steps import Steps
     from broker.scheduling.slices import Work
@@ -53,7 +53,7 @@ _GROUPS_AT_ONCE: Final = 32
 LISTS: Final = ("groups", "transactions")
 
 
-class GroupSnapshot:
+class GroupStatusPublisher:
     """One handler's snapshot."""
 
     def __init__(
@@ -61,7 +61,7 @@ class GroupSnapshot:
         coordinators: Coordinators,
         partitions: PartitionManager,
         writer: tuple[SnapshotWriter, Wants],
-        times: UnreadTimes,
+        times: LagAges,
         begin: Callable[[Work], None],
         now_ns: Callable[[], int],
     ) -> None:

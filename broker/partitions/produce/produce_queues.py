@@ -1,7 +1,7 @@
-"""The lines of Produce requests, and of their batches, that take longer than their share of a turn.
+"""The queues of Produce requests, and of their batches, that take longer than their share of a turn.
 
 Runs in handler processes. A request may have very many parts, and a batch may have to be unpacked and looked into. What
-does not get done at once is done in slices, and what belongs to the same line waits behind it: records of one
+does not get done at once is done in slices, and what belongs to the same queue waits behind it: records of one
 connection are appended in the order in which they came. Requests keep their memory until they are answered, so a
 replacement of this process finds all of them. Knows nothing of records: each is a work and the callback for a fault.
 """
@@ -27,51 +27,53 @@ class RequestIdentity(NamedTuple):
     client_id: str
 
 
-class ProduceLines:
+class ProduceQueues:
     """The works that are under way, and those that wait for them."""
 
     def __init__(self, slices: Slices, now_ns: Callable[[], int]) -> None:
         self._slices = slices
         self._now_ns = now_ns
-        self._lines: dict[Hashable, deque[SlicedWork]] = {}
+        self._queues: dict[Hashable, deque[SlicedWork]] = {}
 
-    def has(self, line: Hashable) -> bool:
-        """Whether a work of a line is under way."""
-        return line in self._lines
+    def has(self, queue_key: Hashable) -> bool:
+        """Whether a work of a queue is under way."""
+        return queue_key in self._queues
 
-    def take(self, line: Hashable, whose: RequestIdentity, work: Work, failed: Callable[[], None]) -> None:
+    def take(self, queue_key: Hashable, whose: RequestIdentity, work: Work, failed: Callable[[], None]) -> None:
         """Do a work, now as far as it goes, then in slices. Raises what it raises now, ``failed`` is called later."""
-        waiting = self._lines.get(line)
+        waiting = self._queues.get(queue_key)
         if waiting is not None:
-            waiting.append(self._in_slices(line, whose, work, failed))
+            waiting.append(self._in_slices(queue_key, whose, work, failed))
             return
         end_ns = self._now_ns() + AT_ONCE_NS
         for waits_for in work:
             if waits_for is not None or self._now_ns() >= end_ns:
-                rest = self._in_slices(line, whose, _rest(waits_for, work), failed)
-                self._lines[line] = deque((rest,))
+                rest = self._in_slices(queue_key, whose, _rest(waits_for, work), failed)
+                self._queues[queue_key] = deque((rest,))
                 self._slices.add_now(rest)
                 return
 
-    def _in_slices(self, line: Hashable, whose: RequestIdentity, work: Work, failed: Callable[[], None]) -> SlicedWork:
+    def _in_slices(
+        self, queue_key: Hashable, whose: RequestIdentity, work: Work, failed: Callable[[], None]
+    ) -> SlicedWork:
         def ended(_: object = None) -> None:
-            self._next(line)
+            self._next(queue_key)
 
         def ended_badly() -> None:
             try:
                 failed()
             finally:
-                self._next(line)
+                self._next(queue_key)
 
-        return SlicedWork(work, line, ended, ended_badly, ("PRODUCE", whose.client_id), identity=whose.identity)
+        return SlicedWork(work, queue_key, ended, ended_badly, ("PRODUCE", whose.client_id), identity=whose.identity)
 
-    def _next(self, line: Hashable) -> None:
-        waiting = self._lines[line]
+    def _next(self, queue_key: Hashable) -> None:
+        waiting = self._queues[queue_key]
         waiting.popleft()
         if waiting:
             self._slices.add_now(waiting[0])
         else:
-            del self._lines[line]
+            del self._queues[queue_key]
 
 
 def _rest(waits_for: Deferred | None, work: Work) -> Work:

@@ -14,11 +14,11 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
-from broker.coordinator.commit_batcher import AppendLinger
+from broker.coordinator.commit_batcher import CommitBatcher
 from broker.coordinator.coordinator_log import CoordinatorLog
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.group_event_feed import GroupEventFeed
-from broker.coordinator.locator import CoordinatorLocator
+from broker.coordinator.locator import CoordinatorOwnership
 from broker.coordinator.replay import Replayer, replay_partition
 from broker.coordinator.timers import Timers
 from broker.coordinator.transaction.admin import TransactionAdmin
@@ -30,11 +30,11 @@ from broker.protocol.steps import Steps
 
 if TYPE_CHECKING:
     from broker.clock import Clock
-    from broker.ipc.process_context import Heritage
+    from broker.ipc.process_context import ProcessContext
     from broker.log.log_reader import End
     from broker.partitions.owned_partition import OwnedPartition
     from broker.partitions.partition_manager import PartitionManager
-    from broker.partitions.produce.partition_appender import StagedAppends
+    from broker.partitions.produce.partition_appender import PartitionAppender
     from broker.scheduling.peer_tasks import TargetTasks
 
 logger = logging.getLogger(__name__)
@@ -64,12 +64,12 @@ class Coordinators:
 
     def __init__(
         self,
-        heritage: Heritage,
+        context: ProcessContext,
         partitions: PartitionManager,
         clock: Clock,
         tasks: TargetTasks,
         create_topics: Callable[[Sequence[str]], None],
-        appends: StagedAppends,
+        appends: PartitionAppender,
         answer_commits: Callable[[list[Any], int], None],
     ) -> None:
         """``answer_commits`` answers commits of offsets that were written as repeated ones, all with one error code."""
@@ -82,18 +82,23 @@ class Coordinators:
         #: Partitions that are being read back, with what is left of that.
         self._loading: dict[tuple[str, int], Steps[None]] = {}
         self._dirty: list[CoordinatorLog] = []
-        self.linger = AppendLinger(lambda: metadata.broker_config.group_coordinator_append_linger_ms)
+        self.linger = CommitBatcher(lambda: metadata.broker_config.group_coordinator_append_linger_ms)
         self._failed: set[tuple[str, int]] = set()
         self.timers = Timers(clock.monotonic_ns)
-        self.locator = CoordinatorLocator(
-            partitions.index, heritage.handlers, heritage.coordinators, metadata, create_topics, self._loading
+        self.locator = CoordinatorOwnership(
+            partitions.index,
+            context.handlers,
+            context.coordinators,
+            metadata,
+            create_topics,
+            self._loading,
         )
         #: The one way to the request log's dataset groups: its ring has one end.
-        self.group_feed = GroupEventFeed(heritage, partitions.index)
+        self.group_feed = GroupEventFeed(context, partitions.index)
         self.groups = GroupCoordinator(self.locator, metadata, clock, self.timers, self.open_now, self.group_feed)
-        self.transaction_desk = TransactionRpc(tasks, self.locator, partitions)
+        self.transaction_rpc = TransactionRpc(tasks, self.locator, partitions)
         self.transactions = TransactionCoordinator(
-            self.locator, metadata, clock, self.timers, self.open_now, self.transaction_desk
+            self.locator, metadata, clock, self.timers, self.open_now, self.transaction_rpc
         )
         self.transaction_admin = TransactionAdmin(tasks, self.locator, self.transactions, partitions, clock)
         self._by_topic: dict[str, Coordinator] = {GROUP_TOPIC: self.groups, TRANSACTION_TOPIC: self.transactions}

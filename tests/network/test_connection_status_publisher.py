@@ -6,9 +6,9 @@ from itertools import count
 
 import pytest
 
-from broker.network.accounting import connection_snapshot
-from broker.network.accounting.client_registry import MOST_CHARACTERS, MOST_CLIENT_ID_BYTES, Clients
-from broker.network.accounting.connection_snapshot import INTERVAL_NS, ConnectionSnapshot
+from broker.network.accounting import connection_status_publisher
+from broker.network.accounting.client_registry import MOST_CHARACTERS, MOST_CLIENT_ID_BYTES, ClientRegistry
+from broker.network.accounting.connection_status_publisher import INTERVAL_NS, ConnectionStatusPublisher
 from broker.network.processor.channel import Channel
 from broker.network.processor.mute_state import MuteCause
 from broker.protocol import kio_adapter
@@ -20,12 +20,12 @@ class Bench:
 
     def __init__(self) -> None:
         numbers = count(100)
-        self.clients = Clients(lambda: next(numbers), (("PLAINTEXT", "PLAINTEXT"), ("OTHER", "PLAINTEXT")))
+        self.clients = ClientRegistry(lambda: next(numbers), (("PLAINTEXT", "PLAINTEXT"), ("OTHER", "PLAINTEXT")))
         self.channels: list[Channel] = []
         snapshots = SnapshotSegment(memoryview(bytearray(SnapshotSegment.bytes_needed(1, 1))), 1, 1)
         self.wants, self.reader = snapshots.wants, SnapshotReader(snapshots.of_processor(0))
         writer = SnapshotWriter(snapshots.of_processor(0))
-        self.snapshot = ConnectionSnapshot(writer, snapshots.wants, ("PLAINTEXT", "OTHER"), lambda: 0)
+        self.snapshot = ConnectionStatusPublisher(writer, snapshots.wants, ("PLAINTEXT", "OTHER"), lambda: 0)
 
     def connect(self, listener: int = 0) -> Channel:
         channel = Channel(socket.socket(), len(self.channels), 1, listener, f"peer{len(self.channels)}")
@@ -97,7 +97,7 @@ def test_it_tells_who_is_there_and_what_each_has_done(bench: Bench) -> None:
 
 
 def test_it_tells_nobody_nothing_and_others_once_a_second(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_snapshot, "MOST_CONNECTIONS", 2)
+    monkeypatch.setattr(connection_status_publisher, "MOST_CONNECTIONS", 2)
     for _ in range(3):
         bench.connect()
     bench.snapshot.turn(5, bench.channels)

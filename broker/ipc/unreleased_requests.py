@@ -1,4 +1,4 @@
-"""The replay filter: which requests a killed target has left in its rings, for the one that takes its place.
+"""The unreleased requests: those that a killed target has left in its rings, for the one that takes its place.
 
 Runs in handler processes and the controller, in a replacement's first turn. Requests are returned in the order in which
 they were *received*, whichever ring they are in, because Produces are taken again from there: their notes say what
