@@ -12,6 +12,7 @@ from broker.ipc.response_writer import FileRange
 from broker.network.processor.processor import DRAINING_POLL_MS
 from broker.network.processor.response_reader import MOST_ASKED_AGAIN
 from broker.network.processor.selector import Selector
+from broker.network.processor.unwritten_answers import UNREAD_NS
 from tests.support.processor_bench import ARENA_BYTES, RING_BYTES, Client, ProcessorBench
 from tests.support.wire_client import request_frame
 
@@ -356,6 +357,24 @@ def test_a_stop_waits_for_a_produce_and_not_for_what_takes_long(bench: Processor
     assert bench.processor.drain(produce_only=True)
     assert not bench.processor.drain()
     assert producing.receive(6) == b"answer"
+
+
+def test_a_stop_does_not_wait_for_a_client_that_reads_nothing(bench: ProcessorBench) -> None:
+    deaf, slow = (bench.connect(SMALL_BUFFER_BYTES, SMALL_BUFFER_BYTES) for _ in range(2))
+    deaf.send(frame(1))
+    slow.send(frame(2))
+    for request in bench.requests(2):
+        bench.targets[0].answer(request, bytes(200_000))
+    bench.bell.ring()
+    assert not bench.processor.drain(produce_only=True)
+    bench.clock.advance_ns(UNREAD_NS)
+    slow.receive(SMALL_BUFFER_BYTES)
+    bench.bell.ring()
+    assert not bench.processor.drain(produce_only=True), "one of them still reads"
+    bench.clock.advance_ns(UNREAD_NS)
+    bench.bell.ring()
+    assert bench.processor.drain(produce_only=True)
+    assert not bench.processor.drain()
 
 
 def test_a_stop_looks_often_whether_its_time_is_over(bench: ProcessorBench, monkeypatch: pytest.MonkeyPatch) -> None:

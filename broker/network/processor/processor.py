@@ -23,6 +23,7 @@ from broker.network.processor.request_reader import RequestReader
 from broker.network.processor.resender import NOT_KEPT, Resender
 from broker.network.processor.response_reader import ResponseReader
 from broker.network.processor.selector import GONE, READ, WRITE, Selector
+from broker.network.processor.unwritten_answers import UnwrittenAnswers
 from broker.server_log.log_setup import RepeatedWarnings
 
 if TYPE_CHECKING:
@@ -73,10 +74,9 @@ class Processor:
         self._writable: list[Channel] = []
         self._repeats = Resender(self._reader, self._by_id, self._responses.unsendable)
         self._warnings = RepeatedWarnings(logger, now_ns)
-        self._next_stall_check_ns = 0
-        self._next_upkeep_ns = 0
-        self._new_waiting = False
-        self._draining = False
+        self._unwritten = UnwrittenAnswers(now_ns)
+        self._next_stall_check_ns = self._next_upkeep_ns = 0
+        self._new_waiting = self._draining = False
         self._pipeline_resume = config.pipeline_resume
         self._output_max_bytes = config.output_max_bytes
         self._idle_ns = config.connections_max_idle_ms * 1_000_000
@@ -237,14 +237,14 @@ class Processor:
         self._reader.sender.publish()
 
     def drain(self, *, produce_only: bool = False) -> bool:
-        """Take no new requests; True once every answer has been written that is waited for (`Channel.is_drained`)."""
+        """Take no new requests; True once every answer has been written that is waited for (`UnwrittenAnswers`)."""
         if not self._draining:
             self._draining = True
             for channel in self._by_id.values():
                 self._mute(channel, MuteCause.DRAINING)
                 self._selector.update(channel)
         self.step()
-        return all(channel.is_drained(produce_only=produce_only) for channel in self._by_id.values())
+        return not self._unwritten.are_left(self._by_id.values(), produce_only=produce_only)
 
     def close_all(self) -> None:
         """Close every connection without waiting for answers (``B31``)."""
