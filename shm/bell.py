@@ -31,6 +31,15 @@ class SemaphoreBell:
         except OSError:
             pass
 
+    def take(self) -> bool:
+        """Take all rings without sleeping, and return whether there were any. The waiter looks for work AFTERWARDS."""
+        semaphore = self._semaphore
+        rings: int = semaphore.value
+        # Only this process takes rings, so as many as were seen are there.
+        for _ in range(min(rings, _SURPLUS_LIMIT)):
+            semaphore.acquire(0)
+        return rings > 0
+
     def wait(self, timeout_s: float | None) -> bool:
         """Sleep until the bell rings or a signal comes (True), or the timeout is over (False).
 
@@ -44,11 +53,7 @@ class SemaphoreBell:
             return False
         except posix_ipc.SignalError:
             return True
-        surplus = semaphore.value
-        if surplus:
-            # Only this process takes rings, so as many as were seen are there.
-            for _ in range(min(surplus, _SURPLUS_LIMIT)):
-                semaphore.acquire(0)
+        self.take()
         return True
 
     def close(self) -> None:

@@ -161,15 +161,14 @@ def _serve(
     garbage = GarbageSearch(clock_ns)
     now_ns = clock_ns()
     while not stop.is_set():
-        # A turn that meets a fault has left something undone that no bell rings for.
-        worked = True
         turns.begin(now_ns)
         with faults:
-            worked = handler.turn()
+            handler.turn()
         garbage.turn()
         now_ns = clock_ns()
         turns.end(now_ns)
-        if not worked or faults.pause_s:
+        # What has been rung for since the last take is looked for without another wait, and before the next.
+        if faults.pause_s or not (handler.has_more or bell.take()):
             bell.wait(faults.pause_s or handler.wait_ms() / 1000)
             woken_ns = clock_ns()
             metrics.slept(woken_ns - now_ns)

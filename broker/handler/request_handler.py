@@ -50,8 +50,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Frames taken from one ring in one turn: what is staged together is written and committed together. More would save
-#: a little for each, and let the processor wait for all of them.
+#: Frames taken from one ring in one turn. More would save a little for each, and let the processor wait for all.
 BATCH = 32
 
 _PRODUCE, _FETCH = int(ApiKey.PRODUCE), int(ApiKey.FETCH)
@@ -80,23 +79,19 @@ class RequestHandler:
         generation: int,
     ) -> None:
         index, channel, now_ns = partitions.index, context.channel, partitions.clock.monotonic_ns
-        self._partitions = partitions
-        self._controller = controller
-        self._areas, self._poison = areas, poison
-        self._now_ns = now_ns
+        self._partitions, self._now_ns = partitions, now_ns
+        self._controller, self._areas, self._poison = controller, areas, poison
         self._warnings = RepeatedWarnings(logger, now_ns)
         self._rings = [RequestRing(channel.request_consumer(p, index)) for p in range(channel.shape.processors)]
         self._responses = responses = ResponseWriter(channel, index, context.processor_bells, context.run_dir)
         self._row_flags = RowFlags(partitions.table, index, context.target_bells)
         self._purgatory = Purgatory(self._row_flags.raise_all, self._row_flags.lower, now_ns)
-        #: How long turns take. Whoever turns the loop says when one begins and ends.
         self.turns = SlowTurns(logger, now_ns)
         self.slices = Slices(now_ns, self.turns, poison.current)
         self._peers = Peers(channel, index, generation, context.target_bells)
         self._peer_calls = PeerCalls(self._peers, PeerPayloads(context.run_dir, index), context.slots, context.handlers)
         self._appends = PartitionAppender(responses, self._peers.new_tokens(), now_ns, partitions.storage.write_failed)
         commit_answers = CommitAnswers(responses, now_ns)
-        #: What API functions work with.
         self.broker = make_context(
             context, partitions, controller, self._peer_calls, self._appends, commit_answers, self.slices
         )
@@ -114,6 +109,8 @@ class RequestHandler:
         self._with_memo = self._produce, self._fetch, offsets
         self._fast_paths = {**self._groups.ways, _FETCH: self._fetch.try_fast, _LIST_OFFSETS: offsets.answer}
         self._peer_rpc = PeerRpc(self._peer_calls, self.broker.tasks, self._produce, areas, poison, self.slices, now_ns)
+        #: Whether the last turn may have left something that no bell has rung for since it began.
+        self.has_more = True
         #: Rows of this handler that have moved, until those who wait for them have been woken.
         self._moved: list[int] = []
         self._moved_elsewhere = partitions.table.moved_rows.reader(index)
@@ -147,6 +144,7 @@ class RequestHandler:
             raise
 
     def _turn(self) -> bool:
+        self.has_more = True
         self._responses.retry()
         # No ring gives anything twice: after a fault of this turn the next one goes on with what has been read.
         read = self._read
@@ -156,7 +154,7 @@ class RequestHandler:
             self._received = self._peer_rpc.receive()
         # After the last look into a ring: what is in there may have been sent because of what was announced, such as
         # the first request to a topic whose creation has just been answered.
-        worked = self._refresh_metadata()
+        worked = has_more = self._refresh_metadata()
         self._partitions.storage.turn()
         end_ns = self._now_ns() + LONG_NS
         while read:
@@ -164,6 +162,7 @@ class RequestHandler:
             if not frames:
                 continue
             worked = True
+            has_more |= len(frames) >= BATCH
             left = self._take_frames(processor, self._rings[processor], frames, end_ns)
             if left:
                 read.insert(0, (processor, left))
@@ -171,9 +170,9 @@ class RequestHandler:
                 break
         messages, self._received = self._received, []
         if messages:
-            worked = True
+            has_more = True
             self._received = self._peer_rpc.take(messages, end_ns)
-        worked |= self.slices.turn()
+        has_more |= self.slices.turn() or bool(read)
         self._commit()
         now_ns = self._now_ns()
         self.turns.spent(now_ns, COMMITTING)
@@ -185,7 +184,8 @@ class RequestHandler:
         if self._purgatory.turn():
             self._publish()
             self.turns.spent(self._now_ns(), WAITING)
-        return worked
+        self.has_more = has_more
+        return worked or has_more
 
     def _tick(self, now_ns: int) -> None:
         """Do what is due: flushes, checkpoints, producers that have expired; what an operator asks for."""

@@ -165,6 +165,7 @@ class Loop:
     def __init__(self, faults: int) -> None:
         self.left = faults
         self.waits: list[float] = []
+        self.has_more = True
         self.stop = StopFlag()
         self.turns = SimpleNamespace(begin=lambda _: None, end=lambda _: None)
 
@@ -173,10 +174,14 @@ class Loop:
             self.left -= 1
             raise ZeroDivisionError("ours")
         self.stop.set()
+        self.has_more = False
         return False
 
     def wait_ms(self) -> int:
         return 300
+
+    def take(self) -> bool:
+        return False
 
     def wait(self, seconds: float) -> bool:
         self.waits.append(seconds)

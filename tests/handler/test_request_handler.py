@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sqlite3
 import struct
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from broker.apis import table
+from broker.handler.request_handler import BATCH
 from broker.ipc.request_channel import CLOSE_CONNECTION, NO_OP, SEND
 from broker.log.log_manager import LogManager
 from broker.log.partition_log import PartitionLog, PartitionName
@@ -232,6 +234,29 @@ def test_an_answer_larger_than_a_ring_travels_by_a_file(tmp_path: Path) -> None:
         assert not list(broker.context.run_dir.iterdir())
     finally:
         broker.close()
+
+
+def test_a_turn_that_leaves_nothing_is_not_followed_by_an_empty_one(stepped: SteppedBroker) -> None:
+    """The loop sleeps at once: what comes after a turn has begun rings the bell, and all before it has been taken."""
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    clients = [stepped.client() for _ in range(4)]
+    slept = 0
+    for _ in range(200):
+        for _ in range(chance.choice((1, 3, BATCH, 3 * BATCH))):
+            client = chance.choice(clients)
+            if chance.random() < 0.8:
+                client.produce([("topic", chance.randrange(4), record_batch([b"a"]))])
+            else:
+                client.send(METADATA, 4, metadata_body(["topic"]))
+        handler = stepped.handler(chance.randrange(2))
+        handler.turn()
+        if not handler.has_more and handler.wait_ms() > 1:
+            slept += 1
+            assert not handler.turn()
+    assert slept
+    stepped.settle()
 
 
 def test_a_full_response_ring_stops_that_processor_only(tmp_path: Path) -> None:

@@ -38,6 +38,15 @@ def test_one_wait_takes_all_rings(semaphore: posix_ipc.Semaphore) -> None:
     assert semaphore.value == 0
 
 
+def test_taking_rings_does_not_sleep_and_returns_whether_there_were_any(semaphore: posix_ipc.Semaphore) -> None:
+    bell = SemaphoreBell(semaphore)
+    assert bell.take() is False
+    for _ in range(3):
+        bell.ring()
+    assert bell.take() is True
+    assert semaphore.value == 0
+
+
 def test_taking_rings_is_bounded(semaphore: posix_ipc.Semaphore) -> None:
     bell = SemaphoreBell(semaphore)
     for _ in range(3000):
