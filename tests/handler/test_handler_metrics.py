@@ -31,6 +31,7 @@ class Loop:
         self.work_ms = work_ms
         self.sleep_ms = sleep_ms
         self.count = 0
+        self.has_more = sleep_ms == 0
         self.sleeps: list[float] = []
         self.turns = SlowTurns(logging.getLogger(__name__), clock.monotonic_ns)
 
@@ -39,7 +40,7 @@ class Loop:
         self.clock.advance_ms(self.work_ms)
         if self.count == 100:
             self.stop.set()
-        return self.sleep_ms == 0
+        return True
 
     def wait_ms(self) -> int:
         return 300
@@ -49,6 +50,9 @@ class Loop:
 
     def gauges(self) -> dict[str, int]:
         return {"longest_turn_ns": self.turns.longest_ns}
+
+    def take(self) -> bool:
+        return False
 
     def wait(self, timeout_s: float) -> bool:
         self.sleeps.append(timeout_s)
