@@ -17,7 +17,7 @@ AT_ONCE = 16
 
 def handle_write_txn_markers(context: RequestContext, request: Any) -> Work:
     """Return an error code for each partition of each marker."""
-    desk = context.broker.coordinators.transaction_rpc
+    peers = context.broker.coordinators.transaction_rpc
     answers: list[dict[str, Any]] = []
     waiting: list[tuple[dict[str, int], Deferred]] = []
     for marker in request.markers:
@@ -26,7 +26,7 @@ def handle_write_txn_markers(context: RequestContext, request: Any) -> Work:
             results: list[dict[str, int]] = []
             for index in topic.partition_indexes:
                 results.append({"partition_index": index, "error_code": 0})
-                written = _write(desk, _marker(marker, topic.name, index))
+                written = _write(peers, _marker(marker, topic.name, index))
                 waiting.append((results[-1], written))
                 if len(waiting) == AT_ONCE:
                     yield from _note(waiting)
@@ -36,14 +36,14 @@ def handle_write_txn_markers(context: RequestContext, request: Any) -> Work:
     return {"markers": answers}
 
 
-def _write(desk: TransactionPeers, marker: Marker) -> Deferred:
+def _write(peers: TransactionPeers, marker: Marker) -> Deferred:
     """Return what is completed with the error of a marker, boxed: 0 is an answer too."""
     written = Deferred()
-    owner = desk.owner_of((marker.topic, marker.partition))
+    owner = peers.owner_of((marker.topic, marker.partition))
     if owner is None:
         written.complete((int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),))
     else:
-        desk.write_marker(owner, marker, lambda error: written.complete((error,)))
+        peers.write_marker(owner, marker, lambda error: written.complete((error,)))
     return written
 
 

@@ -70,14 +70,14 @@ class TransactionCoordinator:
         clock: Clock,
         timers: Timers,
         open_now: OpenNow,
-        desk: TransactionPeers,
+        peers: TransactionPeers,
     ) -> None:
         self._locator = locator
         self._metadata = metadata
         self._clock = clock
         self._open_now = open_now
         self._timers = timers
-        self._desk = desk
+        self._peers = peers
         self._shards: dict[int, TransactionShard] = {}
         self._abort_timer: Timer | None = None
         self._expiry_timer: Timer | None = None
@@ -279,7 +279,7 @@ class TransactionCoordinator:
 
     def new_producer_id(self, done: Callable[[int, int], None]) -> None:
         """Get a producer id that was never handed out: ``done(error, producer id)``, in some later turn."""
-        self._desk.new_producer_id(done)
+        self._peers.new_producer_id(done)
 
     def _shard_of(self, transactional_id: str) -> TransactionShard:
         if len(transactional_id.encode()) > _LONGEST_BYTES:
@@ -342,8 +342,8 @@ class TransactionCoordinator:
             waiting, transaction.at_end = transaction.at_end, []
             call_each(waiting, error)
 
-        epoch = self._desk.coordinator_epoch(shard.partition)
-        TransactionEnd(metadata, epoch, self._desk, self._timers, wanted).start(done)
+        epoch = self._peers.coordinator_epoch(shard.partition)
+        TransactionEnd(metadata, epoch, self._peers, self._timers, wanted).start(done)
 
     def _now_ms(self) -> int:
         return self._clock.wall_ms()

@@ -50,7 +50,15 @@ class TransactionEnd:
     """The markers of one transaction that is being ended."""
 
     __slots__ = (
-        "_asked", "_coordinator_epoch", "_desk", "_done", "_goes_on", "_left", "_metadata", "_timers", "_to_ask",
+        "_asked",
+        "_coordinator_epoch",
+        "_done",
+        "_goes_on",
+        "_left",
+        "_metadata",
+        "_peers",
+        "_timers",
+        "_to_ask",
         "_wanted",
     )  # fmt: skip
 
@@ -58,14 +66,14 @@ class TransactionEnd:
         self,
         metadata: TransactionMetadata,
         coordinator_epoch: int,
-        desk: TransactionPeers,
+        peers: TransactionPeers,
         timers: Timers,
         wanted: Callable[[], bool],
     ) -> None:
         """``wanted()`` turns false when somebody else takes care of the transaction."""
         self._metadata = metadata
         self._coordinator_epoch = coordinator_epoch
-        self._desk = desk
+        self._peers = peers
         self._timers = timers
         self._wanted = wanted
         self._left = set(metadata.partitions)
@@ -99,7 +107,7 @@ class TransactionEnd:
     def _try(self, place: TopicPartition) -> None:
         if not self._wanted() or place not in self._left:
             return
-        owner = self._desk.owner_of(place)
+        owner = self._peers.owner_of(place)
         if owner is None:
             logger.info("%s-%d is gone, and needs no marker of a transaction", *place)
             self._written(place)
@@ -114,7 +122,7 @@ class TransactionEnd:
             metadata.client_version,
         )
         self._asked += 1
-        self._desk.write_marker(owner, marker, lambda error: self._answered(place, error))
+        self._peers.write_marker(owner, marker, lambda error: self._answered(place, error))
 
     def _answered(self, place: TopicPartition, error: int) -> None:
         self._asked -= 1
