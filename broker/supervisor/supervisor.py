@@ -204,7 +204,7 @@ class Supervisor:
         return [by_sentinel[fd] for fd in ready if fd in by_sentinel]
 
     def _on_death(self, child: Child) -> None:
-        booted = child.ready or child.generation > 1 or child.notice_ready() or child.role is Role.WEB
+        was_ready = child.ready or child.generation > 1 or child.notice_ready()
         pid = self._context.slots.pid(child.role, child.index)
         status = child.reap(expected=False)
         if status == ExitCode.RETIRED:
@@ -214,9 +214,10 @@ class Supervisor:
         words = f": {last_words}" if last_words else ""
         what = f"{child.label} (pid {pid}) {describe_exit(status)}{words}"
         exit_code = boot_exit_code(status)
-        failure: BootFailed | None = BootFailed(what, exit_code or 1)
-        if exit_code is None and booted:
-            failure = self._died_too_often(child, what)
+        # A first process that ends by itself before it can serve fails for a reason that its replacement would meet as
+        # well. One that a signal ends, or a later one (the disk may be full just now), is replaced like any that dies.
+        is_unbootable = status > 0 and not was_ready and (child.role is not Role.WEB or exit_code is not None)
+        failure = BootFailed(what, exit_code or 1) if is_unbootable else self._died_too_often(child, what)
         if failure is None and child.restart_due_ns:
             wait_s = (child.restart_due_ns - self._clock.monotonic_ns()) / 1e9
             often = "%s; it dies too often (process.restart.limit), so it is replaced in %.1f s (restart %d)"
@@ -224,7 +225,7 @@ class Supervisor:
         elif failure is None:
             _log.error("%s; replacing it (restart %d)", what, child.restarts)
             self._replace(child)
-        elif child.role is Role.WEB or (child.role is Role.RECORDER and booted and exit_code is None):
+        elif child.role is Role.WEB or (child.role is Role.RECORDER and not is_unbootable):
             _log.error("%s; the broker goes on without its %s", failure.reason, _ONLOOKERS[child.role])
         else:
             self._give_up = failure

@@ -147,6 +147,7 @@ class Campaign:
         self._attack(begin + self._orders.minutes * 60)
         seconds = time.monotonic() - begin
         time.sleep(REST_SECONDS)
+        self._note_an_end()
         footprints += [*at_quarters(self._samples), self._footprint()]
         tallies = self._finish_clients()
         sightings = self._bystanders.finish()
@@ -213,10 +214,13 @@ class Campaign:
             if name in names
         ]
 
-    def _is_well(self) -> bool:
+    def _note_an_end(self) -> None:
         with self._field.shared():
             if not self.broker.is_alive and not self._field.failures:
                 self._field.failures.append(f"the broker has ended: {self.broker.log_tail()}")
+
+    def _is_well(self) -> bool:
+        self._note_an_end()
         dead = [client.name for client in self._clients if not client.is_alive]
         if dead:
             self._field.failures.append(f"the clients of {', '.join(dead)} have ended")

@@ -85,6 +85,31 @@ def test_a_killed_child_is_replaced(tmp_path: Path, role: str) -> None:
         assert not broker.shared_memory()
 
 
+@pytest.mark.parametrize("role", ["processor", "handler", "controller", "cleaner", "recorder"])
+def test_a_child_that_is_killed_while_it_boots_is_replaced(tmp_path: Path, role: str) -> None:
+    with Supervised(tmp_path, fault=f"hold:{role}") as broker:
+        wait_until(lambda: run_dir.read(broker.run_dir), "the run directory names the broker")
+        first = wait_until(lambda: broker.slot(role)["pid"], f"the {role} boots")
+        os.kill(first, signal.SIGKILL)
+        wait_until(lambda: broker.slot(role)["generation"] == 2, "it is replaced")
+        (broker.run_dir / "go").touch()
+        broker.complete()
+        wait_until(lambda: broker.slot(role)["state"] == "running", f"the {role} runs")
+        assert broker.terminate() == 0
+
+
+@pytest.mark.parametrize("role", ["handler", "controller", "recorder"])
+def test_a_replacement_that_cannot_boot_is_tried_again(tmp_path: Path, role: str) -> None:
+    with Supervised(tmp_path, fault=f"full-disk:{role}", process_restart_limit=1000) as broker:
+        broker.complete()
+        (broker.run_dir / "full").touch()
+        os.kill(broker.slot(role)["pid"], signal.SIGKILL)
+        wait_until(lambda: "could not start: no space left; replacing it" in broker.log.read_text(), "the log says why")
+        (broker.run_dir / "full").unlink()
+        wait_until(lambda: broker.slot(role)["state"] == "running", f"the {role} runs")
+        assert broker.terminate() == 0
+
+
 def test_one_that_makes_room_for_another_has_not_failed(tmp_path: Path) -> None:
     """How the last one ended tells of failures only."""
     with Supervised(tmp_path, fault="retire:recorder") as broker:

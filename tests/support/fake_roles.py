@@ -4,7 +4,8 @@
 
 The real supervisor and the real acceptor run. A processor takes connections and answers what it reads with its
 own number and generation. What a role is to do wrong stands in the environment: FAULT=boot:handler, or crash,
-deaf, code, or hold: not ready until the run directory holds a file `go`. FAULT=full:processor takes no connections,
+deaf, code, hold: not ready until the run directory holds a file `go`, full-disk: it cannot start while that holds a
+file `full`. FAULT=full:processor takes no connections,
 FAULT=retire:recorder makes room for another one, FAULT=hang:handler lets the first of each not turn at all, and with
 FAULT=serve:handler each has served a request when it is ready.
 """
@@ -111,6 +112,8 @@ def misbehave(role: str, context: ProcessContext, stop: StopFlag) -> None:
         return
     if fault == "boot":
         raise BootFailed("the disk is made of cheese")
+    if fault == "full-disk" and (context.run_dir / "full").exists():
+        raise BootFailed("no space left")
     if fault == "code":
         raise BootFailed("data from tomorrow", 5)
     if fault == "crash":
