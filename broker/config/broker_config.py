@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from broker.config.broker_log import BrokerLogSettings
 from broker.config.cleaner import CleanerSettings
+from broker.config.connections import ConnectionSettings, per_ip_complaint
 from broker.config.consumer_groups import ConsumerGroupSettings
 from broker.config.fetch import FetchSettings
 from broker.config.groups import GroupSettings
@@ -32,7 +33,7 @@ from broker.config.metrics import MetricsSettings
 from broker.config.properties_file import parse_properties
 from broker.config.request_log import RequestLogSettings
 from broker.config.security import SecuritySettings
-from broker.config.server import ServerSettings
+from broker.config.server import ServerSettings, log_dirs_complaint, node_id_complaint, pipeline_complaint
 from broker.config.status import StatusSettings, check_status_host
 from broker.config.storage import StorageSettings
 from broker.config.transactions import TransactionSettings
@@ -105,6 +106,7 @@ class BrokerConfig(
     MetricsSettings,
     RequestLogSettings,
     CleanerSettings,
+    ConnectionSettings,
     TransactionSettings,
     ConsumerGroupSettings,
     FetchSettings,
@@ -298,7 +300,10 @@ def _accept(assignments: Iterable[Assignment], below: Layers = MappingProxyType(
                 complaints.append(f"{place}{kafkas.refusal}")
             continue
         try:
-            layers[name] = (Layer(origin, _absolute(name, key.parse(text))), *layers.get(name, ()))
+            value = key.parse(text)
+            if origin.source >= Source.DYNAMIC_DEFAULT:
+                key.check_while_running(value)
+            layers[name] = (Layer(origin, _absolute(name, value)), *layers.get(name, ()))
         except ValueError as error:
             complaints.append(f"{place}Invalid value {text} for configuration {name}: {error}")
     if complaints:
@@ -361,18 +366,6 @@ def _advertised_complaint(config: BrokerConfig) -> str | None:
     return None
 
 
-def _node_id_complaint(config: BrokerConfig) -> str | None:
-    return None if config.node_id == config.broker_id else f"is {config.node_id} but broker.id is {config.broker_id}"
-
-
-def _log_dirs_complaint(config: BrokerConfig) -> str | None:
-    return None if len(config.log_dirs) == 1 and config.log_dirs[0] else "must name exactly one directory"
-
-
-def _pipeline_complaint(config: BrokerConfig) -> str | None:
-    return None if config.pipeline_resume <= config.pipeline_max else "must not be above pipeline.max"
-
-
 def _compaction_lag_complaint(config: BrokerConfig) -> str | None:
     least, most = config.log_cleaner_min_compaction_lag_ms, config.log_cleaner_max_compaction_lag_ms
     return None if least <= most else "must not be above log.cleaner.max.compaction.lag.ms"
@@ -382,9 +375,10 @@ _RULES: tuple[tuple[tuple[str, ...], Callable[[BrokerConfig], str | None]], ...]
     (("listeners", "listener.security.protocol.map", "insecure.listen"), _listeners_complaint),
     (("advertised.listeners", "listeners"), _advertised_complaint),
     (("status.host", "insecure.listen"), _status_complaint),
-    (("node.id", "broker.id"), _node_id_complaint),
-    (("log.dirs",), _log_dirs_complaint),
-    (("pipeline.resume", "pipeline.max"), _pipeline_complaint),
+    (("node.id", "broker.id"), node_id_complaint),
+    (("log.dirs",), log_dirs_complaint),
+    (("pipeline.resume", "pipeline.max"), pipeline_complaint),
+    (("max.connections.per.ip", "max.connections.per.ip.overrides"), per_ip_complaint),
     (("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"), _compaction_lag_complaint),
 )
 

@@ -47,7 +47,8 @@ _BOUNDS: dict[Kind, tuple[int, int]] = {
 class Key:
     """One configuration key. ``default_text`` stands in for a default that the machine decides.
 
-    A dynamic key is set for all brokers or for one, with ``per_broker`` only for one.
+    A dynamic key is set for all brokers or for one, with ``per_broker`` only for one; ``least_while_running`` is the
+    least that it may be set to then.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Key:
     doc: str
     unit: str = ""
     least: float | None = None
+    least_while_running: float | None = None
     most: float | None = None
     choices: tuple[str, ...] = ()
     dynamic: bool = False
@@ -92,6 +94,12 @@ class Key:
         complaint = self.validator(value) if self.validator else None
         if complaint:
             raise ValueError(complaint)
+
+    def check_while_running(self, value: Value) -> None:
+        """Raise ValueError, worded for the user, if a value is allowed at the start alone."""
+        least = self.least_while_running
+        if least is not None and isinstance(value, (int, float)) and value < least:
+            raise ValueError(f"Value must be at least {least} while the broker runs")
 
     def _check_range(self, value: float) -> None:
         if self.least is not None and value < self.least:

@@ -6,24 +6,16 @@ key here changes what the broker does; names and defaults are Kafka's wherever K
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from broker.config.keys import MAX_INT, Key, Kind, setting
 
 SMALLEST_ARENA_BYTES = 1024 * 1024
 
-_OVERRIDE = re.compile(r"[^\s,]+:[0-9]+")
-
 
 def _arena_complaint(size: int) -> str | None:
     allowed = size == -1 or size >= SMALLEST_ARENA_BYTES
     return None if allowed else f"Value must be -1 or at least {SMALLEST_ARENA_BYTES}"
-
-
-def _are_overrides(text: str) -> str | None:
-    wrong = [entry for entry in text.split(",") if text and not _OVERRIDE.fullmatch(entry.strip())]
-    return f"{wrong[0]!r} is not of the form host:number" if wrong else None
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
@@ -150,37 +142,6 @@ class ServerSettings:
             unit="connections",
             least=1,
             doc="How many connections may wait to be accepted; the system's somaxconn caps it.",
-        )
-    )
-    max_connections: int = setting(
-        Key(
-            name="max.connections",
-            kind=Kind.INT,
-            default=MAX_INT,
-            unit="connections",
-            least=0,
-            doc="Connections that are open at a time, all listeners together. Beyond it others wait to be accepted. "
-            "Each takes a descriptor of its processor, whose limit is the system's.",
-        )
-    )
-    max_connections_per_ip: int = setting(
-        Key(
-            name="max.connections.per.ip",
-            kind=Kind.INT,
-            default=MAX_INT,
-            unit="connections",
-            least=0,
-            doc="Connections that one address has open at a time; further ones are closed at once.",
-        )
-    )
-    max_connections_per_ip_overrides: str = setting(
-        Key(
-            name="max.connections.per.ip.overrides",
-            kind=Kind.STRING,
-            default="",
-            doc="Other limits for some addresses, host:number with commas between them. Names are looked up when the "
-            "broker starts.",
-            validator=_are_overrides,
         )
     )
     socket_request_max_bytes: int = setting(
@@ -387,3 +348,18 @@ class ServerSettings:
             doc="The span of time over which process.restart.limit counts.",
         )
     )
+
+
+def node_id_complaint(config: ServerSettings) -> str | None:
+    """Return what is wrong if the two names of the id differ."""
+    return None if config.node_id == config.broker_id else f"is {config.node_id} but broker.id is {config.broker_id}"
+
+
+def log_dirs_complaint(config: ServerSettings) -> str | None:
+    """Return what is wrong unless there is one data directory."""
+    return None if len(config.log_dirs) == 1 and config.log_dirs[0] else "must name exactly one directory"
+
+
+def pipeline_complaint(config: ServerSettings) -> str | None:
+    """Return what is wrong if reading would go on where it stops."""
+    return None if config.pipeline_resume <= config.pipeline_max else "must not be above pipeline.max"

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING
 
 from broker.clock import SystemClock
 from broker.ipc.request_channel import RequestChannel
+from broker.metadata.live_settings import LiveSettings
+from broker.metadata.metadata_file import metadata_path
 from broker.server_log.log_file import FullLogBell
 from shm.client_hosts import ClientHosts, ClientHostWriter
 from shm.control import ControlSegment
@@ -164,6 +166,11 @@ class ProcessContext:
     def client_host_writer(self, processor: int) -> ClientHostWriter:
         """Return the writer of the addresses of a processor's clients."""
         return ClientHostWriter(self._client_hosts_view, processor)
+
+    def live_settings(self) -> LiveSettings:
+        """Return a process's own view of settings and quotas, as they are now. Of those that know no topics."""
+        path = metadata_path(self.config.data_dir)
+        return LiveSettings(path, self.config, lambda: self.cluster.metadata_version, SystemClock.monotonic_ns)
 
     def taken_over(self) -> int:
         """Return the version of the metadata that every handler has taken over."""

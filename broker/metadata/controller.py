@@ -34,8 +34,8 @@ from broker.metadata.alter_configs import (
 from broker.metadata.client_quotas import QuotaEntity, QuotaOp, altered_quotas, stored_name
 from broker.metadata.entity_store import EntityKind
 from broker.metadata.features import LEVEL, FeatureUpdate, check_updates
-from broker.metadata.metadata_cache import EVERY_BROKER, INTERNAL_TOPICS, MetadataCache, TopicInfo
-from broker.metadata.metadata_file import CONFIGURATION_FILE, metadata_path
+from broker.metadata.metadata_cache import INTERNAL_TOPICS, MetadataCache, TopicInfo
+from broker.metadata.metadata_file import CONFIGURATION_FILE, EVERY_BROKER, metadata_path
 from broker.metadata.request_dedup import TopicOutcome
 from broker.metadata.row_allocator import PartitionRows
 from broker.metadata.store import MetadataStore, Transaction, nothing_to_do

@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 import sqlite3
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode
@@ -40,6 +41,10 @@ MOST_BYTES = 16 * 1024 * 1024
 #: Under which name the file's state has what they take, and how that is worked out: texts, and what each value takes.
 _USED_BYTES = "entity_bytes"
 _SIZE = "SELECT COALESCE(SUM(LENGTH(name) + LENGTH(key) + LENGTH(value) + 200), 0) FROM entities"
+
+
+_Name = TypeVar("_Name")
+_Value = TypeVar("_Value")
 
 
 class EntityKind(enum.StrEnum):
@@ -119,6 +124,15 @@ def used_bytes(connection: sqlite3.Connection) -> int:
     found = connection.execute("SELECT value FROM state WHERE name = ?", (_USED_BYTES,)).fetchone()
     total_bytes: int = (found or connection.execute(_SIZE).fetchone())[0]
     return total_bytes
+
+
+def replace_changed(known: dict[_Name, Mapping[str, _Value]], changed: Mapping[_Name, Mapping[str, _Value]]) -> None:
+    """Put what has changed in its place; what has no values any more is gone."""
+    for name, values in changed.items():
+        if values:
+            known[name] = values
+        else:
+            known.pop(name, None)
 
 
 def _texts(rows: Iterable[tuple[str]]) -> list[str]:

@@ -7,32 +7,22 @@ changes only, and its cost is that of what changed. Never writes; knows nothing 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from broker.config.broker_config import BrokerConfig
 from broker.config.topic_config import LogConfig
-from broker.errors import ConfigError
+from broker.metadata.broker_settings import BrokerSettings
 from broker.metadata.client_quotas import ClientQuotas, QuotaEntity, quotas_of
-from broker.metadata.entity_store import Entities, EntityKind
+from broker.metadata.entity_store import Entities, EntityKind, replace_changed
 from broker.metadata.features import LEVEL, finalized_levels
-from broker.metadata.metadata_file import CONFIGURATION_FILE
 from broker.metadata.reader import MetadataDelta, MetadataReader, TopicRecord
 from broker.metadata.topic_validation import metric_name
 from broker.protocol.routing import owner_of, topic_hash
 
 #: Topics that belong to the broker itself and are marked as such in Metadata.
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
-
-#: Settings that hold for all brokers are stored under this name instead of a broker's id.
-EVERY_BROKER = ""
-
-log = logging.getLogger(__name__)
-
-_Name = TypeVar("_Name")
-_Value = TypeVar("_Value")
 
 
 class PartitionInfo(NamedTuple):
@@ -67,7 +57,7 @@ class MetadataCache:
     def __init__(self, path: Path, handlers: int, broker_config: BrokerConfig) -> None:
         self._reader = MetadataReader(path)
         self._handlers = handlers
-        self._static_config = broker_config
+        self._settings = BrokerSettings(broker_config)
         #: The configuration as it was read last, from flags, environment and file.
         self.loaded_config = broker_config
         self._by_name: dict[str, TopicInfo] = {}
@@ -85,7 +75,6 @@ class MetadataCache:
         self.finalized_features: Mapping[str, int] = finalized_levels({})
         self._client_quotas: dict[QuotaEntity, Mapping[str, float]] = {}
         self._client_metrics_configs: dict[str, Mapping[str, str]] = {}
-        self._broker_configs: dict[str, dict[str, str]] = {}
         self._group_configs: dict[str, Mapping[str, str]] = {}
 
     def topic(self, name: str) -> TopicInfo | None:
@@ -173,9 +162,8 @@ class MetadataCache:
             self._drop_missing(delta.topics, changes)
         for record in delta.topics:
             self._take(record, changes)
-        if delta.broker_configs != self._broker_configs:
-            self._broker_configs = delta.broker_configs
-            self._take_broker_configs(delta.broker_configs, changes)
+        if self._settings.take(delta.broker_configs):
+            self._take_settings(changes)
         for kind, entities in delta.entities.items():
             self._take_entities(kind, entities)
         for kind, entities in delta.changed_entities.items():
@@ -218,15 +206,11 @@ class MetadataCache:
         if self._by_metric_name.get(metric_name(topic.name)) is topic:
             del self._by_metric_name[metric_name(topic.name)]
 
-    def _take_broker_configs(self, overrides: dict[str, dict[str, str]], changes: Changes) -> None:
+    def _take_settings(self, changes: Changes) -> None:
         """Put settings of the broker in force. They are defaults of topics: all of those count as altered."""
-        self.broker_overrides = {name: configs for name, configs in overrides.items() if name != CONFIGURATION_FILE}
-        read_again = overrides.get(CONFIGURATION_FILE)
-        if read_again is not None:
-            texts = {name: text for name, text in read_again.items() if name != CONFIGURATION_FILE}
-            self.loaded_config = self._static_config.with_file(texts)
-        own = overrides.get(str(self._static_config.node_id), {})
-        self.broker_config = _overridden(self.loaded_config, own, overrides.get(EVERY_BROKER, {}))
+        self.broker_overrides = self._settings.overrides
+        self.loaded_config = self._settings.loaded
+        self.broker_config = self._settings.in_force
         self._log_configs.clear()
         altered = {topic.topic_id for topic in changes.altered}
         changes.altered.extend(topic for topic in self._by_id.values() if topic.topic_id not in altered)
@@ -249,10 +233,10 @@ class MetadataCache:
             levels = {name: {LEVEL: level} for name, level in self.finalized_features.items()}
             self.finalized_features = finalized_levels({**levels, **entities})
         elif kind is EntityKind.CLIENT_QUOTA:
-            _replace(self._client_quotas, quotas_of(entities))
+            replace_changed(self._client_quotas, quotas_of(entities))
         else:
             known = self._group_configs if kind is EntityKind.GROUP else self._client_metrics_configs
-            _replace(known, _configs_of(entities))
+            replace_changed(known, _configs_of(entities))
 
     def _topic_of(self, record: TopicRecord) -> TopicInfo:
         name_hash = topic_hash(record.name.encode())
@@ -264,24 +248,3 @@ class MetadataCache:
 
 def _configs_of(entities: Entities) -> dict[str, Mapping[str, str]]:
     return {name: {key: str(value) for key, value in values.items()} for name, values in entities.items()}
-
-
-def _replace(known: dict[_Name, Mapping[str, _Value]], changed: Mapping[_Name, Mapping[str, _Value]]) -> None:
-    """Put what has changed in its place; what has no values any more is gone."""
-    for name, values in changed.items():
-        if values:
-            known[name] = values
-        else:
-            known.pop(name, None)
-
-
-def _overridden(config: BrokerConfig, own: Mapping[str, str], every: Mapping[str, str]) -> BrokerConfig:
-    """Return the settings with what was set for this broker and for every broker.
-
-    All of it was acceptable when it was set; if the configuration file no longer goes with it, the file wins.
-    """
-    try:
-        return config.with_dynamic(own, every)
-    except ConfigError as error:
-        log.warning("ignored the settings made while the broker ran: %s", error)
-        return config

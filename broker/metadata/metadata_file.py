@@ -16,6 +16,9 @@ from broker.metadata.entity_store import has_table, has_tables
 FORMAT = 1
 FILE_NAME = "rotunda-metadata.sqlite3"
 
+#: Settings that hold for all brokers are stored under this name instead of a broker's id.
+EVERY_BROKER = ""
+
 #: What the configuration file had when it was last read again is stored under this name instead of a broker's id, and
 #: there once more, so that an empty file is distinguished from one that was not read again.
 CONFIGURATION_FILE = "configuration file"

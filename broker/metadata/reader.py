@@ -48,7 +48,7 @@ class MetadataReader:
         self._path = path
         self._connection: sqlite3.Connection | None = None
 
-    def read(self, since: int) -> MetadataDelta | None:
+    def read(self, since: int, *, with_topics: bool = True) -> MetadataDelta | None:
         """Return what changed after change ``since``, tombstones included, or None if nothing did."""
         connection = self._connect()
         if connection is None:
@@ -59,7 +59,7 @@ class MetadataReader:
             if version <= since:
                 return None
             complete = since == 0 or since < state_of(connection, "floor")
-            topics = _read_topics(connection, 0 if complete else since)
+            topics = _read_topics(connection, 0 if complete else since) if with_topics else []
             configs = _read_broker_configs(connection)
             if since == 0 or since < version - RECORDED_CHANGES:
                 return MetadataDelta(version, complete, topics, configs, entities=read_entities(connection, since))

@@ -327,9 +327,6 @@ OTHER_DEFAULTS = {
 FIXED_HERE = {
     "listener.security.protocol.map",
     "listeners",
-    "max.connections",
-    "max.connections.per.ip",
-    "max.connections.per.ip.overrides",
     "num.io.threads",
     "num.network.threads",
 }
@@ -425,8 +422,26 @@ def test_the_sample_file_loads_with_every_setting_uncommented(tmp_path: Path) ->
     assert config == default
 
 
-@pytest.mark.parametrize("text", ["10.0.0.1", "host:", ":5", "host:5,other", "host:five"])
+@pytest.mark.parametrize(
+    "text", ["10.0.0.1", "host:", ":5", "host:5,other", "host:five", "ho st:5", "host:-1", "h:9999999999"]
+)
 def test_overrides_of_connections_have_a_form(text: str) -> None:
     with pytest.raises(ConfigError, match="host:number"):
         load(None, {"max.connections.per.ip.overrides": text}, {})
     load(None, {"max.connections.per.ip.overrides": "10.0.0.1:5, ::1:7"}, {})
+
+
+def test_a15_no_connection_for_an_address_needs_those_that_may() -> None:
+    with pytest.raises(ConfigError, match=r"max\.connections\.per\.ip: can be 0 only if"):
+        load(None, {"max.connections.per.ip": "0"}, {})
+    assert load(None, {"max.connections.per.ip": "0", "max.connections.per.ip.overrides": "h:1"}, {})
+
+
+def test_no_connections_at_all_are_a_limit_at_the_start_only() -> None:
+    config = load(None, {"max.connections": "0"}, {})
+    assert config.max_connections == 0
+    with pytest.raises(ConfigError, match="at least 1 while the broker runs"):
+        config.with_dynamic({"max.connections": "0"})
+    with pytest.raises(ConfigError, match="at least 1 while the broker runs"):
+        config.with_dynamic({}, {"max.connections": "0"})
+    assert config.with_dynamic({"max.connections": "5"}).max_connections == 5

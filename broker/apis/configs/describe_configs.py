@@ -18,7 +18,7 @@ from broker.metadata.describe_configs import (
     describe_group,
     describe_topic,
 )
-from broker.metadata.metadata_cache import EVERY_BROKER
+from broker.metadata.metadata_file import EVERY_BROKER
 from broker.metadata.topic_validation import check_topic_name
 from broker.protocol.error_codes import ErrorCode, text_of
 from broker.protocol.kio_slices import Lazily

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from broker.clock import Clock, SystemClock
 from broker.network.acceptor.acceptor_metrics import AcceptorMeters
-from broker.network.acceptor.connection_quotas import ConnectionLimits, ConnectionQuotas, overrides_of
+from broker.network.acceptor.connection_quotas import ConnectionLimits, ConnectionQuotas, limits_of
 from broker.network.handoff import QUEUE_SOCKETS, Closed, HandoffSender, Hello, Reconciliation, Taken
 from broker.runtime.child_process import FaultLimit, Role
 from broker.server_log.log_setup import RepeatedWarnings
@@ -40,7 +40,8 @@ _LONGEST_BACKOFF_NS = 1_000_000_000
 _LOG_EVERY_NS = 10_000_000_000
 #: Connections accepted from one listener before the others get their turn.
 _ACCEPT_BATCH = 16
-_TICK_NS = 1_000_000_000
+#: The longest sleep: settings that have changed are in force within this time.
+_TICK_NS = 250_000_000
 _RECONCILIATION_PATIENCE_NS = 1_000_000_000
 #: Serials of different acceptor processes never meet.
 _GENERATION_SHIFT = 40
@@ -107,6 +108,10 @@ class Acceptor:
         self._epoll = select.epoll()
         self._listener_of = {state.listener.socket.fileno(): state for state in self._listeners}
         self._link_of = {link.sender.fileno(): number for number, link in enumerate(self._links)}
+
+    def set_limits(self, limits: ConnectionLimits) -> None:
+        """Put limits in force, for connections to come: those that are open stay (`A26`)."""
+        self._limits = limits
 
     def start(self, wake_fd: int, take_stock: bool) -> None:
         """Begin to poll; with `take_stock` accept only once processors have reported what a predecessor handed them."""
@@ -339,6 +344,7 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
     """
     clock = SystemClock()
     writer = context.begin_metrics(ACCEPTOR, 0, generation)
+    settings = context.live_settings()
 
     def is_silent(processor: int) -> bool:
         return context.slots.is_silent(Role.PROCESSOR, processor, clock.monotonic_ns())
@@ -350,11 +356,7 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
         generation,
         AcceptorMeters(writer, len(context.listeners), clock.monotonic_ns),
         clock,
-        ConnectionLimits(
-            context.config.max_connections,
-            context.config.max_connections_per_ip,
-            overrides_of(context.config.max_connections_per_ip_overrides),
-        ),
+        limits_of(settings.broker_config),
     )
     acceptor.start(stop.fileno(), take_stock=generation > 1)
     context.mark_ready(Role.ACCEPTOR, index, generation)
@@ -362,6 +364,8 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
     try:
         while not stop.is_set():
             with faults:
+                if settings.refresh():
+                    acceptor.set_limits(limits_of(settings.broker_config))
                 acceptor.step()
             context.slots.beat(Role.ACCEPTOR, index, clock.monotonic_ns())
     finally:

@@ -11,7 +11,10 @@ import socket
 from collections import Counter
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from broker.config.broker_config import BrokerConfig
 
 #: Kafka's default of both limits: none.
 UNLIMITED: Final = 2**31 - 1
@@ -28,6 +31,13 @@ class ConnectionLimits(NamedTuple):
     def of(self, address: str) -> int:
         """Return how many connections an address may have."""
         return self.overrides.get(address, self.per_address)
+
+
+def limits_of(config: BrokerConfig) -> ConnectionLimits:
+    """Return the limits that the settings make. Waits for name servers if names of hosts are among them."""
+    return ConnectionLimits(
+        config.max_connections, config.max_connections_per_ip, overrides_of(config.max_connections_per_ip_overrides)
+    )
 
 
 def overrides_of(text: str) -> dict[str, int]:

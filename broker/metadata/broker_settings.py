@@ -1,0 +1,54 @@
+"""The settings of this broker as they are in force: what was loaded at its start, with what was set while it runs.
+
+Part of every process's view of the metadata (`metadata_cache`, `live_settings`). Pure; reads nothing itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from broker.config.broker_config import BrokerConfig
+from broker.errors import ConfigError
+from broker.metadata.metadata_file import CONFIGURATION_FILE, EVERY_BROKER
+
+log = logging.getLogger(__name__)
+
+
+class BrokerSettings:
+    """The configuration in force, and what it is made of."""
+
+    def __init__(self, static: BrokerConfig) -> None:
+        self._static = static
+        self._stored: Mapping[str, Mapping[str, str]] = {}
+        #: As it was read last, from flags, environment and file.
+        self.loaded = static
+        self.in_force = static
+        #: By broker id as text ("" for all brokers): what was set while the broker runs.
+        self.overrides: Mapping[str, Mapping[str, str]] = {}
+
+    def take(self, stored: Mapping[str, Mapping[str, str]]) -> bool:
+        """Put in force what the metadata file has, by broker id as text; return whether that has changed."""
+        if stored == self._stored:
+            return False
+        self._stored = stored
+        self.overrides = {name: configs for name, configs in stored.items() if name != CONFIGURATION_FILE}
+        read_again = stored.get(CONFIGURATION_FILE)
+        if read_again is not None:
+            texts = {name: text for name, text in read_again.items() if name != CONFIGURATION_FILE}
+            self.loaded = self._static.with_file(texts)
+        own = stored.get(str(self._static.node_id), {})
+        self.in_force = _overridden(self.loaded, own, stored.get(EVERY_BROKER, {}))
+        return True
+
+
+def _overridden(config: BrokerConfig, own: Mapping[str, str], every: Mapping[str, str]) -> BrokerConfig:
+    """Return the settings with what was set for this broker and for every broker.
+
+    All of it was acceptable when it was set; if the configuration file no longer goes with it, the file wins.
+    """
+    try:
+        return config.with_dynamic(own, every)
+    except ConfigError as error:
+        log.warning("ignored the settings made while the broker ran: %s", error)
+        return config

@@ -1,0 +1,79 @@
+"""The broker's settings and the clients' quotas as they are in force, for the processes that know no topics.
+
+Acceptor and processors have one each (`ProcessContext.live_settings`). Every change of the metadata moves one word in
+shared memory, those of topics too: while it stands, ``refresh`` costs a comparison; when it has moved, the file is
+read, at most ten times a second. A read takes whole changes only, waits for no writer, and leaves nothing behind when
+its process is killed. A file that cannot be read leaves in force what was, and is tried again.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from broker.config.broker_config import BrokerConfig
+from broker.metadata.broker_settings import BrokerSettings
+from broker.metadata.client_quotas import ClientQuotas, QuotaEntity, quotas_of
+from broker.metadata.entity_store import EntityKind, replace_changed
+from broker.metadata.reader import MetadataReader
+
+INTERVAL_NS = 100_000_000
+RETRY_NS = 1_000_000_000
+
+log = logging.getLogger(__name__)
+
+
+class LiveSettings:
+    """What is in force as of change ``version``."""
+
+    def __init__(
+        self, path: Path, config: BrokerConfig, announced: Callable[[], int], now_ns: Callable[[], int]
+    ) -> None:
+        """``announced`` returns the number of the last change that is durable."""
+        self._reader = MetadataReader(path)
+        self._announced = announced
+        self._now_ns = now_ns
+        self._settings = BrokerSettings(config)
+        self._quotas: dict[QuotaEntity, Mapping[str, float]] = {}
+        self._next_read_ns = 0
+        self.version = 0
+        self._read()
+
+    @property
+    def broker_config(self) -> BrokerConfig:
+        """The broker's settings with those that were set while it runs."""
+        return self._settings.in_force
+
+    @property
+    def client_quotas(self) -> ClientQuotas:
+        """The quotas by whom they are for. A refresh may change them."""
+        return self._quotas
+
+    def refresh(self) -> bool:
+        """Take over what has been announced, soon; return whether a setting or a quota has changed. HOT."""
+        if self._announced() <= self.version:
+            return False
+        return self._now_ns() >= self._next_read_ns and self._read()
+
+    def _read(self) -> bool:
+        now_ns = self._now_ns()
+        self._next_read_ns = now_ns + INTERVAL_NS
+        try:
+            delta = self._reader.read(self.version, with_topics=False)
+        except sqlite3.Error as error:
+            self._next_read_ns = now_ns + RETRY_NS
+            self._reader.close()
+            log.warning("the settings stay as they were for now: the metadata file cannot be read: %s", error)
+            return False
+        if delta is None:
+            return False
+        self.version = delta.version
+        changed = self._settings.take(delta.broker_configs)
+        everything = delta.entities.get(EntityKind.CLIENT_QUOTA)
+        if everything is not None:
+            self._quotas = dict(quotas_of(everything))
+        some = quotas_of(delta.changed_entities.get(EntityKind.CLIENT_QUOTA, {}))
+        replace_changed(self._quotas, some)
+        return changed or everything is not None or bool(some)

@@ -1,0 +1,89 @@
+"""Limits of connections at a running broker, set and changed by admin clients, as raw connections see them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+from tests.support.broker_process import BrokerProcess
+from tests.support.deadline import wait_until
+from tests.support.described_requests import ask
+from tests.support.wire_client import WireClient
+
+DEADLINE_SECONDS = 60
+
+
+def alter(admin: AdminClient, name: str, value: str | None) -> None:
+    """Set, or with None delete, a setting of the broker."""
+    operation = AlterConfigOpType.SET if value is not None else AlterConfigOpType.DELETE
+    entry = ConfigEntry(name, value, incremental_operation=operation)
+    resource = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
+    [future] = admin.incremental_alter_configs([resource]).values()
+    future.result(DEADLINE_SECONDS)
+
+
+def alter_all_brokers(wire: WireClient, name: str, value: str | None) -> None:
+    """Set, or with None delete, the default of all brokers, of which librdkafka knows nothing."""
+    config = {"name": name, "config_operation": 0 if value is not None else 1, "value": value}
+    resource = {"resource_type": 4, "resource_name": "", "configs": [config]}
+    [outcome] = ask(wire, 44, 1, {"resources": [resource]}).responses
+    assert outcome.error_code == 0, outcome.error_message
+
+
+@pytest.fixture
+def held() -> Iterator[ExitStack]:
+    """Yield what closes connections at the end."""
+    with ExitStack() as stack:
+        yield stack
+
+
+def is_served(port: int, host: str, held: ExitStack) -> bool:
+    """Return whether another connection from an address is answered and stays, rather than closed."""
+    client = held.enter_context(WireClient(port, source_host=host))
+    try:
+        return ask(client, 18, 0, {}).error_code == 0
+    except (AssertionError, OSError):
+        return False
+
+
+def test_a26_limits_of_an_address_change_while_the_broker_runs(
+    broker: BrokerProcess, admin: AdminClient, wire: WireClient, held: ExitStack
+) -> None:
+    """Lowered they close nobody who is connected; they hold for this broker, or as the default of all brokers."""
+    host = "127.0.0.7"
+    mine = [held.enter_context(WireClient(broker.port, source_host=host)) for _ in range(3)]
+    for client in mine:
+        assert ask(client, 18, 0, {}).error_code == 0
+    alter(admin, "max.connections.per.ip.overrides", f"{host}:2, ::1:7")
+    wait_until(lambda: not is_served(broker.port, host, held), "the override to be in force")
+    for client in mine:
+        assert ask(client, 18, 0, {}).error_code == 0
+    # Others are not concerned.
+    assert is_served(broker.port, "127.0.0.8", held)
+    alter(admin, "max.connections.per.ip.overrides", None)
+    wait_until(lambda: is_served(broker.port, host, held), "the override to be gone")
+    alter_all_brokers(wire, "max.connections.per.ip", "4")
+    wait_until(lambda: not is_served(broker.port, host, held), "the limit to be in force")
+    alter_all_brokers(wire, "max.connections.per.ip", None)
+    wait_until(lambda: is_served(broker.port, host, held), "the limit to be gone")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "complaint"),
+    [
+        ("max.connections.per.ip", "0", "can be 0 only if max.connections.per.ip.overrides"),
+        ("max.connections.per.ip", "-1", "at least 0"),
+        ("max.connections.per.ip.overrides", "10.0.0.1", "host:number"),
+        ("max.connections", "0", "at least 1 while the broker runs"),
+        ("max.connections", "many", "Not a number"),
+    ],
+)
+def test_a15_a26_a_limit_that_makes_no_sense_is_refused_with_the_reason(
+    admin: AdminClient, name: str, value: str, complaint: str
+) -> None:
+    with pytest.raises(KafkaException, match=complaint):
+        alter(admin, name, value)
