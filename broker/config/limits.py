@@ -109,7 +109,7 @@ _CONNECTIONS = Area(
             bounds=("queued.max.request.bytes",),
             metrics=("rotunda_processor_arena_used_bytes", "rotunda_processor_arena_depleted_seconds_total"),
             beyond="large requests are not read until there is room",
-            end="their target is done with them",
+            end="their target is done with them; meanwhile who would take more than a minute to send one is closed",
         ),
         Limit(
             what="Bytes of answers that a client does not read, or that wait for earlier ones",

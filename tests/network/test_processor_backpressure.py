@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker.network.processor.memory_queue import least_bytes
 from tests.support.processor_bench import ARENA_BYTES, RING_BYTES, Client, ProcessorBench, Taken
 from tests.support.wire_client import request_frame
 
@@ -187,7 +188,7 @@ def test_c04_a_silent_sender_gives_its_memory_back_when_others_need_it(bench: Pr
     assert bench.closed() == []
     large = frame(7, bytes(300_000), PRODUCE)
     waiting.send(large[:4000])
-    talking.send(b"more")
+    talking.send(bytes(least_bytes(ARENA_BYTES)))
     bench.wait_closed(silent)
     waiting.send(large[4000:])
     assert [each.correlation_id for each in bench.requests(1)] == [7]
@@ -201,10 +202,56 @@ def test_c04_nobody_is_silent_while_the_processor_stands_still(bench: ProcessorB
         each.send(announced(ARENA_BYTES // 2))
     waiting.send(frame(7, bytes(300_000), PRODUCE)[:4000])
     bench.turn(3)
-    talking.send(b"more")
+    talking.send(bytes(least_bytes(ARENA_BYTES)))
     bench.clock.advance_ms(10 * SECOND_MS)
     bench.wait_closed(silent)
     assert bench.closed() == [silent.serial]
+
+
+def test_c04_who_drips_holds_no_memory_that_others_want(
+    bench: ProcessorBench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A byte now and then is not silence; while nobody waits for memory it is as good as any other pace."""
+    dripping, waiting = bench.connect(), bench.connect()
+    dripping.send(announced(ARENA_BYTES))
+    for _ in range(5):
+        bench.clock.advance_ms(SECOND_MS)
+        dripping.send(b"x")
+        bench.turn(3)
+    assert bench.closed() == []
+    large = frame(7, bytes(300_000), PRODUCE)
+    waiting.send(large[:4000])
+    bench.wait_closed(dripping)
+    waiting.send(large[4000:])
+    assert [each.correlation_id for each in bench.requests(1)] == [7]
+    assert "after 4001 of" in caplog.text
+
+
+def test_b15_a_large_request_is_not_passed_for_ever(bench: ProcessorBench) -> None:
+    """Smaller requests come and go all the time; none passes it any more when it has waited for a while."""
+    small = frame(2, bytes(ARENA_BYTES // 2 - 10_000), PRODUCE)
+    consumer = bench.targets[0].consumer
+    for client in (bench.connect(), bench.connect()):
+        client.send(small)
+    first, second = bench.requests(2, release=False)
+    large_client, passing, late = bench.connect(), bench.connect(), bench.connect()
+    large = frame(1, bytes(ARENA_BYTES - HEADER_BYTES), PRODUCE)
+    large_client.send(large[:4000])
+    bench.turn_until(lambda: bench.reader.memory.is_short, "the large one waits")
+    consumer.release_to(first.end)
+    passing.send(small)
+    (third,) = bench.requests(1, release=False)
+    bench.clock.advance_ms(SECOND_MS)
+    consumer.release_to(second.end)
+    late.send(small[:70_000])
+    assert nothing_more(bench)
+    consumer.release_to(third.end)
+    large_client.send(large[4000:])
+    (fourth,) = bench.requests(1, release=False)
+    assert len(fourth.payload) == ARENA_BYTES
+    consumer.release_to(fourth.end)
+    late.send(small[70_000:])
+    assert [each.correlation_id for each in bench.requests(1)] == [2]
 
 
 def test_c04_a_silent_sender_gets_its_earlier_answers(bench: ProcessorBench) -> None:

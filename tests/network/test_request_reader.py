@@ -198,13 +198,13 @@ def test_b14_without_a_block_the_channel_waits_for_one_and_loses_nothing(wire: W
     large = frame(2, bytes(200_000))
     wire.feed(frame(1) + large)
     assert wire.channel.muted == MuteCause.ARENA
-    assert wire.bench.reader.arena_is_short
+    assert wire.bench.reader.memory.is_short
     assert [each.correlation_id for each in wire.taken] == [1]
     wire.bench.sender.pool.free(held.area, held.address)
     wire.bench.reader.waiting.clear()
     wire.bench.reader.resume(wire.channel)
     assert wire.channel.muted == MuteCause.NONE
-    assert not wire.bench.reader.arena_is_short
+    assert not wire.bench.reader.memory.is_short
     wire.feed(large[wire.bench.reader.bytes_received - len(frame(1)) :])
     assert sized(wire.taken[1].payload) == large
 

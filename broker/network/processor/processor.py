@@ -18,6 +18,7 @@ from broker.ipc import connection_id
 from broker.network.accounting.completed_requests import BATCH_ROWS, CompletedRequests
 from broker.network.handoff import HandoffReceiver
 from broker.network.processor.channel import Channel
+from broker.network.processor.memory_queue import slowness
 from broker.network.processor.mute_state import ENDED_BY_HANGING_UP, MuteCause
 from broker.network.processor.request_reader import RequestReader
 from broker.network.processor.resender import NOT_KEPT, Resender
@@ -39,8 +40,8 @@ POLL_TIMEOUT_MS, DRAINING_POLL_MS = 300, 20
 #: While a channel waits for room that is given back without a bell, the loop looks again after this time.
 RETRY_MS = 1
 
-#: A channel that holds arena memory for an unfinished request may be silent for this long while others wait for some.
-STALL_NS = 1_000_000_000
+#: How often it is looked who holds memory that others wait for.
+SHORTAGE_CHECK_NS = 100_000_000
 
 #: Channels read between two publications. All of them at once would be fewer wake-ups, but then handlers sleep while
 #: requests are read, and read requests wait while handlers work: both processors of a small machine idle in turns.
@@ -75,7 +76,7 @@ class Processor:
         self._repeats = Resender(self._reader, self._by_id, self._responses.unsendable)
         self._warnings = RepeatedWarnings(logger, now_ns)
         self._unwritten = UnwrittenAnswers(now_ns)
-        self._next_stall_check_ns = self._next_upkeep_ns = 0
+        self._next_shortage_check_ns = self._next_upkeep_ns = 0
         self._new_waiting = self._draining = False
         self._pipeline_resume = config.pipeline_resume
         self._output_max_bytes = config.output_max_bytes
@@ -155,7 +156,7 @@ class Processor:
         before_ns = self._now_ns()
         events = self._selector.poll(timeout_ms)
         now_ns = self._now_ns()
-        self._metrics.polled(before_ns, now_ns, arena_short=self._reader.arena_is_short, ready=len(events))
+        self._metrics.polled(before_ns, now_ns, arena_short=self._reader.memory.is_short, ready=len(events))
         channels = self._selector.channels
         for fd, event in events:
             channel = channels.get(fd)
@@ -186,8 +187,8 @@ class Processor:
                 self._refuse(channel, error)
             except Exception:
                 self._fault(channel)
-        if self._reader.arena_is_short and self._now_ns() >= self._next_stall_check_ns:
-            self._close_stalled()
+        if self._reader.memory.is_short and self._now_ns() >= self._next_shortage_check_ns:
+            self._close_slow_senders()
         self._reader.sender.publish()
 
     def process_completed_sends(self) -> None:
@@ -339,17 +340,12 @@ class Processor:
         name = f"{connection_id.text(channel.connection_id)} of {channel.peer}"
         self._warnings.warning(f"{channel.peer} {error.kind}", "closing connection %s: %s", name, error)
         channel.inbox = b""
-        self._give_up_large(channel)
+        self._reader.give_up_large(channel)
         if channel.in_flight or channel.unsent:
             channel.muted |= MuteCause.REFUSED
             self._selector.update(channel)
         else:
             self._disconnected.append((channel, "invalid_request"))
-
-    def _give_up_large(self, channel: Channel) -> None:
-        if channel.large is not None:
-            self._reader.sender.pool.free(channel.large.area, channel.large.address)
-            channel.large = None
 
     def _resume(self, channel: Channel) -> None:
         before = channel.muted
@@ -371,27 +367,19 @@ class Processor:
                 self._resume(channel)
                 self._selector.update(channel)
 
-    def _close_stalled(self) -> None:
-        """Close what holds memory for a request that it has stopped sending while others wait for memory (``C04``)."""
-        # Behind the poll, which has found who sent something however long ago the last turn was.
+    def _close_slow_senders(self) -> None:
+        """Close what holds memory for a request that it hardly sends while others wait for memory (``C04``)."""
         now_ns = self._now_ns()
-        self._next_stall_check_ns = now_ns + STALL_NS // 10
-        for channel in list(self._selector.channels.values()):
-            large = channel.large
-            if channel.last_active_ns >= now_ns - STALL_NS:
-                return
-            if large is not None and large.filled < large.size:
-                reason = f"silent after {large.filled} of {large.size} bytes of a request, and memory is short"
-                self._refuse(channel, InvalidReceive(reason))
+        self._next_shortage_check_ns = now_ns + SHORTAGE_CHECK_NS
+        for channel in self._reader.memory.too_slow(now_ns):
+            self._refuse(channel, InvalidReceive(f"{slowness(channel)}, and memory is short"))
 
     def _close(self, channel: Channel, cause: str) -> None:
         """Close a connection at once (``B20``) and give back all that it holds (``B26``)."""
         if self._by_id.pop(channel.connection_id, None) is None:
             return
         self._selector.unregister(channel)
-        self._reader.waiting.pop(channel.fd, None)
-        self._give_up_large(channel)
-        self._reader.kept.drop_all(channel)
+        self._reader.forget(channel)
         channel.discard_output()
         channel.sock.close()
         self._handoff.report_closed(channel.serial)

@@ -15,6 +15,7 @@ from broker.ipc.request_channel import INLINE_REQUEST_BYTES
 from broker.network.processor.channel import LARGE_READ_BYTES, SMALL_READ_BYTES, Channel, LargeReceive
 from broker.network.processor.foreign_protocols import describe_foreign
 from broker.network.processor.kept_requests import OWN_BYTES
+from broker.network.processor.memory_queue import MemoryQueue
 from broker.network.processor.mute_state import MuteCause
 from broker.network.processor.request_sender import RequestSender
 from broker.protocol.api_keys import ApiKey
@@ -50,6 +51,7 @@ class RequestReader:
         self.sender = sender
         self.kept = kept
         self.waiting: dict[int, Channel] = {}
+        self.memory = MemoryQueue(sender)
         #: The clients; every channel with a `Channel.client_prefix` is registered there.
         self.clients: ClientRegistry | None = None
         self.requests_received = 0
@@ -201,7 +203,7 @@ class RequestReader:
 
     def _begin_large(self, channel: Channel, data: bytes, start: int, size: int) -> int:
         """Find a block for a large request and move into it what was read of it. Return where ``data`` goes on."""
-        block = self.sender.allocate(size)
+        block = self.memory.allocate(channel, size, self._now_ns())
         if block is None:
             self._wait(channel, MuteCause.ARENA)
             return start
@@ -211,7 +213,7 @@ class RequestReader:
         channel.large = large
         channel.read_bytes = LARGE_READ_BYTES
         if large.filled == size:
-            self._send_large(channel, large)
+            self._received_large(channel, large)
         return end
 
     def _read_large(self, channel: Channel, large: LargeReceive) -> bool:
@@ -226,8 +228,12 @@ class RequestReader:
         self.bytes_received += count
         large.filled += count
         if large.filled == large.size:
-            self._send_large(channel, large)
+            self._received_large(channel, large)
         return True
+
+    def _received_large(self, channel: Channel, large: LargeReceive) -> None:
+        self.memory.received(channel)
+        self._send_large(channel, large)
 
     def _send_large(self, channel: Channel, large: LargeReceive) -> bool:
         """Hand a complete large request to its target. False when the ring is full; then it stays with the channel."""
@@ -257,10 +263,18 @@ class RequestReader:
         if self.clients is not None:
             self.clients.named(channel, frame)
 
-    @property
-    def arena_is_short(self) -> bool:
-        """Whether some channel waits for a block of memory."""
-        return bool(self.waiting) and any(channel.muted & MuteCause.ARENA for channel in self.waiting.values())
+    def give_up_large(self, channel: Channel) -> None:
+        """Give back the memory of a request that is not whole, or wait for none any more (``B16``)."""
+        self.memory.forget(channel)
+        if channel.large is not None:
+            self.sender.pool.free(channel.large.area, channel.large.address)
+            channel.large = None
+
+    def forget(self, channel: Channel) -> None:
+        """Give back all that a channel holds here: it is closed (``B26``)."""
+        self.waiting.pop(channel.fd, None)
+        self.give_up_large(channel)
+        self.kept.drop_all(channel)
 
     def _wait(self, channel: Channel, cause: MuteCause) -> None:
         channel.muted |= cause

@@ -39,7 +39,8 @@ class MemoryPool:
         self._arena = arena
         self._base = base
         self._allocator = ArenaAllocator(size)
-        self._size = size
+        #: A larger request lies in the spill area.
+        self.size = size
         self._spill_fd = spill_fd
         self._spill_area = spill_area
         self._spill: mmap.mmap | None = None
@@ -48,7 +49,7 @@ class MemoryPool:
     @property
     def used_bytes(self) -> int:
         """Bytes of the arena that requests occupy."""
-        return self._size - self._allocator.free_bytes
+        return self.size - self._allocator.free_bytes
 
     @property
     def free_bytes(self) -> int:
@@ -57,7 +58,7 @@ class MemoryPool:
 
     def allocate(self, size: int) -> Block | None:
         """Return a block for a request of ``size`` bytes, or None when there is no room for it now."""
-        if size > self._size:
+        if size > self.size:
             return self._allocate_spill(size)
         offset = self._allocator.allocate(size)
         if offset < 0:
