@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from broker.config.broker_config import load
+from broker.config.notes import start_notes
 from broker.errors import UsageError
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ def check_address(text: str, flag: str) -> None:
 
 def check(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     """Load the configuration; what is wrong with it is raised."""
-    configuration(parsed, environment)
+    config = configuration(parsed, environment)
     print("the configuration is valid")
+    for note in start_notes(config):
+        print(note)
     return 0

@@ -3,13 +3,12 @@
 Read once, by the process that starts the broker; the children inherit the object. A flag beats the
 environment, the environment beats the file, the file beats the default, and where each value came from is
 kept. Nothing is read at import: the caller passes the environment in. What the keys are is declared in
-``broker.config.server`` and ``broker.config.log``.
+``broker.config.server`` and ``broker.config.log``; `broker.config.kafka` knows Kafka's others.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import enum
 import os
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from broker.config.broker_log import BrokerLogSettings
 from broker.config.cleaner import CleanerSettings
@@ -25,76 +24,40 @@ from broker.config.connections import ConnectionSettings, per_ip_complaint
 from broker.config.consumer_groups import ConsumerGroupSettings
 from broker.config.fetch import FetchSettings
 from broker.config.groups import GroupSettings
-from broker.config.kafka import kafka_settings
-from broker.config.keys import Key, Value, did_you_mean, keys_of, render
-from broker.config.listeners import Listener, advertised, check_listeners, parse_listeners, parse_protocol_map
+from broker.config.identity import IdentitySettings, node_id_complaint
+from broker.config.kafka import LISTENER_ONLY, REFUSED, kafka_settings, kept_key, without_meaning
+from broker.config.keys import ONE_REPLICA, Key, Value, did_you_mean, keys_of, render
+from broker.config.listeners import (
+    Listener,
+    advertised,
+    check_listeners,
+    narrowed,
+    parse_listeners,
+    parse_protocol_map,
+    without_controllers,
+)
 from broker.config.log import LogSettings
 from broker.config.metrics import MetricsSettings
-from broker.config.properties_file import parse_properties
 from broker.config.request_log import RequestLogSettings
-from broker.config.security import SecuritySettings
-from broker.config.server import ServerSettings, log_dirs_complaint, node_id_complaint, pipeline_complaint
+from broker.config.server import ServerSettings, log_dirs_complaint, pipeline_complaint
+from broker.config.sources import (
+    Assignment,
+    Layer,
+    Layers,
+    Origin,
+    Source,
+    Sources,
+    from_environment,
+    from_file,
+    with_derived_listeners,
+)
 from broker.config.status import StatusSettings, check_status_host
 from broker.config.storage import StorageSettings
 from broker.config.transactions import TransactionSettings
 from broker.errors import ConfigError
 
-#: Environment variables of this prefix are settings, all of them: one that names no setting is an error.
-OWN_PREFIX = "ROTUNDA_"
-#: Kafka's container images use this one; what is no setting of ours is meant for others.
-KAFKA_PREFIX = "KAFKA_"
-#: These are read by the command line itself.
-COMMAND_LINE_VARIABLES = frozenset(f"{OWN_PREFIX}{name}" for name in ("CONFIG", "DATA_DIR", "LOG_FORMAT", "RUN_DIR"))
-
 DEFAULT_ARENA_BYTES = 32 * 1024 * 1024
 _SHARED_MEMORY_FILES = "/dev/shm"  # noqa: S108 - where the system keeps shared memory; no file is made here
-
-
-class Source(enum.IntEnum):
-    """Where a value came from, in rising order of precedence."""
-
-    DEFAULT = 0
-    FILE = 1
-    ENVIRONMENT = 2
-    FLAG = 3
-    DYNAMIC_DEFAULT = 4
-    DYNAMIC = 5
-
-
-class Origin(NamedTuple):
-    """Where a value came from, and the place in words: a file and line, a variable, a flag."""
-
-    source: Source
-    place: str
-
-    def __str__(self) -> str:
-        return self.place
-
-
-class Assignment(NamedTuple):
-    """One attempt to give a setting a value."""
-
-    name: str
-    text: str
-    origin: Origin
-
-
-class Layer(NamedTuple):
-    """A value that a setting was given, and by whom; a later layer of higher precedence may hide it."""
-
-    origin: Origin
-    value: Value
-
-
-Layers = Mapping[str, tuple[Layer, ...]]
-
-
-class Sources(NamedTuple):
-    """What a configuration was read from."""
-
-    file: Path | None = None
-    sets: Mapping[str, str] = MappingProxyType({})
-    environment: Mapping[str, str] = MappingProxyType({})
 
 
 _BY_DEFAULT = Origin(Source.DEFAULT, "default")
@@ -112,8 +75,8 @@ class BrokerConfig(
     FetchSettings,
     GroupSettings,
     LogSettings,
-    SecuritySettings,
     ServerSettings,
+    IdentitySettings,
     StatusSettings,
     StorageSettings,
 ):
@@ -137,21 +100,34 @@ class BrokerConfig(
 
     def value(self, name: str) -> Value:
         """Return the value of a property. Raises KeyError when there is no such property."""
-        value: Value = getattr(self, BROKER_KEYS[name].attribute)
-        return value
+        served = BROKER_KEYS.get(name)
+        if served is not None:
+            value: Value = getattr(self, served.attribute)
+            return value
+        return self.layers[name][0].value if name in self.layers else key_of(name).default
+
+    @cached_property
+    def wanted_listeners(self) -> tuple[Listener, ...]:
+        """The parsed ``listeners``, without the controller's."""
+        entries = without_controllers(self.listeners, self.controller_listener_names)
+        return parse_listeners(entries, parse_protocol_map(self.listener_security_protocol_map))
 
     @cached_property
     def bound_listeners(self) -> tuple[Listener, ...]:
-        """The parsed ``listeners``."""
-        return parse_listeners(self.listeners, parse_protocol_map(self.listener_security_protocol_map))
+        """The listeners that are opened, and where."""
+        return (
+            self.wanted_listeners if self.insecure_listen else narrowed(self.wanted_listeners, self._advertised_entries)
+        )
 
     @cached_property
     def effective_advertised_listeners(self) -> tuple[Listener, ...]:
         """The addresses that clients get, one for each of ``bound_listeners``; port 0 is the port that was bound."""
-        protocols = parse_protocol_map(self.listener_security_protocol_map)
-        return advertised(
-            self.bound_listeners, parse_listeners(self.advertised_listeners or (), protocols), socket.gethostname()
-        )
+        return advertised(self.bound_listeners, self._advertised_entries, socket.gethostname())
+
+    @property
+    def _advertised_entries(self) -> tuple[Listener, ...]:
+        entries = without_controllers(self.advertised_listeners or (), self.controller_listener_names)
+        return parse_listeners(entries, parse_protocol_map(self.listener_security_protocol_map))
 
     @property
     def data_dir(self) -> Path:
@@ -179,6 +155,12 @@ class BrokerConfig(
         fixed = sorted(name for name in {*overrides, *cluster_wide} if _is_fixed(name))
         if fixed:
             raise ConfigError(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
+        of_listeners = sorted(LISTENER_ONLY & {*overrides, *cluster_wide})
+        if of_listeners:
+            raise ConfigError(
+                "These security configs can be dynamically updated only per-listener using the listener prefix: "
+                f"[{', '.join(of_listeners)}]"
+            )
         defaults = Origin(Source.DYNAMIC_DEFAULT, "set while running, cluster-wide")
         own = Origin(Source.DYNAMIC, "set while running")
         layers = _accept(
@@ -198,12 +180,12 @@ class BrokerConfig(
 
     @property
     def file_texts(self) -> dict[str, str]:
-        """The configuration file's settings, by property name."""
+        """The configuration file's settings that have a meaning here, by property name."""
         return {
             name: render(layer.value) or ""
             for name, layers in self.layers.items()
             for layer in reversed(layers)
-            if layer.origin.source == Source.FILE
+            if layer.origin.source == Source.FILE and name in BROKER_KEYS
         }
 
     def with_file(self, texts: Mapping[str, str]) -> BrokerConfig:
@@ -213,10 +195,10 @@ class BrokerConfig(
         """
         origin = Origin(Source.FILE, f"{self.sources.file}, read again")
         read = _accept(Assignment(name, text, origin) for name, text in texts.items())
-        layers = {name: stack for name, stack in self.layers.items() if not BROKER_KEYS[name].dynamic}
+        layers = {name: stack for name, stack in self.layers.items() if not key_of(name).dynamic}
         dynamic = {key.attribute: key.default for key in BROKER_KEYS.values() if key.dynamic}
-        for name in BROKER_KEYS:
-            if BROKER_KEYS[name].dynamic:
+        for name in {*BROKER_KEYS, *self.layers}:
+            if key_of(name).dynamic:
                 stronger = [layer for layer in self.layers.get(name, ()) if layer.origin.source != Source.FILE]
                 stack = (*stronger, *read.get(name, ()))
                 if stack:
@@ -226,12 +208,26 @@ class BrokerConfig(
         return changed
 
     def described(self) -> Iterator[tuple[str, str, str]]:
-        """Yield property name, value as text and origin of every setting, by name."""
-        for name in sorted(BROKER_KEYS):
-            yield name, render(self.value(name)) or "", str(self.origin(name))
+        """Yield property name, value as text and origin of every setting that has a meaning or was set, by name."""
+        for name in sorted({*BROKER_KEYS, *self.layers}):
+            value = "(hidden)" if key_of(name).sensitive else render(self.value(name)) or ""
+            yield name, value, str(self.origin(name))
 
 
 BROKER_KEYS: Mapping[str, Key] = keys_of(BrokerConfig)
+
+
+def find_key(name: str) -> Key | None:
+    """Return a setting that has a meaning here, or is kept without one; None if it is neither."""
+    return BROKER_KEYS.get(name) or kept_key(name)
+
+
+def key_of(name: str) -> Key:
+    """Return a setting that there is. Raises KeyError if there is none of the name."""
+    key = find_key(name)
+    if key is None:
+        raise KeyError(name)
+    return key
 
 
 def load(file: Path | None, sets: Mapping[str, str], environment: Mapping[str, str]) -> BrokerConfig:
@@ -239,49 +235,30 @@ def load(file: Path | None, sets: Mapping[str, str], environment: Mapping[str, s
 
     Raises ConfigError that names every unknown key and bad value, one a line, each with its place.
     """
-    assignments = [
-        *(_from_file(file) if file else ()),
-        *_from_environment(environment),
+    given = [
+        *(from_file(file) if file else ()),
+        *from_environment(environment, is_of_images),
         *(Assignment(name, text, Origin(Source.FLAG, f"flag --set {name}")) for name, text in sets.items()),
     ]
-    layers = _accept(assignments)
+    layers = _accept(with_derived_listeners(given))
     values = _derived_defaults() | _values(layers)
     # One for each handler: of one handler's commits all go into the same write.
     values.setdefault("offsets_topic_num_partitions", values["num_io_threads"])
     sources = Sources(file.absolute() if file else None, dict(sets), dict(environment))
     config = BrokerConfig(**values, layers=layers, sources=sources)
-    _check(config)
+    _check(config, (*_RULES, *_RULES_OF_A_START))
     return config
 
 
 def _is_fixed(name: str) -> bool:
     """Return whether a setting, of this broker or of Kafka alone, cannot change while the broker runs."""
-    key = BROKER_KEYS.get(name)
-    return name in kafka_settings() if key is None else not key.dynamic
+    key = find_key(name)
+    return key is not None and not key.dynamic
 
 
-def _from_file(file: Path) -> Iterator[Assignment]:
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read the configuration file {file}: {error}") from error
-    for name, value, line in parse_properties(text):
-        yield Assignment(name, value, Origin(Source.FILE, f"{file}:{line}"))
-
-
-def _from_environment(environment: Mapping[str, str]) -> Iterator[Assignment]:
-    """Read Kafka's way: ``_`` is a dot, ``__`` an underscore, ``___`` a hyphen. Our own prefix wins."""
-    for prefix in (KAFKA_PREFIX, OWN_PREFIX):
-        for variable in sorted(environment):
-            if not variable.startswith(prefix) or variable in COMMAND_LINE_VARIABLES:
-                continue
-            name = _property_of(variable.removeprefix(prefix))
-            if name in BROKER_KEYS or prefix == OWN_PREFIX:
-                yield Assignment(name, environment[variable], Origin(Source.ENVIRONMENT, f"environment {variable}"))
-
-
-def _property_of(variable: str) -> str:
-    return variable.lower().replace("___", "-").replace("__", "\0").replace("_", ".").replace("\0", "_")
+def is_of_images(name: str) -> bool:
+    """Return whether a variable of Kafka's images that stands for this setting is meant for the broker."""
+    return name in BROKER_KEYS or name in kafka_settings() or without_meaning(name) is not None
 
 
 def _accept(assignments: Iterable[Assignment], below: Layers = MappingProxyType({})) -> dict[str, tuple[Layer, ...]]:
@@ -291,32 +268,40 @@ def _accept(assignments: Iterable[Assignment], below: Layers = MappingProxyType(
     for name, text, origin in assignments:
         # Whoever sets one while the broker runs knows where.
         place = "" if origin.source >= Source.DYNAMIC_DEFAULT else f"{origin}: "
-        key = BROKER_KEYS.get(name)
+        key = find_key(name)
         if key is None:
-            kafkas = kafka_settings().get(name)
-            if kafkas is None:
-                complaints.append(f"{place}unknown setting {name}{did_you_mean(name, BROKER_KEYS)}")
-            elif not kafkas.is_default(text):
-                complaints.append(f"{place}{kafkas.refusal}")
+            hint = did_you_mean(name, {*BROKER_KEYS, *kafka_settings()})
+            complaints.append(f"{place}unknown setting {name}{hint}")
             continue
         try:
-            value = key.parse(text)
+            value = _absolute(name, key.parse(text))
             if origin.source >= Source.DYNAMIC_DEFAULT:
                 key.check_while_running(value)
-            layers[name] = (Layer(origin, _absolute(name, value)), *layers.get(name, ()))
         except ValueError as error:
-            complaints.append(f"{place}Invalid value {text} for configuration {name}: {error}")
+            shown = "(hidden)" if key.sensitive else text
+            complaints.append(f"{place}Invalid value {shown} for configuration {name}: {error}")
+        else:
+            if name not in REFUSED:
+                layers[name] = (Layer(origin, value), *layers.get(name, ()))
     if complaints:
         raise ConfigError("\n".join(complaints))
+    _take_other_names(layers)
+    return layers
+
+
+def _take_other_names(layers: dict[str, tuple[Layer, ...]]) -> None:
+    """Give settings that have two names the value of the name that was used."""
     for name, other in (("broker.id", "node.id"), ("node.id", "broker.id")):
         if name in layers:
             layers.setdefault(other, layers[name])
-    return layers
+    for origin, value in layers.get("log.dir", ())[:1]:
+        if value and "log.dirs" not in layers:
+            layers["log.dirs"] = (Layer(origin, _absolute("log.dirs", value)),)
 
 
 def _values(layers: Layers) -> dict[str, Any]:
     """Return attribute -> value of what was set."""
-    return {BROKER_KEYS[name].attribute: stack[0].value for name, stack in layers.items()}
+    return {BROKER_KEYS[name].attribute: stack[0].value for name, stack in layers.items() if name in BROKER_KEYS}
 
 
 def _derived_defaults() -> dict[str, Any]:
@@ -336,10 +321,10 @@ def _absolute(name: str, value: Value) -> Value:
     return value
 
 
-def _check(config: BrokerConfig) -> None:
+def _check(config: BrokerConfig, rules: _Rules | None = None) -> None:
     """Raise ConfigError if values that are each allowed do not go together."""
     complaints = []
-    for names, rule in _RULES:
+    for names, rule in rules or _RULES:
         try:
             complaint = rule(config)
         except ValueError as error:
@@ -371,7 +356,19 @@ def _compaction_lag_complaint(config: BrokerConfig) -> str | None:
     return None if least <= most else "must not be above log.cleaner.max.compaction.lag.ms"
 
 
-_RULES: tuple[tuple[tuple[str, ...], Callable[[BrokerConfig], str | None]], ...] = (
+def _in_sync_complaint(config: BrokerConfig) -> str | None:
+    """Refuse it at the start alone: an admin who asks for it later sees at once, as in Kafka, what that does."""
+    above = config.min_insync_replicas > 1
+    return (
+        f"is {config.min_insync_replicas}, but {ONE_REPLICA}: every produce with acks=all would fail" if above else None
+    )
+
+
+_Rules = tuple[tuple[tuple[str, ...], Callable[[BrokerConfig], str | None]], ...]
+
+_RULES_OF_A_START: _Rules = ((("min.insync.replicas",), _in_sync_complaint),)
+
+_RULES: _Rules = (
     (("listeners", "listener.security.protocol.map", "insecure.listen"), _listeners_complaint),
     (("advertised.listeners", "listeners"), _advertised_complaint),
     (("status.host", "insecure.listen"), _status_complaint),

@@ -34,17 +34,6 @@ class CleanerSettings:
             doc="Whether topics with the policy compact are compacted at all. Retention does not depend on it.",
         )
     )
-    log_cleaner_threads: int = setting(
-        Key(
-            name="log.cleaner.threads",
-            kind=Kind.INT,
-            default=1,
-            least=1,
-            most=1,
-            dynamic=True,
-            doc="One process compacts.",
-        )
-    )
     log_cleaner_backoff_ms: int = setting(
         Key(
             name="log.cleaner.backoff.ms",

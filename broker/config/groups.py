@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.config.keys import MAX_INT, Key, Kind, setting
+from broker.config.keys import MAX_INT, ONE_REPLICA, Key, Kind, setting
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
@@ -33,6 +33,7 @@ class GroupSettings:
             default=1,
             least=1,
             most=1,
+            most_because=ONE_REPLICA,
             doc="Replicas of __consumer_offsets; one broker holds one.",
         )
     )

@@ -1,67 +1,156 @@
-"""Settings that Kafka has and this broker has not: their descriptions, and the line for a user who sets one.
+"""Settings that Kafka has and this broker has not: how each is taken, and why.
 
-Such a setting may stand in a file at Kafka's default, which changes nothing; any other value asks for what is not
-served, and is refused by name, so that nobody believes to have it. Pure; the table is read when it is first needed.
+All of Kafka's are known here. One that has no meaning for this broker is taken, kept and described, and changes
+nothing; the broker names at its start those that it was given. One that asks for what would silently not be done is
+refused with the reason, unless it stands at Kafka's default. Pure; the tables are read when they are first needed.
 """
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any
 
 from broker.config.kafka_settings import TABLE
+from broker.config.keys import Key, Kind, Value
 
-#: Its documentation in DescribeConfigs.
-NOT_SERVED = "A setting of Kafka that this broker does not have. Its value is Kafka's default and cannot be changed."
+#: By why they have no meaning: settings of Kafka's table, or the beginnings of names that end with a dot.
+WITHOUT_MEANING: Mapping[str, str] = MappingProxyType(
+    {
+        "One broker is the whole cluster: there is no replica, no leader and no node to agree with": """
+            add.partitions.to.txn.retry.backoff. alter.log.dirs.replication.quota.window. auto.leader.rebalance.enable
+            broker.heartbeat.interval.ms broker.session.timeout.ms controlled.shutdown. controller.quorum.
+            controller.socket.timeout.ms early.start.listeners initial.broker.registration.timeout.ms
+            inter.broker.listener.name leader.imbalance.check.interval.seconds num.replica. replica.
+            replication.quota.window. request.timeout.ms socket.connection.setup.timeout.""",
+        "Metadata is one file in the data directory": "metadata.log. metadata.max.",
+        "Every listener is of plain text, and asks for no credentials": """
+            connection.failed.authentication.delay.ms connections.max.reauth.ms delegation.token. sasl.
+            security.providers ssl.""",
+        "There is no authorizer": "allow.everyone.if.no.acl.found super.users",
+        "There are no share groups and no streams groups": "group.share. group.streams. share.",
+        "There is no remote storage": """
+            follower.fetch.last.tiered.offset.enable log.local.retention. remote. rlmm.config. rsm.config.""",
+        "Metrics are at /metrics of the status page; clients' own are not collected": """
+            kafka.metrics. metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms
+            telemetry.max.bytes""",
+        "Queues, buffers, caches and the work behind them are others; docs/limits.md lists their limits": """
+            background.threads delete.records.purgatory.purge.interval.requests
+            fetch.purgatory.purge.interval.requests group.coordinator.background.threads
+            group.coordinator.cached.buffer.max.bytes group.coordinator.threads log.cleaner.io.buffer.
+            log.cleaner.threads log.dir.failure.timeout.ms log.flush.offset.checkpoint.interval.ms
+            log.flush.start.offset.checkpoint.interval.ms max.request.partition.size.limit
+            num.recovery.threads.per.data.dir offsets.commit.timeout.ms offsets.load.buffer.size
+            offsets.topic.compression.codec producer.purgatory.purge.interval.requests queued.max.requests
+            transaction.state.log.load.buffer.size""",
+        "The windows of quotas have a length of their own": "controller.quota.window. quota.window.",
+        "No setting of Kafka 4 any more": """
+            broker.id.generation.enable inter.broker.protocol.version log.message.downconversion.enable
+            log.message.format.version offsets.commit.required.acks password.encoder. reserved.broker.max.id
+            zookeeper.""",
+        "A setting of another server": "confluent.",
+    }
+)
 
+#: Settings of other programs and of Kafka before its version 4: nobody here knows all names that begin so.
+OPEN = ("confluent.", "password.encoder.", "rlmm.config.", "rsm.config.", "zookeeper.")
 
-class KafkaType(enum.IntEnum):
-    """Type of a value, numbered as DescribeConfigs numbers it (KIP-569)."""
+_JAVA_CLASS = "a class of Java cannot be loaded, and what it decides would not be decided; remove it"
+_ONE_CONTROLLER = "this broker is a cluster of its own with one controller, and would not join others"
+_USE_LISTENERS = "Kafka 4 has no such setting; use listeners"
 
-    BOOLEAN = 1
-    STRING = 2
-    INT = 3
-    SHORT = 4
-    LONG = 5
-    DOUBLE = 6
-    LIST = 7
-    CLASS = 8
-    PASSWORD = 9
+#: By setting: why a value other than Kafka's default is refused.
+REFUSED: Mapping[str, str] = MappingProxyType(
+    {
+        "advertised.host.name": f"{_USE_LISTENERS} and advertised.listeners",
+        "advertised.port": f"{_USE_LISTENERS} and advertised.listeners",
+        "alter.config.policy.class.name": _JAVA_CLASS,
+        "authorizer.class.name": "there is no authorizer, so that all would be let in whom it would refuse; remove it",
+        "client.quota.callback.class": _JAVA_CLASS,
+        "config.providers": "values such as ${file:...} would stand as they are written; write them out and remove it",
+        "control.plane.listener.name": "Kafka 4 has no such setting; remove it",
+        "cordoned.log.dirs": "there is one directory, and without it no topic could be created; remove it",
+        "create.topic.policy.class.name": _JAVA_CLASS,
+        "host.name": _USE_LISTENERS,
+        "log.message.timestamp.difference.max.ms": "Kafka 4 has no such setting; use "
+        "log.message.timestamp.before.max.ms and log.message.timestamp.after.max.ms",
+        "max.connection.creation.rate": "connections are not limited by their rate; remove it",
+        "port": _USE_LISTENERS,
+        "principal.builder.class": _JAVA_CLASS,
+        "remote.log.storage.system.enable": "there is no remote storage: what retention removes would be nowhere else",
+        "security.inter.broker.protocol": "every listener is of plain text; leave it at PLAINTEXT",
+        "transaction.two.phase.commit.enable": "a transaction cannot be prepared here; leave it at false",
+    }
+)
 
+#: Of Kafka's dynamic settings those that are set for one broker at a time.
+_PER_BROKER = ("listeners", "listener.security.protocol.map", "principal.builder.class", "sasl.", "ssl.")
 
-class KafkaSetting(NamedTuple):
-    """One setting of Kafka's. ``default`` is None where there is none."""
-
-    name: str
-    config_type: KafkaType
-    dynamic: bool
-    default: str | None
-
-    def is_default(self, text: str) -> bool:
-        """Whether `text` writes the default."""
-        return text.strip() == (self.default or "")
-
-    @property
-    def refusal(self) -> str:
-        """The line for a user who gives it another value."""
-        default = f"leave it at Kafka's default, {self.default}" if self.default else "leave it empty"
-        return f"{self.name} is a setting of Kafka that this broker does not have; remove it, or {default}"
-
-    @property
-    def sensitive(self) -> bool:
-        """Whether its value is never shown."""
-        return self.config_type is KafkaType.PASSWORD
+#: Kafka changes these for a listener only: listener.name.NAME. stands before their names.
+LISTENER_ONLY = frozenset(
+    f"ssl.{name}"
+    for name in (
+        *("key.password", "keystore.certificate.chain", "keystore.key", "keystore.location", "keystore.password"),
+        *("keystore.type", "truststore.certificates", "truststore.location", "truststore.password", "truststore.type"),
+    )
+)
 
 
 @cache
-def kafka_settings() -> Mapping[str, KafkaSetting]:
-    """Return every setting that Kafka has for a broker, by name."""
+def kafka_settings() -> Mapping[str, Key]:
+    """Return every setting that Kafka has for a broker, by name, with its type, default and update mode there."""
     settings = {}
     for line in TABLE.strip().splitlines():
-        name, config_type, mode, default = line.split()
-        text = {"null": None, "''": ""}.get(default, default)
-        settings[name] = KafkaSetting(name, KafkaType[config_type], mode == "dynamic", text)
+        name, kind, mode, default = line.split()
+        key = Key(name=name, kind=Kind[kind], default=None, doc="", nullable=default == "null")
+        settings[name] = replace(
+            key,
+            default=None if key.nullable else key.parse("" if default == "''" else default),
+            dynamic=mode == "dynamic",
+            per_broker=mode == "dynamic" and name.startswith(_PER_BROKER),
+            sensitive=key.kind is Kind.PASSWORD,
+            choices=("required", "requested", "none") if name == "ssl.client.auth" else (),
+        )
     return MappingProxyType(settings)
+
+
+@cache
+def kept_key(name: str) -> Key | None:
+    """Return how a setting is taken that has no effect here; None for a name that nobody gives a meaning."""
+    reason = REFUSED.get(name) or without_meaning(name)
+    if reason is None:
+        return None
+    key = kafka_settings().get(name)
+    if key is None:
+        # Nobody knows what it may hold, so that it is shown to nobody.
+        key = Key(name=name, kind=Kind.STRING, default=None, doc="", nullable=True, sensitive=True)
+    if name in REFUSED:
+        return replace(key, doc=f"Not served: {reason}.", validator=_refusing(key.default, reason))
+    if name in ("controller.quorum.voters", "controller.quorum.bootstrap.servers"):
+        key = replace(key, validator=_several_complaint)
+    return replace(key, doc=f"{reason}. It is kept and described, and changes nothing.")
+
+
+def without_meaning(name: str) -> str | None:
+    """Return why a setting has no meaning here; None if it has one, is refused, or is no setting."""
+    is_known = name in kafka_settings() or name.startswith(OPEN)
+    for reason, each in _without_meaning():
+        if name == each or (is_known and each.endswith(".") and name.startswith(each)):
+            return reason
+    return None
+
+
+def _without_meaning() -> Iterator[tuple[str, str]]:
+    for reason, names in WITHOUT_MEANING.items():
+        for name in names.split():
+            yield reason, name
+
+
+def _refusing(default: Value, reason: str) -> Callable[[Any], str | None]:
+    return lambda value: None if value == default or value in ("", ()) else reason
+
+
+def _several_complaint(controllers: tuple[str, ...]) -> str | None:
+    return _ONE_CONTROLLER if len(controllers) > 1 else None

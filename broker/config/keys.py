@@ -21,6 +21,9 @@ Value = bool | int | float | str | tuple[str, ...] | None
 MAX_INT = 2**31 - 1
 MAX_LONG = 2**63 - 1
 
+#: Why no number of replicas may be above 1.
+ONE_REPLICA = "there is one broker, which holds one replica"
+
 _TRUTH = {"true": True, "false": False}
 
 
@@ -34,6 +37,8 @@ class Kind(enum.IntEnum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    CLASS = 8
+    PASSWORD = 9
 
 
 _BOUNDS: dict[Kind, tuple[int, int]] = {
@@ -49,6 +54,7 @@ class Key:
 
     A dynamic key is set for all brokers or for one, with ``per_broker`` only for one; ``least_while_running`` is the
     least that it may be set to then.
+    ``most_because`` is why more is not allowed, where that is not plain.
     """
 
     name: str
@@ -65,6 +71,7 @@ class Key:
     sensitive: bool = False
     nullable: bool = False
     default_text: str = ""
+    most_because: str = ""
     validator: Callable[[Any], str | None] | None = None
 
     @property
@@ -105,7 +112,8 @@ class Key:
         if self.least is not None and value < self.least:
             raise ValueError(f"Value must be at least {self.least}")
         if self.most is not None and value > self.most:
-            raise ValueError(f"Value must be no more than {self.most}")
+            because = f": {self.most_because}" if self.most_because else ""
+            raise ValueError(f"Value must be no more than {self.most}{because}")
 
     @property
     def valid_values(self) -> str:
@@ -198,4 +206,6 @@ _PARSERS: dict[Kind, Callable[[Key, str], Value]] = {
     Kind.LONG: _parse_whole_number,
     Kind.DOUBLE: _parse_double,
     Kind.LIST: _parse_list,
+    Kind.CLASS: _parse_string,
+    Kind.PASSWORD: _parse_string,
 }

@@ -2,15 +2,16 @@
 
 Rules: names are upper-cased and map to a protocol, names and ports are unique but for one IPv4 and one IPv6
 address on the same port (``H04``); the wildcard address is never advertised (``C18``); an address that other
-machines can reach needs ``insecure.listen``, because clients are not authenticated.
+machines can reach needs ``insecure.listen``, because clients are not authenticated. Where that is not set, all
+interfaces become the loopback address that clients are given, if they are given one: as in Kafka's own sample file.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 _ADDRESS = re.compile(r"([A-Za-z0-9_.-]+)://(?:\[([0-9A-Fa-f:.%]+)\]|([^\[\]:/]*)):(\d+)")
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -75,6 +76,21 @@ def parse_listeners(entries: Sequence[str], protocols: Mapping[str, str]) -> tup
     return listeners
 
 
+def without_controllers(entries: Sequence[str], controllers: Collection[str] | None) -> list[str]:
+    """Return the entries whose names are not among those of the controller's listeners, which nobody opens."""
+    names = {name.upper() for name in controllers or ()}
+    return [entry for entry in entries if entry.partition("://")[0].upper() not in names]
+
+
+def narrowed(listeners: Sequence[Listener], advertised_entries: Sequence[Listener]) -> tuple[Listener, ...]:
+    """Return the listeners; those on all interfaces that are advertised at a loopback address listen just there."""
+    hosts = {entry.name: _loopback(entry) for entry in advertised_entries if entry.is_loopback}
+    return tuple(
+        replace(listener, host=hosts[listener.name]) if listener.is_wildcard and listener.name in hosts else listener
+        for listener in listeners
+    )
+
+
 def check_listeners(listeners: Sequence[Listener], insecure_listen: bool) -> None:
     """Raise ValueError, worded for the user, if the broker may not listen there."""
     if not listeners:
@@ -102,6 +118,11 @@ def advertised(
             raise ValueError(f"{entry} cannot be advertised; use a routable address")
     by_name = {entry.name: entry for entry in advertised_entries}
     return tuple(by_name.get(listener.name) or _self_advertised(listener, hostname) for listener in listeners)
+
+
+def _loopback(listener: Listener) -> str:
+    """Return the address of a loopback host: of the two that a name may have the one that all clients try."""
+    return "127.0.0.1" if listener.host == "localhost" else listener.host
 
 
 def _self_advertised(listener: Listener, hostname: str) -> Listener:

@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Iterable
 
 from broker.config.broker_config import BROKER_KEYS
+from broker.config.kafka import OPEN, REFUSED, WITHOUT_MEANING, kafka_settings, without_meaning
 from broker.config.keys import Key, render
 from broker.config.topic_config import TOPIC_CONFIGS
 
@@ -18,8 +19,7 @@ _LINE_LENGTH = 100
 _INTRODUCTION = """\
 # Configuration
 
-This page is generated from `broker/config/server.py`, `broker/config/log.py` and `broker/config/topic_config.py`;
-`python ops/pages.py` writes it.
+This page is generated from the modules of `broker/config`; `python ops/pages.py` writes it.
 
 A setting has the name that it has in Kafka, wherever Kafka has it. Its value comes from the first of these
 that gives one:
@@ -32,12 +32,19 @@ that gives one:
 4. the default.
 
 A name that is no setting stops the start, with the closest one that is; only a variable that begins with
-`KAFKA_` is left alone, since it may be meant for another program. A setting that Kafka has and this broker has not may
-stand at Kafka's default, where it changes nothing; any other value of it is refused by name. `rotunda check-config`
-checks without starting, `rotunda print-config` shows every value and where it came from.
+`KAFKA_` is left alone, since it may be meant for another program. `rotunda check-config` checks without starting,
+`rotunda print-config` shows every value and where it came from.
 
-*Dynamic* settings can be changed while the broker runs, by `kafka-configs` or any other admin client: for this
-broker, or for all of them unless the table says *per broker*.
+A `server.properties` of Kafka 4 starts this broker. Of the settings that Kafka has and this broker has not some are
+[accepted](#settings-of-kafka-without-meaning-here), and one line of the log names them; others ask for what would
+silently not be done and are [refused](#settings-of-kafka-that-are-refused). Two things are read this broker's way,
+which the log says as well: listeners named in `controller.listener.names` are not opened, and without `insecure.listen`
+a listener on all interfaces that is advertised as `localhost` is opened on the loopback address alone. As in Kafka's
+images, `KAFKA_ADVERTISED_LISTENERS` without any `listeners` stands for these on all interfaces.
+
+Settings whose column *dynamic* is not *no* can be changed while the broker runs, by `kafka-configs`
+or any other admin client: for all brokers (*cluster*) or for this one (*broker*). A setting of the file
+that can be changed so is also put in force by `rotunda reload`; the log names those that take a restart.
 """
 
 _TOPICS = """\
@@ -45,6 +52,20 @@ _TOPICS = """\
 
 Given when a topic is created or changed. A topic without a value of its own has that of the broker setting
 named under *default*.
+"""
+
+_WITHOUT_MEANING = """\
+## Settings of Kafka without meaning here
+
+They may have any value of their type, are described as they were set, and change nothing. Those that Kafka changes
+while it runs can be changed here as well.
+"""
+
+_REFUSED = """\
+## Settings of Kafka that are refused
+
+Any value but Kafka's default stops the start, with the reason. So does one above 1 for the number of replicas of a
+topic, or for `min.insync.replicas`, since there is one broker.
 """
 
 _SAMPLE_HEADER = """\
@@ -65,6 +86,12 @@ def describe_markdown() -> str:
             "",
             _TOPICS,
             *_table(shown, with_dynamic=False),
+            "",
+            _WITHOUT_MEANING,
+            *_without_meaning(),
+            "",
+            _REFUSED,
+            *_refused(),
             "",
         ]
     )
@@ -103,6 +130,24 @@ def _table(keys: Iterable[Key], *, with_dynamic: bool) -> list[str]:
     return lines
 
 
+def _without_meaning() -> list[str]:
+    by_reason: dict[str, list[str]] = {}
+    for name in kafka_settings():
+        reason = None if name in BROKER_KEYS or name in REFUSED else without_meaning(name)
+        if reason:
+            by_reason.setdefault(reason, []).append(f"`{name}`")
+    for reason, names in WITHOUT_MEANING.items():
+        others = [name for name in names.split() if name in OPEN or (name not in kafka_settings() and name[-1] != ".")]
+        by_reason.setdefault(reason, []).extend(f"`{name}*`" if name in OPEN else f"`{name}`" for name in others)
+    rows = [_row((reason, ", ".join(names))) for reason, names in by_reason.items()]
+    return [_row(("why", "settings")), _row(["---"] * 2), *rows]
+
+
+def _refused() -> list[str]:
+    rows = [_row((f"`{name}`", reason)) for name, reason in sorted(REFUSED.items())]
+    return [_row(("setting", "why")), _row(["---"] * 2), *rows]
+
+
 def _row(cells: Iterable[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
@@ -116,8 +161,8 @@ def _default(key: Key) -> str:
 
 def _dynamic(key: Key) -> str:
     if not key.dynamic:
-        return ""
-    return "per broker" if key.per_broker else "yes"
+        return "no"
+    return "broker" if key.per_broker else "cluster, broker"
 
 
 def _facts(key: Key) -> str:

@@ -1,4 +1,4 @@
-"""The broker settings that are not defaults of topics: identity, listeners, processes, memory, limits.
+"""The broker settings that are not defaults of topics: directories, processes, memory, limits.
 
 Declarations only. `broker_config` joins them with `log` into the one BrokerConfig. Every
 key here changes what the broker does; names and defaults are Kafka's wherever Kafka has the key.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.config.keys import MAX_INT, Key, Kind, setting
+from broker.config.keys import MAX_INT, ONE_REPLICA, Key, Kind, setting
 
 SMALLEST_ARENA_BYTES = 1024 * 1024
 
@@ -22,58 +22,13 @@ def _arena_complaint(size: int) -> str | None:
 class ServerSettings:
     """Settings of the broker itself. Only ever part of a BrokerConfig."""
 
-    node_id: int = setting(
+    log_dir: tuple[str, ...] | None = setting(
         Key(
-            name="node.id",
-            kind=Kind.INT,
-            default=1,
-            least=0,
-            doc="The id of this broker in its cluster of one.",
-        )
-    )
-    broker_id: int = setting(
-        Key(
-            name="broker.id",
-            kind=Kind.INT,
-            default=1,
-            least=0,
-            doc="Older name of node.id; if both stand they must agree.",
-        )
-    )
-    listeners: tuple[str, ...] = setting(
-        Key(
-            name="listeners",
-            kind=Kind.LIST,
-            default=("PLAINTEXT://127.0.0.1:9092",),
-            doc="Addresses to listen on, each NAME://host:port. Port 0 takes a free port; an empty host "
-            "means all interfaces. A host that is not loopback needs insecure.listen.",
-        )
-    )
-    advertised_listeners: tuple[str, ...] | None = setting(
-        Key(
-            name="advertised.listeners",
+            name="log.dir",
             kind=Kind.LIST,
             default=None,
             nullable=True,
-            default_text="the listeners; the host name where a listener is on all interfaces",
-            doc="Addresses given to clients, each NAME://host:port with the name of a listener. Port 0 stands "
-            "for the port that the listener was given.",
-        )
-    )
-    listener_security_protocol_map: str = setting(
-        Key(
-            name="listener.security.protocol.map",
-            kind=Kind.STRING,
-            default="PLAINTEXT:PLAINTEXT",
-            doc="Which protocol each listener name speaks, each NAME:PROTOCOL. PLAINTEXT is the protocol served.",
-        )
-    )
-    insecure_listen: bool = setting(
-        Key(
-            name="insecure.listen",
-            kind=Kind.BOOLEAN,
-            default=False,
-            doc="Allow a listener that other machines can reach although clients are not authenticated.",
+            doc="Another name of log.dirs, which counts if both are set.",
         )
     )
     log_dirs: tuple[str, ...] = setting(
@@ -269,6 +224,14 @@ class ServerSettings:
             doc="Create a topic when a client that allows it asks for one that does not exist.",
         )
     )
+    delete_topic_enable: bool = setting(
+        Key(
+            name="delete.topic.enable",
+            kind=Kind.BOOLEAN,
+            default=True,
+            doc="Whether topics may be deleted.",
+        )
+    )
     num_partitions: int = setting(
         Key(
             name="num.partitions",
@@ -286,6 +249,7 @@ class ServerSettings:
             default=1,
             least=1,
             most=1,
+            most_because=ONE_REPLICA,
             doc="Replicas of a topic created without a number of them; one broker holds one.",
         )
     )
@@ -348,11 +312,6 @@ class ServerSettings:
             doc="The span of time over which process.restart.limit counts.",
         )
     )
-
-
-def node_id_complaint(config: ServerSettings) -> str | None:
-    """Return what is wrong if the two names of the id differ."""
-    return None if config.node_id == config.broker_id else f"is {config.node_id} but broker.id is {config.broker_id}"
 
 
 def log_dirs_complaint(config: ServerSettings) -> str | None:

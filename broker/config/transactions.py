@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.config.keys import Key, Kind, setting
+from broker.config.keys import ONE_REPLICA, Key, Kind, setting
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
@@ -96,6 +96,7 @@ class TransactionSettings:
             default=1,
             least=1,
             most=1,
+            most_because=ONE_REPLICA,
             doc="Replicas of __transaction_state; one broker holds one.",
         )
     )
@@ -106,6 +107,7 @@ class TransactionSettings:
             default=1,
             least=1,
             most=1,
+            most_because=ONE_REPLICA,
             doc="How many replicas must hold a record of __transaction_state; there is one.",
         )
     )

@@ -10,7 +10,7 @@ import enum
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from broker.config.broker_config import BROKER_KEYS, BrokerConfig
+from broker.config.broker_config import BrokerConfig, find_key
 from broker.config.group_config import validate_group_configs
 from broker.config.keys import Key, Kind, render
 from broker.config.topic_config import TOPIC_CONFIGS, LogConfig, validate_topic_configs
@@ -63,7 +63,7 @@ def altered_topic(
 ) -> dict[str, str]:
     """Return a topic's own settings after the change. Raises ApiError if it may not have them, or not be named so."""
     configs = _apply(
-        alteration, current, TOPIC_CONFIGS, lambda key: getattr(LogConfig.resolve({}, broker), key.attribute)
+        alteration, current, TOPIC_CONFIGS.get, lambda key: getattr(LogConfig.resolve({}, broker), key.attribute)
     )
     if not name:
         raise ApiError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
@@ -80,12 +80,12 @@ def altered_broker(
     ``broker``: the configuration as loaded. Raises ApiError: INVALID_CONFIG if an operation does not fit the
     setting, INVALID_REQUEST (Kafka's choice) if the broker may not have the settings.
     """
-    configs = _apply(alteration, current, BROKER_KEYS, lambda key: getattr(broker, key.attribute))
+    configs = _apply(alteration, current, find_key, lambda key: broker.value(key.name))
     try:
         broker.with_dynamic(configs)
     except ConfigError as error:
         raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from None
-    of_one = [] if name else sorted(each for each in configs if BROKER_KEYS[each].per_broker)
+    of_one = [] if name else sorted(each for each in configs if (key := find_key(each)) is not None and key.per_broker)
     if of_one:
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
@@ -98,7 +98,7 @@ def altered_group(
     alteration: Alteration, current: Mapping[str, str], broker: BrokerConfig, name: str
 ) -> dict[str, str]:
     """Return a group's own settings after the change. Raises ApiError if it may not have them, or has no name."""
-    configs = _apply(alteration, current, {}, str)
+    configs = _apply(alteration, current, _no_key, str)
     if not name:
         raise ApiError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
     validate_group_configs(configs, broker)
@@ -107,8 +107,7 @@ def altered_group(
 
 def altered_client_metrics(alteration: Alteration, current: Mapping[str, str], name: str) -> dict[str, str]:
     """Return the settings of a subscription after the change. Raises ApiError if it may not have them."""
-    # As in Kafka its lists neither grow nor shrink: they are set anew.
-    configs = _apply(alteration, current, {}, str)
+    configs = _apply(alteration, current, _no_key, str)
     validate_client_metrics(name, configs)
     return configs
 
@@ -116,7 +115,7 @@ def altered_client_metrics(alteration: Alteration, current: Mapping[str, str], n
 def _apply(
     alteration: Alteration,
     current: Mapping[str, str],
-    keys: Mapping[str, Key],
+    key_of: Callable[[str], Key | None],
     inherited: Callable[[Key], object],
 ) -> dict[str, str]:
     configs = {} if alteration.replaces else dict(current)
@@ -127,7 +126,7 @@ def _apply(
         elif operation is Operation.SET:
             configs[name] = value or ""
         else:
-            key = keys.get(name)
+            key = key_of(name)
             if key is None or key.kind is not Kind.LIST:
                 raise ApiError(
                     ErrorCode.INVALID_CONFIG,
@@ -144,6 +143,10 @@ def _apply(
                 f"{MOST_CHARACTERS} bytes.",
             )
     return configs
+
+
+def _no_key(_name: str) -> None:
+    """Know no lists: as in Kafka those of groups and client metrics neither grow nor shrink, they are set anew."""
 
 
 def _operation(number: int) -> Operation:

@@ -11,10 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import NamedTuple
 
-from broker.config.broker_config import BROKER_KEYS, BrokerConfig, Layer, Origin, Source
+from broker.config.broker_config import BROKER_KEYS, BrokerConfig, key_of, load
 from broker.config.group_config import GROUP_CONFIGS, group_value
-from broker.config.kafka import NOT_SERVED, kafka_settings
+from broker.config.kafka import kafka_settings
 from broker.config.keys import Key, Value, render
+from broker.config.sources import Layer, Origin, Source
 from broker.config.topic_config import TOPIC_CONFIGS, LogConfig
 from broker.metadata.client_metrics_config import CLIENT_METRICS_CONFIGS, client_metrics_value
 
@@ -77,35 +78,35 @@ def describe_topic(overrides: Mapping[str, str], broker: BrokerConfig) -> list[C
 
 
 def describe_broker(broker: BrokerConfig) -> list[ConfigEntry]:
-    """Return every setting of the broker, and after them those that only Kafka has, with Kafka's defaults."""
-    return [
+    """Return every setting of the broker, and after them those that have a meaning in Kafka alone."""
+    served = [
         _entry(key, broker.value(name), _synonyms_of(name, broker), read_only=not key.dynamic)
         for name, key in sorted(BROKER_KEYS.items())
-    ] + _of_kafka_alone()
+    ]
+    kept = {name: _kept_entry(name, broker) for name in broker.layers if name not in BROKER_KEYS}
+    defaults = _kept_at_default()
+    return served + [kept.get(name) or defaults[name] for name in sorted({*kept, *defaults})]
 
 
 @cache
-def _of_kafka_alone() -> list[ConfigEntry]:
-    return [
-        ConfigEntry(
-            name=name,
-            value=setting.default,
-            source=DEFAULT_CONFIG,
-            config_type=int(setting.config_type),
-            read_only=True,
-            sensitive=setting.sensitive,
-            synonyms=() if setting.default is None else (Synonym(name, setting.default, DEFAULT_CONFIG),),
-            documentation=NOT_SERVED,
-        )
-        for name, setting in sorted(kafka_settings().items())
-        if name not in BROKER_KEYS
-    ]
+def _kept_at_default() -> Mapping[str, ConfigEntry]:
+    nothing_set = load(None, {}, {})
+    return {name: _kept_entry(name, nothing_set) for name in kafka_settings() if name not in BROKER_KEYS}
+
+
+def _kept_entry(name: str, broker: BrokerConfig) -> ConfigEntry:
+    key = key_of(name)
+    synonyms = list(_told((name,), broker))
+    if key.sensitive:
+        synonyms = [each._replace(value=None) for each in synonyms]
+    return _entry(key, broker.value(name), synonyms, read_only=not key.dynamic)
 
 
 def describe_cluster_default(broker: BrokerConfig) -> list[ConfigEntry]:
     """Return what was set cluster-wide while the broker runs, whether it is in force or not."""
     entries = []
-    for name, key in sorted(BROKER_KEYS.items()):
+    for name in sorted({*BROKER_KEYS, *broker.layers}):
+        key = key_of(name)
         for layer in _layers(name, broker):
             if layer.origin.source == Source.DYNAMIC_DEFAULT:
                 synonym = Synonym(name, render(layer.value), DYNAMIC_DEFAULT_BROKER_CONFIG)
@@ -203,6 +204,6 @@ def _told(names: Iterable[str], broker: BrokerConfig) -> Iterator[Synonym]:
             if source not in listed:
                 listed.add(source)
                 yield Synonym(name, render(layer.value), source)
-        default = BROKER_KEYS[name].default if name in broker.layers else broker.value(name)
+        default = key_of(name).default if name in broker.layers else broker.value(name)
         if default is not None:
             yield Synonym(name, render(default), DEFAULT_CONFIG)

@@ -11,8 +11,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from broker.config.broker_config import BROKER_KEYS, Source
+from broker.config.broker_config import BROKER_KEYS
 from broker.config.keys import render
+from broker.config.sources import Source
 from broker.errors import ApiError, ConfigError
 
 if TYPE_CHECKING:

@@ -183,7 +183,7 @@ def _topics(context: ProcessContext, metadata: MetadataCache) -> Callable[[], li
 
 
 def _settings(context: ProcessContext, metadata: MetadataCache) -> Callable[[], list[Setting]]:
-    from broker.config.broker_config import BROKER_KEYS  # noqa: PLC0415
+    from broker.config.broker_config import key_of  # noqa: PLC0415
     from web.sources import Setting  # noqa: PLC0415
 
     def settings() -> list[Setting]:
@@ -193,11 +193,11 @@ def _settings(context: ProcessContext, metadata: MetadataCache) -> Callable[[], 
         return [
             Setting(
                 name,
-                "(hidden)" if BROKER_KEYS[name].sensitive else value,
+                value,
                 origin,
                 name not in config.layers,
-                BROKER_KEYS[name].dynamic,
-                BROKER_KEYS[name].doc,
+                key_of(name).dynamic,
+                key_of(name).doc,
             )
             for name, value, origin in config.described()
         ]

@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
 from broker.clock import SystemClock
+from broker.config.notes import start_notes
 from broker.errors import BootFailed
 from broker.log.data_dir import (
     lock_data_dir,
@@ -74,6 +75,8 @@ def serve(
         take_clean_shutdown_mark(config.data_dir)
         context = _make_heritage(config, run_path, cluster_id, log_output, undo)
         log_setup.configure(Role.SUPERVISOR.label, 0, log_output.line_format, after_line=context.after_log_line)
+        for note in start_notes(config):
+            _log.info("%s", note)
         record = _record(context)
         run_dir.write(run_path, record)
         try:

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from broker.config.broker_config import BROKER_KEYS, BrokerConfig, Source, load
+from broker.config.broker_config import BROKER_KEYS, BrokerConfig, load
 from broker.config.kafka import kafka_settings
 from broker.config.keys import render
 from broker.config.properties_file import Property, parse_properties
 from broker.config.reference_page import sample_properties
+from broker.config.sources import Source
 from broker.errors import ConfigError
 from broker.metadata.describe_configs import (
     DEFAULT_CONFIG,
@@ -234,10 +235,10 @@ def test_dynamic_values_lie_over_static_ones() -> None:
     [
         ({}, {}, {}, [("1", DYNAMIC_DEFAULT_BROKER_CONFIG), ("1", DEFAULT_CONFIG)]),
         (
-            {"min.insync.replicas": "2"},
+            {"min.insync.replicas": "1"},
             {},
             {},
-            [("2", DYNAMIC_DEFAULT_BROKER_CONFIG), ("2", STATIC_BROKER_CONFIG), ("1", DEFAULT_CONFIG)],
+            [("1", DYNAMIC_DEFAULT_BROKER_CONFIG), ("1", STATIC_BROKER_CONFIG), ("1", DEFAULT_CONFIG)],
         ),
         (
             {},
@@ -279,7 +280,9 @@ def test_what_kafka_says_of_one_node_is_accepted_and_more_is_not() -> None:
     assert [load(None, dict.fromkeys(names, "1"), {}).value(name) for name in names] == [1, 1, 1]
     with pytest.raises(ConfigError) as refused:
         load(None, dict.fromkeys(names, "3"), {})
-    assert str(refused.value).count("Value must be no more than 1") == 3
+    assert str(refused.value).count("Value must be no more than 1: there is one broker, which holds one replica") == 3
+    with pytest.raises(ConfigError, match=r"min.insync.replicas: is 2, but there is one broker"):
+        load(None, {"min.insync.replicas": "2"}, {})
 
 
 @pytest.mark.parametrize(
@@ -303,75 +306,6 @@ def test_every_broker_setting_is_described() -> None:
     assert (partitions.value, partitions.source, partitions.config_type) == ("3", STATIC_BROKER_CONFIG, 3)
     assert (partitions.read_only, partitions.sensitive) == (True, False)
     assert not entries["message.max.bytes"].read_only
-
-
-#: Settings with a default other than Kafka's: places, what the machine decides, and what suits a single broker.
-OTHER_DEFAULTS = {
-    "broker.id",
-    "group.consumer.assignment.interval.ms",
-    "group.coordinator.rebalance.protocols",
-    "group.initial.rebalance.delay.ms",
-    "listener.security.protocol.map",
-    "listeners",
-    "log.dirs",
-    "node.id",
-    "num.io.threads",
-    "num.network.threads",
-    "offsets.topic.num.partitions",
-    "offsets.topic.replication.factor",
-    "transaction.abort.timed.out.transaction.cleanup.interval.ms",
-    "transaction.state.log.min.isr",
-    "transaction.state.log.num.partitions",
-    "transaction.state.log.replication.factor",
-}
-FIXED_HERE = {
-    "listener.security.protocol.map",
-    "listeners",
-    "num.io.threads",
-    "num.network.threads",
-}
-
-
-def test_settings_are_described_as_kafka_describes_them() -> None:
-    """Kafka 4.3 describes 340; of those that are served here the type is Kafka's, and nearly always the default."""
-    config = load(None, {}, {})
-    entries = described(config)
-    kafka = kafka_settings()
-    assert len(kafka) == 340
-    assert kafka.keys() <= entries.keys()
-    assert {name for name in kafka if entries[name].config_type != kafka[name].config_type} == set()
-    assert {name for name in kafka if entries[name].sensitive != kafka[name].sensitive} == set()
-    assert {name for name in BROKER_KEYS.keys() & kafka if entries[name].read_only == kafka[name].dynamic} == FIXED_HERE
-    assert {name for name in kafka if entries[name].value != kafka[name].default} == OTHER_DEFAULTS
-    assert all(entries[name].read_only for name in kafka.keys() - BROKER_KEYS)
-
-
-def test_no_secret_of_kafka_is_shown() -> None:
-    secrets = [name for name, setting in kafka_settings().items() if setting.sensitive]
-    assert len(secrets) == 10
-    entries = described(load(None, {}, {}))
-    assert {entries[name].value for name in secrets} == {None}
-    with pytest.raises(ConfigError) as refused:
-        load(None, {"ssl.key.password": "sesame"}, {})
-    assert "sesame" not in str(refused.value)
-
-
-def test_a_setting_of_kafka_that_is_not_served_may_stand_at_kafkas_default_only(tmp_path: Path) -> None:
-    file = tmp_path / "server.properties"
-    file.write_text("num.replica.fetchers=1\nauthorizer.class.name=\nqueued.max.requests=500\n")
-    assert load(file, {}, {}).num_partitions == 1
-    file.write_text("num.replica.fetchers = 4\nauthorizer.class.name=x.Y\nprocess.roles=broker,controller\n")
-    with pytest.raises(ConfigError) as refused:
-        load(file, {}, {})
-    assert str(refused.value).splitlines() == [
-        f"{file}:1: num.replica.fetchers is a setting of Kafka that this broker does not have; remove it, "
-        "or leave it at Kafka's default, 1",
-        f"{file}:2: authorizer.class.name is a setting of Kafka that this broker does not have; remove it, "
-        "or leave it empty",
-        f"{file}:3: process.roles is a setting of Kafka that this broker does not have; remove it, or leave it empty",
-    ]
-    with pytest.raises(ConfigError, match=r"Cannot update these configs dynamically: \[num.replica.fetchers]"):
-        load(None, {}, {}).with_dynamic({"num.replica.fetchers": "1"})
 
 
 @pytest.mark.parametrize(

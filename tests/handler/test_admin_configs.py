@@ -306,7 +306,7 @@ def test_settings_of_tls_and_sasl_are_kept_for_one_broker(cluster: AdminCluster)
             "SSL",
             "configs dynamically: [security.inter.broker.protocol]",
         ),
-        ("1", "ssl.keystore.location", "/x", "Cannot update these configs dynamically: [ssl.keystore.location]"),
+        ("1", "ssl.keystore.location", "/x", "only per-listener using the listener prefix: [ssl.keystore.location]"),
         ("", "sasl.kerberos.min.time.before.relogin", "x", "Invalid value x for configuration sasl.kerberos"),
         (
             "",

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from broker.config.broker_config import BrokerConfig, Source, load
+from broker.config.broker_config import BrokerConfig, load
+from broker.config.sources import Source
 from broker.metadata.reloading import reload
 from broker.protocol.api_keys import ApiKey
 from tests.support.broker_process import REPOSITORY

@@ -21,19 +21,19 @@ def handle_describe_cluster(context: RequestContext, request: Any) -> dict[str, 
         )
     if endpoint_type != _BROKERS:
         return _refused(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {endpoint_type}")
-    node_id, listener = context.broker.metadata.broker_config.node_id, context.listener
+    config, listener = context.broker.metadata.broker_config, context.listener
     return {
         "error_code": 0,
         "error_message": None,
         "endpoint_type": _BROKERS,
         "cluster_id": context.broker.cluster_id,
-        "controller_id": node_id,
+        "controller_id": config.node_id,
         "brokers": [
             {
-                "broker_id": node_id,
+                "broker_id": config.node_id,
                 "host": listener.advertised_host,
                 "port": listener.advertised_port,
-                "rack": None,
+                "rack": config.broker_rack,
                 "is_fenced": False,
             }
         ],

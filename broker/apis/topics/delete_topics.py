@@ -18,6 +18,7 @@ from broker.scheduling.long_answers import each_of
 from broker.scheduling.slices import Work
 
 _NO_ID = bytes(16)
+_FIRST_WITH_DISABLED = 3
 
 
 class _Asked(NamedTuple):
@@ -32,6 +33,8 @@ def handle_delete_topics(context: RequestContext, request: Any) -> Work:
     times_asked: Counter[_Asked] = Counter()
     yield from each_of(_asked(request), lambda each: times_asked.update((each,)))
     asked = list(times_asked)
+    if not context.broker.metadata.broker_config.delete_topic_enable:
+        return {"responses": Lazily(asked, lambda each: _result(each, _disabled(context, each)))}
     controller, request_id = controller_of(context), request_id_of(context)
     outcomes: list[TopicOutcome] = []
     #: Ids of the topics that are deleted by this request.
@@ -46,6 +49,14 @@ def handle_delete_topics(context: RequestContext, request: Any) -> Work:
         yield None
     results = list(zip(asked, outcomes, strict=True))
     return {"responses": Lazily(results, lambda result: _result(*result))}
+
+
+def _disabled(context: RequestContext, asked: _Asked) -> TopicOutcome:
+    """Return that nothing may be deleted: clients that are older than the error for that get another."""
+    newer = context.api_version >= _FIRST_WITH_DISABLED
+    error = ErrorCode.TOPIC_DELETION_DISABLED if newer else ErrorCode.INVALID_REQUEST
+    message = None if newer else "Topic deletion is disabled (delete.topic.enable)."
+    return TopicOutcome(asked.name or "", error, message, asked.topic_id)
 
 
 def _delete(

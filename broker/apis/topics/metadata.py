@@ -116,12 +116,14 @@ def _described_or_at_length(context: RequestContext, request: MetadataRequest) -
     operations = topic_operations(request.include_topic_authorized_operations)
     topics = Lazily(asked, lambda each: _topic(context, each, operations))
     broker, listener = context.broker, context.listener
-    node_id = broker.metadata.broker_config.node_id
+    config = broker.metadata.broker_config
     response = MetadataResponse(
         throttle_ms=0,
-        brokers=[MetadataBroker(node_id, listener.advertised_host, listener.advertised_port)],
+        brokers=[
+            MetadataBroker(config.node_id, listener.advertised_host, listener.advertised_port, config.broker_rack)
+        ],
         cluster_id=broker.cluster_id,
-        controller_id=node_id,
+        controller_id=config.node_id,
         topics=topics,
         cluster_authorized_operations=cluster_operations(request.include_cluster_authorized_operations),
     )

@@ -1,0 +1,111 @@
+"""The broker settings of who it is and where it listens: ids, roles, listeners and what clients are told of them.
+
+Declarations only. `broker_config` joins them with the others into the one BrokerConfig. Names are Kafka's wherever
+Kafka has the key; what listeners may be is checked in `listeners`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.config.keys import Key, Kind, setting
+
+
+def _roles_complaint(roles: tuple[str, ...]) -> str | None:
+    alone = "a controller without a broker has no meaning, since each broker has its own; use broker,controller"
+    return None if "broker" in roles else alone
+
+
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+class IdentitySettings:
+    """Settings of one broker's ids and listeners. Only ever part of a BrokerConfig."""
+
+    node_id: int = setting(
+        Key(
+            name="node.id",
+            kind=Kind.INT,
+            default=1,
+            least=0,
+            doc="The id of this broker in its cluster of one.",
+        )
+    )
+    broker_id: int = setting(
+        Key(
+            name="broker.id",
+            kind=Kind.INT,
+            default=1,
+            least=0,
+            doc="Older name of node.id; if both stand they must agree.",
+        )
+    )
+    broker_rack: str | None = setting(
+        Key(
+            name="broker.rack",
+            kind=Kind.STRING,
+            default=None,
+            nullable=True,
+            doc="The rack that clients are told the broker stands in.",
+        )
+    )
+    listeners: tuple[str, ...] = setting(
+        Key(
+            name="listeners",
+            kind=Kind.LIST,
+            default=("PLAINTEXT://127.0.0.1:9092",),
+            doc="Addresses to listen on, each NAME://host:port. Port 0 takes a free port; an empty host "
+            "means all interfaces. A host that is not loopback needs insecure.listen; without it a listener on all "
+            "interfaces that is advertised at a loopback address listens there only.",
+        )
+    )
+    advertised_listeners: tuple[str, ...] | None = setting(
+        Key(
+            name="advertised.listeners",
+            kind=Kind.LIST,
+            default=None,
+            nullable=True,
+            default_text="the listeners; the host name where a listener is on all interfaces",
+            doc="Addresses given to clients, each NAME://host:port with the name of a listener. Port 0 stands "
+            "for the port that the listener was given.",
+        )
+    )
+    listener_security_protocol_map: str = setting(
+        Key(
+            name="listener.security.protocol.map",
+            kind=Kind.STRING,
+            default="PLAINTEXT:PLAINTEXT",
+            doc="Which protocol each listener name speaks, each NAME:PROTOCOL. PLAINTEXT is the protocol served.",
+        )
+    )
+    insecure_listen: bool = setting(
+        Key(
+            name="insecure.listen",
+            kind=Kind.BOOLEAN,
+            default=False,
+            doc="Allow a listener that other machines can reach although clients are not authenticated.",
+        )
+    )
+    process_roles: tuple[str, ...] = setting(
+        Key(
+            name="process.roles",
+            kind=Kind.LIST,
+            default=("broker", "controller"),
+            choices=("broker", "controller"),
+            validator=_roles_complaint,
+            doc="What this broker is. It always is both, and its controller is one of its processes.",
+        )
+    )
+    controller_listener_names: tuple[str, ...] | None = setting(
+        Key(
+            name="controller.listener.names",
+            kind=Kind.LIST,
+            default=None,
+            nullable=True,
+            doc="Listeners of these names are not opened: the controller is a process of the broker, and no others "
+            "ask it.",
+        )
+    )
+
+
+def node_id_complaint(config: IdentitySettings) -> str | None:
+    """Return what is wrong if the two names of the id differ."""
+    return None if config.node_id == config.broker_id else f"is {config.node_id} but broker.id is {config.broker_id}"

@@ -1,0 +1,218 @@
+"""Kafka's settings: which are served, kept without meaning or refused, and how a configuration of Kafka is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker.config.broker_config import BROKER_KEYS, BrokerConfig, load
+from broker.config.kafka import REFUSED, kafka_settings, kept_key, without_meaning
+from broker.config.keys import render
+from broker.config.notes import start_notes
+from broker.errors import ConfigError
+from broker.metadata.describe_configs import (
+    DEFAULT_CONFIG,
+    DYNAMIC_BROKER_CONFIG,
+    STATIC_BROKER_CONFIG,
+    ConfigEntry,
+    describe_broker,
+    describe_cluster_default,
+)
+
+NOTE = "these settings have no meaning here and change nothing (docs/configuration.md): "
+
+
+def described(config: BrokerConfig) -> dict[str, ConfigEntry]:
+    return {entry.name: entry for entry in describe_broker(config)}
+
+
+def listeners(config: BrokerConfig) -> tuple[list[str], list[str]]:
+    """Return what is opened and what is advertised."""
+    return [str(each) for each in config.bound_listeners], [str(each) for each in config.effective_advertised_listeners]
+
+
+#: Settings with a default other than Kafka's: places, what the machine decides, and what suits a single broker.
+OTHER_DEFAULTS = {
+    "broker.id",
+    "group.consumer.assignment.interval.ms",
+    "group.coordinator.rebalance.protocols",
+    "group.initial.rebalance.delay.ms",
+    "listener.security.protocol.map",
+    "listeners",
+    "log.dir",
+    "log.dirs",
+    "node.id",
+    "num.io.threads",
+    "num.network.threads",
+    "offsets.topic.num.partitions",
+    "offsets.topic.replication.factor",
+    "process.roles",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+    "transaction.state.log.min.isr",
+    "transaction.state.log.num.partitions",
+    "transaction.state.log.replication.factor",
+}
+FIXED_HERE = {
+    "listener.security.protocol.map",
+    "listeners",
+    "num.io.threads",
+    "num.network.threads",
+}
+
+
+def test_settings_are_described_as_kafka_describes_them() -> None:
+    """Kafka 4.3 describes 340; of those that are served here the type is Kafka's, and nearly always the default."""
+    config = load(None, {}, {})
+    entries = described(config)
+    kafka = kafka_settings()
+    assert len(kafka) == 340
+    assert kafka.keys() <= entries.keys()
+    assert {name for name in kafka if entries[name].config_type != kafka[name].kind} == set()
+    assert {name for name in kafka if entries[name].sensitive != kafka[name].sensitive} == set()
+    assert {name for name in BROKER_KEYS.keys() & kafka if entries[name].read_only == kafka[name].dynamic} == FIXED_HERE
+    assert {
+        name
+        for name in kafka
+        if entries[name].value != (None if kafka[name].sensitive else render(kafka[name].default))
+    } == OTHER_DEFAULTS
+    assert {name for name in kafka.keys() - BROKER_KEYS if entries[name].read_only == kafka[name].dynamic} == set()
+
+
+def test_no_secret_of_kafka_is_shown() -> None:
+    secrets = [name for name, setting in kafka_settings().items() if setting.sensitive]
+    assert len(secrets) == 10
+    for config in (load(None, {}, {}), load(None, dict.fromkeys(secrets, "sesame"), {})):
+        entries = described(config)
+        assert {entries[name].value for name in secrets} == {None}
+        assert {synonym.value for name in secrets for synonym in entries[name].synonyms} <= {None}
+        assert "sesame" not in str(list(config.described()))
+        assert "sesame" not in str(list(start_notes(config)))
+
+
+def test_each_setting_of_kafka_is_served_kept_or_refused() -> None:
+    """One that comes to be served is taken out of the tables of `broker.config.kafka`."""
+    judged = {name for name in kafka_settings() if name in REFUSED or without_meaning(name)}
+    assert judged | BROKER_KEYS.keys() >= kafka_settings().keys()
+    assert judged & BROKER_KEYS.keys() == set()
+
+
+def test_what_has_no_meaning_is_kept_and_named_in_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("num.replica.fetchers = 4\nmetric.reporters=x.Y\nzookeeper.connect=localhost:2181\n")
+    config = load(file, {"sasl.jaas.config": "secret"}, {"KAFKA_BACKGROUND_THREADS": "3", "KAFKA_OPTS": "-Dx"})
+    names = "background.threads, metric.reporters, num.replica.fetchers, sasl.jaas.config, zookeeper.connect"
+    assert list(start_notes(config)) == [NOTE + names]
+    entry = described(config)["num.replica.fetchers"]
+    assert (entry.value, entry.source, entry.config_type, entry.read_only) == ("4", STATIC_BROKER_CONFIG, 3, False)
+    assert described(config)["zookeeper.connect"].value is None
+    assert list(start_notes(load(None, {}, {}))) == []
+
+
+def test_what_has_no_meaning_changes_while_it_runs_as_in_kafka() -> None:
+    config = load(None, {}, {}).with_dynamic({"ssl.protocol": "TLSv1.2"}, {"background.threads": "5"})
+    entries = described(config)
+    assert (entries["ssl.protocol"].value, entries["ssl.protocol"].source) == ("TLSv1.2", DYNAMIC_BROKER_CONFIG)
+    assert [each.name for each in describe_cluster_default(config)] == ["background.threads", "min.insync.replicas"]
+    assert described(load(None, {}, {}))["background.threads"].source == DEFAULT_CONFIG
+    with pytest.raises(ConfigError, match=r"Cannot update these configs dynamically: \[queued.max.requests]"):
+        load(None, {}, {}).with_dynamic({"queued.max.requests": "1"})
+    with pytest.raises(ConfigError, match=r"only per-listener using the listener prefix: \[ssl.keystore.location]"):
+        load(None, {}, {}).with_dynamic({"ssl.keystore.location": "/x"})
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_what_would_silently_not_be_done_is_refused_with_the_reason(name: str) -> None:
+    key = kept_key(name)
+    assert key is not None
+    default = render(key.default) or ""
+    assert load(None, {name: default}, {}).layers == {}
+    other = {"BOOLEAN": "true", "INT": "7"}.get(key.kind.name, "something")
+    with pytest.raises(ConfigError) as refused:
+        load(None, {name: other}, {})
+    assert str(refused.value).endswith(f"for configuration {name}: {REFUSED[name]}")
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("num.replica.fetcher", "num.replica.fetchers"),
+        ("ssl.keystor.location", "ssl.keystore.location"),
+        ("replica.lag.time.max", "replica.lag.time.max.ms"),
+        ("advertised.listener", "advertised.listeners"),
+    ],
+)
+def test_a_misspelt_setting_of_kafka_is_an_error(name: str, hint: str) -> None:
+    with pytest.raises(ConfigError, match=rf"unknown setting {name} .did you mean {hint}"):
+        load(None, {name: "1"}, {})
+
+
+def test_values_without_meaning_still_have_a_type() -> None:
+    with pytest.raises(ConfigError, match=r"Invalid value many for configuration background.threads: Not a number"):
+        load(None, {"background.threads": "many"}, {})
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"process.roles": "controller"}, "a controller without a broker has no meaning"),
+        ({"controller.quorum.voters": "1@a:1,2@b:1"}, "a cluster of its own with one controller"),
+        ({"controller.quorum.bootstrap.servers": "a:1,b:1"}, "a cluster of its own with one controller"),
+    ],
+)
+def test_what_asks_for_more_nodes_is_refused(settings: dict[str, str], complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        load(None, settings, {})
+
+
+STOCK = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.quorum.bootstrap.servers": "localhost:9093",
+    "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+    "advertised.listeners": "PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093",
+    "controller.listener.names": "CONTROLLER",
+}
+
+
+def test_the_controllers_listener_is_not_opened_and_all_interfaces_become_the_address_that_clients_get() -> None:
+    config = load(None, STOCK, {})
+    assert listeners(config) == (["PLAINTEXT://127.0.0.1:9092"], ["PLAINTEXT://localhost:9092"])
+    assert list(start_notes(config))[1:] == [
+        "CONTROLLER://:9093 is not opened: the controller is a process of this broker and has no port",
+        "PLAINTEXT://:9092 is opened as PLAINTEXT://127.0.0.1:9092, the address that clients are given; "
+        "insecure.listen=true opens it on all interfaces",
+    ]
+    everywhere = load(None, {**STOCK, "insecure.listen": "true"}, {})
+    assert listeners(everywhere)[0] == ["PLAINTEXT://:9092"]
+    with pytest.raises(ConfigError, match=r"set insecure.listen=true"):
+        load(None, {**STOCK, "advertised.listeners": "PLAINTEXT://kafka-1:9092"}, {})
+    with pytest.raises(ConfigError, match=r"at least one listener"):
+        load(None, {**STOCK, "listeners": "CONTROLLER://:9093"}, {})
+
+
+def test_variables_of_kafkas_images_follow_their_rules() -> None:
+    """`___` is a hyphen; listeners follow from those that are advertised; what is no setting is left alone."""
+    advertised = {"KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://localhost:19092", "KAFKA_PORT": "tcp://10.0.0.1:9092"}
+    assert listeners(load(None, {}, advertised)) == (["PLAINTEXT://127.0.0.1:19092"], ["PLAINTEXT://localhost:19092"])
+    everywhere = {**advertised, "KAFKA_LISTENERS": "", "ROTUNDA_INSECURE_LISTEN": "true"}
+    assert listeners(load(None, {}, everywhere))[0] == ["PLAINTEXT://0.0.0.0:19092"]
+    named = {**advertised, "KAFKA_LISTENERS": "PLAINTEXT://127.0.0.1:9"}
+    assert listeners(load(None, {}, named))[0] == ["PLAINTEXT://127.0.0.1:9"]
+    hyphen = {"KAFKA_ZOOKEEPER_A___B__C_D": "1", "KAFKA_AUTHORIZER_CLASS_NAME": ""}
+    assert set(load(None, {}, hyphen).layers) == {"zookeeper.a-b_c.d"}
+    with pytest.raises(ConfigError, match=r"environment KAFKA_AUTHORIZER_CLASS_NAME: .*there is no authorizer"):
+        load(None, {}, {"KAFKA_AUTHORIZER_CLASS_NAME": "x.Y"})
+
+
+def test_a_variable_that_is_nearly_a_setting_is_named() -> None:
+    environment = {"KAFKA_ADVERTISED_LISTENER": "x", "KAFKA_URL": "x", "KAFKA_HEAP_OPTS": "x", "KAFKA_BROKERS": "x"}
+    assert list(start_notes(load(None, {}, environment))) == [
+        "the environment's KAFKA_ADVERTISED_LISTENER is no setting and is left alone "
+        "(did you mean KAFKA_ADVERTISED_LISTENERS?)"
+    ]
+
+
+def test_the_older_name_of_the_data_directory_counts_where_the_newer_is_not_set() -> None:
+    assert str(load(None, {"log.dir": "/a"}, {}).data_dir) == "/a"
+    assert str(load(None, {"log.dir": "/a", "log.dirs": "/b"}, {}).data_dir) == "/b"
