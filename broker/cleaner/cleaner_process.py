@@ -47,7 +47,10 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
     os.nice(NICENESS)
     clock = SystemClock()
 
+    settings = context.live_settings()
+
     def beat() -> None:
+        settings.refresh()
         context.slots.beat(Role.CLEANER, 0, clock.monotonic_ns())
 
     owners = OwnerClient(context.channel, index, generation, context.target_bells, stop.is_set, beat)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from broker.cli.options import (
     add_bench,
+    add_config,
     add_group,
     add_metrics,
     add_report,
@@ -204,6 +205,12 @@ _COMMANDS: dict[str, tuple[str, str, str, _Add]] = {
         "run",
         "print every property with its value and where that came from",
         _add_print_config,
+    ),
+    "config": (
+        "broker.cli.settings",
+        "run",
+        "show and change what may change while a broker runs",
+        add_config,
     ),
     "topic": ("broker.cli.topics", "run", "create, list, describe, alter and delete topics", add_topic),
     "requests": ("broker.cli.requests", "run", "what single requests did, from the request log", add_requests),

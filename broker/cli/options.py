@@ -55,6 +55,12 @@ _ALTER_JSON = """\
 --json prints an object: topic, changes [{name, before, after}], where name is partitions or a setting, and null
 stands for a setting that the topic has no value of its own for
 """
+_CONFIG_JSON = """\
+--json prints an array of objects: name, value, origin, dynamic, otherwise [{name, value, origin}]
+"""
+_CHANGED_JSON = """\
+--json prints an array of objects: name, before, after, where null stands for a setting that is not set
+"""
 _TOPIC_JSON = """\
 --json prints an object: name, topic_id, internal, configs {key: value} of the topic's own settings,
   partitions [{partition, leader, replicas, in_sync}]
@@ -185,6 +191,11 @@ def add_metrics(command: argparse.ArgumentParser) -> None:
 def add_group(command: argparse.ArgumentParser) -> None:
     """Add the actions of `rotunda group`."""
     _add_actions(command, _GROUP_ACTIONS)
+
+
+def add_config(command: argparse.ArgumentParser) -> None:
+    """Add the actions of `rotunda config`."""
+    _add_actions(command, _CONFIG_ACTIONS)
 
 
 def _add_actions(command: argparse.ArgumentParser, actions: dict[str, _Action]) -> None:
@@ -324,6 +335,37 @@ def _reset_offsets(action: argparse.ArgumentParser) -> None:
     run.add_argument("--execute", action="store_true", help="set the offsets; otherwise they are only shown")
     run.add_argument("--dry-run", action="store_true", help="show what would be set (default)")
 
+
+def _whose_config(action: argparse.ArgumentParser) -> None:
+    whose = action.add_mutually_exclusive_group()
+    whose.add_argument("--cluster", action="store_true", help="what holds for all brokers (default: this one)")
+    whose.add_argument("--topic", metavar="NAME", help="the settings of a topic")
+    whose.add_argument("--group", metavar="ID", help="the settings of a group")
+    whose.add_argument("--loggers", action="store_true", help="the levels of loggers, until the broker is started anew")
+    json_option(action)
+
+
+def _list_config(action: argparse.ArgumentParser) -> None:
+    _whose_config(action)
+    action.add_argument("--all", action="store_true", help="every setting in force, not only what was set")
+
+
+def _named_config(action: argparse.ArgumentParser) -> None:
+    _whose_config(action)
+    action.add_argument("names", nargs="+", metavar="KEY", help="the name of a setting or a logger")
+
+
+def _set_config(action: argparse.ArgumentParser) -> None:
+    _whose_config(action)
+    action.add_argument("assignments", nargs="+", metavar="KEY=VALUE", help="a setting and its value")
+
+
+_CONFIG_ACTIONS = {
+    "list": _Action("list what was set while the broker runs", _list_config, _CONFIG_JSON),
+    "describe": _Action("show settings, where they come from and what they mean", _named_config, _CONFIG_JSON),
+    "set": _Action("set settings, all of them or none", _set_config, _CHANGED_JSON),
+    "delete": _Action("let settings be again what they are otherwise", _named_config, _CHANGED_JSON),
+}
 
 _TOPIC_ACTIONS = {
     "create": _Action("create a topic", _create_topic),

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from broker.client import settings
 from broker.client.connection import check
+from broker.client.settings import Resource
 from broker.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
@@ -14,13 +16,7 @@ if TYPE_CHECKING:
 _METADATA_VERSION = 12
 _CREATE_VERSION = 7
 _DELETE_VERSION = 6
-_CONFIGS_VERSION = 4
-_TOPIC_RESOURCE = 2
-_DYNAMIC_TOPIC_CONFIG = 1
 _PARTITIONS_VERSION = 3
-_ALTER_CONFIGS_VERSION = 1
-_SET = 0
-_DELETE = 1
 
 
 class Partition(NamedTuple):
@@ -78,14 +74,7 @@ def alter(
     With `validate_only` the broker answers whether it would do so.
     """
     if configs:
-        version = connection.highest_version(ApiKey.INCREMENTAL_ALTER_CONFIGS, _ALTER_CONFIGS_VERSION)
-        changes = [
-            {"name": key, "config_operation": _DELETE if value is None else _SET, "value": value}
-            for key, value in configs.items()
-        ]
-        resource = {"resource_type": _TOPIC_RESOURCE, "resource_name": name, "configs": changes}
-        fields = {"resources": [resource], "validate_only": validate_only}
-        check(connection.request(ApiKey.INCREMENTAL_ALTER_CONFIGS, version, fields).responses[0])
+        settings.alter(connection, Resource(settings.TOPIC, name), configs, validate_only=validate_only)
     if partitions is not None:
         version = connection.highest_version(ApiKey.CREATE_PARTITIONS, _PARTITIONS_VERSION)
         topic = {"name": name, "count": partitions, "assignments": None}
@@ -133,12 +122,5 @@ def _metadata(connection: Connection, topics: list[dict[str, Any]] | None) -> An
 
 
 def _configs(connection: Connection, name: str) -> dict[str, str]:
-    version = connection.highest_version(ApiKey.DESCRIBE_CONFIGS, _CONFIGS_VERSION)
-    resource = {"resource_type": _TOPIC_RESOURCE, "resource_name": name, "configuration_keys": None}
-    answer = connection.request(ApiKey.DESCRIBE_CONFIGS, version, {"resources": [resource]})
-    check(answer.results[0])
-    return {
-        str(each.name): str(each.value)
-        for each in answer.results[0].configs
-        if each.config_source == _DYNAMIC_TOPIC_CONFIG
-    }
+    described = settings.describe_resource(connection, Resource(settings.TOPIC, name))
+    return {each.name: each.value for each in described if each.is_set}

@@ -42,9 +42,10 @@ which the log says as well: listeners named in `controller.listener.names` are n
 a listener on all interfaces that is advertised as `localhost` is opened on the loopback address alone. As in Kafka's
 images, `KAFKA_ADVERTISED_LISTENERS` without any `listeners` stands for these on all interfaces.
 
-Settings whose column *dynamic* is not *no* can be changed while the broker runs, by `kafka-configs`
-or any other admin client: for all brokers (*cluster*) or for this one (*broker*). A setting of the file
-that can be changed so is also put in force by `rotunda reload`; the log names those that take a restart.
+Settings whose column *dynamic* is not *no* can be changed while the broker runs, by
+[`rotunda config set`](command-line.md#settings-of-a-running-broker), `kafka-configs` or any other admin client: for
+all brokers (*cluster*) or for this one (*broker*). A setting of the file that can be changed so is also put in force
+by `rotunda reload`; the log names those that take a restart.
 """
 
 _TOPICS = """\

@@ -12,22 +12,24 @@ from typing import NamedTuple
 
 from broker.config.broker_config import BrokerConfig, find_key
 from broker.config.group_config import validate_group_configs
-from broker.config.keys import Key, Kind, render
+from broker.config.keys import Key, Kind, did_you_mean, render
 from broker.config.topic_config import TOPIC_CONFIGS, LogConfig, validate_topic_configs
 from broker.errors import ApiError, ConfigError
 from broker.metadata.client_metrics_config import validate_client_metrics
 from broker.metadata.topic_validation import check_topic_name
 from broker.protocol.error_codes import ErrorCode
+from broker.server_log.log_levels import LEVELS, ROOT, logger_names
 
 #: Resource types of the config APIs.
-TOPIC, BROKER, CLIENT_METRICS, GROUP = 2, 4, 16, 32
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 
 #: Kafka's limit for one value, which a list may reach by growing.
 MOST_CHARACTERS = 2**15 - 1
 
 #: The message for any other type.
 HAVE_SETTINGS = (
-    f"topics ({TOPIC}), brokers ({BROKER}), client metrics ({CLIENT_METRICS}) and groups ({GROUP}) have settings"
+    f"topics ({TOPIC}), brokers ({BROKER}), loggers ({BROKER_LOGGER}), client metrics ({CLIENT_METRICS}) and groups "
+    f"({GROUP}) have settings"
 )
 
 
@@ -110,6 +112,33 @@ def altered_client_metrics(alteration: Alteration, current: Mapping[str, str], n
     configs = _apply(alteration, current, _no_key, str)
     validate_client_metrics(name, configs)
     return configs
+
+
+def altered_loggers(alteration: Alteration, current: Mapping[str, str]) -> dict[str, str]:
+    """Return the levels of loggers after the change (KIP-412). Raises ApiError, as Kafka does: levels have no lists."""
+    if alteration.replaces:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {BROKER_LOGGER}: only their levels change.")
+    levels = dict(current)
+    for name, number, level in alteration.changes:
+        operation = _operation(number)
+        if operation not in {Operation.SET, Operation.DELETE}:
+            message = f"{operation.name} operation is not allowed for the BROKER_LOGGER resource"
+            raise ApiError(ErrorCode.INVALID_REQUEST, message)
+        if name not in logger_names():
+            raise ApiError(
+                ErrorCode.INVALID_CONFIG, f"Logger {name} does not exist!{did_you_mean(name, logger_names())}"
+            )
+        if operation is Operation.DELETE:
+            if name == ROOT:
+                message = f"Removing the log level of the {ROOT} logger is not allowed"
+                raise ApiError(ErrorCode.INVALID_REQUEST, message)
+            levels.pop(name, None)
+        elif level is None or level not in LEVELS:
+            message = f"Cannot set the log level of {name} to {level} as it is not a supported log level. "
+            raise ApiError(ErrorCode.INVALID_CONFIG, f"{message}Valid log levels are {', '.join(LEVELS)}")
+        else:
+            levels[name] = level
+    return levels
 
 
 def _apply(

@@ -1,6 +1,7 @@
 """The settings of this broker as they are in force: what was loaded at its start, with what was set while it runs.
 
-Part of every process's view of the metadata (`metadata_cache`, `live_settings`). Pure; reads nothing itself.
+Part of every process's view of the metadata (`metadata_cache`, `live_settings`), which puts the levels of loggers in
+force as well. Reads nothing itself.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from collections.abc import Mapping
 
 from broker.config.broker_config import BrokerConfig
 from broker.errors import ConfigError
-from broker.metadata.metadata_file import CONFIGURATION_FILE, EVERY_BROKER
+from broker.metadata.metadata_file import CONFIGURATION_FILE, EVERY_BROKER, LOG_LEVELS, UNTIL_RESTART
+from broker.server_log import log_levels
 
 log = logging.getLogger(__name__)
 
@@ -26,19 +28,25 @@ class BrokerSettings:
         self.in_force = static
         #: By broker id as text ("" for all brokers): what was set while the broker runs.
         self.overrides: Mapping[str, Mapping[str, str]] = {}
+        #: By logger: the levels that were set.
+        self.log_levels: Mapping[str, str] = {}
 
     def take(self, stored: Mapping[str, Mapping[str, str]]) -> bool:
         """Put in force what the metadata file has, by broker id as text; return whether that has changed."""
         if stored == self._stored:
             return False
         self._stored = stored
-        self.overrides = {name: configs for name, configs in stored.items() if name != CONFIGURATION_FILE}
+        self.overrides = {name: configs for name, configs in stored.items() if name not in UNTIL_RESTART}
         read_again = stored.get(CONFIGURATION_FILE)
         if read_again is not None:
             texts = {name: text for name, text in read_again.items() if name != CONFIGURATION_FILE}
             self.loaded = self._static.with_file(texts)
         own = stored.get(str(self._static.node_id), {})
         self.in_force = _overridden(self.loaded, own, stored.get(EVERY_BROKER, {}))
+        levels = {name: level for name, level in stored.get(LOG_LEVELS, {}).items() if name != LOG_LEVELS}
+        if levels != self.log_levels:
+            self.log_levels = levels
+            log_levels.apply(levels)
         return True
 
 

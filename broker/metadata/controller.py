@@ -35,7 +35,7 @@ from broker.metadata.client_quotas import QuotaEntity, QuotaOp, altered_quotas, 
 from broker.metadata.entity_store import EntityKind
 from broker.metadata.features import LEVEL, FeatureUpdate, check_updates
 from broker.metadata.metadata_cache import INTERNAL_TOPICS, MetadataCache, TopicInfo
-from broker.metadata.metadata_file import CONFIGURATION_FILE, EVERY_BROKER, metadata_path
+from broker.metadata.metadata_file import EVERY_BROKER, metadata_path
 from broker.metadata.request_dedup import TopicOutcome
 from broker.metadata.row_allocator import PartitionRows
 from broker.metadata.store import MetadataStore, Transaction, nothing_to_do
@@ -371,10 +371,10 @@ class Controller:
                 transaction.set_broker_configs(name, configs)
             self._changed("broker", name or "default", configs)
 
-    def replace_file_settings(self, texts: Mapping[str, str]) -> None:
-        """Put in force what the configuration file has now, in place of what it had before."""
+    def replace_until_restart(self, kind: str, texts: Mapping[str, str]) -> None:
+        """Put in force what holds until the next start, one of UNTIL_RESTART, in place of what it was before."""
         with self._change() as transaction:
-            transaction.set_broker_configs(CONFIGURATION_FILE, {CONFIGURATION_FILE: "", **texts})
+            transaction.set_broker_configs(kind, {kind: "", **texts})
         self._metadata.refresh()
 
     def _alter_group(self, name: str, alteration: Alteration, validate_only: bool) -> None:

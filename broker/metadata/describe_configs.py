@@ -18,6 +18,7 @@ from broker.config.keys import Key, Value, render
 from broker.config.sources import Layer, Origin, Source
 from broker.config.topic_config import TOPIC_CONFIGS, LogConfig
 from broker.metadata.client_metrics_config import CLIENT_METRICS_CONFIGS, client_metrics_value
+from broker.server_log.log_levels import level_of, logger_names
 
 #: DescribeConfigs' numbers for where a value came from (KIP-226).
 TOPIC_CONFIG = 1
@@ -25,6 +26,7 @@ DYNAMIC_BROKER_CONFIG = 2
 DYNAMIC_DEFAULT_BROKER_CONFIG = 3
 STATIC_BROKER_CONFIG = 4
 DEFAULT_CONFIG = 5
+DYNAMIC_BROKER_LOGGER_CONFIG = 6
 CLIENT_METRICS_CONFIG = 7
 GROUP_CONFIG = 8
 
@@ -166,6 +168,14 @@ def describe_client_metrics(overrides: Mapping[str, str]) -> list[ConfigEntry]:
         synonyms = [Synonym(name, render(value), CLIENT_METRICS_CONFIG)] if name in overrides else []
         entries.append(_entry(key, value, synonyms, read_only=False))
     return entries
+
+
+def describe_loggers(levels: Mapping[str, str]) -> list[ConfigEntry]:
+    """Return every logger with the level in force, where ``levels`` were set. As in Kafka they have no type."""
+    return [
+        ConfigEntry(name, level_of(name, levels), DYNAMIC_BROKER_LOGGER_CONFIG, 0, False, False, (), "")
+        for name in logger_names()
+    ]
 
 
 def _entry(key: Key, value: Value, synonyms: list[Synonym], *, read_only: bool) -> ConfigEntry:

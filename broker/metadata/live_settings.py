@@ -57,6 +57,10 @@ class LiveSettings:
             return False
         return self._now_ns() >= self._next_read_ns and self._read()
 
+    def close(self) -> None:
+        """Close the file until the next change: who forks holds it open only while it reads."""
+        self._reader.close()
+
     def _read(self) -> bool:
         now_ns = self._now_ns()
         self._next_read_ns = now_ns + INTERVAL_NS

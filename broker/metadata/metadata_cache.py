@@ -118,6 +118,11 @@ class MetadataCache:
         return config
 
     @property
+    def log_levels(self) -> Mapping[str, str]:
+        """By logger: the levels that were set."""
+        return self._settings.log_levels
+
+    @property
     def client_quotas(self) -> ClientQuotas:
         """The quotas by whom they are for. Another refresh may change them."""
         return self._client_quotas

@@ -22,6 +22,10 @@ EVERY_BROKER = ""
 #: What the configuration file had when it was last read again is stored under this name instead of a broker's id, and
 #: there once more, so that an empty file is distinguished from one that was not read again.
 CONFIGURATION_FILE = "configuration file"
+#: The levels of loggers are stored in the same way, by the loggers' names.
+LOG_LEVELS = "log levels"
+#: What is stored under these names holds until the next start.
+UNTIL_RESTART = (CONFIGURATION_FILE, LOG_LEVELS)
 
 #: How long a statement waits for another connection's recovery of the WAL; nothing else locks a reader out.
 BUSY_TIMEOUT_S = 2.0

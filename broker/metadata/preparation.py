@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from broker.errors import ApiError, BootFailed
-from broker.metadata.metadata_file import CONFIGURATION_FILE, metadata_path
+from broker.metadata.metadata_file import UNTIL_RESTART, metadata_path
 from broker.metadata.store import MetadataStore, nothing_to_do
 
 
@@ -30,7 +30,8 @@ def prepare(
         if taken and taken[-1][0] >= max_partitions:
             store.renumber_rows()
         store.forget_outcomes()
-        store.forget_broker_configs(CONFIGURATION_FILE)
+        for name in UNTIL_RESTART:
+            store.forget_broker_configs(name)
     except ApiError as error:
         raise BootFailed(f"cannot prepare the metadata file: {error.message}") from error
     finally:

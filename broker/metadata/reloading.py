@@ -15,6 +15,7 @@ from broker.config.broker_config import BROKER_KEYS
 from broker.config.keys import render
 from broker.config.sources import Source
 from broker.errors import ApiError, ConfigError
+from broker.metadata.metadata_file import CONFIGURATION_FILE
 
 if TYPE_CHECKING:
     from broker.config.broker_config import BrokerConfig
@@ -49,7 +50,7 @@ def reload(controller: Controller, metadata: MetadataCache, config: BrokerConfig
         fresh = config.read_again()
         texts = {name: text for name, text in fresh.file_texts.items() if BROKER_KEYS[name].dynamic}
         if config.with_file(texts) != before:
-            controller.replace_file_settings(texts)
+            controller.replace_until_restart(CONFIGURATION_FILE, texts)
     except ConfigError as error:
         _log.warning("SIGHUP: nothing was taken over, the configuration is wrong: %s", str(error).replace("\n", "; "))
         return

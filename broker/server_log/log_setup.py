@@ -26,6 +26,7 @@ from datetime import UTC, datetime
 from typing import Any, TextIO
 
 from broker.clock import SystemClock
+from broker.server_log import log_levels
 from broker.server_log.rate_limit import LineLimit
 
 TEXT, JSON = "text", "json"
@@ -107,6 +108,7 @@ def configure(
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
+    log_levels.apply({})
     logging.captureWarnings(True)
     sys.unraisablehook = _log_unraisable
     threading.excepthook = _log_thread_fault

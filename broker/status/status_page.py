@@ -38,7 +38,10 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
     context.mark_ready(Role.WEB, index, generation)
     listening = context.status_socket.fileno()
 
+    settings = context.live_settings()
+
     def beat() -> None:
+        settings.refresh()
         context.slots.beat(Role.WEB, index, SystemClock.monotonic_ns())
 
     while listening not in select.select((listening, stop.fileno()), (), (), BEAT_S)[0]:

@@ -31,6 +31,7 @@ from shm import process_slots
 if TYPE_CHECKING:
     from broker.clock import Clock
     from broker.ipc.process_context import ProcessContext
+    from broker.metadata.live_settings import LiveSettings
     from broker.runtime.child_process import RoleFunction
     from broker.supervisor.child import Child
 
@@ -77,6 +78,7 @@ class Supervisor:
         timeout_ms = self._config.process_hang_timeout_ms
         self._watchdog = Watchdog(context.slots, timeout_ms, report_where)
         self._look_due_ns = 0
+        self._settings: LiveSettings | None = None
 
     def start(self) -> None:
         """Start who answers requests, all at once; open the ports when they are ready, then start the acceptor (`A03`).
@@ -115,6 +117,8 @@ class Supervisor:
         # What is here by now stays. A collection that went through it would make it this process's own, page by page.
         gc.freeze()
         gc.enable()
+        self._settings = self._context.live_settings()
+        self._settings.close()
         while not self._signals.stop_asked:
             self._step()
             if self._give_up is not None:
@@ -176,6 +180,10 @@ class Supervisor:
             self._look_due_ns = now_ns + LOOK_MS * 1_000_000
             self._context.slots.beat(Role.SUPERVISOR, 0, now_ns)
             self._watchdog.look(self._children, now_ns)
+            if self._settings is not None:
+                self._settings.refresh()
+                # SQLite's connections must not be open across a fork.
+                self._settings.close()
 
     def _restart_due(self) -> None:
         for child in self._children:

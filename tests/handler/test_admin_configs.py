@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
 
 from broker.apis.configs.alter_configs import handle_alter_configs, handle_incremental_alter_configs
 from broker.config.topic_config import TOPIC_CONFIGS
-from broker.metadata.alter_configs import BROKER, GROUP, TOPIC
+from broker.metadata.alter_configs import BROKER, BROKER_LOGGER, GROUP, TOPIC
 from broker.metadata.describe_configs import (
     DEFAULT_CONFIG,
     DYNAMIC_BROKER_CONFIG,
@@ -16,6 +17,7 @@ from broker.metadata.describe_configs import (
     TOPIC_CONFIG,
 )
 from broker.protocol.api_keys import ApiKey
+from broker.server_log import log_levels
 from tests.support.admin_cluster import AdminCluster
 from tests.support.admin_configs import APPEND, DELETE, SET, SUBTRACT, Change, alter_configs, describe_configs
 
@@ -326,4 +328,54 @@ def test_settings_of_tls_and_sasl_that_are_refused(
 
 
 def test_other_resource_types_cannot_be_altered(cluster: AdminCluster) -> None:
-    assert alter(cluster, 8, "1", ("kafka", SET, "DEBUG"))[0] == 42
+    assert alter(cluster, 99, "1", ("kafka", SET, "DEBUG"))[0] == 42
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "error", "message"),
+    [
+        ("1", ("kafka", SET, "DEBUG"), 40, "Logger kafka does not exist!"),
+        ("1", ("broker.network", SET, "LOUD"), 40, "Valid log levels are FATAL, ERROR, WARN, INFO, DEBUG, TRACE"),
+        ("1", ("root", DELETE, None), 42, "Removing the log level of the root logger is not allowed"),
+        ("1", ("root", APPEND, "INFO"), 42, "APPEND operation is not allowed for the BROKER_LOGGER resource"),
+        ("2", ("root", SET, "INFO"), 42, "Unexpected broker id, expected 1, but received 2"),
+        ("", ("root", SET, "INFO"), 42, "Node id must be an integer"),
+    ],
+)
+def test_levels_that_are_refused(cluster: AdminCluster, name: str, change: Any, error: int, message: str) -> None:
+    """KIP-412, as Kafka's RuntimeLoggerManager answers."""
+    code, text = alter(cluster, BROKER_LOGGER, name, ("broker.handler", SET, "ERROR"), change)
+    assert code == error
+    assert message in (text or "")
+    assert cluster.metadata.log_levels == {}
+
+
+def test_a_logger_without_a_level_has_that_of_the_one_above(cluster: AdminCluster) -> None:
+    """KIP-412: levels are described for every logger, and forgotten by the next start alone."""
+
+    def levels() -> list[str | None]:
+        entries = {each.name: each for each in describe(cluster, BROKER_LOGGER, "1").configs}
+        assert {each.config_source for each in entries.values()} == {6}
+        return [entries[name].value for name in ("root", "broker.network", "broker.network.acceptor.acceptor")]
+
+    assert levels() == ["INFO", "INFO", "INFO"]
+    changes = ("root", SET, "WARN"), ("broker.network.acceptor.acceptor", SET, "TRACE")
+    assert alter(cluster, BROKER_LOGGER, "1", *changes, validate_only=True) == (0, None)
+    assert levels() == ["INFO", "INFO", "INFO"]
+    assert alter(cluster, BROKER_LOGGER, "1", *changes) == (0, None)
+    try:
+        assert levels() == ["WARN", "WARN", "TRACE"]
+        assert logging.getLogger("broker.network.acceptor.acceptor").getEffectiveLevel() < logging.DEBUG
+        assert logging.getLogger("broker.network").getEffectiveLevel() == logging.WARNING
+        assert alter(cluster, BROKER_LOGGER, "1", ("broker.network.acceptor.acceptor", DELETE, None)) == (0, None)
+        assert levels() == ["WARN", "WARN", "WARN"]
+        assert cluster.metadata.broker_overrides == {}
+    finally:
+        log_levels.apply({})
+
+
+def test_levels_do_not_change_by_the_older_api(cluster: AdminCluster) -> None:
+    resource = {"resource_type": BROKER_LOGGER, "resource_name": "1", "configs": [{"name": "root", "value": "WARN"}]}
+    request = {"resources": [resource], "validate_only": False}
+    [result] = cluster.call(handle_alter_configs, ApiKey.ALTER_CONFIGS, 2, request).responses
+    assert (result.error_code, "Unknown resource type 8" in result.error_message) == (42, True)

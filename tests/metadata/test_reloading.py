@@ -143,11 +143,11 @@ def test_a_file_that_says_what_is_in_force_is_not_stored_again(tmp_path: Path) -
     metadata: Any = SimpleNamespace(loaded_config=config, broker_config=config)
     stored: list[Mapping[str, str]] = []
 
-    def store(texts: Mapping[str, str]) -> None:
+    def store(_kind: str, texts: Mapping[str, str]) -> None:
         stored.append(texts)
         metadata.loaded_config = config.with_file(texts)
 
-    controller: Any = SimpleNamespace(replace_file_settings=store)
+    controller: Any = SimpleNamespace(replace_until_restart=store)
     (tmp_path / "server.properties").write_text("log.retention.ms=2\n")
     for _ in range(3):
         reload(controller, metadata, config)

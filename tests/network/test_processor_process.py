@@ -90,6 +90,7 @@ def run(monkeypatch: pytest.MonkeyPatch, failing: list[bool], draining: bool = T
         handlers=HANDLERS,
         mark_ready=control.slots.mark_ready,
         config=SimpleNamespace(shutdown_timeout_ms=1000),
+        live_settings=lambda: SimpleNamespace(refresh=lambda: False),
     )
     try:
         processor_process.run(cast("ProcessContext", context), 0, 1, stop)

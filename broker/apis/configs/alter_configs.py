@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -16,9 +17,20 @@ from broker.apis.cluster.controller_access import (
 )
 from broker.apis.context import RequestContext
 from broker.errors import ApiError
-from broker.metadata.alter_configs import BROKER, Alteration, ConfigChange, Operation
+from broker.metadata.alter_configs import (
+    BROKER,
+    BROKER_LOGGER,
+    Alteration,
+    ConfigChange,
+    Operation,
+    altered_loggers,
+    check_broker_id,
+)
+from broker.metadata.metadata_file import LOG_LEVELS
 from broker.protocol.error_codes import ErrorCode, text_of
 from broker.scheduling.slices import Work
+
+logger = logging.getLogger(__name__)
 
 
 def handle_alter_configs(context: RequestContext, request: Any) -> Work:
@@ -43,7 +55,11 @@ def _alter(context: RequestContext, request: Any, alteration_of: Callable[[Any],
             raise ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
         if len(resource.configs) > MOST_CHANGES:
             raise ApiError(ErrorCode.INVALID_REQUEST, TOO_MANY_CHANGES)
-        controller.alter_configs(resource_type, name, alteration_of(resource), validate_only=request.validate_only)
+        alteration = alteration_of(resource)
+        if resource_type == BROKER_LOGGER:
+            _alter_loggers(context, name, alteration, validate_only=request.validate_only)
+        else:
+            controller.alter_configs(resource_type, name, alteration, validate_only=request.validate_only)
 
     responses = []
     # A broker alone: what others may have depends on it.
@@ -61,6 +77,16 @@ def _alter(context: RequestContext, request: Any, alteration_of: Callable[[Any],
         yield None
     announce(context)
     return {"responses": responses}
+
+
+def _alter_loggers(context: RequestContext, name: str, alteration: Alteration, *, validate_only: bool) -> None:
+    """Change the levels of loggers, which the next start forgets."""
+    metadata = context.broker.metadata
+    check_broker_id(name, metadata.broker_config.node_id)
+    levels = altered_loggers(alteration, metadata.log_levels)
+    if not validate_only and levels != metadata.log_levels:
+        controller_of(context).replace_until_restart(LOG_LEVELS, levels)
+        logger.info("levels of loggers are now %s", levels)
 
 
 def _replacement(resource: Any) -> Alteration:

@@ -9,13 +9,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from broker.apis.context import RequestContext
-from broker.metadata.alter_configs import BROKER, CLIENT_METRICS, GROUP, TOPIC
+from broker.metadata.alter_configs import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.kio_slices import Lazily
 from broker.scheduling.long_answers import at_length
 from broker.scheduling.slices import Work
-
-_BROKER_LOGGER = 8
 
 
 def handle_list_config_resources(context: RequestContext, request: Any) -> Work | dict[str, Any]:
@@ -45,15 +43,10 @@ def _groups(context: RequestContext) -> Iterable[str]:
     return context.broker.metadata.configured_groups()
 
 
-def _none(context: RequestContext) -> Iterable[str]:
-    del context
-    return []
-
-
 _NAMES: Mapping[int, Callable[[RequestContext], Iterable[str]]] = {
     TOPIC: _topics,
     BROKER: _broker,
-    _BROKER_LOGGER: _none,
+    BROKER_LOGGER: _broker,
     CLIENT_METRICS: _client_metrics,
     GROUP: _groups,
 }

@@ -9,13 +9,22 @@ from typing import Any, NamedTuple
 from broker.apis.configs.config_entries import described
 from broker.apis.context import RequestContext
 from broker.errors import ApiError
-from broker.metadata.alter_configs import BROKER, CLIENT_METRICS, GROUP, HAVE_SETTINGS, TOPIC
+from broker.metadata.alter_configs import (
+    BROKER,
+    BROKER_LOGGER,
+    CLIENT_METRICS,
+    GROUP,
+    HAVE_SETTINGS,
+    TOPIC,
+    check_broker_id,
+)
 from broker.metadata.describe_configs import (
     ConfigEntry,
     describe_broker,
     describe_client_metrics,
     describe_cluster_default,
     describe_group,
+    describe_loggers,
     describe_topic,
 )
 from broker.metadata.metadata_file import EVERY_BROKER
@@ -121,6 +130,13 @@ def _of_broker(context: RequestContext, name: str) -> Iterable[ConfigEntry]:
     return describe_broker(config)
 
 
+def _of_loggers(context: RequestContext, name: str) -> Iterable[ConfigEntry]:
+    if not name:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+    check_broker_id(name, context.broker.metadata.broker_config.node_id)
+    return describe_loggers(context.broker.metadata.log_levels)
+
+
 def _of_group(context: RequestContext, name: str) -> Iterable[ConfigEntry]:
     if not name:
         raise ApiError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
@@ -137,6 +153,7 @@ def _of_client_metrics(context: RequestContext, name: str) -> Iterable[ConfigEnt
 _SOURCES: Mapping[int, Callable[[RequestContext, str], Iterable[ConfigEntry]]] = {
     TOPIC: _of_topic,
     BROKER: _of_broker,
+    BROKER_LOGGER: _of_loggers,
     CLIENT_METRICS: _of_client_metrics,
     GROUP: _of_group,
 }

@@ -70,7 +70,9 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
     faults = FaultLimit(logger, "the processor loop")
     garbage = GarbageSearch(clock.monotonic_ns)
     report_ns = 0
+    settings = context.live_settings()
     while not stop.is_set():
+        settings.refresh()
         for target, ready in targets.changes():
             processor.target_ready(target, ready)
         with faults:

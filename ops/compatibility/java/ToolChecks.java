@@ -137,6 +137,7 @@ final class ToolChecks {
                         "--broker-defaults",
                         "--delete-config",
                         "message.max.bytes"));
+        runningBroker(cluster);
         String client = Cluster.name("client");
         Tool.run(
                 CONFIGS,
@@ -174,6 +175,20 @@ final class ToolChecks {
         contains(
                 Tool.run(CONFIGS, at(cluster, "--describe", "--group", group)),
                 "consumer.session.timeout.ms=50000");
+    }
+
+    private static void runningBroker(Cluster cluster) throws Exception {
+        String[][] changes = {
+            {"brokers", "log.retention.ms=600000000", "--delete-config", "log.retention.ms"},
+            {"brokers", "background.threads=11", "--delete-config", "background.threads"},
+            {"broker-loggers", "root=WARN", "--add-config", "root=INFO"},
+        };
+        for (String[] change : changes) {
+            String[] broker = {"--entity-type", change[0], "--entity-name", "1"};
+            Tool.run(CONFIGS, at(cluster, Cluster.with(broker, "--alter", "--add-config", change[1])));
+            contains(Tool.run(CONFIGS, at(cluster, Cluster.with(broker, "--describe"))), change[1]);
+            Tool.run(CONFIGS, at(cluster, Cluster.with(broker, "--alter", change[2], change[3])));
+        }
     }
 
     private static void console(Cluster cluster) throws Exception {
