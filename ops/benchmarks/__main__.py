@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from ops.benchmarks import against_kafka, cases, comparison, idle, programs, report, reports, turns, watched
+from ops.benchmarks import against_kafka, cases, comparison, crowds, idle, programs, report, reports, turns, watched
 from ops.benchmarks.report import SHORT, UNITS, Row
 
 PAGE = programs.REPOSITORY / "docs" / "performance.md"
@@ -48,7 +48,7 @@ def measure(directory: Path, options: argparse.Namespace) -> tuple[str, report.P
     programs.build(directory)
     if options.against_kafka:
         return comparison.tables(against_kafka.measure(directory, options)), report.AGAINST_KAFKA
-    for each in (measure_start, measure_load, measure_groups, measure_request_log, measure_watched):
+    for each in (measure_start, measure_load, measure_groups, measure_request_log, measure_watched, measure_crowds):
         each(directory, options, rows.append)
     return report.table(rows), report.FIGURES
 
@@ -254,6 +254,43 @@ def measure_watched(directory: Path, options: argparse.Namespace, add: Callable[
             verdict(f"≤ {limit:g} % of a core", found.added <= limit),
         )
     )
+
+
+def measure_crowds(directory: Path, options: argparse.Namespace, add: Callable[[Row], None]) -> None:
+    """Measure what many connections cost that do nothing, drip, or come and go."""
+    silent, dripping = (
+        f"{cases.SILENT:,} silent connections",
+        f"{cases.DRIPPING:,} connections that send a byte a second",
+    )
+    coming = f"{cases.COMING:,} connections opened and closed a second for {cases.COMING_SECONDS:g} s"
+    with programs.broker(directory / "crowds", options.set) as running:
+        programs.kload(directory, "create", running.port, ["crowds", str(PARTITIONS)])
+
+        def figure(case: cases.Case, name: str) -> float:
+            arguments = case.kload_arguments("crowds", PARTITIONS, options.seconds)
+            return programs.kload(directory, case.command, running.port, arguments)[name]
+
+        if cases.is_chosen(silent, options.case):
+            used_kb = crowds.memory_of_a_connection(running, cases.SILENT)
+            add(plain_row(f"{silent}: memory of each (PSS)", used_kb, "KB", cases.SILENT_KB))
+            case = cases.BESIDE_SILENT
+            found = crowds.in_turns(
+                lambda: crowds.silent(running.port, cases.SILENT), lambda: figure(case, "req_s"), options.turns
+            )
+            title = f"{case.title}, beside {silent}"
+            add(turns_row(title, case, f"without {found.alone:,.0f}", [found.beside], found.beside / found.alone))
+        if cases.is_chosen(dripping, options.case):
+            case = cases.BESIDE_DRIPPING
+            found = crowds.in_turns(
+                lambda: crowds.dripping(running.port, cases.DRIPPING), lambda: figure(case, "p99_us"), options.turns
+            )
+            growth, most = found.beside / found.alone, case.expected_ratio or 0
+            title = f"{case.title}, 500 requests/s, beside {dripping}: p99"
+            values = f"{found.beside:,.0f} µs", f"without {found.alone:,.0f}"
+            add(Row(title, *values, f"{growth:.2f}", verdict(f"≤ {most:g}", growth <= most)))
+        if cases.is_chosen(coming, options.case):
+            made, left = crowds.come_and_go(running, cases.COMING, cases.COMING_SECONDS)
+            add(Row(f"{coming}: descriptors left", f"{left} of {made:,}", "", "", verdict("0", left == 0)))
 
 
 def measure_latency(directory: Path, options: argparse.Namespace, port: int, add: Callable[[Row], None]) -> None:

@@ -83,6 +83,17 @@ WATCHED = Case("", "produce", 64, 1, ("1", "100", "1", "500"), "echo", "req_s", 
 BROWSERS = 20
 WATCHED_CPU_PERCENT = 1.0
 
+#: Beside so many connections that do nothing: KB of each, and the share of small Produce that is left.
+SILENT = 10_000
+SILENT_KB = 10.0
+BESIDE_SILENT = small_produce(64, 1, 0.9)
+#: Beside so many that send a byte a second: by how much the 99th percentile of a client's small Produce grows.
+DRIPPING = 5_000
+BESIDE_DRIPPING = Case("small Produce, 4 connections", "produce", 4, 1, ("1", "100", "1", "500"), "echo", "req_s", 2.0)
+#: Connections that are opened and closed in a second, and for how many seconds.
+COMING = 1_000
+COMING_SECONDS = 60.0
+
 PRODUCE_TO_FETCH_P50_US = 400.0
 READY_SECONDS = 0.5
 FIRST_ACKNOWLEDGED_SECONDS = 0.5
