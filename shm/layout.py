@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 
+from shm.quota_layout import QUOTA_SAMPLE, QUOTA_SLOT, QUOTA_TABLE
 from shm.record import Field, Record
 from shm.recorder_layout import (
     CONNECTION_EVENT,
@@ -22,7 +23,7 @@ from shm.recorder_layout import (
     REQUEST_ROW,
 )
 
-LAYOUT_VERSION = 7
+LAYOUT_VERSION = 8
 SEGMENT_MAGIC = 0x61646E75746F52  # "Rotunda" read from memory on a little-endian machine
 CACHE_LINE_BYTES = 64
 
@@ -107,7 +108,7 @@ RESPONSE_ENVELOPE = Record(
         Field("sequence", "q", "count", "handler", "copied from the request"),
         Field("size", "q", "bytes", "handler", "inline bytes after the ranges"),
         Field("range_count", "i", "count", "handler", "FILE_RANGEs that follow"),
-        Field("kind", "h", "0/1/2", "handler", "0 SEND, 1 NO_OP, 2 CLOSE"),
+        Field("kind", "h", "0/1/2", "handler", "0 SEND, 1 NO_OP, 2 CLOSE; 4 more: muted for throttle_ms"),
         *FACTS,
     ),
 )
@@ -118,22 +119,10 @@ FILE_RANGE = Record(
     40,
     (
         Field("inline_before", "q", "bytes", "handler", "inline bytes to send before this range"),
-        Field(
-            "inode",
-            "q",
-            "id",
-            "handler",
-            "file of the range; -1: made for this answer, its reader removes it",
-        ),
+        Field("inode", "q", "id", "handler", "file of the range; -1: made for this answer, its reader removes it"),
         Field("position", "q", "bytes", "handler", "first byte in the file"),
         Field("length", "q", "bytes", "handler", "bytes to send"),
-        Field(
-            "path_bytes",
-            "q",
-            "bytes",
-            "handler",
-            "length of the range's path, which is UTF-8 and not padded",
-        ),
+        Field("path_bytes", "q", "bytes", "handler", "length of the range's path, which is UTF-8 and not padded"),
     ),
 )
 
@@ -354,6 +343,9 @@ RECORDS: tuple[Record, ...] = (
     SNAPSHOTS_HEADER,
     SNAPSHOT,
     CLIENT_HOST,
+    QUOTA_TABLE,
+    QUOTA_SLOT,
+    QUOTA_SAMPLE,
     RECORDER_SETTINGS,
     RECORDER_SOURCE,
     RECORDER_FRAME,
@@ -378,6 +370,7 @@ envelopes are written before the frame is published; after that the frame belong
 | `/rotunda-<instance>-arena` | payloads too large for a ring; no words of its own |
 | `/rotunda-<instance>-metrics` | one METRICS_PAGE per process |
 | `/rotunda-<instance>-snapshots` | SNAPSHOTS_HEADER, then one SNAPSHOT per processor and handler, then CLIENT_HOSTs |
+| `/rotunda-<instance>-quotas` | one QUOTA_TABLE per target, then one per processor |
 | `/rotunda-<instance>-recorder` | RECORDER_SETTINGS, RECORDER_SOURCEs, then one ring for each source |
 | `/rotunda-<instance>-recent` | two RECENT_BUFFERs |
 """

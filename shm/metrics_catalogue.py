@@ -14,7 +14,7 @@ from shm.metric import COUNTER, GAUGE, HISTOGRAM, Metric
 from shm.target_metrics import HANDLER_METRICS, TURN_METRICS
 
 PHASES = ("queue", "local", "remote", "response_queue", "send", "total")
-MUTE_CAUSES = ("pipeline", "arena", "ring_full", "output", "order", "draining", "pipeline_bytes")
+MUTE_CAUSES = ("pipeline", "arena", "ring_full", "output", "order", "draining", "pipeline_bytes", "throttled")
 CLOSE_CAUSES = ("client", "idle", "invalid_request", "io_error", "response", "shutdown", "fault", "not_kept")
 MAX_LISTENERS = 8
 _LISTENERS = tuple(str(index) for index in range(MAX_LISTENERS))
@@ -129,9 +129,17 @@ PROCESSOR_METRICS = (
         "How often reading from a connection was stopped, by cause.",
         "pipeline: too many requests in flight; pipeline_bytes: too many bytes of them. arena: no block for a large "
         "request. ring_full: its handler does not keep up. output: responses wait for the client, or an earlier one. "
-        "order: a Produce of several partitions waits for what is in flight. draining: the broker stops.",
+        "order: a Produce of several partitions waits for what is in flight. draining: the broker stops. throttled: an "
+        "answer gave a throttle time, since its client has used up a quota.",
         "cause",
         MUTE_CAUSES,
+    ),
+    Metric(
+        "connections_throttled",
+        GAUGE,
+        "connections",
+        "Connections that are not read now because their clients have used up a quota.",
+        "Kafka's queue-size, of all types of quotas together. Row `E17`.",
     ),
     Metric(
         "arena_used_bytes",

@@ -61,7 +61,8 @@ _DATASETS = {
         connections int64, connectionsOpened int64, connectionsClosed int64, connectionsRefused int64, blockedUs int64,
         requests int64, errors int64, bytesReceived int64, bytesSent int64, recordsAppended int64, bytesAppended int64,
         commits int64, commitTimeUs int64, fetchesParked int64, slowTurns int64, mutesPipeline int64, mutesArena int64,
-        mutesRingFull int64, mutesOutput int64, mutesOrder int64, mutesDraining int64, mutesPipelineBytes int64
+        mutesRingFull int64, mutesOutput int64, mutesOrder int64, mutesDraining int64, mutesPipelineBytes int64,
+        mutesThrottled int64
     """,
     "gaps": """
         time timestamp, since timestamp, dataset string, source string, index int16, cause string, rows int64

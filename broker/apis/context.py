@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from broker.metadata.active_controller import ActiveController
     from broker.metadata.metadata_cache import MetadataCache
     from broker.partitions.partition_manager import PartitionManager
+    from broker.quotas.quota_manager import QuotaManager
     from broker.scheduling.peer_tasks import TargetTasks
     from shm.client_hosts import ClientHosts
 
@@ -34,6 +35,7 @@ class BrokerContext:
     client_hosts: ClientHosts
     create_topics: Callable[[Sequence[str]], None]
     """Asks the controller to create topics; that it has shows in the metadata."""
+    quotas: QuotaManager
     controller: ActiveController | None
     """None but in the controller."""
     apis: Sequence[tuple[int, int, int]]

@@ -169,7 +169,7 @@ _NO_TOKENS = "answered with DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, as on any list
 _ONE_REPLICA = "each partition has the one replica that leads it: ELECTION_NOT_NEEDED"
 _ONE_BROKER = "to the one broker: done already; to any other: INVALID_REPLICA_ASSIGNMENT"
 _ONE_DIRECTORY = "to the one directory: done already; to any other: LOG_DIR_NOT_FOUND"
-_QUOTAS_KEPT = "quotas are kept and described, and hold nobody back; an ip is an address, not the name of a host"
+_QUOTAS = "an ip is an address, not the name of a host; all users are ANONYMOUS until clients authenticate"
 _NO_SCRAM = "no listener asks for credentials: no user has any, and none is taken (UNSUPPORTED_VERSION)"
 _ONE_VOTER = "the one broker as leader and only voter; offsets are numbers of changes of the metadata"
 _FEATURES = (
@@ -279,7 +279,7 @@ API_TABLE: tuple[Api, ...] = (
     _kio(ApiKey.ALTER_PARTITION_REASSIGNMENTS, (0, 1), handle_alter_partition_reassignments, _ONE_BROKER),
     _kio(ApiKey.LIST_PARTITION_REASSIGNMENTS, (0, 0), handle_list_partition_reassignments, "none is ever under way"),
     _kio(ApiKey.DESCRIBE_CLIENT_QUOTAS, (0, 1), handle_describe_client_quotas),
-    _kio(ApiKey.ALTER_CLIENT_QUOTAS, (0, 1), handle_alter_client_quotas, _QUOTAS_KEPT, exclusive=True),
+    _kio(ApiKey.ALTER_CLIENT_QUOTAS, (0, 1), handle_alter_client_quotas, _QUOTAS, exclusive=True),
     _kio(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, (0, 0), handle_describe_user_scram_credentials, _NO_SCRAM),
     _kio(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, (0, 0), handle_alter_user_scram_credentials, _NO_SCRAM),
     _kio(ApiKey.DESCRIBE_QUORUM, (0, 2), handle_describe_quorum, _ONE_VOTER),

@@ -38,6 +38,7 @@ from broker.config.listeners import (
 )
 from broker.config.log import LogSettings
 from broker.config.metrics import MetricsSettings
+from broker.config.quotas import QuotaSettings
 from broker.config.request_log import RequestLogSettings
 from broker.config.server import ServerSettings, log_dirs_complaint, pipeline_complaint
 from broker.config.sources import (
@@ -75,6 +76,7 @@ class BrokerConfig(
     FetchSettings,
     GroupSettings,
     LogSettings,
+    QuotaSettings,
     ServerSettings,
     IdentitySettings,
     StatusSettings,

@@ -45,7 +45,6 @@ WITHOUT_MEANING: Mapping[str, str] = MappingProxyType(
             num.recovery.threads.per.data.dir offsets.commit.timeout.ms offsets.load.buffer.size
             offsets.topic.compression.codec producer.purgatory.purge.interval.requests queued.max.requests
             transaction.state.log.load.buffer.size""",
-        "The windows of quotas have a length of their own": "controller.quota.window. quota.window.",
         "No setting of Kafka 4 any more": """
             broker.id.generation.enable inter.broker.protocol.version log.message.downconversion.enable
             log.message.format.version offsets.commit.required.acks password.encoder. reserved.broker.max.id

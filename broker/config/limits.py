@@ -8,6 +8,7 @@ when the page is made or checked; nothing in it runs.
 from __future__ import annotations
 
 from broker.config.limit_rows import Area, Limit
+from broker.config.limits_of_metadata import METADATA
 
 _CONNECTIONS = Area(
     title="Connections and requests",
@@ -215,7 +216,7 @@ _GROUPS = Area(
             what="Text of a committed offset",
             bounds=("offset.metadata.max.bytes",),
             metrics=("rotunda_request_errors_total",),
-            beyond="OFFSET_METADATA_TOO_LARGE",
+            beyond="OFFSETMETADATA_TOO_LARGE",
             end="with the offset",
         ),
         Limit(
@@ -278,43 +279,6 @@ _GROUPS = Area(
             metrics=("rotunda_handler_requests_handled_total",),
             beyond="the one used longest ago is forgotten, and a longer one never kept: the next request is decoded",
             end="half a minute without another, or the metadata changes",
-        ),
-    ),
-)
-
-_METADATA = Area(
-    title="Topics and settings",
-    limits=(
-        Limit(
-            what="Partitions of all topics",
-            bounds=("max.partitions",),
-            metrics=("rotunda_topic_partitions",),
-            beyond="INVALID_PARTITIONS",
-            end="their topic is deleted",
-        ),
-        Limit(
-            what="Settings of groups, client metrics subscriptions and quotas",
-            bounds=("broker.metadata.entity_store:MOST_BYTES",),
-            metrics=("rotunda_handler_settings_bytes",),
-            beyond="POLICY_VIOLATION",
-            end="they are deleted",
-        ),
-        Limit(
-            what="Characters of a setting; settings of one resource, or quotas of an entity, that one request changes",
-            bounds=(
-                "broker.metadata.alter_configs:MOST_CHARACTERS",
-                "broker.apis.cluster.controller_access:MOST_CHANGES",
-            ),
-            metrics=("rotunda_request_errors_total",),
-            beyond="INVALID_CONFIG; INVALID_REQUEST",
-            end="it is deleted, or its topic is",
-        ),
-        Limit(
-            what="Answers of the controller that a request which comes again gets once more",
-            bounds=("broker.metadata.request_dedup:MOST_REQUESTS",),
-            metrics=("rotunda_handler_requests_handled_total",),
-            beyond="the oldest go",
-            end="the broker starts",
         ),
     ),
 )
@@ -397,4 +361,4 @@ _PAGE = Area(
     ),
 )
 
-LIMITS: tuple[Area, ...] = (_CONNECTIONS, _GROUPS, _METADATA, _RECORDS, _PAGE)
+LIMITS: tuple[Area, ...] = (_CONNECTIONS, _GROUPS, METADATA, _RECORDS, _PAGE)

@@ -29,8 +29,10 @@ from broker.handler.answer_cache import MOST_ANSWER_BYTES, AnswerCache, CacheKey
 from broker.ipc.answer_spool import AnswerSpool
 from broker.ipc.request_facts import NO_SUBJECT, RowOf, first_error, subject_of, throttle_of
 from broker.ipc.response_writer import AnswerFacts, ReplyTo, ResponseWriter
-from broker.protocol.api_keys import ONLY_ANSWERED
+from broker.protocol.api_keys import ONLY_ANSWERED, ApiKey
+from broker.protocol.error_codes import ErrorCode
 from broker.protocol.headers import parse_header
+from broker.protocol.messages.api_versions import unsupported_version_response
 from broker.protocol.sinks import AnswerTooLargeError
 from broker.protocol.steps import Steps
 from broker.scheduling.deferred import Deferred
@@ -133,6 +135,15 @@ class ApiCalls:
             return
         request = decode(frame.view, frame.api_version, header.body_offset, frame.end)
         self._settle(call.decoded(request, self._broker.partitions.row_of), function(context, request))
+
+    def refuse_version(self, api: Api, frame: Frame) -> None:
+        """Refuse a version that is not served: ApiVersions with what is (``C08``). Raises InvalidReceive."""
+        if api.key != ApiKey.API_VERSIONS:
+            served = f"{api.min_version}-{api.max_version}"
+            raise InvalidReceive(f"{api.key.name} version {frame.api_version} is not served; {served} are")
+        payload = unsupported_version_response(frame.correlation_id, api.min_version, api.max_version)
+        now_ns = self._now_ns()
+        self._responses.send(frame.to, now_ns, now_ns, payload, AnswerFacts(int(ErrorCode.UNSUPPORTED_VERSION)))
 
     def forget_unused(self, now_ns: int) -> None:
         """Forget answers that nobody has asked for lately. Called now and then."""

@@ -14,6 +14,7 @@ from broker.apis.table import advertised
 from broker.coordinator.coordinators import Coordinators
 from broker.handler.controller_tasks import ControllerTasks
 from broker.partitions.log_maintenance import LogMaintenance
+from broker.quotas.quota_manager import QuotaManager
 from broker.scheduling.peer_tasks import TargetTasks
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def make_context(
         tasks,
         context.client_hosts,
         create_topics,
+        QuotaManager(context.quota_tables, partitions.index, context.config),
         controller,
         advertised(),
     )

@@ -27,14 +27,13 @@ from broker.ipc.peer_channel import Peers
 from broker.ipc.poison_requests import DROPPED
 from broker.ipc.request_channel import INLINE, REQUEST
 from broker.ipc.request_ring import RequestRing
-from broker.ipc.response_writer import AnswerFacts, ReplyTo, ResponseWriter
+from broker.ipc.response_writer import ReplyTo, ResponseWriter
 from broker.ipc.unreleased_requests import RingFrame, unreleased
 from broker.partitions.fetch.fetch import FetchPath
 from broker.partitions.produce.partition_appender import PartitionAppender
 from broker.partitions.produce.produce import ProducePath
 from broker.partitions.row_flags import RowFlags
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.messages.api_versions import unsupported_version_response
 from broker.scheduling.purgatory import Purgatory
 from broker.scheduling.slices import Slices
 from broker.server_log.log_setup import RepeatedWarnings
@@ -54,7 +53,7 @@ logger = logging.getLogger(__name__)
 BATCH = 32
 
 _PRODUCE, _FETCH = int(ApiKey.PRODUCE), int(ApiKey.FETCH)
-_LIST_OFFSETS, _API_VERSIONS = int(ApiKey.LIST_OFFSETS), int(ApiKey.API_VERSIONS)
+_LIST_OFFSETS = int(ApiKey.LIST_OFFSETS)
 
 #: The loop turns at least this often, as Kafka's handlers do (``D05``).
 WAIT_MS = 300
@@ -95,7 +94,8 @@ class RequestHandler:
         self.broker = make_context(
             context, partitions, controller, self._peer_calls, self._appends, commit_answers, self.slices
         )
-        self._coordinators = self.broker.coordinators
+        self._coordinators, self._quotas = self.broker.coordinators, self.broker.quotas
+        self._quotas.follow(partitions.metadata.client_quotas)
         ask_membership = self._coordinators.transaction_rpc.ask_membership
         self._produce = ProducePath(
             partitions, self._appends, responses, self._peers, poison, self.slices, ask_membership
@@ -270,6 +270,7 @@ class RequestHandler:
             for path in self._with_memo:
                 path.forget_metadata()
             self._groups.forget_metadata()
+            self._quotas.follow(self._partitions.metadata.client_quotas)
             self._coordinators.metadata_changed()
             self._purgatory.something_changed()
             self._partitions.changes.begin(self.slices, self._follow_partitions, self._purgatory.something_changed)
@@ -289,8 +290,9 @@ class RequestHandler:
         try_produce, fast_paths = self._produce.try_fast, self._fast_paths
         oldest_generation, alone_until_ns = self._oldest_generation, self._alone_until_ns
         current, dropped = self._poison.current.words, self._poison.dropped
-        now_ns = self._now_ns
+        quotas, now_ns = self._quotas, self._now_ns
         self.turns.spent(dequeued_ns := now_ns(), TAKING)
+        in_force, quotas.book.mark_ns = quotas.is_in_force, dequeued_ns
         start = ring.cursor
         for number, (at, _, end) in enumerate(frames, 1):  # noqa: B007 - read behind the loop
             (
@@ -301,12 +303,10 @@ class RequestHandler:
                 start = end
                 continue
             current[REQUEST_AT] = at
-            to = (processor, connection, sequence, received, dequeued_ns, key, version, correlation, size)
+            memory, first = (view, at + header_bytes) if area == INLINE else (self._areas.view(area), address)
+            whose = quotas.of_request(memory, first) if in_force else None
+            to = (processor, connection, sequence, received, dequeued_ns, key, version, correlation, size, whose)
             try:
-                if area == INLINE:
-                    memory, first = view, at + header_bytes
-                else:
-                    memory, first = self._areas.view(area), address
                 place = (first, first + size, at)
                 if (received <= alone_until_ns or dropped) and self._drops(
                     to, memory, (first, first + size, noted == NOTED)
@@ -328,7 +328,10 @@ class RequestHandler:
             except Exception as error:
                 self._close_faulty(to, error)
             start = end
-            if now_ns() >= end_ns:
+            taken_ns = now_ns()
+            if in_force:
+                quotas.took(whose, taken_ns)
+            if taken_ns >= end_ns:
                 break
         current[REQUEST_AT] = 0
         ring.cursor = start
@@ -359,12 +362,7 @@ class RequestHandler:
         if api is None:
             raise InvalidReceive(f"api key {frame.api_key} is not served")
         if not api.min_version <= frame.api_version <= api.max_version:
-            if frame.api_key != _API_VERSIONS:
-                served = f"{api.min_version}-{api.max_version}"
-                raise InvalidReceive(f"{api.key.name} version {frame.api_version} is not served; {served} are")
-            payload = unsupported_version_response(frame.correlation_id, api.min_version, api.max_version)
-            now_ns = self._now_ns()
-            self._responses.send(frame.to, now_ns, now_ns, payload, AnswerFacts(35))
+            self._calls.refuse_version(api, frame)
         elif frame.api_key == _PRODUCE:
             self._produce.handle(frame)
         elif frame.api_key == _FETCH:

@@ -41,10 +41,16 @@ class AnswerSpool:
 
     def put_size(self, size_bytes: bytes) -> None:
         """Overwrite the first bytes. Raises OSError."""
+        self.overwrite(0, size_bytes)
+
+    def overwrite(self, at: int, data: bytes) -> None:
+        """Overwrite bytes near the beginning; nothing if ``at`` is negative. Raises OSError."""
+        if at < 0:
+            return
         if self._fd < 0:
-            self._tail[: len(size_bytes)] = size_bytes
+            self._tail[at : at + len(data)] = data
         else:
-            os.pwrite(self._fd, size_bytes, 0)
+            os.pwrite(self._fd, data, at)
 
     def payload(self) -> bytes | None:
         """Return the whole answer if it is in memory, else None."""

@@ -25,6 +25,7 @@ from shm.client_hosts import ClientHosts, ClientHostWriter
 from shm.control import ControlSegment
 from shm.metrics import MetricsSegment, MetricsWriter
 from shm.process_slots import HANDLER
+from shm.quota_tables import QuotaTables
 from shm.recorder_rings import RecorderRings
 from shm.snapshot_buffer import SnapshotSegment
 
@@ -84,6 +85,8 @@ class ProcessContext:
     recent: Segment
     #: What processors and handlers publish of what they know, and where clients are.
     snapshots: Segment
+    #: What clients have used of their quotas.
+    quotas: Segment
     #: Where the status page listens; None when there is none.
     status_socket: socket | None = None
 
@@ -146,6 +149,11 @@ class ProcessContext:
     def snapshot_segment(self) -> SnapshotSegment:
         """The snapshots of processors and handlers, and who wants them."""
         return SnapshotSegment(self.snapshots.view, self.processors, self.handlers)
+
+    @cached_property
+    def quota_tables(self) -> QuotaTables:
+        """What clients have used of their quotas: the tables of the targets, then those of the processors."""
+        return QuotaTables(self.quotas.view, self.config.quota_window_num, self.channel_shape.targets + self.processors)
 
     @cached_property
     def metrics_pages(self) -> MetricsSegment:

@@ -22,6 +22,8 @@ INLINE, ARENA, SPILL = 0, 1, 2
 
 #: What RESPONSE_ENVELOPE.kind names (``D06``).
 SEND, NO_OP, CLOSE_CONNECTION = 0, 1, 2
+#: Added to it when the channel is to be muted for the throttle time that the facts have (`D06`).
+THROTTLED = 4
 
 #: Requests up to this many bytes ride in the ring itself; larger ones are received into the arena.
 INLINE_REQUEST_BYTES = 64 * 1024

@@ -21,10 +21,13 @@ from broker.ipc.request_channel import (
     RESPONSE_TO_KIND,
     RESPONSE_TO_SUBJECT,
     SEND,
+    THROTTLED,
     RequestChannel,
 )
 from broker.ipc.request_facts import NO_RECORDS, NO_SUBJECT, Records
 from broker.ipc.segment_file_cache import ONE_ANSWER
+from broker.protocol.throttle_time import throttle_place, throttle_time, with_throttle_time
+from broker.quotas.client_sensors import ClientSensors
 from shm.bell import EventBell
 from shm.ring import RingProducer
 
@@ -32,9 +35,9 @@ _ENVELOPE_BYTES = RESPONSE_TO_SUBJECT.size
 
 
 #: Where an answer goes and what its request was: (processor, connection id, sequence, received_ns, dequeued_ns,
-#: api key, api version, correlation id, request bytes).
+#: api key, api version, correlation id, request bytes, the quotas that hold for the client or None).
 #: A plain tuple, because one is made for every request.
-ReplyTo = tuple[int, int, int, int, int, int, int, int, int]
+ReplyTo = tuple[int, int, int, int, int, int, int, int, int, ClientSensors | None]
 
 
 class AnswerFacts(NamedTuple):
@@ -74,9 +77,15 @@ class ResponseWriter:
         self._largest_inline = self._rings[0].max_payload - _ENVELOPE_BYTES
         self._large_names = (run_dir / f"answer-{target}-{os.getpid()}-{n}" for n in count())
         self.errors = 0
+        #: The request that was charged last, and the throttle time that its answer is to give: none is charged twice.
+        self._charged: tuple[ReplyTo | None, int] = None, 0
 
     def send(self, to: ReplyTo, local_ns: int, complete_ns: int, payload: bytes, facts: AnswerFacts = NO_FACTS) -> None:
         """Answer with ``payload``, a complete response from its size prefix on."""
+        if to[9] is not None:
+            facts = self._with_throttle_time(to, complete_ns, facts)
+            if facts.throttle_ms:
+                payload = with_throttle_time(to[5], to[6], payload, facts.throttle_ms)
         size = len(payload)
         if size > self._largest_inline:
             self.send_ranges(to, (local_ns, complete_ns), b"", [self._in_a_file(payload)], facts)
@@ -107,6 +116,10 @@ class ResponseWriter:
         if payload is not None:
             self.send(to, local_ns, complete_ns, payload, facts)
             return
+        if to[9] is not None:
+            facts = self._with_throttle_time(to, complete_ns, facts)
+            if facts.throttle_ms:
+                spool.overwrite(throttle_place(to[5], to[6], b""), throttle_time(facts.throttle_ms))
         path = spool.finish()
         self.send_ranges(
             to, (local_ns, complete_ns), b"", [FileRange(0, bytes(path), ONE_ANSWER, 0, spool.size)], facts
@@ -115,11 +128,12 @@ class ResponseWriter:
     def try_begin(self, to: ReplyTo, now_ns: int, size: int, records: Records, tail: bytes) -> int:
         """Begin an answer of ``size`` bytes that the caller writes itself, where the returned offset says. HOT.
 
-        -1 when there is no room: then hand the bytes to ``send``, which keeps them. Only for answers known to fit.
+        -1 when there is no room, or a throttle time to give: then hand the bytes to ``send``, which sees to both. Only
+        for answers known to fit.
         ``tail`` is what the requests of a connection have in common (`request_facts.tail`).
         """
-        processor, connection_id, sequence, received_ns, dequeued_ns, _, _, correlation_id, request_bytes = to
-        if self._kept[processor]:
+        processor, connection_id, sequence, received_ns, dequeued_ns, _, _, correlation_id, request_bytes, quotas = to
+        if self._kept[processor] or (quotas is not None and self._throttle_ms(to, quotas, now_ns)):
             return -1
         record_count, record_bytes, codec = records
         at = self._claims[processor](_ENVELOPE_BYTES + size)
@@ -156,6 +170,9 @@ class ResponseWriter:
 
     def no_response(self, to: ReplyTo, local_ns: int, complete_ns: int, facts: AnswerFacts = NO_FACTS) -> None:
         """End a request that has no answer on the wire (``C13``)."""
+        quotas = to[9]
+        if quotas is not None:
+            facts = facts._replace(throttle_ms=quotas.produced_silently(to[8], complete_ns))
         self._put(to[0], self._envelope(to, (local_ns, complete_ns), (NO_OP, 0, 0, 0), facts), b"")
 
     def close_connection(self, to: ReplyTo, local_ns: int, facts: AnswerFacts = NO_FACTS) -> None:
@@ -183,12 +200,30 @@ class ResponseWriter:
             self._bells[processor].ring()
         self._touched.clear()
 
+    def _throttle_ms(self, to: ReplyTo, quotas: ClientSensors, now_ns: int) -> int:
+        """Charge a request that is answered now, if that has not been done; return its throttle time."""
+        charged, throttle_ms = self._charged
+        if charged is not to:
+            throttle_ms = quotas.answered(to[5], to[8], now_ns)
+            self._charged = to, throttle_ms
+        return throttle_ms
+
+    def _with_throttle_time(self, to: ReplyTo, now_ns: int, facts: AnswerFacts) -> AnswerFacts:
+        """Return the facts of an answer with the throttle time for all quotas: the longest of them (``E14``)."""
+        quotas = to[9]
+        throttle_ms = 0 if quotas is None else self._throttle_ms(to, quotas, now_ns)
+        return facts if throttle_ms <= facts.throttle_ms else facts._replace(throttle_ms=throttle_ms)
+
     def _envelope(
         self, to: ReplyTo, stamps: tuple[int, int], shape: tuple[int, int, int, int], facts: AnswerFacts
     ) -> bytes:
         """Return an envelope; ``shape`` is (kind, inline bytes, file ranges, bytes on the wire)."""
-        _, connection_id, sequence, received_ns, dequeued_ns, api_key, api_version, correlation_id, request_bytes = to
+        _, connection_id, sequence, received_ns, dequeued_ns, api_key, api_version, correlation_id, request_bytes, _ = (
+            to
+        )
         kind, inline_bytes, ranges, wire_bytes = shape
+        if facts.throttle_ms:
+            kind += THROTTLED
         record_count, record_bytes, codec = facts.records
         return RESPONSE_TO_SUBJECT.pack(
             connection_id, sequence, inline_bytes, ranges, kind, received_ns, dequeued_ns, *stamps,

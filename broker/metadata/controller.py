@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from broker.config.broker_config import BrokerConfig
-from broker.config.topic_config import validate_topic_configs
 from broker.errors import ApiError, BootFailed
 from broker.metadata.alter_configs import (
     BROKER,
@@ -43,13 +42,10 @@ from broker.metadata.topic_validation import (
     CLUSTER_METADATA_TOPIC,
     AddedPartitions,
     NewTopic,
-    check_added_partitions,
-    check_internal_topic,
-    check_topic_name,
     check_total_partitions,
     internal_topic_configs,
-    partition_count,
 )
+from broker.metadata.wanted_topics import check_more_partitions, check_new_topic
 from broker.protocol.coordinator_routing import CoordinatorPartitions
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.routing import topic_id_for
@@ -61,6 +57,13 @@ PRODUCER_ID_BLOCK = 1000
 _TOPIC_ID_ENTROPY_BYTES = 16
 
 log = logging.getLogger(__name__)
+
+#: Charges the client for partitions that are about to be made. Raises ApiError if it has used up its quota.
+Charge = Callable[[int], None]
+
+
+def free_of_charge(_partitions: int) -> None:
+    """Let partitions be made for whoever no quota holds."""
 
 
 class Controller:
@@ -122,7 +125,12 @@ class Controller:
         return None if request is None else self._store.outcomes_of(request)
 
     def create_topics(
-        self, wanted: Sequence[NewTopic], *, validate_only: bool = False, request: str | None = None
+        self,
+        wanted: Sequence[NewTopic],
+        *,
+        validate_only: bool = False,
+        request: str | None = None,
+        charge: Charge = free_of_charge,
     ) -> list[TopicOutcome]:
         """Create the topics that can be created, all in one change, and return an outcome for each.
 
@@ -136,7 +144,8 @@ class Controller:
         accepted: list[tuple[TopicOutcome, list[int]]] = []
         for topic in wanted:
             try:
-                outcome = self._check_new_topic(topic)
+                outcome = check_new_topic(self._metadata, self._coordinators, topic)
+                charge(outcome.partitions)
                 rows = self._take_rows(outcome.partitions)
             except ApiError as error:
                 outcomes.append(TopicOutcome(topic.name, error.code, error.message))
@@ -191,7 +200,12 @@ class Controller:
         self._metadata.refresh()
 
     def create_partitions(
-        self, wanted: Sequence[AddedPartitions], *, validate_only: bool = False, request: str | None = None
+        self,
+        wanted: Sequence[AddedPartitions],
+        *,
+        validate_only: bool = False,
+        request: str | None = None,
+        charge: Charge = free_of_charge,
     ) -> list[TopicOutcome]:
         """Give topics more partitions, all in one change, and return an outcome for each.
 
@@ -204,7 +218,8 @@ class Controller:
         accepted: list[tuple[TopicInfo, list[int]]] = []
         for each in wanted:
             try:
-                topic = self._check_added_partitions(each)
+                topic = check_more_partitions(self._metadata, each)
+                charge(each.partitions - len(topic.partitions))
                 rows = self._take_rows(each.partitions - len(topic.partitions))
             except ApiError as error:
                 outcomes.append(TopicOutcome(each.name, error.code, error.message))
@@ -307,35 +322,6 @@ class Controller:
             self._rows.put_back(taken)
             raise
         self._rows.free(released, self._store.change)
-
-    def _check_new_topic(self, topic: NewTopic) -> TopicOutcome:
-        name = topic.name
-        if name == CLUSTER_METADATA_TOPIC:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
-        check_topic_name(name)
-        if self._metadata.topic(name) is not None:
-            raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-        other = self._metadata.colliding(name)
-        if other is not None:
-            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")
-        config = self._metadata.broker_config
-        validate_topic_configs(topic.configs, config)
-        configs = {key: value for key, value in topic.configs.items() if value is not None}
-        count = partition_count(topic, config.num_partitions, config.default_replication_factor, config.node_id)
-        if name in INTERNAL_TOPICS:
-            check_internal_topic(name, count, self._coordinators.of(name))
-        return TopicOutcome(name, partitions=count, configs=configs)
-
-    def _check_added_partitions(self, wanted: AddedPartitions) -> TopicInfo:
-        name, count, assignments = wanted
-        topic = self._metadata.topic(name)
-        if topic is None:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        current = len(topic.partitions)
-        if topic.internal:
-            check_internal_topic(name, count, current)
-        check_added_partitions(name, current, count, assignments, self._config.node_id)
-        return topic
 
     def _take_rows(self, count: int) -> list[int]:
         self.release_rows(wanted=count)

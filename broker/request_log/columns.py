@@ -54,6 +54,7 @@ _MUTES = {
     "order": "because a Produce of several partitions waited for what was in flight",
     "draining": "because the broker stops",
     "pipeline_bytes": "because of too many bytes of requests in flight",
+    "throttled": "because the client had used up a quota",
 }
 
 _CLIENT = (

@@ -27,6 +27,7 @@ from shm import client_hosts
 from shm.bell import EventBell, SemaphoreBell
 from shm.control import ControlSegment
 from shm.metrics import MetricsSegment
+from shm.quota_tables import QuotaTables
 from shm.recent_requests import BYTES_NEEDED as RECENT_BYTES
 from shm.recorder_rings import RecorderRings
 from shm.segment import Segment, create, remove_stale
@@ -79,6 +80,7 @@ def make(
             coordinators=_coordinator_partitions(config),
             recent=segments["recent"],
             snapshots=segments["snapshots"],
+            quotas=segments["quotas"],
             status_socket=status_socket,
         )
         undo.pop_all()
@@ -97,7 +99,7 @@ def _coordinator_partitions(config: BrokerConfig) -> CoordinatorPartitions:
 def release(context: ProcessContext) -> None:
     """Unlink every name and close every descriptor. Children must be gone; closing twice is not allowed."""
     made = (context.control, context.rings, context.arena, context.metrics)
-    for segment in (*made, context.recorder, context.recent, context.snapshots):
+    for segment in (*made, context.recorder, context.recent, context.snapshots, context.quotas):
         segment.unlink()
     close_all(listener.socket for listener in context.listeners)
     if context.status_socket is not None:
@@ -146,6 +148,7 @@ def _segments(config: BrokerConfig, instance: str, shape: ChannelShape, undo: Ex
         ),
         "recent": (RECENT_BYTES, None),
         "snapshots": (SnapshotSegment.bytes_needed(processors, handlers) + client_hosts.bytes_needed(processors), None),
+        "quotas": (QuotaTables.bytes_needed(config.quota_window_num, processors + shape.targets), None),
         "recorder": (RecorderRings.bytes_needed(processors, shape.targets), initialise_recorder),
     }
     # Each segment has a header and takes whole pages.

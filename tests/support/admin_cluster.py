@@ -20,9 +20,11 @@ from broker.metadata.metadata_cache import Changes, MetadataCache, PartitionInfo
 from broker.metadata.metadata_file import metadata_path
 from broker.metadata.topic_validation import NewTopic
 from broker.protocol import kio_adapter
+from broker.quotas.quota_manager import QuotaManager
 from broker.scheduling.deferred import Deferred
 from broker.scheduling.peer_tasks import TaskDone
 from shm.partitions import STATE_CLOSED, STATE_OPEN, PartitionTable
+from shm.quota_tables import QuotaTables
 from tests.support.fakes import FakeClock
 from tests.support.slices import finished
 
@@ -44,6 +46,9 @@ class AdminCluster:
         self.controller = Controller.open(self.metadata, self.table, self.config, lambda: self.metadata.version)
         self.handlers = [self.new_cache() for _ in range(HANDLERS)]
         self.announced: list[int] = []
+        windows = self.config.quota_window_num
+        quota_memory = memoryview(bytearray(QuotaTables.bytes_needed(windows, 1)))
+        self.quotas = QuotaManager(QuotaTables(quota_memory, windows, 1), 0, self.config)
         self.asked_to_create: list[list[str]] = []
         #: By (row, offset): what takes the answer of an owner that was asked to delete records.
         self.asked_owners: dict[tuple[int, int], TaskDone] = {}
@@ -122,6 +127,7 @@ class AdminCluster:
             apis=self.apis,
             create_topics=lambda names: self.asked_to_create.append(list(names)),
             tasks=SimpleNamespace(ask=self._ask_owner),
+            quotas=self.quotas,
         )
         listener: Any = LISTENER
         return RequestContext(

@@ -20,7 +20,7 @@ import posix_ipc
 from broker.config.broker_config import load
 from broker.ipc import connection_id
 from broker.ipc.request_channel import INLINE, REQUEST, ChannelShape, RequestChannel
-from broker.ipc.response_writer import FileRange, ReplyTo, ResponseWriter
+from broker.ipc.response_writer import AnswerFacts, FileRange, ReplyTo, ResponseWriter
 from broker.network.accounting.client_registry import ClientRegistry
 from broker.network.accounting.completed_requests import CompletedRequests
 from broker.network.accounting.request_log_sender import RequestLogSender
@@ -92,11 +92,18 @@ class FakeTarget:
         self.responses.send(self._to(request, now), now, now, payload)
         self.publish()
 
+    def answer_throttled(self, request: Taken, payload: bytes, throttle_ms: int) -> None:
+        """Send `payload`, and have the connection muted for that time."""
+        now = self._bench.clock.monotonic_ns()
+        facts = AnswerFacts(throttle_ms=throttle_ms)
+        self.responses.send(self._to(request, now), now, now, payload, facts)
+        self.publish()
+
     @staticmethod
     def _to(request: Taken, now_ns: int) -> ReplyTo:
         return (
             0, request.connection_id, request.sequence, request.received_ns, now_ns, request.api_key,
-            request.api_version, request.correlation_id, len(request.payload),
+            request.api_version, request.correlation_id, len(request.payload), None,
         )  # fmt: skip
 
     def answer_ranges(self, request: Taken, inline: bytes, ranges: list[FileRange]) -> None:
@@ -105,10 +112,10 @@ class FakeTarget:
         self.responses.send_ranges(self._to(request, now), (now, now), inline, ranges)
         self.publish()
 
-    def no_response(self, request: Taken) -> None:
+    def no_response(self, request: Taken, throttle_ms: int = 0) -> None:
         """End a request that has no answer on the wire."""
         now = self._bench.clock.monotonic_ns()
-        self.responses.no_response(self._to(request, now), now, now)
+        self.responses.no_response(self._to(request, now), now, now, AnswerFacts(throttle_ms=throttle_ms))
         self.publish()
 
     def close_connection(self, request: Taken) -> None:

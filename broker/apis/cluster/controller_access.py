@@ -9,6 +9,7 @@ from broker.apis.context import RequestContext
 from broker.errors import ApiError
 from broker.metadata.active_controller import ActiveController
 from broker.metadata.controller import Controller
+from broker.quotas.controller_mutations import ControllerMutationQuota
 
 
 def controller_of(context: RequestContext) -> Controller:
@@ -25,6 +26,14 @@ def _active(context: RequestContext) -> ActiveController:
     if context.broker.controller is None:
         raise RuntimeError(f"API {context.api_key} is served by the controller only")
     return context.broker.controller
+
+
+def mutation_quota_of(context: RequestContext, strict_from: int) -> ControllerMutationQuota:
+    """Return the quota of a request that makes or deletes partitions, strict from that version on."""
+    broker = context.broker
+    sensors = broker.quotas.of_client(context.client_id)
+    meter = None if sensors is None else sensors.mutation
+    return ControllerMutationQuota(meter, broker.clock.monotonic_ns, strict=context.api_version >= strict_from)
 
 
 def request_id_of(context: RequestContext) -> str:

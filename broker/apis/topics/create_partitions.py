@@ -5,13 +5,23 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from broker.apis.cluster.controller_access import TOPICS_AT_ONCE, announce, controller_of, part_of, request_id_of
+from broker.apis.cluster.controller_access import (
+    TOPICS_AT_ONCE,
+    announce,
+    controller_of,
+    mutation_quota_of,
+    part_of,
+    request_id_of,
+)
 from broker.apis.context import RequestContext
 from broker.errors import ApiError
 from broker.metadata.topic_validation import AddedPartitions
 from broker.protocol.error_codes import ErrorCode, text_of
 from broker.scheduling.long_answers import each_of
 from broker.scheduling.slices import Work
+
+#: From this version on topics are refused while the quota of controller mutations is used up (KIP-599).
+QUOTA_IS_STRICT_FROM = 3
 
 
 def handle_create_partitions(context: RequestContext, request: Any) -> Work:
@@ -26,19 +36,19 @@ def handle_create_partitions(context: RequestContext, request: Any) -> Work:
     yield from each_of(
         (topic for topic in request.topics if times_asked[topic.name] == 1), lambda topic: wanted.append(_added(topic))
     )
-    request_id = request_id_of(context)
+    request_id, quota = request_id_of(context), mutation_quota_of(context, QUOTA_IS_STRICT_FROM)
     for start in range(0, len(wanted), TOPICS_AT_ONCE):
         some = wanted[start : start + TOPICS_AT_ONCE]
         try:
             outcomes = controller_of(context).create_partitions(
-                some, validate_only=request.validate_only, request=part_of(request_id, start)
+                some, validate_only=request.validate_only, request=part_of(request_id, start), charge=quota.charge
             )
             results += [_result(outcome.name, outcome.error_code, outcome.message) for outcome in outcomes]
         except ApiError as error:
             results += [_result(each.name, error.code, error.message) for each in some]
         announce(context)
         yield None
-    return {"results": results}
+    return {"throttle_time_ms": quota.throttle_ms(), "results": results}
 
 
 def _added(topic: Any) -> AddedPartitions:

@@ -7,7 +7,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from broker.apis.cluster.controller_access import TOPICS_AT_ONCE, announce, controller_of, part_of, request_id_of
+from broker.apis.cluster.controller_access import (
+    TOPICS_AT_ONCE,
+    announce,
+    controller_of,
+    mutation_quota_of,
+    part_of,
+    request_id_of,
+)
 from broker.apis.configs.config_entries import creation_summary
 from broker.apis.context import RequestContext
 from broker.config.broker_config import BrokerConfig
@@ -18,8 +25,12 @@ from broker.metadata.request_dedup import TopicOutcome
 from broker.metadata.topic_validation import NewTopic
 from broker.protocol.error_codes import ErrorCode, text_of
 from broker.protocol.kio_slices import Lazily
+from broker.quotas.controller_mutations import ControllerMutationQuota
 from broker.scheduling.long_answers import each_of
 from broker.scheduling.slices import Work
+
+#: From this version on topics are refused while the quota of controller mutations is used up (KIP-599).
+QUOTA_IS_STRICT_FROM = 6
 
 
 def handle_create_topics(context: RequestContext, request: Any) -> Work:
@@ -37,8 +48,10 @@ def handle_create_topics(context: RequestContext, request: Any) -> Work:
         failed = partial(_failed, error=error.code, message=error.message)
         return {"topics": Lazily(times_asked, failed)}
     twice = [name for name, times in times_asked.items() if times > 1]
-    create = partial(_create_some, controller, request_id, request.validate_only)
-    return (yield from _create(context, wanted, twice, create))
+    quota = mutation_quota_of(context, QUOTA_IS_STRICT_FROM)
+    create = partial(_create_some, controller, quota, request_id, request.validate_only)
+    response = yield from _create(context, wanted, twice, create)
+    return {"throttle_time_ms": quota.throttle_ms(), **response}
 
 
 def _create(
@@ -56,10 +69,16 @@ def _create(
 
 
 def _create_some(
-    controller: Controller, request_id: str, validate_only: bool, start: int, wanted: list[NewTopic]
+    controller: Controller,
+    quota: ControllerMutationQuota,
+    request_id: str,
+    validate_only: bool,
+    start: int,
+    wanted: list[NewTopic],
 ) -> list[TopicOutcome]:
+    part = part_of(request_id, start)
     try:
-        return controller.create_topics(wanted, validate_only=validate_only, request=part_of(request_id, start))
+        return controller.create_topics(wanted, validate_only=validate_only, request=part, charge=quota.charge)
     except ApiError as error:
         return [TopicOutcome(topic.name, error.code, error.message) for topic in wanted]
 

@@ -7,18 +7,29 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from broker.apis.cluster.controller_access import TOPICS_AT_ONCE, announce, controller_of, part_of, request_id_of
+from broker.apis.cluster.controller_access import (
+    TOPICS_AT_ONCE,
+    announce,
+    controller_of,
+    mutation_quota_of,
+    part_of,
+    request_id_of,
+)
 from broker.apis.context import RequestContext
 from broker.errors import ApiError
 from broker.metadata.metadata_cache import MetadataCache, TopicInfo
 from broker.metadata.request_dedup import TopicOutcome
 from broker.protocol.error_codes import ErrorCode, text_of
 from broker.protocol.kio_slices import Lazily
+from broker.quotas.controller_mutations import ControllerMutationQuota
 from broker.scheduling.long_answers import each_of
 from broker.scheduling.slices import Work
 
 _NO_ID = bytes(16)
 _FIRST_WITH_DISABLED = 3
+
+#: From this version on topics are refused while the quota of controller mutations is used up (KIP-599).
+QUOTA_IS_STRICT_FROM = 5
 
 
 class _Asked(NamedTuple):
@@ -36,6 +47,7 @@ def handle_delete_topics(context: RequestContext, request: Any) -> Work:
     if not context.broker.metadata.broker_config.delete_topic_enable:
         return {"responses": Lazily(asked, lambda each: _result(each, _disabled(context, each)))}
     controller, request_id = controller_of(context), request_id_of(context)
+    quota = mutation_quota_of(context, QUOTA_IS_STRICT_FROM)
     outcomes: list[TopicOutcome] = []
     #: Ids of the topics that are deleted by this request.
     found: set[bytes] = set()
@@ -43,12 +55,13 @@ def handle_delete_topics(context: RequestContext, request: Any) -> Work:
         part, some = part_of(request_id, start), asked[start : start + TOPICS_AT_ONCE]
         made = controller.outcomes_of(part)
         if made is None:
-            made = _delete(context, [(each, times_asked[each]) for each in some], found, part)
+            made = _delete(context, [(each, times_asked[each]) for each in some], found, part, quota)
         found.update(outcome.topic_id for outcome in made if not outcome.error_code)
         outcomes += made
         yield None
     results = list(zip(asked, outcomes, strict=True))
-    return {"responses": Lazily(results, lambda result: _result(*result))}
+    responses = Lazily(results, lambda result: _result(*result))
+    return {"throttle_time_ms": quota.throttle_ms(), "responses": responses}
 
 
 def _disabled(context: RequestContext, asked: _Asked) -> TopicOutcome:
@@ -60,13 +73,18 @@ def _disabled(context: RequestContext, asked: _Asked) -> TopicOutcome:
 
 
 def _delete(
-    context: RequestContext, asked: Sequence[tuple[_Asked, int]], found: set[bytes], request_id: str
+    context: RequestContext,
+    asked: Sequence[tuple[_Asked, int]],
+    found: set[bytes],
+    request_id: str,
+    quota: ControllerMutationQuota,
 ) -> list[TopicOutcome]:
     topics: list[TopicInfo] = []
     outcomes = []
     for each, times in asked:
         try:
             topic = _find(context.broker.metadata, each, times, found)
+            quota.charge(len(topic.partitions))
         except ApiError as error:
             outcomes.append(TopicOutcome(each.name or "", error.code, error.message, each.topic_id))
             continue

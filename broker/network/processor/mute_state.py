@@ -29,6 +29,8 @@ class MuteCause(IntFlag):
     """The broker is shutting down and takes no new requests."""
     PIPELINE_BYTES = 128
     """Its unanswered requests take ``pipeline.max.bytes``, or there is no room; ends as they are answered (``D10``)."""
+    THROTTLED = 256
+    """Its client has used up a quota; ends when the throttle time of its last such answer is over (``B11``)."""
 
 
 #: A channel with one of these ends when its client has gone; with another, what it sent before is done first (``B19``).

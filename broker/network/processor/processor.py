@@ -10,7 +10,7 @@ memory pool mutes the channel that needs it while everything else goes on (``B32
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from broker.errors import InvalidReceive
@@ -144,11 +144,14 @@ class Processor:
             self._repeats.send()
         if self._reader.waiting:
             self._retry_waiting()
+        if self._responses.throttled:
+            self._go_on(self._responses.throttled.ended(self._now_ns(), self._by_id))
         self._reader.sender.publish()
 
     def poll(self) -> None:
         """Sleep until a socket, a bell or the hand-off needs attention (``B04``); sort what was reported (``B06``)."""
-        timeout_ms = DRAINING_POLL_MS if self._draining else POLL_TIMEOUT_MS
+        most_ms = DRAINING_POLL_MS if self._draining else POLL_TIMEOUT_MS
+        timeout_ms = self._responses.throttled.wait_ms(self._now_ns, most_ms)
         if self._reader.waiting or self._repeats:
             timeout_ms = RETRY_MS
         if self._responses.pending() or self._new_waiting or self._disconnected or self._selector.readable:
@@ -360,9 +363,11 @@ class Processor:
 
     def _retry_waiting(self) -> None:
         self._reader.sender.reclaim()
-        waiting = list(self._reader.waiting.values())
-        self._reader.waiting.clear()
-        for channel in waiting:
+        waiting, self._reader.waiting = list(self._reader.waiting.values()), {}
+        self._go_on(waiting)
+
+    def _go_on(self, channels: Iterable[Channel]) -> None:
+        for channel in channels:
             if channel.fd in self._selector.channels:
                 self._resume(channel)
                 self._selector.update(channel)

@@ -58,9 +58,11 @@ class ProcessorMetrics:
         names = ("requests_received", "responses_sent", "bytes_received", "bytes_sent")
         own = ("io_wait_ns", "io_ns", "polls", "arena_depleted_ns", "slow_turns", "requests_not_kept")
         self._counters = {name: page.index(name) for name in (*names, *own)}
+        self._counters["throttles"] = page.index("mutes", "throttled")
         self._opened = page.index("connections_opened")
-        gauges = ("connections", "arena_used_bytes", "arena_free_bytes", "requests_kept_bytes", "longest_turn_ns")
-        self._gauges = {name: page.index(name) for name in gauges}
+        gauges = ("connections", "connections_throttled", "arena_used_bytes", "arena_free_bytes")
+        more = ("requests_kept_bytes", "longest_turn_ns")
+        self._gauges = {name: page.index(name) for name in (*gauges, *more)}
 
     def connection_opened(self) -> None:
         """Count a connection taken over from the acceptor."""
@@ -121,6 +123,7 @@ class ProcessorMetrics:
             "arena_depleted_ns": self._arena_depleted_ns,
             "slow_turns": self._turns.count,
             "requests_not_kept": reader.kept.not_kept,
+            "throttles": responses.throttled.count,
         }
         for name, index in self._counters.items():
             # The page goes on with its predecessor's counts, so what is added is what is new.
@@ -132,4 +135,5 @@ class ProcessorMetrics:
         self._page.set(self._gauges["arena_free_bytes"], pool.free_bytes)
         self._page.set(self._gauges["requests_kept_bytes"], reader.kept.shared_bytes)
         self._page.set(self._gauges["longest_turn_ns"], self._turns.longest_ns)
+        self._page.set(self._gauges["connections_throttled"], len(responses.throttled))
         finished.flush(self._page)

@@ -12,18 +12,25 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
+from struct import Struct
 
-from broker.ipc.request_channel import CLOSE_CONNECTION, RANGE, RESPONSE_TO_FACTS, RequestChannel
+from broker.ipc.request_channel import CLOSE_CONNECTION, RANGE, RESPONSE_TO_FACTS, THROTTLED, RequestChannel
 from broker.ipc.segment_file_cache import SegmentFiles
 from broker.network.processor.channel import Answered, Channel, Envelope, FileSend, HeldAnswer, Piece
 from broker.network.processor.kept_requests import OWN_BYTES, KeptRequests, is_kept
 from broker.network.processor.mute_state import MuteCause
+from broker.network.processor.throttled_channels import ThrottledChannels
 from broker.protocol.api_keys import ApiKey
+from shm.layout import RESPONSE_ENVELOPE
 from shm.ring import RingConsumer
 
 logger = logging.getLogger(__name__)
 
 _ENVELOPE_BYTES = RESPONSE_TO_FACTS.size
+
+#: Where the facts of an answer have the throttle time.
+_THROTTLE_MS_AT = RESPONSE_ENVELOPE.offset("throttle_ms") - RESPONSE_ENVELOPE.offset("received_ns")
+_unpack_int32 = Struct("@i").unpack_from
 
 #: RANGE, field by field, with the path in the place of its length.
 Range = tuple[int, int, int, int, str]
@@ -64,6 +71,7 @@ class ResponseReader:
             channel.response_consumer(processor, target) for target in range(channel.shape.targets)
         ]
         self._files = SegmentFiles()
+        self.throttled = ThrottledChannels()
         self._now_ns = now_ns
         self.responses_dropped = 0
         #: Answers taken so far that are to be written, or whose connection has gone; second answers are not counted.
@@ -170,6 +178,10 @@ class ResponseReader:
             for _, inode, _, _, path in self._ranges(at + _ENVELOPE_BYTES, ranges)[0]:
                 self._files.discard(path, inode)
             return
+        if kind & THROTTLED:
+            kind -= THROTTLED
+            self.throttled.begin(channel, now_ns, _unpack_int32(facts, _THROTTLE_MS_AT)[0])
+            ready[channel.fd] = channel
         try:
             pieces = self._parts(at + _ENVELOPE_BYTES, size, ranges)
         except OSError as error:

@@ -136,7 +136,7 @@ class FetchPath:
         # There may be unknown ones among them, and a few that are named twice.
         most_parts = 2 * self._metadata.broker_config.max_partitions
         request = parse_fetch(frame.view, frame.api_version, header.body_offset, frame.end, most_parts)
-        terms = self._terms(request, frame.api_version, header.client_id)
+        terms = self._terms(request, frame, header.client_id)
         offsets = [part[FETCH_OFFSET] for part in request.parts]
         session, shape = None, None
         if request.session_epoch in (FIRST_EPOCH, NO_EPOCH):
@@ -187,8 +187,11 @@ class FetchPath:
         wire = frame_fetch_response(to[6], to[7], [], [], status=(0, int(error), 0))[0]
         self._responses.send(to, now_ns, now_ns, wire, AnswerFacts(int(error)))
 
-    def _terms(self, request: FetchRequest, version: int, client_id: str) -> FetchTerms:
+    def _terms(self, request: FetchRequest, frame: Frame, client_id: str) -> FetchTerms:
+        version, quotas = frame.api_version, frame.to[9]
         most_bytes = min(request.max_bytes, self._metadata.broker_config.fetch_max_bytes)
+        if quotas is not None:
+            most_bytes = min(most_bytes, quotas.most_fetched)
         plain = self._reader.plain_parts(version, request.isolation_level == READ_COMMITTED)
         return FetchTerms(
             version, request.max_wait_ms, request.min_bytes, most_bytes, request.isolation_level, client_id, plain
@@ -278,6 +281,10 @@ class FetchPath:
         in_order = fetch.in_order()
         chunks = fetch.chunks(in_order)
         inline = b"".join(chunks)
+        quotas, now_ns = fetch.to[9], self._now_ns()
+        if quotas is not None and (throttle_ms := quotas.fetched(len(inline) + fetch.records_bytes, now_ns)):
+            self._send_nothing(fetch, throttle_ms, now_ns)
+            return
         if fetch.records_bytes <= INLINE_RECORDS_BYTES or _ring_bytes(inline, in_order) > INLINE_ENVELOPE_BYTES:
             if in_order:
                 in_order, chunks = self._with_records(fetch, in_order, chunks)
@@ -292,6 +299,20 @@ class FetchPath:
         for _, found in in_order:
             self._partitions.table.count_fetched(found.row, self._partitions.index, found.slice.length)
         fetch.note_told()
+
+    def _send_nothing(self, fetch: PendingFetch, throttle_ms: int, now_ns: int) -> None:
+        """Answer without any partition: the client has used up a quota, and asks again when the time is over (`E12`).
+
+        Its session has told it nothing. One that this fetch was to begin is not begun, as in Kafka.
+        """
+        session = fetch.session
+        number = 0 if session is None else session.number
+        if session is not None and session.is_new:
+            self._sessions.end(number)
+            number = 0
+        wire = frame_fetch_response(fetch.to[6], fetch.to[7], [], [], status=(throttle_ms, 0, number))[0]
+        facts = AnswerFacts(about=fetch.shape.about, throttle_ms=throttle_ms)
+        self._responses.send(fetch.to, fetch.local_ns, now_ns, wire, facts)
 
     def _with_records(
         self, fetch: PendingFetch, in_order: list[tuple[int, Found]], chunks: list[bytes]

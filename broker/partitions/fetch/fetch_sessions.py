@@ -73,6 +73,11 @@ class FetchSession:
         return self.epoch - 1 or _LARGEST
 
     @property
+    def is_new(self) -> bool:
+        """Whether the request that has begun it is the only one so far."""
+        return self.epoch == 1 and self.created_ns == self.used_ns
+
+    @property
     def has_ids(self) -> bool:
         """Whether topics are named by id."""
         return bool(self.parts) and self.parts[0][1] is not None

@@ -7,7 +7,7 @@ handler's own records and the markers of transactions have none.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from broker.ipc.request_facts import Records, records_of
@@ -153,6 +153,7 @@ class PartitionAppender:
             if records > 0:
                 owned.writer.count_appended(records, size_bytes)
             if owned.fast_answers:
+                share_time(owned.fast_answers, now_ns - begun_ns)
                 self._answer_fast(owned, error, now_ns)
             if owned.answers:
                 self._answer(owned, error)
@@ -208,6 +209,15 @@ class PartitionAppender:
             self._responses.send(to, now_ns, now_ns, wire, facts)
         else:
             self._responses.close_connection(to, now_ns, facts)
+
+
+def share_time(answers: Sequence[tuple[ReplyTo, *tuple[object, ...]]], took_ns: int) -> None:
+    """Charge the time of a commit to those whose records it has written, in equal parts, if quotas are in force."""
+    if answers[0][0][9] is None:
+        return
+    for to, *_ in answers:
+        if to[9] is not None:
+            to[9].share_time(took_ns // len(answers))
 
 
 def _as_sent(header: BatchHeader, guard: int) -> BatchHeader:

@@ -1,0 +1,60 @@
+"""Whether topics may be created, or given partitions, as the metadata and the settings are now. Runs in the controller.
+
+What can be said of a wanted topic by itself is checked in `topic_validation`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.config.topic_config import validate_topic_configs
+from broker.errors import ApiError
+from broker.metadata.metadata_cache import INTERNAL_TOPICS
+from broker.metadata.request_dedup import TopicOutcome
+from broker.metadata.topic_validation import (
+    CLUSTER_METADATA_TOPIC,
+    AddedPartitions,
+    NewTopic,
+    check_added_partitions,
+    check_internal_topic,
+    check_topic_name,
+    partition_count,
+)
+from broker.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from broker.metadata.metadata_cache import MetadataCache, TopicInfo
+    from broker.protocol.coordinator_routing import CoordinatorPartitions
+
+
+def check_new_topic(metadata: MetadataCache, coordinators: CoordinatorPartitions, topic: NewTopic) -> TopicOutcome:
+    """Return what a topic is going to be. Raises ApiError when it cannot be created."""
+    name = topic.name
+    if name == CLUSTER_METADATA_TOPIC:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
+    check_topic_name(name)
+    if metadata.topic(name) is not None:
+        raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    other = metadata.colliding(name)
+    if other is not None:
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")
+    config = metadata.broker_config
+    validate_topic_configs(topic.configs, config)
+    configs = {key: value for key, value in topic.configs.items() if value is not None}
+    count = partition_count(topic, config.num_partitions, config.default_replication_factor, config.node_id)
+    if name in INTERNAL_TOPICS:
+        check_internal_topic(name, count, coordinators.of(name))
+    return TopicOutcome(name, partitions=count, configs=configs)
+
+
+def check_more_partitions(metadata: MetadataCache, wanted: AddedPartitions) -> TopicInfo:
+    """Return the topic that partitions are wanted for. Raises ApiError when it cannot be given them."""
+    name, count, assignments = wanted
+    topic = metadata.topic(name)
+    if topic is None:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    current = len(topic.partitions)
+    if topic.internal:
+        check_internal_topic(name, count, current)
+    check_added_partitions(name, current, count, assignments, metadata.broker_config.node_id)
+    return topic

@@ -1,0 +1,48 @@
+"""The quota of one request that creates or deletes partitions: a bucket of tokens, as in Kafka (KIP-599, `E15`).
+
+Runs in the controller. Where clients know error THROTTLING_QUOTA_EXCEEDED, the quota is strict: while the bucket is
+below empty nothing is done, topic by topic. Older versions are let through, and throttled afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from broker.errors import ApiError
+from broker.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from broker.quotas.meters import TokenMeter
+
+
+class ControllerMutationQuota:
+    """What one request may still do, and for how long its client is to be throttled."""
+
+    def __init__(self, meter: TokenMeter | None, now_ns: Callable[[], int], *, strict: bool) -> None:
+        """Without a ``meter`` no quota holds for the client."""
+        self._meter = meter
+        self._now_ns = now_ns
+        self._strict = strict
+        self._is_exceeded = False
+
+    def charge(self, partitions: int) -> None:
+        """Charge partitions that are about to be made or deleted. Raises ApiError if that may not be now."""
+        if self._meter is None:
+            return
+        now_ns = self._now_ns()
+        if self._strict and self._meter.throttle_ms(now_ns):
+            self._is_exceeded = True
+            raise ApiError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+        self._meter.take(partitions, now_ns)
+        self._is_exceeded |= not self._strict
+
+    def throttle_ms(self) -> int:
+        """Return for how many ms the client is to be throttled, and note that it is."""
+        if self._meter is None or not self._is_exceeded:
+            return 0
+        now_ns = self._now_ns()
+        throttle_ms = self._meter.throttle_ms(now_ns)
+        if throttle_ms:
+            self._meter.throttled(throttle_ms, now_ns)
+        return throttle_ms

@@ -1,0 +1,59 @@
+"""Which quota holds for a client: Kafka's order of the entities that one may be set for (`E09`).
+
+Pure functions over plain values. Users have no names until clients authenticate: all are ANONYMOUS, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+from broker.metadata.client_quotas import CLIENT_ID, USER, ClientQuotas, QuotaEntity
+from shm.quota_tables import QUOTAS
+
+ANONYMOUS: Final = "ANONYMOUS"
+
+
+class Limit(NamedTuple):
+    """What an entity may use of one quota in a second: bytes, partitions, or percents of the time of one thread.
+
+    All clients with the same ``user`` and ``client_id`` share it; an empty one stands for whoever it may be.
+    """
+
+    user: str
+    client_id: str
+    value: float
+
+    def entity(self, quota: str) -> int:
+        """Return the hash by which every process finds what has been used of it: never 0, and not negative."""
+        text = f"{quota}\0{self.user}\0{self.client_id}"
+        return int.from_bytes(blake2b(text.encode(errors="replace"), digest_size=8).digest(), "big") >> 1 or 1
+
+
+def limit_of(quotas: ClientQuotas, quota: str, user: str, client_id: str) -> Limit | None:
+    """Return the most specific quota of that name that is set for a client, or None: it may use what it likes.
+
+    As in Kafka a client that gives no id has no quota but its user's.
+    """
+    for entity, whom in _entities(user, client_id):
+        value = quotas.get(entity, {}).get(quota)
+        if value is not None:
+            return Limit(*whom, value)
+    return None
+
+
+def quotas_in_force(quotas: ClientQuotas) -> frozenset[str]:
+    """Return which of `QUOTAS` are set for anybody (`E10`)."""
+    return frozenset(key for values in quotas.values() for key in values).intersection(QUOTAS)
+
+
+def _entities(user: str, client_id: str) -> list[tuple[QuotaEntity, tuple[str, str]]]:
+    """Return whom a quota for this client may be set for, most specific first, and who shares it."""
+    ordered: list[tuple[QuotaEntity, tuple[str, str]]] = []
+    for each in (user, None):
+        if client_id:
+            ordered += [(((CLIENT_ID, name), (USER, each)), (user, client_id)) for name in (client_id, None)]
+        ordered.append((((USER, each),), (user, "")))
+    if client_id:
+        ordered += [(((CLIENT_ID, name),), ("", client_id)) for name in (client_id, None)]
+    return ordered

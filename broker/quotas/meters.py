@@ -1,0 +1,145 @@
+"""Meters: one entity's use of one quota, as this process adds to it and as all processes together have used it.
+
+Runs in targets and processors. What a client uses is gathered here, in plain numbers, and recorded in shared memory
+when it is worth looking at: when it comes to what may be used in `UNRECORDED_S`, and at least once a second. So a
+request costs an addition while its client is far below its limit, and nobody's rate is off by more than that.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from broker.quotas.rate import Windows, measure, record, take_tokens, throttle_ms, tokens
+from shm.quota_tables import FIRST_SAMPLE, QUOTAS, THROTTLE_MS, THROTTLED, THROTTLED_UNTIL_MS
+
+if TYPE_CHECKING:
+    from broker.quotas.entities import Limit
+    from shm.quota_tables import QuotaTable, QuotaTableWriter
+
+#: What may be used of a quota in this time is not looked at before it is used up.
+UNRECORDED_S: Final = 0.01
+#: Nothing is left unrecorded for longer, as long as its client goes on.
+UNRECORDED_NS: Final = 1_000_000_000
+
+_NS_PER_MS: Final = 1_000_000
+
+#: request_percentage: ns of a thread that one percent is in a second.
+NS_PER_PERCENT: Final = 10_000_000
+
+
+class Book:
+    """The tables of quotas as one owner sees them: its own to write, the others to read."""
+
+    __slots__ = ("mark_ns", "others", "windows", "writer")
+
+    def __init__(self, writer: QuotaTableWriter, others: list[QuotaTable], windows: Windows) -> None:
+        self.writer = writer
+        self.others = others
+        self.windows = windows
+        #: Up to when the time of this process has been charged to somebody.
+        self.mark_ns = 0
+
+
+class Meter:
+    """An entity's slot in the table of this owner, and the throttle times that it has been given."""
+
+    __slots__ = ("_book", "_entity", "_limit", "_quota", "limit")
+
+    def __init__(self, book: Book, quota: str, limit: Limit, unit: int = 1) -> None:
+        """Measure a limit, for one unit of which so many ``unit`` are recorded."""
+        self._book = book
+        self._quota = QUOTAS.index(quota)
+        self._limit = limit
+        self._entity = limit.entity(quota)
+        self.limit = limit.value * unit
+
+    def throttled(self, ms: int, now_ns: int) -> None:
+        """Note that a client was given a throttle time for this quota, for whoever looks."""
+        now_ms = now_ns // _NS_PER_MS
+        at, words = self._slot(now_ms), self._book.writer.words
+        words[at + THROTTLED] += 1
+        words[at + THROTTLE_MS] += ms
+        words[at + THROTTLED_UNTIL_MS] = max(words[at + THROTTLED_UNTIL_MS], now_ms + ms)
+
+    def _slot(self, now_ms: int) -> int:
+        limit = self._limit
+        whom = limit.user, limit.client_id
+        return self._book.writer.take(self._entity, self._quota, whom, round(limit.value * 1000), now_ms)
+
+
+class RateMeter(Meter):
+    """A quota that is a rate: bytes, or time of a thread."""
+
+    __slots__ = ("_due_ns", "_enough", "_most_ms", "_unrecorded")
+
+    def __init__(self, book: Book, quota: str, limit: Limit, unit: int = 1, *, most_ms: int = 2**31 - 1) -> None:
+        """``most_ms``: the longest throttle time that is given."""
+        super().__init__(book, quota, limit, unit)
+        self._most_ms = most_ms
+        self._enough = self.limit * UNRECORDED_S
+        self._unrecorded = 0
+        self._due_ns = 0
+
+    def charge(self, used: int, now_ns: int) -> int:
+        """Add to what has been used; return for how many ms whoever has used it is to be throttled. HOT."""
+        self._unrecorded += used
+        if self._unrecorded < self._enough and now_ns < self._due_ns:
+            return 0
+        total, elapsed_ms = self._record(now_ns)
+        return min(self._most_ms, throttle_ms(total, elapsed_ms, self.limit))
+
+    def charge_unchecked(self, used: int) -> None:
+        """Add to what has been used without looking whether it is too much: the next charge will. HOT."""
+        self._unrecorded += used
+
+    def charge_unless_throttled(self, used: int, now_ns: int) -> int:
+        """Charge what would be used if its client were not to be throttled for it; return for how many ms (`E12`).
+
+        What is larger than all windows may hold passes if nothing else was used in them: or it never would.
+        """
+        ms = self.charge(used, now_ns)
+        if not ms:
+            return 0
+        total, _ = self._record(now_ns)
+        if total <= used and used > self.most_at_once:
+            return 0
+        self._unrecorded -= used
+        self._record(now_ns)
+        return ms
+
+    @property
+    def most_at_once(self) -> int:
+        """What may be used at once without being throttled for it, if nothing else was."""
+        number, size_ms = self._book.windows
+        return int(self.limit * max(1, number - 1) * size_ms / 1000)
+
+    def _record(self, now_ns: int) -> tuple[int, int]:
+        """Record what has been gathered; return what all owners have recorded, and the time in ms to divide by."""
+        book, now_ms = self._book, now_ns // _NS_PER_MS
+        used, self._unrecorded = self._unrecorded, 0
+        self._due_ns = now_ns + UNRECORDED_NS
+        at, words = self._slot(now_ms), book.writer.words
+        if used:
+            record(words, at, book.windows, used, now_ms)
+        first = at + FIRST_SAMPLE
+        tables = [words[first : first + book.writer.table.samples_words].tolist()]
+        tables += filter(None, (table.read(self._entity) for table in book.others))
+        return measure(tables, book.windows, now_ms)
+
+
+class TokenMeter(Meter):
+    """A quota that is a bucket of tokens: changes of the metadata, of which the controller alone keeps account."""
+
+    __slots__ = ()
+
+    def throttle_ms(self, now_ns: int) -> int:
+        """Return how long it takes until the bucket is no longer below empty: 0 if it is not."""
+        now_ms = now_ns // _NS_PER_MS
+        left = tokens(self._book.writer.words, self._slot(now_ms), self._book.windows, self.limit, now_ms)
+        return round(-left / self.limit * 1000) if left < 0 else 0
+
+    def take(self, count: float, now_ns: int) -> None:
+        """Take tokens, although there may be fewer; a negative count gives back."""
+        now_ms = now_ns // _NS_PER_MS
+        at, words = self._slot(now_ms), self._book.writer.words
+        take_tokens(words, at, tokens(words, at, self._book.windows, self.limit, now_ms) - count, now_ms)

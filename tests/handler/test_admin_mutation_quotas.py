@@ -1,0 +1,84 @@
+"""CreateTopics, CreatePartitions and DeleteTopics under a quota of controller mutations (`E15`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.apis.topics.create_partitions import handle_create_partitions
+from broker.apis.topics.create_topics import handle_create_topics
+from broker.apis.topics.delete_topics import handle_delete_topics
+from broker.metadata.client_quotas import CLIENT_ID
+from broker.protocol import kio_adapter
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.error_codes import ErrorCode
+from tests.support.admin_cluster import AdminCluster
+
+EXCEEDED = int(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+
+#: A bucket of 11, as there are 11 windows of a second.
+RATE = 1.0
+
+
+@pytest.fixture
+def limited(cluster: AdminCluster) -> AdminCluster:
+    """Return a cluster that lets its client make a partition a second, 11 at once."""
+    cluster.clock.advance_ms(1)
+    cluster.quotas.follow({((CLIENT_ID, "test"),): {"controller_mutation_rate": RATE}})
+    return cluster
+
+
+def outcome(response: Any, rows: Any) -> tuple[int, list[int]]:
+    return kio_adapter.milliseconds(response.throttle_time), [each.error_code for each in rows]
+
+
+def create(cluster: AdminCluster, version: int, *topics: tuple[str, int]) -> tuple[int, list[int]]:
+    wanted = [{"name": name, "num_partitions": count, "replication_factor": 1} for name, count in topics]
+    response = cluster.call(
+        handle_create_topics, ApiKey.CREATE_TOPICS, version, {"topics": wanted, "timeout": 1000, "validate_only": False}
+    )
+    cluster.settle()
+    return outcome(response, response.topics)
+
+
+def test_e15_a_strict_quota_refuses_topic_by_topic_while_below_empty(limited: AdminCluster) -> None:
+    """E15: 16 of 11 may be taken; then 5 are missing, which takes 5 s."""
+    assert create(limited, 7, ("a", 16)) == (0, [0])
+    assert create(limited, 7, ("b", 1), ("c", 1)) == (5000, [EXCEEDED, EXCEEDED])
+    assert limited.metadata.topic("b") is None
+    limited.clock.advance_ms(5000)
+    assert create(limited, 7, ("b", 1), ("c", 1)) == (1000, [0, EXCEEDED])
+
+
+def test_e15_older_versions_are_let_through_and_throttled(limited: AdminCluster) -> None:
+    assert create(limited, 5, ("a", 16)) == (5000, [0])
+    assert create(limited, 5, ("b", 5)) == (10_000, [0])
+
+
+def test_e15_what_is_refused_for_something_else_costs_nothing(limited: AdminCluster) -> None:
+    assert create(limited, 7, ("a", 10)) == (0, [0])
+    assert create(limited, 7, ("a", 10), ("b", 1)) == (0, [int(ErrorCode.TOPIC_ALREADY_EXISTS), 0])
+    assert create(limited, 7, ("c", 1)) == (0, [0])
+    assert create(limited, 7, ("d", 1)) == (1000, [EXCEEDED])
+
+
+@pytest.mark.parametrize(("version", "expected"), [(5, (5000, [EXCEEDED])), (4, (21_000, [0]))])
+def test_e15_deleting_costs_what_there_was(
+    limited: AdminCluster, version: int, expected: tuple[int, list[int]]
+) -> None:
+    create(limited, 7, ("a", 16))
+    response = limited.call(
+        handle_delete_topics, ApiKey.DELETE_TOPICS, version, {"topic_names": ["a"], "timeout": 1000}
+    )
+    assert outcome(response, response.responses) == expected
+
+
+@pytest.mark.parametrize(("version", "expected"), [(3, (5000, [EXCEEDED])), (2, (9000, [0]))])
+def test_e15_more_partitions_cost_what_is_added(
+    limited: AdminCluster, version: int, expected: tuple[int, list[int]]
+) -> None:
+    create(limited, 7, ("a", 16))
+    fields = {"topics": [{"name": "a", "count": 20, "assignments": None}], "timeout": 1000, "validate_only": False}
+    response = limited.call(handle_create_partitions, ApiKey.CREATE_PARTITIONS, version, fields)
+    assert outcome(response, response.results) == expected

@@ -1,0 +1,258 @@
+"""Client quotas at a running broker, as raw connections see them: throttle times in answers, and channels not read.
+
+Two processors and two handlers serve one client here, whose rate is one number.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from broker.protocol import kio_adapter
+from broker.protocol.api_keys import ApiKey
+from tests.support.broker_process import BrokerProcess
+from tests.support.deadline import wait_until
+from tests.support.described_requests import ask
+from tests.support.record_batches import record_batch
+from tests.support.wire_client import WireClient, sized
+from tests.support.wire_messages import create_topic, produce_body
+
+CORRELATION_ID = 5
+BATCH = record_batch([b"x" * 49_000])
+LIMIT = 50_000
+
+
+class QuotaClient:
+    """A connection of a client that gives an id."""
+
+    def __init__(self, broker: BrokerProcess, client_id: str) -> None:
+        self.wire = WireClient(broker.port)
+        self.client_id = client_id
+
+    def send(self, key: int, version: int, fields: Mapping[str, Any]) -> None:
+        self.wire.send(kio_adapter.encode_request(key, version, CORRELATION_ID, self.client_id, fields))
+
+    def receive(self, key: int, version: int) -> Any:
+        answer = sized(self.wire.receive_frame())
+        return kio_adapter.decode_response(key, version, answer, 4, len(answer))
+
+    def ask(self, key: int, version: int, fields: Mapping[str, Any]) -> Any:
+        self.send(key, version, fields)
+        return self.receive(key, version)
+
+    def produce(self, topic: str, partition: int = 0, version: int = 7, acks: int = 1) -> int:
+        """Send a batch of 49 KB; return the throttle time in ms that the answer gives."""
+        body = produce_body([(topic, partition, BATCH)], acks)
+        name = self.client_id.encode()
+        header = struct.pack(">hhih", ApiKey.PRODUCE, version, CORRELATION_ID, len(name)) + name
+        self.wire.send(sized(header + body))
+        if not acks:
+            return 0
+        answer = self.receive(ApiKey.PRODUCE, version)
+        assert [part.error_code for each in answer.responses for part in each.partition_responses] == [0]
+        return kio_adapter.milliseconds(answer.throttle_time)
+
+    def api_versions(self) -> int:
+        """Ask for the versions; return how long the answer took, in ms."""
+        begun_ns = time.monotonic_ns()
+        self.ask(ApiKey.API_VERSIONS, 0, {})
+        return (time.monotonic_ns() - begun_ns) // 1_000_000
+
+
+@pytest.fixture
+def connect(broker: BrokerProcess) -> Iterator[Any]:
+    """Yield what opens a connection of a client."""
+    with ExitStack() as stack:
+
+        def open_one(client_id: str) -> QuotaClient:
+            client = QuotaClient(broker, client_id)
+            stack.enter_context(client.wire)
+            return client
+
+        yield open_one
+
+
+def set_quota(wire: WireClient, entity: Mapping[str, str | None], **values: float | None) -> None:
+    """Set quotas of an entity; with None remove them."""
+    entry = {
+        "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity.items()],
+        "ops": [{"key": key, "value": value or 0.0, "remove": value is None} for key, value in values.items()],
+    }
+    [outcome] = ask(wire, ApiKey.ALTER_CLIENT_QUOTAS, 1, {"entries": [entry], "validate_only": False}).entries
+    assert outcome.error_code == 0, outcome.error_message
+
+
+def throttled_produce(client: QuotaClient, topic: str, partition: int = 0, version: int = 7) -> int:
+    """Produce until an answer gives a throttle time of a second or more; return it."""
+    return wait_until(
+        lambda: (ms := client.produce(topic, partition, version)) >= 1000 and ms, "the client to be throttled"
+    )
+
+
+def test_e11_d09_b11_a_producer_over_its_quota_is_told_how_long_and_not_read_meanwhile(
+    wire: WireClient, topic: str, connect: Any
+) -> None:
+    """E11, E16, D09, B11: the answer comes at once, with the time; what is sent next is not read before it is over."""
+    create_topic(wire, topic, 1)
+    set_quota(wire, {"client-id": topic}, producer_byte_rate=LIMIT)
+    client = connect(topic)
+    throttle_ms = throttled_produce(client, topic)
+    assert client.api_versions() >= 0.9 * throttle_ms
+    # Others are not held back.
+    assert connect(f"{topic}-other").produce(topic) == 0
+
+
+def test_e16_a_version_without_a_say_in_it_is_muted_all_the_same(wire: WireClient, topic: str, connect: Any) -> None:
+    """E16: clients waited for the server before Produce 6."""
+    create_topic(wire, topic, 1)
+    set_quota(wire, {"client-id": topic}, producer_byte_rate=LIMIT)
+    client = connect(topic)
+    throttle_ms = throttled_produce(client, topic, version=3)
+    assert client.api_versions() >= 0.9 * throttle_ms
+
+
+def test_e09_one_client_has_one_rate_over_all_processors_and_handlers(
+    wire: WireClient, topic: str, connect: Any
+) -> None:
+    """E09: four connections and four partitions take turns; the default of all client ids holds for each id alone."""
+    create_topic(wire, topic, 4)
+    set_quota(wire, {"user": None, "client-id": topic}, producer_byte_rate=LIMIT)
+    clients = [connect(topic) for _ in range(4)]
+    given = [client.produce(topic, number) for _ in range(3) for number, client in enumerate(clients)]
+    # Twelve batches are 589 KB; 500 KB fill the windows.
+    assert given[0] == 0
+    assert max(given[-4:]) >= 1000
+    assert connect(f"{topic}-other").produce(topic) == 0
+
+
+def test_b28_a_throttled_client_that_leaves_is_forgotten(wire: WireClient, topic: str, connect: Any) -> None:
+    create_topic(wire, topic, 1)
+    set_quota(wire, {"client-id": topic}, producer_byte_rate=LIMIT)
+    client = connect(topic)
+    throttled_produce(client, topic)
+    client.wire.close()
+    assert connect(f"{topic}-other").produce(topic) == 0
+
+
+def test_changed_quotas_are_in_force_within_a_second(wire: WireClient, topic: str, connect: Any) -> None:
+    """E10: a quota that goes holds nobody back any more, one that is set does."""
+    create_topic(wire, topic, 1)
+    client = connect(topic)
+    for _ in range(20):
+        assert client.produce(topic) == 0
+    set_quota(wire, {"client-id": topic}, producer_byte_rate=LIMIT)
+    assert throttled_produce(client, topic)
+    set_quota(wire, {"client-id": topic}, producer_byte_rate=None)
+    wait_until(lambda: connect(topic).produce(topic) == 0, "the quota to be gone")
+
+
+def test_e13_no_acknowledgement_no_time_but_the_bytes_count(wire: WireClient, topic: str, connect: Any) -> None:
+    """E13: acks=0 is charged for its bytes, and its channel muted."""
+    create_topic(wire, topic, 1)
+    set_quota(wire, {"client-id": topic}, producer_byte_rate=LIMIT)
+    client = connect(topic)
+    for _ in range(14):
+        client.produce(topic, acks=0)
+    # 14 batches are 686 KB, of which 500 KB fill the windows. What is in flight already is still answered.
+    wait_until(lambda: client.api_versions() >= 1000, "the channel to be muted")
+
+
+def fetch(client: QuotaClient, topic: str, session: tuple[int, int] = (0, -1), version: int = 12) -> Any:
+    """Fetch 100 KB from the beginning; ``session`` is (id, epoch)."""
+    partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 100_000}
+    fields = {
+        "max_wait": 0,
+        "min_bytes": 1,
+        "max_bytes": 1 << 20,
+        "session_id": session[0],
+        "session_epoch": session[1],
+        "topics": [{"topic": topic, "partitions": [partition]}],
+    }
+    return client.ask(ApiKey.FETCH, version, fields)
+
+
+def records_bytes(answer: Any) -> int:
+    return sum(len(part.records or b"") for each in answer.responses for part in each.partitions)
+
+
+def throttled_fetch(client: QuotaClient, topic: str, session: tuple[int, int] = (0, -1)) -> Any:
+    """Fetch until an answer gives a throttle time; return it."""
+
+    def attempt() -> Any:
+        answer = fetch(client, topic, session)
+        return answer if kio_adapter.milliseconds(answer.throttle_time) else None
+
+    return wait_until(attempt, "the consumer to be throttled")
+
+
+def test_e12_a_consumer_over_its_quota_is_answered_empty_at_once(wire: WireClient, topic: str, connect: Any) -> None:
+    """E12: nothing is charged for it: when the time is over, the same records come."""
+    create_topic(wire, topic, 1)
+    for _ in range(3):
+        connect(f"{topic}-producer").produce(topic)
+    set_quota(wire, {"client-id": topic}, consumer_byte_rate=100_000)
+    client = connect(topic)
+    answer = throttled_fetch(client, topic)
+    throttle_ms = kio_adapter.milliseconds(answer.throttle_time)
+    assert (records_bytes(answer), answer.error_code, list(answer.responses)) == (0, 0, [])
+    begun_ns = time.monotonic_ns()
+    wait_until(lambda: records_bytes(fetch(client, topic)), "the records to come")
+    assert (time.monotonic_ns() - begun_ns) / 1e6 >= 0.9 * throttle_ms
+
+
+def test_e12_the_session_of_a_throttled_fetch_knows_nothing_of_it(wire: WireClient, topic: str, connect: Any) -> None:
+    """E12: one that was to be begun is not, and one that is there brings its records later."""
+    create_topic(wire, topic, 1)
+    for _ in range(3):
+        connect(f"{topic}-producer").produce(topic)
+    session = fetch(connect(topic), topic, (0, 0)).session_id
+    assert session
+    set_quota(wire, {"client-id": topic}, consumer_byte_rate=100_000)
+    client = connect(topic)
+    answer = wait_until(
+        lambda: (answer := fetch(client, topic, (0, 0))).throttle_time and answer, "the consumer to be throttled"
+    )
+    assert (answer.session_id, list(answer.responses)) == (0, [])
+
+
+def test_e12_a_fetch_asks_for_no_more_than_its_windows_hold(wire: WireClient, topic: str, connect: Any) -> None:
+    """E12: of 147 KB a client of 5,000 bytes a second gets one batch, which is larger than 50,000 alone."""
+    create_topic(wire, topic, 1)
+    for _ in range(3):
+        connect(f"{topic}-producer").produce(topic)
+    set_quota(wire, {"client-id": topic}, consumer_byte_rate=5_000)
+    client = connect(topic)
+    answer = wait_until(lambda: (each := fetch(client, topic)) and records_bytes(each) <= 60_000 and each, "the quota")
+    assert 0 < records_bytes(answer) <= 60_000
+
+
+def test_e13_time_in_handlers_is_charged(wire: WireClient, topic: str, connect: Any) -> None:
+    """E13: a client of a hundredth percent of a thread is held back, for a second at a time at most."""
+    set_quota(wire, {"client-id": topic}, request_percentage=0.01)
+    client = connect(topic)
+    throttle_ms = wait_until(
+        lambda: kio_adapter.milliseconds(client.ask(ApiKey.METADATA, 9, {"topics": []}).throttle_time),
+        "the client to be throttled",
+    )
+    assert 0 < throttle_ms <= 1000
+    for key, version, fields in ((ApiKey.API_VERSIONS, 3, {}), (ApiKey.LIST_GROUPS, 4, {}), (ApiKey.FETCH, 12, None)):
+        answer = wait_until(
+            lambda key=key, version=version, fields=fields: (
+                (each := fetch(client, topic) if fields is None else client.ask(key, version, fields)).throttle_time
+                and each
+            ),
+            f"{key.name} to be throttled",
+        )
+        assert kio_adapter.milliseconds(answer.throttle_time) <= 1000
+
+
+def test_e14_of_two_quotas_the_longest_time_holds(wire: WireClient, topic: str, connect: Any) -> None:
+    create_topic(wire, topic, 1)
+    set_quota(wire, {"client-id": topic}, producer_byte_rate=LIMIT, request_percentage=0.01)
+    client = connect(topic)
+    wait_until(lambda: client.produce(topic) > 1000, "the bandwidth to outdo the time")
