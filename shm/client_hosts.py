@@ -49,6 +49,11 @@ def bytes_needed(processors: int) -> int:
     return processors * ROWS * CLIENT_HOST.size
 
 
+def place(processor: int) -> tuple[int, int]:
+    """Return where a processor's rows start, and their bytes."""
+    return bytes_needed(processor), bytes_needed(1)
+
+
 class ClientHostWriter:
     """One processor's rows. It may replace a writer that died at any point: connections do not outlive processors."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from shm.current_request import CurrentRequest
 from shm.layout import CLUSTER_WORDS
 from shm.partitions import PartitionTable
-from shm.process_slots import HANDLER, ProcessSlots
+from shm.process_slots import EMPTY, HANDLER, PROCESSOR, ROLES, STATES, STOPPED, ProcessSlots, ProcessStatus
 from shm.storage import StorageReading, StorageState
 from shm.words import words_of
 
@@ -16,6 +16,12 @@ _METADATA_VERSION = CLUSTER_WORDS.word("metadata_version")
 _DRAINING = CLUSTER_WORDS.word("draining")
 _STORAGE_STATE = CLUSTER_WORDS.word("storage_state")
 _STORAGE_FREE_BYTES = CLUSTER_WORDS.word("storage_free_bytes")
+_WANTED_PROCESSORS = CLUSTER_WORDS.word("wanted_processors")
+_PROCESSORS_MADE = CLUSTER_WORDS.word("processors_made")
+_PROCESSORS = CLUSTER_WORDS.word("processors")
+
+#: The states of a processor that is not in use.
+_GONE = frozenset({STATES[EMPTY], STATES[STOPPED]})
 
 
 class ClusterWords:
@@ -62,11 +68,43 @@ class ClusterWords:
         self._words[_STORAGE_FREE_BYTES] = free_bytes
         self._words[_STORAGE_STATE] = state
 
+    @property
+    def wanted_processors(self) -> int:
+        """How many processors there are to be, as it is set now; 0 before anybody has looked."""
+        wanted: int = self._words[_WANTED_PROCESSORS]
+        return wanted
+
+    def set_wanted_processors(self, wanted: int) -> None:
+        """Ask for so many processors. Controller only."""
+        self._words[_WANTED_PROCESSORS] = wanted
+
+    @property
+    def processors_made(self) -> int:
+        """For how many processors memory is ready: no other's may be touched. HOT: one load."""
+        made: int = self._words[_PROCESSORS_MADE]
+        return made
+
+    @property
+    def processors(self) -> int:
+        """How many processors get connections. HOT: one load."""
+        processors: int = self._words[_PROCESSORS]
+        return processors
+
+    def set_processors_made(self, made: int) -> None:
+        """Announce memory that is ready. Supervisor only."""
+        # SYNC: behind the contents of what was made; pairs with the loads of `processors_made`.
+        self._words[_PROCESSORS_MADE] = made
+
+    def set_processors(self, processors: int) -> None:
+        """Have this many processors get connections. Supervisor only."""
+        self._words[_PROCESSORS] = processors
+
 
 class ControlSegment:
     """The parts over `view`; zeroed memory and `slots.initialise()` make them valid."""
 
     def __init__(self, view: memoryview, processors: int, handlers: int, max_partitions: int) -> None:
+        """Take the most processors that there may be."""
         slots_base = CLUSTER_WORDS.size
         current_base = slots_base + ProcessSlots.bytes_needed(processors, handlers)
         partitions_base = current_base + CurrentRequest.bytes_needed(handlers + 1)
@@ -82,6 +120,13 @@ class ControlSegment:
         errors = {index: self.slots.storage_error(HANDLER, index) for index in range(self._handlers)}
         failing = {index: error for index, error in errors.items() if error}
         return StorageReading(StorageState(self.cluster.storage_state), self.cluster.storage_free_bytes, failing)
+
+    def statuses(self) -> list[ProcessStatus]:
+        """Return a reading of every slot, in slot order, but for processors that are not in use and not alive."""
+        return [each for each in self.slots.statuses() if each.role != ROLES[PROCESSOR] or self._is_there(each)]
+
+    def _is_there(self, processor: ProcessStatus) -> bool:
+        return processor.index < self.cluster.processors or processor.state not in _GONE
 
     @staticmethod
     def bytes_needed(processors: int, handlers: int, max_partitions: int) -> int:

@@ -205,12 +205,15 @@ MOVED_ROWS = Record(
 CLUSTER_WORDS = Record(
     "CLUSTER_WORDS",
     "What concerns every process.",
-    64,
+    128,
     (
         Field("metadata_version", "q", "count", "controller", "last committed change of the metadata"),
         Field("draining", "q", "0/1", "supervisor", "1: shutting down"),
         Field("storage_state", "q", "0-4", "controller", "of the data directory's disk, as shm/storage.py numbers it"),
         Field("storage_free_bytes", "q", "bytes", "controller", "what is free on that disk"),
+        Field("wanted_processors", "q", "count", "controller", "num.network.threads as set; 0: not known yet"),
+        Field("processors_made", "q", "count", "supervisor", "processors for which memory is ready; never falls"),
+        Field("processors", "q", "count", "supervisor", "processors that get connections: the first so many"),
     ),
 )
 
@@ -225,17 +228,13 @@ PROCESS_SLOT = Record(
         Field("generation", "q", "count", "supervisor", "raised before each fork"),
         Field("restarts", "q", "count", "supervisor", "how often it was replaced"),
         Field("state", "q", "0-4", "supervisor", "0 empty, 1 starting, 2 running, 3 dead, 4 stopped"),
-        Field(
-            "exit_status",
-            "q",
-            "status",
-            "supervisor",
-            "of the last one that ended: exit code, or minus the signal",
-        ),
+        Field("exit_status", "q", "status", "supervisor", "of the last that ended: exit code, or minus the signal"),
+        Field("arena_bytes", "q", "bytes", "supervisor", "of a processor: its part of the arena"),
         Field("ready_generation", "q", "count", "child", "its generation, once it can serve", align=64),
         Field("heartbeat_ns", "q", "ns", "child", "monotonic time of its last turn of the loop"),
         Field("storage_error", "q", "error number", "child", "of a handler whose writes find no room; 0: they do"),
         Field("metadata_version", "q", "count", "child", "the last change of the metadata that it has taken over"),
+        Field("processors", "q", "count", "child", "of the acceptor: it gives connections to the first so many"),
         Field("last_words_bytes", "q", "bytes", "child", "length of last_words; stored after the text"),
         Field("last_words", "256s", "UTF-8", "child", "why it is about to die; outlives it"),
     ),

@@ -79,25 +79,36 @@ class MetricsSegment:
         """Return the bytes of shared memory for all pages."""
         return sum(size for _, _, size in _pages(processors, handlers))
 
-    def initialise(self) -> None:
-        """Say on every page whose it is. The supervisor does it once, on zeroed memory."""
-        for role, index in self._places:
-            words = words_of(self.page(role, index), 0, METRICS_PAGE.size)
-            words[_ROLE] = role
-            words[_INDEX] = index
+    def initialise(self, made: int | None = None) -> None:
+        """Say on every page whose it is, but for processors from number `made` on; once, on zeroed memory."""
+        for role, index in self._made(made):
+            self.initialise_page(role, index)
+
+    def initialise_page(self, role: int, index: int) -> None:
+        """Say on a page whose it is. The supervisor does it once, on zeroed memory."""
+        words = words_of(self.page(role, index), 0, METRICS_PAGE.size)
+        words[_ROLE] = role
+        words[_INDEX] = index
+
+    def place(self, role: int, index: int) -> tuple[int, int]:
+        """Return where a process's page starts, and its bytes."""
+        return self._places[role, index]
 
     def page(self, role: int, index: int) -> memoryview:
         """Return the page of a process; of a role that has one process the index is 0. KeyError if none."""
         start, size = self._places[role, index]
         return self._view[start : start + size]
 
-    def readers(self) -> list[MetricsReader]:
-        """Return a reader for each page."""
-        return [MetricsReader(self.page(role, index)) for role, index in self._places]
+    def readers(self, made: int | None = None) -> list[MetricsReader]:
+        """Return a reader for each page, of processors only for those below number `made`."""
+        return [MetricsReader(self.page(role, index)) for role, index in self._made(made)]
 
-    def readers_by_process(self) -> dict[tuple[str, int], MetricsReader]:
-        """Return a reader for each page, by name of the role and index."""
-        return {(ROLES[role], index): MetricsReader(self.page(role, index)) for role, index in self._places}
+    def readers_by_process(self, made: int | None = None) -> dict[tuple[str, int], MetricsReader]:
+        """Return the same by name of the role and index."""
+        return {(ROLES[role], index): MetricsReader(self.page(role, index)) for role, index in self._made(made)}
+
+    def _made(self, made: int | None) -> list[tuple[int, int]]:
+        return [(role, i) for role, i in self._places if made is None or role != PROCESSOR or i < made]
 
 
 def _pages(processors: int, handlers: int) -> list[tuple[int, int, int]]:

@@ -31,6 +31,8 @@ _READY_GENERATION = PROCESS_SLOT.word("ready_generation")
 _HEARTBEAT = PROCESS_SLOT.word("heartbeat_ns")
 _STORAGE_ERROR = PROCESS_SLOT.word("storage_error")
 _METADATA_VERSION = PROCESS_SLOT.word("metadata_version")
+_ARENA_BYTES = PROCESS_SLOT.word("arena_bytes")
+_PROCESSORS = PROCESS_SLOT.word("processors")
 _LAST_WORDS_BYTES = PROCESS_SLOT.word("last_words_bytes")
 _LAST_WORDS = PROCESS_SLOT.offset("last_words")
 _LAST_WORDS_ROOM = 256
@@ -76,7 +78,7 @@ class ProcessSlots:
         for role, count in enumerate(self._counts):
             for index in range(count):
                 start = (self._first[role] + index) * PROCESS_SLOT.size
-                PROCESS_SLOT.struct.pack_into(self._view, start, role, index, *([0] * 10), b"")
+                PROCESS_SLOT.struct.pack_into(self._view, start, role, index, *([0] * 12), b"")
 
     def set_generation(self, role: int, index: int, generation: int) -> None:
         """Supervisor: the generation about to be forked; peers see it before the process runs."""
@@ -97,6 +99,26 @@ class ProcessSlots:
     def set_exit_status(self, role: int, index: int, exit_status: int) -> None:
         """Supervisor: exit code of the process that ended, or minus the signal that ended it."""
         self._store(role, index, _EXIT_STATUS, exit_status)
+
+    def set_arena_bytes(self, role: int, index: int, size: int) -> None:
+        """Supervisor: how much of the arena a processor has, from where its share starts."""
+        self._store(role, index, _ARENA_BYTES, size)
+
+    def arena_bytes(self, role: int, index: int) -> int:
+        """Return how much of the arena a processor has."""
+        return self._load(role, index, _ARENA_BYTES)
+
+    def set_processors(self, role: int, index: int, processors: int) -> None:
+        """Child: it gives connections to the first so many processors, from here on."""
+        self._store(role, index, _PROCESSORS, processors)
+
+    def processors(self, role: int, index: int) -> int:
+        """Return to how many processors the process, or its predecessor, has given connections last."""
+        return self._load(role, index, _PROCESSORS)
+
+    def processor_has_gone(self, processor: int) -> bool:
+        """Return whether a processor has ended for good."""
+        return self.state(PROCESSOR, processor) == STOPPED
 
     def mark_ready(self, role: int, index: int, generation: int) -> None:
         """Child: this generation can serve. It has beaten before, so that nobody takes it for silent."""

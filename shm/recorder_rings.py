@@ -7,6 +7,8 @@ successor knows exactly how much was lost with a recorder that was killed (layou
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from shm.recorder_layout import RECORDER_FRAME, RECORDER_SETTINGS, RECORDER_SOURCE, RECORDER_TEXT
 from shm.ring import RingConsumer, RingProducer, initialise, ring_bytes
 from shm.words import words_of
@@ -113,26 +115,52 @@ class SourceAccount:
 class RecorderRings:
     """Hands out the parts of the segment; zeroed memory and `initialise` make them valid."""
 
-    def __init__(self, view: memoryview, processors: int, targets: int) -> None:
+    def __init__(
+        self,
+        view: memoryview,
+        processors: int,
+        targets: int,
+        started: int = 0,
+        made: Callable[[], int] | None = None,
+    ) -> None:
+        """Take the most processors, how many the broker was `started` with, and for how many memory is ready.
+
+        Without the last two it is so for all of them.
+        """
         self.view = view
         self.processors = processors
+        self._processor_ring = _processor_ring(started or processors)
+        self._made = made
         self.sources = processors + targets
         #: The number of the recorder itself, which has an account and no ring.
         self.recorder = self.sources
         self._rings = RECORDER_SETTINGS.size + (self.sources + 1) * RECORDER_SOURCE.size
 
     @staticmethod
-    def bytes_needed(processors: int, targets: int) -> int:
+    def bytes_needed(processors: int, targets: int, started: int = 0) -> int:
         """Return the usable bytes the segment needs."""
         accounts = (processors + targets + 1) * RECORDER_SOURCE.size
-        rings = processors * ring_bytes(_processor_ring(processors)) + targets * ring_bytes(TARGET_RING_BYTES)
-        return RECORDER_SETTINGS.size + accounts + rings
+        ring = ring_bytes(_processor_ring(started or processors))
+        return RECORDER_SETTINGS.size + accounts + processors * ring + targets * ring_bytes(TARGET_RING_BYTES)
 
     def initialise(self) -> None:
-        """Write every ring's header. Called once, by the process that creates the segment."""
-        for source in range(self.sources):
-            capacity = _processor_ring(self.processors) if source < self.processors else TARGET_RING_BYTES
-            initialise(self.view, self._ring(source), capacity)
+        """Write the header of every ring whose memory is ready. Called once, by who creates the segment."""
+        for source in self.ring_sources():
+            self.initialise_ring(source)
+
+    def initialise_ring(self, source: int) -> None:
+        """Write a ring's header. Called once, by the process that creates the segment."""
+        capacity = self._processor_ring if source < self.processors else TARGET_RING_BYTES
+        initialise(self.view, self._ring(source), capacity)
+
+    def ring_sources(self) -> list[int]:
+        """Return the sources whose rings' memory is ready."""
+        made = self.processors if self._made is None else self._made()
+        return [*range(made), *range(self.processors, self.sources)]
+
+    def place(self, processor: int) -> tuple[int, int]:
+        """Return where a processor's ring starts, and its bytes."""
+        return self._ring(processor), ring_bytes(self._processor_ring)
 
     def settings(self) -> RecorderSettings:
         """Return what the recorder asks for."""
@@ -162,12 +190,12 @@ class RecorderRings:
             return "processor", source
         return "target", source - self.processors
 
-    def ring_bases(self) -> list[int]:
-        """Return where each source's ring begins, for readers of how full they are."""
-        return [self._ring(source) for source in range(self.sources)]
+    def ring_bases(self) -> dict[int, int]:
+        """Return by source where its ring begins, for readers of how full they are."""
+        return {source: self._ring(source) for source in self.ring_sources()}
 
     def _ring(self, source: int) -> int:
-        before = min(source, self.processors) * ring_bytes(_processor_ring(self.processors))
+        before = min(source, self.processors) * ring_bytes(self._processor_ring)
         return self._rings + before + max(0, source - self.processors) * ring_bytes(TARGET_RING_BYTES)
 
 

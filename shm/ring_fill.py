@@ -34,7 +34,7 @@ def read_fill(view: memoryview, base: int) -> RingFill:
     if capacity < CACHE_LINE_BYTES or capacity % CACHE_LINE_BYTES:
         return RingFill(0, 0, 0)
     # SYNC: the tail before the frames, the head after them; pairs with the stores of RingProducer and RingConsumer.
-    first, tail = header[_HEAD], header[_TAIL]
+    tail, first = header[_TAIL], header[_HEAD]
     data = words_of(view, base + _DATA, ring_bytes(capacity) - _DATA)
     copy = _copy(data, first, tail, capacity)
     head = header[_HEAD]

@@ -1,8 +1,9 @@
 """Segments of shared memory: made and unlinked by the supervisor, inherited by children, attached by others.
 
 A segment is a `posix_ipc.SharedMemory` mapping with a header (layout.SEGMENT_HEADER) before its usable bytes.
-Every byte is allocated before use: a store to a page that /dev/shm has no room for would be a SIGBUS. The
-ready word is stored last. Names are `/rotunda-<instance>-<purpose>`; the instance names its owner
+Every byte is allocated before use: a store to a page that /dev/shm has no room for would be a SIGBUS. What may be
+needed later can be left out as a hole, which takes no room until `Segment.allocate` fills it. The ready word is stored
+last. Names are `/rotunda-<instance>-<purpose>`; the instance names its owner
 (`new_instance`), so that what a crashed run left behind, named semaphores included, can be distinguished from what a
 living one uses.
 """
@@ -21,7 +22,7 @@ import posix_ipc
 from shm.layout import LAYOUT_VERSION, SEGMENT_HEADER, SEGMENT_MAGIC
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
 _SHM_DIRECTORY = Path("/dev/shm")  # noqa: S108  where Linux keeps POSIX shared memory, not a temporary file of ours
 _SEMAPHORE_PREFIX = "sem."
@@ -83,6 +84,17 @@ class Segment:
         for view in (self.words, self.view, self._header, self._mapping_view):
             view.release()
 
+    def allocate(self, start: int, size: int) -> None:
+        """Fill a hole: allocate usable bytes, zeroed if they were not there. Raises SharedMemoryTooSmall.
+
+        For the process that made the segment.
+        """
+        memory = posix_ipc.SharedMemory(self.name)
+        try:
+            _allocate(memory.fd, self.name, SEGMENT_HEADER.size + start, size)
+        finally:
+            memory.close_fd()
+
     def unlink(self) -> None:
         """Remove the name; mappings that exist live on. Not an error when it is gone already."""
         with suppress(posix_ipc.ExistentialError):
@@ -93,8 +105,13 @@ class Segment:
         self._header[_READY] = 1
 
 
-def create(name: str, size: int, initialise: Callable[[memoryview], None] | None = None) -> Segment:
-    """Make, zero and map a segment with `size` usable bytes (a multiple of 8), all of them allocated.
+def create(
+    name: str,
+    size: int,
+    initialise: Callable[[memoryview], None] | None = None,
+    holes: Iterable[tuple[int, int]] = (),
+) -> Segment:
+    """Make, zero and map a segment with `size` usable bytes (a multiple of 8), all allocated but (start, size) holes.
 
     `initialise(view)` fills in its contents before anybody can attach. Raises SharedMemoryTooSmall (nothing
     is left behind), SegmentExists, ValueError for a bad size.
@@ -107,7 +124,9 @@ def create(name: str, size: int, initialise: Callable[[memoryview], None] | None
     except posix_ipc.ExistentialError:
         raise SegmentExists(name) from None
     try:
-        _allocate(memory.fd, name, total)
+        os.ftruncate(memory.fd, total)
+        for start, length in _between(holes, total):
+            _allocate(memory.fd, name, start, length)
         header = SEGMENT_HEADER.struct.pack(
             SEGMENT_MAGIC, LAYOUT_VERSION, os.getpid(), start_ticks(os.getpid()) or 0, size, 0
         )
@@ -124,17 +143,28 @@ def create(name: str, size: int, initialise: Callable[[memoryview], None] | None
     return segment
 
 
-def _allocate(fd: int, name: str, total: int) -> None:
+def _between(holes: Iterable[tuple[int, int]], total: int) -> Iterator[tuple[int, int]]:
+    """Yield what lies before, between and behind the holes as (start in the file, bytes)."""
+    at = 0
+    for start, size in sorted(holes):
+        if SEGMENT_HEADER.size + start > at:
+            yield at, SEGMENT_HEADER.size + start - at
+        at = SEGMENT_HEADER.size + start + size
+    if total > at:
+        yield at, total - at
+
+
+def _allocate(fd: int, name: str, start: int, size: int) -> None:
     """Allocate every page. The free space is asked first: filling /dev/shm to find out would hurt others."""
     space = os.fstatvfs(fd)
     available = space.f_bavail * space.f_frsize
-    if total > available:
-        raise SharedMemoryTooSmall(name, total, available)
+    if size > available:
+        raise SharedMemoryTooSmall(name, size, available)
     try:
-        os.posix_fallocate(fd, 0, total)
+        os.posix_fallocate(fd, start, size)
     except OSError as error:
         if error.errno in _NO_ROOM:
-            raise SharedMemoryTooSmall(name, total, available) from None
+            raise SharedMemoryTooSmall(name, size, available) from None
         raise
 
 

@@ -153,6 +153,11 @@ class SnapshotSegment:
         """Return the usable bytes the segment needs."""
         return SNAPSHOTS_HEADER.size + processors * _size(PROCESSOR_BYTES) + handlers * _size(HANDLER_BYTES)
 
+    @staticmethod
+    def place(processor: int) -> tuple[int, int]:
+        """Return where a processor's snapshot starts, and its bytes."""
+        return SNAPSHOTS_HEADER.size + processor * _size(PROCESSOR_BYTES), _size(PROCESSOR_BYTES)
+
     def of_processor(self, index: int) -> memoryview:
         """Return the memory of a processor's snapshot, for a SnapshotWriter or SnapshotReader."""
         start = SNAPSHOTS_HEADER.size + index * _size(PROCESSOR_BYTES)

@@ -30,7 +30,7 @@ def snapshot(earlier: Reading | None, now: Reading, sources: Sources) -> Snapsho
     growth = Growth(earlier, now)
     processes = _processes(growth, earlier, now)
     turns = {(each.role, each.index) for each in processes if not hangs(each)}
-    processors = [_processor(growth, now, index, turns) for index in range(facts.processors)]
+    processors = [_processor(growth, now, index, turns) for index in range(now.broker.processors)]
     handlers = [_target(growth, "handler", index, turns) for index in range(facts.handlers)]
     controller = _target(growth, "controller", 0, turns)
     rings = [_ring(each, facts.handlers) for each in now.broker.rings if each.kind in RING_KINDS]
@@ -54,7 +54,7 @@ def snapshot(earlier: Reading | None, now: Reading, sources: Sources) -> Snapsho
             is_refusing=bool(storage.refusal or offline),
         ),
         broker=_broker(facts, now),
-        totals=_totals(growth, facts, processors, [*handlers, controller], topics),
+        totals=_totals(growth, processors, [*handlers, controller], topics),
         acceptor=_acceptor(growth, now, facts),
         processors=processors,
         handlers=handlers,
@@ -88,11 +88,9 @@ def _broker(facts: BrokerFacts, now: Reading) -> Broker:
     )
 
 
-def _totals(
-    growth: Growth, facts: BrokerFacts, processors: list[Processor], targets: list[Target], topics: list[Topic]
-) -> Totals:
+def _totals(growth: Growth, processors: list[Processor], targets: list[Target], topics: list[Topic]) -> Totals:
     return Totals(
-        requests_per_s=growth.sum_per_s("processor", facts.processors, "responses_sent"),
+        requests_per_s=growth.sum_per_s("processor", len(processors), "responses_sent"),
         errors_per_s=total(each.errors_per_s for each in targets),
         bytes_in_per_s=total(each.bytes_in_per_s for each in processors),
         bytes_out_per_s=total(each.bytes_out_per_s for each in processors),

@@ -27,7 +27,6 @@ class BrokerFacts:
     bootstrap: str
     data_dir: str
     run_dir: str
-    processors: int
     handlers: int
     listeners: tuple[str, ...]
     started_ms: int

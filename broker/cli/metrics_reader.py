@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,20 +29,22 @@ if TYPE_CHECKING:
 
 def attached(record: RunRecord) -> BrokerReader:
     """Return a reader for a process of the same user. Raises SegmentError when the broker has gone."""
-    processors, handlers = record.processors, record.handlers
+    processors, handlers = record.most_processors, record.handlers
 
     def view_of(purpose: str, *, writable: bool = False) -> memoryview:
         return attach(f"/rotunda-{record.instance}-{purpose}", writable=writable).view
 
+    control = ControlSegment(view_of("control"), processors, handlers, record.max_partitions)
+    made = partial(getattr, control.cluster, "processors_made")
     segments = Segments(
-        control=ControlSegment(view_of("control"), processors, handlers, record.max_partitions),
+        control=control,
         metrics=MetricsSegment(view_of("metrics"), processors, handlers),
         rings=view_of("rings"),
-        recorder=RecorderRings(view_of("recorder"), processors, handlers + 1),
+        recorder=RecorderRings(view_of("recorder"), processors, handlers + 1, record.processors, made),
         # A reader publishes there that it looks.
         snapshots=SnapshotSegment(view_of("snapshots", writable=True), processors, handlers),
     )
-    found = _topics(Path(record.data_dir), handlers, segments.control.cluster)
+    found = _topics(Path(record.data_dir), handlers, control.cluster)
     clocks = (SystemClock.monotonic_ns, SystemClock.wall_ms)
     return BrokerReader(segments, _installed_version(), _names(), found, clocks)
 

@@ -143,7 +143,7 @@ class BrokerConfig(
         """
         if self.queued_max_request_bytes != -1:
             return self.queued_max_request_bytes
-        free_bytes = _free_shared_memory_bytes()
+        free_bytes = free_shared_memory_bytes()
         return min(DEFAULT_ARENA_BYTES, free_bytes // 2, max(free_bytes // 4, free_bytes - others_bytes))
 
     def with_dynamic(
@@ -198,7 +198,8 @@ class BrokerConfig(
         origin = Origin(Source.FILE, f"{self.sources.file}, read again")
         read = _accept(Assignment(name, text, origin) for name, text in texts.items())
         layers = {name: stack for name, stack in self.layers.items() if not key_of(name).dynamic}
-        dynamic = {key.attribute: key.default for key in BROKER_KEYS.values() if key.dynamic}
+        derived, keys = _derived_defaults(), BROKER_KEYS.values()
+        dynamic = {key.attribute: derived.get(key.attribute, key.default) for key in keys if key.dynamic}
         for name in {*BROKER_KEYS, *self.layers}:
             if key_of(name).dynamic:
                 stronger = [layer for layer in self.layers.get(name, ()) if layer.origin.source != Source.FILE]
@@ -382,7 +383,8 @@ _RULES: _Rules = (
 )
 
 
-def _free_shared_memory_bytes() -> int:
+def free_shared_memory_bytes() -> int:
+    """Return what is left for shared memory on this machine."""
     try:
         state = os.statvfs(_SHARED_MEMORY_FILES)
     except OSError:

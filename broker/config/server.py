@@ -55,7 +55,9 @@ class ServerSettings:
             default_text="half the CPUs, from 1 to 3",
             least=1,
             most=256,
-            doc="How many processors there are: processes that read requests from clients and write answers.",
+            dynamic=True,
+            doc="How many processors there are: processes that read requests from clients and write answers. While "
+            "the broker runs it may become half or double what it is, up to 8 or four times what it started with.",
         )
     )
     num_io_threads: int = setting(

@@ -126,11 +126,15 @@ def _open_controller(context: ProcessContext, metadata: MetadataCache, clock: Cl
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, context.storage().refusal)
         reserve.make_room()
 
-    def store_request_log_settings() -> None:
+    def store_settings_in_force() -> None:
         has_room = cluster.storage_state < StorageState.NO_REQUEST_LOG
-        store_settings(context.recorder_rings, metadata.broker_config, has_room=has_room)
+        wanted = metadata.broker_config.num_network_threads
+        store_settings(context.recorder_rings, metadata.broker_config, wanted, has_room=has_room)
+        if cluster.wanted_processors != wanted:
+            cluster.set_wanted_processors(wanted)
+            context.supervisor_bell.ring()
 
-    watch = StorageWatch(context, lambda: metadata.broker_config, reserve, clock, store_request_log_settings)
+    watch = StorageWatch(context, lambda: metadata.broker_config, reserve, clock, store_settings_in_force)
     controller = Controller.open(
         metadata,
         context.partitions,
@@ -138,9 +142,10 @@ def _open_controller(context: ProcessContext, metadata: MetadataCache, clock: Cl
         context.taken_over,
         context.coordinators,
         before_change,
+        context.most_processors,
     )
     bells = (*context.target_bells, context.recorder_bell)
-    active = ActiveController(controller, metadata, config, cluster, bells, store_request_log_settings, watch.tick)
+    active = ActiveController(controller, metadata, config, cluster, bells, store_settings_in_force, watch.tick)
     watch.look()
     return active
 

@@ -26,9 +26,9 @@ from broker.ipc.memory_areas import MemoryAreas
 from broker.ipc.peer_channel import Peers
 from broker.ipc.poison_requests import DROPPED
 from broker.ipc.request_channel import INLINE, REQUEST
-from broker.ipc.request_ring import RequestRing
+from broker.ipc.request_rings import RequestRings
 from broker.ipc.response_writer import ReplyTo, ResponseWriter
-from broker.ipc.unreleased_requests import RingFrame, unreleased
+from broker.ipc.unreleased_requests import RingFrame
 from broker.partitions.fetch.fetch import FetchPath
 from broker.partitions.produce.partition_appender import PartitionAppender
 from broker.partitions.produce.produce import ProducePath
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from broker.ipc.peer_channel import Received
     from broker.ipc.poison_requests import PoisonRequests
     from broker.ipc.process_context import ProcessContext
+    from broker.ipc.request_ring import RequestRing
     from broker.metadata.active_controller import ActiveController
     from broker.partitions.partition_manager import PartitionManager
 
@@ -81,14 +82,15 @@ class RequestHandler:
         self._partitions, self._now_ns = partitions, now_ns
         self._controller, self._areas, self._poison = controller, areas, poison
         self._warnings = RepeatedWarnings(logger, now_ns)
-        self._rings = [RequestRing(channel.request_consumer(p, index)) for p in range(channel.shape.processors)]
-        self._responses = responses = ResponseWriter(channel, index, context.processor_bells, context.run_dir)
+        bells, slots = context.processor_bells, context.slots
+        self._responses = responses = ResponseWriter(channel, index, bells, context.run_dir, slots.processor_has_gone)
+        self._rings = RequestRings(channel, index, responses)
         self._row_flags = RowFlags(partitions.table, index, context.target_bells)
         self._purgatory = Purgatory(self._row_flags.raise_all, self._row_flags.lower, now_ns)
         self.turns = SlowTurns(logger, now_ns)
         self.slices = Slices(now_ns, self.turns, poison.current)
         self._peers = Peers(channel, index, generation, context.target_bells)
-        self._peer_calls = PeerCalls(self._peers, PeerPayloads(context.run_dir, index), context.slots, context.handlers)
+        self._peer_calls = PeerCalls(self._peers, PeerPayloads(context.run_dir, index), slots, context.handlers)
         self._appends = PartitionAppender(responses, self._peers.new_tokens(), now_ns, partitions.storage.write_failed)
         commit_answers = CommitAnswers(responses, now_ns)
         self.broker = make_context(
@@ -121,7 +123,7 @@ class RequestHandler:
         #: What was received by then may be what a predecessor has died in: it is committed before the next is taken.
         self._alone_until_ns = now_ns() if generation > 1 else -1
         #: What has been read and not taken yet: from processors, and from other targets.
-        self._read: list[tuple[int, list[RingFrame]]] = unreleased(channel.view, self._rings) if generation > 1 else []
+        self._read: list[tuple[int, list[RingFrame]]] = self._rings.unreleased() if generation > 1 else []
         self._received: list[Received] = []
         if generation > 1 and index < context.handlers:
             self._row_flags.announce_all()
@@ -149,7 +151,7 @@ class RequestHandler:
         # No ring gives anything twice: after a fault of this turn the next one goes on with what has been read.
         read = self._read
         if not read:
-            read += ((p, ring.read(BATCH)) for p, ring in enumerate(self._rings) if not self._responses.blocked(p))
+            read += self._rings.read(BATCH)
         if not self._received:
             self._received = self._peer_rpc.receive()
         # After the last look into a ring: what is in there may have been sent because of what was announced, such as
@@ -204,11 +206,7 @@ class RequestHandler:
         """How long the loop may sleep: until the next deadline, or a moment when something is in the way."""
         if not self.slices.is_idle:
             return 0
-        if (
-            self._inherited
-            or self._peers.waiting
-            or any(ring.holding or self._responses.blocked(p) for p, ring in enumerate(self._rings))
-        ):
+        if self._inherited or self._peers.waiting or self._rings.are_waiting:
             return RETRY_MS
         deadlines = (self._purgatory.next_deadline_ns(), self._coordinators.next_deadline_ns())
         deadline_ns = min((deadline for deadline in deadlines if deadline is not None), default=None)
@@ -376,9 +374,7 @@ class RequestHandler:
         if self._inherited:
             self._inherited = [(ring, end) for ring, end in self._inherited if ring.consumed() < end]
         if not self._inherited:
-            for processor, ring in enumerate(self._rings):
-                if not self._responses.blocked(processor):
-                    ring.release()
+            self._rings.release()
         self._peer_rpc.publish()
         self._responses.ring_bells()
 

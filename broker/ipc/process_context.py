@@ -87,6 +87,8 @@ class ProcessContext:
     snapshots: Segment
     #: What clients have used of their quotas.
     quotas: Segment
+    #: With how many processors the broker started.
+    started_processors: int
     #: Where the status page listens; None when there is none.
     status_socket: socket | None = None
 
@@ -97,9 +99,19 @@ class ProcessContext:
         return None if log_file is None else FullLogBell(log_file, self.supervisor_bell.ring)
 
     @property
-    def processors(self) -> int:
-        """Number of processors."""
+    def most_processors(self) -> int:
+        """How many processors there may ever be in this run: shared memory has a place for each."""
         return self.channel_shape.processors
+
+    @property
+    def processors(self) -> int:
+        """How many processors get connections now."""
+        return self.cluster.processors
+
+    @property
+    def arena_share(self) -> int:
+        """How far the parts of the arena lie apart that each processor has, in bytes."""
+        return self.arena.size // self.most_processors
 
     @property
     def handlers(self) -> int:
@@ -138,27 +150,29 @@ class ProcessContext:
     @cached_property
     def channel(self) -> RequestChannel:
         """The grid of rings."""
-        return RequestChannel(self.rings.view, self.channel_shape)
+        return RequestChannel(self.rings.view, self.channel_shape, made=self._processors_made)
 
     @cached_property
     def recorder_rings(self) -> RecorderRings:
         """The rings to the recorder, and what it asks for."""
-        return RecorderRings(self.recorder.view, self.processors, self.channel_shape.targets)
+        targets, started = self.channel_shape.targets, self.started_processors
+        return RecorderRings(self.recorder.view, self.most_processors, targets, started, self._processors_made)
 
     @cached_property
     def snapshot_segment(self) -> SnapshotSegment:
         """The snapshots of processors and handlers, and who wants them."""
-        return SnapshotSegment(self.snapshots.view, self.processors, self.handlers)
+        return SnapshotSegment(self.snapshots.view, self.most_processors, self.handlers)
 
     @cached_property
     def quota_tables(self) -> QuotaTables:
         """What clients have used of their quotas: the tables of the targets, then those of the processors."""
-        return QuotaTables(self.quotas.view, self.config.quota_window_num, self.channel_shape.targets + self.processors)
+        owners = self.channel_shape.targets + self.most_processors
+        return QuotaTables(self.quotas.view, self.config.quota_window_num, owners)
 
     @cached_property
     def metrics_pages(self) -> MetricsSegment:
         """The pages of metrics, one of each process."""
-        return MetricsSegment(self.metrics.view, self.processors, self.handlers)
+        return MetricsSegment(self.metrics.view, self.most_processors, self.handlers)
 
     def begin_metrics(self, role: int, index: int, generation: int) -> MetricsWriter:
         """Return the writer of a process's page, which begins anew with the process."""
@@ -169,7 +183,7 @@ class ProcessContext:
     @cached_property
     def client_hosts(self) -> ClientHosts:
         """The addresses of clients, for reading."""
-        return ClientHosts(self._client_hosts_view, self.processors)
+        return ClientHosts(self._client_hosts_view, self.most_processors)
 
     def client_host_writer(self, processor: int) -> ClientHostWriter:
         """Return the writer of the addresses of a processor's clients."""
@@ -199,11 +213,15 @@ class ProcessContext:
 
     @property
     def _client_hosts_view(self) -> memoryview:
-        return self.snapshots.view[SnapshotSegment.bytes_needed(self.processors, self.handlers) :]
+        return self.snapshots.view[SnapshotSegment.bytes_needed(self.most_processors, self.handlers) :]
 
     @cached_property
     def _parts(self) -> ControlSegment:
-        return ControlSegment(self.control.view, self.processors, self.handlers, self.config.max_partitions)
+        most = self.most_processors
+        return ControlSegment(self.control.view, most, self.handlers, self.config.max_partitions)
+
+    def _processors_made(self) -> int:
+        return self.cluster.processors_made
 
 
 def close_all(sockets: Iterable[socket], fds: Iterable[int] = ()) -> None:

@@ -12,6 +12,7 @@ at the released head, so that it reads again whatever its predecessor had not re
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from shm.layout import FILE_RANGE, PEER_ENVELOPE, REQUEST_ENVELOPE, RESPONSE_ENVELOPE
@@ -37,18 +38,23 @@ SMALLEST_RING_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ChannelShape:
-    """How many processes stand on either side, and how large each data ring is."""
+    """How many processes may stand on either side at most, and how large each data ring is."""
 
     processors: int
     targets: int
     ring_capacity_bytes: int
 
     @classmethod
-    def fitting(cls, processors: int, targets: int, wanted_ring_bytes: int) -> ChannelShape:
-        """Return the shape whose rings are powers of two within the budget; never below what a request needs."""
+    def fitting(
+        cls, processors: int, targets: int, wanted_ring_bytes: int, most_processors: int | None = None
+    ) -> ChannelShape:
+        """Return the shape whose rings are powers of two, and within the budget for so many processors.
+
+        Rings are never below what a request needs. There is a place for as many processors as there may be at most.
+        """
         share = RING_BUDGET_BYTES // (2 * processors * targets)
         capacity = 1 << (max(min(wanted_ring_bytes, share), SMALLEST_RING_BYTES).bit_length() - 1)
-        return cls(processors, targets, capacity)
+        return cls(most_processors or processors, targets, capacity)
 
     @property
     def bytes_needed(self) -> int:
@@ -65,17 +71,37 @@ class ChannelShape:
 class RequestChannel:
     """Hands out the ends of the rings; the taker of an end is its only user."""
 
-    def __init__(self, view: memoryview, shape: ChannelShape, base: int = 0) -> None:
+    def __init__(
+        self, view: memoryview, shape: ChannelShape, base: int = 0, made: Callable[[], int] | None = None
+    ) -> None:
+        """``made`` returns for how many processors memory is ready; without it, it is for all."""
         self.view = view
         self.shape = shape
         self._base = base
+        self._made = made
+
+    @property
+    def processors(self) -> int:
+        """For how many processors there are rings. It may rise and never falls; those in use may be fewer."""
+        return self.shape.processors if self._made is None else self._made()
 
     def initialise(self) -> None:
-        """Write every ring's header. Called once, by the process that creates the segment."""
-        for index in range(2 * self.shape.processors * self.shape.targets):
-            initialise(self.view, self._data_ring(index), self.shape.ring_capacity_bytes)
+        """Write the header of every ring whose memory is ready. Called once, by who creates the segment."""
+        for processor in range(self.processors):
+            self.initialise_processor(processor)
         for index in range(self.shape.peers**2):
             initialise(self.view, self._peer_ring(index), PEER_RING_BYTES)
+
+    def initialise_processor(self, processor: int) -> None:
+        """Write the headers of a processor's rings. Called once, by the process that creates the segment."""
+        for target in range(self.shape.targets):
+            for base in (self._request_ring(processor, target), self._response_ring(processor, target)):
+                initialise(self.view, base, self.shape.ring_capacity_bytes)
+
+    def places(self, processor: int) -> list[tuple[int, int]]:
+        """Return where a processor's rings are, as (start, bytes)."""
+        size = self.shape.targets * ring_bytes(self.shape.ring_capacity_bytes)
+        return [(self._request_ring(processor, 0), size), (self._response_ring(processor, 0), size)]
 
     def request_producer(self, processor: int, target: int) -> RingProducer:
         """Return the processor's end of the ring that carries its requests to the target."""
@@ -88,7 +114,7 @@ class RequestChannel:
     def released(self) -> int:
         """Return how many bytes of requests targets have released: it grows with every request that is done with."""
         shape = self.shape
-        places = ((p, t) for p in range(shape.processors) for t in range(shape.targets))
+        places = ((p, t) for p in range(self.processors) for t in range(shape.targets))
         return sum(self.request_consumer(*place).head for place in places)
 
     def response_producer(self, processor: int, target: int) -> RingProducer:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
@@ -65,20 +65,38 @@ class FileRange(NamedTuple):
 class ResponseWriter:
     """The producing ends of one target's response rings."""
 
-    def __init__(self, channel: RequestChannel, target: int, bells: tuple[EventBell, ...], run_dir: Path) -> None:
-        processors = range(channel.shape.processors)
+    def __init__(
+        self,
+        channel: RequestChannel,
+        target: int,
+        bells: tuple[EventBell, ...],
+        run_dir: Path,
+        has_gone: Callable[[int], bool] = lambda _: False,
+    ) -> None:
+        """``has_gone``: whether a processor has ended for good, so that nobody reads its answers."""
         self.view = channel.view
-        self._rings: list[RingProducer] = [channel.response_producer(p, target) for p in processors]
-        self._claims = [ring.claim for ring in self._rings]
-        self._bells = bells
-        self._kept: list[deque[tuple[bytes, bytes]]] = [deque() for _ in processors]
-        self._touched: set[int] = set()
+        self._channel = channel
         self._target = target
+        self._has_gone = has_gone
+        self._rings: list[RingProducer] = []
+        self._claims: list[Callable[[int], int]] = []
+        self._bells = bells
+        self._kept: list[deque[tuple[bytes, bytes]]] = []
+        self.grow(channel.processors)
+        self._touched: set[int] = set()
         self._largest_inline = self._rings[0].max_payload - _ENVELOPE_BYTES
         self._large_names = (run_dir / f"answer-{target}-{os.getpid()}-{n}" for n in count())
         self.errors = 0
         #: The request that was charged last, and the throttle time that its answer is to give: none is charged twice.
         self._charged: tuple[ReplyTo | None, int] = None, 0
+
+    def grow(self, processors: int) -> None:
+        """Take up the rings to further processors, so that there are so many."""
+        for processor in range(len(self._rings), processors):
+            ring = self._channel.response_producer(processor, self._target)
+            self._rings.append(ring)
+            self._claims.append(ring.claim)
+            self._kept.append(deque())
 
     def send(self, to: ReplyTo, local_ns: int, complete_ns: int, payload: bytes, facts: AnswerFacts = NO_FACTS) -> None:
         """Answer with ``payload``, a complete response from its size prefix on."""
@@ -188,6 +206,8 @@ class ResponseWriter:
         for processor, kept in enumerate(self._kept):
             while kept and self._try_put(processor, *kept[0]):
                 kept.popleft()
+            if kept and self._has_gone(processor):
+                kept.clear()
 
     def publish(self) -> None:
         """Make the batch visible. ``ring_bells`` must follow, after the requests have been released."""

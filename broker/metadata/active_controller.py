@@ -31,7 +31,7 @@ class ActiveController:
         store_settings: Callable[[], None],
         look_at_disk: Callable[[], None],
     ) -> None:
-        """``bells`` ring those who follow the metadata; ``store_settings`` has requests recorded as settings say."""
+        """``bells`` ring those who follow the metadata; ``store_settings`` passes on what others need."""
         self.controller = controller
         self.reload_request = ReloadRequest()
         self._metadata = metadata

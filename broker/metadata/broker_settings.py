@@ -41,8 +41,7 @@ class BrokerSettings:
         if read_again is not None:
             texts = {name: text for name, text in read_again.items() if name != CONFIGURATION_FILE}
             self.loaded = self._static.with_file(texts)
-        own = stored.get(str(self._static.node_id), {})
-        self.in_force = _overridden(self.loaded, own, stored.get(EVERY_BROKER, {}))
+        self.in_force = settings_in_force(self.loaded, stored)
         levels = {name: level for name, level in stored.get(LOG_LEVELS, {}).items() if name != LOG_LEVELS}
         if levels != self.log_levels:
             self.log_levels = levels
@@ -50,13 +49,13 @@ class BrokerSettings:
         return True
 
 
-def _overridden(config: BrokerConfig, own: Mapping[str, str], every: Mapping[str, str]) -> BrokerConfig:
-    """Return the settings with what was set for this broker and for every broker.
+def settings_in_force(config: BrokerConfig, stored: Mapping[str, Mapping[str, str]]) -> BrokerConfig:
+    """Return the settings with what was set for this broker and for every broker, by broker id as text.
 
     All of it was acceptable when it was set; if the configuration file no longer goes with it, the file wins.
     """
     try:
-        return config.with_dynamic(own, every)
+        return config.with_dynamic(stored.get(str(config.node_id), {}), stored.get(EVERY_BROKER, {}))
     except ConfigError as error:
         log.warning("ignored the settings made while the broker ran: %s", error)
         return config

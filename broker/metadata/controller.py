@@ -35,6 +35,8 @@ from broker.metadata.entity_store import EntityKind
 from broker.metadata.features import LEVEL, FeatureUpdate, check_updates
 from broker.metadata.metadata_cache import INTERNAL_TOPICS, MetadataCache, TopicInfo
 from broker.metadata.metadata_file import EVERY_BROKER, metadata_path
+from broker.metadata.process_counts import check_change
+from broker.metadata.producer_ids import ProducerIds
 from broker.metadata.request_dedup import TopicOutcome
 from broker.metadata.row_allocator import PartitionRows
 from broker.metadata.store import MetadataStore, Transaction, nothing_to_do
@@ -50,9 +52,6 @@ from broker.protocol.coordinator_routing import CoordinatorPartitions
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.routing import topic_id_for
 from shm.partitions import PartitionTable
-
-#: Producer ids are handed out from blocks of this size; a restart skips the rest of a block.
-PRODUCER_ID_BLOCK = 1000
 
 _TOPIC_ID_ENTROPY_BYTES = 16
 
@@ -76,14 +75,16 @@ class Controller:
         rows: PartitionRows,
         config: BrokerConfig,
         coordinators: CoordinatorPartitions,
+        most_processors: int,
     ) -> None:
         self._store = store
         self._metadata = metadata
         self._rows = rows
         self._config = config
         self._coordinators = coordinators
-        self._next_producer_id = 0
-        self._producer_ids_end = 0
+        #: How many processors this run of the broker has room for.
+        self.most_processors = most_processors
+        self._producer_ids = ProducerIds(store)
         self._alter_by_type = {
             TOPIC: self._alter_topic,
             BROKER: self._alter_broker,
@@ -100,6 +101,7 @@ class Controller:
         taken_over: Callable[[], int],
         coordinators: CoordinatorPartitions = CoordinatorPartitions(),  # noqa: B008 - an immutable value
         before_change: Callable[[], None] = nothing_to_do,
+        most_processors: int = 256,
     ) -> Controller:
         """Open the metadata file and read it; ``taken_over`` returns the version that all handlers have taken over.
 
@@ -113,7 +115,7 @@ class Controller:
             raise BootFailed(f"partition row {taken[-1][0]} is beyond max.partitions ({partitions.rows})")
         metadata.refresh()
         rows = PartitionRows(partitions, taken, metadata.version, taken_over)
-        return cls(store, metadata, rows, config, coordinators)
+        return cls(store, metadata, rows, config, coordinators, most_processors)
 
     @property
     def version(self) -> int:
@@ -292,11 +294,7 @@ class Controller:
 
     def next_producer_id(self) -> int:
         """Return a producer id that was never handed out. Raises ApiError when none can be reserved."""
-        if self._next_producer_id == self._producer_ids_end:
-            self._next_producer_id = self._store.reserve_producer_ids(PRODUCER_ID_BLOCK)
-            self._producer_ids_end = self._next_producer_id + PRODUCER_ID_BLOCK
-        self._next_producer_id += 1
-        return self._next_producer_id - 1
+        return self._producer_ids.next()
 
     def close(self) -> None:
         """Close the metadata file."""
@@ -350,8 +348,10 @@ class Controller:
     def _alter_broker(self, name: str, alteration: Alteration, validate_only: bool) -> None:
         if name != EVERY_BROKER:
             check_broker_id(name, self._config.node_id)
-        current = self._metadata.broker_overrides.get(name, {})
+        overrides = self._metadata.broker_overrides
+        current = overrides.get(name, {})
         configs = altered_broker(alteration, current, self._metadata.loaded_config, name)
+        check_change(self._metadata, {**overrides, name: configs}, self.most_processors)
         if not validate_only and configs != current:
             with self._change() as transaction:
                 transaction.set_broker_configs(name, configs)

@@ -16,6 +16,7 @@ from broker.config.keys import render
 from broker.config.sources import Source
 from broker.errors import ApiError, ConfigError
 from broker.metadata.metadata_file import CONFIGURATION_FILE
+from broker.metadata.process_counts import check_change
 
 if TYPE_CHECKING:
     from broker.config.broker_config import BrokerConfig
@@ -49,13 +50,15 @@ def reload(controller: Controller, metadata: MetadataCache, config: BrokerConfig
     try:
         fresh = config.read_again()
         texts = {name: text for name, text in fresh.file_texts.items() if BROKER_KEYS[name].dynamic}
-        if config.with_file(texts) != before:
+        read = config.with_file(texts)
+        if read != before:
+            check_change(metadata, metadata.broker_overrides, controller.most_processors, read)
             controller.replace_until_restart(CONFIGURATION_FILE, texts)
     except ConfigError as error:
         _log.warning("SIGHUP: nothing was taken over, the configuration is wrong: %s", str(error).replace("\n", "; "))
         return
     except ApiError as error:
-        _log.warning("SIGHUP: nothing was taken over, it cannot be stored: %s", error.message)
+        _log.warning("SIGHUP: nothing was taken over, it cannot be put in force: %s", error.message)
         return
     after = metadata.loaded_config
     changed = [name for name in sorted(BROKER_KEYS) if before.value(name) != after.value(name)]

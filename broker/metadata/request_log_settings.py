@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 _NS_PER_MS = 1_000_000
 
 
-def store_settings(rings: RecorderRings, config: BrokerConfig, *, has_room: bool = True) -> None:
-    """Have requests recorded from now on by the settings; none while the disk has no room for it."""
+def store_settings(rings: RecorderRings, config: BrokerConfig, processors: int, *, has_room: bool = True) -> None:
+    """Have requests of so many processors recorded from now on by the settings; none while the disk has no room."""
     rows_per_second = config.request_log_rows_per_second
     rings.settings().store(
         enabled=config.request_log_enable and has_room,
         sample_interval=config.request_log_sample_interval,
         slow_ns=config.request_log_slow_threshold_ms * _NS_PER_MS,
-        rows_per_second=max(1, rows_per_second // rings.processors) if rows_per_second else 0,
+        rows_per_second=max(1, rows_per_second // processors) if rows_per_second else 0,
         retention=(config.request_log_retention_ms, config.request_log_retention_bytes),
         roles_interval_ms=config.request_log_roles_interval_ms,
     )

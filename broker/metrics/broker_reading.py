@@ -16,7 +16,7 @@ from shm.snapshot_buffer import SnapshotReader
 
 if TYPE_CHECKING:
     from shm.control import ControlSegment
-    from shm.metrics import MetricsReading, MetricsSegment
+    from shm.metrics import MetricsReader, MetricsReading, MetricsSegment
     from shm.process_slots import ProcessStatus
     from shm.recorder_rings import RecorderRings
     from shm.snapshot_buffer import SnapshotSegment
@@ -83,6 +83,7 @@ class BrokerReading:
     topics: dict[str, list[Partition]]
     snapshots: dict[int, dict[str, Any]]
     request_log: dict[str, int]
+    processors: int
     handlers: int
     per_partition: bool
     storage: StorageReading
@@ -127,28 +128,33 @@ class BrokerReader:
         snapshots = segments.snapshots
         #: Where a caller publishes that it looks.
         self.wants = snapshots.wants
-        self.processors, self.handlers = snapshots.processors, snapshots.handlers
-        self._pages = segments.metrics.readers()
-        self._grid = RingGrid(segments.rings, self.processors, self.handlers)
+        self.handlers = snapshots.handlers
+        self._pages: list[MetricsReader] = []
+        self._made = 0
+        self._grid = RingGrid(segments.rings, snapshots.processors, self.handlers)
         self._snapshots = [SnapshotReader(snapshots.of_handler(index)) for index in range(self.handlers)]
-        self._connections = [SnapshotReader(snapshots.of_processor(index)) for index in range(self.processors)]
+        self._connections = [SnapshotReader(snapshots.of_processor(index)) for index in range(snapshots.processors)]
 
     def read(self) -> BrokerReading:
         """Return everything as it stands. The caller publishes whether it wants snapshots."""
         now_ns = self._monotonic_ns()
         control = self._segments.control
+        if control.cluster.processors_made != self._made:
+            self._made = control.cluster.processors_made
+            self._pages = self._segments.metrics.readers(self._made)
         return BrokerReading(
             version=self._version,
             names=self.names,
             time_ns=now_ns,
             wall_ms=self._wall_ms(),
             is_draining=control.cluster.draining,
-            processes=control.slots.statuses(),
+            processes=control.statuses(),
             pages=[page.read() for page in self._pages],
             rings=list(self._rings()),
             topics={name: self._partitions(partitions) for name, _, partitions in self.topics()},
             snapshots=_fresh(self._snapshots, now_ns),
             request_log=self._request_log(),
+            processors=control.cluster.processors,
             handlers=self.handlers,
             per_partition=self._per_partition,
             storage=control.storage(),
@@ -156,11 +162,13 @@ class BrokerReader:
 
     def connections(self) -> dict[int, dict[str, Any]]:
         """Return the snapshots of processors that are true of the present, by processor."""
-        return _fresh(self._connections, self._monotonic_ns())
+        in_use = self._segments.control.cluster.processors
+        return _fresh(self._connections[:in_use], self._monotonic_ns())
 
     def _rings(self) -> Iterable[Ring]:
         targets = [*map(str, range(self.handlers)), "controller"]
-        for processor in range(self.processors):
+        in_use = self._segments.control.cluster.processors
+        for processor in range(in_use):
             for target, name in enumerate(targets):
                 yield Ring("request", str(processor), name, self._grid.request(processor, target))
                 yield Ring("response", name, str(processor), self._grid.response(processor, target))
@@ -170,8 +178,10 @@ class BrokerReader:
                 if source != destination:
                     yield Ring("peer", source_name, destination_name, self._grid.peer(source, destination))
         recorder = self._segments.recorder
-        for number, base in enumerate(recorder.ring_bases()):
+        for number, base in recorder.ring_bases().items():
             kind, index = recorder.describe(number)
+            if kind == "processor" and index >= in_use:
+                continue
             if kind == "processor":
                 name = f"processor {index}"
             else:

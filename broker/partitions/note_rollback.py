@@ -34,7 +34,7 @@ def take_back_uncommitted_notes(
 ) -> int:
     """Reset the notes of uncommitted batches in every unreleased request and peer message; return how many."""
     taken_back = 0
-    for processor in range(channel.shape.processors):
+    for processor in range(channel.processors):
         ring = channel.request_consumer(processor, partitions.index)
         for view, row, part in _noted_parts(partitions, ring, channel.view, areas, poison):
             taken_back += _take_back(partitions, view, row, part.records_offset, part.records_size)

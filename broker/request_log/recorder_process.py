@@ -53,17 +53,20 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
         return
     remove_unfinished(root)
     page = context.begin_metrics(Role.RECORDER, 0, generation)
+    made = context.cluster.processors_made
     context.mark_ready(Role.RECORDER, 0, generation)
     roles = RoleRows(_role_sources(context), context.recorder_rings, SystemClock.monotonic_ns())
     if not (root / RUNNING).exists():
         _await_first(context, root, stop, roles)
+        if context.cluster.processors_made != made and not is_anything_told(context):
+            raise Retired
         if stop.is_set() and not is_anything_told(context):
             return
     recorder = build(context, generation, root)
     recorder.record_roles(roles)
     recorder.is_prepared = False
     threading.Thread(target=_prepare, args=(recorder, context), daemon=True).start()
-    _serve(recorder, context, page, stop)
+    _serve(recorder, context, page, stop, made)
     recorder.finish()
     (root / RUNNING).unlink(missing_ok=True)
     if not stop.is_set():
@@ -72,18 +75,15 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
 
 def _role_sources(context: ProcessContext) -> RoleSources:
     """Return what is read of each process: its slot, its page and the rings that it reads."""
-    processors, handlers, recorder = (
-        range(context.processors),
-        range(context.handlers),
-        context.recorder_rings,
-    )
-    grid = RingGrid(context.rings.view, context.processors, context.handlers)
+    made, handlers, recorder = context.cluster.processors_made, range(context.handlers), context.recorder_rings
+    processors = range(made)
+    grid = RingGrid(context.rings.view, context.most_processors, context.handlers)
     targets = [*((Role.HANDLER.label, index) for index in handlers), (Role.CONTROLLER.label, 0)]
     rings = {place: [grid.share_of_requests(p, t) for p in processors] for t, place in enumerate(targets)}
     for p in processors:
         rings[Role.PROCESSOR.label, p] = [grid.share_of_responses(p, t) for t in range(len(targets))]
-    rings[Role.RECORDER.label, 0] = [RingShare(recorder.view, base) for base in recorder.ring_bases()]
-    return RoleSources(context.slots, context.metrics_pages.readers_by_process(), rings)
+    rings[Role.RECORDER.label, 0] = [RingShare(recorder.view, base) for base in recorder.ring_bases().values()]
+    return RoleSources(context.slots, context.metrics_pages.readers_by_process(made), rings)
 
 
 def _make(root: Path, context: ProcessContext, stop: StopFlag) -> bool:
@@ -126,14 +126,16 @@ def _prepare(recorder: Recorder, context: ProcessContext) -> None:
 def is_anything_told(context: ProcessContext) -> bool:
     """Return whether a ring holds anything, or something was lost before it reached one."""
     rings = context.recorder_rings
-    return any(rings.consumer(source).pending() for source in range(rings.sources)) or bool(Ledger(rings).losses())
+    return any(rings.consumer(source).pending() for source in rings.ring_sources()) or bool(Ledger(rings).losses())
 
 
 def _await_first(context: ProcessContext, root: Path, stop: StopFlag, roles: RoleRows) -> None:
     """Sleep until a source has sent something, or it is time to stop; old files go meanwhile."""
-    settings, clock = context.recorder_rings.settings(), SystemClock()
+    settings, clock, made = context.recorder_rings.settings(), SystemClock(), context.cluster.processors_made
     due_ns = 0
     while not (stop.is_set() or is_anything_told(context) or roles.notice(clock.monotonic_ns())):
+        if context.cluster.processors_made != made:
+            return
         now_ns = clock.monotonic_ns()
         context.slots.beat(Role.RECORDER, 0, now_ns)
         if now_ns >= due_ns:
@@ -163,11 +165,12 @@ def build(context: ProcessContext, generation: int, root: Path) -> Recorder:
     return recorder
 
 
-def _serve(recorder: Recorder, context: ProcessContext, page: MetricsWriter, stop: StopFlag) -> None:
+def _serve(recorder: Recorder, context: ProcessContext, page: MetricsWriter, stop: StopFlag, made: int) -> None:
+    """Record until it is time to stop, or to make room: for want of work, or because there are more processors."""
     faults = FaultLimit(logger, "the recorder's loop")
     stored = recorder.counts()
     idle_since_ns = SystemClock.monotonic_ns()
-    while not stop.is_set():
+    while not stop.is_set() and context.cluster.processors_made == made:
         now_ns = SystemClock.monotonic_ns()
         if recorder.is_busy:
             idle_since_ns = now_ns

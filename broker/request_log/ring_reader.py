@@ -42,7 +42,7 @@ class Intake:
 
     def __init__(self, rings: RecorderRings, clients: Clients) -> None:
         self._view = rings.view
-        self._rings = [rings.consumer(source) for source in range(rings.sources)]
+        self._rings = {source: rings.consumer(source) for source in rings.ring_sources()}
         self._clients = clients
 
     def first_unread(self, source: int) -> tuple[int, int] | None:
@@ -50,8 +50,8 @@ class Intake:
 
         Before anything is taken.
         """
-        ring = self._rings[source]
-        if not ring.pending():
+        ring = self._rings.get(source)
+        if ring is None or not ring.pending():
             return None
         cursor, index = ring.cursor, ring._index
         frames = ring.read(1)
@@ -61,16 +61,16 @@ class Intake:
 
     def take(self) -> list[Taken]:
         """Take what is there, some of it if it is much; `release` must follow."""
-        return [self._take(source) for source, ring in enumerate(self._rings) if ring.pending()]
+        return [self._take(source) for source, ring in self._rings.items() if ring.pending()]
 
     def release(self) -> None:
         """Give the rings' memory back to the sources."""
-        for ring in self._rings:
+        for ring in self._rings.values():
             ring.release()
 
     def pending(self) -> bool:
         """Return whether more is there than was taken."""
-        return any(ring.pending() for ring in self._rings)
+        return any(ring.pending() for ring in self._rings.values())
 
     def _take(self, source: int) -> Taken:
         rows: list[Rows] = []

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from broker.request_log.process_usage import Usage, cpus, growth, pss_bytes, usage_of
 from broker.request_log.role_counts import COUNTS, Values, gauges, idle_share
+from shm.process_slots import ROLES, SUPERVISOR
 
 if TYPE_CHECKING:
     from shm.metrics import MetricsReader
@@ -67,7 +68,7 @@ class RoleRows:
         self._idle: deque[Look] = deque(maxlen=2)
         self._peaks: dict[Place, float] = {}
         #: Rows in each set.
-        self.size = len(self._slots.statuses())
+        self.size = len(self._statuses())
         self.notice(now_ns)
 
     @property
@@ -125,8 +126,13 @@ class RoleRows:
         self._look_at_rings()
 
     def _look(self, now_ns: int) -> Look:
-        used = {_place(each): usage_of(each.pid) for each in self._slots.statuses()}
+        used = {_place(each): usage_of(each.pid) for each in self._statuses()}
         return Look(now_ns, {place: page.values() for place, page in self._pages.items()}, used)
+
+    def _statuses(self) -> list[ProcessStatus]:
+        """Return the slots of the processes that are watched, always the same: with a page, and the supervisor."""
+        found = self._slots.statuses()
+        return [each for each in found if _place(each) in self._pages or each.role == ROLES[SUPERVISOR]]
 
     def _look_at_rings(self) -> None:
         for place, fill in self._fills().items():
@@ -145,7 +151,7 @@ class RoleRows:
             "cpus": cpus(),
         }
         found = []
-        for status in self._slots.statuses():
+        for status in self._statuses():
             place = _place(status)
             row = common | _of_process(status, begun.used[place], ended.used[place])
             row |= _of_page(place[0], begun.pages.get(place, {}), ended.pages.get(place, {}))

@@ -39,6 +39,8 @@ STARTING, READY, STOPPING, FAILED = "starting", "ready", "stopping", "failed"
 class RunRecord:
     """The file's contents. `bootstrap` is host:port, comma-separated; `reason` is why a broker `failed`.
 
+    It started with `processors`; shared memory is laid out for the most that there may be.
+
     `status_url` is empty where there is no status page.
     """
 
@@ -50,6 +52,7 @@ class RunRecord:
     data_dir: str
     run_dir: str
     processors: int
+    most_processors: int
     handlers: int
     max_partitions: int
     started_ms: int

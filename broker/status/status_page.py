@@ -128,7 +128,6 @@ def _facts(context: ProcessContext, version: str) -> BrokerFacts:
         bootstrap=record.bootstrap if record is not None else "",
         data_dir=str(context.config.data_dir),
         run_dir=str(context.run_dir),
-        processors=context.processors,
         handlers=context.handlers,
         listeners=tuple(listener.name for listener in context.listeners),
         started_ms=record.started_ms if record is not None else 0,
@@ -143,13 +142,19 @@ def _segments(context: ProcessContext) -> Segments:
     from shm.recorder_rings import RecorderRings  # noqa: PLC0415
     from shm.snapshot_buffer import SnapshotSegment  # noqa: PLC0415
 
-    processors, handlers = context.processors, context.handlers
+    processors, handlers = context.most_processors, context.handlers
     control, most = context.control.view.toreadonly(), context.config.max_partitions
     return Segments(
         control=ControlSegment(control, processors, handlers, most),
         metrics=MetricsSegment(context.metrics.view.toreadonly(), processors, handlers),
         rings=context.rings.view.toreadonly(),
-        recorder=RecorderRings(context.recorder.view.toreadonly(), processors, handlers + 1),
+        recorder=RecorderRings(
+            context.recorder.view.toreadonly(),
+            processors,
+            handlers + 1,
+            context.started_processors,
+            lambda: context.cluster.processors_made,
+        ),
         snapshots=SnapshotSegment(context.snapshots.view, processors, handlers),
     )
 

@@ -40,6 +40,8 @@ class Child:
         self.generation = 0
         self.restarts = 0
         self.ready = False
+        #: Whether its last process ended as it was asked to, while the broker goes on.
+        self.has_left = False
         #: Where its process writes its stacks when it is asked to, or when a fault in C ends it.
         self.stacks = StackPipe()
         self._functions = functions
@@ -83,7 +85,7 @@ class Child:
         slots = self._context.slots
         self.generation += 1
         self.restart_due_ns = 0
-        self.ready = False
+        self.ready = self.has_left = False
         slots.set_generation(self.role, self.index, self.generation)
         slots.set_state(self.role, self.index, process_slots.STARTING)
         self._process = _FORK.Process(
@@ -161,18 +163,18 @@ class Child:
             os.kill(self._process.pid, signum)
 
 
-def make_children(context: ProcessContext, functions: Mapping[Role, RoleFunction]) -> tuple[Child, ...]:
+def make_children(context: ProcessContext, functions: Mapping[Role, RoleFunction]) -> list[Child]:
     """Return the children in slot order: acceptor, processors, handlers, controller, cleaner, recorder, web."""
     counts = {
         Role.ACCEPTOR: 1,
-        Role.PROCESSOR: context.processors,
+        Role.PROCESSOR: context.started_processors,
         Role.HANDLER: context.handlers,
         Role.CONTROLLER: 1,
         Role.CLEANER: 1,
         Role.RECORDER: 1,
         Role.WEB: 1 if context.status_socket is not None else 0,
     }
-    return tuple(Child(role, index, functions, context) for role, count in counts.items() for index in range(count))
+    return [Child(role, index, functions, context) for role, count in counts.items() for index in range(count)]
 
 
 def describe_exit(status: int) -> str:

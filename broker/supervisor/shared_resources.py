@@ -20,13 +20,17 @@ import posix_ipc
 from broker.ipc.process_context import BoundListener, ProcessContext, close_all
 from broker.ipc.request_channel import ChannelShape, RequestChannel
 from broker.metadata.metadata_file import metadata_path
+from broker.metadata.process_counts import configured_at_start, most_processors
 from broker.metadata.reader import partition_counts
 from broker.metadata.request_log_settings import store_settings
 from broker.protocol.coordinator_routing import GROUP_TOPIC, TRANSACTION_TOPIC, CoordinatorPartitions
+from broker.supervisor.processor_memory import ProcessorMemory
 from shm import client_hosts
+from shm.arena import BLOCK_BYTES
 from shm.bell import EventBell, SemaphoreBell
 from shm.control import ControlSegment
 from shm.metrics import MetricsSegment
+from shm.process_slots import PROCESSOR
 from shm.quota_tables import QuotaTables
 from shm.recent_requests import BYTES_NEEDED as RECENT_BYTES
 from shm.recorder_rings import RecorderRings
@@ -53,10 +57,12 @@ def make(
     """Return a complete context. Raises SharedMemoryTooSmall, with nothing left behind."""
     remove_stale()
     raise_descriptor_limit()
-    processors, handlers = config.num_network_threads, config.num_io_threads
-    shape = ChannelShape.fitting(processors, handlers + 1, config.request_ring_bytes)
+    started, handlers = configured_at_start(config).num_network_threads, config.num_io_threads
+    processors = most_processors(started)
+    shape = ChannelShape.fitting(started, handlers + 1, config.request_ring_bytes, processors)
+    memory = ProcessorMemory(shape, started)
     with ExitStack() as undo:
-        segments = _segments(config, instance, shape, undo)
+        segments = _segments(config, instance, memory, undo)
         context = ProcessContext(
             config=config,
             instance=instance,
@@ -67,6 +73,7 @@ def make(
             control=segments["control"],
             rings=segments["rings"],
             channel_shape=shape,
+            started_processors=started,
             arena=segments["arena"],
             metrics=segments["metrics"],
             recorder=segments["recorder"],
@@ -84,6 +91,8 @@ def make(
             status_socket=status_socket,
         )
         undo.pop_all()
+    for processor in range(started):
+        context.slots.set_arena_bytes(PROCESSOR, processor, context.arena_share)
     return context
 
 
@@ -119,22 +128,26 @@ def raise_descriptor_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _segments(config: BrokerConfig, instance: str, shape: ChannelShape, undo: ExitStack) -> dict[str, Segment]:
+def _segments(config: BrokerConfig, instance: str, memory: ProcessorMemory, undo: ExitStack) -> dict[str, Segment]:
     """Create the segments; `undo` gets what removes them again."""
+    shape, started = memory.shape, memory.started
     processors, handlers = shape.processors, shape.targets - 1
     page = resource.getpagesize()
 
     def initialise_control(view: memoryview) -> None:
-        ControlSegment(view, processors, handlers, config.max_partitions).slots.initialise()
+        control = ControlSegment(view, processors, handlers, config.max_partitions)
+        control.slots.initialise()
+        control.cluster.set_processors_made(started)
+        control.cluster.set_processors(started)
 
     def initialise_rings(view: memoryview) -> None:
-        RequestChannel(view, shape).initialise()
+        RequestChannel(view, shape, made=lambda: started).initialise()
 
     def initialise_recorder(view: memoryview) -> None:
-        rings = RecorderRings(view, processors, shape.targets)
+        rings = RecorderRings(view, processors, shape.targets, started, lambda: started)
         rings.initialise()
         # Here, so that the first request is recorded however late the recorder comes.
-        store_settings(rings, config)
+        store_settings(rings, config, started)
 
     wanted = {
         "control": (
@@ -144,19 +157,23 @@ def _segments(config: BrokerConfig, instance: str, shape: ChannelShape, undo: Ex
         "rings": (shape.bytes_needed, initialise_rings),
         "metrics": (
             MetricsSegment.bytes_needed(processors, handlers),
-            lambda view: MetricsSegment(view, processors, handlers).initialise(),
+            lambda view: MetricsSegment(view, processors, handlers).initialise(started),
         ),
         "recent": (RECENT_BYTES, None),
         "snapshots": (SnapshotSegment.bytes_needed(processors, handlers) + client_hosts.bytes_needed(processors), None),
         "quotas": (QuotaTables.bytes_needed(config.quota_window_num, processors + shape.targets), None),
-        "recorder": (RecorderRings.bytes_needed(processors, shape.targets), initialise_recorder),
+        "recorder": (RecorderRings.bytes_needed(processors, shape.targets, started), initialise_recorder),
     }
     # Each segment has a header and takes whole pages.
-    others_bytes = sum(size_bytes + 2 * page for size_bytes, _ in wanted.values()) + 2 * page
-    wanted["arena"] = (config.arena_bytes(others_bytes) // page * page, None)
+    others_bytes = sum(size_bytes + 2 * page for size_bytes, _ in wanted.values()) + 2 * page - memory.later_bytes
+    share_bytes = max(1, config.arena_bytes(others_bytes) // started // BLOCK_BYTES) * BLOCK_BYTES
+    wanted["arena"] = (processors * share_bytes, None)
     segments = {}
     for purpose, (size_bytes, initialise) in wanted.items():
-        segments[purpose] = create(f"/rotunda-{instance}-{purpose}", size_bytes, initialise)
+        holes = [(started * share_bytes, (processors - started) * share_bytes)]
+        if purpose != "arena":
+            holes = memory.later(purpose)
+        segments[purpose] = create(f"/rotunda-{instance}-{purpose}", size_bytes, initialise, holes)
         undo.callback(segments[purpose].unlink)
     return segments
 

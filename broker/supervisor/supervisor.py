@@ -23,8 +23,9 @@ from broker.errors import BootFailed
 from broker.network.acceptor.listener import listen
 from broker.runtime.child_process import ExitCode, Role, name_process
 from broker.runtime.signals import OperatorSignals
-from broker.supervisor.child import boot_exit_code, describe_exit, make_children
+from broker.supervisor.child import Child, boot_exit_code, describe_exit, make_children
 from broker.supervisor.operator_tasks import OperatorTasks, report_where
+from broker.supervisor.processor_count import ProcessorCount
 from broker.supervisor.watchdog import LOOK_MS, Watchdog
 from shm import process_slots
 
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from broker.ipc.process_context import ProcessContext
     from broker.metadata.live_settings import LiveSettings
     from broker.runtime.child_process import RoleFunction
-    from broker.supervisor.child import Child
 
 _log = logging.getLogger(__name__)
 
@@ -71,6 +71,8 @@ class Supervisor:
         self._context = context
         self._config = context.config
         self._children = make_children(context, functions)
+        self._functions = functions
+        self._processors = ProcessorCount(context, self._children, self._add_processor, self._start_child)
         self._clock = clock
         self._signals = OperatorSignals()
         self._operator_tasks = OperatorTasks(self._signals, self._children, context.log_output.file, clock)
@@ -140,7 +142,8 @@ class Supervisor:
             listener.socket.close()
         begin_ns = self._clock.monotonic_ns()
         total_ns = (_QUICK_STOP_MS if quick else self._config.shutdown_timeout_ms) * 1_000_000
-        clean = all(child.is_alive for child in self._children if child.role is not Role.WEB and child.generation)
+        counted = [child for child in self._children if child.role is not Role.WEB and not child.has_left]
+        clean = all(child.is_alive for child in counted if child.generation)
         for roles in _STAGES:
             share = _CLIENT_SHARE if roles[0] in {Role.ACCEPTOR, Role.PROCESSOR} else 1.0
             stage = [child for child in self._children if child.role in roles and child.is_alive]
@@ -161,6 +164,7 @@ class Supervisor:
         for child in self._poll(_BOOT_POLL_MS if starting else self._wait_ms()):
             self._on_death(child)
         self._restart_due()
+        self._processors.turn()
         self._look()
         for child in self._children:
             if child.is_alive and child.notice_ready() and child.restarts:
@@ -190,6 +194,13 @@ class Supervisor:
             if child.restart_due_ns and self._clock.monotonic_ns() >= child.restart_due_ns:
                 self._replace(child)
 
+    def _add_processor(self, index: int) -> Child:
+        self._children.append(Child(Role.PROCESSOR, index, self._functions, self._context))
+        return self._children[-1]
+
+    def _start_child(self, child: Child) -> None:
+        child.start(self._foreign_fds())
+
     def _replace(self, child: Child) -> None:
         child.replaced_ns = self._clock.monotonic_ns()
         child.start(self._foreign_fds())
@@ -214,7 +225,12 @@ class Supervisor:
     def _on_death(self, child: Child) -> None:
         was_ready = child.ready or child.generation > 1 or child.notice_ready()
         pid = self._context.slots.pid(child.role, child.index)
-        status = child.reap(expected=False)
+        is_leaving = self._processors.is_leaving(child)
+        status = child.reap(expected=is_leaving)
+        if is_leaving:
+            child.has_left = True
+            self._processors.has_left(child)
+            return
         if status == ExitCode.RETIRED:
             child.start(self._foreign_fds())
             return
@@ -225,6 +241,9 @@ class Supervisor:
         # A first process that ends by itself before it can serve fails for a reason that its replacement would meet as
         # well. One that a signal ends, or a later one (the disk may be full just now), is replaced like any that dies.
         is_unbootable = status > 0 and not was_ready and (child.role is not Role.WEB or exit_code is not None)
+        if is_unbootable and self._processors.cannot_boot(child, what):
+            child.has_left = True
+            return
         failure = BootFailed(what, exit_code or 1) if is_unbootable else self._died_too_often(child, what)
         if failure is None and child.restart_due_ns:
             wait_s = (child.restart_due_ns - self._clock.monotonic_ns()) / 1e9

@@ -23,6 +23,7 @@ from ops.reliability.machine import Disk, Filling, Restarting
 from ops.reliability.pauses import CauseOfPauses, by_cause, unexplained
 from ops.reliability.poison import Poisoning
 from ops.reliability.sockets import SlowReaders, SlowSenders, Storm
+from ops.reliability.threads import Threads
 
 #: The beginning, against which memory at the end is held: everything is loaded and every client is at work.
 WARM_SECONDS = 15.0
@@ -44,6 +45,7 @@ MEAN_SECONDS = {
     "slow senders": 10.0,
     "topics": 2.0,
     "settings": 2.0,
+    "threads": 7.0,
     "disk": 45.0,
     "restart": 90.0,
 }
@@ -204,6 +206,7 @@ class Campaign:
             "slow senders": SlowSenders(field_, draw("slow senders")),
             "topics": Topics(field_, draw("topics")),
             "settings": Settings(field_, draw("settings")),
+            "threads": Threads(field_, draw("threads")),
             "restart": Restarting(field_, draw("restart"), self._bystanders.broker_has_changed),
         }
         if self._disk.is_mounted:

@@ -10,13 +10,15 @@ from typing import NamedTuple
 from ops.reliability.bystander import Pause
 from ops.reliability.journal import Journal, Window
 from ops.reliability.killing import KILL, STOP
+from ops.reliability.threads import FEWER
 
 RESTARTED = "the whole broker was restarted"
 DIED = "its own processor died"
+LEFT = "processors became fewer"
 STOPPED = "its own processor was stopped"
 HANDLER_STOPPED = "a handler was stopped"
 BESIDE = "anything else"
-CAUSES = (RESTARTED, DIED, STOPPED, HANDLER_STOPPED, BESIDE)
+CAUSES = (RESTARTED, DIED, LEFT, STOPPED, HANDLER_STOPPED, BESIDE)
 #: What ends all processes at once.
 WHOLE = ("restart", "crash of all")
 #: The death of a processor is noted a moment before or after its connections know of it.
@@ -64,7 +66,7 @@ def cause_of(pause: Pause, journal: Journal) -> str:
     if any(is_death(window) for window in own):
         return DIED
     if pause.was_closed:
-        return BESIDE
+        return LEFT if any(window.action == FEWER for window in windows) else BESIDE
     if any(window.action == STOP for window in own if window in windows):
         return STOPPED
     if any(window.action == STOP and window.role == "handler" for window in windows):

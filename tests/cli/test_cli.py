@@ -210,6 +210,7 @@ def test_a_recycled_pid_is_not_the_broker(tmp_path: Path) -> None:
         data_dir="/",
         run_dir=str(tmp_path),
         processors=1,
+        most_processors=8,
         handlers=1,
         max_partitions=1,
         started_ms=0,

@@ -196,9 +196,9 @@ def test_data_directory_is_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_arena_fits_a_small_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """`B14`: -1 fits the machine, anything else is taken at its word."""
     mebibyte = 1024 * 1024
-    monkeypatch.setattr("broker.config.broker_config._free_shared_memory_bytes", lambda: 20 * mebibyte)
+    monkeypatch.setattr("broker.config.broker_config.free_shared_memory_bytes", lambda: 20 * mebibyte)
     assert load(None, {}, {}).arena_bytes() == 10 * mebibyte
-    monkeypatch.setattr("broker.config.broker_config._free_shared_memory_bytes", lambda: 2000 * mebibyte)
+    monkeypatch.setattr("broker.config.broker_config.free_shared_memory_bytes", lambda: 2000 * mebibyte)
     assert load(None, {}, {}).arena_bytes() == 32 * mebibyte
     assert load(None, {"queued.max.request.bytes": str(99 * mebibyte)}, {}).arena_bytes() == 99 * mebibyte
 
@@ -206,7 +206,7 @@ def test_arena_fits_a_small_shared_memory(monkeypatch: pytest.MonkeyPatch) -> No
 def test_arena_leaves_the_rest_its_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """Users row 27: many processes fit Docker's 64 MiB as well."""
     mebibyte = 1024 * 1024
-    monkeypatch.setattr("broker.config.broker_config._free_shared_memory_bytes", lambda: 64 * mebibyte)
+    monkeypatch.setattr("broker.config.broker_config.free_shared_memory_bytes", lambda: 64 * mebibyte)
     assert load(None, {}, {}).arena_bytes(20 * mebibyte) == 32 * mebibyte
     assert load(None, {}, {}).arena_bytes(36 * mebibyte) == 28 * mebibyte
     # What cannot fit is to fail at the segment that is too large, not by an arena of nothing.

@@ -57,7 +57,6 @@ FIXED_HERE = {
     "listener.security.protocol.map",
     "listeners",
     "num.io.threads",
-    "num.network.threads",
 }
 
 

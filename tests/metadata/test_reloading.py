@@ -131,6 +131,21 @@ def test_what_an_admin_has_set_wins_and_a_replacement_knows_both(broker: Reloade
     assert broker.value("log.segment.bytes") == ("2097152", 4)
 
 
+def test_a28_the_number_of_processors_follows_the_file(broker: Reloaded) -> None:
+    before = int(broker.value("num.network.threads")[0] or 0)
+    broker.write(f"num.network.threads={2 * before + 1}\n")
+    [line] = broker.reload(complaint=True)
+    assert f"value should not be greater than double the current value {before}" in line
+    broker.write(f"num.network.threads={2 * before}\n")
+    broker.reload()
+
+    def processors() -> int:
+        status = command("status", "--json", "--run-dir", str(broker.run_dir)).stdout
+        return sum(row["role"] == "processor" and row["state"] == "running" for row in json.loads(status)["processes"])
+
+    wait_until(lambda: processors() == 2 * before, "there are twice as many")
+
+
 def test_without_a_file_there_is_nothing_to_read() -> None:
     config = load(None, {"log.segment.bytes": "2097152"}, {})
     assert config.sources.file is None
@@ -140,14 +155,14 @@ def test_without_a_file_there_is_nothing_to_read() -> None:
 def test_a_file_that_says_what_is_in_force_is_not_stored_again(tmp_path: Path) -> None:
     """However often the signal comes: it would be a change of the metadata for everybody."""
     config = loaded(tmp_path, "log.retention.ms=1\n")
-    metadata: Any = SimpleNamespace(loaded_config=config, broker_config=config)
+    metadata: Any = SimpleNamespace(loaded_config=config, broker_config=config, broker_overrides={})
     stored: list[Mapping[str, str]] = []
 
     def store(_kind: str, texts: Mapping[str, str]) -> None:
         stored.append(texts)
         metadata.loaded_config = config.with_file(texts)
 
-    controller: Any = SimpleNamespace(replace_until_restart=store)
+    controller: Any = SimpleNamespace(replace_until_restart=store, most_processors=8)
     (tmp_path / "server.properties").write_text("log.retention.ms=2\n")
     for _ in range(3):
         reload(controller, metadata, config)

@@ -12,6 +12,7 @@ from broker.ipc.process_context import BoundListener
 from broker.network.acceptor.acceptor import Acceptor
 from broker.network.acceptor.acceptor_metrics import AcceptorMeters
 from broker.network.acceptor.connection_quotas import ConnectionLimits
+from broker.network.acceptor.processor_link import ProcessorsInUse
 from broker.network.handoff import QUEUE_SOCKETS, HandoffReceiver, HandoffSender, NewConnection
 from shm.metrics import MetricsReader, MetricsSegment, MetricsWriter
 from shm.process_slots import ACCEPTOR
@@ -366,3 +367,34 @@ def test_a14_what_an_address_has_too_many_of_is_closed(caplog: pytest.LogCapture
         assert len(lines) == 1
     finally:
         bench.close()
+
+
+def test_a28_a_processor_that_goes_gets_nothing_more_and_is_uncounted_when_it_has_gone(bench: Bench) -> None:
+    """`A29`: also what it had not taken. The number is confirmed once, behind the last connection for it."""
+    count, gone, confirmed = [2], set[int](), list[int]()
+    successor = Bench(generation=2, pairs=bench.pairs)
+    in_use = ProcessorsInUse(lambda: count[0], gone.__contains__, confirmed.append)
+    successor.acceptor.start(successor.wake, take_stock=False, in_use=in_use)
+    successor.connect(count=6)
+    run_until(successor, lambda: successor.acceptor.quotas.total == 6)
+    assert (len(successor.take(0)), len(successor.take(1, limit=1))) == (3, 1)
+    count[0] = 1
+    successor.connect(count=4)
+    run_until(successor, lambda: successor.acceptor.quotas.total == 10)
+    # In the turn in which it learns of it connections may still go to both.
+    late = len(successor.take(1)) - 2
+    assert confirmed == [2, 1]
+    successor.connect(count=2)
+    run_until(successor, lambda: successor.acceptor.quotas.total == 12)
+    assert not successor.take(1)
+    gone.add(1)
+    run_until(successor, lambda: successor.acceptor.quotas.total == 9 - late)
+    count[0] = 2
+    gone.clear()
+    os.write(successor._wake_writer, b"!")
+    successor.acceptor.step()
+    successor.connect(count=2)
+    run_until(successor, lambda: successor.acceptor.quotas.total == 11 - late)
+    assert len(successor.take(1)) == 1
+    assert confirmed == [2, 1, 2]
+    successor.close()

@@ -88,6 +88,7 @@ def run(monkeypatch: pytest.MonkeyPatch, failing: list[bool], draining: bool = T
         slots=control.slots,
         cluster=control.cluster,
         handlers=HANDLERS,
+        processors=1,
         mark_ready=control.slots.mark_ready,
         config=SimpleNamespace(shutdown_timeout_ms=1000),
         live_settings=lambda: SimpleNamespace(refresh=lambda: False),

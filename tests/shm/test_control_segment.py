@@ -16,7 +16,7 @@ def test_parts_do_not_overlap() -> None:
     control.partitions.set_waiting(9, 1, True)
     other = ControlSegment(memoryview(bytes(memory)), 2, 2, 10)
     assert (other.cluster.metadata_version, other.cluster.draining) == (41, True)
-    assert [status.role for status in other.slots.statuses()][-1] == "web"
+    assert [status.role for status in other.statuses()][-1] == "web"
     assert other.slots.last_words(WEB, 0) == "x" * 256
     assert other.partitions.read_position(0) == (1, 2, 3)
     assert other.partitions.read_position(9) == (7, 8, 9)

@@ -41,7 +41,7 @@ class RecorderBench:
         self.config = load(
             None, {"log.dirs": str(root), **{k.replace("_", "."): str(v) for k, v in settings.items()}}, {}
         )
-        store_settings(self.rings, self.config)
+        store_settings(self.rings, self.config, 1)
         self.topics = {name: row for row, name in enumerate("abc")}
         self.texts = {CLIENT: client_text(CLIENT, "someone")}
         self._bell = SemaphoreBell(_semaphore())

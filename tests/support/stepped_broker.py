@@ -166,7 +166,7 @@ class SteppedBroker:
             self.config, f"test{uuid.uuid4().hex}", run_dir, cluster_id, LogOutput(), (listener,)
         )
         if ring_bytes is not None:
-            shape = ChannelShape(processors, handlers + 1, ring_bytes)
+            shape = ChannelShape(self.context.most_processors, handlers + 1, ring_bytes)
             self.context = replace(self.context, channel_shape=shape)
         channel = self.context.channel
         channel.initialise()

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING
 from broker.clock import Clock, SystemClock
 from broker.network.acceptor.acceptor_metrics import AcceptorMeters
 from broker.network.acceptor.connection_quotas import ConnectionLimits, ConnectionQuotas, limits_of
-from broker.network.handoff import QUEUE_SOCKETS, Closed, HandoffSender, Hello, Reconciliation, Taken
+from broker.network.acceptor.processor_link import ProcessorLink, ProcessorsInUse
+from broker.network.handoff import Closed, HandoffSender, Hello, Reconciliation, Taken
 from broker.runtime.child_process import FaultLimit, Role
 from broker.server_log.log_setup import RepeatedWarnings
 from shm.process_slots import ACCEPTOR
@@ -52,21 +53,6 @@ _Held = tuple[socket.socket, tuple[str, int]]
 _NO_LIMITS = ConnectionLimits()
 
 
-class ProcessorLink:
-    """What the acceptor knows of one processor: room in its queue, and the reconciliation under way."""
-
-    def __init__(self, sender: HandoffSender) -> None:
-        self.sender = sender
-        self.untaken: set[int] = set()
-        self.reconciliation_token = 0
-        self.asked_about: set[int] | None = None
-
-    @property
-    def has_room(self) -> bool:
-        """Whether the processor takes another connection: it turns, and its queue is not full (`A22`)."""
-        return len(self.untaken) < QUEUE_SOCKETS and not self.sender.is_silent()
-
-
 class ListenerState:
     """One listener as the acceptor sees it: polled, or blocked by a connection held, or backing off."""
 
@@ -93,6 +79,8 @@ class Acceptor:
         limits: ConnectionLimits = _NO_LIMITS,
     ) -> None:
         self._limits = limits
+        self._in_use = ProcessorsInUse(lambda: len(senders))
+        self._processors = len(senders)
         self._warnings = RepeatedWarnings(_log, clock.monotonic_ns)
         self.quotas = ConnectionQuotas(len(listeners), len(senders))
         self._listeners = [ListenerState(listener, index) for index, listener in enumerate(listeners)]
@@ -113,15 +101,21 @@ class Acceptor:
         """Put limits in force, for connections to come: those that are open stay (`A26`)."""
         self._limits = limits
 
-    def start(self, wake_fd: int, take_stock: bool) -> None:
-        """Begin to poll; with `take_stock` accept only once processors have reported what a predecessor handed them."""
+    def start(self, wake_fd: int, take_stock: bool, in_use: ProcessorsInUse | None = None) -> None:
+        """Begin to poll; with `take_stock` accept only once processors have reported what a predecessor handed them.
+
+        Without ``in_use`` all processors always are.
+        """
+        self._in_use = in_use or self._in_use
+        self._processors = self._in_use.take()
         self._epoll.register(wake_fd, select.EPOLLIN)
         for fd in self._link_of:
             self._epoll.register(fd, select.EPOLLIN)
         if take_stock:
             self._stock_until_ns = self._clock.monotonic_ns() + _RECONCILIATION_PATIENCE_NS
-            for link in self._links:
-                self._ask(link, set())
+            for number, link in enumerate(self._links):
+                if not self._in_use.has_gone(number):
+                    self._ask(link, set())
         else:
             self._resume_all()
 
@@ -131,6 +125,7 @@ class Acceptor:
             state = self._listener_of.get(fd)
             if state is not None:
                 self._accept_some(state)
+        self._follow_processors()
         self._end_taking_stock()
         self._hand_over_held()
         self._end_backoffs()
@@ -208,10 +203,10 @@ class Acceptor:
         if self.quotas.by_address[peer[0]] >= self._limits.of(peer[0]):
             self._refuse(state, held)
             return True
-        for _ in self._links:
-            number = self._next_processor
+        for _ in range(self._processors):
+            number = self._next_processor % self._processors
             link = self._links[number]
-            self._next_processor = (number + 1) % len(self._links)
+            self._next_processor = number + 1
             if not link.has_room:
                 continue
             serial = self._next_serial
@@ -264,6 +259,16 @@ class Acceptor:
                 state.held = None
                 self._meters.unblock(state.index)
                 self._resume(state)
+
+    def _follow_processors(self) -> None:
+        """Give connections to as many processors as there are now (`A28`); uncount those of one that has gone (`A29`).
+
+        What it had closed and reported is uncounted already, and what nobody took its supervisor has closed.
+        """
+        self._processors = self._in_use.take()
+        for number in range(self._processors, len(self._links)):
+            if self.quotas.serials(number) and self._in_use.has_gone(number):
+                self._closed(number, tuple(self.quotas.serials(number)), lost=False)
 
     def _end_taking_stock(self) -> None:
         if not self._stock_until_ns:
@@ -349,6 +354,10 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
     def is_silent(processor: int) -> bool:
         return context.slots.is_silent(Role.PROCESSOR, processor, clock.monotonic_ns())
 
+    def confirm(processors: int) -> None:
+        context.slots.set_processors(Role.ACCEPTOR, 0, processors)
+        context.supervisor_bell.ring()
+
     acceptor = Acceptor(
         context.listeners,
         tuple(HandoffSender(pair[0], partial(is_silent, number)) for number, pair in enumerate(context.handoff)),
@@ -358,7 +367,12 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
         clock,
         limits_of(settings.broker_config),
     )
-    acceptor.start(stop.fileno(), take_stock=generation > 1)
+
+    def has_gone(processor: int) -> bool:
+        return processor >= context.cluster.processors_made or context.slots.processor_has_gone(processor)
+
+    in_use = ProcessorsInUse(lambda: context.processors, has_gone, confirm)
+    acceptor.start(stop.fileno(), take_stock=generation > 1, in_use=in_use)
     context.mark_ready(Role.ACCEPTOR, index, generation)
     faults = FaultLimit(_log, "the acceptor loop")
     try:

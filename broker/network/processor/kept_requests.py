@@ -11,6 +11,8 @@ ends its connection should its target die.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from broker.network.processor.channel import Channel
 from broker.network.processor.mute_state import MuteCause
 
@@ -24,9 +26,13 @@ REMNANT_BYTES = 2
 class KeptRequests:
     """The bytes that the channels of one processor keep."""
 
-    def __init__(self, connection_most_bytes: int, most_bytes: int) -> None:
+    def __init__(
+        self, connection_most_bytes: int, total_most_bytes: int, processors: Callable[[], int] = lambda: 1
+    ) -> None:
+        """``processors``: among how many ``total_most_bytes`` are divided."""
         self._connection_most_bytes = connection_most_bytes
-        self._most_bytes = most_bytes
+        self._total_most_bytes = total_most_bytes
+        self._processors = processors
         #: What channels keep beyond their `OWN_BYTES`, together.
         self.shared_bytes = 0
         #: Requests for which there was no room, ever.
@@ -60,6 +66,10 @@ class KeptRequests:
         if channel.kept_bytes <= OWN_BYTES:
             return True
         return channel.kept_bytes <= self._connection_most_bytes and self.shared_bytes < self._most_bytes
+
+    @property
+    def _most_bytes(self) -> int:
+        return self._total_most_bytes // self._processors()
 
     def _resize(self, channel: Channel, kept_bytes: int) -> None:
         self.shared_bytes += _shared(kept_bytes) - _shared(channel.kept_bytes)

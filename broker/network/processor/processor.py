@@ -78,7 +78,6 @@ class Processor:
         self._unwritten = UnwrittenAnswers(now_ns)
         self._next_shortage_check_ns = self._next_upkeep_ns = 0
         self._new_waiting = self._draining = False
-        self._pipeline_resume = config.pipeline_resume
         self._output_max_bytes = config.output_max_bytes
         self._idle_ns = config.connections_max_idle_ms * 1_000_000
         self._selector.watch(self._handoff.fileno())
@@ -250,6 +249,12 @@ class Processor:
         self.step()
         return not self._unwritten.are_left(self._by_id.values(), produce_only=produce_only)
 
+    def close_drained(self) -> bool:
+        """Close the connections that wait for no answer; True when none is left, nor waits to be taken over."""
+        self._disconnected += [(c, "shutdown") for c in self._by_id.values() if not (c.in_flight or c.unsent)]
+        self.process_disconnected()
+        return not self._by_id and not self._new_waiting
+
     def close_all(self) -> None:
         """Close every connection without waiting for answers (``B31``)."""
         for channel in list(self._by_id.values()):
@@ -271,10 +276,7 @@ class Processor:
             self._selector.unwatch(fd)
 
     def _hung_up(self, channel: Channel) -> None:
-        """Deal with a client that has gone; what it sent before, while muted, is still worth doing (``B19``).
-
-        But not the memory that it may be muted for until its requests have waited for minutes.
-        """
+        """Deal with a client that has gone; what it sent while muted is still worth doing, but no memory (``B19``)."""
         if channel.muted and not channel.unsent and not channel.muted & ENDED_BY_HANGING_UP:
             self._selector.set_aside(channel)
         else:
@@ -301,12 +303,8 @@ class Processor:
             if channel.muted & MuteCause.REFUSED and not channel.in_flight:
                 self._disconnected.append((channel, "invalid_request"))
                 return
-            if channel.muted & MuteCause.PIPELINE and channel.in_flight < self._pipeline_resume:
-                channel.muted &= ~MuteCause.PIPELINE
-            if channel.muted & MuteCause.PIPELINE_BYTES and self._reader.kept.allows(channel):
-                channel.muted &= ~MuteCause.PIPELINE_BYTES
-            if channel.muted & MuteCause.ORDER and not channel.in_flight:
-                channel.muted &= ~MuteCause.ORDER
+            if channel.muted:
+                self._reader.lift_mutes(channel)
         if channel.out_bytes + channel.held_bytes > self._output_max_bytes:
             self._mute(channel, MuteCause.OUTPUT)
         elif done:

@@ -28,7 +28,6 @@ from broker.network.processor.response_reader import ResponseReader
 from broker.runtime.child_process import FaultLimit, Role
 from broker.runtime.garbage import GarbageSearch
 from broker.server_log.log_setup import REPORT_INTERVAL_NS, report_held_back
-from shm.arena import BLOCK_BYTES
 from shm.recorder_rings import RecorderFeed
 from shm.snapshot_buffer import SnapshotWriter
 
@@ -58,6 +57,11 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
     processor = build(context, index, generation, clock.monotonic_ns)
     processor.watch(stop.fileno())
     targets = TargetWatch(context)
+
+    def follow_targets() -> None:
+        for target, ready in targets.changes():
+            processor.target_ready(target, ready)
+
     context.mark_ready(Role.PROCESSOR, index, generation)
     # The histograms need numpy but none of the threads that it would start for itself.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -73,8 +77,7 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
     settings = context.live_settings()
     while not stop.is_set():
         settings.refresh()
-        for target, ready in targets.changes():
-            processor.target_ready(target, ready)
+        follow_targets()
         with faults:
             processor.step()
         garbage.turn()
@@ -83,9 +86,21 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
         if now_ns >= report_ns:
             report_ns = now_ns + REPORT_INTERVAL_NS
             report_held_back()
+    drain_ns = int(context.config.shutdown_timeout_ms * DRAIN_SHARE) * 1_000_000
     if context.cluster.draining:
-        _drain(processor, clock.monotonic_ns, int(context.config.shutdown_timeout_ms * DRAIN_SHARE) * 1_000_000)
+        _drain(processor, clock.monotonic_ns, drain_ns)
+    elif index >= context.processors:
+        end_ns = clock.monotonic_ns() + drain_ns
+        while not _has_left(processor) and (now_ns := clock.monotonic_ns()) < end_ns:
+            follow_targets()
+            slots.beat(Role.PROCESSOR, index, now_ns)
     processor.close_all()
+
+
+def _has_left(processor: Processor) -> bool:
+    """Take one step towards an end that nobody notices but by its closed connection: each has its answers first."""
+    processor.drain()
+    return processor.close_drained()
 
 
 def _drain(processor: Processor, now_ns: Callable[[], int], most_ns: int) -> None:
@@ -105,13 +120,13 @@ def _prepare(finished: CompletedRequests) -> None:
 def build(context: ProcessContext, index: int, generation: int, now_ns: Callable[[], int]) -> Processor:
     """Return the processor with its ends of the rings, its share of the arena and its metrics page."""
     channel = context.channel
-    share = context.arena.view.nbytes // context.processors // BLOCK_BYTES * BLOCK_BYTES
-    pool = MemoryPool(context.arena.view, index * share, share, context.spill_fds[index], spill_area(index))
+    share, size = context.arena_share, context.slots.arena_bytes(Role.PROCESSOR, index)
+    pool = MemoryPool(context.arena.view, index * share, size, context.spill_fds[index], spill_area(index))
     sender = RequestSender(channel, index, context.target_bells, pool, context.coordinators)
     handoff = HandoffReceiver(context.handoff[index][1])
     handoff.hello(generation)
     config = context.config
-    kept = KeptRequests(config.pipeline_max_bytes, config.pipeline_max_total_bytes // context.processors)
+    kept = KeptRequests(config.pipeline_max_bytes, config.pipeline_max_total_bytes, lambda: context.processors)
     reader = RequestReader(config, sender, kept, now_ns)
     responses = ResponseReader(channel, index, kept, config.output_max_bytes, now_ns)
     page = context.begin_metrics(Role.PROCESSOR, index, generation)

@@ -61,6 +61,7 @@ class RequestReader:
         #: Of a request that goes through a ring, with its size.
         self._max_inline_bytes = _SIZE.size + min(INLINE_REQUEST_BYTES, self._max_request_bytes)
         self._pipeline_max = config.pipeline_max
+        self._pipeline_resume = config.pipeline_resume
         # With one handler every partition, every group and every connection has the same owner: nothing to peek for.
         self._one_handler = sender.handlers == 1
 
@@ -90,6 +91,15 @@ class RequestReader:
                 return True
         self._take(channel, channel.inbox + data if channel.inbox else data)
         return True
+
+    def lift_mutes(self, channel: Channel) -> None:
+        """Lift the mutes of a channel whose answers are all written, as far as its requests in flight allow it."""
+        if channel.muted & MuteCause.PIPELINE and channel.in_flight < self._pipeline_resume:
+            channel.muted &= ~MuteCause.PIPELINE
+        if channel.muted & MuteCause.PIPELINE_BYTES and self.kept.allows(channel):
+            channel.muted &= ~MuteCause.PIPELINE_BYTES
+        if channel.muted & MuteCause.ORDER and not channel.in_flight:
+            channel.muted &= ~MuteCause.ORDER
 
     def resume(self, channel: Channel) -> None:
         """Try again to send on what a full ring, a full pool or the in-flight limit had held back."""

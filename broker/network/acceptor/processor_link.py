@@ -1,0 +1,51 @@
+"""The processors as the acceptor sees them: what each has to take, and which of them get connections.
+
+Part of the acceptor. How many processors there are the supervisor decides (`A28`). The acceptor looks once a turn; from
+the moment on when it has confirmed a smaller number, nothing more is handed to those above it. If it is killed before,
+its replacement confirms the number before it accepts anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.network.handoff import QUEUE_SOCKETS, HandoffSender
+
+
+class ProcessorLink:
+    """What the acceptor knows of one processor: room in its queue, and the reconciliation under way."""
+
+    def __init__(self, sender: HandoffSender) -> None:
+        self.sender = sender
+        self.untaken: set[int] = set()
+        self.reconciliation_token = 0
+        self.asked_about: set[int] | None = None
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the processor takes another connection: it turns, and its queue is not full (`A22`)."""
+        return len(self.untaken) < QUEUE_SOCKETS and not self.sender.is_silent()
+
+
+class ProcessorsInUse:
+    """How many processors get connections: the first so many."""
+
+    def __init__(
+        self,
+        count: Callable[[], int],
+        has_gone: Callable[[int], bool] = lambda _: False,
+        confirm: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        """``has_gone``: whether a processor has ended and is not replaced."""
+        self.has_gone = has_gone
+        self._count = count
+        self._confirm = confirm
+        self._taken = 0
+
+    def take(self) -> int:
+        """Return the number as it is now, and confirm it if it has changed."""
+        count = self._count()
+        if count != self._taken:
+            self._taken = count
+            self._confirm(count)
+        return count

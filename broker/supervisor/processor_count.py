@@ -1,0 +1,147 @@
+"""The number of processors while the broker runs: one more is started, or the last ones leave (`A28`, `A29`).
+
+Runs in the supervisor, whose loop calls `turn`; the controller publishes the number that is wanted. One step is taken
+after the other, and the next only when the one before it is over:
+
+- One more: its memory is made ready and announced, it starts, and when it is ready the acceptor may give it
+  connections. One that is killed while it boots is replaced; one that cannot boot leaves the number as it is.
+- Fewer: the number falls first. When the acceptor, or its replacement, has confirmed that, the last processors are
+  asked to stop. Each reads no more requests, closes a connection when its answers have left, and ends. One that is
+  killed meanwhile is not replaced: its connections end with it. What the acceptor had handed to it and it had not
+  taken is closed here.
+
+The steps live in this process alone; if it dies, so does the broker.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING, Final
+
+from broker.network.fd_passing import try_receive
+from broker.runtime.child_process import Role
+from broker.supervisor.processor_memory import ProcessorMemory
+from shm import process_slots
+from shm.segment import SharedMemoryTooSmall
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from broker.ipc.process_context import ProcessContext
+    from broker.supervisor.child import Child
+
+_log = logging.getLogger(__name__)
+
+#: More than a message of the hand-off has.
+_MESSAGE_BYTES: Final = 256
+
+
+class ProcessorCount:
+    """Brings the processors among ``children`` to the number that is wanted, a step in each turn."""
+
+    def __init__(
+        self,
+        context: ProcessContext,
+        children: list[Child],
+        add: Callable[[int], Child],
+        start: Callable[[Child], None],
+    ) -> None:
+        """``add`` puts a processor of that index among the children, which ``start`` starts."""
+        self._context = context
+        self._children = children
+        self._add = add
+        self._start = start
+        self._memory = ProcessorMemory(context.channel_shape, context.started_processors)
+        self._joining: Child | None = None
+        self._asked: set[Child] = set()
+        #: A number that could not be reached; it is tried again when another one has been wanted.
+        self._given_up = 0
+
+    def turn(self) -> None:
+        """Take the next step, if there is one to take."""
+        cluster = self._context.cluster
+        wanted = cluster.wanted_processors or cluster.processors
+        if wanted != self._given_up:
+            self._given_up = 0
+        if self._joining is not None:
+            self._admit(self._joining)
+        elif any(child.is_alive for child in self._beyond()):
+            self._ask_to_leave()
+        elif wanted > cluster.processors and not self._given_up:
+            self._grow(cluster.processors, wanted)
+        elif wanted < cluster.processors:
+            self._shrink(wanted)
+
+    def is_leaving(self, child: Child) -> bool:
+        """Return whether a processor that has ended is not to be replaced."""
+        return child is not self._joining and child in self._beyond()
+
+    def has_left(self, child: Child) -> None:
+        """Close what a processor that has ended for good had not taken yet (`A29`)."""
+        self._asked.discard(child)
+        pair_end = self._context.handoff[child.index][1]
+        while (received := try_receive(pair_end, _MESSAGE_BYTES)) is not None and received.payload:
+            if received.fd >= 0:
+                os.close(received.fd)
+        _log.info("%s has left: %d processors", child.label, self._context.cluster.processors)
+
+    def cannot_boot(self, child: Child, reason: str) -> bool:
+        """Give up the number that is wanted if it is the one more that cannot boot; False if it is another."""
+        if child is not self._joining:
+            return False
+        self._joining = None
+        self._give_up(reason)
+        return True
+
+    def _beyond(self) -> list[Child]:
+        """Return the processors that get no connections."""
+        in_use = self._context.cluster.processors
+        return [each for each in self._children if each.role is Role.PROCESSOR and each.index >= in_use]
+
+    def _admit(self, child: Child) -> None:
+        if child.ready:
+            self._joining = None
+            self._context.cluster.set_processors(child.index + 1)
+            self._context.ring_everyone()
+            # The next step follows at once.
+            self._context.supervisor_bell.ring()
+            _log.info("%s has joined: %d processors", child.label, child.index + 1)
+
+    def _grow(self, index: int, wanted: int) -> None:
+        cluster = self._context.cluster
+        try:
+            if index == cluster.processors_made:
+                self._memory.make(self._context)
+        except SharedMemoryTooSmall as error:
+            self._give_up(str(error))
+            return
+        known = [child for child in self._children if child.role is Role.PROCESSOR and child.index == index]
+        self._joining = known[0] if known else self._add(index)
+        _log.info("num.network.threads is %d: %s joins", wanted, self._joining.label)
+        # Before it starts, so that nobody finds requests of one that it does not know.
+        self._context.ring_everyone()
+        self._start(self._joining)
+
+    def _shrink(self, wanted: int) -> None:
+        cluster = self._context.cluster
+        _log.info("num.network.threads is %d: the last of %d processors leave", wanted, cluster.processors)
+        cluster.set_processors(wanted)
+        for child in self._beyond():
+            # One that was to be started again is not.
+            child.restart_due_ns = 0
+            if not child.is_alive:
+                self._context.slots.set_state(Role.PROCESSOR, child.index, process_slots.STOPPED)
+
+    def _ask_to_leave(self) -> None:
+        if self._context.slots.processors(Role.ACCEPTOR, 0) != self._context.cluster.processors:
+            return
+        for child in self._beyond():
+            if child.is_alive and child not in self._asked:
+                self._asked.add(child)
+                child.ask_to_stop()
+
+    def _give_up(self, reason: str) -> None:
+        cluster = self._context.cluster
+        self._given_up = cluster.wanted_processors
+        _log.error("num.network.threads stays %d, not %d: %s", cluster.processors, self._given_up, reason)

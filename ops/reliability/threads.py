@@ -1,0 +1,48 @@
+"""The numbers of processors change, up and down as Kafka allows it, while everything else goes on."""
+
+from __future__ import annotations
+
+import random
+import time
+
+from broker.protocol.api_keys import ApiKey
+from ops.reliability.administration import BROKER_RESOURCE, SET
+from ops.reliability.attacks import Battlefield
+from ops.reliability.wire import Wire
+
+NAMES = ("num.network.threads",)
+MOST = 4
+FEWER, MORE = "fewer threads", "more threads"
+#: Those that go answer first what is under way.
+LONGEST_SECONDS = 30.0
+LOOK_SECONDS = 0.05
+
+
+class Threads:
+    """Sets one of the numbers to another that may follow it."""
+
+    def __init__(self, field: Battlefield, chance: random.Random) -> None:
+        self._field, self._chance = field, chance
+
+    def __call__(self) -> None:
+        """Change one."""
+        name = self._chance.choice(NAMES)
+        with Wire(self._field.broker.port) as wire:
+            resource = {"resource_type": BROKER_RESOURCE, "resource_name": "1", "configuration_keys": [name]}
+            described = wire.ask(ApiKey.DESCRIBE_CONFIGS, 4, {"resources": [resource]})
+            now = int(described.results[0].configs[0].value)
+            number = self._chance.choice([n for n in range(max(1, now // 2), min(MOST, 2 * now) + 1) if n != now])
+            change = {"name": name, "config_operation": SET, "value": str(number)}
+            wanted = {"resource_type": BROKER_RESOURCE, "resource_name": "1", "configs": [change]}
+            with self._field.journal.window(FEWER if number < now else MORE, detail=f"{name} {now} -> {number}"):
+                answer = wire.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, {"resources": [wanted]})
+                self._wait_for(number)
+        for refused in answer.responses:
+            if refused.error_code:
+                self._field.journal.note("setting refused", detail=f"{name}: {refused.error_message}")
+
+    def _wait_for(self, number: int) -> None:
+        end = time.monotonic() + LONGEST_SECONDS
+        while len(self._field.broker.processes()["processor"]) != number and time.monotonic() < end:
+            if self._field.ended.wait(LOOK_SECONDS):
+                return

@@ -1,0 +1,275 @@
+"""The number of processors changes under real clients: who is closed, and that no record notices (`A28`, `A29`)."""
+
+import os
+import random
+import signal
+import threading
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Message, Producer
+
+from tests.support.broker_process import BrokerProcess
+from tests.support.broker_settings import set_on_broker
+from tests.support.deadline import wait_until
+from tests.support.exposition import Exposition, Scraper
+from tests.support.wire_client import WireClient, request_frame
+from tests.support.wire_messages import (
+    API_VERSIONS,
+    FETCH,
+    FETCH_VERSION,
+    create_topic,
+    fetch_body,
+    read_fetch,
+)
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from kafka import KafkaConsumer, KafkaProducer
+
+pytestmark = pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning")
+SETTING = "num.network.threads"
+PARTITIONS = 4
+KILLED = ("acceptor", "processor", "controller", "handler", "recorder")
+
+
+@pytest.fixture
+def own(broker_directory: Path) -> Iterator[BrokerProcess]:
+    """Yield a broker of two processors that belongs to the test."""
+    settings = {"num.network.threads": 2, "num.io.threads": 2, "process.restart.limit": 1000}
+    running = BrokerProcess(broker_directory, settings).start()
+    yield running
+    running.stop()
+
+
+def set_processors(broker: BrokerProcess, count: int) -> None:
+    """Change the number, and return when all of them run and no other does."""
+    set_on_broker(broker.bootstrap, SETTING, str(count))
+
+    def is_so() -> bool:
+        rows = broker.processes("processor")
+        return (
+            [row["index"] for row in rows if row["state"] == "running"]
+            == list(range(count))
+            == [row["index"] for row in rows]
+        )
+
+    wait_until(is_so, f"{count} processors")
+
+
+def still_answers(client: WireClient) -> bool:
+    try:
+        client.call(API_VERSIONS, 0)
+    except (AssertionError, OSError):
+        return False
+    return True
+
+
+def test_a28_only_connections_of_those_that_go_are_closed(own: BrokerProcess) -> None:
+    early = [WireClient(own.port) for _ in range(6)]
+    assert all(map(still_answers, early))
+    set_processors(own, 4)
+    assert all(map(still_answers, early))
+    late = [WireClient(own.port) for _ in range(8)]
+    assert all(map(still_answers, late))
+    set_processors(own, 2)
+    assert all(map(still_answers, early))
+    # They took turns with the administrator's own connections.
+    assert 3 <= sum(map(still_answers, late)) <= 5
+    set_processors(own, 1)
+    assert sum(map(still_answers, early)) == 3
+    with WireClient(own.port) as another:
+        assert still_answers(another)
+    for client in (*early, *late):
+        client.close()
+
+
+def test_a28_an_answer_under_way_leaves_before_its_connection_is_closed(own: BrokerProcess, topic: str) -> None:
+    """Those that wait for records are waited for too; the counts of connections and queues follow."""
+    clients = [WireClient(own.port) for _ in range(4)]
+    create_topic(clients[0], topic, 1)
+    for number, client in enumerate(clients):
+        client.send(request_frame(FETCH, FETCH_VERSION, number, fetch_body(topic, 0, 0, max_wait_ms=3000)))
+    set_processors(own, 1)
+    for number, client in enumerate(clients):
+        answer = client.receive_frame()
+        assert int.from_bytes(answer[:4], "big") == number
+        assert read_fetch(answer[4:])[0].error_code == 0
+    assert sum(map(still_answers, clients)) == 2
+    exposition: Exposition = wait_until(lambda: _settled(own, 2), "the counts follow")
+    assert {each.labels["processor"] for each in exposition.samples["rotunda_response_queue_size"]} == {"0"}
+    for client in clients:
+        client.close()
+
+
+def _settled(broker: BrokerProcess, connections: int) -> Exposition | None:
+    exposition = Scraper(broker).scrape()
+    opened = exposition.total("acceptor_connections_accepted_total")
+    closed = exposition.total("acceptor_connections_closed_total")
+    return exposition if opened - closed == connections else None
+
+
+def test_a29_what_a_killed_processor_had_not_taken_is_closed_and_uncounted(own: BrokerProcess) -> None:
+    taken = [WireClient(own.port) for _ in range(2)]
+    assert all(map(still_answers, taken))
+    pid = own.processes("processor")[1]["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    queued = [WireClient(own.port) for _ in range(4)]
+    wait_until(lambda: _settled(own, 6), "all are accepted")
+    set_on_broker(own.bootstrap, SETTING, "1")
+    wait_until(lambda: "the last of 2 processors leave" in own.log_text(), "the second is to leave")
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: len(own.processes("processor")) == 1, "it has gone")
+    answering = [client for client in (*taken, *queued) if still_answers(client)]
+    wait_until(lambda: _settled(own, len(answering)), "the others are uncounted")
+    assert 1 <= len(answering) <= 5
+    assert not still_answers(taken[1]) or not still_answers(taken[0])
+    set_processors(own, 2)
+    fresh = [WireClient(own.port) for _ in range(4)]
+    assert all(map(still_answers, fresh))
+    for client in (*taken, *queued, *fresh):
+        client.close()
+
+
+def test_a28_a_killed_acceptor_hands_nothing_to_those_that_go(own: BrokerProcess) -> None:
+    """It is killed when the number has changed and may not be known to it; its replacement confirms it."""
+    for _ in range(3):
+        set_on_broker(own.bootstrap, SETTING, "1")
+        own.kill("acceptor")
+        wait_until(lambda: len(own.processes("processor")) == 1, "one has gone")
+        clients = [WireClient(own.port) for _ in range(4)]
+        assert all(map(still_answers, clients))
+        set_processors(own, 2)
+        assert all(map(still_answers, clients))
+        for client in clients:
+            client.close()
+
+
+class Producing(threading.Thread):
+    """Sends numbers to one partition with an idempotent producer until it is told to stop; keeps what was confirmed."""
+
+    def __init__(self, bootstrap: str, topic: str, partition: int) -> None:
+        super().__init__()
+        settings = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 2}
+        self._producer = Producer({**settings, "log_level": 0})
+        self._topic, self._partition = topic, partition
+        self.stop = threading.Event()
+        self.confirmed: list[int] = []
+        self.errors: list[str] = []
+
+    def run(self) -> None:
+        number = 0
+        while not self.stop.is_set():
+            self._producer.produce(self._topic, str(number), partition=self._partition, on_delivery=self._delivered)
+            number += 1
+            self._producer.poll(0.001)
+        self._producer.flush(120)
+
+    def _delivered(self, error: object, message: Message) -> None:
+        if error is not None:
+            self.errors.append(str(error))
+        else:
+            self.confirmed.append(int(message.value()))
+
+
+class Reading(threading.Thread):
+    """Reads as a member of a group until it has as many records of each partition as it is told."""
+
+    def __init__(self, bootstrap: str, topic: str, protocol: str) -> None:
+        super().__init__()
+        settings = {"bootstrap.servers": bootstrap, "auto.offset.reset": "earliest", "log_level": 0}
+        self._consumer = Consumer({**settings, "group.id": f"{topic}-{protocol}", "group.protocol": protocol})
+        self._consumer.subscribe([topic])
+        self.seen: dict[int, dict[int, int]] = {partition: {} for partition in range(PARTITIONS)}
+        self.wanted: dict[int, int] = {}
+        self.fatal: list[str] = []
+
+    def run(self) -> None:
+        while not self.wanted or any(len(self.seen[each]) < count for each, count in self.wanted.items()):
+            for message in self._consumer.consume(500, timeout=0.2):
+                if message.error() is None:
+                    self.seen[message.partition()][message.offset()] = int(message.value())
+                elif message.error().fatal():
+                    self.fatal.append(str(message.error()))
+                    return
+        self._consumer.close()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_a28_no_record_notices_also_when_processes_die_meanwhile(
+    own: BrokerProcess, topic: str, chance: random.Random
+) -> None:
+    """2, 4, 3, 1, 2 processors under idempotent producers and groups of both protocols, with SIGKILLs in between."""
+    with WireClient(own.port) as wire:
+        create_topic(wire, topic, PARTITIONS)
+    producing = [Producing(own.bootstrap, topic, partition) for partition in range(PARTITIONS)]
+    reading = [Reading(own.bootstrap, topic, protocol) for protocol in ("classic", "consumer")]
+    for thread in (*producing, *reading):
+        thread.start()
+    try:
+        for count in (4, 3, 1, 2):
+            set_on_broker(own.bootstrap, SETTING, str(count))
+            for _ in range(2):
+                own.kill(chance.choice(KILLED), wait=False)
+            set_processors(own, count)
+            before = [len(each.confirmed) for each in producing]
+            wait_until(
+                lambda before=before: all(len(p.confirmed) > b + 20 for p, b in zip(producing, before, strict=True)),
+                "every producer goes on",
+            )
+    finally:
+        for each in producing:
+            each.stop.set()
+    for each in producing:
+        each.join()
+        assert not each.errors
+        assert each.confirmed == list(range(len(each.confirmed)))
+    for reader in reading:
+        reader.wanted = {partition: len(each.confirmed) for partition, each in enumerate(producing)}
+    for reader in reading:
+        reader.join(120)
+        assert not reader.fatal
+        for partition, each in enumerate(producing):
+            values = [reader.seen[partition][offset] for offset in sorted(reader.seen[partition])]
+            assert values == each.confirmed, f"partition {partition}"
+
+
+def test_a28_a_client_of_another_library_goes_on(own: BrokerProcess, topic: str) -> None:
+    """kafka-python's producer and consumer, whose connections are closed several times."""
+    producer = KafkaProducer(bootstrap_servers=own.bootstrap, enable_idempotence=True, retries=100)
+    sent = 0
+    for count in (1, 2, 4, 2, 1):
+        for _ in range(50):
+            assert producer.send(topic, str(sent).encode()).get(60).offset == sent
+            sent += 1
+        set_processors(own, count)
+    consumer = KafkaConsumer(topic, bootstrap_servers=own.bootstrap, auto_offset_reset="earliest", group_id=topic)
+    values: list[int] = []
+    while len(values) < sent:
+        for records in consumer.poll(1000).values():
+            values += [int(record.value) for record in records]
+    assert values == list(range(sent))
+    consumer.close()
+    producer.close()
+
+
+def test_a28_the_command_line_changes_it_and_says_why_not(own: BrokerProcess) -> None:
+    assert own.command("config", "set", "num.network.threads=3").returncode == 0
+    wait_until(lambda: len(own.processes("processor")) == 3, "three processors")
+    refused = own.command("config", "set", "num.network.threads=7")
+    assert refused.returncode == 1
+    assert "value should not be greater than double the current value 3" in refused.stderr
+
+
+def test_a28_the_number_outlives_a_restart(broker_directory: Path) -> None:
+    settings = {"num.network.threads": 1, "num.io.threads": 1}
+    broker = BrokerProcess(broker_directory, settings, ephemeral=False).start()
+    set_processors(broker, 2)
+    broker.stop()
+    broker.start()
+    assert len(broker.processes("processor")) == 2
+    set_processors(broker, 4)
+    broker.stop()
