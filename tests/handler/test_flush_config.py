@@ -6,21 +6,28 @@ import os
 
 import pytest
 
-from broker.metadata.alter_configs import TOPIC, Alteration, ConfigChange, Operation
+from broker.metadata.alter_configs import BROKER, TOPIC, Alteration, ConfigChange, Operation
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import SteppedBroker, produced
 
+#: The setting of one topic, and the default of all.
+OF_A_TOPIC, OF_ALL = (TOPIC, "topic", "flush.messages"), (BROKER, "", "log.flush.interval.messages")
 
-def set_flush_messages(stepped: SteppedBroker, value: str | None) -> None:
+
+def set_flush_messages(stepped: SteppedBroker, where: tuple[int, str, str], value: str | None) -> None:
+    resource_type, resource, name = where
     operation = Operation.DELETE if value is None else Operation.SET
     controller = stepped.controller
     assert controller is not None
-    change = ConfigChange("flush.messages", operation, value)
-    controller.alter_configs(TOPIC, "topic", Alteration((change,)), validate_only=False)
+    change = ConfigChange(name, operation, value)
+    controller.alter_configs(resource_type, resource, Alteration((change,)), validate_only=False)
     stepped.announce_metadata()
 
 
-def test_flush_messages_is_obeyed_as_soon_as_it_is_set(stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("where", [OF_A_TOPIC, OF_ALL], ids=lambda where: str(where[2]))
+def test_flush_messages_is_obeyed_as_soon_as_it_is_set(
+    stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch, where: tuple[int, str, str]
+) -> None:
     synced: list[int] = []
     real = os.fdatasync
 
@@ -40,9 +47,9 @@ def test_flush_messages_is_obeyed_as_soon_as_it_is_set(stepped: SteppedBroker, m
         return len(synced)
 
     assert syncs_of_a_produce() == 0
-    set_flush_messages(stepped, "1")
+    set_flush_messages(stepped, where, "1")
     assert syncs_of_a_produce() == 1
-    set_flush_messages(stepped, "2")
+    set_flush_messages(stepped, where, "2")
     assert [syncs_of_a_produce(), syncs_of_a_produce()] == [0, 1]
-    set_flush_messages(stepped, None)
+    set_flush_messages(stepped, where, None)
     assert syncs_of_a_produce() == 0
