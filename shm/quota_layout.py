@@ -12,7 +12,10 @@ QUOTA_TABLE = Record(
     "QUOTA_TABLE",
     "Heads the table of one owner: a target, or a processor. QUOTA_SLOTs follow, each with its QUOTA_SAMPLEs.",
     64,
-    (Field("changes", "q", "count", "owner", "raised after a slot was given to another entity"),),
+    (
+        Field("changes", "q", "count", "owner", "raised after a slot was given to another entity"),
+        Field("windows", "q", "count", "supervisor", "quota.window.num; in the first table alone"),
+    ),
 )
 
 QUOTA_SLOT = Record(

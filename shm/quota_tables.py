@@ -3,7 +3,7 @@
 A client's connections are spread over processors and handlers, so its rate is the sum over all tables. Each table has
 one writer: a target, or a processor. A reader finds an entity by its hash, whose place it remembers until the table
 says that slots have changed hands, and believes what it has read if the hash is the same afterwards. Knows nothing of
-how rates are worked out (`broker.quotas`).
+how rates are worked out (`shm.quota_rates`).
 
 A process that is killed leaves its table as it was, and its replacement goes on with it. A slot that it was giving
 to another entity has no hash yet and is free; of a sample that it was beginning the value is 0: what is lost is one
@@ -38,6 +38,7 @@ _LIMIT, _QUOTA = QUOTA_SLOT.word("limit"), QUOTA_SLOT.word("quota")
 _NAME_BYTES, _NAME = QUOTA_SLOT.word("name_bytes"), QUOTA_SLOT.offset("name")
 _NAME_ROOM = QUOTA_SLOT.size - _NAME
 _CHANGES = QUOTA_TABLE.word("changes")
+_WINDOWS = QUOTA_TABLE.word("windows")
 _FIRST_SLOT = QUOTA_TABLE.size // 8
 _SEPARATOR = b"\0"
 
@@ -60,10 +61,24 @@ class QuotaUse(NamedTuple):
 class QuotaTables:
     """The tables of all owners over `view`. Zeroed memory is valid: nobody has used anything."""
 
+    __slots__ = ("_tables", "windows")
+
     def __init__(self, view: memoryview, windows: int, owners: int) -> None:
         """``windows``: how many a rate is measured over (quota.window.num)."""
+        self.windows = windows
         size = _table_bytes(windows)
         self._tables = [QuotaTable(view, owner * size, windows) for owner in range(owners)]
+
+    @classmethod
+    def attached(cls, view: memoryview) -> QuotaTables:
+        """Return the tables over a segment of the broker's, whatever its settings are."""
+        windows = words_of(view, 0, QUOTA_TABLE.size)[_WINDOWS]
+        return cls(view, windows, view.nbytes // _table_bytes(windows))
+
+    @staticmethod
+    def initialise(view: memoryview, windows: int) -> None:
+        """Say how many windows there are. The supervisor does it once, on zeroed memory."""
+        words_of(view, 0, QUOTA_TABLE.size)[_WINDOWS] = windows
 
     @staticmethod
     def bytes_needed(windows: int, owners: int) -> int:

@@ -27,6 +27,7 @@ from broker.cli.options import (
     json_option,
     run_dir_option,
 )
+from broker.cli.quota_options import add_quota
 from broker.errors import ApiError, BootFailed, ConfigError, RotundaError, UsageError
 
 _Add = Callable[[argparse.ArgumentParser], None]
@@ -213,6 +214,7 @@ _COMMANDS: dict[str, tuple[str, str, str, _Add]] = {
         add_config,
     ),
     "topic": ("broker.cli.topics", "run", "create, list, describe, alter and delete topics", add_topic),
+    "quota": ("broker.cli.quotas", "run", "set and delete quotas, and show who uses how much", add_quota),
     "requests": ("broker.cli.requests", "run", "what single requests did, from the request log", add_requests),
     "report": ("broker.cli.report", "run", "answer a question about the request log, with Spark", add_report),
     "bench": ("broker.cli.bench", "run", "repeat the load of a profile against any Kafka broker", add_bench),

@@ -67,7 +67,7 @@ _TOPIC_JSON = """\
 """
 
 
-class _Action(NamedTuple):
+class Action(NamedTuple):
     """One action of a command: its help, what it adds to the parser, and what stands below its help."""
 
     text: str
@@ -125,7 +125,7 @@ def _factor(text: str) -> float:
 
 def add_topic(command: argparse.ArgumentParser) -> None:
     """Add the actions of `rotunda topic`."""
-    _add_actions(command, _TOPIC_ACTIONS)
+    add_actions(command, _TOPIC_ACTIONS)
 
 
 def add_requests(command: argparse.ArgumentParser) -> None:
@@ -190,15 +190,16 @@ def add_metrics(command: argparse.ArgumentParser) -> None:
 
 def add_group(command: argparse.ArgumentParser) -> None:
     """Add the actions of `rotunda group`."""
-    _add_actions(command, _GROUP_ACTIONS)
+    add_actions(command, _GROUP_ACTIONS)
 
 
 def add_config(command: argparse.ArgumentParser) -> None:
     """Add the actions of `rotunda config`."""
-    _add_actions(command, _CONFIG_ACTIONS)
+    add_actions(command, _CONFIG_ACTIONS)
 
 
-def _add_actions(command: argparse.ArgumentParser, actions: dict[str, _Action]) -> None:
+def add_actions(command: argparse.ArgumentParser, actions: dict[str, Action]) -> None:
+    """Add the actions of a command that is a client of a broker."""
     parsers = command.add_subparsers(title="actions", required=True, metavar="ACTION", dest="action")
     for name, (text, add, epilog, module) in actions.items():
         action = parsers.add_parser(
@@ -361,25 +362,25 @@ def _set_config(action: argparse.ArgumentParser) -> None:
 
 
 _CONFIG_ACTIONS = {
-    "list": _Action("list what was set while the broker runs", _list_config, _CONFIG_JSON),
-    "describe": _Action("show settings, where they come from and what they mean", _named_config, _CONFIG_JSON),
-    "set": _Action("set settings, all of them or none", _set_config, _CHANGED_JSON),
-    "delete": _Action("let settings be again what they are otherwise", _named_config, _CHANGED_JSON),
+    "list": Action("list what was set while the broker runs", _list_config, _CONFIG_JSON),
+    "describe": Action("show settings, where they come from and what they mean", _named_config, _CONFIG_JSON),
+    "set": Action("set settings, all of them or none", _set_config, _CHANGED_JSON),
+    "delete": Action("let settings be again what they are otherwise", _named_config, _CHANGED_JSON),
 }
 
 _TOPIC_ACTIONS = {
-    "create": _Action("create a topic", _create_topic),
-    "list": _Action("list the names of all topics", json_option, "--json prints an array of names\n"),
-    "describe": _Action("show a topic's partitions and configuration", _describe_topic, _TOPIC_JSON),
-    "alter": _Action("change a topic's settings, or give it more partitions", _alter_topic, _ALTER_JSON),
-    "delete": _Action("delete a topic and its records", _topic_name),
+    "create": Action("create a topic", _create_topic),
+    "list": Action("list the names of all topics", json_option, "--json prints an array of names\n"),
+    "describe": Action("show a topic's partitions and configuration", _describe_topic, _TOPIC_JSON),
+    "alter": Action("change a topic's settings, or give it more partitions", _alter_topic, _ALTER_JSON),
+    "delete": Action("delete a topic and its records", _topic_name),
 }
 
 _GROUP_ACTIONS = {
-    "list": _Action("list all groups", _list_groups, _LIST_JSON),
-    "describe": _Action("show a group's members, offsets and lag", _describe_group, _DESCRIBE_JSON),
-    "delete": _Action("delete groups without members, with their offsets", _delete_groups, _DELETE_JSON),
-    "reset-offsets": _Action(
+    "list": Action("list all groups", _list_groups, _LIST_JSON),
+    "describe": Action("show a group's members, offsets and lag", _describe_group, _DESCRIBE_JSON),
+    "delete": Action("delete groups without members, with their offsets", _delete_groups, _DELETE_JSON),
+    "reset-offsets": Action(
         "set the offsets of a group without members", _reset_offsets, _RESET_JSON, module="broker.cli.reset"
     ),
 }

@@ -290,7 +290,8 @@ class RequestHandler:
         current, dropped = self._poison.current.words, self._poison.dropped
         quotas, now_ns = self._quotas, self._now_ns
         self.turns.spent(dequeued_ns := now_ns(), TAKING)
-        in_force, quotas.book.mark_ns = quotas.is_in_force, dequeued_ns
+        in_force, book = quotas.is_in_force, quotas.book
+        book.mark_ns = dequeued_ns
         start = ring.cursor
         for number, (at, _, end) in enumerate(frames, 1):  # noqa: B007 - read behind the loop
             (
@@ -302,7 +303,7 @@ class RequestHandler:
                 continue
             current[REQUEST_AT] = at
             memory, first = (view, at + header_bytes) if area == INLINE else (self._areas.view(area), address)
-            whose = quotas.of_request(memory, first) if in_force else None
+            whose = quotas.of_request(connection, memory, first) if in_force else None
             to = (processor, connection, sequence, received, dequeued_ns, key, version, correlation, size, whose)
             try:
                 place = (first, first + size, at)
@@ -327,8 +328,9 @@ class RequestHandler:
                 self._close_faulty(to, error)
             start = end
             taken_ns = now_ns()
-            if in_force:
-                quotas.took(whose, taken_ns)
+            if whose is not None:
+                whose.spent_ns += taken_ns - book.mark_ns
+                book.mark_ns = taken_ns
             if taken_ns >= end_ns:
                 break
         current[REQUEST_AT] = 0

@@ -151,11 +151,17 @@ class ResponseWriter:
         ``tail`` is what the requests of a connection have in common (`request_facts.tail`).
         """
         processor, connection_id, sequence, received_ns, dequeued_ns, _, _, correlation_id, request_bytes, quotas = to
-        if self._kept[processor] or (quotas is not None and self._throttle_ms(to, quotas, now_ns)):
+        if self._kept[processor]:
             return -1
+        if quotas is not None:
+            throttle_ms = quotas.answered(to[5], request_bytes, now_ns)
+            if throttle_ms:
+                self._charged = to, throttle_ms
+                return -1
         record_count, record_bytes, codec = records
         at = self._claims[processor](_ENVELOPE_BYTES + size)
         if at < 0:
+            self._charged = to, 0
             return -1
         RESPONSE_TO_KIND.pack_into(
             self.view, at, connection_id, sequence, size, 0, SEND, received_ns, dequeued_ns, now_ns, now_ns,

@@ -1,7 +1,7 @@
 """A client's sensors: the quotas that hold for it, charged with what it asks for and gets.
 
 Runs in targets. One object stands for all clients that share every quota, whichever connection they come by; it travels
-with each of their requests to its answer, and is None where no quota holds.
+with each of their requests to its answer, and is None while no quota is set for anybody.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NO_LIMIT: Final = 2**31 - 1
 class ClientSensors:
     """The meters of one client; None: that quota is not set for it."""
 
-    __slots__ = ("_book", "_fetch", "_produce", "_request", "mutation")
+    __slots__ = ("_book", "_fetch", "_produce", "_request", "mutation", "spent_ns")
 
     def __init__(
         self,
@@ -37,18 +37,8 @@ class ClientSensors:
         self._book = book
         self._produce, self._fetch, self._request = produce, fetch, request
         self.mutation = mutation
-
-    def took(self, now_ns: int) -> None:
-        """Charge the time since the last charge of this process, whether or not it is too much. HOT."""
-        book = self._book
-        if self._request is not None:
-            self._request.charge_unchecked(now_ns - book.mark_ns)
-        book.mark_ns = now_ns
-
-    def share_time(self, ns: int) -> None:
-        """Charge a share of time that was spent for several clients."""
-        if self._request is not None:
-            self._request.charge_unchecked(ns)
+        #: Time that has been spent for this client since it was charged last.
+        self.spent_ns = 0
 
     def answered(self, api_key: int, request_bytes: int, now_ns: int) -> int:
         """Charge a request that is about to be answered; return for how many ms its client is to be throttled. HOT.
@@ -57,18 +47,28 @@ class ClientSensors:
         """
         if api_key == _FETCH:
             return 0
-        ms = self._took_until(now_ns) if api_key not in _EXEMPT else 0
-        by = self._request
-        if api_key == _PRODUCE and self._produce is not None:
-            bandwidth_ms = self._produce.charge(request_bytes, now_ns)
-            if bandwidth_ms > ms:
-                ms, by = bandwidth_ms, self._produce
+        book, request, ms = self._book, self._request, 0
+        spent_ns, self.spent_ns = self.spent_ns + now_ns - book.mark_ns, 0
+        book.mark_ns = now_ns
+        by = request
+        if request is not None and api_key not in _EXEMPT:
+            request.unrecorded += spent_ns
+            if request.unrecorded >= request.enough or now_ns >= request.due_ns:
+                ms = request.settle(now_ns)
+        produce = self._produce
+        if api_key == _PRODUCE and produce is not None:
+            produce.unrecorded += request_bytes
+            if produce.unrecorded >= produce.enough or now_ns >= produce.due_ns:
+                bandwidth_ms = produce.settle(now_ns)
+                if bandwidth_ms > ms:
+                    ms, by = bandwidth_ms, produce
         if ms and by is not None:
             by.throttled(ms, now_ns)
         return ms
 
     def produced_silently(self, request_bytes: int, now_ns: int) -> int:
         """Charge a Produce without an answer, which the time that it has taken is not charged for (`E13`)."""
+        self.spent_ns = 0
         if self._produce is None:
             return 0
         ms = self._produce.charge(request_bytes, now_ns)
@@ -78,14 +78,16 @@ class ClientSensors:
 
     def fetched(self, answer_bytes: int, now_ns: int) -> int:
         """Charge an answer to a Fetch, unless its client is to be throttled: return for how many ms (`E12`)."""
-        request_ms = self._took_until(now_ns)
-        meter, by = self._fetch, self._request
+        book, meter, by = self._book, self._fetch, self._request
+        spent_ns, self.spent_ns = self.spent_ns + now_ns - book.mark_ns, 0
+        book.mark_ns = now_ns
+        request_ms = 0 if self._request is None else self._request.charge(spent_ns, now_ns)
         fetch_ms = 0
         if meter is not None:
             fetch_ms = meter.charge_unless_throttled(answer_bytes, now_ns)
             if request_ms and not fetch_ms:
                 # The answer is going to be empty for the sake of the other quota.
-                meter.charge_unchecked(-answer_bytes)
+                meter.unrecorded -= answer_bytes
         if fetch_ms > request_ms:
             by = meter
         ms = max(request_ms, fetch_ms)
@@ -97,8 +99,3 @@ class ClientSensors:
     def most_fetched(self) -> int:
         """The largest answer to a Fetch that need not be throttled, in bytes (`E12`)."""
         return _NO_LIMIT if self._fetch is None else min(_NO_LIMIT, self._fetch.most_at_once)
-
-    def _took_until(self, now_ns: int) -> int:
-        book, request = self._book, self._request
-        spent_ns, book.mark_ns = now_ns - book.mark_ns, now_ns
-        return 0 if request is None else request.charge(spent_ns, now_ns)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker.quotas.rate import Windows, measure, record, take_tokens, throttle_ms, tokens
+from shm.quota_rates import Windows, measure, record, take_tokens, throttle_ms, tokens
 from shm.quota_tables import FIRST_SAMPLE, QUOTAS, THROTTLE_MS, THROTTLED, THROTTLED_UNTIL_MS
 
 if TYPE_CHECKING:
@@ -70,27 +70,26 @@ class Meter:
 class RateMeter(Meter):
     """A quota that is a rate: bytes, or time of a thread."""
 
-    __slots__ = ("_due_ns", "_enough", "_most_ms", "_unrecorded")
+    __slots__ = ("_most_ms", "due_ns", "enough", "unrecorded")
 
     def __init__(self, book: Book, quota: str, limit: Limit, unit: int = 1, *, most_ms: int = 2**31 - 1) -> None:
         """``most_ms``: the longest throttle time that is given."""
         super().__init__(book, quota, limit, unit)
         self._most_ms = most_ms
-        self._enough = self.limit * UNRECORDED_S
-        self._unrecorded = 0
-        self._due_ns = 0
+        #: What has been used and not recorded yet; when it is so much, or at that time, `settle` is to be called.
+        self.unrecorded = 0
+        self.enough = self.limit * UNRECORDED_S
+        self.due_ns = 0
 
     def charge(self, used: int, now_ns: int) -> int:
         """Add to what has been used; return for how many ms whoever has used it is to be throttled. HOT."""
-        self._unrecorded += used
-        if self._unrecorded < self._enough and now_ns < self._due_ns:
-            return 0
+        self.unrecorded += used
+        return 0 if self.unrecorded < self.enough and now_ns < self.due_ns else self.settle(now_ns)
+
+    def settle(self, now_ns: int) -> int:
+        """Record what has been used; return for how many ms whoever has used it is to be throttled."""
         total, elapsed_ms = self._record(now_ns)
         return min(self._most_ms, throttle_ms(total, elapsed_ms, self.limit))
-
-    def charge_unchecked(self, used: int) -> None:
-        """Add to what has been used without looking whether it is too much: the next charge will. HOT."""
-        self._unrecorded += used
 
     def charge_unless_throttled(self, used: int, now_ns: int) -> int:
         """Charge what would be used if its client were not to be throttled for it; return for how many ms (`E12`).
@@ -103,7 +102,7 @@ class RateMeter(Meter):
         total, _ = self._record(now_ns)
         if total <= used and used > self.most_at_once:
             return 0
-        self._unrecorded -= used
+        self.unrecorded -= used
         self._record(now_ns)
         return ms
 
@@ -116,8 +115,8 @@ class RateMeter(Meter):
     def _record(self, now_ns: int) -> tuple[int, int]:
         """Record what has been gathered; return what all owners have recorded, and the time in ms to divide by."""
         book, now_ms = self._book, now_ns // _NS_PER_MS
-        used, self._unrecorded = self._unrecorded, 0
-        self._due_ns = now_ns + UNRECORDED_NS
+        used, self.unrecorded = self.unrecorded, 0
+        self.due_ns = now_ns + UNRECORDED_NS
         at, words = self._slot(now_ms), book.writer.words
         if used:
             record(words, at, book.windows, used, now_ms)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from broker.quotas.client_sensors import ClientSensors
 from broker.quotas.entities import ANONYMOUS, Limit, limit_of, quotas_in_force
 from broker.quotas.meters import NS_PER_PERCENT, Book, RateMeter, TokenMeter
-from broker.quotas.rate import Windows
+from shm.quota_rates import Windows
 from shm.quota_tables import QuotaTableWriter
 
 if TYPE_CHECKING:
@@ -29,8 +29,9 @@ PRODUCE, FETCH, REQUEST, MUTATION = (
 #: Clients and entities that are known; when there are more, all are looked up anew.
 MOST_KNOWN: Final = 10_000
 
-#: Where a request has the length of its client id, and the id.
-_LENGTH, _ID = 8, 10
+#: Where a request has the length of its client id, which the id follows.
+_LENGTH: Final = 8
+_LENGTH_BYTES: Final = 2
 _NULL: Final = 0x8000
 
 
@@ -47,8 +48,11 @@ class QuotaManager:
         self.is_in_force = False
         self._in_force: frozenset[str] = frozenset()
         self._quotas: ClientQuotas = {}
-        self._by_header: dict[bytes, ClientSensors | None] = {}
-        self._by_id: dict[str, ClientSensors | None] = {}
+        #: By client id with its length in front, as requests have it.
+        self._by_header: dict[bytes, ClientSensors] = {}
+        #: By connection, how long that was in its last request.
+        self._bytes_of: dict[int, int] = {}
+        self._by_id: dict[str, ClientSensors] = {}
         self._rates: dict[tuple[str, Limit], RateMeter] = {}
 
     def follow(self, quotas: ClientQuotas) -> None:
@@ -58,45 +62,42 @@ class QuotaManager:
         self.is_in_force = bool(self._in_force)
         self._forget()
 
-    def of_request(self, view: memoryview, start: int) -> ClientSensors | None:
+    def of_request(self, connection: int, view: memoryview, start: int) -> ClientSensors:
         """Return the sensors of the client whose request, from its api key on, begins there. HOT."""
-        length = view[start + _LENGTH] << 8 | view[start + _LENGTH + 1]
-        end = start + _ID + (length if length < _NULL else 0)
-        header = bytes(view[start + _ID : end])
+        at = start + _LENGTH
+        # As long as in the last request of that connection: what stands there says whether it is.
+        header = bytes(view[at : at + self._bytes_of.get(connection, 0)])
         try:
             return self._by_header[header]
         except KeyError:
-            return self._look_up(header)
-
-    def took(self, whose: ClientSensors | None, now_ns: int) -> None:
-        """Charge the time since the last charge to a client, or to nobody if no quota holds for it. HOT."""
-        if whose is not None:
-            whose.took(now_ns)
-        else:
-            self.book.mark_ns = now_ns
+            return self._look_up(connection, view, at)
 
     def of_client(self, client_id: str) -> ClientSensors | None:
-        """Return the sensors of a client, or None if no quota holds for it."""
-        if not self.is_in_force:
-            return None
+        """Return the sensors of a client; None while no quota is set for anybody."""
+        return self._of_client(client_id) if self.is_in_force else None
+
+    def _of_client(self, client_id: str) -> ClientSensors:
         if client_id not in self._by_id:
             if len(self._by_id) >= MOST_KNOWN:
                 self._forget()
             self._by_id[client_id] = self._sensors(client_id)
         return self._by_id[client_id]
 
-    def _look_up(self, header: bytes) -> ClientSensors | None:
+    def _look_up(self, connection: int, view: memoryview, at: int) -> ClientSensors:
+        length = view[at] << 8 | view[at + 1]
+        size = _LENGTH_BYTES + (length if length < _NULL else 0)
+        header = bytes(view[at : at + size])
         # Clients choose it: what is no text is refused where the request is read.
-        found = self.of_client(header.decode(errors="replace"))
-        if len(self._by_header) >= MOST_KNOWN:
-            self._by_header.clear()
+        found = self._of_client(header[_LENGTH_BYTES:].decode(errors="replace"))
+        for known in (self._by_header, self._bytes_of):
+            if len(known) >= MOST_KNOWN:
+                known.clear()
+        self._bytes_of[connection] = size
         self._by_header[header] = found
         return found
 
-    def _sensors(self, client_id: str) -> ClientSensors | None:
+    def _sensors(self, client_id: str) -> ClientSensors:
         limits = {quota: limit_of(self._quotas, quota, ANONYMOUS, client_id) for quota in self._in_force}
-        if not any(limits.values()):
-            return None
         mutation = limits.get(MUTATION)
         return ClientSensors(
             self.book,

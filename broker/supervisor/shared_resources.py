@@ -161,7 +161,10 @@ def _segments(config: BrokerConfig, instance: str, memory: ProcessorMemory, undo
         ),
         "recent": (RECENT_BYTES, None),
         "snapshots": (SnapshotSegment.bytes_needed(processors, handlers) + client_hosts.bytes_needed(processors), None),
-        "quotas": (QuotaTables.bytes_needed(config.quota_window_num, processors + shape.targets), None),
+        "quotas": (
+            QuotaTables.bytes_needed(config.quota_window_num, processors + shape.targets),
+            lambda view: QuotaTables.initialise(view, config.quota_window_num),
+        ),
         "recorder": (RecorderRings.bytes_needed(processors, shape.targets, started), initialise_recorder),
     }
     # Each segment has a header and takes whole pages.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker.quotas.entities import Limit
 from broker.quotas.meters import NS_PER_PERCENT, Book, RateMeter, TokenMeter
-from broker.quotas.rate import Windows
+from shm.quota_rates import Windows
 from shm.quota_tables import QuotaTables, QuotaTableWriter
 
 MS = 1_000_000

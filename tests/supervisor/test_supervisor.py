@@ -59,6 +59,7 @@ def test_no_semaphore_has_a_name_while_the_broker_runs(tmp_path: Path) -> None:
         broker.ready()
         assert {path.name.rpartition("-")[2] for path in broker.shared_memory()} == {
             "control",
+            "quotas",
             "rings",
             "arena",
             "metrics",

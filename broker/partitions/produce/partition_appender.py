@@ -212,12 +212,14 @@ class PartitionAppender:
 
 
 def share_time(answers: Sequence[tuple[ReplyTo, *tuple[object, ...]]], took_ns: int) -> None:
-    """Charge the time of a commit to those whose records it has written, in equal parts, if quotas are in force."""
+    """Charge the time of a commit to those whose records it has written, in equal parts, while quotas are in force."""
     if answers[0][0][9] is None:
         return
-    for to, *_ in answers:
-        if to[9] is not None:
-            to[9].share_time(took_ns // len(answers))
+    share_ns = took_ns // len(answers)
+    for answer in answers:
+        quotas = answer[0][9]
+        if quotas is not None:
+            quotas.spent_ns += share_ns
 
 
 def _as_sent(header: BatchHeader, guard: int) -> BatchHeader:

@@ -1,7 +1,7 @@
 """Rates, throttle times and buckets of tokens: the arithmetic of Kafka's Rate, QuotaUtils and TokenBucket.
 
-Pure functions over the words of a `shm.quota_tables` slot; a rate is the sum over the tables of all owners. Times are
-monotonic, in ms.
+Pure functions over the words of a `shm.quota_tables` slot, for those who charge and those who look; a rate is the sum
+over the tables of all owners. Times are monotonic, in ms.
 """
 
 from __future__ import annotations
