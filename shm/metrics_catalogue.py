@@ -15,7 +15,7 @@ from shm.target_metrics import HANDLER_METRICS, TURN_METRICS
 
 PHASES = ("queue", "local", "remote", "response_queue", "send", "total")
 MUTE_CAUSES = ("pipeline", "arena", "ring_full", "output", "order", "draining", "pipeline_bytes", "throttled")
-CLOSE_CAUSES = ("client", "idle", "invalid_request", "io_error", "response", "shutdown", "fault", "not_kept")
+CLOSE_CAUSES = ("client", "idle", "invalid_request", "io_error", "response", "shutdown", "fault", "not_kept", "excess")
 MAX_LISTENERS = 8
 _LISTENERS = tuple(str(index) for index in range(MAX_LISTENERS))
 
@@ -47,6 +47,49 @@ ACCEPTOR_METRICS = (
         "`A08`, `A14`.",
         "listener",
         _LISTENERS,
+    ),
+    Metric(
+        "accept_throttled",
+        COUNTER,
+        "connections",
+        "Connections that had to wait because new ones came too fast.",
+        "Beyond max.connection.creation.rate of their listener or of the broker. Row `A10`.",
+        "listener",
+        _LISTENERS,
+    ),
+    Metric(
+        "accept_throttle_ns",
+        COUNTER,
+        "ns",
+        "How long they had to wait.",
+        "Divided by their number it is Kafka's connection-accept-throttle-time. Row `A10`.",
+        "listener",
+        _LISTENERS,
+    ),
+    Metric(
+        "ip_accept_throttled",
+        COUNTER,
+        "connections",
+        "Connections that were refused with a delay.",
+        "Beyond the connection_creation_rate of their address, or beyond connection.refusal.rate. Rows `A12`, `A13`.",
+        "listener",
+        _LISTENERS,
+    ),
+    Metric(
+        "ip_accept_throttle_ns",
+        COUNTER,
+        "ns",
+        "How long after they were accepted they are closed.",
+        "Divided by their number it is Kafka's ip-connection-accept-throttle-time. Row `A12`.",
+        "listener",
+        _LISTENERS,
+    ),
+    Metric(
+        "connections_parked",
+        GAUGE,
+        "connections",
+        "Connections that wait to be closed, unread.",
+        "Refused with a delay; each has a descriptor of the acceptor. Row `A20`.",
     ),
     Metric(
         "blocked_ns",
@@ -106,7 +149,8 @@ PROCESSOR_METRICS = (
         "Connections closed, by what ended them.",
         "client: the other side left. idle: connections.max.idle.ms without a byte. invalid_request: broken framing or "
         "header. io_error: the socket failed. response: a handler asked for it. shutdown: the broker stops. fault: an "
-        "error of ours, contained to the connection. not_kept: its handler died, and no copy of its request was kept.",
+        "error of ours, contained to the connection. not_kept: its handler died, and no copy of its request was kept. "
+        "excess: there were more than max.connections, and it had been silent longest. Rows `A17`, `A18`.",
         "cause",
         CLOSE_CAUSES,
     ),

@@ -13,6 +13,7 @@ from broker.cli.cluster_client import connected
 from broker.cli.config import configuration
 from broker.client import settings
 from broker.config.broker_config import BROKER_KEYS
+from broker.config.listener_overrides import split
 from broker.errors import UsageError
 from broker.text_table import printable
 
@@ -34,4 +35,4 @@ def _running(parsed: argparse.Namespace, environment: Mapping[str, str]) -> list
     with connected(parsed, environment) as connection:
         described = settings.describe(connection)
     # The broker describes those settings too that only Kafka has.
-    return [(each.name, each.value, each.origin) for each in described if each.name in BROKER_KEYS]
+    return [(each.name, each.value, each.origin) for each in described if each.name in BROKER_KEYS or split(each.name)]

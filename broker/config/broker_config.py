@@ -20,13 +20,14 @@ from typing import Any
 
 from broker.config.broker_log import BrokerLogSettings
 from broker.config.cleaner import CleanerSettings
-from broker.config.connections import ConnectionSettings, per_ip_complaint
+from broker.config.connections import ConnectionSettings, per_ip_complaint, protected_listener
 from broker.config.consumer_groups import ConsumerGroupSettings
 from broker.config.fetch import FetchSettings
 from broker.config.groups import GroupSettings
 from broker.config.identity import IdentitySettings, node_id_complaint
 from broker.config.kafka import LISTENER_ONLY, REFUSED, kafka_settings, kept_key, without_meaning
 from broker.config.keys import ONE_REPLICA, Key, Value, did_you_mean, keys_of, render
+from broker.config.listener_overrides import own_name, split
 from broker.config.listeners import (
     Listener,
     advertised,
@@ -57,10 +58,6 @@ from broker.config.storage import StorageSettings
 from broker.config.transactions import TransactionSettings
 from broker.errors import ConfigError
 
-DEFAULT_ARENA_BYTES = 32 * 1024 * 1024
-_SHARED_MEMORY_FILES = "/dev/shm"  # noqa: S108 - where the system keeps shared memory; no file is made here
-
-
 _BY_DEFAULT = Origin(Source.DEFAULT, "default")
 
 
@@ -87,6 +84,8 @@ class BrokerConfig(
     ``layers`` has, by property name, what was set and by which source, strongest first.
     """
 
+    #: By property name, what listeners have for themselves.
+    of_listeners: Mapping[str, Value] = dataclasses.field(default_factory=dict, hash=False)
     layers: Layers = dataclasses.field(default_factory=dict, compare=False)
     sources: Sources = dataclasses.field(default=Sources(), compare=False)
 
@@ -102,11 +101,18 @@ class BrokerConfig(
 
     def value(self, name: str) -> Value:
         """Return the value of a property. Raises KeyError when there is no such property."""
+        own = split(name)
+        if own is not None:
+            return self.of_listeners.get(name, self.value(own[1]))
         served = BROKER_KEYS.get(name)
         if served is not None:
             value: Value = getattr(self, served.attribute)
             return value
         return self.layers[name][0].value if name in self.layers else key_of(name).default
+
+    def of_listener(self, listener: str, name: str) -> Value:
+        """Return the value of a property for a listener: its own, else the broker's (``A09``)."""
+        return self.value(own_name(listener, name))
 
     @cached_property
     def wanted_listeners(self) -> tuple[Listener, ...]:
@@ -120,6 +126,16 @@ class BrokerConfig(
         return (
             self.wanted_listeners if self.insecure_listen else narrowed(self.wanted_listeners, self._advertised_entries)
         )
+
+    @property
+    def listener_names(self) -> tuple[str, ...]:
+        """The names of the listeners, in upper case."""
+        return tuple(listener.name for listener in self.bound_listeners)
+
+    @property
+    def protected_listener(self) -> str | None:
+        """The name of the listener that limits of the whole broker do not hold for; None if there is none (``A16``)."""
+        return protected_listener(self.inter_broker_listener_name, self.listener_names)
 
     @cached_property
     def effective_advertised_listeners(self) -> tuple[Listener, ...]:
@@ -135,16 +151,6 @@ class BrokerConfig(
     def data_dir(self) -> Path:
         """The data directory, as an absolute path."""
         return Path(self.log_dirs[0])
-
-    def arena_bytes(self, others_bytes: int = 0) -> int:
-        """Return the shared memory to set aside for large requests, all processors together.
-
-        ``others_bytes`` is what everything else needs; many processes on a small machine take more than half of it.
-        """
-        if self.queued_max_request_bytes != -1:
-            return self.queued_max_request_bytes
-        free_bytes = free_shared_memory_bytes()
-        return min(DEFAULT_ARENA_BYTES, free_bytes // 2, max(free_bytes // 4, free_bytes - others_bytes))
 
     def with_dynamic(
         self, overrides: Mapping[str, str], cluster_wide: Mapping[str, str] = MappingProxyType({})
@@ -187,7 +193,7 @@ class BrokerConfig(
             name: render(layer.value) or ""
             for name, layers in self.layers.items()
             for layer in reversed(layers)
-            if layer.origin.source == Source.FILE and name in BROKER_KEYS
+            if layer.origin.source == Source.FILE and (name in BROKER_KEYS or split(name) is not None)
         }
 
     def with_file(self, texts: Mapping[str, str]) -> BrokerConfig:
@@ -200,7 +206,7 @@ class BrokerConfig(
         layers = {name: stack for name, stack in self.layers.items() if not key_of(name).dynamic}
         derived, keys = _derived_defaults(), BROKER_KEYS.values()
         dynamic = {key.attribute: derived.get(key.attribute, key.default) for key in keys if key.dynamic}
-        for name in {*BROKER_KEYS, *self.layers}:
+        for name in {*BROKER_KEYS, *self.layers, *read}:
             if key_of(name).dynamic:
                 stronger = [layer for layer in self.layers.get(name, ()) if layer.origin.source != Source.FILE]
                 stack = (*stronger, *read.get(name, ()))
@@ -221,7 +227,10 @@ BROKER_KEYS: Mapping[str, Key] = keys_of(BrokerConfig)
 
 
 def find_key(name: str) -> Key | None:
-    """Return a setting that has a meaning here, or is kept without one; None if it is neither."""
+    """Return a setting that has a meaning here, or for a listener, or is kept without one; None if it is none of it."""
+    own = split(name)
+    if own is not None:
+        return dataclasses.replace(BROKER_KEYS[own[1]], name=name)
     return BROKER_KEYS.get(name) or kept_key(name)
 
 
@@ -261,7 +270,8 @@ def _is_fixed(name: str) -> bool:
 
 def is_of_images(name: str) -> bool:
     """Return whether a variable of Kafka's images that stands for this setting is meant for the broker."""
-    return name in BROKER_KEYS or name in kafka_settings() or without_meaning(name) is not None
+    has_meaning = name in BROKER_KEYS or split(name) is not None
+    return has_meaning or name in kafka_settings() or without_meaning(name) is not None
 
 
 def _accept(assignments: Iterable[Assignment], below: Layers = MappingProxyType({})) -> dict[str, tuple[Layer, ...]]:
@@ -304,7 +314,9 @@ def _take_other_names(layers: dict[str, tuple[Layer, ...]]) -> None:
 
 def _values(layers: Layers) -> dict[str, Any]:
     """Return attribute -> value of what was set."""
-    return {BROKER_KEYS[name].attribute: stack[0].value for name, stack in layers.items() if name in BROKER_KEYS}
+    values = {BROKER_KEYS[name].attribute: stack[0].value for name, stack in layers.items() if name in BROKER_KEYS}
+    own = {name: stack[0].value for name, stack in sorted(layers.items()) if split(name) is not None}
+    return {**values, "of_listeners": own}
 
 
 def _derived_defaults() -> dict[str, Any]:
@@ -381,12 +393,3 @@ _RULES: _Rules = (
     (("max.connections.per.ip", "max.connections.per.ip.overrides"), per_ip_complaint),
     (("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"), _compaction_lag_complaint),
 )
-
-
-def free_shared_memory_bytes() -> int:
-    """Return what is left for shared memory on this machine."""
-    try:
-        state = os.statvfs(_SHARED_MEMORY_FILES)
-    except OSError:
-        return 2 * DEFAULT_ARENA_BYTES
-    return state.f_bavail * state.f_frsize

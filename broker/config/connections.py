@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from broker.config.keys import MAX_INT, Key, Kind, setting
@@ -32,8 +33,35 @@ class ConnectionSettings:
             least=0,
             least_while_running=1,
             dynamic=True,
-            doc="Connections that are open at a time, all listeners together. Beyond it others wait to be accepted. "
-            "Each takes a descriptor of its processor, whose limit is the system's.",
+            doc="Connections that are open at a time, all listeners together, and of each listener that has no "
+            "listener.name.<name>.max.connections. Beyond it others wait to be accepted; when it is lowered those that "
+            "have been silent longest are closed. Each takes a descriptor of its processor, whose limit is the "
+            "system's; some are kept back for the processor and for inter.broker.listener.name.",
+        )
+    )
+    max_connection_creation_rate: int = setting(
+        Key(
+            name="max.connection.creation.rate",
+            kind=Kind.INT,
+            default=MAX_INT,
+            unit="connections a second",
+            least=0,
+            least_while_running=1,
+            dynamic=True,
+            doc="New connections a second, of the broker and of each listener without a rate of its own. Beyond it a "
+            "listener accepts nothing for up to a second; nobody is refused.",
+        )
+    )
+    connection_refusal_rate: int = setting(
+        Key(
+            name="connection.refusal.rate",
+            kind=Kind.INT,
+            default=MAX_INT,
+            unit="connections a second",
+            least=1,
+            dynamic=True,
+            doc="New connections a second of all addresses together, beyond which the broker refuses them as it does "
+            "those of an address above its connection_creation_rate: they are closed up to a second later, unread.",
         )
     )
     max_connections_per_ip: int = setting(
@@ -59,6 +87,18 @@ class ConnectionSettings:
             validator=_are_overrides,
         )
     )
+    inter_broker_listener_name: str | None = setting(
+        Key(
+            name="inter.broker.listener.name",
+            kind=Kind.STRING,
+            default=None,
+            nullable=True,
+            default_text="PLAINTEXT if a listener is called so",
+            doc="The listener that stays open to administrators and other brokers when there is another one: "
+            "max.connections and the rates of the broker do not hold for it, only its own do, and descriptors are kept "
+            "back for it.",
+        )
+    )
 
 
 def per_ip_complaint(config: ConnectionSettings) -> str | None:
@@ -66,3 +106,17 @@ def per_ip_complaint(config: ConnectionSettings) -> str | None:
     if config.max_connections_per_ip or config.max_connections_per_ip_overrides.strip(", "):
         return None
     return "can be 0 only if max.connections.per.ip.overrides lets somebody in"
+
+
+def inter_broker_complaint(config: ConnectionSettings, listeners: Sequence[str]) -> str | None:
+    """Return what is wrong if the listener between brokers is not one of the listeners."""
+    name = config.inter_broker_listener_name
+    return (
+        f"{name} is no listener; there are {', '.join(listeners)}" if name and name.upper() not in listeners else None
+    )
+
+
+def protected_listener(name: str | None, listeners: Sequence[str]) -> str | None:
+    """Return the listener that limits of the whole broker do not hold for; None if there is but one (`A16`)."""
+    name = (name or "PLAINTEXT").upper()
+    return name if len(listeners) > 1 and name in listeners else None

@@ -23,7 +23,7 @@ WITHOUT_MEANING: Mapping[str, str] = MappingProxyType(
             add.partitions.to.txn.retry.backoff. alter.log.dirs.replication.quota.window. auto.leader.rebalance.enable
             broker.heartbeat.interval.ms broker.session.timeout.ms controlled.shutdown. controller.quorum.
             controller.socket.timeout.ms early.start.listeners initial.broker.registration.timeout.ms
-            inter.broker.listener.name leader.imbalance.check.interval.seconds num.replica. replica.
+            leader.imbalance.check.interval.seconds num.replica. replica.
             replication.quota.window. request.timeout.ms socket.connection.setup.timeout.""",
         "Metadata is one file in the data directory": "metadata.log. metadata.max.",
         "Every listener is of plain text, and asks for no credentials": """
@@ -75,7 +75,6 @@ REFUSED: Mapping[str, str] = MappingProxyType(
         "host.name": _USE_LISTENERS,
         "log.message.timestamp.difference.max.ms": "Kafka 4 has no such setting; use "
         "log.message.timestamp.before.max.ms and log.message.timestamp.after.max.ms",
-        "max.connection.creation.rate": "connections are not limited by their rate; remove it",
         "port": _USE_LISTENERS,
         "principal.builder.class": _JAVA_CLASS,
         "remote.log.storage.system.enable": "there is no remote storage: what retention removes would be nowhere else",

@@ -8,25 +8,12 @@ when the page is made or checked; nothing in it runs.
 from __future__ import annotations
 
 from broker.config.limit_rows import Area, Limit
+from broker.config.limits_of_connections import CONNECTIONS
 from broker.config.limits_of_metadata import METADATA
 
-_CONNECTIONS = Area(
-    title="Connections and requests",
+_REQUESTS = Area(
+    title="Requests",
     limits=(
-        Limit(
-            what="Connections",
-            bounds=("max.connections",),
-            metrics=("rotunda_processor_connections", "rotunda_acceptor_blocked_seconds_total"),
-            beyond="others wait to be accepted",
-            end="their client goes, or nothing comes for connections.max.idle.ms",
-        ),
-        Limit(
-            what="Connections of an address",
-            bounds=("max.connections.per.ip", "max.connections.per.ip.overrides"),
-            metrics=("rotunda_acceptor_connections_refused_total",),
-            beyond="the connection is closed at once",
-            end="as any connection",
-        ),
         Limit(
             what="Connections whose address is known to those who describe groups, of each processor",
             bounds=("shm.client_hosts:ROWS",),
@@ -361,4 +348,4 @@ _PAGE = Area(
     ),
 )
 
-LIMITS: tuple[Area, ...] = (_CONNECTIONS, _GROUPS, METADATA, _RECORDS, _PAGE)
+LIMITS: tuple[Area, ...] = (CONNECTIONS, _REQUESTS, _GROUPS, METADATA, _RECORDS, _PAGE)

@@ -26,7 +26,7 @@ class QuotaSettings:
             least=1,
             most=_MOST_WINDOWS,
             doc="Over how many windows the rates of clients are measured that have a producer_byte_rate, "
-            "consumer_byte_rate or request_percentage.",
+            "consumer_byte_rate or request_percentage, and those of connections.",
         )
     )
     quota_window_size_seconds: int = setting(
@@ -37,7 +37,7 @@ class QuotaSettings:
             unit="s",
             least=1,
             doc="Length of one of these windows. It is also the longest that a client is throttled at a time for "
-            "its request_percentage.",
+            "its request_percentage, and that a new connection waits for its rate.",
         )
     )
     controller_quota_window_num: int = setting(

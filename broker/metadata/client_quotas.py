@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -36,6 +37,10 @@ _USER_AND_CLIENT_KEYS: Mapping[str, int | None] = {
     "controller_mutation_rate": None,
 }
 _IP_KEYS: Mapping[str, int | None] = {"connection_creation_rate": _MAX_INT}
+
+#: A host name: labels of letters, digits and hyphens (RFC 1123), also with underscores, as Docker has them.
+_LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+_HOST_NAME = re.compile(rf"(?=.{{1,253}}$){_LABEL}(\.{_LABEL})*\.?")
 
 
 class QuotaOp(NamedTuple):
@@ -178,12 +183,15 @@ _MATCH_COMPLAINTS: Mapping[int, Callable[[int, str | None], str | None]] = {
 
 
 def _check_ip(name: str | None) -> None:
-    """Kafka accepts host names too, by asking a name server, which the controller does not wait for."""
+    """Refuse what is neither an address nor can be the name of a host.
+
+    Kafka asks a name server, which the controller does not wait for: names are looked up where the quota is applied.
+    """
     try:
-        if name is not None:
+        if name is not None and not (_HOST_NAME.fullmatch(name) and any(letter.isalpha() for letter in name)):
             ipaddress.ip_address(name)
     except ValueError:
-        raise _invalid(f"{name} is not a valid IP; names of hosts are not resolved") from None
+        raise _invalid(f"{name} is not a valid IP or resolvable host.") from None
 
 
 def _check_value(key: str, value: float, known: Mapping[str, int | None]) -> None:

@@ -15,6 +15,7 @@ from broker.config.broker_config import BROKER_KEYS, BrokerConfig, key_of, load
 from broker.config.group_config import GROUP_CONFIGS, group_value
 from broker.config.kafka import kafka_settings
 from broker.config.keys import Key, Value, render
+from broker.config.listener_overrides import split
 from broker.config.sources import Layer, Origin, Source
 from broker.config.topic_config import TOPIC_CONFIGS, LogConfig
 from broker.metadata.client_metrics_config import CLIENT_METRICS_CONFIGS, client_metrics_value
@@ -81,11 +82,12 @@ def describe_topic(overrides: Mapping[str, str], broker: BrokerConfig) -> list[C
 
 def describe_broker(broker: BrokerConfig) -> list[ConfigEntry]:
     """Return every setting of the broker, and after them those that have a meaning in Kafka alone."""
+    keys = {**BROKER_KEYS, **{name: key_of(name) for name in broker.of_listeners}}
     served = [
         _entry(key, broker.value(name), _synonyms_of(name, broker), read_only=not key.dynamic)
-        for name, key in sorted(BROKER_KEYS.items())
+        for name, key in sorted(keys.items())
     ]
-    kept = {name: _kept_entry(name, broker) for name in broker.layers if name not in BROKER_KEYS}
+    kept = {name: _kept_entry(name, broker) for name in broker.layers if name not in keys}
     defaults = _kept_at_default()
     return served + [kept.get(name) or defaults[name] for name in sorted({*kept, *defaults})]
 
@@ -192,7 +194,8 @@ def _entry(key: Key, value: Value, synonyms: list[Synonym], *, read_only: bool) 
 
 
 def _synonyms_of(name: str, broker: BrokerConfig) -> list[Synonym]:
-    return _broker_synonyms(_FALLBACKS.get(name, (name,)), broker)
+    own = split(name)
+    return _broker_synonyms(_FALLBACKS.get(name, (name,) if own is None else (name, own[1])), broker)
 
 
 def _broker_synonyms(names: tuple[str, ...], broker: BrokerConfig) -> list[Synonym]:
@@ -214,6 +217,8 @@ def _told(names: Iterable[str], broker: BrokerConfig) -> Iterator[Synonym]:
             if source not in listed:
                 listed.add(source)
                 yield Synonym(name, render(layer.value), source)
+        if split(name) is not None:
+            continue
         default = key_of(name).default if name in broker.layers else broker.value(name)
         if default is not None:
             yield Synonym(name, render(default), DEFAULT_CONFIG)

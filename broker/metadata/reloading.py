@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from broker.config.broker_config import BROKER_KEYS
+from broker.config.broker_config import BROKER_KEYS, key_of
 from broker.config.keys import render
 from broker.config.sources import Source
 from broker.errors import ApiError, ConfigError
@@ -49,7 +49,7 @@ def reload(controller: Controller, metadata: MetadataCache, config: BrokerConfig
     before = metadata.loaded_config
     try:
         fresh = config.read_again()
-        texts = {name: text for name, text in fresh.file_texts.items() if BROKER_KEYS[name].dynamic}
+        texts = {name: text for name, text in fresh.file_texts.items() if key_of(name).dynamic}
         read = config.with_file(texts)
         if read != before:
             check_change(metadata, metadata.broker_overrides, controller.most_processors, read)
@@ -61,7 +61,8 @@ def reload(controller: Controller, metadata: MetadataCache, config: BrokerConfig
         _log.warning("SIGHUP: nothing was taken over, it cannot be put in force: %s", error.message)
         return
     after = metadata.loaded_config
-    changed = [name for name in sorted(BROKER_KEYS) if before.value(name) != after.value(name)]
+    names = sorted({*BROKER_KEYS, *before.of_listeners, *after.of_listeners})
+    changed = [name for name in names if before.value(name) != after.value(name)]
     waiting = _differing(config.file_texts, fresh.file_texts)
     hidden = [name for name in changed if metadata.broker_config.origin(name).source >= Source.DYNAMIC_DEFAULT]
     if hidden:
@@ -73,9 +74,9 @@ def reload(controller: Controller, metadata: MetadataCache, config: BrokerConfig
 
 def _differing(old: dict[str, str], new: dict[str, str]) -> list[str]:
     names = {name for name in old.keys() | new.keys() if old.get(name) != new.get(name)}
-    return sorted(name for name in names - _NOT_COMPARED if not BROKER_KEYS[name].dynamic)
+    return sorted(name for name in names - _NOT_COMPARED if not key_of(name).dynamic)
 
 
 def _listed(names: list[str], config: BrokerConfig) -> str:
-    shown = ((name, "(hidden)" if BROKER_KEYS[name].sensitive else render(config.value(name))) for name in names)
+    shown = ((name, "(hidden)" if key_of(name).sensitive else render(config.value(name))) for name in names)
     return ", ".join(f"{name}={value}" for name, value in shown)

@@ -59,6 +59,19 @@ KAFKA_METRICS: Final = (
     KafkaMetric("connection-creation-rate", "rate(rotunda_processor_connections_opened_total[5m])"),
     KafkaMetric("connection-close-rate", "rate(rotunda_processor_connections_closed_total[5m])", "By cause."),
     KafkaMetric("connection-accept-rate{listener}", "rate(rotunda_acceptor_connections_accepted_total[5m])"),
+    KafkaMetric("broker-connection-accept-rate", "sum(rate(rotunda_acceptor_connections_accepted_total[5m]))"),
+    KafkaMetric("connection-accept-rate{ip}", "", "By address: the status page and the request log."),
+    KafkaMetric(
+        "connection-accept-throttle-time{listener}",
+        "rate(rotunda_acceptor_accept_throttle_seconds_total[5m]) / rate(rotunda_acceptor_accept_throttled_total[5m])",
+        "In seconds.",
+    ),
+    KafkaMetric(
+        "ip-connection-accept-throttle-time{listener}",
+        "rate(rotunda_acceptor_ip_accept_throttle_seconds_total[5m]) / "
+        "rate(rotunda_acceptor_ip_accept_throttled_total[5m])",
+        "In seconds.",
+    ),
     KafkaMetric("incoming-byte-rate", "rate(rotunda_processor_bytes_received_total[5m])"),
     KafkaMetric("outgoing-byte-rate", "rate(rotunda_processor_bytes_sent_total[5m])"),
     KafkaMetric("request-rate", "rate(rotunda_processor_requests_received_total[5m])"),

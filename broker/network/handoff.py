@@ -2,7 +2,8 @@
 
 Down go accepted sockets, each with a serial that the acceptor gave it. Up come, by serial: *taken* (room
 for one more in the queue of twenty), *closed* (uncount it), *lost* (the descriptor could not be received).
-Neither side ever waits.
+Down goes also the order to close connections until so many are left (`A17`), and up, when that is done and all of its
+closes are reported, *obeyed*. Neither side ever waits.
 
 Either side may be replaced by a new process while the pair and what is queued in it live on. The pair keeps
 order, so one question settles what is still open: the acceptor sends a *reconciliation*; all it sent before has
@@ -31,10 +32,12 @@ QUEUE_SOCKETS = 20
 
 # Down: kind, listener, port, family, serial or reconciliation token, packed address.
 _DOWN = struct.Struct("=hhHhq16s")
-_CONNECTION, _ASK_CENSUS = 1, 2
+_CONNECTION, _ASK_CENSUS, _CLOSE_EXCESS = 1, 2, 3
+# Of an order, in place of the address: how many connections are to be left.
+_LEFT = struct.Struct("=q8x")
 # Up: kind, last (of a reconciliation), count, token or generation; then the entries.
 _UP = struct.Struct("=hhiq")
-_TAKEN, _CLOSED, _LOST, _HELLO, _CENSUS = 1, 2, 3, 4, 5
+_TAKEN, _CLOSED, _LOST, _HELLO, _CENSUS, _OBEYED = 1, 2, 3, 4, 5, 6
 _SERIAL = struct.Struct("=q")
 _RECONCILIATION_ENTRY = struct.Struct("=qhh16s")
 _MOST_ENTRIES = 128
@@ -60,6 +63,14 @@ class OpenConnection(NamedTuple):
     serial: int
     listener: int
     peer_host: str
+
+
+class CloseOrder(NamedTuple):
+    """Close connections until ``left`` are left, those of the listener ``protected`` apart (-1: there is none)."""
+
+    token: int
+    left: int
+    protected: int
 
 
 class Taken(NamedTuple):
@@ -88,7 +99,13 @@ class Reconciliation(NamedTuple):
     connections: tuple[OpenConnection, ...]
 
 
-Report = Taken | Closed | Hello | Reconciliation
+class Obeyed(NamedTuple):
+    """The order numbered `token` has been carried out, and every close is reported."""
+
+    token: int
+
+
+Report = Taken | Closed | Hello | Reconciliation | Obeyed
 
 
 class _Outbox:
@@ -131,6 +148,8 @@ class HandoffReceiver:
         self._pair_end = pair_end
         self._outbox = _Outbox(pair_end)
         self._open: dict[int, tuple[int, bytes]] = {}
+        #: The order that was received last and is not carried out.
+        self.order: CloseOrder | None = None
         self._taken: list[int] = []
         self._closed: list[int] = []
         self._lost: list[int] = []
@@ -150,14 +169,19 @@ class HandoffReceiver:
         self.flush()
 
     def receive_some(self, limit: int = QUEUE_SOCKETS) -> list[NewConnection]:
-        """Return at most `limit` new connections; none when there are none. Takes are reported at once."""
+        """Return at most `limit` new connections; none when there are none. Takes are reported at once.
+
+        What stands behind an order is not received before that is carried out.
+        """
         connections: list[NewConnection] = []
-        while len(connections) < limit:
+        while len(connections) < limit and self.order is None:
             received = try_receive(self._pair_end, _DOWN.size)
             if received is None or not received.payload:
                 break
             kind, listener, port, family, number, address = _DOWN.unpack(received.payload)
-            if kind == _ASK_CENSUS:
+            if kind == _CLOSE_EXCESS:
+                self.order = CloseOrder(number, _LEFT.unpack(address)[0], listener)
+            elif kind == _ASK_CENSUS:
                 self._answer_reconciliation(number)
             elif received.fd < 0:
                 self._lost.append(number)
@@ -174,6 +198,14 @@ class HandoffReceiver:
         """Report that a connection is gone. Goes out with the next `flush`; a serial reported twice counts once."""
         if self._open.pop(serial, None) is not None:
             self._closed.append(serial)
+
+    def obeyed(self) -> None:
+        """Report that the order is carried out, behind the closes that it has brought."""
+        if self.order is not None:
+            self._pack_reports()
+            self._outbox.put(_UP.pack(_OBEYED, 1, 0, self.order.token))
+            self.order = None
+            self.flush()
 
     def flush(self) -> None:
         """Send what is to be reported, as far as there is room; what waits grows few messages, not many."""
@@ -215,7 +247,7 @@ class HandoffSender:
 
     @property
     def wants_write(self) -> bool:
-        """Whether a reconciliation question waits for room in the pair."""
+        """Whether a question or an order waits for room in the pair."""
         return bool(self._outbox)
 
     def try_send(self, client: socket.socket, serial: int, listener: int, peer: tuple[str, int]) -> bool:
@@ -231,8 +263,13 @@ class HandoffSender:
         self._outbox.put(_DOWN.pack(_ASK_CENSUS, 0, 0, 0, token, bytes(16)))
         self.flush()
 
+    def order_excess(self, order: CloseOrder) -> None:
+        """Order to close connections; goes out before anything that is handed over later."""
+        self._outbox.put(_DOWN.pack(_CLOSE_EXCESS, order.protected, 0, 0, order.token, _LEFT.pack(order.left)))
+        self.flush()
+
     def flush(self) -> bool:
-        """Send waiting questions; return whether all are sent."""
+        """Send waiting questions and orders; return whether all are sent."""
         return self._outbox.flush()
 
     def reports(self) -> Iterator[Report]:
@@ -243,6 +280,8 @@ class HandoffSender:
                 # What a predecessor left half sent is void.
                 self._reconciliation.clear()
                 yield Hello(number)
+            elif kind == _OBEYED:
+                yield Obeyed(number)
             elif kind == _CENSUS:
                 entries = _RECONCILIATION_ENTRY.iter_unpack(received.payload[_UP.size :])
                 self._reconciliation += [

@@ -104,7 +104,7 @@ class RoleFunctions(Mapping[Role, "RoleFunction"]):
     """
 
     _MODULES: Final = {
-        Role.ACCEPTOR: "broker.network.acceptor.acceptor",
+        Role.ACCEPTOR: "broker.network.acceptor.acceptor_process",
         Role.PROCESSOR: "broker.network.processor.processor_process",
         Role.HANDLER: "broker.handler.handler_process",
         Role.CONTROLLER: "broker.handler.handler_process",

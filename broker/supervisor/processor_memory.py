@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.config.broker_config import free_shared_memory_bytes
+from broker.config.arena import free_shared_memory_bytes
 from broker.ipc.request_channel import ChannelShape, RequestChannel
 from shm import client_hosts
 from shm.arena import BLOCK_BYTES

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import posix_ipc
 
+from broker.config.arena import arena_bytes
 from broker.ipc.process_context import BoundListener, ProcessContext, close_all
 from broker.ipc.request_channel import ChannelShape, RequestChannel
 from broker.metadata.metadata_file import metadata_path
@@ -169,7 +170,9 @@ def _segments(config: BrokerConfig, instance: str, memory: ProcessorMemory, undo
     }
     # Each segment has a header and takes whole pages.
     others_bytes = sum(size_bytes + 2 * page for size_bytes, _ in wanted.values()) + 2 * page - memory.later_bytes
-    share_bytes = max(1, config.arena_bytes(others_bytes) // started // BLOCK_BYTES) * BLOCK_BYTES
+    share_bytes = (
+        max(1, arena_bytes(config.queued_max_request_bytes, others_bytes) // started // BLOCK_BYTES) * BLOCK_BYTES
+    )
     wanted["arena"] = (processors * share_bytes, None)
     segments = {}
     for purpose, (size_bytes, initialise) in wanted.items():

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.config.arena import arena_bytes
 from broker.config.broker_config import BROKER_KEYS, BrokerConfig, load
 from broker.config.kafka import kafka_settings
 from broker.config.keys import render
@@ -196,21 +197,21 @@ def test_data_directory_is_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_arena_fits_a_small_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """`B14`: -1 fits the machine, anything else is taken at its word."""
     mebibyte = 1024 * 1024
-    monkeypatch.setattr("broker.config.broker_config.free_shared_memory_bytes", lambda: 20 * mebibyte)
-    assert load(None, {}, {}).arena_bytes() == 10 * mebibyte
-    monkeypatch.setattr("broker.config.broker_config.free_shared_memory_bytes", lambda: 2000 * mebibyte)
-    assert load(None, {}, {}).arena_bytes() == 32 * mebibyte
-    assert load(None, {"queued.max.request.bytes": str(99 * mebibyte)}, {}).arena_bytes() == 99 * mebibyte
+    monkeypatch.setattr("broker.config.arena.free_shared_memory_bytes", lambda: 20 * mebibyte)
+    assert arena_bytes(-1) == 10 * mebibyte
+    monkeypatch.setattr("broker.config.arena.free_shared_memory_bytes", lambda: 2000 * mebibyte)
+    assert arena_bytes(-1) == 32 * mebibyte
+    assert arena_bytes(99 * mebibyte) == 99 * mebibyte
 
 
 def test_arena_leaves_the_rest_its_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """Users row 27: many processes fit Docker's 64 MiB as well."""
     mebibyte = 1024 * 1024
-    monkeypatch.setattr("broker.config.broker_config.free_shared_memory_bytes", lambda: 64 * mebibyte)
-    assert load(None, {}, {}).arena_bytes(20 * mebibyte) == 32 * mebibyte
-    assert load(None, {}, {}).arena_bytes(36 * mebibyte) == 28 * mebibyte
+    monkeypatch.setattr("broker.config.arena.free_shared_memory_bytes", lambda: 64 * mebibyte)
+    assert arena_bytes(-1, 20 * mebibyte) == 32 * mebibyte
+    assert arena_bytes(-1, 36 * mebibyte) == 28 * mebibyte
     # What cannot fit is to fail at the segment that is too large, not by an arena of nothing.
-    assert load(None, {}, {}).arena_bytes(70 * mebibyte) == 16 * mebibyte
+    assert arena_bytes(-1, 70 * mebibyte) == 16 * mebibyte
 
 
 def test_dynamic_values_lie_over_static_ones() -> None:

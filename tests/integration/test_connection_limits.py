@@ -15,6 +15,12 @@ from tests.support.described_requests import ask
 from tests.support.wire_client import WireClient
 
 DEADLINE_SECONDS = 60
+BROKER_SETTINGS = {
+    "listeners": "CLIENTS://127.0.0.1:0,PLAINTEXT://127.0.0.1:0",
+    "listener.security.protocol.map": "CLIENTS:PLAINTEXT",
+}
+IP_RATE = "connection_creation_rate"
+ALTER_CLIENT_QUOTAS, DESCRIBE_CLIENT_QUOTAS = 49, 48
 
 
 def alter(admin: AdminClient, name: str, value: str | None) -> None:

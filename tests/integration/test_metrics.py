@@ -231,6 +231,8 @@ def test_shares_of_idle_time_are_fractions(scraper: Scraper) -> None:
 @pytest.mark.usefixtures("open_transaction")
 def test_every_query_finds_what_it_asks_for(scraper: Scraper) -> None:
     """Every metric, label and label value of the dashboard and the alerts is there."""
+    # The transaction's coordinator publishes in its own time.
+    wait_until(lambda: scraper.scrape().values("transactions"), "the open transaction")
     found = known(scraper)
     for query in QUERIES:
         check_query(found, query)

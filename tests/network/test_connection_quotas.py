@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from broker.network.acceptor.connection_quotas import ConnectionLimits, ConnectionQuotas, overrides_of
+from broker.network.acceptor.connection_quotas import ConnectionQuotas
 
 
 def test_counts_by_listener_address_and_processor() -> None:
@@ -66,10 +66,3 @@ def test_a19_random_reports_against_a_set(seed: int) -> None:
         assert quotas.total == len(model)
         assert quotas.by_listener == [sum(e[0] == i for e in model.values()) for i in range(3)]
         assert set(quotas.by_address) == {entry[1] for entry in model.values()}
-
-
-def test_a14_overrides_of_addresses() -> None:
-    """The last colon divides, so IPv6 works; a name that nobody knows is left out."""
-    limits = ConnectionLimits(per_address=5, overrides=overrides_of("10.0.0.1:7, ::1:9,[fe80::2]:3,no.such.invalid:1"))
-    assert [limits.of(each) for each in ("10.0.0.1", "::1", "fe80::2", "10.0.0.2")] == [7, 9, 3, 5]
-    assert overrides_of("") == {}

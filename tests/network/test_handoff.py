@@ -7,10 +7,12 @@ import pytest
 
 from broker.network.handoff import (
     Closed,
+    CloseOrder,
     HandoffReceiver,
     HandoffSender,
     Hello,
     NewConnection,
+    Obeyed,
     OpenConnection,
     Reconciliation,
     Taken,
@@ -127,3 +129,25 @@ def test_reports_wait_for_room_and_keep_their_order(pair: Pair, client: socket.s
         receiver.flush()
     assert taken == list(range(20))
     assert not receiver.wants_write
+
+
+def test_a18_an_order_is_obeyed_behind_what_was_handed_over_before_and_reported_behind_its_closes(
+    pair: Pair, client: socket.socket
+) -> None:
+    sender, receiver = HandoffSender(pair[0]), HandoffReceiver(pair[1])
+    for serial in range(3):
+        assert sender.try_send(client, serial, 0, ("127.0.0.1", 1))
+    sender.order_excess(CloseOrder(7, 1, -1))
+    assert sender.try_send(client, 3, 0, ("127.0.0.1", 1))
+    assert [each.serial for each in take(receiver)] == [0, 1, 2]
+    assert receiver.order == CloseOrder(7, 1, -1)
+    # What stands behind it is not received before it is carried out.
+    assert receiver.receive_some() == []
+    receiver.report_closed(1)
+    receiver.obeyed()
+    assert receiver.order is None
+    later = receiver.receive_some()
+    assert [each.serial for each in later] == [3]
+    later[0].socket.close()
+    reports = [report for report in sender.reports() if not isinstance(report, Taken)]
+    assert reports == [Closed((1,), lost=False), Obeyed(7)]

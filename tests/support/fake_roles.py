@@ -20,7 +20,7 @@ from broker.clock import SystemClock
 from broker.config.broker_config import load
 from broker.errors import BootFailed
 from broker.ipc.process_context import ProcessContext
-from broker.network.acceptor import acceptor
+from broker.network.acceptor import acceptor_process
 from broker.network.handoff import HandoffReceiver
 from broker.runtime.child_process import Retired, Role
 from broker.runtime.signals import StopFlag
@@ -35,7 +35,7 @@ def main(arguments: list[str]) -> int:
     fixed = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": arguments[1], "status.page.enable": "false"}
     config = load(None, {**fixed, "max.partitions": "64", **sets}, {})
     functions = {
-        Role.ACCEPTOR: acceptor.run,
+        Role.ACCEPTOR: acceptor_process.run,
         Role.PROCESSOR: processor,
         Role.HANDLER: target,
         Role.CONTROLLER: target,

@@ -233,7 +233,7 @@ class ProcessorBench:
         def new_id() -> int:
             return connection_id.make(0, generation, next(counter))
 
-        clients = ClientRegistry(new_id, (("PLAINTEXT", "PLAINTEXT"),))
+        clients = ClientRegistry(new_id, (("PLAINTEXT", "PLAINTEXT"), ("ADMIN", "PLAINTEXT")))
         self.reader.clients = clients
         sender = RequestLogSender(RecorderFeed(self.recorder, 0), clients.texts, self.recorder_bell)
         counts = ProcessorMetrics(MetricsWriter(self.page), now_ns()), CompletedRequests(clients, sender)
@@ -274,7 +274,7 @@ class ProcessorBench:
             assert time.monotonic() < deadline, f"not within {DEADLINE_SECONDS} s: {what}"
             self.turn()
 
-    def connect(self, send_buffer: int = 0, receive_buffer: int = 0) -> Client:
+    def connect(self, send_buffer: int = 0, receive_buffer: int = 0, listener: int = 0) -> Client:
         """Return a client whose connection the processor has taken over; buffers in bytes, 0 for the kernel's own."""
         sock = socket.socket()
         if receive_buffer:
@@ -289,7 +289,7 @@ class ProcessorBench:
         client = Client(self, sock, serial)
         self.clients.append(client)
         opened = self.value("connections_opened")
-        assert self.acceptor.try_send(accepted, serial, 0, ("127.0.0.1", 1))
+        assert self.acceptor.try_send(accepted, serial, listener, ("127.0.0.1", 1))
         accepted.close()
         self.turn_until(lambda: self.value("connections_opened") > opened, "the connection is taken over")
         return client

@@ -5,8 +5,12 @@ connection that no processor has room for is held, its listener is not polled me
 stay in the kernel's backlog. It never reads a client's byte (`H12`). What happens to a connection after the
 hand-off it learns from reports only.
 
-Loop: poll, accept what is ready, read reports, hand over what was held, resume listeners that were backing
-off.
+Loop: poll, accept what is ready, read reports, hand over what was held, close what was refused with a delay, resume
+listeners that were backing off, order the excess to be closed. Who may connect `admission` decides; what waits is a
+listener that is not polled, and one held connection of it.
+
+A killed acceptor's replacement learns from the processors what is open. What was held or parked ends with the process;
+rates begin anew.
 """
 
 from __future__ import annotations
@@ -16,21 +20,24 @@ import logging
 import select
 import socket
 from collections.abc import Iterable
-from functools import partial
 from typing import TYPE_CHECKING
 
-from broker.clock import Clock, SystemClock
 from broker.network.acceptor.acceptor_metrics import AcceptorMeters
-from broker.network.acceptor.connection_quotas import ConnectionLimits, ConnectionQuotas, limits_of
+from broker.network.acceptor.admission import Admission
+from broker.network.acceptor.connection_limits import ConnectionLimits
+from broker.network.acceptor.connection_quotas import ConnectionQuotas
+from broker.network.acceptor.descriptors import RAISE
+from broker.network.acceptor.excess import shares
+from broker.network.acceptor.host_names import canonical
+from broker.network.acceptor.listener_state import Held, ListenerState
+from broker.network.acceptor.parked_sockets import ParkedSockets
 from broker.network.acceptor.processor_link import ProcessorLink, ProcessorsInUse
-from broker.network.handoff import Closed, HandoffSender, Hello, Reconciliation, Taken
-from broker.runtime.child_process import FaultLimit, Role
+from broker.network.handoff import Closed, CloseOrder, HandoffSender, Hello, Obeyed, Reconciliation, Taken
 from broker.server_log.log_setup import RepeatedWarnings
-from shm.process_slots import ACCEPTOR
 
 if TYPE_CHECKING:
-    from broker.ipc.process_context import BoundListener, ProcessContext
-    from broker.runtime.signals import StopFlag
+    from broker.clock import Clock
+    from broker.ipc.process_context import BoundListener
 
 _log = logging.getLogger(__name__)
 
@@ -47,22 +54,8 @@ _RECONCILIATION_PATIENCE_NS = 1_000_000_000
 #: Serials of different acceptor processes never meet.
 _GENERATION_SHIFT = 40
 
-_Held = tuple[socket.socket, tuple[str, int]]
-
-
 _NO_LIMITS = ConnectionLimits()
-
-
-class ListenerState:
-    """One listener as the acceptor sees it: polled, or blocked by a connection held, or backing off."""
-
-    def __init__(self, listener: BoundListener, index: int) -> None:
-        self.listener = listener
-        self.index = index
-        self.held: _Held | None = None
-        self.backoff_ns = 0
-        self.retry_at_ns = 0
-        self.polled = False
+_MS_NS = 1_000_000
 
 
 class Acceptor:
@@ -78,11 +71,13 @@ class Acceptor:
         clock: Clock,
         limits: ConnectionLimits = _NO_LIMITS,
     ) -> None:
-        self._limits = limits
         self._in_use = ProcessorsInUse(lambda: len(senders))
         self._processors = len(senders)
         self._warnings = RepeatedWarnings(_log, clock.monotonic_ns)
         self.quotas = ConnectionQuotas(len(listeners), len(senders))
+        self._admission = Admission(self.quotas, limits)
+        self._parked = ParkedSockets(meters.closed, limits.descriptors.parked)
+        self._arrivals = 0
         self._listeners = [ListenerState(listener, index) for index, listener in enumerate(listeners)]
         self._links = [ProcessorLink(sender) for sender in senders]
         self._send_buffer_bytes = send_buffer_bytes
@@ -98,8 +93,8 @@ class Acceptor:
         self._link_of = {link.sender.fileno(): number for number, link in enumerate(self._links)}
 
     def set_limits(self, limits: ConnectionLimits) -> None:
-        """Put limits in force, for connections to come: those that are open stay (`A26`)."""
-        self._limits = limits
+        """Put limits in force. Who is connected stays, but for those beyond the broker's most (`A17`, `A26`)."""
+        self._admission.limits = limits
 
     def start(self, wake_fd: int, take_stock: bool, in_use: ProcessorsInUse | None = None) -> None:
         """Begin to poll; with `take_stock` accept only once processors have reported what a predecessor handed them.
@@ -121,14 +116,19 @@ class Acceptor:
 
     def step(self) -> None:
         """Run the loop once: sleep until something is to be done, then do all of it."""
-        for fd in self._poll(self._sleep_ns()):
+        ready = self._poll(self._sleep_ns())
+        self._follow_processors()
+        self._end_taking_stock()
+        # Before others are accepted: they would take the slots that these wait for.
+        self._hand_over_held()
+        for fd in ready:
             state = self._listener_of.get(fd)
             if state is not None:
                 self._accept_some(state)
-        self._follow_processors()
-        self._end_taking_stock()
-        self._hand_over_held()
+        self._parked.close_ended(self._clock.monotonic_ns())
         self._end_backoffs()
+        self._order_excess()
+        self._meters.set_parked(len(self._parked))
         self._meters.settle()
 
     def close(self) -> None:
@@ -137,7 +137,8 @@ class Acceptor:
         for state in self._listeners:
             state.listener.socket.close()
             if state.held is not None:
-                state.held[0].close()
+                state.held.client.close()
+        self._parked.close_all()
 
     def _poll(self, sleep_ns: int) -> list[int]:
         """Return the ready descriptors after having dealt with the reports among them."""
@@ -154,6 +155,10 @@ class Acceptor:
     def _sleep_ns(self) -> int:
         now_ns = self._clock.monotonic_ns()
         waits = [state.retry_at_ns - now_ns for state in self._listeners if state.retry_at_ns]
+        held = [state.held.ready_ns - now_ns for state in self._listeners if state.held is not None]
+        waits += [wait for wait in held if wait > 0]
+        if self._parked:
+            waits.append(self._parked.next_end_ns - now_ns)
         if self._stock_until_ns:
             waits.append(self._stock_until_ns - now_ns)
         return max(0, min((*waits, _TICK_NS)))
@@ -172,10 +177,20 @@ class Acceptor:
             if not self._configure(client):
                 self._meters.closed(state.index)
                 continue
-            held = (client, (peer[0], peer[1]))
-            if not self._hand_over(state, held):
+            held = self._arrived(state, client, peer)
+            if not self._admit(state, held):
                 self._block(state, held)
                 return
+
+    def _arrived(self, state: ListenerState, client: socket.socket, peer: tuple[str, int]) -> Held:
+        """Count a connection in the rates; note for how long it waits for them (`A10`)."""
+        now_ns = self._clock.monotonic_ns()
+        self._arrivals += 1
+        delay_ms = self._admission.arrived(state.index, now_ns // _MS_NS)
+        if delay_ms:
+            self._meters.throttled(state.index, delay_ms)
+        ready_ns = now_ns + delay_ms * _MS_NS if delay_ms else 0
+        return Held(client, canonical(peer[0]), peer[1], self._arrivals, ready_ns)
 
     def _configure(self, client: socket.socket) -> bool:
         """Set the options of `A06`; on failure close the socket and return False."""
@@ -191,45 +206,63 @@ class Acceptor:
             return False
         return True
 
-    def _hand_over(self, state: ListenerState, held: _Held) -> bool:
-        """Give the connection to the next processor with room, trying each once (`A21`). False: none has.
-
-        Nor has the broker at `max.connections` (`A08`); what an address has too many of is closed (`A14`).
-        """
-        client, peer = held
-        if self.quotas.total >= self._limits.total:
-            self._warnings.warning("total", "%d connections are open (max.connections): others wait", self.quotas.total)
+    def _admit(self, state: ListenerState, held: Held) -> bool:
+        """Let a connection through the limits in their order (`A07`), to a processor or to its end. False: it waits."""
+        now_ns = self._clock.monotonic_ns()
+        if now_ns < held.ready_ns:
             return False
-        if self.quotas.by_address[peer[0]] >= self._limits.of(peer[0]):
+        if not self._admission.has_slot(state.index):
+            self._warnings.warning("slots", "%d connections are open (max.connections): others wait", self.quotas.total)
+            return False
+        if not held.judged:
+            held.judged = True
+            delay_ms = self._admission.refusal_ms(state.index, held.address, now_ns // _MS_NS)
+            if delay_ms:
+                self._meters.parked(state.index, delay_ms)
+                self._parked.park(held.client, now_ns + delay_ms * _MS_NS, state.index)
+                return True
+        if self._admission.is_full(held.address):
             self._refuse(state, held)
             return True
+        return self._hand_over(state, held)
+
+    def _hand_over(self, state: ListenerState, held: Held) -> bool:
+        """Give the connection to the next processor with room, trying each once (`A21`). False: none has."""
+        most = self._admission.most_of_a_processor(state.index)
         for _ in range(self._processors):
             number = self._next_processor % self._processors
             link = self._links[number]
             self._next_processor = number + 1
+            if self.quotas.count(number) >= most:
+                self._warnings.warning(
+                    "descriptors", "%d connections take all descriptors that they may: %s", most, RAISE
+                )
+                continue
             if not link.has_room:
                 continue
             serial = self._next_serial
             try:
-                if not link.sender.try_send(client, serial, state.index, peer):
+                if not link.sender.try_send(held.client, serial, state.index, (held.address, held.port)):
                     continue
             except OSError as failure:
                 self._fault("cannot hand a connection over: %s", failure)
                 self._meters.closed(state.index)
             else:
                 self._next_serial += 1
-                self.quotas.inc(number, serial, state.index, peer[0])
+                self.quotas.inc(number, serial, state.index, held.address)
                 link.untaken.add(serial)
-            client.close()
+            held.client.close()
             return True
         return False
 
-    def _refuse(self, state: ListenerState, held: _Held) -> None:
-        client, (address, _) = held
-        client.close()
+    def _refuse(self, state: ListenerState, held: Held) -> None:
+        held.client.close()
         self._meters.refused(state.index)
         self._warnings.warning(
-            address, "closing a connection of %s: it has %d (max.connections.per.ip)", address, self._limits.of(address)
+            held.address,
+            "closing a connection of %s: it has %d (max.connections.per.ip)",
+            held.address,
+            self._admission.limits.of(held.address),
         )
 
     def _accept_failed(self, state: ListenerState, failure: OSError) -> None:
@@ -248,14 +281,16 @@ class Acceptor:
             self._logged_ns = now_ns
             _log.error(text, failure)
 
-    def _block(self, state: ListenerState, held: _Held) -> None:
+    def _block(self, state: ListenerState, held: Held) -> None:
         state.held = held
         self._meters.block(state.index)
         self._suspend(state)
 
     def _hand_over_held(self) -> None:
-        for state in self._listeners:
-            if state.held is not None and self._hand_over(state, state.held):
+        """Let held connections go on, the one that came first before the others: a slot may be for one of them."""
+        waiting = [(state.held, state) for state in self._listeners if state.held is not None]
+        for held, state in sorted(waiting, key=lambda each: each[0].since):
+            if self._admit(state, held):
                 state.held = None
                 self._meters.unblock(state.index)
                 self._resume(state)
@@ -269,6 +304,25 @@ class Acceptor:
         for number in range(self._processors, len(self._links)):
             if self.quotas.serials(number) and self._in_use.has_gone(number):
                 self._closed(number, tuple(self.quotas.serials(number)), lost=False)
+
+    def _order_excess(self) -> None:
+        """Have as many connections closed as there are too many (`A17`): nobody else counts them all (`A18`)."""
+        excess = self._admission.excess()
+        if not excess or self._stock_until_ns:
+            return
+        there = [number for number in range(len(self._links)) if not self._in_use.has_gone(number)]
+        if any(self._links[number].is_asked for number in there):
+            return
+        protected = self._admission.limits.protected
+        turning = [number for number in there if not self._links[number].sender.is_silent()]
+        closable = {number: self.quotas.closable(number, protected) for number in turning}
+        for number, share in shares(excess, closable).items():
+            self._next_token += 1
+            self._links[number].order_token = self._next_token
+            self._links[number].sender.order_excess(CloseOrder(self._next_token, closable[number] - share, protected))
+        self._warnings.warning(
+            "excess", "%d connections are open (max.connections): closing %d", self.quotas.total, excess
+        )
 
     def _end_taking_stock(self) -> None:
         if not self._stock_until_ns:
@@ -306,7 +360,11 @@ class Acceptor:
                     link.untaken.difference_update(serials)
                 case Closed(serials, lost):
                     self._closed(number, serials, lost)
+                case Obeyed(token):
+                    if token == link.order_token:
+                        link.order_token = 0
                 case Hello():
+                    link.order_token = 0
                     self._ask(link, self.quotas.serials(number))
                 case Reconciliation(token, connections):
                     if token == link.reconciliation_token and link.asked_about is not None:
@@ -340,47 +398,3 @@ class Acceptor:
             listener = self.quotas.dec(number, serial)
             if listener >= 0:
                 self._meters.closed(listener)
-
-
-def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) -> None:
-    """Serve as the acceptor until asked to stop. The listeners are listening already.
-
-    A turn that fails is logged and the next one taken (`A05`); raises what a turn raises when none succeeds any more.
-    """
-    clock = SystemClock()
-    writer = context.begin_metrics(ACCEPTOR, 0, generation)
-    settings = context.live_settings()
-
-    def is_silent(processor: int) -> bool:
-        return context.slots.is_silent(Role.PROCESSOR, processor, clock.monotonic_ns())
-
-    def confirm(processors: int) -> None:
-        context.slots.set_processors(Role.ACCEPTOR, 0, processors)
-        context.supervisor_bell.ring()
-
-    acceptor = Acceptor(
-        context.listeners,
-        tuple(HandoffSender(pair[0], partial(is_silent, number)) for number, pair in enumerate(context.handoff)),
-        context.config.socket_send_buffer_bytes,
-        generation,
-        AcceptorMeters(writer, len(context.listeners), clock.monotonic_ns),
-        clock,
-        limits_of(settings.broker_config),
-    )
-
-    def has_gone(processor: int) -> bool:
-        return processor >= context.cluster.processors_made or context.slots.processor_has_gone(processor)
-
-    in_use = ProcessorsInUse(lambda: context.processors, has_gone, confirm)
-    acceptor.start(stop.fileno(), take_stock=generation > 1, in_use=in_use)
-    context.mark_ready(Role.ACCEPTOR, index, generation)
-    faults = FaultLimit(_log, "the acceptor loop")
-    try:
-        while not stop.is_set():
-            with faults:
-                if settings.refresh():
-                    acceptor.set_limits(limits_of(settings.broker_config))
-                acceptor.step()
-            context.slots.beat(Role.ACCEPTOR, index, clock.monotonic_ns())
-    finally:
-        acceptor.close()

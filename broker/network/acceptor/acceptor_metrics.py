@@ -24,6 +24,11 @@ class AcceptorMeters:
         self._closed = [writer.index("connections_closed", label) for label in labels]
         self._refused = [writer.index("connections_refused", label) for label in labels]
         self._blocked = [writer.index("blocked_ns", label) for label in labels]
+        self._throttled = [writer.index("accept_throttled", label) for label in labels]
+        self._throttle_ns = [writer.index("accept_throttle_ns", label) for label in labels]
+        self._ip_throttled = [writer.index("ip_accept_throttled", label) for label in labels]
+        self._ip_throttle_ns = [writer.index("ip_accept_throttle_ns", label) for label in labels]
+        self._parked = writer.index("connections_parked")
         self._errors = writer.index("accept_errors")
         self._blocked_since_ns: dict[int, int] = {}
 
@@ -40,12 +45,26 @@ class AcceptorMeters:
         self._writer.add(self._refused[listener], 1)
         self.closed(listener)
 
+    def throttled(self, listener: int, delay_ms: int) -> None:
+        """Count a connection that waits because new ones come too fast, and how long it does (`A10`)."""
+        self._writer.add(self._throttled[listener], 1)
+        self._writer.add(self._throttle_ns[listener], delay_ms * 1_000_000)
+
+    def parked(self, listener: int, delay_ms: int) -> None:
+        """Count a connection that is refused with a delay (`A12`)."""
+        self._writer.add(self._ip_throttled[listener], 1)
+        self._writer.add(self._ip_throttle_ns[listener], delay_ms * 1_000_000)
+
+    def set_parked(self, count: int) -> None:
+        """Say how many wait to be closed."""
+        self._writer.set(self._parked, count)
+
     def accept_error(self) -> None:
         """Count a failure to accept, to configure or to hand over."""
         self._writer.add(self._errors, 1)
 
     def block(self, listener: int) -> None:
-        """Note that the listener is not polled because no processor has room."""
+        """Note that the listener is not polled: a connection of it waits."""
         self._blocked_since_ns[listener] = self._now_ns()
 
     def unblock(self, listener: int) -> None:

@@ -7,55 +7,7 @@ processor's, or because it was lost on the way.
 
 from __future__ import annotations
 
-import socket
 from collections import Counter
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple
-
-if TYPE_CHECKING:
-    from broker.config.broker_config import BrokerConfig
-
-#: Kafka's default of both limits: none.
-UNLIMITED: Final = 2**31 - 1
-_NONE: Final[Mapping[str, int]] = MappingProxyType({})
-
-
-class ConnectionLimits(NamedTuple):
-    """`max.connections`, `max.connections.per.ip` and its overrides, by address."""
-
-    total: int = UNLIMITED
-    per_address: int = UNLIMITED
-    overrides: Mapping[str, int] = _NONE
-
-    def of(self, address: str) -> int:
-        """Return how many connections an address may have."""
-        return self.overrides.get(address, self.per_address)
-
-
-def limits_of(config: BrokerConfig) -> ConnectionLimits:
-    """Return the limits that the settings make. Waits for name servers if names of hosts are among them."""
-    return ConnectionLimits(
-        config.max_connections, config.max_connections_per_ip, overrides_of(config.max_connections_per_ip_overrides)
-    )
-
-
-def overrides_of(text: str) -> dict[str, int]:
-    """Return limits by address from ``host:number,host:number``. A host that nobody knows now is left out."""
-    found = {}
-    for entry in filter(None, (each.strip() for each in text.split(","))):
-        # An IPv6 address has colons of its own.
-        host, _, number = entry.rpartition(":")
-        for address in _addresses_of(host.removeprefix("[").removesuffix("]")):
-            found[address] = int(number)
-    return found
-
-
-def _addresses_of(host: str) -> set[str]:
-    try:
-        return {str(info[4][0]) for info in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
-    except OSError:
-        return set()
 
 
 class ConnectionQuotas:
@@ -74,6 +26,14 @@ class ConnectionQuotas:
     def serials(self, processor: int) -> set[int]:
         """Return the serials that are counted for a processor."""
         return set(self._open[processor])
+
+    def count(self, processor: int) -> int:
+        """Return how many are counted for a processor. HOT."""
+        return len(self._open[processor])
+
+    def closable(self, processor: int, protected: int) -> int:
+        """Return how many are counted for a processor but those of the listener ``protected``."""
+        return sum(listener != protected for listener, _ in self._open[processor].values())
 
     def inc(self, processor: int, serial: int, listener: int, address: str) -> bool:
         """Count a connection; return False, changing nothing, if it is counted already."""

@@ -1,8 +1,11 @@
-"""The processors as the acceptor sees them: what each has to take, and which of them get connections.
+"""The processors as the acceptor sees them: what each has to take, what it was ordered, and which get connections.
 
 Part of the acceptor. How many processors there are the supervisor decides (`A28`). The acceptor looks once a turn; from
 the moment on when it has confirmed a smaller number, nothing more is handed to those above it. If it is killed before,
 its replacement confirms the number before it accepts anything.
+
+An order to close excess connections (`A17`) names the number that is to be left, so it closes no more than there are
+too many of when the processor reads it (`A18`); while one is under way no other is given.
 """
 
 from __future__ import annotations
@@ -13,18 +16,25 @@ from broker.network.handoff import QUEUE_SOCKETS, HandoffSender
 
 
 class ProcessorLink:
-    """What the acceptor knows of one processor: room in its queue, and the reconciliation under way."""
+    """What the acceptor knows of one processor: room in its queue, and the reconciliation and the order under way."""
 
     def __init__(self, sender: HandoffSender) -> None:
         self.sender = sender
         self.untaken: set[int] = set()
         self.reconciliation_token = 0
         self.asked_about: set[int] | None = None
+        #: The token of the order that it has not carried out yet; 0: there is none.
+        self.order_token = 0
 
     @property
     def has_room(self) -> bool:
         """Whether the processor takes another connection: it turns, and its queue is not full (`A22`)."""
         return len(self.untaken) < QUEUE_SOCKETS and not self.sender.is_silent()
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether an order or a reconciliation is under way: then it may have fewer connections than are counted."""
+        return self.order_token != 0 or self.asked_about is not None
 
 
 class ProcessorsInUse:

@@ -18,6 +18,7 @@ from broker.ipc import connection_id
 from broker.network.accounting.completed_requests import BATCH_ROWS, CompletedRequests
 from broker.network.handoff import HandoffReceiver
 from broker.network.processor.channel import Channel
+from broker.network.processor.lowest_priority import excess_channels
 from broker.network.processor.memory_queue import slowness
 from broker.network.processor.mute_state import ENDED_BY_HANGING_UP, MuteCause
 from broker.network.processor.request_reader import RequestReader
@@ -98,7 +99,7 @@ class Processor:
         self.close_expired_connection()
 
     def configure_new_connections(self) -> None:
-        """Take over sockets that the acceptor has handed to this processor."""
+        """Take over sockets that the acceptor has handed to this processor; close those that it has too many of."""
         if not self._new_waiting:
             return
         self._new_waiting = False
@@ -118,6 +119,11 @@ class Processor:
                 self._begin(channel)
             except Exception:
                 self._fault(channel)
+        if self._handoff.order is not None:
+            self.process_disconnected()
+            for channel in excess_channels(self._handoff.order, self._selector.channels.values()):
+                self._close(channel, "excess")
+            self._handoff.obeyed()
 
     def process_new_responses(self) -> None:
         """Write the answers that targets have published, all of those that are there (``D08``)."""

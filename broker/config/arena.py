@@ -1,0 +1,28 @@
+"""How much shared memory is set aside for large requests when nobody says how much. Asks the system."""
+
+from __future__ import annotations
+
+import os
+
+DEFAULT_ARENA_BYTES = 32 * 1024 * 1024
+_SHARED_MEMORY_FILES = "/dev/shm"  # noqa: S108 - where the system keeps shared memory; no file is made here
+
+
+def arena_bytes(wanted_bytes: int, others_bytes: int = 0) -> int:
+    """Return the shared memory to set aside, all processors together. ``wanted_bytes`` is `queued.max.request.bytes`.
+
+    ``others_bytes`` is what everything else needs; many processes on a small machine take more than half of it.
+    """
+    if wanted_bytes != -1:
+        return wanted_bytes
+    free_bytes = free_shared_memory_bytes()
+    return min(DEFAULT_ARENA_BYTES, free_bytes // 2, max(free_bytes // 4, free_bytes - others_bytes))
+
+
+def free_shared_memory_bytes() -> int:
+    """Return what is left for shared memory on this machine."""
+    try:
+        state = os.statvfs(_SHARED_MEMORY_FILES)
+    except OSError:
+        return 2 * DEFAULT_ARENA_BYTES
+    return state.f_bavail * state.f_frsize

@@ -1,0 +1,39 @@
+"""Settings that a listener may have for itself: ``listener.name.<listener>.<setting>``, the listener in lower case.
+
+As in Kafka (KIP-103, KIP-402, KIP-612). A listener without a value of its own has the broker's (`A09`). Pure names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+PREFIX = "listener.name."
+
+#: Which settings a listener may have for itself.
+OF_LISTENERS = ("max.connections", "max.connection.creation.rate")
+
+
+def own_name(listener: str, name: str) -> str:
+    """Return what a setting is called that a listener has for itself."""
+    return f"{PREFIX}{listener.lower()}.{name}"
+
+
+def split(name: str) -> tuple[str, str] | None:
+    """Return the listener, in lower case, and the setting that a name stands for; None for any other name."""
+    if not name.startswith(PREFIX):
+        return None
+    for base in OF_LISTENERS:
+        listener = name.removeprefix(PREFIX).removesuffix(f".{base}")
+        if name == own_name(listener, base) and listener:
+            return listener, base
+    return None
+
+
+def unknown_listener(names: Iterable[str], listeners: Iterable[str]) -> str | None:
+    """Return what is wrong if one of these settings is for none of the listeners."""
+    known = [listener.lower() for listener in listeners]
+    for name in names:
+        own = split(name)
+        if own and own[0] not in known:
+            return f"{name} is for the listener {own[0]}, which there is not; there are {', '.join(known)}"
+    return None

@@ -1,0 +1,79 @@
+"""The acceptor process from boot to exit: builds the acceptor from what crossed the fork and turns its loop.
+
+The only module of the acceptor that sees the context and the settings.
+"""
+
+from __future__ import annotations
+
+import logging
+import resource
+from functools import partial
+from typing import TYPE_CHECKING
+
+from broker.clock import SystemClock
+from broker.network.acceptor.acceptor import Acceptor
+from broker.network.acceptor.acceptor_metrics import AcceptorMeters
+from broker.network.acceptor.connection_limits import limits_of
+from broker.network.acceptor.descriptors import descriptors_of
+from broker.network.acceptor.host_names import HostNames
+from broker.network.acceptor.processor_link import ProcessorsInUse
+from broker.network.handoff import HandoffSender
+from broker.runtime.child_process import FaultLimit, Role
+from shm.process_slots import ACCEPTOR
+
+if TYPE_CHECKING:
+    from broker.ipc.process_context import ProcessContext
+    from broker.network.acceptor.connection_limits import ConnectionLimits
+    from broker.runtime.signals import StopFlag
+
+_log = logging.getLogger(__name__)
+
+
+def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) -> None:
+    """Serve as the acceptor until asked to stop. The listeners are listening already.
+
+    A turn that fails is logged and the next one taken (`A05`); raises what a turn raises when none succeeds any more.
+    """
+    clock = SystemClock()
+    writer = context.begin_metrics(ACCEPTOR, 0, generation)
+    settings = context.live_settings()
+    hosts = HostNames(clock.monotonic_ns)
+    descriptors = descriptors_of(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    names = [listener.name for listener in context.listeners]
+
+    def limits() -> ConnectionLimits:
+        hosts.forget_wanted()
+        return limits_of(settings.broker_config, settings.client_quotas, names, hosts.addresses_of, descriptors)
+
+    def is_silent(processor: int) -> bool:
+        return context.slots.is_silent(Role.PROCESSOR, processor, clock.monotonic_ns())
+
+    def confirm(processors: int) -> None:
+        context.slots.set_processors(Role.ACCEPTOR, 0, processors)
+        context.supervisor_bell.ring()
+
+    def has_gone(processor: int) -> bool:
+        return processor >= context.cluster.processors_made or context.slots.processor_has_gone(processor)
+
+    acceptor = Acceptor(
+        context.listeners,
+        tuple(HandoffSender(pair[0], partial(is_silent, number)) for number, pair in enumerate(context.handoff)),
+        context.config.socket_send_buffer_bytes,
+        generation,
+        AcceptorMeters(writer, len(context.listeners), clock.monotonic_ns),
+        clock,
+        limits(),
+    )
+    in_use = ProcessorsInUse(lambda: context.processors, has_gone, confirm)
+    acceptor.start(stop.fileno(), take_stock=generation > 1, in_use=in_use)
+    context.mark_ready(Role.ACCEPTOR, index, generation)
+    faults = FaultLimit(_log, "the acceptor loop")
+    try:
+        while not stop.is_set():
+            with faults:
+                if settings.refresh() or hosts.turn():
+                    acceptor.set_limits(limits())
+                acceptor.step()
+            context.slots.beat(Role.ACCEPTOR, index, clock.monotonic_ns())
+    finally:
+        acceptor.close()

@@ -1,0 +1,38 @@
+"""One listener as the acceptor sees it, and the one connection of it that waits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import socket
+
+    from broker.ipc.process_context import BoundListener
+
+
+@dataclass(slots=True)
+class Held:
+    """A connection that is accepted and not handed over: its address in canonical form, and what it waits for."""
+
+    client: socket.socket
+    address: str
+    port: int
+    since: int
+    """Its number in the order of arrival."""
+    ready_ns: int = 0
+    """It came too fast and waits until then (`A10`)."""
+    judged: bool = False
+    """Whether the rates of its address have been asked: that is done once (`A12`)."""
+
+
+class ListenerState:
+    """A listener is polled, or blocked by a connection that is held, or backing off."""
+
+    def __init__(self, listener: BoundListener, index: int) -> None:
+        self.listener = listener
+        self.index = index
+        self.held: Held | None = None
+        self.backoff_ns = 0
+        self.retry_at_ns = 0
+        self.polled = False

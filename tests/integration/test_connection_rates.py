@@ -1,0 +1,267 @@
+"""Connection quotas at a broker with two listeners, changed while it runs, as clients of several kinds see them."""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import cycle
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+
+from tests.integration.test_connection_limits import DEADLINE_SECONDS, alter
+from tests.integration.test_limits import metrics
+from tests.support.broker_process import BrokerProcess
+from tests.support.deadline import wait_until
+from tests.support.described_requests import ask, receive_answer, send_request
+from tests.support.wire_client import WireClient
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from kafka import KafkaProducer
+
+pytestmark = pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning")
+
+BROKER_SETTINGS = {
+    "num.network.threads": 1,
+    "listeners": "CLIENTS://127.0.0.1:0,PLAINTEXT://127.0.0.1:0",
+    "listener.security.protocol.map": "CLIENTS:PLAINTEXT",
+}
+API_VERSIONS, ALTER_CLIENT_QUOTAS = 18, 49
+ADMINISTRATOR = "127.0.0.99"
+RATE = "connection_creation_rate"
+#: As many windows hold a rate to account as it takes seconds before it is forgotten.
+WINDOWS = 11
+
+
+@pytest.fixture
+def protected_port(broker: BrokerProcess) -> int:
+    """Return the port of the listener that the broker's own limits do not hold for."""
+    return int(broker.status()["bootstrap"].split(",")[1].rsplit(":", 1)[1])
+
+
+@pytest.fixture
+def admin(protected_port: int) -> AdminClient:
+    """Return librdkafka's admin client, at the protected listener."""
+    return AdminClient({"bootstrap.servers": f"127.0.0.1:{protected_port}"})
+
+
+@pytest.fixture
+def held() -> Iterator[ExitStack]:
+    """Yield what closes connections at the end."""
+    with ExitStack() as stack:
+        yield stack
+
+
+def set_rate(port: int, host: str | None, rate: float | None) -> None:
+    """Set, or with None delete, the rate of an address, or with None of all that have none of their own."""
+    ops = [{"key": RATE, "value": rate or 0.0, "remove": rate is None}]
+    entry = {"entity": [{"entity_type": "ip", "entity_name": host}], "ops": ops}
+    with WireClient(port, source_host=ADMINISTRATOR) as client:
+        [outcome] = ask(client, ALTER_CLIENT_QUOTAS, 1, {"entries": [entry], "validate_only": False}).entries
+    assert outcome.error_code == 0, outcome.error_message
+
+
+def is_answered(client: WireClient) -> bool:
+    """Return whether a connection is served; False when it is closed unread."""
+    try:
+        send_request(client, API_VERSIONS, 0, {})
+        return receive_answer(client, API_VERSIONS, 0).error_code == 0
+    except (AssertionError, OSError):
+        return False
+
+
+def test_a12_an_address_that_is_too_fast_connects_is_not_answered_and_closed(
+    broker: BrokerProcess, protected_port: int, held: ExitStack
+) -> None:
+    """And has its rate again later; other addresses do not notice."""
+    host = "127.0.0.20"
+    set_rate(protected_port, host, 1)
+
+    def connect() -> WireClient:
+        return held.enter_context(WireClient(broker.port, source_host=host))
+
+    def is_refused() -> bool:
+        return not is_answered(connect())
+
+    wait_until(is_refused, "the quota to be in force, and used up")
+    assert is_answered(held.enter_context(WireClient(broker.port, source_host="127.0.0.21")))
+    assert metrics(broker, "rotunda_acceptor_ip_accept_throttled_total") > 0
+    wait_until(lambda: is_answered(connect()), "the rate to be forgotten")
+    set_rate(protected_port, host, None)
+    wait_until(lambda: all(is_answered(connect()) for _ in range(WINDOWS + 1)), "the end of the quota")
+
+
+def test_a12_a_host_name_is_looked_up_and_the_default_is_for_the_others(
+    broker: BrokerProcess, protected_port: int, held: ExitStack
+) -> None:
+    def is_limited(host: str) -> bool:
+        return not is_answered(held.enter_context(WireClient(broker.port, source_host=host)))
+
+    set_rate(protected_port, "localhost", 100_000)
+    set_rate(protected_port, None, 1)
+    wait_until(lambda: is_limited("127.0.0.22"), "the default to be in force")
+    assert not any(is_limited("127.0.0.1") for _ in range(2 * WINDOWS))
+    set_rate(protected_port, None, None)
+    set_rate(protected_port, "localhost", None)
+
+
+def test_a12_producers_come_through_although_their_address_is_too_fast(
+    broker: BrokerProcess, protected_port: int, topic: str
+) -> None:
+    """They connect again until they are let in; the application sees nothing of it."""
+    set_rate(protected_port, "127.0.0.1", 2)
+    try:
+        parked = metrics(broker, "rotunda_acceptor_ip_accept_throttled_total")
+
+        def is_used_up() -> bool:
+            socket.create_connection(("127.0.0.1", broker.port)).close()
+            return metrics(broker, "rotunda_acceptor_ip_accept_throttled_total") > parked
+
+        wait_until(is_used_up, "the rate to be used up")
+        before = metrics(broker, "rotunda_acceptor_ip_accept_throttled_total")
+        confluent = Producer({"bootstrap.servers": f"127.0.0.1:{broker.port}", "message.timeout.ms": 60_000})
+        outcomes: list[object] = []
+        confluent.produce(topic, b"1", on_delivery=lambda error, _: outcomes.append(error))
+        python = KafkaProducer(bootstrap_servers=f"127.0.0.1:{broker.port}")
+        python.send(topic, b"2").get(DEADLINE_SECONDS)
+        python.close()
+        assert confluent.flush(DEADLINE_SECONDS) == 0
+        assert outcomes == [None]
+        assert metrics(broker, "rotunda_acceptor_ip_accept_throttled_total") > before
+    finally:
+        set_rate(protected_port, "127.0.0.1", None)
+
+
+def test_a10_a27_beyond_its_rate_a_listener_waits_and_the_other_does_not(
+    broker: BrokerProcess, admin: AdminClient, protected_port: int, held: ExitStack
+) -> None:
+    """Every client is served in the end; who waits is connected, and hears nothing until then."""
+    alter(admin, "listener.name.clients.max.connection.creation.rate", "1")
+    try:
+        throttled = metrics(broker, "rotunda_acceptor_accept_throttled_total")
+
+        def is_throttled() -> bool:
+            assert is_answered(held.enter_context(WireClient(broker.port)))
+            return metrics(broker, "rotunda_acceptor_accept_throttled_total") > throttled
+
+        wait_until(is_throttled, "the rate to be used up")
+        waiting = held.enter_context(WireClient(broker.port))
+        send_request(waiting, API_VERSIONS, 0, {})
+        with WireClient(protected_port) as administrator:
+            assert ask(administrator, API_VERSIONS, 0, {}).error_code == 0
+        assert receive_answer(waiting, API_VERSIONS, 0).error_code == 0
+        assert metrics(broker, "rotunda_acceptor_accept_throttle_seconds_total") > 0
+        assert metrics(broker, "rotunda_acceptor_blocked_seconds_total") > 0
+    finally:
+        alter(admin, "listener.name.clients.max.connection.creation.rate", None)
+
+
+def test_a08_a27_a_listeners_own_most_changes_while_clients_wait_for_it(
+    broker: BrokerProcess, admin: AdminClient, held: ExitStack
+) -> None:
+    name = "listener.name.clients.max.connections"
+    wait_until(lambda: metrics(broker, "rotunda_client_connections") <= 3, "the end of earlier connections")
+    alter(admin, name, "2")
+
+    def waits() -> WireClient | None:
+        client = held.enter_context(WireClient(broker.port))
+        send_request(client, API_VERSIONS, 0, {})
+        return None if select.select([client.socket], [], [], 0.5)[0] else client
+
+    waiting = wait_until(waits, "a client that waits")
+    alter(admin, name, "9")
+    assert receive_answer(waiting, API_VERSIONS, 0).error_code == 0
+    for value in ("0", "-1", "x"):
+        with pytest.raises(KafkaException, match=r"Value must be at least|Not a number"):
+            alter(admin, name, value)
+    alter(admin, name, None)
+
+
+def test_a16_a17_a18_a_lower_limit_closes_the_most_silent_clients_and_no_more(
+    broker: BrokerProcess, admin: AdminClient, protected_port: int, held: ExitStack
+) -> None:
+    """Administrators stay, and come in when the broker is full."""
+    administrators = [held.enter_context(WireClient(protected_port)) for _ in range(2)]
+    clients = [held.enter_context(WireClient(broker.port)) for _ in range(12)]
+    active = clients[::2] + clients[1::2]
+    for client in (*active, *administrators):
+        assert ask(client, API_VERSIONS, 0, {}).error_code == 0
+    most = 9
+    closed = metrics(broker, "rotunda_processor_connections_closed_total")
+    alter(admin, "max.connections", str(most))
+    try:
+
+        def open_now() -> float:
+            accepted = metrics(broker, "rotunda_acceptor_connections_accepted_total")
+            return accepted - metrics(broker, "rotunda_acceptor_connections_closed_total")
+
+        wait_until(lambda: open_now() == most, "the excess to be closed")
+        assert metrics(broker, "rotunda_processor_connections_closed_total") > closed
+        left = [client for client in active if is_answered(client)]
+        assert 0 < len(left) < len(active)
+        assert left == active[-len(left) :]
+        for client in (*administrators, held.enter_context(WireClient(protected_port))):
+            assert ask(client, API_VERSIONS, 0, {}).error_code == 0
+    finally:
+        alter(admin, "max.connections", None)
+
+
+def test_a14_a12_limits_of_ipv6_addresses(broker_directory: Path, held: ExitStack) -> None:
+    """An empty host is both families: an IPv4 client has its IPv4 address, and an IPv6 client its own."""
+    settings = {
+        "listeners": "PLAINTEXT://:0",
+        "advertised.listeners": "PLAINTEXT://127.0.0.1:0",
+        "insecure.listen": "true",
+        "max.connections.per.ip.overrides": "::1:1,127.0.0.30:2",
+    }
+    broker = BrokerProcess(broker_directory, settings).start()
+    try:
+
+        def served(host: str) -> bool:
+            family = ("::1", broker.port) if ":" in host else ("127.0.0.1", broker.port)
+            sock = held.enter_context(socket.create_connection(family, 60, (host, 0)))
+            sock.sendall(bytes.fromhex("0000000c 0012 0000 00000001 0002 6161"))
+            try:
+                return bool(sock.recv(4))
+            except ConnectionResetError:
+                return False
+
+        assert [served("::1") for _ in range(3)] == [True, False, False]
+        assert [served("127.0.0.30") for _ in range(4)] == [True, True, False, False]
+        assert served("127.0.0.31")
+    finally:
+        broker.stop()
+
+
+def descriptors(broker: BrokerProcess) -> int:
+    """Return how many descriptors the processes have open that connections pass through."""
+    pids = [row["pid"] for role in ("acceptor", "processor") for row in broker.processes(role)]
+    return sum(len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in pids)
+
+
+def test_thousands_of_connections_come_and_go_and_no_descriptor_is_lost(
+    broker: BrokerProcess, protected_port: int
+) -> None:
+    """A thousand a second, as far as the machine can, some of them refused with a delay, at once, or in the middle."""
+    set_rate(protected_port, "127.0.0.40", 5)
+    wait_until(lambda: metrics(broker, "rotunda_acceptor_connections_parked") == 0, "the page")
+    before = descriptors(broker)
+    hosts = cycle(["127.0.0.40", *(f"127.0.0.{number}" for number in range(41, 50))])
+    begin = time.monotonic()
+    for number in range(4000):
+        client = socket.create_connection(("127.0.0.1", broker.port), 60, (next(hosts), 0))
+        if number % 3 == 0:
+            client.sendall(b"\0\0\0\x20\0\x12")
+        client.close()
+        time.sleep(max(0.0, begin + number / 1000 - time.monotonic()))
+    wait_until(lambda: descriptors(broker) <= before, "the end of all of them")
+    set_rate(protected_port, "127.0.0.40", None)
+    with WireClient(broker.port) as client:
+        assert ask(client, API_VERSIONS, 0, {}).error_code == 0

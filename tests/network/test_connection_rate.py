@@ -1,0 +1,72 @@
+"""The rate of connections, by Kafka's arithmetic (`A11`)."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from broker.network.acceptor.connection_rate import ConnectionRate, Windows
+
+
+def arrivals(limit: int, count: int) -> list[tuple[int, int]]:
+    """Return when each of many connections comes, and how long it waits, if each comes when the one before is done."""
+    rate, now_ms, found = ConnectionRate(Windows()), 0, []
+    for _ in range(count):
+        rate.record(1, now_ms)
+        delay_ms = rate.delay_ms(limit, now_ms)
+        found.append((now_ms, delay_ms))
+        now_ms += delay_ms
+    return found
+
+
+def test_a11_the_exact_vector() -> None:
+    """Limit 5: 50 are free, 5 wait 200 ms each, 11 a second each; at 12 s the burst is forgotten: 40 pass at once."""
+    came = arrivals(5, 125)
+    assert came[:50] == [(0, 0)] * 50
+    assert came[50:55] == [(200 * number, 200) for number in range(5)]
+    assert came[55:66] == [(1000 * number, 1000) for number in range(1, 12)]
+    assert came[66:106] == [(12_000, 0)] * 40
+    assert came[106:111] == [(12_000 + 200 * number, 200) for number in range(5)]
+    assert came[111] == (13_000, 1000)
+
+
+def test_a10_a_limit_of_0_is_a_window_for_each() -> None:
+    assert arrivals(0, 3) == [(0, 1000), (1000, 1000), (2000, 1000)]
+
+
+def test_a10_a_wait_is_a_window_at_most() -> None:
+    rate = ConnectionRate(Windows(samples=2, length_ms=300))
+    rate.record(1_000_000, 0)
+    assert rate.delay_ms(1, 0) == 300
+
+
+def test_what_is_taken_back_was_never_there() -> None:
+    rate = ConnectionRate(Windows())
+    for _ in range(50):
+        rate.record(1, 0)
+    for _ in range(1000):
+        rate.record(1, 10)
+        assert rate.delay_ms(5, 10) == 190
+        rate.record(-1, 10)
+    assert rate.delay_ms(5, 10) == 0
+
+
+def test_after_a_pause_nothing_is_left() -> None:
+    rate = ConnectionRate(Windows())
+    rate.record(500, 0)
+    assert rate.delay_ms(5, 10_999) > 0
+    assert rate.delay_ms(5, 11_000) == 0
+
+
+@pytest.mark.parametrize("seed", [random.randrange(2**32)])
+def test_a11_over_a_long_time_the_limit_is_kept(seed: int) -> None:
+    """A saw-tooth, and yet: in all windows together never more than the limit allows, but for one sample's burst."""
+    print("seed", seed)
+    chance = random.Random(seed)
+    limit = chance.randrange(1, 50)
+    came = arrivals(limit, limit * 60)
+    for _ in range(200):
+        begin_ms = chance.randrange(came[-1][0] + 1)
+        within = sum(begin_ms <= at < begin_ms + 10_000 for at, _ in came)
+        assert within <= 2 * limit * 10
