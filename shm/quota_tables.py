@@ -18,8 +18,12 @@ from typing import NamedTuple
 from shm.quota_layout import QUOTA_SAMPLE, QUOTA_SLOT, QUOTA_TABLE
 from shm.words import words_of
 
-#: The quotas of clients, as Kafka names them; QUOTA_SLOT.quota is a place in here.
-QUOTAS = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate")
+#: The quotas of clients, as Kafka names them, and one that all clients share alone.
+PRODUCE, FETCH = "producer_byte_rate", "consumer_byte_rate"
+REQUEST, MUTATION = "request_percentage", "controller_mutation_rate"
+REQUEST_RATE = "request_rate"
+#: QUOTA_SLOT.quota is a place in here.
+QUOTAS = (PRODUCE, FETCH, REQUEST, MUTATION, REQUEST_RATE)
 
 #: Entities that an owner accounts for at a time. One more takes the place of the idlest.
 SLOTS = 512

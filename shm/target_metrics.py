@@ -86,6 +86,20 @@ HANDLER_METRICS = (
         "The log names API, client and address of each. Whatever kills a process is a fault of the broker.",
     ),
     Metric(
+        "overload_throttle_ms",
+        GAUGE,
+        "ms",
+        "For how long each answer throttles its client now, because requests queue.",
+        "Above 0 only with overload.queue.time.ms, while no request has waited less than that.",
+    ),
+    Metric(
+        "overload_throttled",
+        COUNTER,
+        "responses",
+        "Answers that have throttled their client because requests queue.",
+        "See overload.queue.time.ms.",
+    ),
+    Metric(
         "fetches_not_parked",
         COUNTER,
         "requests",

@@ -31,8 +31,8 @@ def snapshot(earlier: Reading | None, now: Reading, sources: Sources) -> Snapsho
     processes = _processes(growth, earlier, now)
     turns = {(each.role, each.index) for each in processes if not hangs(each)}
     processors = [_processor(growth, now, index, turns) for index in range(now.broker.processors)]
-    handlers = [_target(growth, "handler", index, turns) for index in range(facts.handlers)]
-    controller = _target(growth, "controller", 0, turns)
+    handlers = [_target(growth, now, "handler", index, turns) for index in range(facts.handlers)]
+    controller = _target(growth, now, "controller", 0, turns)
     rings = [_ring(each, facts.handlers) for each in now.broker.rings if each.kind in RING_KINDS]
     topics = [_topic(growth, earlier, now, topic) for topic in now.topics if topic.name in now.broker.topics]
     storage = now.broker.storage
@@ -134,7 +134,7 @@ def _processor(growth: Growth, now: Reading, index: int, turns: set[tuple[str, i
     )
 
 
-def _target(growth: Growth, role: str, index: int, turns: set[tuple[str, int]]) -> Target:
+def _target(growth: Growth, now: Reading, role: str, index: int, turns: set[tuple[str, int]]) -> Target:
     """Return the figures of a handler or the controller, as `_processor` does."""
     idle = growth.share(role, index, "idle_ns", "busy_ns") if (role, index) in turns else None
     return Target(
@@ -146,6 +146,7 @@ def _target(growth: Growth, role: str, index: int, turns: set[tuple[str, int]]) 
         bytes_per_s=growth.per_s(role, index, "bytes_appended"),
         commits_per_s=growth.per_s(role, index, "commits"),
         parked_per_s=growth.per_s(role, index, "fetches_parked"),
+        overload_throttle_ms=_value(now.pages.get((role, index)), "overload_throttle_ms"),
     )
 
 

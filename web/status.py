@@ -77,6 +77,7 @@ class Target:
     bytes_per_s: float | None
     commits_per_s: float | None
     parked_per_s: float | None
+    overload_throttle_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

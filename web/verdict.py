@@ -59,6 +59,7 @@ def verdict(
         _down(processes)
         or _warned(warned, is_refusing)
         or _silent(processes, rings, len(targets) - 1)
+        or _overloaded(targets)
         or _full_ring(rings, len(targets) - 1)
         or _full_arena(processors)
         or _busy(processors, targets)
@@ -141,6 +142,17 @@ def _silent(processes: list[Process], rings: list[Ring], controller: int) -> Ver
         level = "busy" if each.role in _WITHOUT else "stuck"
         return Verdict(level=level, text=f"{text}.", where=[f"{each.role}-{each.index}"])
     return None
+
+
+def _overloaded(targets: list[Target]) -> Verdict | None:
+    """Return a verdict on handlers that throttle everybody (`overload.queue.time.ms`)."""
+    throttling = [each for each in targets[:-1] if each.overload_throttle_ms]
+    if not throttling:
+        return None
+    worst = max(throttling, key=lambda each: each.overload_throttle_ms)
+    named = ", ".join(f"handler {each.index}" for each in throttling)
+    text = f"Overloaded: {named}. Clients are throttled, for {worst.overload_throttle_ms} ms with each answer."
+    return Verdict(level="busy", text=text, where=[f"handler-{each.index}" for each in throttling])
 
 
 def _full_ring(rings: list[Ring], controller: int) -> Verdict | None:

@@ -43,4 +43,4 @@ def _address(parsed: argparse.Namespace, environment: Mapping[str, str]) -> str:
         run_dir.check_readable(Path(path))
         instead = "; or use --bootstrap" if takes_addresses else ""
         raise BootFailed(f"no broker runs with run directory {path}{instead}", _NOT_RUNNING_EXIT_CODE)
-    return record.bootstrap
+    return record.control_plane or record.bootstrap

@@ -22,6 +22,7 @@ from broker.config.broker_log import BrokerLogSettings
 from broker.config.cleaner import CleanerSettings
 from broker.config.connections import ConnectionSettings, per_ip_complaint, protected_listener
 from broker.config.consumer_groups import ConsumerGroupSettings
+from broker.config.control_plane import ControlPlaneSettings, control_plane_complaint
 from broker.config.fetch import FetchSettings
 from broker.config.groups import GroupSettings
 from broker.config.identity import IdentitySettings, node_id_complaint
@@ -70,6 +71,7 @@ class BrokerConfig(
     ConnectionSettings,
     TransactionSettings,
     ConsumerGroupSettings,
+    ControlPlaneSettings,
     FetchSettings,
     GroupSettings,
     LogSettings,
@@ -135,7 +137,8 @@ class BrokerConfig(
     @property
     def protected_listener(self) -> str | None:
         """The name of the listener that limits of the whole broker do not hold for; None if there is none (``A16``)."""
-        return protected_listener(self.inter_broker_listener_name, self.listener_names)
+        name = self.control_plane_listener_name or self.inter_broker_listener_name
+        return protected_listener(name, self.listener_names)
 
     @cached_property
     def effective_advertised_listeners(self) -> tuple[Listener, ...]:
@@ -386,6 +389,7 @@ _RULES_OF_A_START: _Rules = ((("min.insync.replicas",), _in_sync_complaint),)
 _RULES: _Rules = (
     (("listeners", "listener.security.protocol.map", "insecure.listen"), _listeners_complaint),
     (("advertised.listeners", "listeners"), _advertised_complaint),
+    (("control.plane.listener.name", "listeners"), control_plane_complaint),
     (("status.host", "insecure.listen"), _status_complaint),
     (("node.id", "broker.id"), node_id_complaint),
     (("log.dirs",), log_dirs_complaint),

@@ -69,7 +69,6 @@ REFUSED: Mapping[str, str] = MappingProxyType(
         "authorizer.class.name": "there is no authorizer, so that all would be let in whom it would refuse; remove it",
         "client.quota.callback.class": _JAVA_CLASS,
         "config.providers": "values such as ${file:...} would stand as they are written; write them out and remove it",
-        "control.plane.listener.name": "Kafka 4 has no such setting; remove it",
         "cordoned.log.dirs": "there is one directory, and without it no topic could be created; remove it",
         "create.topic.policy.class.name": _JAVA_CLASS,
         "host.name": _USE_LISTENERS,

@@ -203,7 +203,7 @@ _GROUPS = Area(
             what="Text of a committed offset",
             bounds=("offset.metadata.max.bytes",),
             metrics=("rotunda_request_errors_total",),
-            beyond="OFFSETMETADATA_TOO_LARGE",
+            beyond="OFFSET_METADATA_TOO_LARGE",
             end="with the offset",
         ),
         Limit(

@@ -1,13 +1,13 @@
-"""The broker settings of client quotas: over which windows a rate is measured. Declarations only.
+"""The broker settings of quotas: over which windows a rate is measured, and what all clients together may use.
 
-The quotas themselves are no settings: they are set for users and client ids while the broker runs.
+Declarations only. The quotas of users and client ids are no settings: they are set while the broker runs.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.config.keys import Key, Kind, setting
+from broker.config.keys import MAX_LONG, Key, Kind, setting
 
 #: What is kept of each client grows with the windows.
 _MOST_WINDOWS = 100
@@ -58,5 +58,78 @@ class QuotaSettings:
             unit="s",
             least=1,
             doc="Length of one of these windows.",
+        )
+    )
+    broker_quota_produce_bytes: int = setting(
+        Key(
+            name="broker.quota.produce.bytes",
+            kind=Kind.LONG,
+            default=MAX_LONG,
+            unit="bytes/s",
+            least=1,
+            dynamic=True,
+            doc="How many bytes of Produce all clients together may send in a second. Who sends when they have is "
+            "throttled as by a quota of its own, for the length of all windows at most.",
+        )
+    )
+    broker_quota_fetch_bytes: int = setting(
+        Key(
+            name="broker.quota.fetch.bytes",
+            kind=Kind.LONG,
+            default=MAX_LONG,
+            unit="bytes/s",
+            least=1,
+            dynamic=True,
+            doc="How many bytes of answers to Fetch all clients together may get in a second.",
+        )
+    )
+    broker_quota_request_rate: int = setting(
+        Key(
+            name="broker.quota.request.rate",
+            kind=Kind.LONG,
+            default=MAX_LONG,
+            unit="requests/s",
+            least=1,
+            dynamic=True,
+            doc="How many requests all clients together may have answered in a second.",
+        )
+    )
+    overload_queue_time_ms: int = setting(
+        Key(
+            name="overload.queue.time.ms",
+            kind=Kind.INT,
+            default=0,
+            unit="ms",
+            least=0,
+            dynamic=True,
+            doc="While no request waits less than this for its handler, the handler throttles all clients, longer and "
+            "longer, so that requests wait at the clients and not in the broker. 0: never.",
+        )
+    )
+    broker_quota_white_list_user: tuple[str, ...] = setting(
+        Key(
+            name="broker.quota.white.list.user",
+            kind=Kind.LIST,
+            default=(),
+            dynamic=True,
+            doc="Users for whom the broker.quota settings do not hold, and who are not counted there.",
+        )
+    )
+    broker_quota_white_list_client_id: tuple[str, ...] = setting(
+        Key(
+            name="broker.quota.white.list.client.id",
+            kind=Kind.LIST,
+            default=(),
+            dynamic=True,
+            doc="Client ids for which the broker.quota settings do not hold, and which are not counted there.",
+        )
+    )
+    broker_quota_white_list_listener: tuple[str, ...] = setting(
+        Key(
+            name="broker.quota.white.list.listener",
+            kind=Kind.LIST,
+            default=(),
+            dynamic=True,
+            doc="Listeners whose clients the broker.quota settings do not hold for, such as one for administrators.",
         )
     )

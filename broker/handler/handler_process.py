@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from broker.clock import SystemClock
+from broker.config.control_plane import control_processors, processors_of
 from broker.coordinator.group_lags import GroupLags
 from broker.coordinator.group_status_publisher import GroupStatusPublisher
 from broker.errors import ApiError
@@ -128,7 +129,7 @@ def _open_controller(context: ProcessContext, metadata: MetadataCache, clock: Cl
 
     def store_settings_in_force() -> None:
         has_room = cluster.storage_state < StorageState.NO_REQUEST_LOG
-        wanted = metadata.broker_config.num_network_threads
+        wanted = processors_of(metadata.broker_config)
         store_settings(context.recorder_rings, metadata.broker_config, wanted, has_room=has_room)
         if cluster.wanted_processors != wanted:
             cluster.set_wanted_processors(wanted)
@@ -142,7 +143,7 @@ def _open_controller(context: ProcessContext, metadata: MetadataCache, clock: Cl
         context.taken_over,
         context.coordinators,
         before_change,
-        context.most_processors,
+        context.most_processors - control_processors(config),
     )
     bells = (*context.target_bells, context.recorder_bell)
     active = ActiveController(controller, metadata, config, cluster, bells, store_settings_in_force, watch.tick)

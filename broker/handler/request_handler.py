@@ -97,7 +97,7 @@ class RequestHandler:
             context, partitions, controller, self._peer_calls, self._appends, commit_answers, self.slices
         )
         self._coordinators, self._quotas = self.broker.coordinators, self.broker.quotas
-        self._quotas.follow(partitions.metadata.client_quotas)
+        self._quotas.follow(partitions.metadata.client_quotas, partitions.metadata.broker_config)
         ask_membership = self._coordinators.transaction_rpc.ask_membership
         self._produce = ProducePath(
             partitions, self._appends, responses, self._peers, poison, self.slices, ask_membership
@@ -229,6 +229,7 @@ class RequestHandler:
             **self._appends.counters(),
             "write_failures": self._partitions.storage.write_failures,
             **self._fetch.counters(),
+            "overload_throttled": self._quotas.overload.throttled,
             "requests_dropped": self._poison.count,
             "slow_turns": self.turns.count,
             **self._coordinators.counters(),
@@ -241,6 +242,7 @@ class RequestHandler:
             "operations_waiting": self._purgatory.waiting,
             "rows_watched": self._purgatory.watched_rows,
             **self._fetch.gauges(),
+            "overload_throttle_ms": self._quotas.overload.throttle_ms,
             "works_waiting": self.slices.waiting,
             "producer_ids": self._partitions.log_manager.producer_ids,
             "settings_bytes": 0 if self._controller is None else self._controller.controller.settings_bytes,
@@ -268,7 +270,7 @@ class RequestHandler:
             for path in self._with_memo:
                 path.forget_metadata()
             self._groups.forget_metadata()
-            self._quotas.follow(self._partitions.metadata.client_quotas)
+            self._quotas.follow(self._partitions.metadata.client_quotas, self._partitions.metadata.broker_config)
             self._coordinators.metadata_changed()
             self._purgatory.something_changed()
             self._partitions.changes.begin(self.slices, self._follow_partitions, self._purgatory.something_changed)
@@ -290,8 +292,7 @@ class RequestHandler:
         current, dropped = self._poison.current.words, self._poison.dropped
         quotas, now_ns = self._quotas, self._now_ns
         self.turns.spent(dequeued_ns := now_ns(), TAKING)
-        in_force, book = quotas.is_in_force, quotas.book
-        book.mark_ns = dequeued_ns
+        in_force, book = quotas.begin(view, frames[0][0], dequeued_ns), quotas.book
         start = ring.cursor
         for number, (at, _, end) in enumerate(frames, 1):  # noqa: B007 - read behind the loop
             (
@@ -303,7 +304,7 @@ class RequestHandler:
                 continue
             current[REQUEST_AT] = at
             memory, first = (view, at + header_bytes) if area == INLINE else (self._areas.view(area), address)
-            whose = quotas.of_request(connection, memory, first) if in_force else None
+            whose = quotas.of_request(listener, connection, memory, first) if in_force else None
             to = (processor, connection, sequence, received, dequeued_ns, key, version, correlation, size, whose)
             try:
                 place = (first, first + size, at)

@@ -1,7 +1,8 @@
 """A client's sensors: the quotas that hold for it, charged with what it asks for and gets.
 
 Runs in targets. One object stands for all clients that share every quota, whichever connection they come by; it travels
-with each of their requests to its answer, and is None while no quota is set for anybody.
+with each of their requests to its answer, and is None while no quota is set for anybody. Behind it stand the limits
+that all clients share.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from broker.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
+    from broker.quotas.broker_sensors import BrokerSensors
     from broker.quotas.meters import Book, RateMeter, TokenMeter
 
 _PRODUCE, _FETCH = int(ApiKey.PRODUCE), int(ApiKey.FETCH)
@@ -24,7 +26,7 @@ _NO_LIMIT: Final = 2**31 - 1
 class ClientSensors:
     """The meters of one client; None: that quota is not set for it."""
 
-    __slots__ = ("_book", "_fetch", "_produce", "_request", "mutation", "spent_ns")
+    __slots__ = ("_book", "_common", "_fetch", "_produce", "_request", "mutation", "spent_ns")
 
     def __init__(
         self,
@@ -33,8 +35,10 @@ class ClientSensors:
         fetch: RateMeter | None,
         request: RateMeter | None,
         mutation: TokenMeter | None,
+        common: BrokerSensors | None = None,
     ) -> None:
-        self._book = book
+        """Charge these; ``common`` is what it shares with all clients."""
+        self._book, self._common = book, common
         self._produce, self._fetch, self._request = produce, fetch, request
         self.mutation = mutation
         #: Time that has been spent for this client since it was charged last.
@@ -64,20 +68,20 @@ class ClientSensors:
                     ms, by = bandwidth_ms, produce
         if ms and by is not None:
             by.throttled(ms, now_ns)
-        return ms
+        return ms if self._common is None else max(ms, self._common.answered(api_key, request_bytes, now_ns))
 
     def produced_silently(self, request_bytes: int, now_ns: int) -> int:
         """Charge a Produce without an answer, which the time that it has taken is not charged for (`E13`)."""
-        self.spent_ns = 0
-        if self._produce is None:
-            return 0
-        ms = self._produce.charge(request_bytes, now_ns)
-        if ms:
+        self.spent_ns = ms = 0
+        if self._produce is not None and (ms := self._produce.charge(request_bytes, now_ns)):
             self._produce.throttled(ms, now_ns)
-        return ms
+        return ms if self._common is None else max(ms, self._common.answered(_PRODUCE, request_bytes, now_ns))
 
     def fetched(self, answer_bytes: int, now_ns: int) -> int:
         """Charge an answer to a Fetch, unless its client is to be throttled: return for how many ms (`E12`)."""
+        common_ms = 0 if self._common is None else self._common.answered(_FETCH, 0, now_ns)
+        if self._common is not None and not common_ms:
+            common_ms = self._common.fetched(answer_bytes, now_ns)
         book, meter, by = self._book, self._fetch, self._request
         spent_ns, self.spent_ns = self.spent_ns + now_ns - book.mark_ns, 0
         book.mark_ns = now_ns
@@ -85,7 +89,7 @@ class ClientSensors:
         fetch_ms = 0
         if meter is not None:
             fetch_ms = meter.charge_unless_throttled(answer_bytes, now_ns)
-            if request_ms and not fetch_ms:
+            if (request_ms or common_ms) and not fetch_ms:
                 # The answer is going to be empty for the sake of the other quota.
                 meter.unrecorded -= answer_bytes
         if fetch_ms > request_ms:
@@ -93,9 +97,13 @@ class ClientSensors:
         ms = max(request_ms, fetch_ms)
         if ms and by is not None:
             by.throttled(ms, now_ns)
-        return ms
+        if ms and self._common is not None and not common_ms:
+            self._common.take_back(answer_bytes)
+        return max(ms, common_ms)
 
     @property
     def most_fetched(self) -> int:
         """The largest answer to a Fetch that need not be throttled, in bytes (`E12`)."""
-        return _NO_LIMIT if self._fetch is None else min(_NO_LIMIT, self._fetch.most_at_once)
+        own = None if self._fetch is None else self._fetch.most_at_once
+        shared = None if self._common is None else self._common.most_fetched
+        return min(_NO_LIMIT if each is None else each for each in (_NO_LIMIT, own, shared))

@@ -6,10 +6,14 @@ Pure functions over plain values. Users have no names until clients authenticate
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from broker.config.keys import MAX_LONG
 from broker.metadata.client_quotas import CLIENT_ID, USER, ClientQuotas, QuotaEntity
-from shm.quota_tables import QUOTAS
+from shm.quota_tables import FETCH, PRODUCE, QUOTAS, REQUEST_RATE
+
+if TYPE_CHECKING:
+    from broker.config.broker_config import BrokerConfig
 
 ANONYMOUS: Final = "ANONYMOUS"
 
@@ -17,12 +21,18 @@ ANONYMOUS: Final = "ANONYMOUS"
 class Limit(NamedTuple):
     """What an entity may use of one quota in a second: bytes, partitions, or percents of the time of one thread.
 
-    All clients with the same ``user`` and ``client_id`` share it; an empty one stands for whoever it may be.
+    All clients with the same ``user`` and ``client_id`` share it; an empty one stands for whoever it may be, and two
+    for everybody.
     """
 
     user: str
     client_id: str
     value: float
+
+    @property
+    def is_of_all(self) -> bool:
+        """Whether all clients share it."""
+        return not (self.user or self.client_id)
 
     def entity(self, quota: str) -> int:
         """Return the hash by which every process finds what has been used of it: never 0, and not negative."""
@@ -40,6 +50,16 @@ def limit_of(quotas: ClientQuotas, quota: str, user: str, client_id: str) -> Lim
         if value is not None:
             return Limit(*whom, value)
     return None
+
+
+def limits_of_all(config: BrokerConfig) -> dict[str, Limit]:
+    """Return, by quota, what all clients together may use: the limits of the broker that are set (`E18`)."""
+    values = {
+        PRODUCE: config.broker_quota_produce_bytes,
+        FETCH: config.broker_quota_fetch_bytes,
+        REQUEST_RATE: config.broker_quota_request_rate,
+    }
+    return {quota: Limit("", "", value) for quota, value in values.items() if value < MAX_LONG}
 
 
 def quotas_in_force(quotas: ClientQuotas) -> frozenset[str]:

@@ -6,25 +6,23 @@ Runs in targets and processors. What has been found is kept until quotas change.
 
 from __future__ import annotations
 
+from struct import Struct
 from typing import TYPE_CHECKING, Final
 
+from broker.config.control_plane import control_listener
+from broker.quotas.broker_sensors import BrokerSensors
 from broker.quotas.client_sensors import ClientSensors
-from broker.quotas.entities import ANONYMOUS, Limit, limit_of, quotas_in_force
+from broker.quotas.entities import ANONYMOUS, Limit, limit_of, limits_of_all, quotas_in_force
 from broker.quotas.meters import NS_PER_PERCENT, Book, RateMeter, TokenMeter
+from broker.quotas.overload import Overload
+from shm.layout import REQUEST_ENVELOPE
 from shm.quota_rates import Windows
-from shm.quota_tables import QuotaTableWriter
+from shm.quota_tables import FETCH, MUTATION, PRODUCE, REQUEST, REQUEST_RATE, QuotaTableWriter
 
 if TYPE_CHECKING:
     from broker.config.broker_config import BrokerConfig
     from broker.metadata.client_quotas import ClientQuotas
     from shm.quota_tables import QuotaTables
-
-PRODUCE, FETCH, REQUEST, MUTATION = (
-    "producer_byte_rate",
-    "consumer_byte_rate",
-    "request_percentage",
-    "controller_mutation_rate",
-)
 
 #: Clients and entities that are known; when there are more, all are looked up anew.
 MOST_KNOWN: Final = 10_000
@@ -33,6 +31,9 @@ MOST_KNOWN: Final = 10_000
 _LENGTH: Final = 8
 _LENGTH_BYTES: Final = 2
 _NULL: Final = 0x8000
+
+_RECEIVED_AT: Final = REQUEST_ENVELOPE.offset("received_ns")
+_unpack_int64 = Struct("@q").unpack_from
 
 
 class QuotaManager:
@@ -44,59 +45,99 @@ class QuotaManager:
         writer = QuotaTableWriter(tables.of(owner))
         self.book = Book(writer, tables.but(owner), windows)
         self._token_book = Book(writer, [], token_windows)
-        #: Whether any quota is set for anybody.
+        #: Whether any quota is set for anybody, or for all together.
         self.is_in_force = False
+        self.overload = Overload()
+        self._common: BrokerSensors | None = None
+        self._exempt_users: tuple[str, ...] = ()
+        self._exempt_client_ids: tuple[str, ...] = ()
         self._in_force: frozenset[str] = frozenset()
         self._quotas: ClientQuotas = {}
         #: By client id with its length in front, as requests have it.
         self._by_header: dict[bytes, ClientSensors] = {}
+        #: The same for clients that come by a listener whose clients have no part in what all share.
+        self._exempt_by_header: dict[bytes, ClientSensors] = {}
+        #: By listener, one of the two.
+        self._by_listener = [self._by_header] * len(config.bound_listeners)
         #: By connection, how long that was in its last request.
         self._bytes_of: dict[int, int] = {}
-        self._by_id: dict[str, ClientSensors] = {}
+        self._by_id: dict[tuple[str, bool], ClientSensors] = {}
         self._rates: dict[tuple[str, Limit], RateMeter] = {}
 
-    def follow(self, quotas: ClientQuotas) -> None:
+    def follow(self, quotas: ClientQuotas, config: BrokerConfig) -> None:
         """Put these quotas in force. They may have changed in place, so whatever was known is looked up anew."""
         self._quotas = quotas
         self._in_force = quotas_in_force(quotas)
-        self.is_in_force = bool(self._in_force)
         self._forget()
+        self._follow_broker(config)
+        self.is_in_force = bool(self._in_force) or self._common is not None
 
-    def of_request(self, connection: int, view: memoryview, start: int) -> ClientSensors:
+    def _follow_broker(self, config: BrokerConfig) -> None:
+        """Put in force what all clients share, and who has no part in it."""
+        limits, target_ms = limits_of_all(config), config.overload_queue_time_ms
+        self.overload.follow(target_ms)
+        self._common = None
+        if limits or target_ms:
+            produce, fetch = (self._rate(quota, limits.get(quota)) for quota in (PRODUCE, FETCH))
+            rate = self._rate(REQUEST_RATE, limits.get(REQUEST_RATE))
+            self._common = BrokerSensors(produce, fetch, rate, self.overload)
+        self._exempt_users = config.broker_quota_white_list_user
+        self._exempt_client_ids = config.broker_quota_white_list_client_id
+        names = {name.upper() for name in config.broker_quota_white_list_listener}
+        control = control_listener(config)
+        self._by_listener[:] = [
+            self._exempt_by_header if listener.name in names or number == control else self._by_header
+            for number, listener in enumerate(config.bound_listeners)
+        ]
+
+    def begin(self, view: memoryview, at: int, now_ns: int) -> bool:
+        """Begin to charge for requests that have been taken now, the oldest of which lies there; is_in_force. HOT."""
+        self.book.mark_ns = now_ns
+        if self.is_in_force:
+            self.overload.waited(now_ns - _unpack_int64(view, at + _RECEIVED_AT)[0], now_ns)
+        return self.is_in_force
+
+    def of_request(self, listener: int, connection: int, view: memoryview, start: int) -> ClientSensors:
         """Return the sensors of the client whose request, from its api key on, begins there. HOT."""
         at = start + _LENGTH
         # As long as in the last request of that connection: what stands there says whether it is.
         header = bytes(view[at : at + self._bytes_of.get(connection, 0)])
+        known = self._by_listener[listener]
         try:
-            return self._by_header[header]
+            return known[header]
         except KeyError:
-            return self._look_up(connection, view, at)
+            return self._look_up(known, connection, view, at)
 
     def of_client(self, client_id: str) -> ClientSensors | None:
         """Return the sensors of a client; None while no quota is set for anybody."""
-        return self._of_client(client_id) if self.is_in_force else None
+        return self._of_client(client_id, is_exempt=True) if self.is_in_force else None
 
-    def _of_client(self, client_id: str) -> ClientSensors:
-        if client_id not in self._by_id:
+    def _of_client(self, client_id: str, *, is_exempt: bool) -> ClientSensors:
+        is_exempt = is_exempt or ANONYMOUS in self._exempt_users or client_id in self._exempt_client_ids
+        key = client_id, is_exempt
+        if key not in self._by_id:
             if len(self._by_id) >= MOST_KNOWN:
                 self._forget()
-            self._by_id[client_id] = self._sensors(client_id)
-        return self._by_id[client_id]
+            self._by_id[key] = self._sensors(client_id, None if is_exempt else self._common)
+        return self._by_id[key]
 
-    def _look_up(self, connection: int, view: memoryview, at: int) -> ClientSensors:
+    def _look_up(
+        self, by_header: dict[bytes, ClientSensors], connection: int, view: memoryview, at: int
+    ) -> ClientSensors:
         length = view[at] << 8 | view[at + 1]
         size = _LENGTH_BYTES + (length if length < _NULL else 0)
         header = bytes(view[at : at + size])
         # Clients choose it: what is no text is refused where the request is read.
-        found = self._of_client(header[_LENGTH_BYTES:].decode(errors="replace"))
-        for known in (self._by_header, self._bytes_of):
+        client_id = header[_LENGTH_BYTES:].decode(errors="replace")
+        found = self._of_client(client_id, is_exempt=by_header is self._exempt_by_header)
+        for known in (by_header, self._bytes_of):
             if len(known) >= MOST_KNOWN:
                 known.clear()
         self._bytes_of[connection] = size
-        self._by_header[header] = found
+        by_header[header] = found
         return found
 
-    def _sensors(self, client_id: str) -> ClientSensors:
+    def _sensors(self, client_id: str, common: BrokerSensors | None) -> ClientSensors:
         limits = {quota: limit_of(self._quotas, quota, ANONYMOUS, client_id) for quota in self._in_force}
         mutation = limits.get(MUTATION)
         return ClientSensors(
@@ -105,6 +146,7 @@ class QuotaManager:
             self._rate(FETCH, limits.get(FETCH)),
             self._rate(REQUEST, limits.get(REQUEST)),
             None if mutation is None else TokenMeter(self._token_book, MUTATION, mutation),
+            common,
         )
 
     def _rate(self, quota: str, limit: Limit | None) -> RateMeter | None:
@@ -113,9 +155,11 @@ class QuotaManager:
             return None
         meter = self._rates.get((quota, limit))
         if meter is None:
+            windows = self.book.windows
             if quota == REQUEST:
-                most_ms = self.book.windows.size_ms
-                meter = RateMeter(self.book, quota, limit, NS_PER_PERCENT, most_ms=most_ms)
+                meter = RateMeter(self.book, quota, limit, NS_PER_PERCENT, most_ms=windows.size_ms)
+            elif limit.is_of_all:
+                meter = RateMeter(self.book, quota, limit, most_ms=windows.number * windows.size_ms)
             else:
                 meter = RateMeter(self.book, quota, limit)
             self._rates[quota, limit] = meter
@@ -123,5 +167,6 @@ class QuotaManager:
 
     def _forget(self) -> None:
         self._by_header.clear()
+        self._exempt_by_header.clear()
         self._by_id.clear()
         self._rates.clear()

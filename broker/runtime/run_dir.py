@@ -41,7 +41,8 @@ class RunRecord:
 
     It started with `processors`; shared memory is laid out for the most that there may be.
 
-    `status_url` is empty where there is no status page.
+    `status_url` is empty where there is no status page, and `control_plane` (host:port) where there is none; it is not
+    among the addresses of `bootstrap`.
     """
 
     instance: str
@@ -59,6 +60,7 @@ class RunRecord:
     layout_version: int = LAYOUT_VERSION
     reason: str = ""
     status_url: str = ""
+    control_plane: str = ""
 
     @property
     def is_alive(self) -> bool:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import importlib
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
 from broker.clock import SystemClock
+from broker.config.control_plane import control_listener
 from broker.config.notes import start_notes
 from broker.errors import BootFailed
 from broker.log.data_dir import (
@@ -124,12 +125,13 @@ class RoleFunctions(Mapping[Role, "RoleFunction"]):
         return len(self._MODULES)
 
 
-def bootstrap(listeners: tuple[BoundListener, ...]) -> str:
+def bootstrap(listeners: Iterable[BoundListener]) -> str:
     """Return the advertised addresses, comma-separated: what a client is given."""
-    return ",".join(_address(listener.advertised_host, listener.advertised_port) for listener in listeners)
+    return ",".join(map(_address, listeners))
 
 
-def _address(host: str, port: int) -> str:
+def _address(listener: BoundListener) -> str:
+    host, port = listener.advertised_host, listener.advertised_port
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -179,13 +181,14 @@ def _make_heritage(
 
 
 def _record(context: ProcessContext) -> RunRecord:
-    pid = context.supervisor_pid
+    pid, control = context.supervisor_pid, control_listener(context.config)
     return run_dir.RunRecord(
         instance=context.instance,
         pid=pid,
         start_ticks=start_ticks(pid) or 0,
         state=run_dir.STARTING,
-        bootstrap=bootstrap(context.listeners),
+        bootstrap=bootstrap(each for index, each in enumerate(context.listeners) if index != control),
+        control_plane="" if control < 0 else _address(context.listeners[control]),
         data_dir=str(context.config.data_dir),
         run_dir=str(context.run_dir),
         processors=context.started_processors,

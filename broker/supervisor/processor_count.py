@@ -118,14 +118,14 @@ class ProcessorCount:
             return
         known = [child for child in self._children if child.role is Role.PROCESSOR and child.index == index]
         self._joining = known[0] if known else self._add(index)
-        _log.info("num.network.threads is %d: %s joins", wanted, self._joining.label)
+        _log.info("%d processors are wanted: %s joins", wanted, self._joining.label)
         # Before it starts, so that nobody finds requests of one that it does not know.
         self._context.ring_everyone()
         self._start(self._joining)
 
     def _shrink(self, wanted: int) -> None:
         cluster = self._context.cluster
-        _log.info("num.network.threads is %d: the last of %d processors leave", wanted, cluster.processors)
+        _log.info("%d processors are wanted: the last of %d leave", wanted, cluster.processors)
         cluster.set_processors(wanted)
         for child in self._beyond():
             # One that was to be started again is not.
@@ -144,4 +144,4 @@ class ProcessorCount:
     def _give_up(self, reason: str) -> None:
         cluster = self._context.cluster
         self._given_up = cluster.wanted_processors
-        _log.error("num.network.threads stays %d, not %d: %s", cluster.processors, self._given_up, reason)
+        _log.error("there are %d processors still, not %d: %s", cluster.processors, self._given_up, reason)

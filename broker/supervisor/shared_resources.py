@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import posix_ipc
 
 from broker.config.arena import arena_bytes
+from broker.config.control_plane import processors_of
 from broker.ipc.process_context import BoundListener, ProcessContext, close_all
 from broker.ipc.request_channel import ChannelShape, RequestChannel
 from broker.metadata.metadata_file import metadata_path
@@ -58,7 +59,7 @@ def make(
     """Return a complete context. Raises SharedMemoryTooSmall, with nothing left behind."""
     remove_stale()
     raise_descriptor_limit()
-    started, handlers = configured_at_start(config).num_network_threads, config.num_io_threads
+    started, handlers = processors_of(configured_at_start(config)), config.num_io_threads
     processors = most_processors(started)
     shape = ChannelShape.fitting(started, handlers + 1, config.request_ring_bytes, processors)
     memory = ProcessorMemory(shape, started)

@@ -25,7 +25,7 @@ RATE = 1.0
 def limited(cluster: AdminCluster) -> AdminCluster:
     """Return a cluster that lets its client make a partition a second, 11 at once."""
     cluster.clock.advance_ms(1)
-    cluster.quotas.follow({((CLIENT_ID, "test"),): {"controller_mutation_rate": RATE}})
+    cluster.quotas.follow({((CLIENT_ID, "test"),): {"controller_mutation_rate": RATE}}, cluster.config)
     return cluster
 
 

@@ -18,10 +18,10 @@ def processor(index: int = 0, idle: float | None = 1.0, arena_used: int = 0) -> 
     )  # fmt: skip
 
 
-def target(index: int = 0, idle: float | None = 1.0) -> Target:
+def target(index: int = 0, idle: float | None = 1.0, throttle_ms: int = 0) -> Target:
     return Target(
         index=index, idle=idle, requests_per_s=None, errors_per_s=None, records_per_s=None, bytes_per_s=None,
-        commits_per_s=None, parked_per_s=None,
+        commits_per_s=None, parked_per_s=None, overload_throttle_ms=throttle_ms,
     )  # fmt: skip
 
 
@@ -53,6 +53,13 @@ def test_clients_are_served_without_what_stands_beside_the_path_of_a_request():
     assert not_ready([*beside, process("handler")], is_draining=False) == []
     assert not_ready([process("handler", 1, serves=False)], is_draining=False) == ["handler 1 is dead"]
     assert not_ready([process("handler")], is_draining=True) == ["the broker is shutting down"]
+
+
+def test_d23_an_overloaded_handler_is_named_with_the_throttle_time():
+    targets = [target(0), target(1, throttle_ms=40), target(0)]
+    found = verdict([processor()], targets, [ring("request", 0.9)], [process("handler")])
+    assert (found.level, found.where) == ("busy", ["handler-1"])
+    assert "handler 1. Clients are throttled, for 40 ms" in found.text
 
 
 def test_a_process_that_hangs_is_named_with_what_waits_for_it():

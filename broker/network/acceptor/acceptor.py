@@ -229,10 +229,10 @@ class Acceptor:
     def _hand_over(self, state: ListenerState, held: Held) -> bool:
         """Give the connection to the next processor with room, trying each once (`A21`). False: none has."""
         most = self._admission.most_of_a_processor(state.index)
-        for _ in range(self._processors):
-            number = self._next_processor % self._processors
+        for _ in (processors := self._in_use.of(state.index)):
+            number = processors[self._next_processor % len(processors)]
             link = self._links[number]
-            self._next_processor = number + 1
+            self._next_processor += 1
             if self.quotas.count(number) >= most:
                 self._warnings.warning(
                     "descriptors", "%d connections take all descriptors that they may: %s", most, RAISE

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from broker.clock import SystemClock
+from broker.config.control_plane import control_listener
 from broker.network.acceptor.acceptor import Acceptor
 from broker.network.acceptor.acceptor_metrics import AcceptorMeters
 from broker.network.acceptor.connection_limits import limits_of
@@ -64,7 +65,7 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
         clock,
         limits(),
     )
-    in_use = ProcessorsInUse(lambda: context.processors, has_gone, confirm)
+    in_use = ProcessorsInUse(lambda: context.processors, has_gone, confirm, control_listener(context.config))
     acceptor.start(stop.fileno(), take_stock=generation > 1, in_use=in_use)
     context.mark_ready(Role.ACCEPTOR, index, generation)
     faults = FaultLimit(_log, "the acceptor loop")

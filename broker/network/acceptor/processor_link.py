@@ -45,11 +45,13 @@ class ProcessorsInUse:
         count: Callable[[], int],
         has_gone: Callable[[int], bool] = lambda _: False,
         confirm: Callable[[int], None] = lambda _: None,
+        control_listener: int = -1,
     ) -> None:
-        """``has_gone``: whether a processor has ended and is not replaced."""
+        """``has_gone``: whether a processor has ended and is not replaced; of no ``control_listener`` there is -1."""
         self.has_gone = has_gone
         self._count = count
         self._confirm = confirm
+        self._control_listener = control_listener
         self._taken = 0
 
     def take(self) -> int:
@@ -59,3 +61,9 @@ class ProcessorsInUse:
             self._taken = count
             self._confirm(count)
         return count
+
+    def of(self, listener: int) -> range:
+        """Return the processors that get the connections of a listener: the first has the control plane's (`H01`)."""
+        if self._control_listener < 0:
+            return range(self._taken)
+        return range(1) if listener == self._control_listener else range(1, self._taken)

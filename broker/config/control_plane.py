@@ -1,0 +1,84 @@
+"""The control plane's setting, and what follows from it: a listener that one processor serves and nobody else (`H01`).
+
+Pure; `broker_config` joins the setting with the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from broker.config.keys import Key, Kind, Value, setting
+
+if TYPE_CHECKING:
+    from broker.config.listeners import Listener
+
+
+class Configuration(Protocol):
+    """What follows from a configuration does so from these of its settings."""
+
+    @property
+    def control_plane_listener_name(self) -> str | None:
+        """Return the listener's name."""
+
+    @property
+    def num_network_threads(self) -> int:
+        """Return how many processors clients have."""
+
+    @property
+    def bound_listeners(self) -> tuple[Listener, ...]:
+        """Return the listeners."""
+
+    def value(self, name: str) -> Value:
+        """Return the value of any setting."""
+
+
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+class ControlPlaneSettings:
+    """Which listener is the control plane. Only ever part of a BrokerConfig."""
+
+    control_plane_listener_name: str | None = setting(
+        Key(
+            name="control.plane.listener.name",
+            kind=Kind.STRING,
+            default=None,
+            nullable=True,
+            default_text="none",
+            doc="Name of a listener for administrators: one processor more than num.network.threads serves its "
+            "connections and no others, and max.connections keeps none of them out. The broker's own commands use it.",
+        )
+    )
+
+
+def processors_of(config: Configuration) -> int:
+    """Return how many processors a configuration asks for, the control plane's included."""
+    return config.num_network_threads + control_processors(config)
+
+
+def control_processors(config: Configuration) -> int:
+    """Return how many processors the control plane has: 1, or 0 where there is none."""
+    return int(config.control_plane_listener_name is not None)
+
+
+def control_listener(config: Configuration) -> int:
+    """Return which of the listeners is the control plane, or -1 where there is none."""
+    name = config.control_plane_listener_name
+    names = [listener.name for listener in config.bound_listeners]
+    return -1 if name is None else names.index(name.upper())
+
+
+def control_plane_complaint(config: Configuration) -> str | None:
+    """Return what is wrong with the control plane's listener, if anything (`H02`)."""
+    name, names = config.control_plane_listener_name, [listener.name for listener in config.bound_listeners]
+    if name is None:
+        return None
+    if name.upper() not in names:
+        return f"{name} is not the name of a listener; there are {', '.join(names)}"
+    if len(names) == 1:
+        return f"{name} is the only listener: clients need another"
+    between = config.value("inter.broker.listener.name")
+    return f"{name} is inter.broker.listener.name; they must differ" if _same(name, between) else None
+
+
+def _same(name: str, other: object) -> bool:
+    return isinstance(other, str) and name.upper() == other.upper()

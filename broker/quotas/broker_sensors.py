@@ -1,0 +1,63 @@
+"""The broker's sensors: what all clients together may use, and how they are slowed down while it is overloaded (`E18`).
+
+Runs in targets. One object stands behind the sensors of every client that is not exempt. As the limits are everybody's,
+a throttle time for them is bounded by the time over which they are measured.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from broker.protocol.api_keys import ApiKey
+
+if TYPE_CHECKING:
+    from broker.quotas.meters import RateMeter
+    from broker.quotas.overload import Overload
+
+_PRODUCE: Final = int(ApiKey.PRODUCE)
+
+
+class BrokerSensors:
+    """The meters that all clients share; None: that limit is not set."""
+
+    __slots__ = ("_fetch", "_overload", "_produce", "_rate")
+
+    def __init__(
+        self, produce: RateMeter | None, fetch: RateMeter | None, rate: RateMeter | None, overload: Overload
+    ) -> None:
+        """``rate``: of requests, whatever they take."""
+        self._produce, self._fetch, self._rate = produce, fetch, rate
+        self._overload = overload
+
+    def answered(self, api_key: int, request_bytes: int, now_ns: int) -> int:
+        """Charge a request, but for the bytes of a Fetch; return for how many ms its client is to be throttled."""
+        ms = max(self._overload.throttle(), _charge(self._rate, 1, now_ns))
+        return ms if api_key != _PRODUCE else max(ms, _charge(self._produce, request_bytes, now_ns))
+
+    def fetched(self, answer_bytes: int, now_ns: int) -> int:
+        """Charge an answer to a Fetch, unless its client is to be throttled; return for how many ms."""
+        if self._fetch is None:
+            return 0
+        ms = self._fetch.charge_unless_throttled(answer_bytes, now_ns)
+        if ms:
+            self._fetch.throttled(ms, now_ns)
+        return ms
+
+    def take_back(self, answer_bytes: int) -> None:
+        """Charge nothing for an answer to a Fetch that is going to be empty for the sake of another quota."""
+        if self._fetch is not None:
+            self._fetch.unrecorded -= answer_bytes
+
+    @property
+    def most_fetched(self) -> int | None:
+        """The largest answer to a Fetch that need not be throttled, in bytes; None if any is."""
+        return None if self._fetch is None else self._fetch.most_at_once
+
+
+def _charge(meter: RateMeter | None, used: int, now_ns: int) -> int:
+    if meter is None:
+        return 0
+    ms = meter.charge(used, now_ns)
+    if ms:
+        meter.throttled(ms, now_ns)
+    return ms

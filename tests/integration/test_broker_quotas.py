@@ -1,0 +1,156 @@
+"""What all clients together may use, who is exempt from that, and what happens while requests queue."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from select import select
+from typing import Any
+
+import pytest
+
+from broker.protocol import kio_adapter
+from broker.protocol.api_keys import ApiKey
+from tests.support.broker_process import BrokerProcess
+from tests.support.broker_settings import set_on_broker
+from tests.support.deadline import wait_until
+from tests.support.exposition import Scraper
+from tests.support.quota_client import CORRELATION_ID, QuotaClient
+from tests.support.wire_client import WireClient
+from tests.support.wire_messages import create_topic
+
+BYTES = 50_000
+TOPIC = "shared"
+
+
+@pytest.fixture
+def own(broker_directory: Path) -> Iterator[BrokerProcess]:
+    """Yield a broker with a second listener."""
+    settings = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,SPARED://127.0.0.1:0",
+        "listener.security.protocol.map": "SPARED:PLAINTEXT",
+        "num.io.threads": 2,
+        "status.page.enable": "true",
+    }
+    running = BrokerProcess(broker_directory, settings).start()
+    with WireClient(running.port) as wire:
+        create_topic(wire, TOPIC, 4)
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def connect(own: BrokerProcess) -> Iterator[Any]:
+    """Yield what opens a connection of a client, to one of the listeners."""
+    ports = [int(address.rpartition(":")[2]) for address in own.status()["bootstrap"].split(",")]
+    with ExitStack() as stack:
+
+        def open_one(client_id: str, listener: int = 0) -> QuotaClient:
+            client = QuotaClient(own, client_id, ports[listener])
+            stack.enter_context(client.wire)
+            return client
+
+        yield open_one
+
+
+def test_e18_what_all_clients_send_has_one_limit(own: BrokerProcess, connect: Any) -> None:
+    """E18: of two clients each is held back by what the other has sent; who is exempt sends on, and does not count."""
+    set_on_broker(own.bootstrap, "broker.quota.white.list.client.id", "spared,other")
+    set_on_broker(own.bootstrap, "broker.quota.white.list.listener", "SPARED")
+    set_on_broker(own.bootstrap, "broker.quota.produce.bytes", str(BYTES))
+    spared = connect("spared"), connect("anybody", 1)
+    for client in spared:
+        assert [client.produce(TOPIC) for _ in range(20)] == [0] * 20
+    given = [connect(name).produce(TOPIC, number % 4) for number, name in enumerate("abcdefghijklmnop")]
+    # Sixteen batches are 785 KB; 500 KB fill the windows.
+    assert given[0] == 0
+    assert 1000 <= max(given[-4:]) <= 11_000
+    assert [client.produce(TOPIC) for client in spared] == [0, 0]
+    set_on_broker(own.bootstrap, "broker.quota.produce.bytes", str(2**63 - 1))
+    wait_until(lambda: connect("late").produce(TOPIC) == 0, "the limit to be gone")
+
+
+def test_e18_requests_and_answers_to_fetches_have_limits_too(own: BrokerProcess, connect: Any) -> None:
+    set_on_broker(own.bootstrap, "broker.quota.request.rate", "1")
+
+    def throttle_ms() -> int:
+        return kio_adapter.milliseconds(connect("asking").ask(ApiKey.METADATA, 9, {"topics": []}).throttle_time)
+
+    assert wait_until(throttle_ms, "somebody to be throttled") <= 11_000
+    set_on_broker(own.bootstrap, "broker.quota.request.rate", str(2**63 - 1))
+    connect("producer").produce(TOPIC)
+    set_on_broker(own.bootstrap, "broker.quota.fetch.bytes", "1000")
+
+    def fetched() -> Any:
+        partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 100_000}
+        fields = {
+            "max_wait": 0, "min_bytes": 1, "max_bytes": 1 << 20, "session_id": 0, "session_epoch": -1,
+            "topics": [{"topic": TOPIC, "partitions": [partition]}],
+        }  # fmt: skip
+        return connect("reading").ask(ApiKey.FETCH, 12, fields)
+
+    answer = wait_until(lambda: (each := fetched()).throttle_time and each, "a consumer to be throttled")
+    assert list(answer.responses) == []
+
+
+class Pressure:
+    """Connections that ask for more than a handler can answer, and take whatever throttle time they are given."""
+
+    _REQUESTS_AT_ONCE = 32
+
+    def __init__(self, broker: BrokerProcess, connections: int) -> None:
+        resource = {"resource_type": 2, "resource_name": TOPIC, "configuration_keys": None}
+        fields = {"resources": [resource], "include_synonyms": True, "include_documentation": True}
+        frame = kio_adapter.encode_request(ApiKey.DESCRIBE_CONFIGS, 4, CORRELATION_ID, "pressing", fields)
+        self._burst = frame * self._REQUESTS_AT_ONCE
+        self._clients = [WireClient(broker.port) for _ in range(connections)]
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._press, daemon=True)
+        self._thread.start()
+
+    def _press(self) -> None:
+        for client in self._clients:
+            client.socket.setblocking(False)
+        by_fd = {client.socket.fileno(): [client.socket, b""] for client in self._clients}
+        while not self._stopped.is_set():
+            readable, writable, _ = select(by_fd, by_fd, [], 0.1)
+            for fd in readable:
+                by_fd[fd][0].recv(1 << 20)
+            for fd in writable:
+                sock, left = by_fd[fd]
+                left = left or self._burst
+                by_fd[fd][1] = left[sock.send(left) :]
+
+    def stop(self) -> None:
+        """End it."""
+        self._stopped.set()
+        self._thread.join()
+        for client in self._clients:
+            client.close()
+
+
+def test_d23_an_overloaded_broker_slows_its_clients_down_and_says_so(own: BrokerProcess, connect: Any) -> None:
+    """D23: off by default; when requests wait too long answers carry throttle times, on the page and as metrics."""
+    scraper = Scraper(own)
+
+    def throttled() -> float:
+        return scraper.scrape().total("handler_overload_throttled_total")
+
+    pressure = Pressure(own, 16)
+    try:
+        assert throttled() == 0
+        set_on_broker(own.bootstrap, "overload.queue.time.ms", "1")
+        wait_until(throttled, "answers with throttle times")
+        client = connect("bystander")
+        wait_until(
+            lambda: kio_adapter.milliseconds(client.ask(ApiKey.METADATA, 9, {"topics": []}).throttle_time),
+            "another client to be slowed down",
+        )
+    finally:
+        pressure.stop()
+    client = connect("afterwards")
+    wait_until(
+        lambda: not client.ask(ApiKey.METADATA, 9, {"topics": []}).throttle_time, "the throttle times to come to an end"
+    )

@@ -1,0 +1,98 @@
+"""The control plane: an administrator gets through whatever the processors of clients are busy with."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.support.broker_process import BrokerProcess
+from tests.support.broker_settings import set_on_broker
+from tests.support.deadline import wait_until
+from tests.support.wire_client import WireClient
+from tests.support.wire_messages import API_VERSIONS
+
+CLIENT_PROCESSORS = 2
+MOST_CONNECTIONS = 6
+SETTINGS = {
+    "listeners": "PLAINTEXT://127.0.0.1:0,ADMIN://127.0.0.1:0",
+    "listener.security.protocol.map": "ADMIN:PLAINTEXT",
+    "control.plane.listener.name": "admin",
+    "num.network.threads": CLIENT_PROCESSORS,
+    "max.connections": MOST_CONNECTIONS,
+    # A processor that the test stops is not to be replaced while it stands still.
+    "process.hang.timeout.ms": 600_000,
+}
+
+
+@pytest.fixture
+def own(broker_directory: Path) -> Iterator[BrokerProcess]:
+    """Yield a broker with a listener for administrators."""
+    running = BrokerProcess(broker_directory, SETTINGS).start()
+    yield running
+    running.stop()
+
+
+def test_h01_administrators_get_through_when_the_processors_of_clients_stand_still(own: BrokerProcess) -> None:
+    """H01: the control plane has a processor and rings of its own, and the broker's commands use them."""
+    address = own.status()["control_plane"]
+    assert address not in own.status()["bootstrap"]
+    processors = own.processes("processor")
+    assert [row["index"] for row in processors] == list(range(1 + CLIENT_PROCESSORS))
+    of_clients = [row["pid"] for row in processors[1:]]
+    for pid in of_clients:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        admin = AdminClient({"bootstrap.servers": address})
+        admin.create_topics([NewTopic("made", 3)])["made"].result(60)
+        assert "made" in admin.list_topics(timeout=60).topics
+        listed = own.command("topic", "list")
+        assert "made" in listed.stdout, listed.stderr
+    finally:
+        for pid in of_clients:
+            os.kill(pid, signal.SIGCONT)
+    with WireClient(own.port) as client:
+        client.call(API_VERSIONS, 0)
+
+
+def test_h01_max_connections_keeps_no_administrator_out(own: BrokerProcess) -> None:
+    """A08, A17: where there is no room, the connection of a client makes some that has been idle longest."""
+    clients = [WireClient(own.port) for _ in range(MOST_CONNECTIONS)]
+    for client in clients:
+        client.call(API_VERSIONS, 0)
+    assert own.command("topic", "list").returncode == 0
+    clients[0].expect_closed()
+    clients[0].close()
+    for client in clients[1:]:
+        client.call(API_VERSIONS, 0)
+        client.close()
+
+
+def test_a28_the_number_of_processors_is_that_of_clients(own: BrokerProcess) -> None:
+    """num.network.threads counts those of clients; the control plane keeps its own."""
+    set_on_broker(own.status()["control_plane"], "num.network.threads", "1")
+    wait_until(lambda: len(own.processes("processor")) == 2, "the last of them leaves")
+    with WireClient(own.port) as client:
+        client.call(API_VERSIONS, 0)
+    assert own.command("topic", "list").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"control.plane.listener.name": "OTHER"}, "OTHER is not the name of a listener; there are PLAINTEXT"),
+        ({"control.plane.listener.name": "PLAINTEXT"}, "PLAINTEXT is the only listener: clients need another"),
+        (
+            {**SETTINGS, "inter.broker.listener.name": "ADMIN"},
+            "admin is inter.broker.listener.name; they must differ",
+        ),
+    ],
+)
+def test_h02_a_control_plane_that_cannot_be_is_refused(
+    broker_directory: Path, settings: dict[str, object], complaint: str
+) -> None:
+    """H02: it is one of several listeners, and not that of brokers among themselves."""
+    with pytest.raises(AssertionError, match=complaint):
+        BrokerProcess(broker_directory, settings).start()

@@ -1,0 +1,56 @@
+"""A raw connection of a client with an id, which sees the throttle times in its answers."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from broker.protocol import kio_adapter
+from broker.protocol.api_keys import ApiKey
+from tests.support.broker_process import BrokerProcess
+from tests.support.record_batches import record_batch
+from tests.support.wire_client import WireClient, sized
+from tests.support.wire_messages import produce_body
+
+CORRELATION_ID = 5
+BATCH = record_batch([b"x" * 49_000])
+
+
+class QuotaClient:
+    """A connection of a client that gives an id."""
+
+    def __init__(self, broker: BrokerProcess, client_id: str, port: int | None = None) -> None:
+        """``port``: of another listener than the first."""
+        self.wire = WireClient(port or broker.port)
+        self.client_id = client_id
+
+    def send(self, key: int, version: int, fields: Mapping[str, Any]) -> None:
+        self.wire.send(kio_adapter.encode_request(key, version, CORRELATION_ID, self.client_id, fields))
+
+    def receive(self, key: int, version: int) -> Any:
+        answer = sized(self.wire.receive_frame())
+        return kio_adapter.decode_response(key, version, answer, 4, len(answer))
+
+    def ask(self, key: int, version: int, fields: Mapping[str, Any]) -> Any:
+        self.send(key, version, fields)
+        return self.receive(key, version)
+
+    def produce(self, topic: str, partition: int = 0, version: int = 7, acks: int = 1) -> int:
+        """Send a batch of 49 KB; return the throttle time in ms that the answer gives."""
+        body = produce_body([(topic, partition, BATCH)], acks)
+        name = self.client_id.encode()
+        header = struct.pack(">hhih", ApiKey.PRODUCE, version, CORRELATION_ID, len(name)) + name
+        self.wire.send(sized(header + body))
+        if not acks:
+            return 0
+        answer = self.receive(ApiKey.PRODUCE, version)
+        assert [part.error_code for each in answer.responses for part in each.partition_responses] == [0]
+        return kio_adapter.milliseconds(answer.throttle_time)
+
+    def api_versions(self) -> int:
+        """Ask for the versions; return how long the answer took, in ms."""
+        begun_ns = time.monotonic_ns()
+        self.ask(ApiKey.API_VERSIONS, 0, {})
+        return (time.monotonic_ns() - begun_ns) // 1_000_000
