@@ -19,8 +19,12 @@ _STORAGE_FREE_BYTES = CLUSTER_WORDS.word("storage_free_bytes")
 _WANTED_PROCESSORS = CLUSTER_WORDS.word("wanted_processors")
 _PROCESSORS_MADE = CLUSTER_WORDS.word("processors_made")
 _PROCESSORS = CLUSTER_WORDS.word("processors")
+_WANTED_HANDLERS = CLUSTER_WORDS.word("wanted_handlers")
+_HANDLERS_MADE = CLUSTER_WORDS.word("handlers_made")
+_HANDLERS = CLUSTER_WORDS.word("handlers")
+_HOLD = CLUSTER_WORDS.word("hold")
 
-#: The states of a processor that is not in use.
+#: The states of a process that is not in use.
 _GONE = frozenset({STATES[EMPTY], STATES[STOPPED]})
 
 
@@ -99,34 +103,73 @@ class ClusterWords:
         """Have this many processors get connections. Supervisor only."""
         self._words[_PROCESSORS] = processors
 
+    @property
+    def wanted_handlers(self) -> int:
+        """How many handlers there are to be, as it is set now; 0 before anybody has looked."""
+        wanted: int = self._words[_WANTED_HANDLERS]
+        return wanted
+
+    def set_wanted_handlers(self, wanted: int) -> None:
+        """Ask for so many handlers. Controller only."""
+        self._words[_WANTED_HANDLERS] = wanted
+
+    @property
+    def handlers_made(self) -> int:
+        """For how many handlers memory is ready: no other's rings may be touched."""
+        made: int = self._words[_HANDLERS_MADE]
+        return made
+
+    def set_handlers_made(self, made: int) -> None:
+        """Announce rings that are ready. Supervisor only."""
+        self._words[_HANDLERS_MADE] = made
+
+    @property
+    def handlers(self) -> int:
+        """How many handlers own partitions. No handler sees it change; a processor does while it holds."""
+        handlers: int = self._words[_HANDLERS]
+        return handlers
+
+    def set_handlers(self, handlers: int) -> None:
+        """Have this many handlers own partitions. Supervisor only, while no target lives."""
+        self._words[_HANDLERS] = handlers
+
+    @property
+    def hold(self) -> int:
+        """Odd while processors are to send nothing to targets. HOT: one load."""
+        hold: int = self._words[_HOLD]
+        return hold
+
+    def set_hold(self, hold: int) -> None:
+        """Have processors hold requests back (odd) or send them (even). Supervisor only."""
+        # SYNC: behind the number of handlers; pairs with the loads in `network.processor.hold`.
+        self._words[_HOLD] = hold
+
 
 class ControlSegment:
     """The parts over `view`; zeroed memory and `slots.initialise()` make them valid."""
 
     def __init__(self, view: memoryview, processors: int, handlers: int, max_partitions: int) -> None:
-        """Take the most processors that there may be."""
+        """Take the most processors and handlers that there may be."""
         slots_base = CLUSTER_WORDS.size
         current_base = slots_base + ProcessSlots.bytes_needed(processors, handlers)
         partitions_base = current_base + CurrentRequest.bytes_needed(handlers + 1)
         self.cluster = ClusterWords(view, 0)
         self.slots = ProcessSlots(view, slots_base, processors, handlers)
-        self._handlers = handlers
         #: By target: what it is doing.
         self.current = tuple(CurrentRequest(view, current_base, target) for target in range(handlers + 1))
         self.partitions = PartitionTable(view, partitions_base, max_partitions, handlers)
 
     def storage(self) -> StorageReading:
         """Return the state of the data directory's disk, as the controller and the handlers publish it."""
-        errors = {index: self.slots.storage_error(HANDLER, index) for index in range(self._handlers)}
+        errors = {index: self.slots.storage_error(HANDLER, index) for index in range(self.cluster.handlers)}
         failing = {index: error for index, error in errors.items() if error}
         return StorageReading(StorageState(self.cluster.storage_state), self.cluster.storage_free_bytes, failing)
 
     def statuses(self) -> list[ProcessStatus]:
-        """Return a reading of every slot, in slot order, but for processors that are not in use and not alive."""
-        return [each for each in self.slots.statuses() if each.role != ROLES[PROCESSOR] or self._is_there(each)]
-
-    def _is_there(self, processor: ProcessStatus) -> bool:
-        return processor.index < self.cluster.processors or processor.state not in _GONE
+        """Return a reading of every slot, in slot order, but for processes that are not in use and not alive."""
+        in_use = {ROLES[PROCESSOR]: self.cluster.processors, ROLES[HANDLER]: self.cluster.handlers}
+        found = self.slots.statuses()
+        return [each for each in found if each.index < in_use.get(each.role, 1) or each.state not in _GONE]
 
     @staticmethod
     def bytes_needed(processors: int, handlers: int, max_partitions: int) -> int:

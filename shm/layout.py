@@ -214,6 +214,10 @@ CLUSTER_WORDS = Record(
         Field("wanted_processors", "q", "count", "controller", "num.network.threads as set; 0: not known yet"),
         Field("processors_made", "q", "count", "supervisor", "processors for which memory is ready; never falls"),
         Field("processors", "q", "count", "supervisor", "processors that get connections: the first so many"),
+        Field("wanted_handlers", "q", "count", "controller", "num.io.threads as set; 0: not known yet"),
+        Field("handlers_made", "q", "count", "supervisor", "handlers for which memory is ready; never falls"),
+        Field("handlers", "q", "count", "supervisor", "handlers that own partitions; changes while none of them lives"),
+        Field("hold", "q", "count", "supervisor", "odd: processors send nothing to targets; raised by each change"),
     ),
 )
 
@@ -234,7 +238,7 @@ PROCESS_SLOT = Record(
         Field("heartbeat_ns", "q", "ns", "child", "monotonic time of its last turn of the loop"),
         Field("storage_error", "q", "error number", "child", "of a handler whose writes find no room; 0: they do"),
         Field("metadata_version", "q", "count", "child", "the last change of the metadata that it has taken over"),
-        Field("processors", "q", "count", "child", "of the acceptor: it gives connections to the first so many"),
+        Field("confirmed", "q", "count", "child", "what an acceptor has taken over of processors, a processor of hold"),
         Field("last_words_bytes", "q", "bytes", "child", "length of last_words; stored after the text"),
         Field("last_words", "256s", "UTF-8", "child", "why it is about to die; outlives it"),
     ),

@@ -81,8 +81,9 @@ class MetricsSegment:
 
     def initialise(self, made: int | None = None) -> None:
         """Say on every page whose it is, but for processors from number `made` on; once, on zeroed memory."""
-        for role, index in self._made(made):
-            self.initialise_page(role, index)
+        for role, index in self._places:
+            if made is None or role != PROCESSOR or index < made:
+                self.initialise_page(role, index)
 
     def initialise_page(self, role: int, index: int) -> None:
         """Say on a page whose it is. The supervisor does it once, on zeroed memory."""
@@ -99,16 +100,17 @@ class MetricsSegment:
         start, size = self._places[role, index]
         return self._view[start : start + size]
 
-    def readers(self, made: int | None = None) -> list[MetricsReader]:
-        """Return a reader for each page, of processors only for those below number `made`."""
-        return [MetricsReader(self.page(role, index)) for role, index in self._made(made)]
+    def readers(self, made: int | None = None, handlers: int | None = None) -> list[MetricsReader]:
+        """Return a reader for each page, of processors and handlers only for those below these numbers."""
+        return list(self.readers_by_process(made, handlers).values())
 
-    def readers_by_process(self, made: int | None = None) -> dict[tuple[str, int], MetricsReader]:
+    def readers_by_process(
+        self, made: int | None = None, handlers: int | None = None
+    ) -> dict[tuple[str, int], MetricsReader]:
         """Return the same by name of the role and index."""
-        return {(ROLES[role], index): MetricsReader(self.page(role, index)) for role, index in self._made(made)}
-
-    def _made(self, made: int | None) -> list[tuple[int, int]]:
-        return [(role, i) for role, i in self._places if made is None or role != PROCESSOR or i < made]
+        least = {PROCESSOR: made, HANDLER: handlers}
+        found = [(role, i) for role, i in self._places if (most := least.get(role)) is None or i < most]
+        return {(ROLES[role], index): MetricsReader(self.page(role, index)) for role, index in found}
 
 
 def _pages(processors: int, handlers: int) -> list[tuple[int, int, int]]:

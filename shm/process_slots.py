@@ -32,7 +32,7 @@ _HEARTBEAT = PROCESS_SLOT.word("heartbeat_ns")
 _STORAGE_ERROR = PROCESS_SLOT.word("storage_error")
 _METADATA_VERSION = PROCESS_SLOT.word("metadata_version")
 _ARENA_BYTES = PROCESS_SLOT.word("arena_bytes")
-_PROCESSORS = PROCESS_SLOT.word("processors")
+_CONFIRMED = PROCESS_SLOT.word("confirmed")
 _LAST_WORDS_BYTES = PROCESS_SLOT.word("last_words_bytes")
 _LAST_WORDS = PROCESS_SLOT.offset("last_words")
 _LAST_WORDS_ROOM = 256
@@ -108,13 +108,13 @@ class ProcessSlots:
         """Return how much of the arena a processor has."""
         return self._load(role, index, _ARENA_BYTES)
 
-    def set_processors(self, role: int, index: int, processors: int) -> None:
-        """Child: it gives connections to the first so many processors, from here on."""
-        self._store(role, index, _PROCESSORS, processors)
+    def confirm(self, role: int, index: int, number: int) -> None:
+        """Child: it acts by this number of processors (the acceptor), or this hold (a processor), from here on."""
+        self._store(role, index, _CONFIRMED, number)
 
-    def processors(self, role: int, index: int) -> int:
-        """Return to how many processors the process, or its predecessor, has given connections last."""
-        return self._load(role, index, _PROCESSORS)
+    def confirmed(self, role: int, index: int) -> int:
+        """Return what the process, or its predecessor, has confirmed last."""
+        return self._load(role, index, _CONFIRMED)
 
     def processor_has_gone(self, processor: int) -> bool:
         """Return whether a processor has ended for good."""

@@ -31,9 +31,9 @@ def snapshot(earlier: Reading | None, now: Reading, sources: Sources) -> Snapsho
     processes = _processes(growth, earlier, now)
     turns = {(each.role, each.index) for each in processes if not hangs(each)}
     processors = [_processor(growth, now, index, turns) for index in range(now.broker.processors)]
-    handlers = [_target(growth, now, "handler", index, turns) for index in range(facts.handlers)]
+    handlers = [_target(growth, now, "handler", index, turns) for index in range(now.broker.handlers)]
     controller = _target(growth, now, "controller", 0, turns)
-    rings = [_ring(each, facts.handlers) for each in now.broker.rings if each.kind in RING_KINDS]
+    rings = [_ring(each, now.broker.handlers) for each in now.broker.rings if each.kind in RING_KINDS]
     topics = [_topic(growth, earlier, now, topic) for topic in now.topics if topic.name in now.broker.topics]
     storage = now.broker.storage
     reasons = not_ready(processes, is_draining=now.broker.is_draining, storage=storage)

@@ -27,7 +27,6 @@ class BrokerFacts:
     bootstrap: str
     data_dir: str
     run_dir: str
-    handlers: int
     listeners: tuple[str, ...]
     started_ms: int
     request_log: str

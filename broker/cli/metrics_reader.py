@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 def attached(record: RunRecord) -> BrokerReader:
     """Return a reader for a process of the same user. Raises SegmentError when the broker has gone."""
-    processors, handlers = record.most_processors, record.handlers
+    processors, handlers = record.most_processors, record.most_handlers
 
     def view_of(purpose: str, *, writable: bool = False) -> memoryview:
         return attach(f"/rotunda-{record.instance}-{purpose}", writable=writable).view
@@ -44,14 +44,14 @@ def attached(record: RunRecord) -> BrokerReader:
         # A reader publishes there that it looks.
         snapshots=SnapshotSegment(view_of("snapshots", writable=True), processors, handlers),
     )
-    found = _topics(Path(record.data_dir), handlers, control.cluster)
+    found = _topics(Path(record.data_dir), control.cluster)
     clocks = (SystemClock.monotonic_ns, SystemClock.wall_ms)
     return BrokerReader(segments, _installed_version(), _names(), found, clocks)
 
 
-def _topics(data_dir: Path, handlers: int, cluster: ClusterWords) -> Callable[[], list[Topic]]:
+def _topics(data_dir: Path, cluster: ClusterWords) -> Callable[[], list[Topic]]:
     """Return a function that returns the topics as they are when it is called."""
-    metadata = MetadataCache(metadata_path(data_dir), handlers, load(None, {}, {}))
+    metadata = MetadataCache(metadata_path(data_dir), cluster.handlers, load(None, {}, {}))
     known: list[Topic] = []
 
     def topics() -> list[Topic]:

@@ -101,8 +101,8 @@ def _processes(record: RunRecord) -> list[ProcessStatus]:
         segment = attach(f"/rotunda-{record.instance}-control")
     except SegmentError:
         return []
-    most = record.most_processors
-    return ControlSegment(segment.view, most, record.handlers, record.max_partitions).statuses()
+    most = record.most_processors, record.most_handlers
+    return ControlSegment(segment.view, *most, record.max_partitions).statuses()
 
 
 def _print_not_running(path: Path, record: RunRecord | None, as_json: bool) -> None:

@@ -85,7 +85,6 @@ def _sources(record: RunRecord) -> tuple[Sources, Reader]:
             bootstrap=record.bootstrap,
             data_dir=record.data_dir,
             run_dir=record.run_dir,
-            handlers=record.handlers,
             listeners=tuple(record.bootstrap.split(",")),
             started_ms=record.started_ms,
             request_log="",

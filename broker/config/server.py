@@ -68,7 +68,10 @@ class ServerSettings:
             default_text="half the CPUs, from 1 to 8",
             least=1,
             most=256,
-            doc="How many handlers there are: processes that own partitions and answer requests.",
+            dynamic=True,
+            doc="How many handlers there are: processes that own partitions and answer requests. While the broker "
+            "runs it may become half or double what it is, up to 4 or twice what it started with; nothing is "
+            "answered for a moment while partitions and groups go to their new owners.",
         )
     )
     socket_send_buffer_bytes: int = setting(

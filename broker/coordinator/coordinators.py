@@ -88,6 +88,7 @@ class Coordinators:
         self.locator = CoordinatorOwnership(
             partitions.index,
             context.handlers,
+            context.controller,
             context.coordinators,
             metadata,
             create_topics,

@@ -24,6 +24,7 @@ class CoordinatorOwnership:
         self,
         index: int,
         handlers: int,
+        controller: int,
         counts: CoordinatorPartitions,
         metadata: MetadataCache,
         create_topics: Callable[[Sequence[str]], None],
@@ -32,6 +33,7 @@ class CoordinatorOwnership:
         """Take the partitions that are being read back as ``loading``, which changes."""
         self.index = index
         self.handlers = handlers
+        self.controller = controller
         self.counts = counts
         self._metadata = metadata
         self._create_topics = create_topics

@@ -42,7 +42,7 @@ def make_context(
 
     def create_topics(names: Sequence[str]) -> None:
         for name in names:
-            tasks.ask(context.handlers, "create_topic", name.encode(), _nobody_waits)
+            tasks.ask(context.controller, "create_topic", name.encode(), _nobody_waits)
 
     coordinators = Coordinators(
         context, partitions, clock, tasks, create_topics, appends, commit_answers.answer_repeated

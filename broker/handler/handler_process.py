@@ -1,6 +1,6 @@
 """A handler process, or the controller, from boot to exit: opens what it owns, takes over, turns the request loop.
 
-With index M it is the controller: the same loop with the one writer of the metadata beside it.
+Behind the most handlers it is the controller: the same loop with the one writer of the metadata beside it.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _group_publishers(context: ProcessContext, handler: RequestHandler) -> list[
     """Return the publishers of this handler's groups, for readers and the request log; the controller has none."""
     broker = handler.broker
     index, clock, table = broker.partitions.index, broker.clock, broker.partitions.table
-    if index == context.handlers:
+    if index == context.controller:
         return []
     # Each forgets what it had no use for, so each has its own.
     snapshot_times, lag_times = (LagAges(context.config.data_dir, table, clock.wall_ms) for _ in range(2))
@@ -85,7 +85,7 @@ def boot(context: ProcessContext, index: int, generation: int, clock: Clock, poi
     metadata = MetadataCache(metadata_path(context.config.data_dir), context.handlers, context.config)
     partitions = PartitionManager(context, index, metadata, clock)
     controller = None
-    if index == context.handlers:
+    if index == context.controller:
         controller = _open_controller(context, metadata, clock)
         controller.announce()
         _warn_of_orphans(context, metadata)
@@ -94,9 +94,11 @@ def boot(context: ProcessContext, index: int, generation: int, clock: Clock, poi
         context.slots.set_metadata_version(Role.HANDLER, index, 0)
         partitions.load_metadata()
         partitions.publish_taken_over()
+        # A predecessor's flags speak of fetches that died with it, as do those of handlers that are no more.
+        gone = range(context.handlers, context.cluster.handlers_made) if index == 0 else ()
         for row in partitions.rows():
-            # A predecessor's flags speak of fetches that died with it.
-            context.partitions.set_waiting(row, index, False)
+            for waiter in (index, *gone):
+                context.partitions.set_waiting(row, waiter, False)
     areas = MemoryAreas(context)
     taken_back = take_back_uncommitted_notes(partitions, context.channel, areas, poison)
     if taken_back:
@@ -131,8 +133,10 @@ def _open_controller(context: ProcessContext, metadata: MetadataCache, clock: Cl
         has_room = cluster.storage_state < StorageState.NO_REQUEST_LOG
         wanted = processors_of(metadata.broker_config)
         store_settings(context.recorder_rings, metadata.broker_config, wanted, has_room=has_room)
-        if cluster.wanted_processors != wanted:
+        handlers = metadata.broker_config.num_io_threads
+        if (cluster.wanted_processors, cluster.wanted_handlers) != (wanted, handlers):
             cluster.set_wanted_processors(wanted)
+            cluster.set_wanted_handlers(handlers)
             context.supervisor_bell.ring()
 
     watch = StorageWatch(context, lambda: metadata.broker_config, reserve, clock, store_settings_in_force)
@@ -143,7 +147,7 @@ def _open_controller(context: ProcessContext, metadata: MetadataCache, clock: Cl
         context.taken_over,
         context.coordinators,
         before_change,
-        context.most_processors - control_processors(config),
+        (context.most_processors - control_processors(config), context.most_handlers),
     )
     bells = (*context.target_bells, context.recorder_bell)
     active = ActiveController(controller, metadata, config, cluster, bells, store_settings_in_force, watch.tick)
@@ -159,7 +163,7 @@ def _serve(
     stop: StopFlag,
 ) -> None:
     clock_ns = SystemClock().monotonic_ns
-    bell = context.target_bells[place[1] if place[0] is Role.HANDLER else context.handlers]
+    bell = context.target_bells[place[1] if place[0] is Role.HANDLER else context.controller]
     slots = context.slots
     # Faults of one request are contained where they arise; these have no request to blame.
     faults = FaultLimit(logger, "the request loop")

@@ -71,7 +71,8 @@ class Peers:
 
     def __init__(self, channel: RequestChannel, index: int, generation: int, bells: tuple[SemaphoreBell, ...]) -> None:
         self._generation = generation
-        others = [target for target in range(channel.shape.peers) if target != index]
+        peers = (*channel.targets, channel.shape.peers - 1)
+        others = [target for target in peers if target != index]
         self._view = channel.view
         self._bells = bells
         self._out: dict[int, RingProducer] = {t: channel.peer_producer(index, t) for t in others}

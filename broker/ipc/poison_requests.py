@@ -151,7 +151,7 @@ class PoisonRequests:
 
     def report_message(self, source: int, what: str) -> None:
         """Log that what another target, or the cleaner, has asked for is not done."""
-        peers = {self._context.handlers: "the controller", self._context.cleaner: "the cleaner"}
+        peers = {self._context.controller: "the controller", self._context.cleaner: "the cleaner"}
         sender = peers.get(source, f"handler {source}")
         logger.error("%s from %s has ended %s %d times; it is refused", what, sender, self._name, self._most_deaths)
 

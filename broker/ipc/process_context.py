@@ -87,8 +87,9 @@ class ProcessContext:
     snapshots: Segment
     #: What clients have used of their quotas.
     quotas: Segment
-    #: With how many processors the broker started.
+    #: With how many processors and handlers the broker started.
     started_processors: int
+    started_handlers: int
     #: Where the status page listens; None when there is none.
     status_socket: socket | None = None
 
@@ -115,7 +116,17 @@ class ProcessContext:
 
     @property
     def handlers(self) -> int:
-        """Number of handlers; also the controller's index among the targets."""
+        """How many handlers own partitions; it changes while no target lives."""
+        return self.cluster.handlers
+
+    @property
+    def most_handlers(self) -> int:
+        """How many handlers there may ever be in this run: shared memory has a place for each."""
+        return self.channel_shape.targets - 1
+
+    @property
+    def controller(self) -> int:
+        """The controller's index among the targets, behind the most handlers."""
         return self.channel_shape.targets - 1
 
     @property
@@ -150,7 +161,9 @@ class ProcessContext:
     @cached_property
     def channel(self) -> RequestChannel:
         """The grid of rings."""
-        return RequestChannel(self.rings.view, self.channel_shape, made=self._processors_made)
+        cluster = self.cluster
+        made = (lambda: cluster.processors_made), (lambda: cluster.handlers_made)
+        return RequestChannel(self.rings.view, self.channel_shape, made=made)
 
     @cached_property
     def recorder_rings(self) -> RecorderRings:
@@ -161,7 +174,7 @@ class ProcessContext:
     @cached_property
     def snapshot_segment(self) -> SnapshotSegment:
         """The snapshots of processors and handlers, and who wants them."""
-        return SnapshotSegment(self.snapshots.view, self.most_processors, self.handlers)
+        return SnapshotSegment(self.snapshots.view, self.most_processors, self.most_handlers)
 
     @cached_property
     def quota_tables(self) -> QuotaTables:
@@ -172,7 +185,7 @@ class ProcessContext:
     @cached_property
     def metrics_pages(self) -> MetricsSegment:
         """The pages of metrics, one of each process."""
-        return MetricsSegment(self.metrics.view, self.most_processors, self.handlers)
+        return MetricsSegment(self.metrics.view, self.most_processors, self.most_handlers)
 
     def begin_metrics(self, role: int, index: int, generation: int) -> MetricsWriter:
         """Return the writer of a process's page, which begins anew with the process."""
@@ -213,12 +226,12 @@ class ProcessContext:
 
     @property
     def _client_hosts_view(self) -> memoryview:
-        return self.snapshots.view[SnapshotSegment.bytes_needed(self.most_processors, self.handlers) :]
+        return self.snapshots.view[SnapshotSegment.bytes_needed(self.most_processors, self.most_handlers) :]
 
     @cached_property
     def _parts(self) -> ControlSegment:
         most = self.most_processors
-        return ControlSegment(self.control.view, most, self.handlers, self.config.max_partitions)
+        return ControlSegment(self.control.view, most, self.most_handlers, self.config.max_partitions)
 
     def _processors_made(self) -> int:
         return self.cluster.processors_made

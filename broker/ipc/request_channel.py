@@ -46,15 +46,19 @@ class ChannelShape:
 
     @classmethod
     def fitting(
-        cls, processors: int, targets: int, wanted_ring_bytes: int, most_processors: int | None = None
+        cls,
+        processors: int,
+        targets: int,
+        wanted_ring_bytes: int,
+        most: tuple[int, int] | None = None,
     ) -> ChannelShape:
-        """Return the shape whose rings are powers of two, and within the budget for so many processors.
+        """Return the shape whose rings are powers of two, and within the budget for so many processors and targets.
 
-        Rings are never below what a request needs. There is a place for as many processors as there may be at most.
+        Rings are never below what a request needs. There are places for the ``most`` of both that there may be.
         """
         share = RING_BUDGET_BYTES // (2 * processors * targets)
         capacity = 1 << (max(min(wanted_ring_bytes, share), SMALLEST_RING_BYTES).bit_length() - 1)
-        return cls(most_processors or processors, targets, capacity)
+        return cls(*(most or (processors, targets)), capacity)
 
     @property
     def bytes_needed(self) -> int:
@@ -72,9 +76,13 @@ class RequestChannel:
     """Hands out the ends of the rings; the taker of an end is its only user."""
 
     def __init__(
-        self, view: memoryview, shape: ChannelShape, base: int = 0, made: Callable[[], int] | None = None
+        self,
+        view: memoryview,
+        shape: ChannelShape,
+        base: int = 0,
+        made: tuple[Callable[[], int], Callable[[], int]] | None = None,
     ) -> None:
-        """``made`` returns for how many processors memory is ready; without it, it is for all."""
+        """``made`` return for how many processors and handlers memory is ready; without them, it is for all."""
         self.view = view
         self.shape = shape
         self._base = base
@@ -83,25 +91,43 @@ class RequestChannel:
     @property
     def processors(self) -> int:
         """For how many processors there are rings. It may rise and never falls; those in use may be fewer."""
-        return self.shape.processors if self._made is None else self._made()
+        return self.shape.processors if self._made is None else self._made[0]()
+
+    @property
+    def targets(self) -> list[int]:
+        """The targets that have rings: the first handlers, those in use among them, and the controller."""
+        controller = self.shape.targets - 1
+        return [*range(controller if self._made is None else self._made[1]()), controller]
 
     def initialise(self) -> None:
         """Write the header of every ring whose memory is ready. Called once, by who creates the segment."""
         for processor in range(self.processors):
-            self.initialise_processor(processor)
+            for target in self.targets:
+                self.initialise_pair(processor, target)
+        self.initialise_peers()
+
+    def initialise_pair(self, processor: int, target: int) -> None:
+        """Write the headers of the rings there and back. Called once, by the process that creates the segment."""
+        for base, _ in self.places(processor, target):
+            initialise(self.view, base, self.shape.ring_capacity_bytes)
+
+    def initialise_peers(self) -> None:
+        """Empty the rings between peers: by the process that creates the segment, while no peer lives."""
         for index in range(self.shape.peers**2):
             initialise(self.view, self._peer_ring(index), PEER_RING_BYTES)
 
-    def initialise_processor(self, processor: int) -> None:
-        """Write the headers of a processor's rings. Called once, by the process that creates the segment."""
-        for target in range(self.shape.targets):
-            for base in (self._request_ring(processor, target), self._response_ring(processor, target)):
-                initialise(self.view, base, self.shape.ring_capacity_bytes)
+    def places(self, processor: int, target: int) -> list[tuple[int, int]]:
+        """Return where the rings there and back are, as (start, bytes)."""
+        size = ring_bytes(self.shape.ring_capacity_bytes)
+        return [(self._request_ring(processor, target), size), (self._response_ring(processor, target), size)]
 
-    def places(self, processor: int) -> list[tuple[int, int]]:
-        """Return where a processor's rings are, as (start, bytes)."""
-        size = self.shape.targets * ring_bytes(self.shape.ring_capacity_bytes)
-        return [(self._request_ring(processor, 0), size), (self._response_ring(processor, 0), size)]
+    def requests_are_released(self) -> bool:
+        """Return whether targets have released every request that is published: each has its answer, or waits for one.
+
+        For who knows that processors publish nothing more.
+        """
+        rings = (self.request_consumer(p, t) for p in range(self.processors) for t in self.targets)
+        return not any(ring.pending() for ring in rings)
 
     def request_producer(self, processor: int, target: int) -> RingProducer:
         """Return the processor's end of the ring that carries its requests to the target."""
@@ -113,8 +139,7 @@ class RequestChannel:
 
     def released(self) -> int:
         """Return how many bytes of requests targets have released: it grows with every request that is done with."""
-        shape = self.shape
-        places = ((p, t) for p in range(self.processors) for t in range(shape.targets))
+        places = ((p, t) for p in range(self.processors) for t in self.targets)
         return sum(self.request_consumer(*place).head for place in places)
 
     def response_producer(self, processor: int, target: int) -> RingProducer:

@@ -75,15 +75,15 @@ class Controller:
         rows: PartitionRows,
         config: BrokerConfig,
         coordinators: CoordinatorPartitions,
-        most_processors: int,
+        most: tuple[int, int],
     ) -> None:
         self._store = store
         self._metadata = metadata
         self._rows = rows
         self._config = config
         self._coordinators = coordinators
-        #: How many processors this run of the broker has room for.
-        self.most_processors = most_processors
+        #: How many processors and handlers this run of the broker has room for.
+        self.most = most
         self._producer_ids = ProducerIds(store)
         self._alter_by_type = {
             TOPIC: self._alter_topic,
@@ -101,7 +101,7 @@ class Controller:
         taken_over: Callable[[], int],
         coordinators: CoordinatorPartitions = CoordinatorPartitions(),  # noqa: B008 - an immutable value
         before_change: Callable[[], None] = nothing_to_do,
-        most_processors: int = 256,
+        most: tuple[int, int] = (256, 256),
     ) -> Controller:
         """Open the metadata file and read it; ``taken_over`` returns the version that all handlers have taken over.
 
@@ -115,7 +115,7 @@ class Controller:
             raise BootFailed(f"partition row {taken[-1][0]} is beyond max.partitions ({partitions.rows})")
         metadata.refresh()
         rows = PartitionRows(partitions, taken, metadata.version, taken_over)
-        return cls(store, metadata, rows, config, coordinators, most_processors)
+        return cls(store, metadata, rows, config, coordinators, most)
 
     @property
     def version(self) -> int:
@@ -351,7 +351,7 @@ class Controller:
         overrides = self._metadata.broker_overrides
         current = overrides.get(name, {})
         configs = altered_broker(alteration, current, self._metadata.loaded_config, name)
-        check_change(self._metadata, {**overrides, name: configs}, self.most_processors)
+        check_change(self._metadata, {**overrides, name: configs}, self.most)
         if not validate_only and configs != current:
             with self._change() as transaction:
                 transaction.set_broker_configs(name, configs)

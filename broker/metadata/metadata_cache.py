@@ -77,6 +77,15 @@ class MetadataCache:
         self._client_metrics_configs: dict[str, Mapping[str, str]] = {}
         self._group_configs: dict[str, Mapping[str, str]] = {}
 
+    def own_by(self, handlers: int) -> None:
+        """Have all partitions belong to so many handlers: for who outlives a change of their number (`E04`)."""
+        self._handlers = handlers
+        for topic in list(self._by_id.values()):
+            name_hash = topic_hash(topic.name.encode())
+            own = [each._replace(owner=owner_of(name_hash, each.index, handlers)) for each in topic.partitions]
+            self._by_id[topic.topic_id] = self._by_name[topic.name] = topic._replace(partitions=tuple(own))
+            self._by_metric_name[metric_name(topic.name)] = self._by_name[topic.name]
+
     def topic(self, name: str) -> TopicInfo | None:
         """Return the topic of that name, or None."""
         return self._by_name.get(name)

@@ -1,6 +1,6 @@
-"""How many processors there may be: Kafka's rule for a change while the broker runs (`A28`), and the number at a start.
+"""How many processors and handlers there may be: Kafka's rule for a change (`A28`, `E04`), and the numbers at a start.
 
-The rule runs in the controller before it stores a change, whoever asks for it; the number is asked for by the
+The rule runs in the controller before it stores a change, whoever asks for it; the numbers are asked for by the
 supervisor before it makes anything. Pure but for reading the metadata file.
 """
 
@@ -26,6 +26,11 @@ def most_processors(started: int) -> int:
     return max(8, 4 * started)
 
 
+def most_handlers(started: int) -> int:
+    """Return how many handlers a broker that starts with so many can have without a restart."""
+    return max(4, 2 * started)
+
+
 def configured_at_start(config: BrokerConfig) -> BrokerConfig:
     """Return the configuration with what was set while an earlier run of the broker lasted."""
     reader = MetadataReader(metadata_path(config.data_dir))
@@ -37,12 +42,20 @@ def configured_at_start(config: BrokerConfig) -> BrokerConfig:
 def check_change(
     metadata: MetadataCache,
     overrides: Mapping[str, Mapping[str, str]],
-    most: int,
+    most: tuple[int, int],
     loaded: BrokerConfig | None = None,
 ) -> None:
-    """Raise ApiError if settings, by broker, over what was loaded, or is to be, have more or fewer than may be."""
-    old = metadata.broker_config.num_network_threads
-    new = settings_in_force(loaded or metadata.loaded_config, overrides).num_network_threads
+    """Raise ApiError if settings, by broker, over what was loaded, or is to be, ask for more or fewer than may be.
+
+    ``most``: how many processors and handlers this run of the broker has room for.
+    """
+    before = metadata.broker_config
+    after = settings_in_force(loaded or metadata.loaded_config, overrides)
+    _check("num.network.threads", before.num_network_threads, after.num_network_threads, most[0])
+    _check("num.io.threads", before.num_io_threads, after.num_io_threads, most[1])
+
+
+def _check(name: str, old: int, new: int, most: int) -> None:
     complaint = ""
     if new < old // 2:
         complaint = f", value should be at least half the current value {old}"
@@ -51,5 +64,5 @@ def check_change(
     elif new > max(most, old):
         complaint = f": this run of the broker has room for {most}; more take a restart with the number in its file"
     if complaint:
-        failed = f"Dynamic thread count update validation failed for num.network.threads={new}"
+        failed = f"Dynamic thread count update validation failed for {name}={new}"
         raise ApiError(ErrorCode.INVALID_REQUEST, failed + complaint)

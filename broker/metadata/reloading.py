@@ -52,7 +52,7 @@ def reload(controller: Controller, metadata: MetadataCache, config: BrokerConfig
         texts = {name: text for name, text in fresh.file_texts.items() if key_of(name).dynamic}
         read = config.with_file(texts)
         if read != before:
-            check_change(metadata, metadata.broker_overrides, controller.most_processors, read)
+            check_change(metadata, metadata.broker_overrides, controller.most, read)
             controller.replace_until_restart(CONFIGURATION_FILE, texts)
     except ConfigError as error:
         _log.warning("SIGHUP: nothing was taken over, the configuration is wrong: %s", str(error).replace("\n", "; "))

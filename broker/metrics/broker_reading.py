@@ -128,20 +128,20 @@ class BrokerReader:
         snapshots = segments.snapshots
         #: Where a caller publishes that it looks.
         self.wants = snapshots.wants
-        self.handlers = snapshots.handlers
         self._pages: list[MetricsReader] = []
-        self._made = 0
-        self._grid = RingGrid(segments.rings, snapshots.processors, self.handlers)
-        self._snapshots = [SnapshotReader(snapshots.of_handler(index)) for index in range(self.handlers)]
+        self._made = (0, 0)
+        self._grid = RingGrid(segments.rings, snapshots.processors, snapshots.handlers)
+        self._snapshots = [SnapshotReader(snapshots.of_handler(index)) for index in range(snapshots.handlers)]
         self._connections = [SnapshotReader(snapshots.of_processor(index)) for index in range(snapshots.processors)]
 
     def read(self) -> BrokerReading:
         """Return everything as it stands. The caller publishes whether it wants snapshots."""
         now_ns = self._monotonic_ns()
         control = self._segments.control
-        if control.cluster.processors_made != self._made:
-            self._made = control.cluster.processors_made
-            self._pages = self._segments.metrics.readers(self._made)
+        made = control.cluster.processors_made, control.cluster.handlers_made
+        if made != self._made:
+            self._made = made
+            self._pages = self._segments.metrics.readers(*made)
         return BrokerReading(
             version=self._version,
             names=self.names,
@@ -152,10 +152,10 @@ class BrokerReader:
             pages=[page.read() for page in self._pages],
             rings=list(self._rings()),
             topics={name: self._partitions(partitions) for name, _, partitions in self.topics()},
-            snapshots=_fresh(self._snapshots, now_ns),
+            snapshots=_fresh(self._snapshots[: control.cluster.handlers], now_ns),
             request_log=self._request_log(),
             processors=control.cluster.processors,
-            handlers=self.handlers,
+            handlers=control.cluster.handlers,
             per_partition=self._per_partition,
             storage=control.storage(),
         )
@@ -166,26 +166,27 @@ class BrokerReader:
         return _fresh(self._connections[:in_use], self._monotonic_ns())
 
     def _rings(self) -> Iterable[Ring]:
-        targets = [*map(str, range(self.handlers)), "controller"]
-        in_use = self._segments.control.cluster.processors
+        in_use, handlers = self._segments.control.cluster.processors, self._segments.control.cluster.handlers
+        controller = self._segments.snapshots.handlers
+        targets = {**{target: str(target) for target in range(handlers)}, controller: "controller"}
         for processor in range(in_use):
-            for target, name in enumerate(targets):
+            for target, name in targets.items():
                 yield Ring("request", str(processor), name, self._grid.request(processor, target))
                 yield Ring("response", name, str(processor), self._grid.response(processor, target))
-        peers = [*targets, "cleaner"]
-        for source, source_name in enumerate(peers):
-            for destination, destination_name in enumerate(peers):
+        peers = {**targets, controller + 1: "cleaner"}
+        for source, source_name in peers.items():
+            for destination, destination_name in peers.items():
                 if source != destination:
                     yield Ring("peer", source_name, destination_name, self._grid.peer(source, destination))
         recorder = self._segments.recorder
         for number, base in recorder.ring_bases().items():
             kind, index = recorder.describe(number)
-            if kind == "processor" and index >= in_use:
+            if (kind == "processor" and index >= in_use) or (kind == "target" and handlers <= index < controller):
                 continue
             if kind == "processor":
                 name = f"processor {index}"
             else:
-                name = f"handler {index}" if index < self.handlers else "controller"
+                name = f"handler {index}" if index < handlers else "controller"
             yield Ring("recorder", name, "recorder", read_fill(recorder.view, base))
 
     def _partitions(self, partitions: Iterable[tuple[int, int, int]]) -> list[Partition]:

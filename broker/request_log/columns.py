@@ -86,7 +86,7 @@ REQUESTS = Dataset(
         ),
         Column("correlationId", INT32, "the client's number of the request", source="requestHeader.correlationId"),
         *_CLIENT,
-        Column("handler", INT16, "which handler answered; the controller is the one behind the last"),
+        Column("handler", INT16, "which handler answered; the controller is behind the most that there may be"),
         Column("topic", STRING, "the first that the request names, if it names partitions", True),
         Column("partition", INT32, "the first that the request names", True),
         Column("partitionCount", INT32, "how many it names"),

@@ -53,12 +53,12 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
         return
     remove_unfinished(root)
     page = context.begin_metrics(Role.RECORDER, 0, generation)
-    made = context.cluster.processors_made
+    made = _made(context)
     context.mark_ready(Role.RECORDER, 0, generation)
     roles = RoleRows(_role_sources(context), context.recorder_rings, SystemClock.monotonic_ns())
     if not (root / RUNNING).exists():
         _await_first(context, root, stop, roles)
-        if context.cluster.processors_made != made and not is_anything_told(context):
+        if _made(context) != made and not is_anything_told(context):
             raise Retired
         if stop.is_set() and not is_anything_told(context):
             return
@@ -77,13 +77,18 @@ def _role_sources(context: ProcessContext) -> RoleSources:
     """Return what is read of each process: its slot, its page and the rings that it reads."""
     made, handlers, recorder = context.cluster.processors_made, range(context.handlers), context.recorder_rings
     processors = range(made)
-    grid = RingGrid(context.rings.view, context.most_processors, context.handlers)
-    targets = [*((Role.HANDLER.label, index) for index in handlers), (Role.CONTROLLER.label, 0)]
-    rings = {place: [grid.share_of_requests(p, t) for p in processors] for t, place in enumerate(targets)}
+    grid = RingGrid(context.rings.view, context.most_processors, context.most_handlers)
+    targets = {**{t: (Role.HANDLER.label, t) for t in handlers}, context.controller: (Role.CONTROLLER.label, 0)}
+    rings = {place: [grid.share_of_requests(p, t) for p in processors] for t, place in targets.items()}
     for p in processors:
-        rings[Role.PROCESSOR.label, p] = [grid.share_of_responses(p, t) for t in range(len(targets))]
+        rings[Role.PROCESSOR.label, p] = [grid.share_of_responses(p, t) for t in targets]
     rings[Role.RECORDER.label, 0] = [RingShare(recorder.view, base) for base in recorder.ring_bases().values()]
-    return RoleSources(context.slots, context.metrics_pages.readers_by_process(made), rings)
+    return RoleSources(context.slots, context.metrics_pages.readers_by_process(made, context.handlers), rings)
+
+
+def _made(context: ProcessContext) -> tuple[int, int]:
+    """Return what a recorder knows from its start: of who sends, and of who owns what."""
+    return context.cluster.processors_made, context.handlers
 
 
 def _make(root: Path, context: ProcessContext, stop: StopFlag) -> bool:
@@ -131,10 +136,10 @@ def is_anything_told(context: ProcessContext) -> bool:
 
 def _await_first(context: ProcessContext, root: Path, stop: StopFlag, roles: RoleRows) -> None:
     """Sleep until a source has sent something, or it is time to stop; old files go meanwhile."""
-    settings, clock, made = context.recorder_rings.settings(), SystemClock(), context.cluster.processors_made
+    settings, clock, made = context.recorder_rings.settings(), SystemClock(), _made(context)
     due_ns = 0
     while not (stop.is_set() or is_anything_told(context) or roles.notice(clock.monotonic_ns())):
-        if context.cluster.processors_made != made:
+        if _made(context) != made:
             return
         now_ns = clock.monotonic_ns()
         context.slots.beat(Role.RECORDER, 0, now_ns)
@@ -165,12 +170,14 @@ def build(context: ProcessContext, generation: int, root: Path) -> Recorder:
     return recorder
 
 
-def _serve(recorder: Recorder, context: ProcessContext, page: MetricsWriter, stop: StopFlag, made: int) -> None:
+def _serve(
+    recorder: Recorder, context: ProcessContext, page: MetricsWriter, stop: StopFlag, made: tuple[int, int]
+) -> None:
     """Record until it is time to stop, or to make room: for want of work, or because there are more processors."""
     faults = FaultLimit(logger, "the recorder's loop")
     stored = recorder.counts()
     idle_since_ns = SystemClock.monotonic_ns()
-    while not stop.is_set() and context.cluster.processors_made == made:
+    while not stop.is_set() and _made(context) == made:
         now_ns = SystemClock.monotonic_ns()
         if recorder.is_busy:
             idle_since_ns = now_ns

@@ -39,7 +39,7 @@ STARTING, READY, STOPPING, FAILED = "starting", "ready", "stopping", "failed"
 class RunRecord:
     """The file's contents. `bootstrap` is host:port, comma-separated; `reason` is why a broker `failed`.
 
-    It started with `processors`; shared memory is laid out for the most that there may be.
+    It started with `processors` and `handlers`; shared memory is laid out for the most that there may be.
 
     `status_url` is empty where there is no status page, and `control_plane` (host:port) where there is none; it is not
     among the addresses of `bootstrap`.
@@ -55,6 +55,7 @@ class RunRecord:
     processors: int
     most_processors: int
     handlers: int
+    most_handlers: int
     max_partitions: int
     started_ms: int
     layout_version: int = LAYOUT_VERSION

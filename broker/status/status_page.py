@@ -128,7 +128,6 @@ def _facts(context: ProcessContext, version: str) -> BrokerFacts:
         bootstrap=record.bootstrap if record is not None else "",
         data_dir=str(context.config.data_dir),
         run_dir=str(context.run_dir),
-        handlers=context.handlers,
         listeners=tuple(listener.name for listener in context.listeners),
         started_ms=record.started_ms if record is not None else 0,
         request_log=str(context.config.data_dir / DIRECTORY),
@@ -142,7 +141,7 @@ def _segments(context: ProcessContext) -> Segments:
     from shm.recorder_rings import RecorderRings  # noqa: PLC0415
     from shm.snapshot_buffer import SnapshotSegment  # noqa: PLC0415
 
-    processors, handlers = context.most_processors, context.handlers
+    processors, handlers = context.most_processors, context.most_handlers
     control, most = context.control.view.toreadonly(), context.config.max_partitions
     return Segments(
         control=ControlSegment(control, processors, handlers, most),
@@ -173,10 +172,13 @@ def _names(context: ProcessContext) -> Names:
 
 def _topics(context: ProcessContext, metadata: MetadataCache) -> Callable[[], list[Topic]]:
     known: list[Topic] = []
-    known_version = -1
+    known_version, handlers = -1, context.handlers
 
     def topics() -> list[Topic]:
-        nonlocal known_version
+        nonlocal known_version, handlers
+        if context.handlers != handlers:
+            known_version, handlers = -1, context.handlers
+            metadata.own_by(handlers)
         if context.cluster.metadata_version > metadata.version or not metadata.version:
             metadata.refresh()
         if metadata.version != known_version:

@@ -72,7 +72,7 @@ class Child:
     @property
     def target_index(self) -> int:
         """The index its role function is given: the place among the peers, behind the handlers for the others."""
-        places = {Role.CONTROLLER: self._context.handlers, Role.CLEANER: self._context.cleaner}
+        places = {Role.CONTROLLER: self._context.controller, Role.CLEANER: self._context.cleaner}
         return places.get(self.role, self.index)
 
     @property
@@ -168,7 +168,7 @@ def make_children(context: ProcessContext, functions: Mapping[Role, RoleFunction
     counts = {
         Role.ACCEPTOR: 1,
         Role.PROCESSOR: context.started_processors,
-        Role.HANDLER: context.handlers,
+        Role.HANDLER: context.started_handlers,
         Role.CONTROLLER: 1,
         Role.CLEANER: 1,
         Role.RECORDER: 1,

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Final
 
 from broker.network.fd_passing import try_receive
 from broker.runtime.child_process import Role
-from broker.supervisor.processor_memory import ProcessorMemory
 from shm import process_slots
 from shm.segment import SharedMemoryTooSmall
 
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 
     from broker.ipc.process_context import ProcessContext
     from broker.supervisor.child import Child
+    from broker.supervisor.process_memory import ProcessMemory
 
 _log = logging.getLogger(__name__)
 
@@ -44,15 +44,16 @@ class ProcessorCount:
         self,
         context: ProcessContext,
         children: list[Child],
-        add: Callable[[int], Child],
+        memory: ProcessMemory,
         start: Callable[[Child], None],
+        add: Callable[[Role, int], Child],
     ) -> None:
         """``add`` puts a processor of that index among the children, which ``start`` starts."""
         self._context = context
         self._children = children
         self._add = add
         self._start = start
-        self._memory = ProcessorMemory(context.channel_shape, context.started_processors)
+        self._memory = memory
         self._joining: Child | None = None
         self._asked: set[Child] = set()
         #: A number that could not be reached; it is tried again when another one has been wanted.
@@ -72,6 +73,11 @@ class ProcessorCount:
             self._grow(cluster.processors, wanted)
         elif wanted < cluster.processors:
             self._shrink(wanted)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no processor joins or leaves."""
+        return self._joining is None and not any(child.is_alive for child in self._beyond())
 
     def is_leaving(self, child: Child) -> bool:
         """Return whether a processor that has ended is not to be replaced."""
@@ -112,12 +118,12 @@ class ProcessorCount:
         cluster = self._context.cluster
         try:
             if index == cluster.processors_made:
-                self._memory.make(self._context)
+                self._memory.make_processor(self._context)
         except SharedMemoryTooSmall as error:
             self._give_up(str(error))
             return
         known = [child for child in self._children if child.role is Role.PROCESSOR and child.index == index]
-        self._joining = known[0] if known else self._add(index)
+        self._joining = known[0] if known else self._add(Role.PROCESSOR, index)
         _log.info("%d processors are wanted: %s joins", wanted, self._joining.label)
         # Before it starts, so that nobody finds requests of one that it does not know.
         self._context.ring_everyone()
@@ -134,7 +140,7 @@ class ProcessorCount:
                 self._context.slots.set_state(Role.PROCESSOR, child.index, process_slots.STOPPED)
 
     def _ask_to_leave(self) -> None:
-        if self._context.slots.processors(Role.ACCEPTOR, 0) != self._context.cluster.processors:
+        if self._context.slots.confirmed(Role.ACCEPTOR, 0) != self._context.cluster.processors:
             return
         for child in self._beyond():
             if child.is_alive and child not in self._asked:

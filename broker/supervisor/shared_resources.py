@@ -22,11 +22,11 @@ from broker.config.control_plane import processors_of
 from broker.ipc.process_context import BoundListener, ProcessContext, close_all
 from broker.ipc.request_channel import ChannelShape, RequestChannel
 from broker.metadata.metadata_file import metadata_path
-from broker.metadata.process_counts import configured_at_start, most_processors
+from broker.metadata.process_counts import configured_at_start, most_handlers, most_processors
 from broker.metadata.reader import partition_counts
 from broker.metadata.request_log_settings import store_settings
 from broker.protocol.coordinator_routing import GROUP_TOPIC, TRANSACTION_TOPIC, CoordinatorPartitions
-from broker.supervisor.processor_memory import ProcessorMemory
+from broker.supervisor.process_memory import ProcessMemory
 from shm import client_hosts
 from shm.arena import BLOCK_BYTES
 from shm.bell import EventBell, SemaphoreBell
@@ -59,10 +59,12 @@ def make(
     """Return a complete context. Raises SharedMemoryTooSmall, with nothing left behind."""
     remove_stale()
     raise_descriptor_limit()
-    started, handlers = processors_of(configured_at_start(config)), config.num_io_threads
-    processors = most_processors(started)
-    shape = ChannelShape.fitting(started, handlers + 1, config.request_ring_bytes, processors)
-    memory = ProcessorMemory(shape, started)
+    in_force = configured_at_start(config)
+    started = processors_of(in_force), in_force.num_io_threads
+    processors = most_processors(started[0])
+    handlers = most_handlers(started[1])
+    shape = ChannelShape.fitting(started[0], started[1] + 1, config.request_ring_bytes, (processors, handlers + 1))
+    memory = ProcessMemory(shape, started)
     with ExitStack() as undo:
         segments = _segments(config, instance, memory, undo)
         context = ProcessContext(
@@ -75,7 +77,8 @@ def make(
             control=segments["control"],
             rings=segments["rings"],
             channel_shape=shape,
-            started_processors=started,
+            started_processors=started[0],
+            started_handlers=started[1],
             arena=segments["arena"],
             metrics=segments["metrics"],
             recorder=segments["recorder"],
@@ -93,7 +96,7 @@ def make(
             status_socket=status_socket,
         )
         undo.pop_all()
-    for processor in range(started):
+    for processor in range(started[0]):
         context.slots.set_arena_bytes(PROCESSOR, processor, context.arena_share)
     return context
 
@@ -130,9 +133,9 @@ def raise_descriptor_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _segments(config: BrokerConfig, instance: str, memory: ProcessorMemory, undo: ExitStack) -> dict[str, Segment]:
+def _segments(config: BrokerConfig, instance: str, memory: ProcessMemory, undo: ExitStack) -> dict[str, Segment]:
     """Create the segments; `undo` gets what removes them again."""
-    shape, started = memory.shape, memory.started
+    shape, (started, started_handlers) = memory.shape, memory.started
     processors, handlers = shape.processors, shape.targets - 1
     page = resource.getpagesize()
 
@@ -141,9 +144,11 @@ def _segments(config: BrokerConfig, instance: str, memory: ProcessorMemory, undo
         control.slots.initialise()
         control.cluster.set_processors_made(started)
         control.cluster.set_processors(started)
+        control.cluster.set_handlers_made(started_handlers)
+        control.cluster.set_handlers(started_handlers)
 
     def initialise_rings(view: memoryview) -> None:
-        RequestChannel(view, shape, made=lambda: started).initialise()
+        RequestChannel(view, shape, made=(lambda: started, lambda: started_handlers)).initialise()
 
     def initialise_recorder(view: memoryview) -> None:
         rings = RecorderRings(view, processors, shape.targets, started, lambda: started)

@@ -24,7 +24,10 @@ from broker.network.acceptor.listener import listen
 from broker.runtime.child_process import ExitCode, Role, name_process
 from broker.runtime.signals import OperatorSignals
 from broker.supervisor.child import Child, boot_exit_code, describe_exit, make_children
+from broker.supervisor.handler_count import LOOK_MS as HANDLERS_LOOK_MS
+from broker.supervisor.handler_count import HandlerCount
 from broker.supervisor.operator_tasks import OperatorTasks, report_where
+from broker.supervisor.process_memory import ProcessMemory
 from broker.supervisor.processor_count import ProcessorCount
 from broker.supervisor.watchdog import LOOK_MS, Watchdog
 from shm import process_slots
@@ -72,7 +75,10 @@ class Supervisor:
         self._config = context.config
         self._children = make_children(context, functions)
         self._functions = functions
-        self._processors = ProcessorCount(context, self._children, self._add_processor, self._start_child)
+        memory = ProcessMemory(context.channel_shape, (context.started_processors, context.started_handlers))
+        ways = self._children, memory, self._start_child, self._add_child
+        self._processors = ProcessorCount(context, *ways)
+        self._handlers = HandlerCount(context, *ways, clock)
         self._clock = clock
         self._signals = OperatorSignals()
         self._operator_tasks = OperatorTasks(self._signals, self._children, context.log_output.file, clock)
@@ -164,7 +170,10 @@ class Supervisor:
         for child in self._poll(_BOOT_POLL_MS if starting else self._wait_ms()):
             self._on_death(child)
         self._restart_due()
-        self._processors.turn()
+        if not self._handlers.is_moving:
+            self._processors.turn()
+        if self._processors.is_settled:
+            self._handlers.turn()
         self._look()
         for child in self._children:
             if child.is_alive and child.notice_ready() and child.restarts:
@@ -173,6 +182,8 @@ class Supervisor:
 
     def _wait_ms(self) -> float:
         """Return how long there is nothing to do that the clock asks for."""
+        if self._handlers.is_moving:
+            return HANDLERS_LOOK_MS
         dues_ns = [child.restart_due_ns for child in self._children if child.restart_due_ns]
         due_ns = min((self._look_due_ns, *dues_ns))
         return max(0.0, (due_ns - self._clock.monotonic_ns()) / 1e6)
@@ -194,8 +205,8 @@ class Supervisor:
             if child.restart_due_ns and self._clock.monotonic_ns() >= child.restart_due_ns:
                 self._replace(child)
 
-    def _add_processor(self, index: int) -> Child:
-        self._children.append(Child(Role.PROCESSOR, index, self._functions, self._context))
+    def _add_child(self, role: Role, index: int) -> Child:
+        self._children.append(Child(role, index, self._functions, self._context))
         return self._children[-1]
 
     def _start_child(self, child: Child) -> None:
@@ -226,10 +237,15 @@ class Supervisor:
         was_ready = child.ready or child.generation > 1 or child.notice_ready()
         pid = self._context.slots.pid(child.role, child.index)
         is_leaving = self._processors.is_leaving(child)
-        status = child.reap(expected=is_leaving)
-        if is_leaving:
-            child.has_left = True
-            self._processors.has_left(child)
+        is_moving = self._handlers.is_leaving(child)
+        status = child.reap(expected=is_leaving or is_moving)
+        if is_leaving or is_moving:
+            # Of a handler that was killed the data are not as a clean stop leaves them, until they are opened again.
+            child.has_left = is_leaving or status == 0
+            if status:
+                _log.warning("%s (pid %d) was to end and %s", child.label, pid, describe_exit(status))
+            if is_leaving:
+                self._processors.has_left(child)
             return
         if status == ExitCode.RETIRED:
             child.start(self._foreign_fds())
@@ -240,6 +256,7 @@ class Supervisor:
         exit_code = boot_exit_code(status)
         # A first process that ends by itself before it can serve fails for a reason that its replacement would meet as
         # well. One that a signal ends, or a later one (the disk may be full just now), is replaced like any that dies.
+        was_ready |= self._handlers.is_joining(child)
         is_unbootable = status > 0 and not was_ready and (child.role is not Role.WEB or exit_code is not None)
         if is_unbootable and self._processors.cannot_boot(child, what):
             child.has_left = True

@@ -1,4 +1,4 @@
-"""The numbers of processors change, up and down as Kafka allows it, while everything else goes on."""
+"""The numbers of processors and handlers change, up and down as Kafka allows it, while everything else goes on."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from ops.reliability.administration import BROKER_RESOURCE, SET
 from ops.reliability.attacks import Battlefield
 from ops.reliability.wire import Wire
 
-NAMES = ("num.network.threads",)
+#: Of each setting the role whose processes it counts.
+ROLES = {"num.network.threads": "processor", "num.io.threads": "handler"}
 MOST = 4
-FEWER, MORE = "fewer threads", "more threads"
+FEWER, OTHER = "fewer processors", "more processors, or other handlers"
 #: Those that go answer first what is under way.
 LONGEST_SECONDS = 30.0
 LOOK_SECONDS = 0.05
@@ -26,7 +27,7 @@ class Threads:
 
     def __call__(self) -> None:
         """Change one."""
-        name = self._chance.choice(NAMES)
+        name = self._chance.choice(sorted(ROLES))
         with Wire(self._field.broker.port) as wire:
             resource = {"resource_type": BROKER_RESOURCE, "resource_name": "1", "configuration_keys": [name]}
             described = wire.ask(ApiKey.DESCRIBE_CONFIGS, 4, {"resources": [resource]})
@@ -34,15 +35,16 @@ class Threads:
             number = self._chance.choice([n for n in range(max(1, now // 2), min(MOST, 2 * now) + 1) if n != now])
             change = {"name": name, "config_operation": SET, "value": str(number)}
             wanted = {"resource_type": BROKER_RESOURCE, "resource_name": "1", "configs": [change]}
-            with self._field.journal.window(FEWER if number < now else MORE, detail=f"{name} {now} -> {number}"):
+            action = FEWER if ROLES[name] == "processor" and number < now else OTHER
+            with self._field.journal.window(action, detail=f"{name} {now} -> {number}"):
                 answer = wire.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, {"resources": [wanted]})
-                self._wait_for(number)
+                self._wait_for(ROLES[name], number)
         for refused in answer.responses:
             if refused.error_code:
                 self._field.journal.note("setting refused", detail=f"{name}: {refused.error_message}")
 
-    def _wait_for(self, number: int) -> None:
+    def _wait_for(self, role: str, number: int) -> None:
         end = time.monotonic() + LONGEST_SECONDS
-        while len(self._field.broker.processes()["processor"]) != number and time.monotonic() < end:
+        while len(self._field.broker.processes()[role]) != number and time.monotonic() < end:
             if self._field.ended.wait(LOOK_SECONDS):
                 return

@@ -211,6 +211,7 @@ def test_a_recycled_pid_is_not_the_broker(tmp_path: Path) -> None:
         run_dir=str(tmp_path),
         processors=1,
         most_processors=8,
+        most_handlers=4,
         handlers=1,
         max_partitions=1,
         started_ms=0,

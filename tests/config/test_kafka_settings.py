@@ -56,7 +56,6 @@ OTHER_DEFAULTS = {
 FIXED_HERE = {
     "listener.security.protocol.map",
     "listeners",
-    "num.io.threads",
 }
 
 

@@ -82,7 +82,7 @@ def test_idle_producers_are_forgotten_after_another_time(broker: SteppedBroker) 
     assert (remembered("topic"), remembered("later")) == (0, 0)
 
 
-@pytest.mark.parametrize("name", ["num.io.threads", "listeners", "node.id"])
+@pytest.mark.parametrize("name", ["listeners", "node.id"])
 def test_what_cannot_change_is_refused(broker: SteppedBroker, name: str) -> None:
     """Some of these change in Kafka; here they say that they are read only, and are not taken for later."""
     with pytest.raises(ApiError, match="Cannot update these configs dynamically") as refused:
@@ -107,3 +107,22 @@ def test_a28_processors_change_by_half_or_double(broker: SteppedBroker, value: s
     else:
         alter(broker, "num.network.threads", value)
         assert broker.context.cluster.wanted_processors == int(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "complaint"),
+    [
+        ("0", "Value must be at least 1"),
+        ("1", ""),
+        ("3", "this run of the broker has room for 2"),
+        ("5", "value should not be greater than double the current value 2"),
+    ],
+)
+def test_e04_handlers_change_by_half_or_double(broker: SteppedBroker, value: str, complaint: str) -> None:
+    if complaint:
+        with pytest.raises(ApiError, match=complaint) as refused:
+            alter(broker, "num.io.threads", value)
+        assert refused.value.code == ErrorCode.INVALID_REQUEST
+    else:
+        alter(broker, "num.io.threads", value)
+        assert broker.context.cluster.wanted_handlers == int(value)

@@ -3,18 +3,18 @@
 import os
 import random
 import signal
-import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Message, Producer
 
+from ops.reliability.broker import pids_of, send
 from tests.support.broker_process import BrokerProcess
 from tests.support.broker_settings import set_on_broker
 from tests.support.deadline import wait_until
 from tests.support.exposition import Exposition, Scraper
+from tests.support.live_clients import Producing, Reading
 from tests.support.wire_client import WireClient, request_frame
 from tests.support.wire_messages import (
     API_VERSIONS,
@@ -119,7 +119,7 @@ def test_a29_what_a_killed_processor_had_not_taken_is_closed_and_uncounted(own: 
     queued = [WireClient(own.port) for _ in range(4)]
     wait_until(lambda: _settled(own, 6), "all are accepted")
     set_on_broker(own.bootstrap, SETTING, "1")
-    wait_until(lambda: "the last of 2 processors leave" in own.log_text(), "the second is to leave")
+    wait_until(lambda: "the last of 2 leave" in own.log_text(), "the second is to leave")
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: len(own.processes("processor")) == 1, "it has gone")
     answering = [client for client in (*taken, *queued) if still_answers(client)]
@@ -147,56 +147,6 @@ def test_a28_a_killed_acceptor_hands_nothing_to_those_that_go(own: BrokerProcess
             client.close()
 
 
-class Producing(threading.Thread):
-    """Sends numbers to one partition with an idempotent producer until it is told to stop; keeps what was confirmed."""
-
-    def __init__(self, bootstrap: str, topic: str, partition: int) -> None:
-        super().__init__()
-        settings = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 2}
-        self._producer = Producer({**settings, "log_level": 0})
-        self._topic, self._partition = topic, partition
-        self.stop = threading.Event()
-        self.confirmed: list[int] = []
-        self.errors: list[str] = []
-
-    def run(self) -> None:
-        number = 0
-        while not self.stop.is_set():
-            self._producer.produce(self._topic, str(number), partition=self._partition, on_delivery=self._delivered)
-            number += 1
-            self._producer.poll(0.001)
-        self._producer.flush(120)
-
-    def _delivered(self, error: object, message: Message) -> None:
-        if error is not None:
-            self.errors.append(str(error))
-        else:
-            self.confirmed.append(int(message.value()))
-
-
-class Reading(threading.Thread):
-    """Reads as a member of a group until it has as many records of each partition as it is told."""
-
-    def __init__(self, bootstrap: str, topic: str, protocol: str) -> None:
-        super().__init__()
-        settings = {"bootstrap.servers": bootstrap, "auto.offset.reset": "earliest", "log_level": 0}
-        self._consumer = Consumer({**settings, "group.id": f"{topic}-{protocol}", "group.protocol": protocol})
-        self._consumer.subscribe([topic])
-        self.seen: dict[int, dict[int, int]] = {partition: {} for partition in range(PARTITIONS)}
-        self.wanted: dict[int, int] = {}
-        self.fatal: list[str] = []
-
-    def run(self) -> None:
-        while not self.wanted or any(len(self.seen[each]) < count for each, count in self.wanted.items()):
-            for message in self._consumer.consume(500, timeout=0.2):
-                if message.error() is None:
-                    self.seen[message.partition()][message.offset()] = int(message.value())
-                elif message.error().fatal():
-                    self.fatal.append(str(message.error()))
-                    return
-        self._consumer.close()
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_a28_no_record_notices_also_when_processes_die_meanwhile(
@@ -206,14 +156,15 @@ def test_a28_no_record_notices_also_when_processes_die_meanwhile(
     with WireClient(own.port) as wire:
         create_topic(wire, topic, PARTITIONS)
     producing = [Producing(own.bootstrap, topic, partition) for partition in range(PARTITIONS)]
-    reading = [Reading(own.bootstrap, topic, protocol) for protocol in ("classic", "consumer")]
+    reading = [Reading(own.bootstrap, topic, protocol, PARTITIONS) for protocol in ("classic", "consumer")]
     for thread in (*producing, *reading):
         thread.start()
     try:
         for count in (4, 3, 1, 2):
             set_on_broker(own.bootstrap, SETTING, str(count))
             for _ in range(2):
-                own.kill(chance.choice(KILLED), wait=False)
+                for pid in pids_of(own.pid(), chance.choice(KILLED)):
+                    send(pid, signal.SIGKILL)
             set_processors(own, count)
             before = [len(each.confirmed) for each in producing]
             wait_until(
@@ -231,10 +182,9 @@ def test_a28_no_record_notices_also_when_processes_die_meanwhile(
         reader.wanted = {partition: len(each.confirmed) for partition, each in enumerate(producing)}
     for reader in reading:
         reader.join(120)
-        assert not reader.fatal
+        assert not reader.errors
         for partition, each in enumerate(producing):
-            values = [reader.seen[partition][offset] for offset in sorted(reader.seen[partition])]
-            assert values == each.confirmed, f"partition {partition}"
+            assert reader.values(partition) == each.confirmed, f"partition {partition}"
 
 
 def test_a28_a_client_of_another_library_goes_on(own: BrokerProcess, topic: str) -> None:

@@ -162,7 +162,7 @@ def test_a_file_that_says_what_is_in_force_is_not_stored_again(tmp_path: Path) -
         stored.append(texts)
         metadata.loaded_config = config.with_file(texts)
 
-    controller: Any = SimpleNamespace(replace_until_restart=store, most_processors=8)
+    controller: Any = SimpleNamespace(replace_until_restart=store, most=(8, 8))
     (tmp_path / "server.properties").write_text("log.retention.ms=2\n")
     for _ in range(3):
         reload(controller, metadata, config)

@@ -8,43 +8,87 @@ import pytest
 from broker.ipc.process_context import ProcessContext
 from broker.network.processor import processor_process
 from broker.network.processor.processor import Processor
-from broker.network.processor.processor_process import OTHERS_NS, TargetWatch
+from broker.network.processor.processor_process import OTHERS_NS
+from broker.network.processor.targets import Targets
 from broker.runtime.child_process import MOST_FAULTS, Role
 from broker.runtime.signals import StopFlag
 from shm.control import ControlSegment
-from shm.process_slots import ProcessSlots
 from tests.support.fakes import FakeClock
 
-HANDLERS = 2
+HANDLERS, MOST = 2, 4
 
 
-@pytest.fixture
-def slots() -> ProcessSlots:
-    made = ProcessSlots(memoryview(bytearray(ProcessSlots.bytes_needed(1, HANDLERS))), 0, 1, HANDLERS)
-    made.initialise()
-    return made
+class Followed:
+    """Stands in for the processor: notes what it is told of targets."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[object, ...]] = []
+        self.sender = SimpleNamespace(hold=lambda: self.told.append(("hold",)))
+
+    def target_ready(self, target: int, generation: int) -> None:
+        self.told.append((target, generation))
+
+    def move(self, handlers: int, generations: dict[int, int]) -> None:
+        self.told.append(("move", handlers, dict(generations)))
 
 
-def watch_of(slots: ProcessSlots) -> TargetWatch:
-    return TargetWatch(cast("ProcessContext", SimpleNamespace(slots=slots, handlers=HANDLERS)))
+class Bench:
+    """One processor's view of two handlers, of four that there may be, and the controller."""
+
+    def __init__(self) -> None:
+        control = ControlSegment(memoryview(bytearray(ControlSegment.bytes_needed(1, MOST, 8))), 1, MOST, 8)
+        control.slots.initialise()
+        control.cluster.set_handlers(HANDLERS)
+        self.slots, self.cluster = control.slots, control.cluster
+        self.processor = Followed()
+        context = SimpleNamespace(slots=self.slots, cluster=self.cluster, handlers=HANDLERS, controller=MOST)
+        self.targets = Targets(cast("ProcessContext", context), 0, cast("Processor", self.processor))
+
+    def told(self) -> list[tuple[object, ...]]:
+        self.targets.follow()
+        told, self.processor.told = self.processor.told, []
+        return told
 
 
-def test_b33_a_target_is_noticed_once_it_is_ready(slots: ProcessSlots) -> None:
-    slots.mark_ready(Role.HANDLER, 1, 1)
-    watch = watch_of(slots)
-    assert watch.changes() == [(1, 1)]
-    slots.set_generation(Role.HANDLER, 1, 2)
-    assert watch.changes() == []
-    slots.mark_ready(Role.HANDLER, 1, 2)
-    assert watch.changes() == [(1, 2)]
-    assert watch.changes() == []
+def test_b33_a_target_is_noticed_once_it_is_ready() -> None:
+    bench = Bench()
+    bench.slots.mark_ready(Role.HANDLER, 1, 1)
+    assert bench.told() == [(1, 1)]
+    bench.slots.set_generation(Role.HANDLER, 1, 2)
+    assert bench.told() == []
+    bench.slots.mark_ready(Role.HANDLER, 1, 2)
+    assert bench.told() == [(1, 2)]
+    assert bench.told() == []
 
 
-def test_the_controller_is_the_last_target(slots: ProcessSlots) -> None:
-    watch = watch_of(slots)
-    for place in ((Role.HANDLER, 0), (Role.CONTROLLER, 0)):
-        slots.mark_ready(*place, 2)
-    assert watch.changes() == [(0, 2), (HANDLERS, 2)]
+def test_the_controller_is_behind_the_most_handlers() -> None:
+    bench = Bench()
+    for place in ((Role.HANDLER, 0), (Role.HANDLER, HANDLERS), (Role.CONTROLLER, 0)):
+        bench.slots.mark_ready(*place, 2)
+    assert bench.told() == [(0, 2), (MOST, 2)]
+
+
+def test_e04_while_requests_are_held_back_no_target_matters_and_then_all_do() -> None:
+    bench = Bench()
+    bench.cluster.set_hold(1)
+    assert bench.told() == [("hold",)]
+    assert bench.slots.confirmed(Role.PROCESSOR, 0) == 1
+    for place in ((Role.HANDLER, 0), (Role.HANDLER, 1), (Role.HANDLER, 2), (Role.CONTROLLER, 0)):
+        bench.slots.mark_ready(*place, 3)
+    assert bench.told() == []
+    bench.cluster.set_handlers(3)
+    bench.cluster.set_hold(2)
+    assert bench.told() == [("move", 3, {0: 3, 1: 3, 2: 3, MOST: 3})]
+    assert bench.told() == []
+
+
+def test_e04_a_hold_that_ends_as_it_began_sends_nothing_again_but_to_who_was_replaced() -> None:
+    bench = Bench()
+    bench.cluster.set_hold(1)
+    bench.told()
+    bench.slots.mark_ready(Role.HANDLER, 1, 2)
+    bench.cluster.set_hold(2)
+    assert bench.told() == [("move", HANDLERS, {}), (1, 2)]
 
 
 class Turns:
@@ -88,6 +132,7 @@ def run(monkeypatch: pytest.MonkeyPatch, failing: list[bool], draining: bool = T
         slots=control.slots,
         cluster=control.cluster,
         handlers=HANDLERS,
+        controller=HANDLERS,
         processors=1,
         mark_ready=control.slots.mark_ready,
         config=SimpleNamespace(shutdown_timeout_ms=1000),

@@ -29,8 +29,8 @@ def pause(begin: float = 10.0, end: float = 11.5, *, pid: int = OWN, closed: boo
         (Window("SIGKILL", 20.0, 20.0, OWN, "processor"), pauses.BESIDE),
         (Window("SIGSTOP", 10.2, 10.9, OWN, "processor", "woken"), pauses.BESIDE),
         (Window("crash of all", 9, 10.5), pauses.RESTARTED),
-        (Window("fewer threads", 9, 10.5), pauses.LEFT),
-        (Window("more threads", 9, 10.5), pauses.BESIDE),
+        (Window("fewer processors", 9, 10.5), pauses.LEFT),
+        (Window("more processors, or other handlers", 9, 10.5), pauses.BESIDE),
         (Window("poison: zip bomb", 10, 11), pauses.BESIDE),
     ],
 )

@@ -83,7 +83,7 @@ def processor(context: ProcessContext, index: int, generation: int, stop: StopFl
 
 
 def target(context: ProcessContext, index: int, generation: int, stop: StopFlag) -> None:
-    behind = {context.handlers: (Role.CONTROLLER, 0), context.cleaner: (Role.CLEANER, 0)}
+    behind = {context.controller: (Role.CONTROLLER, 0), context.cleaner: (Role.CLEANER, 0)}
     role, number = behind.get(index, (Role.HANDLER, index))
     misbehave(role.label, context, stop)
     if os.environ.get("FAULT") == f"serve:{role.label}":

@@ -75,7 +75,7 @@ class Supervised:
         """Return a counter of a process as it stands on its page."""
         status = self.status()
         segment = attach(f"/rotunda-{status['instance']}-metrics")
-        page = MetricsSegment(segment.view, status["most_processors"], status["handlers"]).page(role, index)
+        page = MetricsSegment(segment.view, status["most_processors"], status["most_handlers"]).page(role, index)
         value = MetricsReader(page).read().values[name, label]
         page.release()
         segment.close()

@@ -71,7 +71,7 @@ class TransactionRpc:
         def answered(error: int, payload: bytes) -> None:
             done(error, -1 if error else PRODUCER_ID.unpack(payload)[0])
 
-        self._tasks.ask(self._locator.handlers, "next_producer_id", b"", answered)
+        self._tasks.ask(self._locator.controller, "next_producer_id", b"", answered)
 
     def ask_membership(self, membership: Membership, done: Callable[[list[int]], None]) -> None:
         """Ask the coordinator of a transactional id; ``done`` gets an error code for each partition."""

@@ -50,7 +50,7 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
         return context.slots.is_silent(Role.PROCESSOR, processor, clock.monotonic_ns())
 
     def confirm(processors: int) -> None:
-        context.slots.set_processors(Role.ACCEPTOR, 0, processors)
+        context.slots.confirm(Role.ACCEPTOR, 0, processors)
         context.supervisor_bell.ring()
 
     def has_gone(processor: int) -> bool:

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from broker.ipc import connection_id
 from broker.ipc.segment_file_cache import OpenFile
 from broker.network.processor.mute_state import MuteCause
 from broker.protocol.api_keys import ApiKey
@@ -162,6 +163,11 @@ class Channel:
         self.closing = False
         #: What ``next_answer`` was when the connection was asked to end.
         self.ended_at = 0
+
+    @property
+    def name(self) -> str:
+        """What log lines call the connection."""
+        return f"{connection_id.text(self.connection_id)} of {self.peer}"
 
     @property
     def in_flight(self) -> int:

@@ -10,7 +10,7 @@ memory pool mutes the channel that needs it while everything else goes on (``B32
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from broker.errors import InvalidReceive
@@ -22,7 +22,7 @@ from broker.network.processor.lowest_priority import excess_channels
 from broker.network.processor.memory_queue import slowness
 from broker.network.processor.mute_state import ENDED_BY_HANGING_UP, MuteCause
 from broker.network.processor.request_reader import RequestReader
-from broker.network.processor.resender import NOT_KEPT, Resender
+from broker.network.processor.resender import Resender
 from broker.network.processor.response_reader import ResponseReader
 from broker.network.processor.selector import GONE, READ, WRITE, Selector
 from broker.network.processor.unwritten_answers import UnwrittenAnswers
@@ -67,6 +67,7 @@ class Processor:
         now_ns: Callable[[], int],
     ) -> None:
         self._reader, self._responses, self._handoff, self._bell = ends
+        self.sender = self._reader.sender
         self._new_id = new_id
         self._metrics, self.finished = counts
         self._now_ns = now_ns
@@ -74,8 +75,9 @@ class Processor:
         self._by_id: dict[int, Channel] = {}
         self._disconnected: list[tuple[Channel, str]] = []
         self._writable: list[Channel] = []
-        self._repeats = Resender(self._reader, self._by_id, self._responses.unsendable)
         self._warnings = RepeatedWarnings(logger, now_ns)
+        unsendable = self._responses.unsendable
+        self._repeats = Resender(self._reader, self._by_id, unsendable, self._warnings, self._disconnected)
         self._unwritten = UnwrittenAnswers(now_ns)
         self._next_shortage_check_ns = self._next_upkeep_ns = 0
         self._new_waiting = self._draining = False
@@ -151,7 +153,7 @@ class Processor:
             self._retry_waiting()
         if self._responses.throttled:
             self._go_on(self._responses.throttled.ended(self._now_ns(), self._by_id))
-        self._reader.sender.publish()
+        self.sender.publish()
 
     def poll(self) -> None:
         """Sleep until a socket, a bell or the hand-off needs attention (``B04``); sort what was reported (``B06``)."""
@@ -184,7 +186,7 @@ class Processor:
         """Read the readable channels as far as a turn goes, and send their requests on, a batch at a time."""
         for count, channel in enumerate(self._selector.take_readable(self._now_ns), 1):
             if not count % PUBLISH_EVERY:
-                self._reader.sender.publish()
+                self.sender.publish()
             try:
                 if not self._reader.read(channel):
                     self._disconnected.append((channel, "client"))
@@ -197,7 +199,7 @@ class Processor:
                 self._fault(channel)
         if self._reader.memory.is_short and self._now_ns() >= self._next_shortage_check_ns:
             self._close_slow_senders()
-        self._reader.sender.publish()
+        self.sender.publish()
 
     def process_completed_sends(self) -> None:
         """Go on with answers that did not fit into the socket's buffer."""
@@ -223,27 +225,28 @@ class Processor:
     def close_expired_connection(self) -> None:
         """Close the connection that has been idle longest, if for too long (``B17``); do what else the clock asks."""
         now_ns = self._now_ns()
-        if self._idle_ns >= 0:
-            idle = self._selector.idle_since(now_ns - self._idle_ns)
-            if idle is not None:
-                self._close(idle, "idle")
-                self._handoff.flush()
+        if self._idle_ns >= 0 and (idle := self._selector.idle_since(now_ns - self._idle_ns)) is not None:
+            self._close(idle, "idle")
+            self._handoff.flush()
         if now_ns >= self._next_upkeep_ns:
             self._next_upkeep_ns = now_ns + UPKEEP_NS
-            self._reader.sender.reclaim()
+            self.sender.reclaim()
             self._responses.forget_removed_files()
         if len(self.finished) >= BATCH_ROWS or self._metrics.due(now_ns):
             self._publish(now_ns)
 
+    def move(self, handlers: int, generations: Mapping[int, int]) -> None:
+        """Send to so many handlers from now on; to other generations also what has no answer, by owner (`E04`)."""
+        self._responses.grow()
+        while self._responses.pending():
+            self.process_new_responses()
+        self._reader.release(handlers)
+        self._repeats.move(self._by_id.values(), generations)
+
     def target_ready(self, target: int, generation: int) -> None:
         """Send to this generation of a target from now on, and again what no predecessor has answered."""
         self.process_new_responses()
-        for channel in self._repeats.add(self._by_id.values(), target, generation):
-            name = f"{connection_id.text(channel.connection_id)} of {channel.peer}"
-            self._warnings.warning("not kept", "closing connection %s: %s", name, NOT_KEPT)
-            self._disconnected.append((channel, "not_kept"))
-        self._repeats.send()
-        self._reader.sender.publish()
+        self._repeats.add(self._by_id.values(), target, generation)
 
     def drain(self, *, produce_only: bool = False) -> bool:
         """Take no new requests; True once every answer has been written that is waited for (`UnwrittenAnswers`)."""
@@ -338,14 +341,13 @@ class Processor:
         if channel is None:
             logger.exception("fault on an answer to a connection that has gone")
             return
-        logger.exception("fault on connection %s of %s", connection_id.text(channel.connection_id), channel.peer)
+        logger.exception("fault on connection %s", channel.name)
         channel.discard_output()
         self._disconnected.append((channel, "fault"))
 
     def _refuse(self, channel: Channel, error: InvalidReceive) -> None:
         """Close a connection that broke the protocol, once its earlier requests are answered (``C02``, ``D12``)."""
-        name = f"{connection_id.text(channel.connection_id)} of {channel.peer}"
-        self._warnings.warning(f"{channel.peer} {error.kind}", "closing connection %s: %s", name, error)
+        self._warnings.warning(f"{channel.peer} {error.kind}", "closing connection %s: %s", channel.name, error)
         channel.inbox = b""
         self._reader.give_up_large(channel)
         if channel.in_flight or channel.unsent:
@@ -366,7 +368,7 @@ class Processor:
             self._metrics.muted(channel.muted & ~before)
 
     def _retry_waiting(self) -> None:
-        self._reader.sender.reclaim()
+        self.sender.reclaim()
         waiting, self._reader.waiting = list(self._reader.waiting.values()), {}
         self._go_on(waiting)
 
@@ -394,4 +396,4 @@ class Processor:
         self._handoff.report_closed(channel.serial)
         self.finished.closed(channel, cause, self._now_ns())
         self._metrics.connection_closed(cause)
-        logger.debug("connection %s of %s: %s", connection_id.text(channel.connection_id), channel.peer, cause)
+        logger.debug("connection %s: %s", channel.name, cause)

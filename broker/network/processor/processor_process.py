@@ -25,6 +25,7 @@ from broker.network.processor.processor_metrics import ProcessorMetrics
 from broker.network.processor.request_reader import RequestReader
 from broker.network.processor.request_sender import MemoryPool, RequestSender, spill_area
 from broker.network.processor.response_reader import ResponseReader
+from broker.network.processor.targets import Targets
 from broker.runtime.child_process import FaultLimit, Role
 from broker.runtime.garbage import GarbageSearch
 from broker.server_log.log_setup import REPORT_INTERVAL_NS, report_held_back
@@ -56,11 +57,8 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
     clock = SystemClock()
     processor = build(context, index, generation, clock.monotonic_ns)
     processor.watch(stop.fileno())
-    targets = TargetWatch(context)
-
-    def follow_targets() -> None:
-        for target, ready in targets.changes():
-            processor.target_ready(target, ready)
+    targets = Targets(context, index, processor)
+    targets.follow()
 
     context.mark_ready(Role.PROCESSOR, index, generation)
     # The histograms need numpy but none of the threads that it would start for itself.
@@ -77,7 +75,7 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
     settings = context.live_settings()
     while not stop.is_set():
         settings.refresh()
-        follow_targets()
+        targets.follow()
         with faults:
             processor.step()
         garbage.turn()
@@ -92,7 +90,7 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
     elif index >= context.processors:
         end_ns = clock.monotonic_ns() + drain_ns
         while not _has_left(processor) and (now_ns := clock.monotonic_ns()) < end_ns:
-            follow_targets()
+            targets.follow()
             slots.beat(Role.PROCESSOR, index, now_ns)
     processor.close_all()
 
@@ -122,7 +120,7 @@ def build(context: ProcessContext, index: int, generation: int, now_ns: Callable
     channel = context.channel
     share, size = context.arena_share, context.slots.arena_bytes(Role.PROCESSOR, index)
     pool = MemoryPool(context.arena.view, index * share, size, context.spill_fds[index], spill_area(index))
-    sender = RequestSender(channel, index, context.target_bells, pool, context.coordinators)
+    sender = RequestSender(channel, index, context.target_bells, pool, context.coordinators, context.handlers)
     handoff = HandoffReceiver(context.handoff[index][1])
     handoff.hello(generation)
     config = context.config
@@ -142,22 +140,3 @@ def build(context: ProcessContext, index: int, generation: int, now_ns: Callable
     snapshot = ConnectionStatusPublisher(SnapshotWriter(snapshots.of_processor(index)), snapshots.wants, names, now_ns)
     counts = ProcessorMetrics(page, now_ns(), snapshot), CompletedRequests(clients, rows)
     return Processor(config, ends, new_id, counts, now_ns)
-
-
-class TargetWatch:
-    """Notices which generation of each target is ready, by the word in its slot."""
-
-    def __init__(self, context: ProcessContext) -> None:
-        self._slots = context.slots
-        self._places = [(int(Role.HANDLER), i) for i in range(context.handlers)] + [(int(Role.CONTROLLER), 0)]
-        self._seen = [0] * len(self._places)
-
-    def changes(self) -> list[tuple[int, int]]:
-        """Return (target, generation) for what has become ready since the last call."""
-        found: list[tuple[int, int]] = []
-        for target, place in enumerate(self._places):
-            generation = self._slots.ready_generation(*place)
-            if generation != self._seen[target]:
-                found.append((target, generation))
-                self._seen[target] = generation
-        return found

@@ -92,6 +92,11 @@ class RequestReader:
         self._take(channel, channel.inbox + data if channel.inbox else data)
         return True
 
+    def release(self, handlers: int) -> None:
+        """Send requests on that were held back, to so many handlers."""
+        self.sender.release(handlers)
+        self._one_handler = handlers == 1
+
     def lift_mutes(self, channel: Channel) -> None:
         """Lift the mutes of a channel whose answers are all written, as far as its requests in flight allow it."""
         if channel.muted & MuteCause.PIPELINE and channel.in_flight < self._pipeline_resume:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections import deque
+from collections.abc import Callable
 from typing import NamedTuple
 
 from broker.ipc.request_channel import ARENA, INLINE, REQUEST, SPILL, RequestChannel
@@ -96,26 +97,46 @@ class RequestSender:
         bells: tuple[SemaphoreBell, ...],
         pool: MemoryPool,
         coordinators: CoordinatorPartitions = CoordinatorPartitions(),  # noqa: B008 - an immutable value
+        handlers: int = 0,
     ) -> None:
+        """Without a number of ``handlers`` there are as many as there may be."""
         targets = channel.shape.targets
-        self.handlers = targets - 1
+        self.controller = targets - 1
+        self.handlers = handlers or self.controller
+        self._channel, self._processor = channel, processor
         self.pool = pool
         #: By target, the generation that requests are sent to: what a successor passes over bears another's.
         self.generations = [0] * targets
         self._coordinators = coordinators
         self._view = channel.view
         self._bells = bells
-        self._producers: list[RingProducer] = [channel.request_producer(processor, t) for t in range(targets)]
-        self._claims = [producer.claim for producer in self._producers]
+        self._producers: dict[int, RingProducer] = {}
+        self._claims: list[Callable[[int], int]] = []
+        self.release(self.handlers)
         self._blocks: list[deque[tuple[int, int, int]]] = [deque() for _ in range(targets)]
         self._touched: set[int] = set()
         # Blocks of a predecessor's requests are unknown here, so nothing may be written to the arena before the
         # targets have released every frame that it had published.
-        self._inherited = [(p, p.position) for p in self._producers if p.consumed() < p.position]
+        self._inherited = [(p, p.position) for p in self._producers.values() if p.consumed() < p.position]
 
     def target_of(self, frame: bytes | memoryview, api_key: int, api_version: int, connection_id: int) -> int:
         """Return the target that owns the request's routing key. Raises InvalidReceive for a malformed one."""
-        return route(frame, api_key, api_version, connection_id, self.handlers, self._coordinators)
+        target = route(frame, api_key, api_version, connection_id, self.handlers, self._coordinators)
+        return target if target < self.handlers else self.controller
+
+    def hold(self) -> None:
+        """Publish what is written and find no room for anything more until `release`."""
+        self.publish()
+        self._claims = [_no_room] * len(self._blocks)
+
+    def release(self, handlers: int) -> None:
+        """Send again, to so many handlers and the controller."""
+        self.handlers = handlers
+        for target in self._channel.targets:
+            if target not in self._producers:
+                self._producers[target] = self._channel.request_producer(self._processor, target)
+        producers = self._producers
+        self._claims = [producers[t].claim if t in producers else _no_room for t in range(self.controller + 1)]
 
     def try_send(
         self,
@@ -176,7 +197,8 @@ class RequestSender:
     def reclaim(self) -> bool:
         """Free the blocks whose frames have been released (``B16``); True when there were any."""
         freed = False
-        for producer, blocks in zip(self._producers, self._blocks, strict=True):
+        for target, producer in self._producers.items():
+            blocks = self._blocks[target]
             if not blocks:
                 continue
             head = producer.consumed()
@@ -185,6 +207,11 @@ class RequestSender:
                 self.pool.free(area, address)
                 freed = True
         return freed
+
+
+def _no_room(n_bytes: int) -> int:  # noqa: ARG001 - what a ring is asked
+    """Return what a full ring does."""
+    return -1
 
 
 def spill_area(processor: int) -> int:

@@ -7,12 +7,16 @@ target's business; a second answer is ignored.
 
 from __future__ import annotations
 
+import struct
 from collections import deque
 from collections.abc import Iterable, Mapping
 
 from broker.network.processor.channel import Channel
 from broker.network.processor.kept_requests import is_kept
 from broker.network.processor.request_reader import RequestReader
+from broker.server_log.log_setup import RepeatedWarnings
+
+_KEY_AND_VERSION = struct.Struct(">hh")
 
 #: Why a connection ends whose request cannot be sent again.
 NOT_KEPT = "who had its request died, and there was no room to keep a copy for another (pipeline.max.total.bytes)"
@@ -22,27 +26,36 @@ class Resender:
     """What is to be sent again and has not found room yet, oldest first."""
 
     def __init__(
-        self, reader: RequestReader, open_channels: Mapping[int, Channel], waiting: deque[tuple[Channel, int]]
+        self,
+        reader: RequestReader,
+        open_channels: Mapping[int, Channel],
+        waiting: deque[tuple[Channel, int]],
+        warnings: RepeatedWarnings,
+        ended: list[tuple[Channel, str]],
     ) -> None:
-        """Send what is in ``waiting``, as (channel, sequence): others put in what has an answer that cannot be sent."""
+        """Send what is in ``waiting``, as (channel, sequence): others put in what has an answer that cannot be sent.
+
+        Channels that wait for an answer which cannot come any more, because their request was not kept, get into
+        ``ended``.
+        """
         self._reader = reader
         self._open = open_channels
         self._waiting = waiting
+        self._warnings = warnings
+        self._ended = ended
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
-    def add(self, channels: Iterable[Channel], target: int, generation: int) -> list[Channel]:
+    def add(self, channels: Iterable[Channel], target: int, generation: int) -> None:
         """Send to this generation of a target from now on, and again what these channels have in flight to another.
-
-        Returns the channels that wait for an answer which cannot come any more: their request was not kept.
 
         What goes out before bears the other's number, so that no generation takes anything twice. The first one takes
         everything: a processor may send to it before it knows that it is there.
         """
         self._reader.sender.generations[target] = generation
         if generation == 1:
-            return []
+            return
         waiting = set(self._waiting)
         without: dict[int, Channel] = {}
         for channel in channels:
@@ -54,7 +67,39 @@ class Resender:
                         without[channel.fd] = channel
                 elif (channel, sequence) not in waiting:
                     self._waiting.append((channel, sequence))
-        return list(without.values())
+        self._end(without.values())
+
+    def move(self, channels: Iterable[Channel], generations: Mapping[int, int]) -> None:
+        """Send to these generations of targets, if any, from now on; and what has no answer to who owns it now.
+
+        All that targets have answered has been taken, and no Produce is without an answer (`E04`).
+        """
+        sender = self._reader.sender
+        without: dict[int, Channel] = {}
+        if generations:
+            self._waiting.clear()
+        for target, generation in generations.items():
+            sender.generations[target] = generation
+        for channel in channels if generations else ():
+            channel.produce_target = -1
+            for sequence, (received_ns, _, frame) in list(channel.repeatable.items()):
+                if sequence in channel.held:
+                    continue
+                if not is_kept(frame):
+                    without[channel.fd] = channel
+                    continue
+                key, version = _KEY_AND_VERSION.unpack_from(frame)
+                owner = sender.target_of(frame, key, version, channel.connection_id)
+                channel.repeatable[sequence] = (received_ns, owner, frame)
+                self._waiting.append((channel, sequence))
+        self._end(without.values())
+
+    def _end(self, without: Iterable[Channel]) -> None:
+        for channel in without:
+            self._warnings.warning("not kept", "closing connection %s: %s", channel.name, NOT_KEPT)
+            self._ended.append((channel, "not_kept"))
+        self.send()
+        self._reader.sender.publish()
 
     def send(self) -> None:
         """Send what there is room for."""

@@ -67,9 +67,9 @@ class ResponseReader:
         self._view = channel.view
         self._kept = kept
         self._output_max_bytes = output_max_bytes
-        self._rings: list[RingConsumer] = [
-            channel.response_consumer(processor, target) for target in range(channel.shape.targets)
-        ]
+        self._channel, self._processor = channel, processor
+        self._by_target: dict[int, RingConsumer] = {}
+        self.grow()
         self._files = SegmentFiles()
         self.throttled = ThrottledChannels()
         self._now_ns = now_ns
@@ -83,6 +83,13 @@ class ResponseReader:
         #: (channel, sequence) of requests whose answer could not be sent; they are to be put to their target again.
         self.unsendable: deque[tuple[Channel, int]] = deque()
         self.bytes_taken = 0
+
+    def grow(self) -> None:
+        """Read what further targets answer too, if there are any."""
+        for target in self._channel.targets:
+            if target not in self._by_target:
+                self._by_target[target] = self._channel.response_consumer(self._processor, target)
+        self._rings = list(self._by_target.values())
 
     def read(self, by_id: dict[int, Channel], fault: Fault) -> dict[int, Channel]:
         """Attach every answer that is there to its channel and return the channels with something to write.

@@ -1,8 +1,8 @@
-"""The shared memory of processors: what one needs of each segment, from the start or when it is added (`A28`).
+"""The shared memory of processors and handlers: what one needs, from the start or when it is added (`A28`, `E04`).
 
-Runs in the supervisor. Segments are laid out for the most processors that there may be. What those beyond the first
-ones need is left out of them and takes no room until `ProcessorMemory.make` allocates it, before anybody is told: a
-supervisor that dies in between takes the broker with it, and a failure leaves room that the next call takes up.
+Runs in the supervisor. Segments are laid out for the most processes that there may be. What those beyond the first ones
+need is left out of them where it is much, and takes no room until `ProcessMemory` allocates it, before anybody is told:
+a supervisor that dies in between takes the broker with it, and a failure leaves room that the next call takes up.
 """
 
 from __future__ import annotations
@@ -24,20 +24,19 @@ if TYPE_CHECKING:
 _NOTHING = memoryview(b"")
 
 
-class ProcessorMemory:
-    """The places of processors in segments of a shape, of which the first ``started`` are there from the start."""
+class ProcessMemory:
+    """The places of processes in segments of a shape, of which the first (processors, handlers) are there at once."""
 
-    def __init__(self, shape: ChannelShape, started: int) -> None:
+    def __init__(self, shape: ChannelShape, started: tuple[int, int]) -> None:
         self.shape = shape
         self.started = started
         most, handlers = shape.processors, shape.targets - 1
-        rings = RequestChannel(_NOTHING, shape)
+        self._channel = RequestChannel(_NOTHING, shape)
         metrics = MetricsSegment(_NOTHING, most, handlers)
-        recorder = RecorderRings(_NOTHING, most, shape.targets, started)
+        recorder = RecorderRings(_NOTHING, most, shape.targets, started[0])
         hosts = SnapshotSegment.bytes_needed(most, handlers)
         #: By purpose of a segment, and processor, as (start, bytes).
         self._places = {
-            "rings": [rings.places(processor) for processor in range(most)],
             "metrics": [[metrics.place(PROCESSOR, processor)] for processor in range(most)],
             "recorder": [[recorder.place(processor)] for processor in range(most)],
             "snapshots": [
@@ -49,30 +48,32 @@ class ProcessorMemory:
 
     def later(self, purpose: str) -> list[tuple[int, int]]:
         """Return what of a segment is not needed at the start, as (start, bytes)."""
-        return [place for places in self._places.get(purpose, [])[self.started :] for place in places]
+        if purpose == "rings":
+            processors, handlers = self.started
+            at_once = {*range(handlers), self.shape.targets - 1}
+            pairs = ((p, t) for p in range(self.shape.processors) for t in range(self.shape.targets))
+            later = [(p, t) for p, t in pairs if p >= processors or t not in at_once]
+            return [place for p, t in later for place in self._channel.places(p, t)]
+        return [place for places in self._places.get(purpose, [])[self.started[0] :] for place in places]
 
     @property
     def later_bytes(self) -> int:
         """How much that is in all segments."""
-        return sum(size for purpose in self._places for _, size in self.later(purpose))
+        return sum(size for purpose in ("rings", *self._places) for _, size in self.later(purpose))
 
-    def make(self, context: ProcessContext) -> None:
+    def make_processor(self, context: ProcessContext) -> None:
         """Make memory ready for one processor more than there ever were. Raises SharedMemoryTooSmall.
 
         It gets as much of the arena as each of the others, or what half of the room is that is left: a large request
         that does not fit there goes by its spill area.
         """
         processor = context.cluster.processors_made
-        segments = {
-            "rings": context.rings,
-            "metrics": context.metrics,
-            "recorder": context.recorder,
-            "snapshots": context.snapshots,
-        }
+        segments = {"metrics": context.metrics, "recorder": context.recorder, "snapshots": context.snapshots}
         for purpose, places in self._places.items():
             for start, size in places[processor]:
                 segments[purpose].allocate(start, size)
-        context.channel.initialise_processor(processor)
+        for target in context.channel.targets:
+            self._make_pair(context, processor, target)
         context.metrics_pages.initialise_page(PROCESSOR, processor)
         context.recorder_rings.initialise_ring(processor)
         share = context.arena_share
@@ -81,3 +82,15 @@ class ProcessorMemory:
             context.arena.allocate(processor * share, size)
         context.slots.set_arena_bytes(PROCESSOR, processor, size)
         context.cluster.set_processors_made(processor + 1)
+
+    def make_handlers(self, context: ProcessContext, handlers: int) -> None:
+        """Make rings ready for so many handlers, if they are not. Raises SharedMemoryTooSmall."""
+        for handler in range(context.cluster.handlers_made, handlers):
+            for processor in range(context.cluster.processors_made):
+                self._make_pair(context, processor, handler)
+            context.cluster.set_handlers_made(handler + 1)
+
+    def _make_pair(self, context: ProcessContext, processor: int, target: int) -> None:
+        for start, size in context.channel.places(processor, target):
+            context.rings.allocate(start, size)
+        context.channel.initialise_pair(processor, target)

@@ -1,0 +1,187 @@
+"""The number of handlers changes under real clients: nobody is closed, and no record and no group notices (`E04`)."""
+
+import random
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from ops.reliability.broker import pids_of, send
+from tests.support.broker_process import BrokerProcess
+from tests.support.broker_settings import set_on_broker
+from tests.support.deadline import wait_until
+from tests.support.live_clients import Producing, Reading, Transacting
+from tests.support.wire_client import WireClient, request_frame
+from tests.support.wire_messages import FETCH, FETCH_VERSION, create_topic, fetch_body, read_fetch, read_partition
+from tests.support.writers import Writer, assert_exact
+
+SETTING = "num.io.threads"
+PARTITIONS = 4
+#: Those of which nobody's connection depends on one process.
+KILLED = ("handler", "controller", "cleaner", "acceptor", "recorder")
+
+
+@pytest.fixture
+def own(broker_directory: Path) -> Iterator[BrokerProcess]:
+    """Yield a broker of two handlers that belongs to the test."""
+    settings = {"num.network.threads": 2, "num.io.threads": 2, "process.restart.limit": 1000}
+    running = BrokerProcess(broker_directory, settings).start()
+    yield running
+    running.stop()
+
+
+def set_handlers(broker: BrokerProcess, count: int) -> None:
+    """Change the number, and return when all of them run and no other does."""
+    set_on_broker(broker.bootstrap, SETTING, str(count))
+    wait_until(lambda: have(broker, count), f"{count} handlers")
+
+
+def have(broker: BrokerProcess, count: int) -> bool:
+    moved = broker.log_text().rstrip().splitlines()
+    rows = broker.processes("handler")
+    indexes = [row["index"] for row in rows]
+    is_settled = any(f"have moved: {count} handlers" in line for line in moved[-20:])
+    return is_settled and indexes == list(range(count)) and all(row["state"] == "running" for row in rows)
+
+
+def kill_one(broker: BrokerProcess, chance: random.Random, roles: Sequence[str]) -> None:
+    """SIGKILL a process of one of the roles, if there is one at this moment."""
+    pids = pids_of(broker.pid(), chance.choice(roles))
+    if pids:
+        send(chance.choice(pids), signal.SIGKILL)
+
+
+def test_e04_no_connection_is_closed_and_every_record_comes_once_in_order(own: BrokerProcess, topic: str) -> None:
+    """Producers without idempotence, with several requests in flight and several partitions in a request."""
+    with WireClient(own.port) as wire:
+        create_topic(wire, topic, PARTITIONS)
+        alone = [Writer(f"alone{n}", topic, [n], depth=8) for n in range(PARTITIONS)]
+        both = [Writer(f"both{n}", topic, [n, (n + 1) % PARTITIONS], depth=4) for n in range(2)]
+        stop = threading.Event()
+        with ThreadPoolExecutor(len(alone) + len(both)) as pool:
+            running = [pool.submit(writer.run, own.port, stop) for writer in (*alone, *both)]
+            try:
+                for count in (4, 3, 1, 2):
+                    set_handlers(own, count)
+                    before = [writer.sent for writer in alone]
+                    wait_until(
+                        lambda before=before: all(w.sent > b + 50 for w, b in zip(alone, before, strict=True)),
+                        "every writer goes on",
+                    )
+            finally:
+                stop.set()
+            for future in running:
+                future.result()
+        for partition in range(PARTITIONS):
+            writers = [writer for writer in (*alone, *both) if partition in writer.partitions]
+            assert_exact(read_partition(wire, topic, partition), partition, writers)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(500)
+def test_e04_processes_that_die_in_the_middle_lose_and_repeat_nothing(
+    own: BrokerProcess, topic: str, chance: random.Random
+) -> None:
+    """SIGKILLs at moments of chance while partitions and groups move, of all but those who have connections."""
+    with WireClient(own.port) as wire:
+        create_topic(wire, topic, PARTITIONS)
+        writers = [Writer(f"writer{n}", topic, [n, (n + 1) % PARTITIONS], depth=4) for n in range(PARTITIONS)]
+        stop = threading.Event()
+        with ThreadPoolExecutor(len(writers)) as pool:
+            running = [pool.submit(writer.run, own.port, stop) for writer in writers]
+            try:
+                for count in (4, 3, 1, 2, 4, 2):
+                    set_on_broker(own.bootstrap, SETTING, str(count))
+                    for _ in range(chance.randrange(1, 5)):
+                        stop.wait(chance.uniform(0, 0.05))
+                        kill_one(own, chance, KILLED)
+                    wait_until(lambda count=count: have(own, count), f"{count} handlers")
+                    before = [writer.sent for writer in writers]
+                    wait_until(
+                        lambda before=before: all(w.sent > b + 20 for w, b in zip(writers, before, strict=True)),
+                        "every writer goes on",
+                    )
+            finally:
+                stop.set()
+            for future in running:
+                future.result()
+        for partition in range(PARTITIONS):
+            own_writers = [writer for writer in writers if partition in writer.partitions]
+            assert_exact(read_partition(wire, topic, partition), partition, own_writers)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(500)
+def test_e04_transactions_and_groups_of_both_protocols_go_on(
+    own: BrokerProcess, topic: str, chance: random.Random
+) -> None:
+    """Idempotent and transactional producers and their readers, with SIGKILLs of every role that serves."""
+    with WireClient(own.port) as wire:
+        create_topic(wire, topic, PARTITIONS)
+    producing: list[Producing | Transacting] = [Producing(own.bootstrap, topic, n) for n in range(2)]
+    producing += [Transacting(own.bootstrap, topic, n) for n in (2, 3)]
+    reading = [Reading(own.bootstrap, topic, protocol, PARTITIONS) for protocol in ("classic", "consumer")]
+    for thread in (*producing, *reading):
+        thread.start()
+    try:
+        for count in (4, 3, 1, 2):
+            set_on_broker(own.bootstrap, SETTING, str(count))
+            for _ in range(chance.randrange(3)):
+                stop_s = chance.uniform(0, 0.1)
+                threading.Event().wait(stop_s)
+                kill_one(own, chance, (*KILLED, "processor"))
+            wait_until(lambda count=count: have(own, count), f"{count} handlers")
+            before = [len(each.confirmed) for each in producing]
+            wait_until(
+                lambda before=before: all(len(p.confirmed) > b + 20 for p, b in zip(producing, before, strict=True)),
+                "every producer goes on",
+            )
+    finally:
+        for each in producing:
+            each.stop.set()
+    for each in producing:
+        each.join()
+        assert not each.errors
+    for reader in reading:
+        reader.wanted = {partition: len(each.confirmed) for partition, each in enumerate(producing)}
+    for reader in reading:
+        reader.join(120)
+        assert not reader.errors
+        for partition, each in enumerate(producing):
+            assert reader.values(partition) == each.confirmed, f"partition {partition}"
+        assert len(reader.committed) == PARTITIONS
+
+
+def test_e04_a_request_that_waits_is_answered_by_the_new_owner(own: BrokerProcess, topic: str) -> None:
+    with WireClient(own.port) as wire, WireClient(own.port) as waiting:
+        create_topic(wire, topic, PARTITIONS)
+        for number in range(PARTITIONS):
+            body = fetch_body(topic, number, 0, max_wait_ms=120_000)
+            waiting.send(request_frame(FETCH, FETCH_VERSION, number, body))
+        set_handlers(own, 4)
+        stop = threading.Event()
+        writer = Writer("writer", topic, range(PARTITIONS))
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(writer.run, own.port, stop)
+            for number in range(PARTITIONS):
+                answer = waiting.receive_frame()
+                assert int.from_bytes(answer[:4], "big") == number
+                assert read_fetch(answer[4:])[0].records
+            stop.set()
+            running.result()
+
+
+def test_e04_the_number_outlives_a_restart_and_the_command_line_says_why_not(broker_directory: Path) -> None:
+    settings = {"num.network.threads": 1, "num.io.threads": 1}
+    broker = BrokerProcess(broker_directory, settings, ephemeral=False).start()
+    set_handlers(broker, 2)
+    refused = broker.command("config", "set", "num.io.threads=5")
+    assert refused.returncode == 1
+    assert "value should not be greater than double the current value 2" in refused.stderr
+    broker.stop()
+    broker.start()
+    assert len(broker.processes("handler")) == 2
+    broker.stop()
