@@ -15,7 +15,7 @@ final class ToolChecks {
     static Map<String, Main.Check> all() {
         Map<String, Main.Check> checks = new LinkedHashMap<>();
         checks.put("kafka-topics", ToolChecks::topics);
-        checks.put("kafka-configs: topics, brokers, clients", ToolChecks::configs);
+        checks.put("kafka-configs: topics, brokers, clients, addresses", ToolChecks::configs);
         checks.put("kafka-console-producer and -consumer", ToolChecks::console);
         checks.put("kafka-producer-perf-test and -consumer-perf-test", ToolChecks::performance);
         checks.put("kafka-producer-perf-test, transactional", ToolChecks::transactionalPerformance);
@@ -162,6 +162,13 @@ final class ToolChecks {
                         client,
                         "--delete-config",
                         "consumer_byte_rate"));
+        for (String ip : new String[] {"127.0.0.77", "::1", "localhost"}) {
+            String[] address = {"--entity-type", "ips", "--entity-name", ip};
+            String rate = "connection_creation_rate";
+            Tool.run(CONFIGS, at(cluster, Cluster.with(address, "--alter", "--add-config", rate + "=100000")));
+            contains(Tool.run(CONFIGS, at(cluster, Cluster.with(address, "--describe"))), rate + "=100000.0");
+            Tool.run(CONFIGS, at(cluster, Cluster.with(address, "--alter", "--delete-config", rate)));
+        }
         String group = Cluster.name("group");
         Tool.run(
                 CONFIGS,
@@ -180,6 +187,13 @@ final class ToolChecks {
     private static void runningBroker(Cluster cluster) throws Exception {
         String[][] changes = {
             {"brokers", "log.retention.ms=600000000", "--delete-config", "log.retention.ms"},
+            {"brokers", "max.connections=100000", "--delete-config", "max.connections"},
+            {
+                "brokers",
+                "listener.name.plaintext.max.connection.creation.rate=100000",
+                "--delete-config",
+                "listener.name.plaintext.max.connection.creation.rate"
+            },
             {"brokers", "background.threads=11", "--delete-config", "background.threads"},
             {"broker-loggers", "root=WARN", "--add-config", "root=INFO"},
         };
