@@ -185,3 +185,33 @@ def test_e04_the_number_outlives_a_restart_and_the_command_line_says_why_not(bro
     broker.start()
     assert len(broker.processes("handler")) == 2
     broker.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_e04_handlers_that_do_not_come_to_rest_are_left_and_move_later(own: BrokerProcess, topic: str) -> None:
+    """One stands still with requests in its ring: the others' clients are served again, and in the end all moves."""
+    with WireClient(own.port) as wire:
+        create_topic(wire, topic, 2)
+        writers = [Writer(f"writer{n}", topic, [n], depth=4) for n in range(2)]
+        stop = threading.Event()
+        with ThreadPoolExecutor(len(writers)) as pool:
+            running = [pool.submit(writer.run, own.port, stop) for writer in writers]
+            stopped = pids_of(own.pid(), "handler")[0]
+            try:
+                send(stopped, signal.SIGSTOP)
+                set_on_broker(own.bootstrap, SETTING, "4")
+                wait_until(lambda: "the handlers move later" in own.log_text(), "the hold is given up")
+                before = [writer.sent for writer in writers]
+                wait_until(
+                    lambda: any(w.sent > b + 50 for w, b in zip(writers, before, strict=True)), "the other is served"
+                )
+                send(stopped, signal.SIGCONT)
+                wait_until(lambda: have(own, 4), "all move")
+            finally:
+                send(stopped, signal.SIGCONT)
+                stop.set()
+            for future in running:
+                future.result()
+        for partition, writer in enumerate(writers):
+            assert_exact(read_partition(wire, topic, partition), partition, [writer])

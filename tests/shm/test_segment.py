@@ -1,5 +1,6 @@
 """Segments: made whole or not at all, attached only when ready, and cleaned up after a crash."""
 
+import mmap
 import os
 import secrets
 import signal
@@ -229,3 +230,18 @@ def test_segments_of_the_same_instance_keep_its_semaphores(prefix: str) -> None:
     assert remove_stale(prefix) == []
     kept.unlink()
     assert remove_stale(prefix) == [f"sem.{prefix}run-bell"]
+
+
+def test_a_hole_takes_no_room_until_it_is_filled(name: str) -> None:
+    """What lies beside it is allocated at once, and what is filled reads as zeros."""
+    page = mmap.PAGESIZE
+    made = create(name, 64 * page, holes=[(8 * page, 16 * page), (32 * page, 32 * page)])
+    file = SHM / name[1:]
+    before = file.stat().st_blocks * 512
+    # The header stands before the first page, so both edges of a hole lie within pages that are there.
+    assert 16 * page <= before <= 20 * page
+    made.allocate(8 * page, 16 * page)
+    assert file.stat().st_blocks * 512 >= before + 15 * page
+    assert bytes(made.view[8 * page : 24 * page]) == bytes(16 * page)
+    with pytest.raises(segment.SharedMemoryTooSmall):
+        made.allocate(32 * page, 1 << 60)
