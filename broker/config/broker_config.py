@@ -20,7 +20,7 @@ from typing import Any
 
 from broker.config.broker_log import BrokerLogSettings
 from broker.config.cleaner import CleanerSettings
-from broker.config.connections import ConnectionSettings, per_ip_complaint, protected_listener
+from broker.config.connections import ConnectionSettings, inter_broker_complaint, per_ip_complaint, protected_listener
 from broker.config.consumer_groups import ConsumerGroupSettings
 from broker.config.control_plane import ControlPlaneSettings, control_plane_complaint
 from broker.config.fetch import FetchSettings
@@ -28,7 +28,7 @@ from broker.config.groups import GroupSettings
 from broker.config.identity import IdentitySettings, node_id_complaint
 from broker.config.kafka import LISTENER_ONLY, REFUSED, kafka_settings, kept_key, without_meaning
 from broker.config.keys import ONE_REPLICA, Key, Value, did_you_mean, keys_of, render
-from broker.config.listener_overrides import own_name, split
+from broker.config.listener_overrides import own_name, split, unknown_listener
 from broker.config.listeners import (
     Listener,
     advertised,
@@ -38,7 +38,7 @@ from broker.config.listeners import (
     parse_protocol_map,
     without_controllers,
 )
-from broker.config.log import LogSettings
+from broker.config.log import LogSettings, compaction_lag_complaint
 from broker.config.metrics import MetricsSettings
 from broker.config.quotas import QuotaSettings
 from broker.config.request_log import RequestLogSettings
@@ -359,6 +359,11 @@ def _listeners_complaint(config: BrokerConfig) -> str | None:
     return None
 
 
+def _of_listeners_complaint(config: BrokerConfig) -> str | None:
+    loaded = [name for name in config.of_listeners if config.origin(name).source < Source.DYNAMIC_DEFAULT]
+    return unknown_listener(loaded, (*config.listener_names, *(config.controller_listener_names or ())))
+
+
 def _status_complaint(config: BrokerConfig) -> str | None:
     check_status_host(config.status_host, config.insecure_listen)
     return None
@@ -369,17 +374,11 @@ def _advertised_complaint(config: BrokerConfig) -> str | None:
     return None
 
 
-def _compaction_lag_complaint(config: BrokerConfig) -> str | None:
-    least, most = config.log_cleaner_min_compaction_lag_ms, config.log_cleaner_max_compaction_lag_ms
-    return None if least <= most else "must not be above log.cleaner.max.compaction.lag.ms"
-
-
 def _in_sync_complaint(config: BrokerConfig) -> str | None:
     """Refuse it at the start alone: an admin who asks for it later sees at once, as in Kafka, what that does."""
-    above = config.min_insync_replicas > 1
-    return (
-        f"is {config.min_insync_replicas}, but {ONE_REPLICA}: every produce with acks=all would fail" if above else None
-    )
+    is_kept = config.min_insync_replicas <= 1
+    complaint = f"is {config.min_insync_replicas}, but {ONE_REPLICA}: every produce with acks=all would fail"
+    return None if is_kept else complaint
 
 
 _Rules = tuple[tuple[tuple[str, ...], Callable[[BrokerConfig], str | None]], ...]
@@ -390,10 +389,12 @@ _RULES: _Rules = (
     (("listeners", "listener.security.protocol.map", "insecure.listen"), _listeners_complaint),
     (("advertised.listeners", "listeners"), _advertised_complaint),
     (("control.plane.listener.name", "listeners"), control_plane_complaint),
+    (("inter.broker.listener.name", "listeners"), lambda config: inter_broker_complaint(config, config.listener_names)),
+    (("listeners",), _of_listeners_complaint),
     (("status.host", "insecure.listen"), _status_complaint),
     (("node.id", "broker.id"), node_id_complaint),
     (("log.dirs",), log_dirs_complaint),
     (("pipeline.resume", "pipeline.max"), pipeline_complaint),
     (("max.connections.per.ip", "max.connections.per.ip.overrides"), per_ip_complaint),
-    (("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"), _compaction_lag_complaint),
+    (("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"), compaction_lag_complaint),
 )

@@ -30,7 +30,10 @@ def split(name: str) -> tuple[str, str] | None:
 
 
 def unknown_listener(names: Iterable[str], listeners: Iterable[str]) -> str | None:
-    """Return what is wrong if one of these settings is for none of the listeners."""
+    """Return what is wrong if one of these settings is for none of the listeners.
+
+    Not for those that are set while the broker runs: they may be for a listener to come.
+    """
     known = [listener.lower() for listener in listeners]
     for name in names:
         own = split(name)

@@ -381,3 +381,9 @@ class LogSettings:
             doc="How many replicas must hold a batch before acks=all is answered; above 1 such a produce fails here.",
         )
     )
+
+
+def compaction_lag_complaint(config: LogSettings) -> str | None:
+    """Return what is wrong if records would have to be compacted before they may be."""
+    least, most = config.log_cleaner_min_compaction_lag_ms, config.log_cleaner_max_compaction_lag_ms
+    return None if least <= most else "must not be above log.cleaner.max.compaction.lag.ms"

@@ -380,3 +380,32 @@ def test_no_connections_at_all_are_a_limit_at_the_start_only() -> None:
     with pytest.raises(ConfigError, match="at least 1 while the broker runs"):
         config.with_dynamic({}, {"max.connections": "0"})
     assert config.with_dynamic({"max.connections": "5"}).max_connections == 5
+
+
+def test_a09_a16_limits_of_a_listener_are_for_one_that_there_is() -> None:
+    """At the start; while the broker runs it may be one to come. Its name is in lower case, as in Kafka."""
+    name = "listener.name.plaintext.max.connections"
+    assert load(None, {name: "5"}, {}).of_listener("PLAINTEXT", "max.connections") == 5
+    assert load(None, {}, {"KAFKA_LISTENER_NAME_PLAINTEXT_MAX_CONNECTIONS": "6"}).value(name) == 6
+    with pytest.raises(ConfigError, match="is for the listener other, which there is not; there are plaintext"):
+        load(None, {"listener.name.other.max.connections": "5"}, {})
+    with pytest.raises(ConfigError, match=r"unknown setting listener\.name\.PLAINTEXT"):
+        load(None, {"listener.name.PLAINTEXT.max.connections": "5"}, {})
+    with pytest.raises(ConfigError, match="OTHER is no listener; there are PLAINTEXT"):
+        load(None, {"inter.broker.listener.name": "OTHER"}, {})
+    running = load(None, {name: "5"}, {}).with_dynamic({"listener.name.other.max.connections": "7"}, {name: "9"})
+    assert (running.of_listener("other", "max.connections"), running.value(name)) == (7, 9)
+    described_name = described(running)[name]
+    assert [each.name for each in described_name.synonyms] == [name, name, "max.connections"]
+
+
+def test_limits_of_a_listener_in_a_file_that_is_read_again(tmp_path: Path) -> None:
+    name = "listener.name.plaintext.max.connection.creation.rate"
+    config = load_file(tmp_path, f"{name}=5\nmax.connection.creation.rate=50\n")
+    assert config.with_file(config.file_texts) == config
+    changed = config.with_file({**config.file_texts, name: "6"})
+    assert changed != config
+    assert changed.value(name) == 6
+    gone = config.with_file({"max.connection.creation.rate": "50"})
+    assert gone != config
+    assert gone.value(name) == 50

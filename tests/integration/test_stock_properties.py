@@ -151,7 +151,7 @@ def test_one_line_names_what_has_no_meaning(stock: BrokerProcess) -> None:
     [line] = [line for line in stock.log_text().splitlines() if "have no meaning here" in line]
     names = line.rpartition(": ")[2].split(", ")
     of_others = {"zookeeper.connect", "metric.reporters", "confluent.license.topic.replication.factor"}
-    of_kafka_4 = {"inter.broker.listener.name", "controller.quorum.bootstrap.servers"}
+    of_kafka_4 = {"controller.quorum.voters", "controller.quorum.bootstrap.servers"}
     assert set(names) >= of_others or set(names) & of_kafka_4, line
     assert stock.status()["bootstrap"].count(":") == stock.status()["bootstrap"].count("localhost:")
 
