@@ -19,8 +19,6 @@ BROKER_SETTINGS = {
     "listeners": "CLIENTS://127.0.0.1:0,PLAINTEXT://127.0.0.1:0",
     "listener.security.protocol.map": "CLIENTS:PLAINTEXT",
 }
-IP_RATE = "connection_creation_rate"
-ALTER_CLIENT_QUOTAS, DESCRIBE_CLIENT_QUOTAS = 49, 48
 
 
 def alter(admin: AdminClient, name: str, value: str | None) -> None:
@@ -76,6 +74,36 @@ def test_a26_limits_of_an_address_change_while_the_broker_runs(
     wait_until(lambda: not is_served(broker.port, host, held), "the limit to be in force")
     alter_all_brokers(wire, "max.connections.per.ip", None)
     wait_until(lambda: is_served(broker.port, host, held), "the limit to be gone")
+
+
+def test_a26_a33_limits_and_counts_outlive_the_acceptor(
+    broker: BrokerProcess, admin: AdminClient, held: ExitStack
+) -> None:
+    """Its replacement reads what is in force, and asks what is open, before it accepts anybody."""
+    host = "127.0.0.9"
+    alter(admin, "max.connections.per.ip.overrides", f"{host}:3")
+    with ExitStack() as for_a_while:
+        wait_until(lambda: not is_served(broker.port, host, for_a_while), "the override to be in force")
+    mine: list[WireClient] = []
+
+    def open_another() -> bool:
+        client = held.enter_context(WireClient(broker.port, source_host=host))
+        try:
+            assert ask(client, 18, 0, {}).error_code == 0
+        except (AssertionError, OSError):
+            return False
+        mine.append(client)
+        return True
+
+    for _ in range(3):
+        wait_until(open_another, "room for one")
+    assert not open_another()
+    broker.kill("acceptor")
+    assert not open_another()
+    mine[0].close()
+    wait_until(open_another, "room for another")
+    assert not open_another()
+    alter(admin, "max.connections.per.ip.overrides", None)
 
 
 @pytest.mark.parametrize(
