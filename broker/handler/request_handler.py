@@ -97,7 +97,6 @@ class RequestHandler:
             context, partitions, controller, self._peer_calls, self._appends, commit_answers, self.slices
         )
         self._coordinators, self._quotas = self.broker.coordinators, self.broker.quotas
-        self._quotas.follow(partitions.metadata.client_quotas, partitions.metadata.broker_config)
         ask_membership = self._coordinators.transaction_rpc.ask_membership
         self._produce = ProducePath(
             partitions, self._appends, responses, self._peers, poison, self.slices, ask_membership
@@ -157,6 +156,8 @@ class RequestHandler:
         # After the last look into a ring: what is in there may have been sent because of what was announced, such as
         # the first request to a topic whose creation has just been answered.
         worked = has_more = self._refresh_metadata()
+        # The controller's own changes are never behind.
+        self._quotas.follow_metadata(self._partitions.metadata)
         self._partitions.storage.turn()
         end_ns = self._now_ns() + LONG_NS
         while read:
@@ -270,7 +271,6 @@ class RequestHandler:
             for path in self._with_memo:
                 path.forget_metadata()
             self._groups.forget_metadata()
-            self._quotas.follow(self._partitions.metadata.client_quotas, self._partitions.metadata.broker_config)
             self._coordinators.metadata_changed()
             self._purgatory.something_changed()
             self._partitions.changes.begin(self.slices, self._follow_partitions, self._purgatory.something_changed)

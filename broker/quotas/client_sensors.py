@@ -101,6 +101,11 @@ class ClientSensors:
             self._common.take_back(answer_bytes)
         return max(ms, common_ms)
 
+    def charge_time(self, spent_ns: int, now_ns: int) -> None:
+        """Charge time, whether or not it is too much: whoever answers this client's next request sees that. HOT."""
+        if self._request is not None:
+            self._request.charge(spent_ns, now_ns)
+
     @property
     def most_fetched(self) -> int:
         """The largest answer to a Fetch that need not be throttled, in bytes (`E12`)."""

@@ -22,6 +22,7 @@ from shm.quota_tables import FETCH, MUTATION, PRODUCE, REQUEST, REQUEST_RATE, Qu
 if TYPE_CHECKING:
     from broker.config.broker_config import BrokerConfig
     from broker.metadata.client_quotas import ClientQuotas
+    from broker.metadata.metadata_cache import MetadataCache
     from shm.quota_tables import QuotaTables
 
 #: Clients and entities that are known; when there are more, all are looked up anew.
@@ -51,6 +52,9 @@ class QuotaManager:
         self._common: BrokerSensors | None = None
         self._exempt_users: tuple[str, ...] = ()
         self._exempt_client_ids: tuple[str, ...] = ()
+        #: Whether one for the time of threads is.
+        self.limits_time = False
+        self._version = -1
         self._in_force: frozenset[str] = frozenset()
         self._quotas: ClientQuotas = {}
         #: By client id with its length in front, as requests have it.
@@ -68,6 +72,7 @@ class QuotaManager:
         """Put these quotas in force. They may have changed in place, so whatever was known is looked up anew."""
         self._quotas = quotas
         self._in_force = quotas_in_force(quotas)
+        self.limits_time = REQUEST in self._in_force
         self._forget()
         self._follow_broker(config)
         self.is_in_force = bool(self._in_force) or self._common is not None
@@ -97,6 +102,12 @@ class QuotaManager:
             self.overload.waited(now_ns - _unpack_int64(view, at + _RECEIVED_AT)[0], now_ns)
         return self.is_in_force
 
+    def follow_metadata(self, metadata: MetadataCache) -> None:
+        """Put in force what this process knows of quotas now. HOT: a comparison while nothing has changed."""
+        if metadata.version != self._version:
+            self._version = metadata.version
+            self.follow(metadata.client_quotas, metadata.broker_config)
+
     def of_request(self, listener: int, connection: int, view: memoryview, start: int) -> ClientSensors:
         """Return the sensors of the client whose request, from its api key on, begins there. HOT."""
         at = start + _LENGTH
@@ -107,6 +118,13 @@ class QuotaManager:
             return known[header]
         except KeyError:
             return self._look_up(known, connection, view, at)
+
+    def of_header(self, header: bytes) -> ClientSensors:
+        """Return the sensors of a client by its id with its length in front, as a request has it. HOT."""
+        try:
+            return self._by_header[header]
+        except KeyError:
+            return self._remember(self._by_header, header)
 
     def of_client(self, client_id: str) -> ClientSensors | None:
         """Return the sensors of a client; None while no quota is set for anybody."""
@@ -127,13 +145,17 @@ class QuotaManager:
         length = view[at] << 8 | view[at + 1]
         size = _LENGTH_BYTES + (length if length < _NULL else 0)
         header = bytes(view[at : at + size])
+        if len(self._bytes_of) >= MOST_KNOWN:
+            self._bytes_of.clear()
+        self._bytes_of[connection] = size
+        return self._remember(by_header, header)
+
+    def _remember(self, by_header: dict[bytes, ClientSensors], header: bytes) -> ClientSensors:
         # Clients choose it: what is no text is refused where the request is read.
         client_id = header[_LENGTH_BYTES:].decode(errors="replace")
         found = self._of_client(client_id, is_exempt=by_header is self._exempt_by_header)
-        for known in (by_header, self._bytes_of):
-            if len(known) >= MOST_KNOWN:
-                known.clear()
-        self._bytes_of[connection] = size
+        if len(by_header) >= MOST_KNOWN:
+            by_header.clear()
         by_header[header] = found
         return found
 

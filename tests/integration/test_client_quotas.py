@@ -213,6 +213,25 @@ def test_e13_time_in_handlers_is_charged(wire: WireClient, topic: str, connect: 
 
 def test_e14_of_two_quotas_the_longest_time_holds(wire: WireClient, topic: str, connect: Any) -> None:
     create_topic(wire, topic, 1)
-    set_quota(wire, {"client-id": topic}, producer_byte_rate=LIMIT, request_percentage=0.01)
+    set_quota(wire, {"client-id": topic}, producer_byte_rate=LIMIT / 5, request_percentage=0.01)
     client = connect(topic)
     wait_until(lambda: client.produce(topic) > 1000, "the bandwidth to outdo the time")
+
+
+def test_a_handler_is_killed_while_clients_are_throttled(
+    broker: BrokerProcess, wire: WireClient, topic: str, connect: Any
+) -> None:
+    """Nobody's connection ends, mutes last as they were told, and the replacement goes on with what was recorded."""
+    create_topic(wire, topic, 2)
+    set_quota(wire, {"client-id": topic}, producer_byte_rate=LIMIT)
+    clients = [connect(topic) for _ in range(2)]
+    told_ms = [throttled_produce(client, topic, number) for number, client in enumerate(clients)]
+    killed_ns = time.monotonic_ns()
+    for index in range(2):
+        broker.kill("handler", index)
+    for client, ms in zip(clients, told_ms, strict=True):
+        client.api_versions()
+        assert (time.monotonic_ns() - killed_ns) / 1e6 >= 0.5 * min(told_ms), ms
+    # 10 s' worth were used before: a table that had been lost would let as much pass at once.
+    again = [client.produce(topic, number) for number, client in enumerate(clients) for _ in range(4)]
+    assert max(again) >= 1000

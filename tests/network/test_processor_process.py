@@ -5,6 +5,7 @@ from typing import cast
 
 import pytest
 
+from broker.config.broker_config import load
 from broker.ipc.process_context import ProcessContext
 from broker.network.processor import processor_process
 from broker.network.processor.processor import Processor
@@ -13,6 +14,7 @@ from broker.network.processor.targets import Targets
 from broker.runtime.child_process import MOST_FAULTS, Role
 from broker.runtime.signals import StopFlag
 from shm.control import ControlSegment
+from shm.quota_tables import QuotaTables
 from tests.support.fakes import FakeClock
 
 HANDLERS, MOST = 2, 4
@@ -135,8 +137,12 @@ def run(monkeypatch: pytest.MonkeyPatch, failing: list[bool], draining: bool = T
         controller=HANDLERS,
         processors=1,
         mark_ready=control.slots.mark_ready,
-        config=SimpleNamespace(shutdown_timeout_ms=1000),
-        live_settings=lambda: SimpleNamespace(refresh=lambda: False),
+        config=load(None, {"shutdown.timeout.ms": "1000", "quota.window.num": "1"}, {}),
+        live_settings=lambda: SimpleNamespace(
+            refresh=lambda: False, client_quotas={}, broker_config=load(None, {}, {})
+        ),
+        quota_tables=QuotaTables(memoryview(bytearray(QuotaTables.bytes_needed(1, 2))), 1, 2),
+        channel_shape=SimpleNamespace(targets=1),
     )
     try:
         processor_process.run(cast("ProcessContext", context), 0, 1, stop)

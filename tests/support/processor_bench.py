@@ -23,6 +23,7 @@ from broker.ipc.request_channel import INLINE, REQUEST, ChannelShape, RequestCha
 from broker.ipc.response_writer import AnswerFacts, FileRange, ReplyTo, ResponseWriter
 from broker.network.accounting.client_registry import ClientRegistry
 from broker.network.accounting.completed_requests import CompletedRequests
+from broker.network.accounting.network_time import NetworkTime
 from broker.network.accounting.request_log_sender import RequestLogSender
 from broker.network.handoff import Closed, HandoffReceiver, HandoffSender
 from broker.network.processor.kept_requests import KeptRequests
@@ -31,9 +32,11 @@ from broker.network.processor.processor_metrics import ProcessorMetrics
 from broker.network.processor.request_reader import RequestReader
 from broker.network.processor.request_sender import MemoryPool, RequestSender, spill_area
 from broker.network.processor.response_reader import ResponseReader
+from broker.quotas.quota_manager import QuotaManager
 from shm.bell import EventBell, SemaphoreBell
 from shm.metrics import MetricsReader, MetricsSegment, MetricsWriter
 from shm.process_slots import PROCESSOR
+from shm.quota_tables import QuotaTables
 from shm.recorder_rings import RecorderFeed, RecorderRings
 from tests.support.fakes import FakeClock
 
@@ -236,7 +239,10 @@ class ProcessorBench:
         clients = ClientRegistry(new_id, (("PLAINTEXT", "PLAINTEXT"), ("ADMIN", "PLAINTEXT")))
         self.reader.clients = clients
         sender = RequestLogSender(RecorderFeed(self.recorder, 0), clients.texts, self.recorder_bell)
-        counts = ProcessorMetrics(MetricsWriter(self.page), now_ns()), CompletedRequests(clients, sender)
+        memory = memoryview(bytearray(QuotaTables.bytes_needed(self.config.quota_window_num, 1)))
+        self.quotas = QuotaManager(QuotaTables(memory, self.config.quota_window_num, 1), 0, self.config)
+        network_time = NetworkTime(self.quotas, now_ns)
+        counts = ProcessorMetrics(MetricsWriter(self.page), now_ns()), CompletedRequests(clients, sender), network_time
 
         ends = (self.reader, self.responses, handoff, self.bell)
         self.processor = Processor(self.config, ends, new_id, counts, now_ns)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from broker.errors import InvalidReceive
 from broker.ipc import connection_id
 from broker.network.accounting.completed_requests import BATCH_ROWS, CompletedRequests
+from broker.network.accounting.network_time import NetworkTime
 from broker.network.handoff import HandoffReceiver
 from broker.network.processor.channel import Channel
 from broker.network.processor.lowest_priority import excess_channels
@@ -63,13 +64,13 @@ class Processor:
         config: BrokerConfig,
         ends: tuple[RequestReader, ResponseReader, HandoffReceiver, EventBell],
         new_id: Callable[[], int],
-        counts: tuple[ProcessorMetrics, CompletedRequests],
+        counts: tuple[ProcessorMetrics, CompletedRequests, NetworkTime],
         now_ns: Callable[[], int],
     ) -> None:
         self._reader, self._responses, self._handoff, self._bell = ends
         self.sender = self._reader.sender
         self._new_id = new_id
-        self._metrics, self.finished = counts
+        self._metrics, self.finished, self._network_time = counts
         self._now_ns = now_ns
         self._selector = Selector()
         self._by_id: dict[int, Channel] = {}
@@ -132,9 +133,9 @@ class Processor:
         ready = self._responses.read(self._by_id, self._fault)
         if ready or self._responses.lone:
             self.finished.note_taken(self._responses.responses_taken)
-            self._responses.send_lone(ready, self.finished.add_lone, self._fault)
+            self._responses.send_lone(ready, self._network_time.of_lone(self.finished.add_lone), self._fault)
             finish, now_ns = self.finished.add, self._now_ns
-            for channel in ready.values():
+            for channel in self._network_time.of_each(ready.values()):
                 try:
                     done = self._write_out(channel)
                     if done and not channel.muted and not channel.closing and not channel.held:
@@ -184,7 +185,7 @@ class Processor:
 
     def process_completed_receives(self) -> None:
         """Read the readable channels as far as a turn goes, and send their requests on, a batch at a time."""
-        for count, channel in enumerate(self._selector.take_readable(self._now_ns), 1):
+        for count, channel in enumerate(self._network_time.of_each(self._selector.take_readable(self._now_ns)), 1):
             if not count % PUBLISH_EVERY:
                 self.sender.publish()
             try:
@@ -203,7 +204,7 @@ class Processor:
 
     def process_completed_sends(self) -> None:
         """Go on with answers that did not fit into the socket's buffer."""
-        for channel in self._writable:
+        for channel in self._network_time.of_each(self._writable):
             if channel.fd not in self._selector.channels:
                 continue
             try:

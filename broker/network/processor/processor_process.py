@@ -17,6 +17,7 @@ from broker.ipc import connection_id
 from broker.network.accounting.client_registry import ClientRegistry
 from broker.network.accounting.completed_requests import CompletedRequests
 from broker.network.accounting.connection_status_publisher import ConnectionStatusPublisher
+from broker.network.accounting.network_time import NetworkTime
 from broker.network.accounting.request_log_sender import RequestLogSender
 from broker.network.handoff import HandoffReceiver
 from broker.network.processor.kept_requests import KeptRequests
@@ -26,6 +27,7 @@ from broker.network.processor.request_reader import RequestReader
 from broker.network.processor.request_sender import MemoryPool, RequestSender, spill_area
 from broker.network.processor.response_reader import ResponseReader
 from broker.network.processor.targets import Targets
+from broker.quotas.quota_manager import QuotaManager
 from broker.runtime.child_process import FaultLimit, Role
 from broker.runtime.garbage import GarbageSearch
 from broker.server_log.log_setup import REPORT_INTERVAL_NS, report_held_back
@@ -55,7 +57,8 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
     Raises what a turn raises when no turn succeeds any more.
     """
     clock = SystemClock()
-    processor = build(context, index, generation, clock.monotonic_ns)
+    quotas = QuotaManager(context.quota_tables, context.channel_shape.targets + index, context.config)
+    processor = build(context, index, generation, quotas, clock.monotonic_ns)
     processor.watch(stop.fileno())
     targets = Targets(context, index, processor)
     targets.follow()
@@ -73,8 +76,10 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
     garbage = GarbageSearch(clock.monotonic_ns)
     report_ns = 0
     settings = context.live_settings()
+    quotas.follow(settings.client_quotas, settings.broker_config)
     while not stop.is_set():
-        settings.refresh()
+        if settings.refresh():
+            quotas.follow(settings.client_quotas, settings.broker_config)
         targets.follow()
         with faults:
             processor.step()
@@ -115,7 +120,9 @@ def _prepare(finished: CompletedRequests) -> None:
     finished.is_prepared = True
 
 
-def build(context: ProcessContext, index: int, generation: int, now_ns: Callable[[], int]) -> Processor:
+def build(
+    context: ProcessContext, index: int, generation: int, quotas: QuotaManager, now_ns: Callable[[], int]
+) -> Processor:
     """Return the processor with its ends of the rings, its share of the arena and its metrics page."""
     channel = context.channel
     share, size = context.arena_share, context.slots.arena_bytes(Role.PROCESSOR, index)
@@ -138,5 +145,6 @@ def build(context: ProcessContext, index: int, generation: int, now_ns: Callable
     snapshots = context.snapshot_segment
     names = tuple(listener.name for listener in context.listeners)
     snapshot = ConnectionStatusPublisher(SnapshotWriter(snapshots.of_processor(index)), snapshots.wants, names, now_ns)
-    counts = ProcessorMetrics(page, now_ns(), snapshot), CompletedRequests(clients, rows)
+    metrics, network_time = ProcessorMetrics(page, now_ns(), snapshot), NetworkTime(quotas, now_ns)
+    counts = metrics, CompletedRequests(clients, rows), network_time
     return Processor(config, ends, new_id, counts, now_ns)
