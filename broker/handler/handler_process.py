@@ -59,7 +59,9 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
         stop.obey(signal.SIGHUP, controller.reload_request.ask)
     _serve(handler, context, (role, place), metrics, stop)
     handler.finish()
-    handler.broker.partitions.log_manager.close(clean=True)
+    # What moves to another owner is open again in a moment, and need not wait for the disk.
+    moves = bool(context.cluster.hold & 1)
+    handler.broker.partitions.log_manager.close(clean=not moves, moves=moves)
     if controller is not None:
         controller.controller.close()
 

@@ -360,9 +360,14 @@ class CommittedLog:
         """Return (epoch, end offset) as OffsetForLeaderEpoch answers; (-1, -1) when not known (KIP-320)."""
         return self._epochs.end_offset_for(epoch, self.log_end_offset)
 
-    def close(self, *, clean: bool = True) -> None:
-        """Let go of the files; `clean` also makes everything durable, so that the next open checks nothing."""
+    def close(self, *, clean: bool = True, moves: bool = False) -> None:
+        """Let go of the files; `clean` also makes everything durable, so that the next open checks nothing.
+
+        If it `moves`, only the state of producers is written: who opens it in this run of the broker reads no batches.
+        """
         self.discard_staged()
+        if moves and not self.fault and self._snapshots.files.offsets[-1:] != [self.log_end_offset]:
+            self._snapshots.take(self.log_end_offset, self._producers, self._rolled.bases())
         if clean and not self.fault and self.recovery_point != self.log_end_offset:
             self._segment.finish_time_index()
             self._snapshots.take(self.log_end_offset, self._producers, self._rolled.bases())

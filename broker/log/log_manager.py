@@ -187,12 +187,12 @@ class LogManager:
         if (offsets != self._written or self._removed) and self._write_checkpoints(offsets):
             self._written = offsets
 
-    def close(self, *, clean: bool = True) -> None:
-        """Close every log; `clean` makes all of it durable and says so in the checkpoints."""
+    def close(self, *, clean: bool = True, moves: bool = False) -> None:
+        """Close every log; `clean` makes all of it durable and says so in the checkpoints. See `CommittedLog.close`."""
         self.wait_for_flushes()
         for log in self.logs.values():
             try:
-                log.close(clean=clean)
+                log.close(clean=clean, moves=moves)
             except (OSError, LogWriteFailed) as error:
                 _log.error("%s: not closed cleanly: %s", log.directory, error)
         if clean:

@@ -6,8 +6,9 @@ follows from the number, so nothing is answered for a moment, and nobody is clos
 1. *Hold*: processors send nothing more to targets and confirm that; targets go on until no request is left in a ring:
    every Produce has its answer, and whatever waits for longer is known to its processor. A process that dies is
    replaced, with the old number. If that takes too long, requests go on as before, and it is tried again later.
-2. *Stop*: handlers, controller and cleaner end as when the broker stops; logs are closed. One that is killed instead
-   leaves what any dead handler leaves: who opens its partitions cuts them back to what was published.
+2. *Stop*: handlers, controller and cleaner end; logs are closed, with a snapshot of their producers and without waiting
+   for the disk. One that is killed instead leaves what any dead handler leaves: who opens its partitions cuts them back
+   to what was published.
 3. *Start*: the number changes and the rings between peers are emptied, since nobody lives who has an end of them. Then
    all of them start, and one that dies is replaced, with the new number.
 4. *Go on*: processors take what answers there are, and send what has none to who owns it now.

@@ -149,7 +149,8 @@ class Supervisor:
         begin_ns = self._clock.monotonic_ns()
         total_ns = (_QUICK_STOP_MS if quick else self._config.shutdown_timeout_ms) * 1_000_000
         counted = [child for child in self._children if child.role is not Role.WEB and not child.has_left]
-        clean = all(child.is_alive for child in counted if child.generation)
+        # Logs that were closed to be moved are not durable yet.
+        clean = not self._handlers.is_moving and all(child.is_alive for child in counted if child.generation)
         for roles in _STAGES:
             share = _CLIENT_SHARE if roles[0] in {Role.ACCEPTOR, Role.PROCESSOR} else 1.0
             stage = [child for child in self._children if child.role in roles and child.is_alive]
@@ -240,8 +241,7 @@ class Supervisor:
         is_moving = self._handlers.is_leaving(child)
         status = child.reap(expected=is_leaving or is_moving)
         if is_leaving or is_moving:
-            # Of a handler that was killed the data are not as a clean stop leaves them, until they are opened again.
-            child.has_left = is_leaving or status == 0
+            child.has_left = True
             if status:
                 _log.warning("%s (pid %d) was to end and %s", child.label, pid, describe_exit(status))
             if is_leaving:
