@@ -8,14 +8,14 @@ from typing import Any
 
 from broker.config.broker_config import load
 from broker.metadata.client_quotas import CLIENT_ID, USER, ClientQuotas
-from broker.network.accounting.network_time import NetworkTime
+from broker.network.accounting.network_time import EVERY, NetworkTime
 from broker.quotas.quota_manager import QuotaManager
 from shm.quota_tables import QuotaTables
 
 CONFIG = load(None, {}, {})
 MS = 1_000_000
 START_NS = 1_000_000 * MS
-LIMITED: ClientQuotas = {((CLIENT_ID, "a"),): {"request_percentage": 1.0}}
+LIMITED: ClientQuotas = {((CLIENT_ID, "a"),): {"request_percentage": 1.0 * EVERY}}
 
 
 def channel(client_id: str) -> Any:
@@ -49,9 +49,11 @@ def test_b29_what_is_done_for_a_channel_is_charged_to_its_client() -> None:
     """B29: recorded by the processor without checking, and seen by the target of the next request."""
     network = Network(LIMITED)
     a, b = channel("a"), channel("b")
-    assert list(network.time.of_each([a] * 9)) == [a] * 9
+    for _ in range(EVERY):
+        assert list(network.time.of_each([a] * 9)) == [a] * 9
     assert network.throttle_ms("a") == 0
-    assert list(network.time.of_each([a, b] * 4)) == [a, b] * 4
+    for _ in range(EVERY):
+        assert list(network.time.of_each([a, b] * 4)) == [a, b] * 4
     assert network.throttle_ms("a") > 0
     assert network.throttle_ms("b") == 0
 
@@ -59,7 +61,7 @@ def test_b29_what_is_done_for_a_channel_is_charged_to_its_client() -> None:
 def test_b29_so_is_the_time_of_lone_answers() -> None:
     network = Network(LIMITED)
     finished: list[tuple[Any, Any, int]] = []
-    finish = network.time.of_lone(lambda *each: finished.append(each))
+    finish = [network.time.of_lone(lambda *each: finished.append(each)) for _ in range(EVERY)][-1]
     for _ in range(12):
         finish(channel("a"), (b"", 0), next(network.ticks))
     assert len(finished) == 12
@@ -69,7 +71,7 @@ def test_b29_so_is_the_time_of_lone_answers() -> None:
 def test_e10_nothing_is_measured_while_no_quota_is_for_time() -> None:
     network = Network({((USER, None),): {"producer_byte_rate": 1.0}})
     channels = [channel("a")]
-    assert network.time.of_each(channels) is channels
+    assert all(network.time.of_each(channels) is channels for _ in range(EVERY))
 
     def finish(*_: Any) -> None:
         raise AssertionError
