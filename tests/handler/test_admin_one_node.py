@@ -249,9 +249,9 @@ def test_other_partitions_have_no_quorum(cluster: AdminCluster, topic: str, part
     ("version", "types", "listed"),
     [
         (0, [], []),
-        (1, [], [(2, "orders"), (4, "1")]),
+        (1, [], [(2, "orders"), (4, "1"), (8, "1")]),
         (1, [4], [(4, "1")]),
-        (1, [16, 8, 32], []),
+        (1, [16, 8, 32], [(8, "1")]),
         (1, [2, 2], [(2, "orders")]),
     ],
 )

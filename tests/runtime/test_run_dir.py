@@ -82,7 +82,9 @@ def test_a_record_with_a_field_of_another_kind_is_none(tmp_path: Path, pid: obje
         data_dir="",
         run_dir="",
         processors=1,
+        most_processors=8,
         handlers=1,
+        most_handlers=4,
         max_partitions=1,
         started_ms=1,
     )
