@@ -13,6 +13,11 @@ from shm.quota_tables import CURRENT, FIRST_SAMPLE, LAST, SAMPLE_WORDS, START, U
 
 #: Tokens are kept in thousandths.
 TOKEN: Final = 1000
+#: More are not kept: they are in a word.
+_MOST_TOKENS: Final = 9e15
+
+#: Longer times are cut: an answer has 31 bits for one.
+MOST_THROTTLE_MS: Final = 2**31 - 1
 
 
 class Windows(NamedTuple):
@@ -64,7 +69,7 @@ def measure(tables: Iterable[list[int]], windows: Windows, now_ms: int) -> tuple
 def throttle_ms(total: int, elapsed_ms: int, limit: float) -> int:
     """Return how long nothing may be used until a rate is down to its limit (`E11`): (rate - limit) / limit x time."""
     rate = total * 1000 / elapsed_ms
-    return round((rate - limit) / limit * elapsed_ms) if rate > limit else 0
+    return round(min((rate - limit) / limit * elapsed_ms, MOST_THROTTLE_MS)) if rate > limit else 0
 
 
 def tokens(words: memoryview, slot: int, windows: Windows, limit: float, now_ms: int) -> float:
@@ -81,5 +86,5 @@ def take_tokens(words: memoryview, slot: int, left: float, now_ms: int) -> None:
     at = slot + FIRST_SAMPLE
     # SYNC: the time first: if this process is killed in between, some tokens are missing and none come twice.
     words[at + LAST] = now_ms
-    words[at + USED] = round(left * TOKEN)
+    words[at + USED] = round(min(left, _MOST_TOKENS) * TOKEN)
     words[at + START] = now_ms

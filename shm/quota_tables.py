@@ -168,6 +168,8 @@ class QuotaTableWriter:
         self.words = table.words
         self._view = table._view
         self._own = table._read_places()
+        # A predecessor that was killed may have given a slot away and not said so.
+        self.words[_CHANGES] += 1
         taken = set(self._own.values())
         places = range(_FIRST_SLOT, _FIRST_SLOT + SLOTS * table._stride, table._stride)
         self._free = [at for at in reversed(places) if at not in taken]

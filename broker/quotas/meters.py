@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from shm.quota_rates import Windows, measure, record, take_tokens, throttle_ms, tokens
+from shm.quota_rates import MOST_THROTTLE_MS, Windows, measure, record, take_tokens, throttle_ms, tokens
 from shm.quota_tables import FIRST_SAMPLE, QUOTAS, THROTTLE_MS, THROTTLED, THROTTLED_UNTIL_MS
 
 if TYPE_CHECKING:
@@ -22,6 +22,9 @@ UNRECORDED_S: Final = 0.01
 UNRECORDED_NS: Final = 1_000_000_000
 
 _NS_PER_MS: Final = 1_000_000
+
+#: A larger limit is shown as this one: tables have it in thousandths, in a word.
+_MOST_SHOWN: Final = 9e15
 
 #: request_percentage: ns of a thread that one percent is in a second.
 NS_PER_PERCENT: Final = 10_000_000
@@ -64,7 +67,9 @@ class Meter:
     def _slot(self, now_ms: int) -> int:
         limit = self._limit
         whom = limit.user, limit.client_id
-        return self._book.writer.take(self._entity, self._quota, whom, round(limit.value * 1000), now_ms)
+        return self._book.writer.take(
+            self._entity, self._quota, whom, round(min(limit.value, _MOST_SHOWN) * 1000), now_ms
+        )
 
 
 class RateMeter(Meter):
@@ -135,7 +140,7 @@ class TokenMeter(Meter):
         """Return how long it takes until the bucket is no longer below empty: 0 if it is not."""
         now_ms = now_ns // _NS_PER_MS
         left = tokens(self._book.writer.words, self._slot(now_ms), self._book.windows, self.limit, now_ms)
-        return round(-left / self.limit * 1000) if left < 0 else 0
+        return round(min(-left / self.limit * 1000, MOST_THROTTLE_MS)) if left < 0 else 0
 
     def take(self, count: float, now_ns: int) -> None:
         """Take tokens, although there may be fewer; a negative count gives back."""

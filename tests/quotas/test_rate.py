@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
+import pytest
+
 from broker.quotas.entities import Limit
 from broker.quotas.meters import NS_PER_PERCENT, Book, RateMeter, TokenMeter
+from shm.quota_layout import QUOTA_TABLE
 from shm.quota_rates import Windows
 from shm.quota_tables import QuotaTables, QuotaTableWriter
 
@@ -116,3 +121,27 @@ def test_e15_a_bucket_fills_up_to_its_brim() -> None:
     meter.take(55, START_NS)
     meter.take(60, START_NS + 3_600_000 * MS)
     assert meter.throttle_ms(START_NS + 3_600_000 * MS) == 1000
+
+
+@pytest.mark.parametrize("limit", [5e-324, 1e-306, 1e-7, 2.0**63, 1e300, math.inf])
+def test_limits_of_any_size_are_reckoned_with(limit: float) -> None:
+    """E11, E15: the largest that may be set means no limit; under the smallest a throttle time fits into an answer."""
+    of = book(tables())
+    most_ms = 2**31 - 1
+    expected = 0 if limit > MEGABYTE else most_ms
+    assert produce(of, limit).charge(15 * MEGABYTE, START_NS) == expected
+    bucket = TokenMeter(of, "controller_mutation_rate", Limit("", "app", limit))
+    bucket.take(1000, START_NS)
+    assert bucket.throttle_ms(START_NS) == expected
+
+
+def test_what_a_killed_owner_has_not_said_its_replacement_says() -> None:
+    """A slot that was given away just before a SIGKILL counts for the others as soon as there is a replacement."""
+    both = tables(2)
+    others = produce(book(both, 1), MEGABYTE)
+    assert others.charge(1, START_NS) == 0
+    killed = book(both)
+    assert produce(killed, MEGABYTE).charge(15 * MEGABYTE, START_NS) > 0
+    killed.writer.words[QUOTA_TABLE.word("changes")] -= 1
+    book(both)
+    assert others.charge(1, START_NS + 2_000 * MS) > 0
