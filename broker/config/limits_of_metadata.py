@@ -22,10 +22,15 @@ METADATA = Area(
             end="they are deleted",
         ),
         Limit(
-            what="Users and client ids, by quota, of which a process keeps what they have used",
-            bounds=("shm.quota_tables:SLOTS",),
+            what="Users and client ids, by quota, of which a process keeps what they have used; client ids whose "
+            "quotas it has looked up, and bytes of one",
+            bounds=(
+                "shm.quota_tables:SLOTS",
+                "broker.quotas.quota_manager:MOST_KNOWN",
+                "broker.quotas.quota_manager:MOST_ID_BYTES",
+            ),
             metrics=("rotunda_request_throttle_seconds",),
-            beyond="the one idle longest begins anew",
+            beyond="the one idle longest begins anew; all are looked up anew; ids that begin alike are one",
             end="another takes its place",
         ),
         Limit(

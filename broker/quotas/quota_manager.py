@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 #: Clients and entities that are known; when there are more, all are looked up anew.
 MOST_KNOWN: Final = 10_000
 
+#: Two client ids are the same if so many of their bytes are: they are kept.
+MOST_ID_BYTES: Final = 512
+
 #: Where a request has the length of its client id, which the id follows.
 _LENGTH: Final = 8
 _LENGTH_BYTES: Final = 2
@@ -124,11 +127,13 @@ class QuotaManager:
         try:
             return self._by_header[header]
         except KeyError:
-            return self._remember(self._by_header, header)
+            return self._remember(self._by_header, header[: _LENGTH_BYTES + MOST_ID_BYTES])
 
     def of_client(self, client_id: str) -> ClientSensors | None:
         """Return the sensors of a client; None while no quota is set for anybody."""
-        return self._of_client(client_id, is_exempt=True) if self.is_in_force else None
+        if not self.is_in_force:
+            return None
+        return self._of_client(client_id.encode()[:MOST_ID_BYTES].decode(errors="replace"), is_exempt=True)
 
     def _of_client(self, client_id: str, *, is_exempt: bool) -> ClientSensors:
         is_exempt = is_exempt or ANONYMOUS in self._exempt_users or client_id in self._exempt_client_ids
@@ -143,7 +148,8 @@ class QuotaManager:
         self, by_header: dict[bytes, ClientSensors], connection: int, view: memoryview, at: int
     ) -> ClientSensors:
         length = view[at] << 8 | view[at + 1]
-        size = _LENGTH_BYTES + (length if length < _NULL else 0)
+        # Of a longer id there is no more than that.
+        size = _LENGTH_BYTES + (min(length, MOST_ID_BYTES) if length < _NULL else 0)
         header = bytes(view[at : at + size])
         if len(self._bytes_of) >= MOST_KNOWN:
             self._bytes_of.clear()

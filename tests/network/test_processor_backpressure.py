@@ -254,6 +254,29 @@ def test_b15_a_large_request_is_not_passed_for_ever(bench: ProcessorBench) -> No
     assert [each.correlation_id for each in bench.requests(1)] == [2]
 
 
+def test_b15_who_is_muted_for_something_else_holds_up_nobody(bench: ProcessorBench) -> None:
+    """It waits for memory and is then throttled: others get what is free, and it gets its own when that is over."""
+    first, throttled, other = bench.connect(), bench.connect(), bench.connect()
+    first.send(frame(1, bytes(ARENA_BYTES - HEADER_BYTES), PRODUCE))
+    (taken,) = bench.requests(1, release=False)
+    throttled.send(frame(2))
+    (asked,) = bench.requests(1, release=False)
+    large = frame(3, bytes(300_000), PRODUCE)
+    throttled.send(large[:70_000])
+    bench.turn_until(lambda: bench.reader.memory.is_short, "it waits for memory")
+    bench.targets[0].answer_throttled(asked, b"answer", 60 * SECOND_MS)
+    assert throttled.receive(6) == b"answer"
+    bench.clock.advance_ms(SECOND_MS)
+    bench.targets[0].consumer.release_to(asked.end)
+    assert taken.payload
+    other.send(frame(4, bytes(300_000), PRODUCE))
+    assert [each.correlation_id for each in bench.requests(1)] == [4]
+    bench.clock.advance_ms(60 * SECOND_MS)
+    throttled.send(large[70_000:])
+    assert [each.correlation_id for each in bench.requests(1)] == [3]
+    assert bench.closed() == []
+
+
 def test_c04_a_silent_sender_gets_its_earlier_answers(bench: ProcessorBench) -> None:
     silent, waiting = bench.connect(), bench.connect()
     silent.send(frame(1) + announced(ARENA_BYTES - 5000))

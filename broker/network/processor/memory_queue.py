@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from broker.network.processor.mute_state import MuteCause
+
 if TYPE_CHECKING:
     from broker.network.processor.channel import Channel
     from broker.network.processor.request_sender import Block, RequestSender
@@ -36,13 +38,15 @@ class MemoryQueue:
 
     @property
     def is_short(self) -> bool:
-        """Whether some channel waits for a block."""
-        return any(self._waiting)
+        """Whether some channel waits for a block that it would take now."""
+        return any(channel.muted == MuteCause.ARENA for waiting in self._waiting for channel in waiting)
 
     def allocate(self, channel: Channel, size: int, now_ns: int) -> Block | None:
         """Return a block for a channel's request of `size` bytes; None, and it waits, when it is not its turn."""
         waiting = self._waiting[size > self._sender.pool.size]
-        first, since_ns = next(iter(waiting.items()), (channel, now_ns))
+        # One that is muted for something else as well keeps its place, and holds up nobody.
+        in_turn = (each for each in waiting.items() if each[0] is channel or each[0].muted == MuteCause.ARENA)
+        first, since_ns = next(in_turn, (channel, now_ns))
         block = None
         if first is channel or now_ns - since_ns < PASSED_NS:
             block = self._sender.allocate(size)
@@ -66,12 +70,12 @@ class MemoryQueue:
     def too_slow(self, now_ns: int) -> list[Channel]:
         """Return the channels that hold a block and hardly send while others wait; to be called behind poll and reads.
 
-        What a client has sent while this process stood still has been read by then.
+        What a client has sent while this process stood still has been read by then. A throttled one may not send.
         """
         slow = []
         for channel, (noted_ns, noted_bytes) in self._receiving.items():
             large = channel.large
-            if large is None:
+            if large is None or channel.muted & MuteCause.THROTTLED:
                 continue
             if large.filled - noted_bytes >= least_bytes(large.size):
                 self._receiving[channel] = now_ns, large.filled
