@@ -1,11 +1,11 @@
-"""The clients of the page: processors' snapshots, and what the recorder has counted. Pure."""
+"""The clients of the page: processors' snapshots, what the recorder has counted, what is used of quotas. Pure."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from web.requests import activity
-from web.status import Call, Client
+from web.status import Call, Client, Quota
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -20,6 +20,23 @@ def clients_of(growth: Growth, earlier: Reading | None, now: Reading, sources: S
     known = activity(now.recent, sources) if now.recent is not None else {}
     before = {each["id"]: each for each in _connections(earlier)} if earlier is not None else {}
     return [_client(growth, before.get(each["id"]), each, known.get(each["id"], {}), now) for each in _connections(now)]
+
+
+def quotas_of(now: Reading) -> list[Quota]:
+    """Return what clients use of their quotas, those that are throttled longest first."""
+    return [
+        Quota(
+            quota=each.quota,
+            user=each.user,
+            client_id=each.client_id,
+            limit=each.limit,
+            per_s=each.rate,
+            times_throttled=each.throttled,
+            throttle_ms=each.throttle_ms,
+            throttled_ms=each.throttled_ms,
+        )
+        for each in now.quotas
+    ]
 
 
 def left_out(snapshots: Mapping[int, dict[str, Any]], name: str) -> int:

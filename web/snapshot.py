@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from web.clients import clients_of, left_out
+from web.clients import clients_of, left_out, quotas_of
 from web.groups import groups_of, transactions_of
 from web.growth import Growth, total
 from web.status import Acceptor, Api, Broker, Partition, Process, Processor, Ring, Snapshot, Target, Topic, Totals
@@ -65,6 +65,7 @@ def snapshot(earlier: Reading | None, now: Reading, sources: Sources) -> Snapsho
         topics=topics,
         clients=clients_of(growth, earlier, now, sources),
         clients_left_out=left_out(now.connections, "connections"),
+        quotas=quotas_of(now),
         groups=groups_of(now),
         groups_left_out=left_out(now.broker.snapshots, "groups"),
         transactions=transactions_of(now),

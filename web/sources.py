@@ -6,13 +6,14 @@ and what its settings are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from broker.metrics.broker_reading import BrokerReader
+    from broker.metrics.quota_use import ClientUse
     from shm.recent_requests import RecentReader
 
 
@@ -68,7 +69,7 @@ class JobFacts(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """All that the page reads. `settings` returns what holds now.
+    """All that the page reads. `settings` returns what holds now, `quotas` what clients use at a monotonic time in ms.
 
     `deprecated_up_to` is the last deprecated version of an API that has any. `reports` is the directory below which the
     Spark jobs leave their results, `jobs` by name what there is to know of each.
@@ -79,6 +80,7 @@ class Sources:
     reader: BrokerReader
     recent: RecentReader
     settings: Callable[[], list[Setting]]
+    quotas: Callable[[int], Sequence[ClientUse]]
     allowed_hosts: tuple[str, ...]
     any_address: bool
     disk: Path

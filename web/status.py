@@ -203,6 +203,23 @@ class Client:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Quota:
+    """A quota that a client, or all that share it, have used: an empty name stands for whoever it may be.
+
+    `per_s` is in the unit of `limit`, None of a bucket of tokens; `throttled_ms` is left of a throttle time.
+    """
+
+    quota: str
+    user: str
+    client_id: str
+    limit: float
+    per_s: float | None
+    times_throttled: int
+    throttle_ms: int
+    throttled_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
     """One member of a group; `partitions` is None when its assignment cannot be read."""
 
@@ -281,6 +298,7 @@ class Snapshot:
     topics: list[Topic]
     clients: list[Client]
     clients_left_out: int
+    quotas: list[Quota]
     groups: list[Group]
     groups_left_out: int
     transactions: list[Transaction]

@@ -68,6 +68,7 @@ class Views:
             "connections": now.totals.connections,
             "clients": [asdict(each) for each in now.clients],
             "left_out": now.clients_left_out,
+            "quotas": [asdict(each) for each in now.quotas],
             "recorded": reading.recent is not None,
         }
 

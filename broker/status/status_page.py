@@ -80,6 +80,7 @@ def sources_of(context: ProcessContext) -> Sources:
     from broker.metadata.metadata_cache import MetadataCache  # noqa: PLC0415
     from broker.metadata.metadata_file import metadata_path  # noqa: PLC0415
     from broker.metrics.broker_reading import BrokerReader  # noqa: PLC0415
+    from broker.metrics.quota_use import clients_use  # noqa: PLC0415
     from broker.protocol.api_keys import DEPRECATED_UP_TO  # noqa: PLC0415
     from broker.status.report_jobs import report_jobs  # noqa: PLC0415
     from shm.recent_requests import RecentReader  # noqa: PLC0415
@@ -106,6 +107,7 @@ def sources_of(context: ProcessContext) -> Sources:
         ),
         recent=RecentReader(context.recent.view.toreadonly()),
         settings=_settings(context, metadata),
+        quotas=lambda now_ms: clients_use(context.quota_tables, now_ms, config.quota_window_size_seconds * 1000),
         allowed_hosts=config.status_allowed_hosts,
         any_address=config.status_host not in {"127.0.0.1", "::1", "localhost"},
         disk=config.data_dir,

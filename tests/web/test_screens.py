@@ -14,6 +14,9 @@ from playwright.sync_api import Browser, Page, expect
 
 from ops.screens.load import PageLoad, warm_up
 from tests.support.broker_process import BrokerProcess
+from tests.support.quota_client import QuotaClient
+from tests.support.wire_client import WireClient
+from tests.support.wire_messages import create_topic
 from tests.web.conftest import WAIT_MS
 from tests.web.test_status_page import address
 from web.screens import SCREENS
@@ -97,6 +100,30 @@ def test_every_screen_draws_itself_in_both_themes(browser: Browser, broker: Brok
         assert dark == theme
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{screen.name} is too wide"
     found.page.close()
+    assert not found.complaints
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_who_is_throttled_stands_on_the_clients_screen(
+    browser: Browser, broker: BrokerProcess, load: PageLoad, wire: WireClient, topic: str, width: int
+):
+    """Issue 13: who is throttled, by what, and for how long."""
+    assert load.consumed
+    create_topic(wire, topic, 1)
+    assert broker.command("quota", "set", "--client-id", topic, "producer_byte_rate=10000").returncode == 0
+    found = Watched(browser, broker.status()["status_url"], width)
+    page = found.open("clients")
+    throttled_ms = 0
+    while not throttled_ms:
+        client = QuotaClient(broker, topic)
+        throttled_ms = client.produce(topic)
+        client.wire.close()
+    row = page.locator("#quotas tbody tr").filter(has_text=topic)
+    expect(row).to_contain_text("producer_byte_rate", timeout=WAIT_MS)
+    expect(row).to_contain_text("throttled,", timeout=WAIT_MS)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    found.page.close()
+    assert broker.command("quota", "delete", "--client-id", topic, "producer_byte_rate").returncode == 0
     assert not found.complaints
 
 

@@ -23,6 +23,22 @@ const software = new Table("software", {
   ],
 });
 
+const quotas = new Table("quotas", {
+  caption: "Quotas in use",
+  key: (row) => [row.quota, row.user, row.client_id].join("\n"),
+  sort: "still", descending: true,
+  empty: "Nobody has used a quota.",
+  columns: [
+    { name: "whose", title: "Client", class: "name", value: whose, show: whose },
+    { name: "quota", title: "Quota", class: "mono", value: (row) => row.quota, show: (row) => row.quota },
+    { name: "limit", title: "limit /s", number: true, value: (row) => row.limit, show: (row) => short(row.limit) },
+    { name: "use", title: "used /s", number: true, value: (row) => row.per_s, show: (row) => short(row.per_s) },
+    { name: "times", title: "throttled", number: true, help: "How many answers have throttled it", value: (row) => row.times_throttled, show: (row) => number(row.times_throttled) },
+    { name: "for", title: "together", number: true, medium: true, help: "How long it was throttled, all times together", value: (row) => row.throttle_ms, show: (row) => span(row.throttle_ms / 1000) },
+    { name: "still", title: "Now", class: "tight", value: (row) => row.throttled_ms, show: throttled },
+  ],
+});
+
 const clients = new Table("clients", {
   caption: "Connections",
   key: (row) => row.connection,
@@ -43,6 +59,15 @@ const clients = new Table("clients", {
     { name: "since", title: "for", number: true, wide: true, value: (row) => -row.opened_ms, show: (row) => span((now - row.opened_ms) / 1000) },
   ],
 });
+
+function whose(row) {
+  const named = [row.user && `user ${row.user}`, row.client_id].filter(Boolean).join(", ");
+  return named || "all clients together";
+}
+
+function throttled(row) {
+  return row.throttled_ms ? h("span", { class: "warn" }, `throttled, ${span(row.throttled_ms / 1000)} more`) : h("span", { class: "faint" }, "within it");
+}
 
 function name(row) {
   return row.software ? `${row.software} ${row.version}` : "unknown";
@@ -83,6 +108,8 @@ follow((facts) => {
     found.set(row.name, row);
   }
   software.update([...found.values()]);
+  document.getElementById("quotas-panel").hidden = !facts.quotas.length;
+  quotas.update(facts.quotas);
   const wanted = filter.value.trim().toLowerCase();
   clients.update(facts.clients.filter((client) => said(client).includes(wanted)));
   const old = facts.clients.filter((client) => client.calls.some((call) => call.deprecated)).length;
