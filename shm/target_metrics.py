@@ -86,9 +86,9 @@ HANDLER_METRICS = (
         "The log names API, client and address of each. Whatever kills a process is a fault of the broker.",
     ),
     Metric(
-        "overload_throttle_ms",
+        "overload_throttle_ns",
         GAUGE,
-        "ms",
+        "ns",
         "For how long each answer throttles its client now, because requests queue.",
         "Above 0 only with overload.queue.time.ms, while no request has waited less than that.",
     ),

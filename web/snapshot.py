@@ -147,7 +147,7 @@ def _target(growth: Growth, now: Reading, role: str, index: int, turns: set[tupl
         bytes_per_s=growth.per_s(role, index, "bytes_appended"),
         commits_per_s=growth.per_s(role, index, "commits"),
         parked_per_s=growth.per_s(role, index, "fetches_parked"),
-        overload_throttle_ms=_value(now.pages.get((role, index)), "overload_throttle_ms"),
+        overload_throttle_ms=_value(now.pages.get((role, index)), "overload_throttle_ns") // 1_000_000,
     )
 
 

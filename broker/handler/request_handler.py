@@ -243,7 +243,7 @@ class RequestHandler:
             "operations_waiting": self._purgatory.waiting,
             "rows_watched": self._purgatory.watched_rows,
             **self._fetch.gauges(),
-            "overload_throttle_ms": self._quotas.overload.throttle_ms,
+            "overload_throttle_ns": self._quotas.overload.throttle_ms * 1_000_000,
             "works_waiting": self.slices.waiting,
             "producer_ids": self._partitions.log_manager.producer_ids,
             "settings_bytes": 0 if self._controller is None else self._controller.controller.settings_bytes,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import select
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from select import select
 from typing import Any
 
 import pytest
@@ -114,14 +114,17 @@ class Pressure:
         for client in self._clients:
             client.socket.setblocking(False)
         by_fd = {client.socket.fileno(): [client.socket, b""] for client in self._clients}
+        poll = select.poll()
+        for fd in by_fd:
+            poll.register(fd, select.POLLIN | select.POLLOUT)
         while not self._stopped.is_set():
-            readable, writable, _ = select(by_fd, by_fd, [], 0.1)
-            for fd in readable:
-                by_fd[fd][0].recv(1 << 20)
-            for fd in writable:
+            for fd, events in poll.poll(100):
                 sock, left = by_fd[fd]
-                left = left or self._burst
-                by_fd[fd][1] = left[sock.send(left) :]
+                if events & select.POLLIN:
+                    sock.recv(1 << 20)
+                if events & select.POLLOUT:
+                    left = left or self._burst
+                    by_fd[fd][1] = left[sock.send(left) :]
 
     def stop(self) -> None:
         """End it."""

@@ -199,6 +199,7 @@ def test_e04_handlers_that_do_not_come_to_rest_are_left_and_move_later(own: Brok
             running = [pool.submit(writer.run, own.port, stop) for writer in writers]
             stopped = pids_of(own.pid(), "handler")[0]
             try:
+                wait_until(lambda: all(writer.acknowledged for writer in writers), "every writer is served")
                 send(stopped, signal.SIGSTOP)
                 set_on_broker(own.bootstrap, SETTING, "4")
                 wait_until(lambda: "the handlers move later" in own.log_text(), "the hold is given up")

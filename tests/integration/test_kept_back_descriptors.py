@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import select
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -16,6 +15,7 @@ from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.described_requests import ask, receive_answer, send_request
 from tests.support.record_batches import record_batch
+from tests.support.sockets import is_readable
 from tests.support.wire_client import WireClient
 from tests.support.wire_messages import produce, read_partition
 
@@ -52,7 +52,7 @@ def test_a24_an_administrator_gets_in_when_connections_have_taken_all_descriptor
         assert receive_answer(clients[-1], API_VERSIONS, 0).error_code == 0
     waiting = held.enter_context(WireClient(broker.port))
     send_request(waiting, API_VERSIONS, 0, {})
-    assert not select.select([waiting.socket], [], [], 1.0)[0]
+    assert not is_readable(waiting.socket, 1.0)
     port = int(broker.status()["bootstrap"].split(",")[1].rsplit(":", 1)[1])
     admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}"})
     assert admin.list_topics(timeout=60).brokers

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import select
 import socket
 
 import pytest
@@ -13,6 +12,7 @@ from broker.network.acceptor.descriptors import Descriptors
 from broker.network.acceptor.parked_sockets import ParkedSockets
 from broker.network.handoff import CloseOrder, HandoffReceiver
 from tests.support.acceptor_bench import AcceptorBench, accepting, is_ended, run_until
+from tests.support.sockets import is_readable
 
 MS_NS = 1_000_000
 CLIENTS, ADMINS = 0, 1
@@ -25,7 +25,7 @@ def accepted(bench: AcceptorBench, listener: int = CLIENTS) -> int:
 
 def is_open(client: socket.socket) -> bool:
     """Return whether nothing has come for a client, not even the end."""
-    return not select.select([client], [], [], 0)[0]
+    return not is_readable(client, 0)
 
 
 def end_one(bench: AcceptorBench, processor: int = 0) -> None:
