@@ -23,7 +23,7 @@ from shm.recorder_layout import (
     REQUEST_ROW,
 )
 
-LAYOUT_VERSION = 8
+LAYOUT_VERSION = 9
 SEGMENT_MAGIC = 0x61646E75746F52  # "Rotunda" read from memory on a little-endian machine
 CACHE_LINE_BYTES = 64
 
@@ -89,7 +89,8 @@ REQUEST_ENVELOPE = Record(
         Field("api_key", "h", "-", "processor", "from the request header"),
         Field("api_version", "h", "-", "processor", "from the request header"),
         Field("correlation_id", "i", "-", "processor", "from the request header"),
-        Field("size", "q", "bytes", "processor", "payload bytes, without the 4-byte size prefix"),
+        Field("size", "i", "bytes", "processor", "payload bytes, without the 4-byte size prefix"),
+        Field("session_bytes", "i", "bytes", "processor", "of the session, which stands last; 0: nobody in particular"),
         Field("address", "q", "bytes", "processor", "-1: payload follows inline; else its offset in the area"),
         Field("listener", "h", "index", "processor", "listener the connection came in by"),
         Field("area", "h", "0/1/2", "processor", "0 inline, 1 arena, 2 spill file"),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from broker.partitions.partition_manager import PartitionManager
     from broker.quotas.quota_manager import QuotaManager
     from broker.scheduling.peer_tasks import TargetTasks
+    from broker.security.session import Session
     from shm.client_hosts import ClientHosts
 
 
@@ -55,5 +56,7 @@ class RequestContext:
     listener: BoundListener
     received_ns: int
     broker: BrokerContext
+    session: Session
+    """The user, and where it comes from."""
     in_slices: bool = False
     """Whether this is done in slices, or something that the connection has asked for before is."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from broker.partitions.recently_used import RecentlyUsed
+from broker.security.session import Session
 
 if TYPE_CHECKING:
     from broker.ipc.frame import Frame
@@ -29,8 +30,8 @@ KEPT_NS: Final = 30_000_000_000
 _CORRELATION_ID, _REST = 4, 8
 _SIZE_BYTES = _CORRELATION_ID_BYTES = 4
 
-#: (listener, api key and version, the rest of the request).
-CacheKey = tuple[int, bytes, bytes]
+#: (whose, listener, api key and version, the rest of the request).
+CacheKey = tuple[Session, int, bytes, bytes]
 
 
 class CachedAnswer(NamedTuple):
@@ -62,7 +63,8 @@ class AnswerCache:
         view, start, end = frame.view, frame.start, frame.end
         if end - start > MOST_REQUEST_BYTES:
             return None
-        return frame.listener, bytes(view[start : start + _CORRELATION_ID]), bytes(view[start + _REST : end])
+        rest = bytes(view[start + _REST : end])
+        return frame.session, frame.listener, bytes(view[start : start + _CORRELATION_ID]), rest
 
     def find(self, key: CacheKey) -> CachedAnswer | None:
         """Return the answer to a request, if there is one that still holds."""

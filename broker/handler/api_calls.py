@@ -118,7 +118,7 @@ class ApiCalls:
         is_long = frame.end - header.body_offset > MOST_BYTES_AT_ONCE
         context = RequestContext(
             frame.api_key, frame.api_version, frame.correlation_id, header.client_id, frame.to[1], frame.to[2],
-            self._listeners[frame.listener], frame.received_ns, self._broker, in_line or is_long,
+            self._listeners[frame.listener], frame.received_ns, self._broker, frame.session, in_line or is_long,
         )  # fmt: skip
         doing = (api.key.name, header.client_id)
         call = Call(

@@ -36,6 +36,7 @@ from broker.partitions.row_flags import RowFlags
 from broker.protocol.api_keys import ApiKey
 from broker.scheduling.purgatory import Purgatory
 from broker.scheduling.slices import Slices
+from broker.security.session import ANONYMOUS, Sessions
 from broker.server_log.log_setup import RepeatedWarnings
 from broker.server_log.slow_turns import COMMITTING, LONG_NS, METADATA, TAKING, UPKEEP, WAITING, SlowTurns
 from shm.current_request import REQUEST_AT
@@ -115,7 +116,7 @@ class RequestHandler:
         #: Rows of this handler that have moved, until those who wait for them have been woken.
         self._moved: list[int] = []
         self._moved_elsewhere = partitions.table.moved_rows.reader(index)
-        self._next_tick_ns = self.requests = 0
+        self._next_tick_ns, self.requests, self._sessions = 0, 0, Sessions()
         self._inherited = self._peers.unread_before()
         #: What was sent to an earlier generation comes again, but for Produce.
         self._oldest_generation = generation if generation > 1 else 0
@@ -290,13 +291,13 @@ class RequestHandler:
         try_produce, fast_paths = self._produce.try_fast, self._fast_paths
         oldest_generation, alone_until_ns = self._oldest_generation, self._alone_until_ns
         current, dropped = self._poison.current.words, self._poison.dropped
-        quotas, now_ns = self._quotas, self._now_ns
+        quotas, now_ns, session_of = self._quotas, self._now_ns, self._sessions.of
         self.turns.spent(dequeued_ns := now_ns(), TAKING)
         in_force, book = quotas.begin(view, frames[0][0], dequeued_ns), quotas.book
         start = ring.cursor
         for number, (at, _, end) in enumerate(frames, 1):  # noqa: B007 - read behind the loop
             (
-                connection, sequence, received, key, version, correlation, size,
+                connection, sequence, received, key, version, correlation, size, session_bytes,
                 address, listener, area, generation, noted,
             ) = unpack(view, at)  # fmt: skip
             if generation < oldest_generation and key != _PRODUCE:
@@ -305,15 +306,16 @@ class RequestHandler:
             current[REQUEST_AT] = at
             memory, first = (view, at + header_bytes) if area == INLINE else (self._areas.view(area), address)
             whose = quotas.of_request(listener, connection, memory, first) if in_force else None
-            to = (processor, connection, sequence, received, dequeued_ns, key, version, correlation, size, whose)
+            user_at = at + header_bytes + (0 if area else size)
+            user = session_of(bytes(view[user_at : user_at + session_bytes])) if session_bytes else ANONYMOUS
+            to = (processor, connection, sequence, received, dequeued_ns, key, version, correlation, size, whose, user)
             try:
-                place = (first, first + size, at)
                 if (received <= alone_until_ns or dropped) and self._drops(
                     to, memory, (first, first + size, noted == NOTED)
                 ):
                     taken = True
                 elif key == _PRODUCE:
-                    taken = not noted and try_produce(to, version, memory, place)
+                    taken = not noted and try_produce(to, version, memory, (first, first + size, at))
                 else:
                     way = fast_paths.get(key)
                     taken = way is not None and way(to, version, memory, first, first + size)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from broker.ipc.request_ring import RequestRing
 from broker.ipc.response_writer import ReplyTo
+from broker.security.session import Session
 from shm.layout import REQUEST_ENVELOPE
 
 #: What REQUEST_ENVELOPE.state says of a Produce: nothing noted; its base-offset fields are the owners' notes.
@@ -35,3 +36,8 @@ class Frame(NamedTuple):
     noted: bool
     ring: RequestRing
     ring_start: int
+
+    @property
+    def session(self) -> Session:
+        """Whose request it is."""
+        return self.to[10]

@@ -139,7 +139,7 @@ class PoisonRequests:
 
     def _report(self, to: ReplyTo, view: memoryview, place: Place, why: str) -> None:
         self.count += 1
-        _, connection, _, _, _, api_key, version, _, size, _ = to
+        _, connection, _, _, _, api_key, version, _, size, *_ = to
         try:
             client = parse_header(view, *place[:2]).client_id
         except InvalidReceive:

@@ -28,6 +28,7 @@ from broker.ipc.request_facts import NO_RECORDS, NO_SUBJECT, Records
 from broker.ipc.segment_file_cache import ONE_ANSWER
 from broker.protocol.throttle_time import throttle_place, throttle_time, with_throttle_time
 from broker.quotas.client_sensors import ClientSensors
+from broker.security.session import Session
 from shm.bell import EventBell
 from shm.ring import RingProducer
 
@@ -35,9 +36,9 @@ _ENVELOPE_BYTES = RESPONSE_TO_SUBJECT.size
 
 
 #: Where an answer goes and what its request was: (processor, connection id, sequence, received_ns, dequeued_ns,
-#: api key, api version, correlation id, request bytes, the quotas that hold for the client or None).
+#: api key, api version, correlation id, request bytes, the quotas that hold for the client or None, whose it was).
 #: A plain tuple, because one is made for every request.
-ReplyTo = tuple[int, int, int, int, int, int, int, int, int, ClientSensors | None]
+ReplyTo = tuple[int, int, int, int, int, int, int, int, int, ClientSensors | None, Session]
 
 
 class AnswerFacts(NamedTuple):
@@ -150,7 +151,9 @@ class ResponseWriter:
         for answers known to fit.
         ``tail`` is what the requests of a connection have in common (`request_facts.tail`).
         """
-        processor, connection_id, sequence, received_ns, dequeued_ns, _, _, correlation_id, request_bytes, quotas = to
+        processor, connection_id, sequence, received_ns, dequeued_ns, _, _, correlation_id, request_bytes, quotas, _ = (
+            to
+        )
         if self._kept[processor]:
             return -1
         if quotas is not None:
@@ -244,16 +247,14 @@ class ResponseWriter:
         self, to: ReplyTo, stamps: tuple[int, int], shape: tuple[int, int, int, int], facts: AnswerFacts
     ) -> bytes:
         """Return an envelope; ``shape`` is (kind, inline bytes, file ranges, bytes on the wire)."""
-        _, connection_id, sequence, received_ns, dequeued_ns, api_key, api_version, correlation_id, request_bytes, _ = (
-            to
-        )
+        _, connection_id, sequence, received_ns, dequeued_ns, api_key, api_version, correlation_id, size, _, _ = to
         kind, inline_bytes, ranges, wire_bytes = shape
         if facts.throttle_ms:
             kind += THROTTLED
         record_count, record_bytes, codec = facts.records
         return RESPONSE_TO_SUBJECT.pack(
             connection_id, sequence, inline_bytes, ranges, kind, received_ns, dequeued_ns, *stamps,
-            correlation_id, request_bytes, wire_bytes, facts.throttle_ms, record_count, codec, record_bytes,
+            correlation_id, size, wire_bytes, facts.throttle_ms, record_count, codec, record_bytes,
             api_key, api_version, self._target, facts.error_code, facts.about,
         )  # fmt: skip
 

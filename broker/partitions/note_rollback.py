@@ -55,7 +55,7 @@ def _noted_parts(
     """Return (memory, row, part) for every part of noted Produce requests that belongs to this handler."""
     found = []
     for at, _, _ in ring.read(_EVERYTHING):
-        connection, sequence, _, key, version, _, size, address, _, area, _, noted = REQUEST.unpack_from(rings, at)
+        connection, sequence, _, key, version, _, size, _, address, _, area, _, noted = REQUEST.unpack_from(rings, at)
         if key != ApiKey.PRODUCE or noted != NOTED or poison.is_condemned((connection, sequence)):
             continue
         poison.current.words[REQUEST_AT] = at

@@ -4,6 +4,7 @@ import os
 
 from broker.ipc.request_channel import ARENA
 from broker.network.processor.request_sender import Block, MemoryPool, RequestSender, spill_area
+from broker.security.session import pack_session
 from tests.support.processor_bench import ARENA_BYTES, RING_BYTES, SPILL_BYTES, ProcessorBench
 
 TOO_LARGE_BYTES = ARENA_BYTES + 1
@@ -16,7 +17,7 @@ def envelope(size: int, sequence: int = 0) -> tuple[int, int, int, int, int, int
 
 
 def send_block(sender: RequestSender, block: Block, size: int, target: int = 0) -> None:
-    assert sender.try_send_block(target, envelope(size), 0, block.area, block.address)
+    assert sender.try_send_block(target, envelope(size), 0, (block.area, block.address))
     sender.publish()
 
 
@@ -32,6 +33,20 @@ def test_d24_a_request_arrives_with_all_that_is_known_of_it(bench: ProcessorBenc
     (taken,) = bench.targets[1].take()
     assert taken[:8] == (CONNECTION, 9, 123, 3, 4, -5, 2, 0)
     assert (taken.address, taken.payload) == (-1, b"\0\3\0\4")
+
+
+def test_h06_who_has_sent_it_travels_with_a_request_and_takes_room_in_its_ring(bench: ProcessorBench) -> None:
+    alice = pack_session("alice", "10.1.2.3")
+    assert bench.sender.try_send(1, envelope(4), 0, b"abcd", alice)
+    block = allocate(bench.sender, 5000)
+    block.view[:] = bytes(5000)
+    assert bench.sender.try_send_block(1, envelope(5000), 0, (block.area, block.address), alice)
+    assert bench.sender.try_send(1, envelope(2), 0, b"ef")
+    bench.sender.publish()
+    taken = bench.targets[1].take()
+    assert [(each.payload, each.session) for each in taken] == [
+        (b"abcd", alice), (bytes(5000), alice), (b"ef", b""),
+    ]  # fmt: skip
 
 
 def test_nothing_is_seen_before_it_is_published_and_one_bell_rings_for_all(bench: ProcessorBench) -> None:

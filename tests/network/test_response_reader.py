@@ -35,7 +35,7 @@ class Reading:
         self.by_id = {CONNECTION: self.channel}
 
     def request(self, sequence: int, connection: int = CONNECTION) -> Taken:
-        return Taken(connection, sequence, 0, 3, 4, sequence, 0, 0, -1, b"", 0)
+        return Taken(connection, sequence, 0, 3, 4, sequence, 0, 0, -1, b"", 0, b"")
 
     def read(self) -> bytes:
         """Return what was attached since the last call, as bytes."""

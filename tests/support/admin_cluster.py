@@ -23,6 +23,7 @@ from broker.protocol import kio_adapter
 from broker.quotas.quota_manager import QuotaManager
 from broker.scheduling.deferred import Deferred
 from broker.scheduling.peer_tasks import TaskDone
+from broker.security.session import ANONYMOUS
 from shm.partitions import STATE_CLOSED, STATE_OPEN, PartitionTable
 from shm.quota_tables import QuotaTables
 from tests.support.fakes import FakeClock
@@ -139,6 +140,7 @@ class AdminCluster:
             sequence=next(self._sequences),
             listener=listener,
             received_ns=0,
+            session=ANONYMOUS,
             broker=broker,
         )
 

@@ -33,6 +33,7 @@ from broker.network.processor.request_reader import RequestReader
 from broker.network.processor.request_sender import MemoryPool, RequestSender, spill_area
 from broker.network.processor.response_reader import ResponseReader
 from broker.quotas.quota_manager import QuotaManager
+from broker.security.session import ANONYMOUS
 from shm.bell import EventBell, SemaphoreBell
 from shm.metrics import MetricsReader, MetricsSegment, MetricsWriter
 from shm.process_slots import PROCESSOR
@@ -60,6 +61,7 @@ class Taken(NamedTuple):
     address: int
     payload: bytes
     end: int
+    session: bytes
 
 
 class FakeTarget:
@@ -75,15 +77,30 @@ class FakeTarget:
         taken = []
         for at, _, end in self.consumer.read(10_000):
             fields = REQUEST.unpack_from(self._bench.channel.view, at)
-            connection, sequence, received, key, version, correlation, size, address, listener, area, _, state = fields
+            connection, sequence, received, key, version, correlation, size, session_bytes, address, *rest = fields
+            listener, area, _, state = rest
             assert state == 0
-            start = at + REQUEST.size
-            memory = self._bench.channel.view
+            memory, start = self._bench.channel.view, at + REQUEST.size
+            session_at = start + size if area == INLINE else start
+            session = bytes(memory[session_at : session_at + session_bytes])
             if area != INLINE:
                 start, memory = address, self._bench.memory(area)
             payload = bytes(memory[start : start + size])
             taken.append(
-                Taken(connection, sequence, received, key, version, correlation, listener, area, address, payload, end)
+                Taken(
+                    connection,
+                    sequence,
+                    received,
+                    key,
+                    version,
+                    correlation,
+                    listener,
+                    area,
+                    address,
+                    payload,
+                    end,
+                    session,
+                )
             )
         if release:
             self.consumer.release()
@@ -106,7 +123,7 @@ class FakeTarget:
     def _to(request: Taken, now_ns: int) -> ReplyTo:
         return (
             0, request.connection_id, request.sequence, request.received_ns, now_ns, request.api_key,
-            request.api_version, request.correlation_id, len(request.payload), None,
+            request.api_version, request.correlation_id, len(request.payload), None, ANONYMOUS,
         )  # fmt: skip
 
     def answer_ranges(self, request: Taken, inline: bytes, ranges: list[FileRange]) -> None:

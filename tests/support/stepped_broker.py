@@ -380,7 +380,7 @@ class SteppedBroker:
             if block is None:
                 return False
             block.view[:] = sent.frame
-            done = sender.try_send_block(sent.target, envelope, 0, block.area, block.address)
+            done = sender.try_send_block(sent.target, envelope, 0, (block.area, block.address))
             if not done:
                 sender.pool.free(block.area, block.address)
         sender.publish()

@@ -23,6 +23,7 @@ from broker.protocol.kio_slices import Encoded, Lazily, encoded_elements, reques
 from broker.protocol.steps import Steps
 from broker.scheduling.deferred import Deferred
 from broker.scheduling.long_answers import AT_ONCE, TOO_LONG, each_of
+from broker.security.session import ANONYMOUS
 
 if TYPE_CHECKING:
     from broker.ipc.process_context import BoundListener
@@ -102,7 +103,7 @@ def register_group_calls(broker: BrokerContext, listener: BoundListener, apis: M
         request = yield from kio_adapter.decode_in_steps(key, version, payload, header.body_offset, len(payload))
         context = RequestContext(
             key, version, header.correlation_id, header.client_id, 0, 0, listener,
-            broker.clock.monotonic_ns(), broker,
+            broker.clock.monotonic_ns(), broker, ANONYMOUS,
         )  # fmt: skip
         api = apis[key]
         response = yield from call_owners(context, request, api)

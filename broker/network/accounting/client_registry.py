@@ -19,6 +19,7 @@ from broker.network.accounting.client import Client
 from broker.protocol.api_keys import FLEXIBLE_FROM, ApiKey
 from broker.protocol.messages.api_versions import is_valid_software
 from broker.protocol.primitives import MALFORMED, read_compact_string, skip_tagged_fields
+from broker.security.session import principal_of
 from shm.recorder_rings import pack_text
 
 if TYPE_CHECKING:
@@ -100,6 +101,10 @@ class ClientRegistry:
         if names != channel.names:
             self._rename(channel, names)
 
+    def authenticated(self, channel: Channel) -> None:
+        """Take note of the user as whom a connection is known from its next request on."""
+        self._rename(channel, channel.names)
+
     def retire(self, channel: Channel) -> None:
         """Forget a connection that has ended, once the rows of before the next `forget_retired` are done with."""
         if self._hosts is not None:
@@ -163,8 +168,7 @@ class ClientRegistry:
         client = Client(number, place, channel.connection_id, totals)
         listener, protocol = self._listeners[channel.listener]
         texts = [channel.connection_id, *channel.names, channel.peer]
-        # Without authentication everybody is the anonymous user (`H06`).
-        texts += [listener, protocol, "User:ANONYMOUS"]
+        texts += [listener, protocol, principal_of(channel.user)]
         client.text = pack_text(number, json.dumps(texts, ensure_ascii=False).encode(errors="replace"))
         channel.client = self.by_place[place] = client
         self.texts[number] = client.text

@@ -16,6 +16,7 @@ from broker.ipc import connection_id
 from broker.ipc.segment_file_cache import OpenFile
 from broker.network.processor.mute_state import MuteCause
 from broker.protocol.api_keys import ApiKey
+from broker.security.session import ANONYMOUS_USER
 
 if TYPE_CHECKING:
     from broker.network.accounting.client import Client
@@ -116,8 +117,10 @@ class Channel:
         "repeatable",
         "send",
         "serial",
+        "session",
         "sock",
         "unsent",
+        "user",
     )
 
     def __init__(self, sock: socket.socket, connection_id: int, serial: int, listener: int, peer: str) -> None:
@@ -130,6 +133,9 @@ class Channel:
         self.serial = serial
         self.listener = listener
         self.peer = peer
+        #: As whom the client is known, and what travels of that with each request: nothing while nobody asks for it.
+        self.user = ANONYMOUS_USER
+        self.session = b""
         self.inbox = b""
         self.large: LargeReceive | None = None
         self.read_bytes = SMALL_READ_BYTES

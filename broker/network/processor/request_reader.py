@@ -127,12 +127,13 @@ class RequestReader:
         size = len(frame)
         envelope = (channel.connection_id, sequence, received_ns, *_HEADER_START.unpack_from(frame), size)
         if size <= INLINE_REQUEST_BYTES:
-            return self.sender.try_send(target, envelope, channel.listener, frame)
+            return self.sender.try_send(target, envelope, channel.listener, frame, channel.session)
         block = self.sender.allocate(size)
         if block is None:
             return False
         block.view[:] = frame
-        if self.sender.try_send_block(target, envelope, channel.listener, block.area, block.address):
+        place = block.area, block.address
+        if self.sender.try_send_block(target, envelope, channel.listener, place, channel.session):
             return True
         self.sender.pool.free(block.area, block.address)
         return False
@@ -171,7 +172,7 @@ class RequestReader:
             self._identify(channel, frame)
         sequence = channel.next_sequence
         envelope = (channel.connection_id, sequence, now_ns, api_key, api_version, correlation_id, size)
-        if not self.sender.try_send(target, envelope, channel.listener, frame):
+        if not self.sender.try_send(target, envelope, channel.listener, frame, channel.session):
             self._wait(channel, MuteCause.RING_FULL)
             return False
         if api_key != _PRODUCE:
@@ -262,7 +263,8 @@ class RequestReader:
             self._identify(channel, large.view)
         sequence = channel.next_sequence
         envelope = (channel.connection_id, sequence, now_ns, api_key, api_version, correlation_id, large.size)
-        if not self.sender.try_send_block(target, envelope, channel.listener, large.area, large.address):
+        place = large.area, large.address
+        if not self.sender.try_send_block(target, envelope, channel.listener, place, channel.session):
             self._wait(channel, MuteCause.RING_FULL)
             return False
         if api_key != _PRODUCE:

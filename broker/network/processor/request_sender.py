@@ -144,18 +144,21 @@ class RequestSender:
         envelope: tuple[int, int, int, int, int, int, int],
         listener: int,
         frame: bytes | memoryview,
+        session: bytes = b"",
     ) -> bool:
         """Copy a small request into the target's ring; False when the ring is full.
 
         ``envelope`` is (connection id, sequence, received_ns, api key, version, correlation id, size in bytes).
         """
-        size = envelope[6]
-        at = self._claims[target](_ENVELOPE_BYTES + size)
+        size, session_bytes = envelope[6], len(session)
+        at = self._claims[target](_ENVELOPE_BYTES + size + session_bytes)
         if at < 0:
             return False
-        REQUEST.pack_into(self._view, at, *envelope, -1, listener, INLINE, self.generations[target], 0)
+        REQUEST.pack_into(self._view, at, *envelope, session_bytes, -1, listener, INLINE, self.generations[target], 0)
         at += _ENVELOPE_BYTES
         self._view[at : at + size] = frame
+        if session_bytes:
+            self._view[at + size : at + size + session_bytes] = session
         self._touched.add(target)
         return True
 
@@ -164,14 +167,19 @@ class RequestSender:
         target: int,
         envelope: tuple[int, int, int, int, int, int, int],
         listener: int,
-        area: int,
-        address: int,
+        place: tuple[int, int],
+        session: bytes = b"",
     ) -> bool:
-        """Hand over a large request by its address; False when the ring is full."""
-        at = self._claims[target](_ENVELOPE_BYTES)
+        """Hand over a large request by its (area, address); False when the ring is full."""
+        session_bytes = len(session)
+        at = self._claims[target](_ENVELOPE_BYTES + session_bytes)
         if at < 0:
             return False
-        REQUEST.pack_into(self._view, at, *envelope, address, listener, area, self.generations[target], 0)
+        area, address = place
+        generation = self.generations[target]
+        REQUEST.pack_into(self._view, at, *envelope, session_bytes, address, listener, area, generation, 0)
+        at += _ENVELOPE_BYTES
+        self._view[at : at + session_bytes] = session
         self._blocks[target].append((self._producers[target].position, area, address))
         self._touched.add(target)
         return True

@@ -1,0 +1,1 @@
+"""Tests of who a client is, and what it may do."""
