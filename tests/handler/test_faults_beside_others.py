@@ -18,6 +18,7 @@ from broker.log.log_manager import LogManager
 from broker.log.partition_log import PartitionLog
 from broker.partitions.produce import pending_produce
 from broker.runtime.child_process import MOST_FAULTS, Role, StopFlag
+from broker.security.session import ANONYMOUS
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import Client, SteppedBroker, produced
 
@@ -126,7 +127,7 @@ def test_commits_of_offsets_behind_one_that_cannot_be_answered_are_answered(
     clients = [stepped.client() for _ in range(2)]
     sent = [client.produce([("topic", 77, b"")], acks=1) for client in clients]
     broken: Any = SimpleNamespace(facts=None)
-    committers = [((0, client.connection, 0, 0, 0, 8, 8, 0, 0, None), broken) for client in clients]
+    committers = [((0, client.connection, 0, 0, 0, 8, 8, 0, 0, None, ANONYMOUS), broken) for client in clients]
     stepped.handler(0)._groups._answers.answer_repeated(committers, 0)
     stepped.turn(0)
     stepped.drain()

@@ -27,7 +27,7 @@ class Rings:
     def put(self, processor: int, sequence: int, received_ns: int) -> None:
         at = self.producers[processor].claim(REQUEST.size)
         assert at >= 0
-        REQUEST.pack_into(self.view, at, processor, sequence, received_ns, 0, 9, 0, 0, -1, 0, 0, 1, 0)
+        REQUEST.pack_into(self.view, at, processor, sequence, received_ns, 0, 9, 0, 0, 0, -1, 0, 0, 1, 0)
         self.producers[processor].publish()
 
     def left(self) -> list[tuple[int, list[int]]]:
