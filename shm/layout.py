@@ -373,7 +373,7 @@ envelopes are written before the frame is published; after that the frame belong
 | `/rotunda-<instance>-rings` | request, response and peer rings: RING_HEADER, then frames |
 | `/rotunda-<instance>-arena` | payloads too large for a ring; no words of its own |
 | `/rotunda-<instance>-metrics` | one METRICS_PAGE per process |
-| `/rotunda-<instance>-snapshots` | SNAPSHOTS_HEADER, then one SNAPSHOT per processor and handler, then CLIENT_HOSTs |
+| `/rotunda-<instance>-snapshots` | SNAPSHOTS_HEADER, SNAPSHOTs (processors, handlers, listeners), CLIENT_HOSTs |
 | `/rotunda-<instance>-quotas` | one QUOTA_TABLE per target, then one per processor |
 | `/rotunda-<instance>-recorder` | RECORDER_SETTINGS, RECORDER_SOURCEs, then one ring for each source |
 | `/rotunda-<instance>-recent` | two RECENT_BUFFERs |

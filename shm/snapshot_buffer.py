@@ -3,7 +3,7 @@
 A processor or handler publishes one JSON object in an area of its own, for the status page and the command line. It
 does so only while one of them wants it, at most once a second, and writes a buffer that no reader uses yet
 (layout.SNAPSHOT), so a reader never sees a part of two states, whenever the writer dies. What does not fit is left out
-and counted.
+and counted. The supervisor publishes the listeners in the same way, when they change, for every process.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from shm.words import words_of
 #: Room for each of the two buffers of a snapshot, by who publishes it.
 PROCESSOR_BYTES = 64 * 1024
 HANDLER_BYTES = 128 * 1024
+LISTENERS_BYTES = 64 * 1024
 
 #: Under this key a snapshot has how many entries of each of its lists did not fit.
 LEFT_OUT = "left_out"
@@ -117,6 +118,12 @@ class SnapshotReader:
         self._document: dict[str, Any] | None = None
 
     @property
+    def sequence(self) -> int:
+        """The number of the last publication; 0 if there was none. HOT: one load."""
+        sequence: int = self._words[_SEQUENCE]
+        return sequence
+
+    @property
     def checked_ns(self) -> int:
         """The monotonic time as of which the snapshot was true; 0 if there never was one."""
         checked_ns: int = self._words[_CHECKED]
@@ -140,7 +147,10 @@ class SnapshotReader:
 
 
 class SnapshotSegment:
-    """Hands out the snapshots of `view`: of each processor, then of each handler. Zeroed memory is valid."""
+    """Hands out the snapshots of `view`: of each processor, of each handler, then that of the listeners.
+
+    Zeroed memory is valid.
+    """
 
     def __init__(self, view: memoryview, processors: int, handlers: int) -> None:
         self.wants = Wants(view)
@@ -151,7 +161,8 @@ class SnapshotSegment:
     @staticmethod
     def bytes_needed(processors: int, handlers: int) -> int:
         """Return the usable bytes the segment needs."""
-        return SNAPSHOTS_HEADER.size + processors * _size(PROCESSOR_BYTES) + handlers * _size(HANDLER_BYTES)
+        of_targets = processors * _size(PROCESSOR_BYTES) + handlers * _size(HANDLER_BYTES)
+        return SNAPSHOTS_HEADER.size + of_targets + _size(LISTENERS_BYTES)
 
     @staticmethod
     def place(processor: int) -> tuple[int, int]:
@@ -167,6 +178,11 @@ class SnapshotSegment:
         """Return the memory of a handler's snapshot, for a SnapshotWriter or SnapshotReader."""
         start = SNAPSHOTS_HEADER.size + self.processors * _size(PROCESSOR_BYTES) + index * _size(HANDLER_BYTES)
         return self._view[start : start + _size(HANDLER_BYTES)]
+
+    def of_listeners(self) -> memoryview:
+        """Return the memory of the listeners, which the supervisor publishes and every process reads."""
+        start = self.bytes_needed(self.processors, self.handlers) - _size(LISTENERS_BYTES)
+        return self._view[start : start + _size(LISTENERS_BYTES)]
 
 
 def _size(buffer_bytes: int) -> int:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerFacts:
-    """What does not change while the broker runs. `listeners` are names, in the order of their indexes."""
+    """What does not change while the broker runs, but that listeners come: their names, in the order of indexes."""
 
     version: str
     instance: str
@@ -28,7 +28,7 @@ class BrokerFacts:
     bootstrap: str
     data_dir: str
     run_dir: str
-    listeners: tuple[str, ...]
+    listeners: Sequence[str]
     started_ms: int
     request_log: str
 

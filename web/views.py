@@ -57,7 +57,7 @@ class Views:
             "background": now.background,
             "apis": [asdict(each) for each in now.apis],
             "processes": [asdict(each) for each in now.processes],
-            "listeners": self._sources.facts.listeners,
+            "listeners": list(self._sources.facts.listeners),
             "metadata_topics": len(reading.topics),
             "texts": _TEXTS,
         }

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from broker.clock import Clock
     from broker.coordinator.coordinators import Coordinators
-    from broker.ipc.process_context import BoundListener
+    from broker.ipc.listener_table import ListenerEntry
     from broker.metadata.active_controller import ActiveController
     from broker.metadata.metadata_cache import MetadataCache
     from broker.partitions.partition_manager import PartitionManager
@@ -53,7 +53,7 @@ class RequestContext:
     client_id: str
     connection_id: int
     sequence: int
-    listener: BoundListener
+    listener: ListenerEntry
     received_ns: int
     broker: BrokerContext
     session: Session

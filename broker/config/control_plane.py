@@ -60,13 +60,6 @@ def control_processors(config: Configuration) -> int:
     return int(config.control_plane_listener_name is not None)
 
 
-def control_listener(config: Configuration) -> int:
-    """Return which of the listeners is the control plane, or -1 where there is none."""
-    name = config.control_plane_listener_name
-    names = [listener.name for listener in config.bound_listeners]
-    return -1 if name is None else names.index(name.upper())
-
-
 def control_plane_complaint(config: Configuration) -> str | None:
     """Return what is wrong with the control plane's listener, if anything (`H02`)."""
     name, names = config.control_plane_listener_name, [listener.name for listener in config.bound_listeners]

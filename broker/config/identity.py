@@ -52,9 +52,13 @@ class IdentitySettings:
             name="listeners",
             kind=Kind.LIST,
             default=("PLAINTEXT://127.0.0.1:9092",),
+            dynamic=True,
+            per_broker=True,
             doc="Addresses to listen on, each NAME://host:port. Port 0 takes a free port; an empty host "
             "means all interfaces. A host that is not loopback needs insecure.listen; without it a listener on all "
-            "interfaces that is advertised at a loopback address listens there only.",
+            "interfaces that is advertised at a loopback address listens there only. While the broker runs they are "
+            "added and removed, within a second or two: a removed one ends its connections with their last answers. "
+            "The address of a listener stays.",
         )
     )
     advertised_listeners: tuple[str, ...] | None = setting(
@@ -64,6 +68,8 @@ class IdentitySettings:
             default=None,
             nullable=True,
             default_text="the listeners; the host name where a listener is on all interfaces",
+            dynamic=True,
+            per_broker=True,
             doc="Addresses given to clients, each NAME://host:port with the name of a listener. Port 0 stands "
             "for the port that the listener was given.",
         )
@@ -73,6 +79,8 @@ class IdentitySettings:
             name="listener.security.protocol.map",
             kind=Kind.STRING,
             default="PLAINTEXT:PLAINTEXT",
+            dynamic=True,
+            per_broker=True,
             doc="Which protocol each listener name speaks, each NAME:PROTOCOL. PLAINTEXT is the protocol served.",
         )
     )

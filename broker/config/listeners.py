@@ -17,6 +17,10 @@ _ADDRESS = re.compile(r"([A-Za-z0-9_.-]+)://(?:\[([0-9A-Fa-f:.%]+)\]|([^\[\]:/]*
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _SERVED_PROTOCOLS = ("PLAINTEXT",)
 _HIGHEST_PORT = 65535
+_LONGEST_NAME = 255
+
+#: Listeners that there may be, and that one run of the broker may have had.
+MOST_LISTENERS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,8 @@ def check_listeners(listeners: Sequence[Listener], insecure_listen: bool) -> Non
     """Raise ValueError, worded for the user, if the broker may not listen there."""
     if not listeners:
         raise ValueError("there must be at least one listener")
+    if len(listeners) > MOST_LISTENERS:
+        raise ValueError(f"there are {len(listeners)} listeners, and may be {MOST_LISTENERS}")
     for listener in listeners:
         if not listener.is_loopback and not insecure_listen:
             raise ValueError(
@@ -138,6 +144,8 @@ def _parse_entry(entry: str, protocols: Mapping[str, str]) -> Listener:
     if match is None:
         raise ValueError(f"{entry} is not of the form NAME://host:port")
     name, port = match[1].upper(), int(match[4])
+    if len(entry) > _LONGEST_NAME:
+        raise ValueError(f"{entry[:_LONGEST_NAME]}... is longer than {_LONGEST_NAME} characters")
     if port > _HIGHEST_PORT:
         raise ValueError(f"{entry} has no valid port")
     protocol = protocols.get(name)

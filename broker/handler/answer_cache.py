@@ -14,6 +14,7 @@ from broker.security.session import Session
 
 if TYPE_CHECKING:
     from broker.ipc.frame import Frame
+    from broker.ipc.listener_table import ListenerTable
     from broker.ipc.response_writer import AnswerFacts
     from broker.metadata.metadata_cache import MetadataCache
     from broker.server_log.slow_turns import Doing
@@ -50,9 +51,10 @@ class CachedAnswer(NamedTuple):
 class AnswerCache:
     """The answers that one target gives again."""
 
-    def __init__(self, metadata: MetadataCache) -> None:
+    def __init__(self, metadata: MetadataCache, listeners: ListenerTable) -> None:
         self._metadata = metadata
-        self._version = metadata.version
+        self._listeners = listeners
+        self._version = self._current
         self._answers: RecentlyUsed[CacheKey, CachedAnswer] = RecentlyUsed(MOST_ANSWERS, KEPT_NS)
 
     def __len__(self) -> int:
@@ -66,18 +68,24 @@ class AnswerCache:
         rest = bytes(view[start + _REST : end])
         return frame.session, frame.listener, bytes(view[start : start + _CORRELATION_ID]), rest
 
+    @property
+    def _current(self) -> tuple[int, int]:
+        """What all answers hold for: the metadata, and the addresses of listeners."""
+        return self._metadata.version, self._listeners.version
+
     def find(self, key: CacheKey) -> CachedAnswer | None:
         """Return the answer to a request, if there is one that still holds."""
         answers = self._answers
-        if self._version != self._metadata.version:
-            self._version = self._metadata.version
+        current = self._current
+        if self._version != current:
+            self._version = current
             answers.clear()
             return None
         return answers.recent.get(key) or answers.recall(key)
 
     def keep(self, key: CacheKey, payload: bytes, facts: AnswerFacts, doing: Doing) -> None:
         """Give this answer, of `MOST_ANSWER_BYTES` at most, to later requests of that key."""
-        if self._version == self._metadata.version:
+        if self._version == self._current:
             rest = payload[_SIZE_BYTES + _CORRELATION_ID_BYTES :]
             self._answers.put(key, CachedAnswer(payload[:_SIZE_BYTES], rest, facts, doing))
 

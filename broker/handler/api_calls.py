@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import mmap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -45,7 +45,7 @@ from broker.server_log.slow_turns import Doing, SlowTurns
 if TYPE_CHECKING:
     from broker.apis.table import Api
     from broker.ipc.frame import Frame
-    from broker.ipc.process_context import BoundListener
+    from broker.ipc.listener_table import ListenerTable
     from shm.current_request import CurrentRequest
 
 logger = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ class ApiCalls:
         ways: tuple[ResponseWriter, Purgatory, Slices],
         turns: SlowTurns,
         current: CurrentRequest,
-        listeners: Sequence[BoundListener],
+        listeners: ListenerTable,
     ) -> None:
         now_ns = broker.clock.monotonic_ns
         self._broker = broker
@@ -101,7 +101,7 @@ class ApiCalls:
         self._turns = turns
         self._now_ns = now_ns
         self._warnings = RepeatedWarnings(logger, now_ns)
-        self._cache = AnswerCache(broker.metadata)
+        self._cache = AnswerCache(broker.metadata, listeners)
         #: Of a request that is answered later than its turn, this process publishes what it is doing for it.
         self._current = current
 

@@ -13,6 +13,7 @@ from broker.apis.groups.group_tasks import register_group_tasks
 from broker.apis.table import advertised
 from broker.coordinator.coordinators import Coordinators
 from broker.handler.controller_tasks import ControllerTasks
+from broker.ipc.listener_table import ListenerNames
 from broker.partitions.log_maintenance import LogMaintenance
 from broker.quotas.quota_manager import QuotaManager
 from broker.scheduling.peer_tasks import TargetTasks
@@ -56,11 +57,11 @@ def make_context(
         tasks,
         context.client_hosts,
         create_topics,
-        QuotaManager(context.quota_tables, partitions.index, context.config),
+        QuotaManager(context.quota_tables, partitions.index, context.config, ListenerNames(context.listener_table)),
         controller,
         advertised(),
     )
-    register_group_tasks(broker, context.listeners[0])
+    register_group_tasks(broker, context.listener_table[0])
     LogMaintenance(partitions.owned, tasks)
     if controller is not None:
         ControllerTasks(controller, tasks, slices)

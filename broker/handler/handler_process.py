@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from broker.clock import Clock
     from broker.ipc.process_context import ProcessContext
     from broker.runtime.signals import StopFlag
+    from shm.bell import EventBell, SemaphoreBell
 
 logger = logging.getLogger(__name__)
 
@@ -151,7 +152,7 @@ def _open_controller(context: ProcessContext, metadata: MetadataCache, clock: Cl
         before_change,
         (context.most_processors - control_processors(config), context.most_handlers),
     )
-    bells = (*context.target_bells, context.recorder_bell)
+    bells: list[EventBell | SemaphoreBell] = [*context.target_bells, context.recorder_bell, context.supervisor_bell]
     active = ActiveController(controller, metadata, config, cluster, bells, store_settings_in_force, watch.tick)
     watch.look()
     return active

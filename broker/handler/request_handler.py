@@ -103,7 +103,7 @@ class RequestHandler:
             partitions, self._appends, responses, self._peers, poison, self.slices, ask_membership
         )
         ways = responses, self._purgatory, self.slices
-        self._calls = ApiCalls(self.broker, ways, self.turns, poison.current, context.listeners)
+        self._calls = ApiCalls(self.broker, ways, self.turns, poison.current, context.listener_table)
         self._fetch = FetchPath(partitions, *ways, poison.current, context.client_hosts, context.handlers)
         self._groups = GroupFastPath(self.broker, responses, self.slices, commit_answers)
         #: By API, what takes a request that is like an earlier one; False when it is not.

@@ -17,6 +17,7 @@ from socket import socket
 from typing import TYPE_CHECKING
 
 from broker.clock import SystemClock
+from broker.ipc.listener_table import ListenerNames, ListenerTable
 from broker.ipc.request_channel import RequestChannel
 from broker.metadata.live_settings import LiveSettings
 from broker.metadata.metadata_file import metadata_path
@@ -53,6 +54,9 @@ class BoundListener:
     socket: socket
     advertised_host: str
     advertised_port: int
+    protocol: str
+    #: Its place in the table of listeners.
+    index: int
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,10 @@ class ProcessContext:
     arena: Segment
     metrics: Segment
     recorder: Segment
-    listeners: tuple[BoundListener, ...]
+    #: Those that are open; those of the supervisor change, and so those that its next children get.
+    listeners: list[BoundListener]
+    #: (the supervisor's end, the acceptor's end) of a SOCK_SEQPACKET pair: listeners that are added and removed.
+    listener_orders: tuple[socket, socket]
     #: Per processor: (the acceptor's end, the processor's end) of a SOCK_SEQPACKET pair.
     handoff: tuple[tuple[socket, socket], ...]
     processor_bells: tuple[EventBell, ...]
@@ -175,6 +182,17 @@ class ProcessContext:
     def snapshot_segment(self) -> SnapshotSegment:
         """The snapshots of processors and handlers, and who wants them."""
         return SnapshotSegment(self.snapshots.view, self.most_processors, self.most_handlers)
+
+    @cached_property
+    def listener_table(self) -> ListenerTable:
+        """The listeners of this run by their index, as they are now."""
+        return ListenerTable(self.snapshot_segment.of_listeners())
+
+    @property
+    def control_listener(self) -> int:
+        """Which listener is the control plane, or -1 where there is none: it stays as long as the broker runs."""
+        name = self.config.control_plane_listener_name
+        return -1 if name is None else list(ListenerNames(self.listener_table)).index(name.upper())
 
     @cached_property
     def quota_tables(self) -> QuotaTables:

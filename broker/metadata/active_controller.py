@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from broker.config.broker_config import BrokerConfig
     from broker.metadata.controller import Controller
     from broker.metadata.metadata_cache import MetadataCache
-    from shm.bell import SemaphoreBell
+    from shm.bell import EventBell, SemaphoreBell
     from shm.control import ClusterWords
 
 
@@ -27,7 +27,7 @@ class ActiveController:
         metadata: MetadataCache,
         config: BrokerConfig,
         cluster: ClusterWords,
-        bells: Iterable[SemaphoreBell],
+        bells: Iterable[EventBell | SemaphoreBell],
         store_settings: Callable[[], None],
         look_at_disk: Callable[[], None],
     ) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from broker.errors import ApiError
 from broker.metadata.broker_settings import settings_in_force
+from broker.metadata.listener_changes import check_listeners
 from broker.metadata.metadata_file import metadata_path
 from broker.metadata.reader import MetadataReader
 from broker.protocol.error_codes import ErrorCode
@@ -47,10 +48,11 @@ def check_change(
 ) -> None:
     """Raise ApiError if settings, by broker, over what was loaded, or is to be, ask for more or fewer than may be.
 
-    ``most``: how many processors and handlers this run of the broker has room for.
+    Listeners are looked at as well. ``most``: how many processors and handlers this run of the broker has room for.
     """
     before = metadata.broker_config
     after = settings_in_force(loaded or metadata.loaded_config, overrides)
+    check_listeners(before, after)
     _check("num.network.threads", before.num_network_threads, after.num_network_threads, most[0])
     _check("num.io.threads", before.num_io_threads, after.num_io_threads, most[1])
 

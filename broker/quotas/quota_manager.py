@@ -9,7 +9,6 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from broker.config.control_plane import control_listener
 from broker.quotas.broker_sensors import BrokerSensors
 from broker.quotas.client_sensors import ClientSensors
 from broker.quotas.entities import ANONYMOUS, Limit, limit_of, limits_of_all, quotas_in_force
@@ -20,6 +19,8 @@ from shm.quota_rates import Windows
 from shm.quota_tables import FETCH, MUTATION, PRODUCE, REQUEST, REQUEST_RATE, QuotaTableWriter
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from broker.config.broker_config import BrokerConfig
     from broker.metadata.client_quotas import ClientQuotas
     from broker.metadata.metadata_cache import MetadataCache
@@ -43,7 +44,8 @@ _unpack_int64 = Struct("@q").unpack_from
 class QuotaManager:
     """The quotas in force, as one owner of a table charges for them."""
 
-    def __init__(self, tables: QuotaTables, owner: int, config: BrokerConfig) -> None:
+    def __init__(self, tables: QuotaTables, owner: int, config: BrokerConfig, listeners: Sequence[str]) -> None:
+        """Charge in the table of an ``owner``; ``listeners`` are names by index, and more may come."""
         windows = Windows(config.quota_window_num, config.quota_window_size_seconds * 1000)
         token_windows = Windows(config.controller_quota_window_num, config.controller_quota_window_size_seconds * 1000)
         writer = QuotaTableWriter(tables.of(owner))
@@ -64,8 +66,10 @@ class QuotaManager:
         self._by_header: dict[bytes, ClientSensors] = {}
         #: The same for clients that come by a listener whose clients have no part in what all share.
         self._exempt_by_header: dict[bytes, ClientSensors] = {}
-        #: By listener, one of the two.
-        self._by_listener = [self._by_header] * len(config.bound_listeners)
+        self._listeners = listeners
+        self._exempt_listeners: frozenset[str] = frozenset()
+        #: By listener, one of the two; of a listener that has come since, when it is met.
+        self._by_listener: list[dict[bytes, ClientSensors]] = []
         #: By connection, how long that was in its last request.
         self._bytes_of: dict[int, int] = {}
         self._by_id: dict[tuple[str, bool], ClientSensors] = {}
@@ -91,12 +95,13 @@ class QuotaManager:
             self._common = BrokerSensors(produce, fetch, rate, self.overload)
         self._exempt_users = config.broker_quota_white_list_user
         self._exempt_client_ids = config.broker_quota_white_list_client_id
-        names = {name.upper() for name in config.broker_quota_white_list_listener}
-        control = control_listener(config)
-        self._by_listener[:] = [
-            self._exempt_by_header if listener.name in names or number == control else self._by_header
-            for number, listener in enumerate(config.bound_listeners)
-        ]
+        exempt = *config.broker_quota_white_list_listener, config.control_plane_listener_name or ""
+        self._exempt_listeners = frozenset(name.upper() for name in exempt)
+        self._follow_listeners()
+
+    def _follow_listeners(self) -> None:
+        by_header = self._by_header, self._exempt_by_header
+        self._by_listener[:] = [by_header[name in self._exempt_listeners] for name in self._listeners]
 
     def begin(self, view: memoryview, at: int, now_ns: int) -> bool:
         """Begin to charge for requests that have been taken now, the oldest of which lies there; is_in_force. HOT."""
@@ -116,11 +121,10 @@ class QuotaManager:
         at = start + _LENGTH
         # As long as in the last request of that connection: what stands there says whether it is.
         header = bytes(view[at : at + self._bytes_of.get(connection, 0)])
-        known = self._by_listener[listener]
         try:
-            return known[header]
-        except KeyError:
-            return self._look_up(known, connection, view, at)
+            return self._by_listener[listener][header]
+        except LookupError:
+            return self._look_up(listener, connection, view, at)
 
     def of_header(self, header: bytes) -> ClientSensors:
         """Return the sensors of a client by its id with its length in front, as a request has it. HOT."""
@@ -144,9 +148,9 @@ class QuotaManager:
             self._by_id[key] = self._sensors(client_id, None if is_exempt else self._common)
         return self._by_id[key]
 
-    def _look_up(
-        self, by_header: dict[bytes, ClientSensors], connection: int, view: memoryview, at: int
-    ) -> ClientSensors:
+    def _look_up(self, listener: int, connection: int, view: memoryview, at: int) -> ClientSensors:
+        if listener >= len(self._by_listener):
+            self._follow_listeners()
         length = view[at] << 8 | view[at + 1]
         # Of a longer id there is no more than that.
         size = _LENGTH_BYTES + (min(length, MOST_ID_BYTES) if length < _NULL else 0)
@@ -154,7 +158,7 @@ class QuotaManager:
         if len(self._bytes_of) >= MOST_KNOWN:
             self._bytes_of.clear()
         self._bytes_of[connection] = size
-        return self._remember(by_header, header)
+        return self._remember(self._by_listener[listener], header)
 
     def _remember(self, by_header: dict[bytes, ClientSensors], header: bytes) -> ClientSensors:
         # Clients choose it: what is no text is refused where the request is read.

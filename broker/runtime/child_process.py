@@ -195,7 +195,8 @@ def keep_only_own(context: ProcessContext, role: Role, index: int, foreign_fds: 
     """
     if role is not Role.ACCEPTOR:
         close_all(listener.socket for listener in context.listeners)
-        close_all(acceptor_end for acceptor_end, _ in context.handoff)
+        close_all((*(acceptor_end for acceptor_end, _ in context.handoff), context.listener_orders[1]))
+    context.listener_orders[0].close()
     if role is not Role.WEB and context.status_socket is not None:
         context.status_socket.close()
     for number, (_, processor_end) in enumerate(context.handoff):

@@ -13,6 +13,7 @@ import select
 from typing import TYPE_CHECKING
 
 from broker.clock import SystemClock
+from broker.ipc.listener_table import ListenerNames
 from broker.runtime.child_process import Role
 from broker.server_log.log_setup import RepeatedWarnings
 from shm.process_slots import BEAT_S
@@ -130,7 +131,7 @@ def _facts(context: ProcessContext, version: str) -> BrokerFacts:
         bootstrap=record.bootstrap if record is not None else "",
         data_dir=str(context.config.data_dir),
         run_dir=str(context.run_dir),
-        listeners=tuple(listener.name for listener in context.listeners),
+        listeners=ListenerNames(context.listener_table),
         started_ms=record.started_ms if record is not None else 0,
         request_log=str(context.config.data_dir / DIRECTORY),
     )
@@ -168,7 +169,7 @@ def _names(context: ProcessContext) -> Names:
     return Names(
         apis={int(key): key.text for key in ApiKey},
         errors={int(code): code.name for code in ErrorCode},
-        listeners=[listener.name for listener in context.listeners],
+        listeners=ListenerNames(context.listener_table),
     )
 
 

@@ -12,10 +12,10 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from broker.clock import SystemClock
-from broker.config.control_plane import control_listener
 from broker.config.notes import start_notes
 from broker.errors import BootFailed
 from broker.log.data_dir import (
@@ -25,6 +25,7 @@ from broker.log.data_dir import (
     write_clean_shutdown_mark,
 )
 from broker.metadata.preparation import prepare as prepare_metadata
+from broker.metadata.process_counts import configured_at_start
 from broker.metadata.rebuild import check_or_rebuild
 from broker.network.acceptor.listener import bind
 from broker.partitions.storage.storage_reserve import StorageReserve
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from broker.config.broker_config import BrokerConfig
+    from broker.ipc.listener_table import ListenerEntry
     from broker.ipc.process_context import BoundListener, ProcessContext
     from broker.runtime.child_process import RoleFunction
     from broker.runtime.run_dir import RunRecord
@@ -125,12 +127,12 @@ class RoleFunctions(Mapping[Role, "RoleFunction"]):
         return len(self._MODULES)
 
 
-def bootstrap(listeners: Iterable[BoundListener]) -> str:
-    """Return the advertised addresses, comma-separated: what a client is given."""
-    return ",".join(map(_address, listeners))
+def bootstrap(listeners: Iterable[ListenerEntry], control: int = -1) -> str:
+    """Return the advertised addresses, comma-separated: what a client is given. Not that of the control plane."""
+    return ",".join(_address(each) for index, each in enumerate(listeners) if each.is_open and index != control)
 
 
-def _address(listener: BoundListener) -> str:
+def _address(listener: ListenerEntry) -> str:
     host, port = listener.advertised_host, listener.advertised_port
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -142,8 +144,14 @@ def _supervise(
     on_ready: Callable[[RunRecord], None],
 ) -> bool:
     """Start, run and stop the children; return whether every one of them ended by itself when asked to."""
-    supervisor = Supervisor(context, functions, SystemClock())
     ready = record.with_state(run_dir.READY)
+
+    def listeners_changed() -> None:
+        run_dir.write(
+            context.run_dir, replace(ready, bootstrap=bootstrap(context.listener_table, context.control_listener))
+        )
+
+    supervisor = Supervisor(context, functions, SystemClock(), listeners_changed)
     try:
         supervisor.start()
         if not supervisor.stop_asked:
@@ -164,15 +172,17 @@ def _make_heritage(
     undo: ExitStack,
 ) -> ProcessContext:
     listeners: list[BoundListener] = []
-    for wanted, advertised in zip(config.bound_listeners, config.effective_advertised_listeners, strict=True):
-        listeners.append(bind(wanted, advertised, config.socket_receive_buffer_bytes))
+    # Also those that were set while an earlier run lasted.
+    set_now = configured_at_start(config)
+    for wanted, advertised in zip(set_now.bound_listeners, set_now.effective_advertised_listeners, strict=True):
+        listeners.append(bind(wanted, advertised, config.socket_receive_buffer_bytes, len(listeners)))
         undo.callback(listeners[-1].socket.close)
     status_socket = bind_status_page(config)
     if status_socket is not None:
         undo.callback(status_socket.close)
     try:
         context = shared_resources.make(
-            config, new_instance(), run_path, cluster_id, log_output, tuple(listeners), status_socket
+            config, new_instance(), run_path, cluster_id, log_output, listeners, status_socket
         )
     except SharedMemoryTooSmall as failure:
         raise BootFailed(str(failure)) from failure
@@ -181,14 +191,14 @@ def _make_heritage(
 
 
 def _record(context: ProcessContext) -> RunRecord:
-    pid, control = context.supervisor_pid, control_listener(context.config)
+    pid, control = context.supervisor_pid, context.control_listener
     return run_dir.RunRecord(
         instance=context.instance,
         pid=pid,
         start_ticks=start_ticks(pid) or 0,
         state=run_dir.STARTING,
-        bootstrap=bootstrap(each for index, each in enumerate(context.listeners) if index != control),
-        control_plane="" if control < 0 else _address(context.listeners[control]),
+        bootstrap=bootstrap(context.listener_table, control),
+        control_plane="" if control < 0 else _address(context.listener_table[control]),
         data_dir=str(context.config.data_dir),
         run_dir=str(context.run_dir),
         processors=context.started_processors,

@@ -19,6 +19,7 @@ import posix_ipc
 
 from broker.config.arena import arena_bytes
 from broker.config.control_plane import processors_of
+from broker.ipc.listener_table import ListenerEntry, publish_listeners
 from broker.ipc.process_context import BoundListener, ProcessContext, close_all
 from broker.ipc.request_channel import ChannelShape, RequestChannel
 from broker.metadata.metadata_file import metadata_path
@@ -53,7 +54,7 @@ def make(
     run_dir: Path,
     cluster_id: str,
     log_output: LogOutput,
-    listeners: tuple[BoundListener, ...],
+    listeners: list[BoundListener],
     status_socket: socket.socket | None = None,
 ) -> ProcessContext:
     """Return a complete context. Raises SharedMemoryTooSmall, with nothing left behind."""
@@ -83,6 +84,7 @@ def make(
             metrics=segments["metrics"],
             recorder=segments["recorder"],
             listeners=listeners,
+            listener_orders=_handoff_pair(),
             handoff=tuple(_handoff_pair() for _ in range(processors)),
             processor_bells=tuple(EventBell() for _ in range(processors)),
             target_bells=tuple(_semaphore_bell(instance, str(target)) for target in range(shape.peers)),
@@ -98,6 +100,10 @@ def make(
         undo.pop_all()
     for processor in range(started[0]):
         context.slots.set_arena_bytes(PROCESSOR, processor, context.arena_share)
+    entries = [
+        ListenerEntry(each.name, each.protocol, each.advertised_host, each.advertised_port) for each in listeners
+    ]
+    publish_listeners(context.snapshot_segment.of_listeners(), entries, 0)
     return context
 
 
@@ -115,7 +121,7 @@ def release(context: ProcessContext) -> None:
     made = (context.control, context.rings, context.arena, context.metrics)
     for segment in (*made, context.recorder, context.recent, context.snapshots, context.quotas):
         segment.unlink()
-    close_all(listener.socket for listener in context.listeners)
+    close_all((*(listener.socket for listener in context.listeners), *context.listener_orders))
     if context.status_socket is not None:
         context.status_socket.close()
     close_all(end for pair in context.handoff for end in pair)

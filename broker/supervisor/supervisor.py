@@ -15,7 +15,7 @@ import gc
 import logging
 import os
 import select
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,7 @@ from broker.runtime.signals import OperatorSignals
 from broker.supervisor.child import Child, boot_exit_code, describe_exit, make_children
 from broker.supervisor.handler_count import LOOK_MS as HANDLERS_LOOK_MS
 from broker.supervisor.handler_count import HandlerCount
+from broker.supervisor.listener_set import ListenerSet
 from broker.supervisor.operator_tasks import OperatorTasks, report_where
 from broker.supervisor.process_memory import ProcessMemory
 from broker.supervisor.processor_count import ProcessorCount
@@ -70,7 +71,14 @@ _STAGES = (
 class Supervisor:
     """The children of one broker. `start`, then `run` until it returns, then `stop`."""
 
-    def __init__(self, context: ProcessContext, functions: Mapping[Role, RoleFunction], clock: Clock) -> None:
+    def __init__(
+        self,
+        context: ProcessContext,
+        functions: Mapping[Role, RoleFunction],
+        clock: Clock,
+        listeners_changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``listeners_changed`` is called when listeners were added or removed while the broker runs."""
         self._context = context
         self._config = context.config
         self._children = make_children(context, functions)
@@ -80,6 +88,7 @@ class Supervisor:
         self._processors = ProcessorCount(context, *ways)
         self._handlers = HandlerCount(context, *ways, clock)
         self._clock = clock
+        self._listeners = ListenerSet(context, clock.monotonic_ns, listeners_changed)
         self._signals = OperatorSignals()
         self._operator_tasks = OperatorTasks(self._signals, self._children, context.log_output.file, clock)
         self._give_up: BootFailed | None = None
@@ -176,6 +185,7 @@ class Supervisor:
         if self._processors.is_settled:
             self._handlers.turn()
         self._look()
+        self._follow_settings()
         for child in self._children:
             if child.is_alive and child.notice_ready() and child.restarts:
                 _log.info("%s is back (generation %d)", child.label, child.generation)
@@ -196,10 +206,13 @@ class Supervisor:
             self._look_due_ns = now_ns + LOOK_MS * 1_000_000
             self._context.slots.beat(Role.SUPERVISOR, 0, now_ns)
             self._watchdog.look(self._children, now_ns)
-            if self._settings is not None:
-                self._settings.refresh()
-                # SQLite's connections must not be open across a fork.
-                self._settings.close()
+
+    def _follow_settings(self) -> None:
+        if self._settings is not None:
+            self._settings.refresh()
+            # SQLite's connections must not be open across a fork.
+            self._settings.close()
+            self._listeners.turn(self._settings.broker_config)
 
     def _restart_due(self) -> None:
         for child in self._children:
@@ -310,5 +323,6 @@ class Supervisor:
         return clean
 
     def _foreign_fds(self) -> list[int]:
-        """Return what belongs to the supervisor alone: its pipe, and the sentinels of other children."""
-        return [*self._signals.fds, *(child.sentinel for child in self._children if child.is_alive)]
+        """Return what is the supervisor's alone: its pipe, sentinels of other children, listeners that are closing."""
+        sentinels = (child.sentinel for child in self._children if child.is_alive)
+        return [*self._signals.fds, *sentinels, *self._listeners.closing_fds]

@@ -125,7 +125,7 @@ def test_long_requests_long_answers_and_too_many_of_them_are_not_kept(
         answered(client, stepped, metadata(["topic"]), ApiKey.METADATA, 8)
     assert calls[ApiKey.METADATA] == 2
     monkeypatch.undo()
-    cache = answer_cache.AnswerCache(stepped.parts(0).metadata)
+    cache = answer_cache.AnswerCache(stepped.parts(0).metadata, stepped.context.listener_table)
     for number in range(5 * answer_cache.MOST_ANSWERS):
         cache.keep((0, b"", number.to_bytes(4, "big")), bytes(8), None, ("", ""))  # type: ignore[arg-type]
     assert len(cache) <= 2 * answer_cache.MOST_ANSWERS

@@ -82,7 +82,7 @@ def test_idle_producers_are_forgotten_after_another_time(broker: SteppedBroker) 
     assert (remembered("topic"), remembered("later")) == (0, 0)
 
 
-@pytest.mark.parametrize("name", ["listeners", "node.id"])
+@pytest.mark.parametrize("name", ["num.partitions", "node.id"])
 def test_what_cannot_change_is_refused(broker: SteppedBroker, name: str) -> None:
     """Some of these change in Kafka; here they say that they are read only, and are not taken for later."""
     with pytest.raises(ApiError, match="Cannot update these configs dynamically") as refused:

@@ -66,7 +66,7 @@ def test_a08_a_free_slot_goes_to_the_listener_that_has_waited_longer() -> None:
         bench.connect(CLIENTS, count=2)
         run_until(bench, lambda: accepted(bench) == 3)
         end_one(bench)
-        run_until(bench, lambda: bench.acceptor.quotas.by_listener == [1, 1])
+        run_until(bench, lambda: bench.acceptor.quotas.by_listener[:2] == [1, 1])
         end_one(bench, processor=1)
         run_until(bench, lambda: accepted(bench) == 4)
         assert bench.acceptor.quotas.total == 2
@@ -93,7 +93,7 @@ def test_a10_a32_a_listener_that_is_too_fast_waits_and_the_other_does_not() -> N
         bench.connect(CLIENTS, count=25)
         run_until(bench, lambda: accepted(bench) == 51)
         bench.connect(ADMINS, count=2)
-        run_until(bench, lambda: bench.acceptor.quotas.by_listener == [50, 2])
+        run_until(bench, lambda: bench.acceptor.quotas.by_listener[:2] == [50, 2])
         assert bench.metric("accept_throttled", CLIENTS) == 1
         assert bench.metric("accept_throttle_ns", CLIENTS) == 200 * MS_NS
         for number in range(5):
@@ -233,12 +233,12 @@ def test_descriptors_are_kept_back_for_the_protected_listener(caplog: pytest.Log
     with accepting(limits) as bench:
         bench.connect(CLIENTS, count=6)
         run_until(bench, lambda: accepted(bench) == 5)
-        assert bench.acceptor.quotas.by_listener == [4, 0]
+        assert bench.acceptor.quotas.by_listener[:2] == [4, 0]
         assert "limit of open files" in caplog.text
         bench.connect(ADMINS, count=3)
-        run_until(bench, lambda: bench.acceptor.quotas.by_listener == [4, 2])
+        run_until(bench, lambda: bench.acceptor.quotas.by_listener[:2] == [4, 2])
         end_one(bench)
-        run_until(bench, lambda: bench.acceptor.quotas.by_listener == [3, 3])
+        run_until(bench, lambda: bench.acceptor.quotas.by_listener[:2] == [3, 3])
 
 
 def test_a07_who_has_to_wait_waits_before_anything_is_refused_and_a_late_end_comes_before_one_at_once() -> None:

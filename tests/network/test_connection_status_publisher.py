@@ -6,6 +6,7 @@ from itertools import count
 
 import pytest
 
+from broker.ipc.listener_table import ListenerEntry
 from broker.network.accounting import connection_status_publisher
 from broker.network.accounting.client_registry import MOST_CHARACTERS, MOST_CLIENT_ID_BYTES, ClientRegistry
 from broker.network.accounting.connection_status_publisher import INTERVAL_NS, ConnectionStatusPublisher
@@ -13,6 +14,8 @@ from broker.network.processor.channel import Channel
 from broker.network.processor.mute_state import MuteCause
 from broker.protocol import kio_adapter
 from shm.snapshot_buffer import SnapshotReader, SnapshotSegment, SnapshotWriter
+
+LISTENERS = [ListenerEntry(name, "PLAINTEXT", "127.0.0.1", 1) for name in ("PLAINTEXT", "OTHER")]
 
 
 class Bench:
@@ -25,7 +28,7 @@ class Bench:
         snapshots = SnapshotSegment(memoryview(bytearray(SnapshotSegment.bytes_needed(1, 1))), 1, 1)
         self.wants, self.reader = snapshots.wants, SnapshotReader(snapshots.of_processor(0))
         writer = SnapshotWriter(snapshots.of_processor(0))
-        self.snapshot = ConnectionStatusPublisher(writer, snapshots.wants, ("PLAINTEXT", "OTHER"), lambda: 0)
+        self.snapshot = ConnectionStatusPublisher(writer, snapshots.wants, LISTENERS, lambda: 0)
 
     def connect(self, listener: int = 0) -> Channel:
         channel = Channel(socket.socket(), len(self.channels), 1, listener, f"peer{len(self.channels)}")

@@ -23,7 +23,7 @@ def closing() -> Iterator[ExitStack]:
 
 
 def bound(closing: ExitStack, wanted: Listener, told: Listener | None = None, buffer_bytes: int = -1) -> BoundListener:
-    listener = bind(wanted, told or wanted, buffer_bytes)
+    listener = bind(wanted, told or wanted, buffer_bytes, 0)
     closing.callback(listener.socket.close)
     return listener
 
@@ -66,7 +66,7 @@ def test_connections_inherit_the_receive_buffer(closing: ExitStack) -> None:
 def test_a_port_in_use_is_exit_code_4() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         with pytest.raises(BootFailed, match="port is in use") as failure:
-            bind(plaintext("127.0.0.1", taken.getsockname()[1]), plaintext("x"), -1)
+            bind(plaintext("127.0.0.1", taken.getsockname()[1]), plaintext("x"), -1, 0)
         assert failure.value.exit_code == 4
 
 
@@ -82,7 +82,7 @@ def test_a_port_taken_between_bind_and_listen_is_exit_code_4(closing: ExitStack)
 def test_an_address_that_is_not_ours_fails_with_its_name() -> None:
     for host in ("192.0.2.1", "no-such-host.invalid"):
         with pytest.raises(BootFailed, match=host):
-            bind(plaintext(host), plaintext(host), -1)
+            bind(plaintext(host), plaintext(host), -1, 0)
 
 
 def test_an_empty_host_is_every_interface(closing: ExitStack) -> None:

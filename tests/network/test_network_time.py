@@ -29,7 +29,7 @@ class Network:
         windows = CONFIG.quota_window_num
         tables = QuotaTables(memoryview(bytearray(QuotaTables.bytes_needed(windows, 2))), windows, 2)
         self.ticks = itertools.count(START_NS, 10 * MS)
-        self.processor, self.handler = (QuotaManager(tables, owner, CONFIG) for owner in range(2))
+        self.processor, self.handler = (QuotaManager(tables, owner, CONFIG, ("PLAINTEXT",)) for owner in range(2))
         for each in (self.processor, self.handler):
             each.follow(quotas, CONFIG)
         self.time = NetworkTime(self.processor, lambda: next(self.ticks))

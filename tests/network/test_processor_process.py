@@ -6,6 +6,7 @@ from typing import cast
 import pytest
 
 from broker.config.broker_config import load
+from broker.ipc.listener_table import ListenerTable
 from broker.ipc.process_context import ProcessContext
 from broker.network.processor import processor_process
 from broker.network.processor.processor import Processor
@@ -15,6 +16,7 @@ from broker.runtime.child_process import MOST_FAULTS, Role
 from broker.runtime.signals import StopFlag
 from shm.control import ControlSegment
 from shm.quota_tables import QuotaTables
+from shm.snapshot_buffer import SnapshotSegment
 from tests.support.fakes import FakeClock
 
 HANDLERS, MOST = 2, 4
@@ -130,6 +132,7 @@ def run(monkeypatch: pytest.MonkeyPatch, failing: list[bool], draining: bool = T
     control.slots.initialise()
     control.cluster.set_draining(draining)
     monkeypatch.setattr(processor_process, "build", lambda *_: turns)
+    snapshots = SnapshotSegment(memoryview(bytearray(SnapshotSegment.bytes_needed(1, HANDLERS))), 1, HANDLERS)
     context = SimpleNamespace(
         slots=control.slots,
         cluster=control.cluster,
@@ -143,6 +146,7 @@ def run(monkeypatch: pytest.MonkeyPatch, failing: list[bool], draining: bool = T
         ),
         quota_tables=QuotaTables(memoryview(bytearray(QuotaTables.bytes_needed(1, 2))), 1, 2),
         channel_shape=SimpleNamespace(targets=1),
+        listener_table=ListenerTable(snapshots.of_listeners()),
     )
     try:
         processor_process.run(cast("ProcessContext", context), 0, 1, stop)

@@ -58,7 +58,7 @@ class AcceptorBench:
             end.setblocking(False)
         self.sockets = [Listening(), Listening()]
         listeners = tuple(
-            BoundListener(f"L{number}", "127.0.0.1", sock.getsockname()[1], sock, "127.0.0.1", 1)
+            BoundListener(f"L{number}", "127.0.0.1", sock.getsockname()[1], sock, "127.0.0.1", 1, "PLAINTEXT", number)
             for number, sock in enumerate(self.sockets)
         )
         pages = MetricsSegment(memoryview(bytearray(MetricsSegment.bytes_needed(2, 1))), 2, 1)

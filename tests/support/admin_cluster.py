@@ -49,7 +49,7 @@ class AdminCluster:
         self.announced: list[int] = []
         windows = self.config.quota_window_num
         quota_memory = memoryview(bytearray(QuotaTables.bytes_needed(windows, 1)))
-        self.quotas = QuotaManager(QuotaTables(quota_memory, windows, 1), 0, self.config)
+        self.quotas = QuotaManager(QuotaTables(quota_memory, windows, 1), 0, self.config, ("PLAINTEXT",))
         self.asked_to_create: list[list[str]] = []
         #: By (row, offset): what takes the answer of an owner that was asked to delete records.
         self.asked_owners: dict[tuple[int, int], TaskDone] = {}

@@ -257,7 +257,8 @@ class ProcessorBench:
         self.reader.clients = clients
         sender = RequestLogSender(RecorderFeed(self.recorder, 0), clients.texts, self.recorder_bell)
         memory = memoryview(bytearray(QuotaTables.bytes_needed(self.config.quota_window_num, 1)))
-        self.quotas = QuotaManager(QuotaTables(memory, self.config.quota_window_num, 1), 0, self.config)
+        tables = QuotaTables(memory, self.config.quota_window_num, 1)
+        self.quotas = QuotaManager(tables, 0, self.config, ("PLAINTEXT", "ADMIN"))
         network_time = NetworkTime(self.quotas, now_ns)
         counts = ProcessorMetrics(MetricsWriter(self.page), now_ns()), CompletedRequests(clients, sender), network_time
 

@@ -161,10 +161,10 @@ class SteppedBroker:
         self.config.data_dir.mkdir(parents=True)
         cluster_id = prepare_data_dir(self.config.data_dir, self.config.node_id)
         prepare_metadata(self.config.data_dir, self.config.max_partitions, ephemeral=True)
-        listener = BoundListener("PLAINTEXT", "127.0.0.1", 9092, socket.socket(), "127.0.0.1", 9092)
+        listener = BoundListener("PLAINTEXT", "127.0.0.1", 9092, socket.socket(), "127.0.0.1", 9092, "PLAINTEXT", 0)
         with mock.patch.object(shared_resources, "most_handlers", lambda started: started):
             self.context = shared_resources.make(
-                self.config, f"test{uuid.uuid4().hex}", run_dir, cluster_id, LogOutput(), (listener,)
+                self.config, f"test{uuid.uuid4().hex}", run_dir, cluster_id, LogOutput(), [listener]
             )
         if ring_bytes is not None:
             shape = ChannelShape(self.context.most_processors, handlers + 1, ring_bytes)

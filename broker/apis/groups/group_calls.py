@@ -26,7 +26,7 @@ from broker.scheduling.long_answers import AT_ONCE, TOO_LONG, each_of
 from broker.security.session import ANONYMOUS
 
 if TYPE_CHECKING:
-    from broker.ipc.process_context import BoundListener
+    from broker.ipc.listener_table import ListenerEntry
     from broker.scheduling.slices import Work
 
 TASK = "call_group_api"
@@ -94,7 +94,7 @@ def call_owners(context: RequestContext, request: Any, api: MultiGroupApi) -> Wo
     return {api.response_field: Lazily(range(len(items)), answer_of, refused)}
 
 
-def register_group_calls(broker: BrokerContext, listener: BoundListener, apis: Mapping[int, MultiGroupApi]) -> None:
+def register_group_calls(broker: BrokerContext, listener: ListenerEntry, apis: Mapping[int, MultiGroupApi]) -> None:
     """Let other handlers have their requests answered here."""
 
     def task(payload: bytes) -> Work:

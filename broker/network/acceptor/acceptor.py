@@ -19,9 +19,10 @@ import errno
 import logging
 import select
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from broker.config.listeners import MOST_LISTENERS
 from broker.network.acceptor.acceptor_metrics import AcceptorMeters
 from broker.network.acceptor.admission import Admission
 from broker.network.acceptor.connection_limits import ConnectionLimits
@@ -30,6 +31,7 @@ from broker.network.acceptor.descriptors import RAISE
 from broker.network.acceptor.excess import shares
 from broker.network.acceptor.host_names import canonical
 from broker.network.acceptor.listener_state import Held, ListenerState
+from broker.network.acceptor.open_listeners import OpenListeners
 from broker.network.acceptor.parked_sockets import ParkedSockets
 from broker.network.acceptor.processor_link import ProcessorLink, ProcessorsInUse
 from broker.network.handoff import Closed, CloseOrder, HandoffSender, Hello, Obeyed, Reconciliation, Taken
@@ -38,13 +40,12 @@ from broker.server_log.log_setup import RepeatedWarnings
 if TYPE_CHECKING:
     from broker.clock import Clock
     from broker.ipc.process_context import BoundListener
+    from broker.network.acceptor.listener_orders import ListenerOrders
 
 _log = logging.getLogger(__name__)
 
 #: accept() failures that pass once descriptors or memory are free again (`A24`).
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-_FIRST_BACKOFF_NS = 100_000_000
-_LONGEST_BACKOFF_NS = 1_000_000_000
 _LOG_EVERY_NS = 10_000_000_000
 #: Connections accepted from one listener before the others get their turn.
 _ACCEPT_BATCH = 16
@@ -63,7 +64,7 @@ class Acceptor:
 
     def __init__(
         self,
-        listeners: tuple[BoundListener, ...],
+        listeners: Sequence[BoundListener],
         senders: tuple[HandoffSender, ...],
         send_buffer_bytes: int,
         generation: int,
@@ -74,11 +75,10 @@ class Acceptor:
         self._in_use = ProcessorsInUse(lambda: len(senders))
         self._processors = len(senders)
         self._warnings = RepeatedWarnings(_log, clock.monotonic_ns)
-        self.quotas = ConnectionQuotas(len(listeners), len(senders))
+        self.quotas = ConnectionQuotas(MOST_LISTENERS, len(senders))
         self._admission = Admission(self.quotas, limits)
         self._parked = ParkedSockets(meters.closed, limits.descriptors.parked)
         self._arrivals = 0
-        self._listeners = [ListenerState(listener, index) for index, listener in enumerate(listeners)]
         self._links = [ProcessorLink(sender) for sender in senders]
         self._send_buffer_bytes = send_buffer_bytes
         self._meters = meters
@@ -89,7 +89,7 @@ class Acceptor:
         self._stock_until_ns = 0
         self._logged_ns = -_LOG_EVERY_NS
         self._epoll = select.epoll()
-        self._listener_of = {state.listener.socket.fileno(): state for state in self._listeners}
+        self._listeners = OpenListeners(listeners, self._epoll)
         self._link_of = {link.sender.fileno(): number for number, link in enumerate(self._links)}
 
     def set_limits(self, limits: ConnectionLimits) -> None:
@@ -112,7 +112,11 @@ class Acceptor:
                 if not self._in_use.has_gone(number):
                     self._ask(link, set())
         else:
-            self._resume_all()
+            self._listeners.resume_all()
+
+    def follow(self, orders: ListenerOrders) -> None:
+        """Open and close listeners from now on as the supervisor orders it (`A30`)."""
+        self._listeners.follow(orders)
 
     def step(self) -> None:
         """Run the loop once: sleep until something is to be done, then do all of it."""
@@ -122,11 +126,11 @@ class Acceptor:
         # Before others are accepted: they would take the slots that these wait for.
         self._hand_over_held()
         for fd in ready:
-            state = self._listener_of.get(fd)
+            state = self._listeners.find(fd)
             if state is not None:
                 self._accept_some(state)
         self._parked.close_ended(self._clock.monotonic_ns())
-        self._end_backoffs()
+        self._listeners.end_backoffs(self._clock.monotonic_ns)
         self._order_excess()
         self._meters.set_parked(len(self._parked))
         self._meters.settle()
@@ -134,15 +138,16 @@ class Acceptor:
     def close(self) -> None:
         """Close listeners and the connections that were held (`A31`)."""
         self._epoll.close()
-        for state in self._listeners:
-            state.listener.socket.close()
-            if state.held is not None:
-                state.held.client.close()
+        self._listeners.close_all()
         self._parked.close_all()
 
     def _poll(self, sleep_ns: int) -> list[int]:
-        """Return the ready descriptors after having dealt with the reports among them."""
+        """Return the ready descriptors after having dealt with the reports and orders among them."""
         ready = [fd for fd, _ in self._epoll.poll(sleep_ns / 1e9)]
+        for state in self._listeners.obey(ready):
+            if state.held is not None:
+                self._meters.unblock(state.index)
+                self._meters.closed(state.index)
         for fd in ready:
             number = self._link_of.get(fd)
             if number is not None:
@@ -269,9 +274,7 @@ class Acceptor:
         """Back off when descriptors or memory ran out: a readable listener would spin the loop (`A24`)."""
         self._fault("accept failed: %s", failure)
         if failure.errno in _EXHAUSTED:
-            state.backoff_ns = min(max(2 * state.backoff_ns, _FIRST_BACKOFF_NS), _LONGEST_BACKOFF_NS)
-            state.retry_at_ns = self._clock.monotonic_ns() + state.backoff_ns
-            self._suspend(state)
+            self._listeners.back_off(state, self._clock.monotonic_ns())
 
     def _fault(self, text: str, failure: OSError) -> None:
         """Count a failure that costs its connection and nothing else (`A25`); log one now and then."""
@@ -282,9 +285,8 @@ class Acceptor:
             _log.error(text, failure)
 
     def _block(self, state: ListenerState, held: Held) -> None:
-        state.held = held
+        self._listeners.block(state, held)
         self._meters.block(state.index)
-        self._suspend(state)
 
     def _hand_over_held(self) -> None:
         """Let held connections go on, the one that came first before the others: a slot may be for one of them."""
@@ -293,7 +295,7 @@ class Acceptor:
             if self._admit(state, held):
                 state.held = None
                 self._meters.unblock(state.index)
-                self._resume(state)
+                self._listeners.resume(state)
 
     def _follow_processors(self) -> None:
         """Give connections to as many processors as there are now (`A28`); uncount those of one that has gone (`A29`).
@@ -330,27 +332,7 @@ class Acceptor:
         settled = all(link.asked_about is None for link in self._links)
         if settled or self._clock.monotonic_ns() >= self._stock_until_ns:
             self._stock_until_ns = 0
-            self._resume_all()
-
-    def _resume_all(self) -> None:
-        for state in self._listeners:
-            self._resume(state)
-
-    def _end_backoffs(self) -> None:
-        for state in self._listeners:
-            if state.retry_at_ns and self._clock.monotonic_ns() >= state.retry_at_ns:
-                state.retry_at_ns = 0
-                self._resume(state)
-
-    def _suspend(self, state: ListenerState) -> None:
-        if state.polled:
-            self._epoll.unregister(state.listener.socket.fileno())
-            state.polled = False
-
-    def _resume(self, state: ListenerState) -> None:
-        if not state.polled and state.held is None and not state.retry_at_ns:
-            self._epoll.register(state.listener.socket.fileno(), select.EPOLLIN)
-            state.polled = True
+            self._listeners.resume_all()
 
     def _read_reports(self, number: int) -> None:
         link = self._links[number]

@@ -11,12 +11,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from broker.clock import SystemClock
-from broker.config.control_plane import control_listener
+from broker.config.listeners import MOST_LISTENERS
+from broker.ipc.listener_table import ListenerNames
 from broker.network.acceptor.acceptor import Acceptor
 from broker.network.acceptor.acceptor_metrics import AcceptorMeters
 from broker.network.acceptor.connection_limits import limits_of
 from broker.network.acceptor.descriptors import descriptors_of
 from broker.network.acceptor.host_names import HostNames
+from broker.network.acceptor.listener_orders import ListenerOrders
 from broker.network.acceptor.processor_link import ProcessorsInUse
 from broker.network.handoff import HandoffSender
 from broker.runtime.child_process import FaultLimit, Role
@@ -40,9 +42,13 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
     settings = context.live_settings()
     hosts = HostNames(clock.monotonic_ns)
     descriptors = descriptors_of(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-    names = [listener.name for listener in context.listeners]
+    table = context.listener_table
+    of_version = 0
 
     def limits() -> ConnectionLimits:
+        nonlocal of_version
+        of_version = table.version
+        names = list(ListenerNames(table))
         hosts.forget_wanted()
         return limits_of(settings.broker_config, settings.client_quotas, names, hosts.addresses_of, descriptors)
 
@@ -61,18 +67,19 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
         tuple(HandoffSender(pair[0], partial(is_silent, number)) for number, pair in enumerate(context.handoff)),
         context.config.socket_send_buffer_bytes,
         generation,
-        AcceptorMeters(writer, len(context.listeners), clock.monotonic_ns),
+        AcceptorMeters(writer, MOST_LISTENERS, clock.monotonic_ns),
         clock,
         limits(),
     )
-    in_use = ProcessorsInUse(lambda: context.processors, has_gone, confirm, control_listener(context.config))
+    in_use = ProcessorsInUse(lambda: context.processors, has_gone, confirm, context.control_listener)
     acceptor.start(stop.fileno(), take_stock=generation > 1, in_use=in_use)
+    acceptor.follow(ListenerOrders(context.listener_orders[1]))
     context.mark_ready(Role.ACCEPTOR, index, generation)
     faults = FaultLimit(_log, "the acceptor loop")
     try:
         while not stop.is_set():
             with faults:
-                if settings.refresh() or hosts.turn():
+                if settings.refresh() or hosts.turn() or of_version != table.version:
                     acceptor.set_limits(limits())
                 acceptor.step()
             context.slots.beat(Role.ACCEPTOR, index, clock.monotonic_ns())

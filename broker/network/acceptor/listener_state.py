@@ -29,9 +29,9 @@ class Held:
 class ListenerState:
     """A listener is polled, or blocked by a connection that is held, or backing off."""
 
-    def __init__(self, listener: BoundListener, index: int) -> None:
+    def __init__(self, listener: BoundListener) -> None:
         self.listener = listener
-        self.index = index
+        self.index = listener.index
         self.held: Held | None = None
         self.backoff_ns = 0
         self.retry_at_ns = 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ from broker.security.session import principal_of
 from shm.recorder_rings import pack_text
 
 if TYPE_CHECKING:
+    from broker.ipc.listener_table import ListenerEntry
     from broker.network.processor.channel import Channel
     from shm.client_hosts import ClientHostWriter
 
@@ -47,7 +48,7 @@ class ClientRegistry:
     def __init__(
         self,
         new_id: Callable[[], int],
-        listeners: tuple[tuple[str, str], ...],
+        listeners: Sequence[ListenerEntry],
         hosts: ClientHostWriter | None = None,
     ) -> None:
         """Take the (name, security protocol) of each listener, by index; ``hosts``: where addresses are published."""
@@ -166,7 +167,7 @@ class ClientRegistry:
             place = len(self.by_place)
             self.by_place.append(None)
         client = Client(number, place, channel.connection_id, totals)
-        listener, protocol = self._listeners[channel.listener]
+        listener, protocol, *_ = self._listeners[channel.listener]
         texts = [channel.connection_id, *channel.names, channel.peer]
         texts += [listener, protocol, principal_of(channel.user)]
         client.text = pack_text(number, json.dumps(texts, ensure_ascii=False).encode(errors="replace"))

@@ -64,6 +64,11 @@ class CompletedRequests:
         self._closed: list[tuple[Channel, int, int]] = []
         self._events: list[bytes] = []
 
+    @property
+    def listeners_in_use(self) -> set[int]:
+        """The listeners of connections that are open now."""
+        return {listener for listener, *_ in self._clients.software}
+
     def __len__(self) -> int:
         return len(self._answered) + len(self._orphans)
 

@@ -6,13 +6,14 @@ Runs in processor processes, when the metrics page is due, and only while somebo
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.ipc import connection_id
 
 if TYPE_CHECKING:
+    from broker.ipc.listener_table import ListenerEntry
     from broker.network.processor.channel import Channel
     from shm.snapshot_buffer import SnapshotWriter, Wants
 
@@ -37,7 +38,7 @@ class ConnectionStatusPublisher:
     """One processor's snapshot."""
 
     def __init__(
-        self, writer: SnapshotWriter, wants: Wants, listeners: tuple[str, ...], now_ns: Callable[[], int]
+        self, writer: SnapshotWriter, wants: Wants, listeners: Sequence[ListenerEntry], now_ns: Callable[[], int]
     ) -> None:
         self._writer = writer
         self._wants = wants
@@ -72,7 +73,7 @@ class ConnectionStatusPublisher:
             "software": software,
             "version": version,
             "peer": channel.peer,
-            "listener": self._listeners[channel.listener],
+            "listener": self._listeners[channel.listener].name,
             "opened_ns": channel.opened_ns,
             "active_ns": channel.last_active_ns,
             "requests": totals[0],

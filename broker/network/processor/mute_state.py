@@ -26,7 +26,7 @@ class MuteCause(IntFlag):
     REFUSED = 32
     """It is closed as soon as its earlier requests are answered: what it sent next is no request (``D12``)."""
     DRAINING = 64
-    """The broker is shutting down and takes no new requests."""
+    """Its broker, processor or listener ends and takes no new requests (``A28``, ``A30``)."""
     PIPELINE_BYTES = 128
     """Its unanswered requests take ``pipeline.max.bytes``, or there is no room; ends as they are answered (``D10``)."""
     THROTTLED = 256

@@ -10,7 +10,7 @@ memory pool mutes the channel that needs it while everything else goes on (``B32
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from broker.errors import InvalidReceive
@@ -38,22 +38,15 @@ logger = logging.getLogger(__name__)
 
 #: The loop wakes at least this often, as Kafka's does (``B03``); and while it ends, when its time may be over.
 POLL_TIMEOUT_MS, DRAINING_POLL_MS = 300, 20
-
 #: While a channel waits for room that is given back without a bell, the loop looks again after this time.
 RETRY_MS = 1
-
-#: How often it is looked who holds memory that others wait for.
-SHORTAGE_CHECK_NS = 100_000_000
-
+#: How often it is looked who holds memory that others wait for; how often what nobody uses any more is given back.
+SHORTAGE_CHECK_NS, UPKEEP_NS = 100_000_000, 1_000_000_000
 #: Channels read between two publications. All of them at once would be fewer wake-ups, but then handlers sleep while
 #: requests are read, and read requests wait while handlers work: both processors of a small machine idle in turns.
 PUBLISH_EVERY = 16
-
 #: New connections taken in one turn (``B02``).
 NEW_CONNECTIONS = 20
-
-#: How often memory and files that nobody uses any more are given back, however little there is to do.
-UPKEEP_NS = 1_000_000_000
 
 
 class Processor:
@@ -170,8 +163,7 @@ class Processor:
         self._metrics.polled(before_ns, now_ns, arena_short=self._reader.memory.is_short, ready=len(events))
         channels = self._selector.channels
         for fd, event in events:
-            channel = channels.get(fd)
-            if channel is None:
+            if (channel := channels.get(fd)) is None:
                 self._watched_event(fd)
                 continue
             channel.last_active_ns = now_ns
@@ -264,6 +256,14 @@ class Processor:
         self._disconnected += [(c, "shutdown") for c in self._by_id.values() if not (c.in_flight or c.unsent)]
         self.process_disconnected()
         return not self._by_id and not self._new_waiting
+
+    def end_connections(self, listeners: Container[int]) -> None:
+        """Read no more from connections of listeners that are closed; each ends with its last answer (`A30`)."""
+        for channel in (each for each in self._by_id.values() if each.listener in listeners):
+            self._mute(channel, MuteCause.DRAINING)
+            self._selector.update(channel)
+            if not (channel.in_flight or channel.unsent):
+                self._disconnected.append((channel, "shutdown"))
 
     def close_all(self) -> None:
         """Close every connection without waiting for answers (``B31``)."""

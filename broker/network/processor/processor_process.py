@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from broker.clock import SystemClock
 from broker.ipc import connection_id
+from broker.ipc.listener_table import ListenerNames
 from broker.network.accounting.client_registry import ClientRegistry
 from broker.network.accounting.completed_requests import CompletedRequests
 from broker.network.accounting.connection_status_publisher import ConnectionStatusPublisher
@@ -35,6 +36,7 @@ from shm.recorder_rings import RecorderFeed
 from shm.snapshot_buffer import SnapshotWriter
 
 if TYPE_CHECKING:
+    from broker.ipc.listener_table import ListenerTable
     from broker.ipc.process_context import ProcessContext
     from broker.runtime.signals import StopFlag
 
@@ -57,7 +59,8 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
     Raises what a turn raises when no turn succeeds any more.
     """
     clock = SystemClock()
-    quotas = QuotaManager(context.quota_tables, context.channel_shape.targets + index, context.config)
+    names = ListenerNames(context.listener_table)
+    quotas = QuotaManager(context.quota_tables, context.channel_shape.targets + index, context.config, names)
     processor = build(context, index, generation, quotas, clock.monotonic_ns)
     processor.watch(stop.fileno())
     targets = Targets(context, index, processor)
@@ -77,11 +80,13 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
     report_ns = 0
     settings = context.live_settings()
     quotas.follow(settings.client_quotas, settings.broker_config)
+    removed = RemovedListeners(context.listener_table)
     while not stop.is_set():
         if settings.refresh():
             quotas.follow(settings.client_quotas, settings.broker_config)
         targets.follow()
         with faults:
+            removed.end_connections(processor)
             processor.step()
         garbage.turn()
         now_ns = clock.monotonic_ns()
@@ -139,12 +144,30 @@ def build(
 
     hosts = context.client_host_writer(index)
     new_id = connection_id.id_allocator(index, generation, hosts.is_taken)
-    clients = ClientRegistry(new_id, tuple((each.name, each.protocol) for each in config.bound_listeners), hosts)
+    listeners = context.listener_table
+    clients = ClientRegistry(new_id, listeners, hosts)
     reader.clients = clients
     rows = RequestLogSender(RecorderFeed(context.recorder_rings, index), clients.texts, context.recorder_bell)
     snapshots = context.snapshot_segment
-    names = tuple(listener.name for listener in context.listeners)
-    snapshot = ConnectionStatusPublisher(SnapshotWriter(snapshots.of_processor(index)), snapshots.wants, names, now_ns)
+    writer = SnapshotWriter(snapshots.of_processor(index))
+    snapshot = ConnectionStatusPublisher(writer, snapshots.wants, listeners, now_ns)
     metrics, network_time = ProcessorMetrics(page, now_ns(), snapshot), NetworkTime(quotas, now_ns)
     counts = metrics, CompletedRequests(clients, rows), network_time
     return Processor(config, ends, new_id, counts, now_ns)
+
+
+class RemovedListeners:
+    """Notices listeners that are closed, and has the processor end their connections (`A30`)."""
+
+    def __init__(self, table: ListenerTable) -> None:
+        self._table = table
+        self._seen = table.version
+        self._closed: set[int] = set()
+
+    def end_connections(self, processor: Processor) -> None:
+        """End connections of closed listeners, also those that come only now: they were handed over before."""
+        if self._table.version != self._seen:
+            self._seen = self._table.version
+            self._closed = {index for index, entry in enumerate(self._table) if not entry.is_open}
+        if self._closed and not self._closed.isdisjoint(processor.finished.listeners_in_use):
+            processor.end_connections(self._closed)

@@ -1,0 +1,60 @@
+"""The socket of a listener, bound to its address and not listening yet.
+
+Used by the supervisor, which opens listeners, and by the controller, which tries an address before it stores a change
+that asks for it. Knows the options of sockets and nothing of connections.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from typing import TYPE_CHECKING
+
+from broker.errors import BootFailed
+
+if TYPE_CHECKING:
+    from broker.config.listeners import Listener
+
+_IN_USE_EXIT_CODE = 4
+
+
+def bound_socket(wanted: Listener, receive_buffer_bytes: int = -1) -> socket.socket:
+    """Return a socket that is bound where a listener is wanted (`A04`).
+
+    SO_RCVBUF is set before the bind, unless -1, and connections inherit it. Raises BootFailed when the
+    address cannot be bound, with exit code 4 when it is in use.
+    """
+    try:
+        family, address = _resolve(wanted)
+        sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    except OSError as failure:
+        raise refused(str(wanted), failure) from failure
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if receive_buffer_bytes != -1:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+        if family == socket.AF_INET6:
+            # An empty host means all interfaces of both families; an IPv6 address means just that address.
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1 if wanted.host else 0)
+        sock.bind(address)
+    except OSError as failure:
+        sock.close()
+        raise refused(str(wanted), failure) from failure
+    return sock
+
+
+def refused(name: str, failure: OSError) -> BootFailed:
+    """Return the exception that says why a listener cannot be opened."""
+    if failure.errno == errno.EADDRINUSE:
+        return BootFailed(f"cannot listen on {name}: the port is in use by another program", _IN_USE_EXIT_CODE)
+    return BootFailed(f"cannot listen on {name}: {failure.strerror or failure}")
+
+
+def _resolve(wanted: Listener) -> tuple[socket.AddressFamily, tuple[str, int]]:
+    if not wanted.host:
+        if socket.has_dualstack_ipv6():
+            return socket.AF_INET6, ("::", wanted.port)
+        return socket.AF_INET, ("0.0.0.0", wanted.port)  # noqa: S104 - what an empty host asks for
+    found = socket.getaddrinfo(wanted.host, wanted.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, _, _, _, address = found[0]
+    return family, (str(address[0]), wanted.port)

@@ -1,0 +1,82 @@
+"""The listeners of this run by their index, as the supervisor publishes them: those that are open and those that were.
+
+Requests, connections and metrics name a listener by its index. One that is removed keeps its place, so that an index
+never means another one; a listener of the same name gets the same place again. The supervisor publishes a listener
+before anybody can connect to it, and that it is closed before it is closed: who meets an index finds it here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, overload
+
+from shm.snapshot_buffer import SnapshotReader, SnapshotWriter
+
+
+class ListenerEntry(NamedTuple):
+    """One listener: its name, what it speaks, and the address that clients are given."""
+
+    name: str
+    protocol: str
+    advertised_host: str
+    advertised_port: int
+    is_open: bool = True
+
+
+class ListenerTable(Sequence[ListenerEntry]):
+    """The listeners by index. Every look at it sees what was published last; while nothing was it costs one load."""
+
+    def __init__(self, view: memoryview) -> None:
+        self._reader = SnapshotReader(view)
+        self._entries: list[ListenerEntry] = []
+        self._seen = 0
+
+    @property
+    def version(self) -> int:
+        """Which publication is the last. HOT."""
+        return self._reader.sequence
+
+    def __len__(self) -> int:
+        return len(self._latest())
+
+    @overload
+    def __getitem__(self, index: int) -> ListenerEntry: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[ListenerEntry]: ...
+
+    def __getitem__(self, index: int | slice) -> ListenerEntry | Sequence[ListenerEntry]:
+        return self._latest()[index]
+
+    def _latest(self) -> list[ListenerEntry]:
+        if self._reader.sequence != self._seen:
+            document = self._reader.read()
+            self._seen = self._reader.sequence
+            self._entries = [ListenerEntry(*fields) for fields in document["listeners"]] if document else []
+        return self._entries
+
+
+class ListenerNames(Sequence[str]):
+    """The names alone, for those who print them."""
+
+    def __init__(self, table: ListenerTable) -> None:
+        self._table = table
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[str]: ...
+
+    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
+        if isinstance(index, int):
+            return self._table[index].name
+        return [entry.name for entry in self._table[index]]
+
+
+def publish_listeners(view: memoryview, entries: Sequence[ListenerEntry], now_ns: int) -> None:
+    """Publish all listeners of this run. Supervisor only. Raises ValueError if they do not fit."""
+    SnapshotWriter(view).publish({"listeners": [list(entry) for entry in entries]}, (), now_ns)

@@ -1,0 +1,47 @@
+"""What of listeners may change while the broker runs (`A30`): they come and go, and get other advertised addresses.
+
+The rule runs in the controller before it stores a change, whoever asks for it. An address that is new is bound for a
+moment: one that is taken is an error to who asks for it, and nothing changes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.config.bound_socket import bound_socket
+from broker.errors import ApiError, BootFailed
+from broker.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from broker.config.broker_config import BrokerConfig
+    from broker.config.listeners import Listener
+
+
+def check_listeners(old: BrokerConfig, new: BrokerConfig) -> None:
+    """Raise ApiError if a listener is to be another while it is open, or cannot be opened."""
+    before = {listener.name: listener for listener in old.bound_listeners}
+    for listener in new.bound_listeners:
+        known = before.get(listener.name, listener)
+        if listener.protocol != known.protocol:
+            text = f"Security protocol cannot be updated for existing listener {listener.name}"
+            raise ApiError(ErrorCode.INVALID_REQUEST, text)
+        if listener != known:
+            text = (
+                f"Configs cannot be updated dynamically for existing listener {listener.name}: it is {known}, and "
+                f"would be {listener}; restart the broker, or create a listener of another name"
+            )
+            raise ApiError(ErrorCode.INVALID_REQUEST, text)
+    names = {listener.name for listener in new.bound_listeners}
+    # The port of a listener that goes is free by the time that the other one is opened.
+    freed = {listener.port for name, listener in before.items() if name not in names}
+    for listener in new.bound_listeners:
+        if listener.name not in before and listener.port not in freed - {0}:
+            _try(listener)
+
+
+def _try(listener: Listener) -> None:
+    try:
+        bound_socket(listener).close()
+    except BootFailed as failure:
+        text = f"{failure.reason}; nothing has changed: give the listener another address"
+        raise ApiError(ErrorCode.INVALID_REQUEST, text) from failure

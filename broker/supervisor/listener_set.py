@@ -1,0 +1,125 @@
+"""The listeners while the broker runs: those that settings ask for are opened, the others are closed (`A30`).
+
+Runs in the supervisor, whose loop calls `turn` with the settings in force. A listener is bound and published before the
+acceptor gets its socket, so that whoever meets a connection of it knows it. One that is removed is published as closed
+first: processors then read no more from its connections, and close each with its last answer; then the acceptor closes
+its socket, and this process its own. A listener has its name for good: another address takes another name.
+
+What the acceptor is told waits in a socket pair while it is replaced, and its replacement has the sockets of then
+besides: the last word on a listener is the one that counts. The controller has found the address free before; what
+cannot be bound all the same is logged once, and tried again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING
+
+from broker.config.listeners import MOST_LISTENERS
+from broker.errors import BootFailed
+from broker.ipc.listener_table import ListenerEntry, publish_listeners
+from broker.network.acceptor.listener import bind, listen
+from broker.network.acceptor.listener_orders import CLOSE, OPEN, packed
+from broker.network.fd_passing import send_fd
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from broker.config.broker_config import BrokerConfig
+    from broker.config.listeners import Listener
+    from broker.ipc.process_context import BoundListener, ProcessContext
+
+_log = logging.getLogger(__name__)
+
+
+class ListenerSet:
+    """The listeners of a run; ``changed`` is called after those that are open have changed."""
+
+    def __init__(self, context: ProcessContext, now_ns: Callable[[], int], changed: Callable[[], None]) -> None:
+        self._context = context
+        self._now_ns = now_ns
+        self._changed = changed
+        self._entries = list(context.listener_table)
+        self._orders: deque[tuple[int, int, BoundListener]] = deque()
+        self._followed: tuple[tuple[Listener, ...], tuple[Listener, ...]] | None = None
+        #: Why listeners could not be opened, as it was logged.
+        self._failures: dict[str, str] = {}
+
+    @property
+    def closing_fds(self) -> list[int]:
+        """The sockets that are to be closed and that the acceptor has not been told of yet: no child may hold them."""
+        return [listener.socket.fileno() for kind, _, listener in self._orders if kind == CLOSE]
+
+    def turn(self, config: BrokerConfig) -> None:
+        """Bring the listeners to what the settings ask for, and tell the acceptor what has changed."""
+        wanted = config.bound_listeners, config.effective_advertised_listeners
+        if self._followed != wanted:
+            self._followed = wanted
+            self._follow(dict(zip((each.name for each in wanted[0]), zip(*wanted, strict=True), strict=True)), config)
+        while self._orders:
+            kind, index, listener = self._orders[0]
+            if not send_fd(self._context.listener_orders[0], packed(kind, index, listener), listener.socket.fileno()):
+                return
+            self._orders.popleft()
+            if kind == CLOSE:
+                listener.socket.close()
+
+    def _follow(self, wanted: dict[str, tuple[Listener, Listener]], config: BrokerConfig) -> None:
+        before = list(self._entries)
+        is_open = {self._entries[each.index].name for each in self._context.listeners}
+        for name, (listener, advertised) in wanted.items():
+            if name not in is_open:
+                self._open(listener, advertised, config)
+            else:
+                self._advertise(name, advertised)
+        for bound in [each for each in self._context.listeners if each.name not in wanted]:
+            self._close(bound)
+        if self._entries != before:
+            self._publish()
+            self._changed()
+
+    def _open(self, listener: Listener, advertised: Listener, config: BrokerConfig) -> None:
+        names = [entry.name for entry in self._entries]
+        index = names.index(listener.name) if listener.name in names else len(names)
+        if index >= MOST_LISTENERS:
+            self._failed(listener.name, f"listener {listener} is not opened: one run has {MOST_LISTENERS} at most")
+            return
+        try:
+            bound = bind(listener, advertised, config.socket_receive_buffer_bytes, index)
+            listen(bound, config.socket_listen_backlog_size)
+        except BootFailed as failure:
+            self._failed(listener.name, f"{failure.reason}; it is tried again")
+            # Also a listener that was just removed holds its port until the acceptor has closed it.
+            self._followed = None
+            return
+        self._failures.pop(listener.name, None)
+        entry = ListenerEntry(bound.name, bound.protocol, bound.advertised_host, bound.advertised_port)
+        self._entries[index : index + 1] = [entry]
+        # The acceptor may have it only when everybody can know it.
+        self._publish()
+        self._context.listeners.append(bound)
+        self._orders.append((OPEN, index, bound))
+        _log.info("listener %s is open at port %d", listener, bound.port)
+
+    def _failed(self, name: str, reason: str) -> None:
+        if self._failures.get(name) != reason:
+            self._failures[name] = reason
+            _log.error("%s", reason)
+
+    def _advertise(self, name: str, advertised: Listener) -> None:
+        [bound] = [each for each in self._context.listeners if each.name == name]
+        entry = self._entries[bound.index]
+        port = advertised.port or bound.port
+        self._entries[bound.index] = entry._replace(advertised_host=advertised.host, advertised_port=port)
+
+    def _close(self, bound: BoundListener) -> None:
+        self._entries[bound.index] = self._entries[bound.index]._replace(is_open=False)
+        self._publish()
+        self._context.listeners.remove(bound)
+        self._orders.append((CLOSE, bound.index, bound))
+        _log.info("listener %s is closed, and its connections end with their last answers", bound.name)
+
+    def _publish(self) -> None:
+        publish_listeners(self._context.snapshot_segment.of_listeners(), self._entries, self._now_ns())
+        self._context.ring_everyone()

@@ -1,0 +1,259 @@
+"""Listeners come and go while the broker runs (`A30`), with clients on the others and whoever dies meanwhile."""
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+
+from tests.support.broker_process import BrokerProcess
+from tests.support.deadline import wait_until
+from tests.support.wire_client import WireClient, request_frame
+from tests.support.wire_messages import FETCH, FETCH_VERSION, fetch, fetch_body, read_fetch
+
+DEADLINE_SECONDS = 60
+MAP = "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,INNER:PLAINTEXT,OUTER:PLAINTEXT"
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    settings = {"num.network.threads": 2, "num.io.threads": 2, "process.restart.limit": 1000}
+    broker = BrokerProcess(tmp_path, settings, ephemeral=False)
+    broker.start()
+    yield broker
+    broker.stop()
+
+
+def set_listeners(broker: BrokerProcess, **listeners: str) -> None:
+    """Set all listeners, by name, beside the one that the broker started with."""
+    entries = ["PLAINTEXT://127.0.0.1:0", *(f"{name}://{address}" for name, address in listeners.items())]
+    done = broker.command("config", "set", MAP, "listeners=" + ",".join(entries))
+    assert done.returncode == 0, done.stderr
+
+
+def ports(broker: BrokerProcess) -> list[int]:
+    """Return the ports that are advertised."""
+    return [int(address.rpartition(":")[2]) for address in broker.status()["bootstrap"].split(",")]
+
+
+def added(broker: BrokerProcess, name: str = "INNER") -> int:
+    """Add one listener and return its port when it is open."""
+    before = ports(broker)
+    set_listeners(broker, **{name: "127.0.0.1:0"})
+    wait_until(lambda: len(ports(broker)) == len(before) + 1, "the listener is open")
+    return ports(broker)[-1]
+
+
+def works(port: int, topic: str) -> None:
+    """Produce and consume by one address, whose broker tells of itself by the same."""
+    address = f"127.0.0.1:{port}"
+    admin = AdminClient({"bootstrap.servers": address})
+    [told] = admin.list_topics(timeout=DEADLINE_SECONDS).brokers.values()
+    assert told.port == port
+    producer = Producer({"bootstrap.servers": address})
+    producer.produce(topic, b"value")
+    assert producer.flush(DEADLINE_SECONDS) == 0
+    consumer = Consumer({"bootstrap.servers": address, "group.id": topic, "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    [message] = consumer.consume(1, DEADLINE_SECONDS)
+    assert message.value() == b"value"
+    consumer.close()
+
+
+def is_refused(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) != 0
+
+
+def has_ended(client: socket.socket) -> bool:
+    client.settimeout(DEADLINE_SECONDS)
+    try:
+        return client.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_a30_a_listener_is_added_and_removed_while_clients_use_another(own_broker: BrokerProcess) -> None:
+    with WireClient(own_broker.port) as other:
+        port = added(own_broker)
+        works(port, "one")
+        with socket.create_connection(("127.0.0.1", port)) as idle:
+            set_listeners(own_broker)
+            wait_until(lambda: is_refused(port), "nobody listens there any more")
+            assert has_ended(idle)
+        assert ports(own_broker) == [own_broker.port]
+        works(own_broker.port, "two")
+        # The connection that was open all the time is the same one.
+        assert fetch(other, "one", 0, 0).error_code == 0
+
+
+def test_a30_a_request_that_waits_is_answered_before_its_connection_ends(own_broker: BrokerProcess) -> None:
+    port = added(own_broker)
+    works(port, "topic")
+    with WireClient(port) as client:
+        client.send(request_frame(FETCH, FETCH_VERSION, 1, fetch_body("topic", 0, 1, max_wait_ms=5000)))
+        set_listeners(own_broker)
+        wait_until(lambda: is_refused(port), "nobody listens there any more")
+        [fetched] = read_fetch(client.receive_frame()[4:])
+        assert (fetched.error_code, fetched.records) == (0, b"")
+        client.expect_closed()
+
+
+def test_a30_who_dies_meanwhile_knows_the_listeners_afterwards(own_broker: BrokerProcess) -> None:
+    """Acceptor, processors and handlers are replaced before and after a listener came."""
+    port = added(own_broker)
+    for role in ("acceptor", "processor", "handler"):
+        own_broker.kill(role)
+        works(port, f"{role}-one")
+    own_broker.kill("acceptor", wait=False)
+    set_listeners(own_broker, OUTER="127.0.0.1:0")
+    wait_until(lambda: is_refused(port), "nobody listens there any more")
+    wait_until(lambda: len(ports(own_broker)) == 2 and port not in ports(own_broker), "another is open")
+    for each in ports(own_broker):
+        works(each, f"last-{each}")
+
+
+def test_a30_clients_of_another_listener_notice_nothing(own_broker: BrokerProcess) -> None:
+    """While listeners come and go, the acceptor dies in the middle of it; no record is lost and no error told."""
+    errors: list[object] = []
+    producer = Producer(
+        {"bootstrap.servers": own_broker.bootstrap, "error_cb": errors.append, "enable.idempotence": True}
+    )
+    delivered: list[object] = []
+
+    def produce() -> None:
+        producer.produce("topic", b"value", on_delivery=lambda error, _: (errors if error else delivered).append(error))
+        producer.poll(0)
+
+    produce()
+    assert producer.flush(DEADLINE_SECONDS) == 0
+    for number in range(6):
+        set_listeners(own_broker, **({} if number % 2 else {"INNER": "127.0.0.1:0"}))
+        if number in {1, 2}:
+            own_broker.kill("acceptor", wait=False)
+        produce()
+        wait_until(lambda number=number: len(ports(own_broker)) == 2 - number % 2, "the listeners are so many")
+    assert producer.flush(DEADLINE_SECONDS) == 0
+    assert (errors, len(delivered)) == ([], 7)
+
+
+def test_a30_what_was_set_outlives_the_whole_broker(own_broker: BrokerProcess) -> None:
+    """Every process is killed as soon as the command has returned, whether the listener was open by then or not."""
+    set_listeners(own_broker, INNER="127.0.0.1:0")
+    own_broker.kill_everything()
+    own_broker.start()
+    assert len(ports(own_broker)) == 2
+    for port in ports(own_broker):
+        works(port, f"topic-{port}")
+
+
+def test_a30_a_listener_of_the_same_name_comes_again(own_broker: BrokerProcess) -> None:
+    for number in range(3):
+        port = added(own_broker)
+        works(port, f"topic-{number}")
+        set_listeners(own_broker)
+        wait_until(lambda port=port: is_refused(port), "nobody listens there any more")
+
+
+def test_a30_clients_are_given_another_address(own_broker: BrokerProcess) -> None:
+    """As soon as it is set, on connections that are open already."""
+    admin = AdminClient({"bootstrap.servers": own_broker.bootstrap})
+    assert [each.host for each in admin.list_topics(timeout=DEADLINE_SECONDS).brokers.values()] == ["127.0.0.1"]
+    done = own_broker.command("config", "set", "advertised.listeners=PLAINTEXT://localhost:0")
+    assert done.returncode == 0, done.stderr
+    wait_until(lambda: own_broker.status()["bootstrap"] == f"localhost:{own_broker.port}", "the address is told")
+    told = AdminClient({"bootstrap.servers": own_broker.bootstrap}).list_topics(timeout=DEADLINE_SECONDS)
+    assert [(each.host, each.port) for each in told.brokers.values()] == [("localhost", own_broker.port)]
+
+
+def test_a30_listeners_of_the_file_are_taken_over_by_a_reload(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(f"{MAP}\nlisteners=PLAINTEXT://127.0.0.1:0\n")
+    broker = BrokerProcess(tmp_path, environment={"ROTUNDA_CONFIG": str(file)})
+    del broker.settings["listeners"]
+    broker.start()
+    try:
+        file.write_text(f"{MAP}\nlisteners=PLAINTEXT://127.0.0.1:0,INNER://127.0.0.1:0\n")
+        assert broker.command("reload").returncode == 0
+        wait_until(lambda: len(ports(broker)) == 2, "the listener is open")
+        works(ports(broker)[1], "topic")
+        file.write_text(f"{MAP}\nlisteners=PLAINTEXT://127.0.0.1:1,INNER://127.0.0.1:0\n")
+        assert broker.command("reload").returncode == 0
+        wait_until(lambda: "cannot be updated dynamically for existing listener PLAINTEXT" in broker.log_text(), "why")
+        assert len(ports(broker)) == 2
+    finally:
+        broker.stop()
+
+
+def test_a30_the_next_start_opens_what_was_added(own_broker: BrokerProcess) -> None:
+    added(own_broker)
+    own_broker.stop()
+    own_broker.start()
+    assert len(ports(own_broker)) == 2
+    for port in ports(own_broker):
+        works(port, f"topic-{port}")
+
+
+@pytest.mark.parametrize(
+    ("listeners", "says"),
+    [
+        ("PLAINTEXT://127.0.0.1:1", "Configs cannot be updated dynamically for existing listener PLAINTEXT"),
+        ("PLAINTEXT://127.0.0.1:0,INNER://0.0.0.0:0", "set insecure.listen=true"),
+        ("PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0", "SSL is not served"),
+        ("", "there must be at least one listener"),
+    ],
+)
+def test_a30_what_cannot_be_is_refused(own_broker: BrokerProcess, listeners: str, says: str) -> None:
+    refused = own_broker.command("config", "set", MAP, f"listeners={listeners}")
+    assert refused.returncode == 1
+    assert says in refused.stderr
+    assert ports(own_broker) == [own_broker.port]
+
+
+def test_a30_a_port_that_is_taken_is_an_error_to_who_asks_for_it(own_broker: BrokerProcess) -> None:
+    """Nothing is stored or opened; when the port is free the same command has the listener opened."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        address = f"INNER://127.0.0.1:{port}"
+        refused = own_broker.command("config", "set", MAP, f"listeners=PLAINTEXT://127.0.0.1:0,{address}")
+        assert refused.returncode == 1
+        assert f"cannot listen on {address}: the port is in use" in refused.stderr
+        assert "INNER" not in own_broker.command("config", "list").stdout
+    set_listeners(own_broker, INNER=f"127.0.0.1:{port}")
+    wait_until(lambda: ports(own_broker) == [own_broker.port, port], "the listener is open")
+    works(port, "topic")
+
+
+def test_a30_a_port_goes_from_one_listener_to_another(own_broker: BrokerProcess) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    set_listeners(own_broker, INNER=f"127.0.0.1:{port}")
+    wait_until(lambda: ports(own_broker) == [own_broker.port, port], "the listener is open")
+    with WireClient(port) as inner:
+        set_listeners(own_broker, OUTER=f"127.0.0.1:{port}")
+        inner.expect_closed()
+    wait_until(lambda: not is_refused(port), "the other listener is open")
+    wait_until(lambda: ports(own_broker) == [own_broker.port, port], "and it is told")
+    works(port, "topic")
+
+
+def test_a30_quotas_hold_for_clients_of_a_listener_that_comes_and_its_exemption(own_broker: BrokerProcess) -> None:
+    """E18: processes that know of quotas since before the listener came find its clients, exempt or not."""
+    done = own_broker.command("quota", "set", "--default", "client-id", "request_percentage=10000")
+    assert done.returncode == 0, done.stderr
+    done = own_broker.command(
+        "config", "set", "broker.quota.white.list.listener=INNER", "broker.quota.request.rate=10000"
+    )
+    assert done.returncode == 0, done.stderr
+    port = added(own_broker)
+    works(port, "one")
+    set_listeners(own_broker, OUTER="127.0.0.1:0")
+    wait_until(lambda: is_refused(port), "nobody listens there any more")
+    wait_until(lambda: len(ports(own_broker)) == 2 and port not in ports(own_broker), "another is open")
+    works(ports(own_broker)[1], "two")
+    assert "fault" not in own_broker.log_text()
