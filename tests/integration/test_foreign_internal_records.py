@@ -12,7 +12,7 @@ import signal
 import struct
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from broker.protocol.record_reader import iterate_records
@@ -54,11 +54,16 @@ def transact(broker: BrokerProcess, topic: str) -> None:
     producer.commit_transaction(WAIT_S)
 
 
-def committed(broker: BrokerProcess, topic: str, group: str) -> int:
+def committed(broker: BrokerProcess, topic: str, group: str) -> int | None:
+    """Return a group's offset; None while its coordinator reads its log."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0)])
     [future] = admin.list_consumer_group_offsets([asked]).values()
-    [partition] = future.result(WAIT_S).topic_partitions
+    try:
+        [partition] = future.result(WAIT_S).topic_partitions
+    except KafkaException as error:
+        assert error.args[0].code() == KafkaError.COORDINATOR_LOAD_IN_PROGRESS
+        return None
     return int(partition.offset)
 
 

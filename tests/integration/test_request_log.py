@@ -146,8 +146,8 @@ def test_a_killed_recorder_tells_what_it_lost(start: Start) -> None:
 
 def test_a_killed_processor_leaves_no_more_than_a_gap(start: Start) -> None:
     broker = start(num_network_threads=1)
-    sent = 0
-    for _ in range(3):
+    sent, kills = 0, 3
+    for _ in range(kills):
         with client_of(broker) as client:
             for number in range(100):
                 client.call(API_VERSIONS, 0, correlation_id=number)
@@ -156,7 +156,8 @@ def test_a_killed_processor_leaves_no_more_than_a_gap(start: Start) -> None:
     broker.stop()
     counted = len(rows(broker, "requests"))
     missing = sum(gap["rows"] for gap in rows(broker, "gaps") if gap["cause"] == "processor_killed")
-    assert counted + missing == sent
+    # What a processor has answered and not released when it is killed, its replacement takes once more.
+    assert sent <= counted + missing <= sent + kills
     broker.start()
 
 
