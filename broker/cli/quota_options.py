@@ -26,7 +26,7 @@ def add_quota(command: argparse.ArgumentParser) -> None:
 
 def _whose(action: argparse.ArgumentParser) -> None:
     json_option(action)
-    action.add_argument("--user", metavar="NAME", help="a user; all are ANONYMOUS until clients authenticate")
+    action.add_argument("--user", metavar="NAME", help="a user; ANONYMOUS is who has not authenticated")
     action.add_argument("--client-id", metavar="ID", help="a client id; with --user that user's alone")
     action.add_argument("--ip", metavar="ADDRESS", help="an address")
     action.add_argument(

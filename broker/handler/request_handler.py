@@ -305,9 +305,9 @@ class RequestHandler:
                 continue
             current[REQUEST_AT] = at
             memory, first = (view, at + header_bytes) if area == INLINE else (self._areas.view(area), address)
-            whose = quotas.of_request(listener, connection, memory, first) if in_force else None
             user_at = at + header_bytes + (0 if area else size)
             user = session_of(bytes(view[user_at : user_at + session_bytes])) if session_bytes else ANONYMOUS
+            whose = quotas.of_request(user.user, listener, memory, first) if in_force else None
             to = (processor, connection, sequence, received, dequeued_ns, key, version, correlation, size, whose, user)
             try:
                 if (received <= alone_until_ns or dropped) and self._drops(

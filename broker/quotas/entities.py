@@ -1,12 +1,12 @@
 """Which quota holds for a client: Kafka's order of the entities that one may be set for (`E09`).
 
-Pure functions over plain values. Users have no names until clients authenticate: all are ANONYMOUS, as in Kafka.
+Pure functions over plain values. As in Kafka a client that has not authenticated is the user ANONYMOUS.
 """
 
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from broker.config.keys import MAX_LONG
 from broker.metadata.client_quotas import CLIENT_ID, USER, ClientQuotas, QuotaEntity
@@ -14,8 +14,6 @@ from shm.quota_tables import FETCH, PRODUCE, QUOTAS, REQUEST_RATE
 
 if TYPE_CHECKING:
     from broker.config.broker_config import BrokerConfig
-
-ANONYMOUS: Final = "ANONYMOUS"
 
 
 class Limit(NamedTuple):

@@ -1,4 +1,4 @@
-"""The quota manager of one process: finds a client's quotas by the client id that stands in its requests.
+"""The quota manager of one process: finds a client's quotas by its user and the client id that stands in its requests.
 
 Runs in targets and processors. What has been found is kept until quotas change. While none is set for anybody,
 `is_in_force` is False, and that is all that a request has to do with quotas (`E10`).
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from broker.quotas.broker_sensors import BrokerSensors
 from broker.quotas.client_sensors import ClientSensors
-from broker.quotas.entities import ANONYMOUS, Limit, limit_of, limits_of_all, quotas_in_force
+from broker.quotas.entities import Limit, limit_of, limits_of_all, quotas_in_force
 from broker.quotas.meters import NS_PER_PERCENT, Book, RateMeter, TokenMeter
 from broker.quotas.overload import Overload
 from shm.layout import REQUEST_ENVELOPE
@@ -38,6 +38,8 @@ _LENGTH_BYTES: Final = 2
 _NULL: Final = 0x8000
 
 _RECEIVED_AT: Final = REQUEST_ENVELOPE.offset("received_ns")
+_ByHeader = dict[bytes, ClientSensors]
+
 _unpack_int64 = Struct("@q").unpack_from
 
 
@@ -62,17 +64,13 @@ class QuotaManager:
         self._version = -1
         self._in_force: frozenset[str] = frozenset()
         self._quotas: ClientQuotas = {}
-        #: By client id with its length in front, as requests have it.
-        self._by_header: dict[bytes, ClientSensors] = {}
-        #: The same for clients that come by a listener whose clients have no part in what all share.
-        self._exempt_by_header: dict[bytes, ClientSensors] = {}
         self._listeners = listeners
+        #: Those whose clients have no part in what all share.
         self._exempt_listeners: frozenset[str] = frozenset()
-        #: By listener, one of the two; of a listener that has come since, when it is met.
-        self._by_listener: list[dict[bytes, ClientSensors]] = []
-        #: By connection, how long that was in its last request.
-        self._bytes_of: dict[int, int] = {}
-        self._by_id: dict[tuple[str, bool], ClientSensors] = {}
+        #: By user, then by listener, then by client id with its length in front, as requests have it.
+        self._by_user: dict[str, list[_ByHeader]] = {}
+        self._headers = 0
+        self._by_id: dict[tuple[str, str, bool], ClientSensors] = {}
         self._rates: dict[tuple[str, Limit], RateMeter] = {}
 
     def follow(self, quotas: ClientQuotas, config: BrokerConfig) -> None:
@@ -97,11 +95,6 @@ class QuotaManager:
         self._exempt_client_ids = config.broker_quota_white_list_client_id
         exempt = *config.broker_quota_white_list_listener, config.control_plane_listener_name or ""
         self._exempt_listeners = frozenset(name.upper() for name in exempt)
-        self._follow_listeners()
-
-    def _follow_listeners(self) -> None:
-        by_header = self._by_header, self._exempt_by_header
-        self._by_listener[:] = [by_header[name in self._exempt_listeners] for name in self._listeners]
 
     def begin(self, view: memoryview, at: int, now_ns: int) -> bool:
         """Begin to charge for requests that have been taken now, the oldest of which lies there; is_in_force. HOT."""
@@ -116,61 +109,59 @@ class QuotaManager:
             self._version = metadata.version
             self.follow(metadata.client_quotas, metadata.broker_config)
 
-    def of_request(self, listener: int, connection: int, view: memoryview, start: int) -> ClientSensors:
+    def of_request(self, user: str, listener: int, view: memoryview, start: int) -> ClientSensors:
         """Return the sensors of the client whose request, from its api key on, begins there. HOT."""
         at = start + _LENGTH
-        # As long as in the last request of that connection: what stands there says whether it is.
-        header = bytes(view[at : at + self._bytes_of.get(connection, 0)])
         try:
-            return self._by_listener[listener][header]
+            # Of an id of 256 bytes or more, or of none, this is never what it is known by.
+            return self._by_user[user][listener][bytes(view[at : at + _LENGTH_BYTES + view[at + 1]])]
         except LookupError:
-            return self._look_up(listener, connection, view, at)
+            length = view[at] << 8 | view[at + 1]
+            # Of a longer id there is no more than that.
+            size = _LENGTH_BYTES + (min(length, MOST_ID_BYTES) if length < _NULL else 0)
+            return self._of_header(user, listener, bytes(view[at : at + size]))
 
-    def of_header(self, header: bytes) -> ClientSensors:
-        """Return the sensors of a client by its id with its length in front, as a request has it. HOT."""
+    def charge_time(self, user: str, header: bytes, spent_ns: int, now_ns: int) -> None:
+        """Charge time to a client, whether or not it is too much; ``header``: its id as a request has it. HOT."""
         try:
-            return self._by_header[header]
-        except KeyError:
-            return self._remember(self._by_header, header[: _LENGTH_BYTES + MOST_ID_BYTES])
+            sensors = self._by_user[user][0][header]
+        except LookupError:
+            sensors = self._of_header(user, 0, header[: _LENGTH_BYTES + MOST_ID_BYTES])
+        sensors.charge_time(spent_ns, now_ns)
 
-    def of_client(self, client_id: str) -> ClientSensors | None:
+    def of_client(self, user: str, client_id: str) -> ClientSensors | None:
         """Return the sensors of a client; None while no quota is set for anybody."""
         if not self.is_in_force:
             return None
-        return self._of_client(client_id.encode()[:MOST_ID_BYTES].decode(errors="replace"), is_exempt=True)
+        return self._of_client(user, client_id.encode()[:MOST_ID_BYTES].decode(errors="replace"), is_exempt=True)
 
-    def _of_client(self, client_id: str, *, is_exempt: bool) -> ClientSensors:
-        is_exempt = is_exempt or ANONYMOUS in self._exempt_users or client_id in self._exempt_client_ids
-        key = client_id, is_exempt
+    def _of_client(self, user: str, client_id: str, *, is_exempt: bool) -> ClientSensors:
+        is_exempt = is_exempt or user in self._exempt_users or client_id in self._exempt_client_ids
+        key = user, client_id, is_exempt
         if key not in self._by_id:
             if len(self._by_id) >= MOST_KNOWN:
                 self._forget()
-            self._by_id[key] = self._sensors(client_id, None if is_exempt else self._common)
+            self._by_id[key] = self._sensors(user, client_id, None if is_exempt else self._common)
         return self._by_id[key]
 
-    def _look_up(self, listener: int, connection: int, view: memoryview, at: int) -> ClientSensors:
-        if listener >= len(self._by_listener):
-            self._follow_listeners()
-        length = view[at] << 8 | view[at + 1]
-        # Of a longer id there is no more than that.
-        size = _LENGTH_BYTES + (min(length, MOST_ID_BYTES) if length < _NULL else 0)
-        header = bytes(view[at : at + size])
-        if len(self._bytes_of) >= MOST_KNOWN:
-            self._bytes_of.clear()
-        self._bytes_of[connection] = size
-        return self._remember(self._by_listener[listener], header)
-
-    def _remember(self, by_header: dict[bytes, ClientSensors], header: bytes) -> ClientSensors:
+    def _of_header(self, user: str, listener: int, header: bytes) -> ClientSensors:
+        known = self._by_user.get(user, ())
+        if listener < len(known) and header in known[listener]:
+            return known[listener][header]
         # Clients choose it: what is no text is refused where the request is read.
         client_id = header[_LENGTH_BYTES:].decode(errors="replace")
-        found = self._of_client(client_id, is_exempt=by_header is self._exempt_by_header)
-        if len(by_header) >= MOST_KNOWN:
-            by_header.clear()
-        by_header[header] = found
+        is_exempt = self._listeners[listener] in self._exempt_listeners
+        found = self._of_client(user, client_id, is_exempt=is_exempt)
+        if self._headers >= MOST_KNOWN:
+            self._forget()
+        self._headers += 1
+        known = self._by_user.setdefault(user, [])
+        known += [{} for _ in range(len(known), len(self._listeners))]
+        known[listener][header] = found
         return found
 
-    def _sensors(self, client_id: str, common: BrokerSensors | None) -> ClientSensors:
-        limits = {quota: limit_of(self._quotas, quota, ANONYMOUS, client_id) for quota in self._in_force}
+    def _sensors(self, user: str, client_id: str, common: BrokerSensors | None) -> ClientSensors:
+        limits = {quota: limit_of(self._quotas, quota, user, client_id) for quota in self._in_force}
         mutation = limits.get(MUTATION)
         return ClientSensors(
             self.book,
@@ -198,7 +189,7 @@ class QuotaManager:
         return meter
 
     def _forget(self) -> None:
-        self._by_header.clear()
-        self._exempt_by_header.clear()
+        self._by_user.clear()
+        self._headers = 0
         self._by_id.clear()
         self._rates.clear()

@@ -10,6 +10,7 @@ from broker.config.broker_config import load
 from broker.metadata.client_quotas import CLIENT_ID, USER, ClientQuotas
 from broker.network.accounting.network_time import EVERY, NetworkTime
 from broker.quotas.quota_manager import QuotaManager
+from broker.security.session import ANONYMOUS_USER
 from shm.quota_tables import QuotaTables
 
 CONFIG = load(None, {}, {})
@@ -19,7 +20,7 @@ LIMITED: ClientQuotas = {((CLIENT_ID, "a"),): {"request_percentage": 1.0 * EVERY
 
 
 def channel(client_id: str) -> Any:
-    return SimpleNamespace(client_prefix=len(client_id).to_bytes(2, "big") + client_id.encode())
+    return SimpleNamespace(user=ANONYMOUS_USER, client_prefix=len(client_id).to_bytes(2, "big") + client_id.encode())
 
 
 class Network:
@@ -38,7 +39,7 @@ class Network:
         """Return what the client is told for its request a second later, which takes no time itself."""
         for _ in range(100):
             next(self.ticks)
-        sensors = self.handler.of_client(client_id)
+        sensors = self.handler.of_client(ANONYMOUS_USER, client_id)
         assert sensors is not None
         now_ns = next(self.ticks)
         self.handler.book.mark_ns = now_ns

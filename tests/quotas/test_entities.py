@@ -5,18 +5,19 @@ from __future__ import annotations
 import pytest
 
 from broker.metadata.client_quotas import CLIENT_ID, USER, ClientQuotas
-from broker.quotas.entities import ANONYMOUS, Limit, limit_of, quotas_in_force
+from broker.quotas.entities import Limit, limit_of, quotas_in_force
+from broker.security.session import ANONYMOUS_USER
 
 QUOTA = "producer_byte_rate"
 
 #: Most specific first: whom a quota is set for, and who shares it.
 LEVELS = [
-    (((CLIENT_ID, "app"), (USER, ANONYMOUS)), (ANONYMOUS, "app")),
-    (((CLIENT_ID, None), (USER, ANONYMOUS)), (ANONYMOUS, "app")),
-    (((USER, ANONYMOUS),), (ANONYMOUS, "")),
-    (((CLIENT_ID, "app"), (USER, None)), (ANONYMOUS, "app")),
-    (((CLIENT_ID, None), (USER, None)), (ANONYMOUS, "app")),
-    (((USER, None),), (ANONYMOUS, "")),
+    (((CLIENT_ID, "app"), (USER, ANONYMOUS_USER)), (ANONYMOUS_USER, "app")),
+    (((CLIENT_ID, None), (USER, ANONYMOUS_USER)), (ANONYMOUS_USER, "app")),
+    (((USER, ANONYMOUS_USER),), (ANONYMOUS_USER, "")),
+    (((CLIENT_ID, "app"), (USER, None)), (ANONYMOUS_USER, "app")),
+    (((CLIENT_ID, None), (USER, None)), (ANONYMOUS_USER, "app")),
+    (((USER, None),), (ANONYMOUS_USER, "")),
     (((CLIENT_ID, "app"),), ("", "app")),
     (((CLIENT_ID, None),), ("", "app")),
 ]
@@ -25,18 +26,20 @@ LEVELS = [
 @pytest.mark.parametrize("level", range(len(LEVELS)))
 def test_e09_the_most_specific_wins(level: int) -> None:
     quotas: ClientQuotas = {entity: {QUOTA: float(1 + n)} for n, (entity, _) in enumerate(LEVELS) if n >= level}
-    assert limit_of(quotas, QUOTA, ANONYMOUS, "app") == Limit(*LEVELS[level][1], 1.0 + level)
+    assert limit_of(quotas, QUOTA, ANONYMOUS_USER, "app") == Limit(*LEVELS[level][1], 1.0 + level)
 
 
 def test_e09_others_have_no_quota() -> None:
     quotas: ClientQuotas = {((CLIENT_ID, "other"),): {QUOTA: 1.0}, ((USER, "alice"),): {QUOTA: 1.0}}
-    assert limit_of(quotas, QUOTA, ANONYMOUS, "app") is None
+    assert limit_of(quotas, QUOTA, ANONYMOUS_USER, "app") is None
 
 
 def test_e09_a_client_without_an_id_has_its_users_quota_alone() -> None:
     quotas: ClientQuotas = {((CLIENT_ID, None),): {QUOTA: 1.0}}
-    assert limit_of(quotas, QUOTA, ANONYMOUS, "") is None
-    assert limit_of({**quotas, ((USER, None),): {QUOTA: 2.0}}, QUOTA, ANONYMOUS, "") == Limit(ANONYMOUS, "", 2.0)
+    assert limit_of(quotas, QUOTA, ANONYMOUS_USER, "") is None
+    assert limit_of({**quotas, ((USER, None),): {QUOTA: 2.0}}, QUOTA, ANONYMOUS_USER, "") == Limit(
+        ANONYMOUS_USER, "", 2.0
+    )
 
 
 def test_e10_quotas_of_addresses_are_none_of_clients() -> None:

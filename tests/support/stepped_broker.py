@@ -33,6 +33,7 @@ from broker.ipc.request_channel import (
     RANGE,
     RESPONSE,
     SEND,
+    THROTTLED,
     ChannelShape,
 )
 from broker.log.data_dir import prepare_data_dir
@@ -103,6 +104,8 @@ class Client:
         self.processor = processor
         self.connection = connection
         self.sent: dict[int, Sent] = {}
+        #: Of whom its requests are (`session.pack_session`); empty: of nobody in particular.
+        self.session = b""
 
     def send(self, api_key: int, version: int, body: bytes, target: int | None = None) -> Sent:
         """Put a request with header version 1 (2 if ``body`` starts with its tag section) into its target's ring."""
@@ -343,7 +346,7 @@ class SteppedBroker:
     def _take_answer(self, at: int) -> None:
         view = self.context.rings.view
         envelope = dict(zip(_RESPONSE_FIELDS, RESPONSE.unpack_from(view, at), strict=True))
-        connection, sequence, kind = envelope["connection_id"], envelope["sequence"], envelope["kind"]
+        connection, sequence, kind = envelope["connection_id"], envelope["sequence"], envelope["kind"] & ~THROTTLED
         ranges, size = envelope["range_count"], envelope["size"]
         assert kind in (SEND, NO_OP, CLOSE_CONNECTION)
         at += RESPONSE.size
@@ -374,13 +377,13 @@ class SteppedBroker:
         sent.received_ns = sent.received_ns or self.clock.monotonic_ns()
         envelope = (client.connection, sequence, sent.received_ns, sent.api_key, sent.version, sequence, size)
         if size <= min(INLINE_REQUEST_BYTES, self._largest_inline):
-            done = sender.try_send(sent.target, envelope, 0, sent.frame)
+            done = sender.try_send(sent.target, envelope, 0, sent.frame, client.session)
         else:
             block = sender.allocate(size)
             if block is None:
                 return False
             block.view[:] = sent.frame
-            done = sender.try_send_block(sent.target, envelope, 0, (block.area, block.address))
+            done = sender.try_send_block(sent.target, envelope, 0, (block.area, block.address), client.session)
             if not done:
                 sender.pool.free(block.area, block.address)
         sender.publish()

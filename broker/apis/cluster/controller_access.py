@@ -31,7 +31,7 @@ def _active(context: RequestContext) -> ActiveController:
 def mutation_quota_of(context: RequestContext, strict_from: int) -> ControllerMutationQuota:
     """Return the quota of a request that makes or deletes partitions, strict from that version on."""
     broker = context.broker
-    sensors = broker.quotas.of_client(context.client_id)
+    sensors = broker.quotas.of_client(context.session.user, context.client_id)
     meter = None if sensors is None else sensors.mutation
     return ControllerMutationQuota(meter, broker.clock.monotonic_ns, strict=context.api_version >= strict_from)
 

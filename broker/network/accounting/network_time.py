@@ -43,7 +43,7 @@ class NetworkTime:
 
         def timed(channel: Channel, answered: Answered, end_ns: int) -> None:
             nonlocal since_ns
-            quotas.of_header(channel.client_prefix).charge_time((end_ns - since_ns) * EVERY, end_ns)
+            quotas.charge_time(channel.user, channel.client_prefix, (end_ns - since_ns) * EVERY, end_ns)
             since_ns = end_ns
             finish(channel, answered, end_ns)
 
@@ -58,5 +58,5 @@ class NetworkTime:
         for channel in channels:
             yield channel
             now_ns = self._now_ns()
-            quotas.of_header(channel.client_prefix).charge_time((now_ns - since_ns) * EVERY, now_ns)
+            quotas.charge_time(channel.user, channel.client_prefix, (now_ns - since_ns) * EVERY, now_ns)
             since_ns = now_ns

@@ -1,0 +1,88 @@
+"""Quotas of users, as requests carry their user to the target that answers them (`E09`, `E18`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.metadata.client_quotas import CLIENT_ID, USER, QuotaEntity, QuotaOp
+from broker.security.session import ANONYMOUS_USER, pack_session
+from tests.support.record_batches import record_batch
+from tests.support.stepped_broker import Client, SteppedBroker
+
+#: Eleven windows of a second: what may be used at once is about ten times that.
+LIMIT = 100.0
+BATCH = record_batch([b"x" * 3000])
+
+
+@pytest.fixture
+def stepped(tmp_path: Path) -> Iterator[SteppedBroker]:
+    broker = SteppedBroker(tmp_path, handlers=1)
+    broker.settle()
+    broker.create("topic")
+    yield broker
+    broker.close()
+
+
+def limit(broker: SteppedBroker, *entity: tuple[str, str | None], quota: str = "producer_byte_rate") -> None:
+    name: QuotaEntity = tuple(sorted(entity))
+    broker.controller.alter_client_quotas(name, [QuotaOp(quota, LIMIT)], validate_only=False)
+    broker.announce_metadata()
+    broker.settle()
+
+
+def client_of(broker: SteppedBroker, user: str = "", host: str = "10.0.0.1") -> Client:
+    """Return a connection of a user; without one it has not authenticated. All have the client id "test"."""
+    client = broker.client()
+    client.session = pack_session(user, host) if user else b""
+    return client
+
+
+def throttle_ms(broker: SteppedBroker, client: Client) -> int:
+    """Return for how long a Produce is throttled: its answer ends with that."""
+    sent = client.produce([("topic", 0, BATCH)])
+    broker.settle()
+    return int.from_bytes(sent.answer.payload[-4:], "big")
+
+
+def test_e09_users_of_one_client_id_have_quotas_of_their_own(stepped: SteppedBroker) -> None:
+    limit(stepped, (USER, "alice"), (CLIENT_ID, "test"))
+    assert throttle_ms(stepped, client_of(stepped, "alice")) > 0
+    assert throttle_ms(stepped, client_of(stepped, "bob")) == 0
+    assert throttle_ms(stepped, client_of(stepped)) == 0
+
+
+def test_e09_a_user_has_one_quota_wherever_it_comes_from(stepped: SteppedBroker) -> None:
+    """What a connection has used another one of the same user has not, whatever address it has."""
+    limit(stepped, (USER, "alice"))
+    first = throttle_ms(stepped, client_of(stepped, "alice"))
+    assert throttle_ms(stepped, client_of(stepped, "alice", "10.0.0.2")) > 1.5 * first
+
+
+def test_e09_each_user_has_the_default_quota_of_users_for_itself(stepped: SteppedBroker) -> None:
+    limit(stepped, (USER, None))
+    first = throttle_ms(stepped, client_of(stepped, "alice"))
+    assert first > 0
+    for user in ("bob", ""):
+        assert throttle_ms(stepped, client_of(stepped, user)) == pytest.approx(first, rel=0.1)
+
+
+def test_e09_who_has_not_authenticated_is_anonymous(stepped: SteppedBroker) -> None:
+    limit(stepped, (USER, ANONYMOUS_USER))
+    assert throttle_ms(stepped, client_of(stepped)) > 0
+    assert throttle_ms(stepped, client_of(stepped, ANONYMOUS_USER)) > 0
+    assert throttle_ms(stepped, client_of(stepped, "alice")) == 0
+
+
+def test_e18_a_user_may_have_no_part_in_what_all_share(tmp_path: Path) -> None:
+    settings = {"broker.quota.produce.bytes": "100", "broker.quota.white.list.user": "alice"}
+    broker = SteppedBroker(tmp_path, handlers=1, settings=settings)
+    try:
+        broker.settle()
+        broker.create("topic")
+        assert throttle_ms(broker, client_of(broker, "alice")) == 0
+        assert throttle_ms(broker, client_of(broker, "bob")) > 0
+    finally:
+        broker.close()
