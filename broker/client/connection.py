@@ -29,8 +29,9 @@ class ConnectionFailed(RotundaError):  # noqa: N818 - named for what happened, l
 class Connection:
     """A connection, open in its `with` block. `address` is host:port; of a comma-separated list the first."""
 
-    def __init__(self, address: str, timeout_s: float = 30.0) -> None:
+    def __init__(self, address: str, timeout_s: float = 30.0, client_id: str = CLIENT_ID) -> None:
         self._address = address
+        self._client_id = client_id
         self._timeout_s = timeout_s
         self._correlation_id = 0
         self._socket: socket.socket | None = None
@@ -92,7 +93,7 @@ class Connection:
         from broker.protocol import kio_adapter  # noqa: PLC0415 - costs 200 ms to import
 
         self._correlation_id += 1
-        wire = kio_adapter.encode_request(api_key, version, self._correlation_id, CLIENT_ID, fields)
+        wire = kio_adapter.encode_request(api_key, version, self._correlation_id, self._client_id, fields)
         try:
             response = self._exchange(wire)
             (correlation_id,) = _CORRELATION.unpack_from(response)

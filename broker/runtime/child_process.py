@@ -170,9 +170,9 @@ def _become(role: Role, index: int, stop: StopFlag, log_file: LogFile | None) ->
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD_SIGNALS)
 
 
-def die_with(parent_pid: int) -> None:
-    """Ask the kernel for SIGKILL when the parent dies; leave at once if it is dead already."""
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+def die_with(parent_pid: int, signum: int = signal.SIGKILL) -> None:
+    """Ask the kernel for a signal when the parent dies; leave at once if it is dead already."""
+    _prctl(_PR_SET_PDEATHSIG, signum)
     if os.getppid() != parent_pid:
         sys.exit(ExitCode.ORPHANED)
 

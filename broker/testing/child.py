@@ -1,0 +1,13 @@
+"""The first process of a broker under test: `rotunda start` that ends when the tests do, however they end."""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+from broker.cli.main import main
+from broker.runtime.child_process import die_with
+
+if __name__ == "__main__":
+    die_with(int(sys.argv[1]), signal.SIGTERM)
+    sys.exit(main(sys.argv[2:]))

@@ -1,0 +1,213 @@
+"""The pytest plugin: fixtures that give tests a broker, topics of their own, and what their clients have sent.
+
+Loaded by pytest in whatever project this distribution is installed; it does nothing until a test asks for one of its
+fixtures. Under pytest-xdist each worker is a process with a broker of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+import uuid
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from broker.clock import SystemClock
+from broker.errors import RotundaError
+from broker.testing.running_broker import ExternalBroker, RotundaBroker
+
+if TYPE_CHECKING:
+    from broker.testing.requests import Request
+
+Broker = RotundaBroker | ExternalBroker
+
+#: Of what a failed test's report has: the last requests, the last lines of the log.
+REPORTED_REQUESTS: Final = 30
+REPORTED_LINES: Final = 50
+
+_LONGEST_NAME: Final = 100
+_POOL: Final = pytest.StashKey["BrokerPool"]()
+_USED: Final = pytest.StashKey[tuple["RotundaBroker", int, int]]()
+
+
+class BrokerPool:
+    """The brokers of one session, by their settings: started when first asked for, stopped at its end."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._external: str = _option(config, "external")
+        self._config_file: str = _option(config, "config")
+        self._keep: str = _option(config, "keep")
+        self._brokers: dict[str, Broker] = {}
+
+    def of(self, settings: Mapping[str, object]) -> Broker:
+        """Return the broker with these settings. Raises UsageError when an external one would need some."""
+        key = json.dumps(settings, sort_keys=True, default=str)
+        if key not in self._brokers:
+            self._brokers[key] = self.new(settings)
+        return self._brokers[key]
+
+    def new(self, settings: Mapping[str, object]) -> Broker:
+        """Return a further broker, which runs."""
+        if self._external:
+            if settings:
+                raise pytest.UsageError("an external broker (--rotunda-external) has the settings that it has")
+            return ExternalBroker(self._external)
+        keep = Path(tempfile.mkdtemp(prefix="broker-", dir=_made(self._keep))) if self._keep else None
+        config_file = Path(self._config_file) if self._config_file else None
+        return RotundaBroker(settings, config=config_file, keep=keep).start()
+
+    def stop(self) -> None:
+        """Stop them all."""
+        for broker in self._brokers.values():
+            if isinstance(broker, RotundaBroker):
+                broker.stop()
+        self._brokers.clear()
+
+
+_OPTIONS: Final = {
+    "external": ("HOST:PORT", "use this broker, Kafka as well, and start none"),
+    "config": ("FILE", "a server.properties file for the brokers that are started"),
+    "keep": ("DIR", "keep data and logs of the brokers in this directory"),
+}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare --rotunda-external and its siblings, and the same names as ini values."""
+    group = parser.getgroup("rotunda", "Kafka for tests, by Rotunda")
+    for name, (metavar, text) in _OPTIONS.items():
+        group.addoption(f"--rotunda-{name}", metavar=metavar, default=None, help=text)
+        parser.addini(f"rotunda_{name}", text, default="")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the markers."""
+    config.addinivalue_line(
+        "markers", "rotunda(settings): settings of the broker, by Kafka's names, for the tests that are marked"
+    )
+    config.addinivalue_line(
+        "markers", "rotunda_topic(partitions=1, settings={}): how the topic of `rotunda_topic` is made"
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give tests with the marker a broker with its settings."""
+    marker = metafunc.definition.get_closest_marker("rotunda")
+    if marker is not None and "rotunda_broker" in metafunc.fixturenames:
+        [settings] = marker.args or (marker.kwargs.get("settings", {}),)
+        name = ",".join(f"{key}={value}" for key, value in settings.items())
+        metafunc.parametrize("rotunda_broker", [settings], indirect=True, scope="session", ids=[name])
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Stop what runs."""
+    pool = config.stash.get(_POOL, None)
+    if pool is not None:
+        pool.stop()
+
+
+@pytest.fixture(scope="session")
+def rotunda_broker(request: pytest.FixtureRequest) -> Broker:
+    """Return a broker that runs until the session ends: one for all tests, one for each value of the marker."""
+    return _pool(request.config).of(getattr(request, "param", {}))
+
+
+@pytest.fixture(scope="session")
+def rotunda_bootstrap(rotunda_broker: Broker) -> str:
+    """Return what clients take as bootstrap.servers."""
+    return rotunda_broker.bootstrap
+
+
+@pytest.fixture
+def rotunda_topic(rotunda_broker: Broker, request: pytest.FixtureRequest) -> Iterator[str]:
+    """Make a topic of the test's own, named after it, and delete it afterwards."""
+    marker = request.node.get_closest_marker("rotunda_topic")
+    test = re.sub(r"[^A-Za-z0-9._-]+", "-", request.node.name)[:_LONGEST_NAME]
+    name = f"{test}-{uuid.uuid4().hex[:8]}"
+    rotunda_broker.create_topic(name, **({} if marker is None else marker.kwargs))
+    yield name
+    # A test may have killed or stopped its broker: then nothing is left of the topic that anybody would see.
+    with suppress(RotundaError):
+        rotunda_broker.delete_topic(name)
+
+
+@pytest.fixture
+def rotunda_reset(rotunda_broker: Broker) -> Callable[[], list[str]]:
+    """Delete all topics and groups before the test; return what does it again."""
+    rotunda_broker.reset()
+    return rotunda_broker.reset
+
+
+@pytest.fixture
+def rotunda_requests(rotunda_broker: Broker) -> Callable[..., list[Request]]:
+    """Return what lists the requests that clients have sent since the test began; see `RotundaBroker.requests`."""
+    begun_us = SystemClock.wall_ms() * 1000
+
+    def requests(api: str | None = None, *, client_id: str | None = None, topic: str | None = None) -> list[Request]:
+        found: list[Request] = rotunda_broker.requests(api, client_id=client_id, topic=topic, since_us=begun_us)
+        return found
+
+    return requests
+
+
+@pytest.fixture
+def rotunda_brokers(request: pytest.FixtureRequest) -> Iterator[Callable[..., Broker]]:
+    """Return what starts further brokers, each with its settings, until the test ends."""
+    started: list[Broker] = []
+
+    def start(settings: Mapping[str, object] | None = None) -> Broker:
+        started.append(_pool(request.config).new(settings or {}))
+        return started[-1]
+
+    yield start
+    for broker in started:
+        if isinstance(broker, RotundaBroker):
+            broker.stop()
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    """Note when a test with a broker begins: its report shows what was from then on."""
+    yield
+    broker = getattr(item, "funcargs", {}).get("rotunda_broker")
+    if isinstance(broker, RotundaBroker):
+        item.stash[_USED] = broker, SystemClock.wall_ms() * 1000, len(broker.log_text())
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
+    """Add the last requests and the broker's log to the report of a test that has failed."""
+    outcome = yield
+    report = outcome.get_result()
+    used = item.stash.get(_USED, None)
+    if used is not None and report.when == "call" and report.failed:
+        broker, begun_us, log_begun = used
+        try:
+            requests = broker.requests(since_us=begun_us)
+            text = "\n".join(map(str, requests[-REPORTED_REQUESTS:])) or "none"
+        except (RotundaError, OSError) as failure:
+            text = f"not known: {failure}"
+        report.sections.append(("rotunda: the last requests", text))
+        lines = broker.log_text()[log_begun:].splitlines()
+        if lines:
+            report.sections.append(("rotunda: the broker's log", "\n".join(lines[-REPORTED_LINES:])))
+
+
+def _pool(config: pytest.Config) -> BrokerPool:
+    if _POOL not in config.stash:
+        config.stash[_POOL] = BrokerPool(config)
+    return config.stash[_POOL]
+
+
+def _option(config: pytest.Config, name: str) -> str:
+    return str(config.getoption(f"--rotunda-{name}") or config.getini(f"rotunda_{name}") or "")
+
+
+def _made(directory: str) -> Path:
+    path = Path(directory).absolute()
+    path.mkdir(parents=True, exist_ok=True)
+    return path

@@ -1,0 +1,107 @@
+"""The requests that a broker under test has answered: rows of its request log, as few names as a test needs.
+
+Runs in the process of the tests and reads finished files. To know that they hold all that was answered before, it sends
+requests of its own, one to each processor, and waits until their rows are there.
+"""
+
+from __future__ import annotations
+
+import select
+import uuid
+from contextlib import ExitStack
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from broker.client.connection import CLIENT_ID, Connection
+from broker.errors import RotundaError
+from broker.request_log.log_reader import read
+from broker.request_log.part_files import DIRECTORY, FOLLOWED
+
+if TYPE_CHECKING:
+    from broker.clock import SystemClock
+    from broker.runtime.run_dir import RunRecord
+
+WAIT_S: Final = 10.0
+_LOOK_AGAIN_S: Final = 0.02
+_OWN: Final = "rotunda-requests-"
+
+
+class Request(NamedTuple):
+    """One request and what came of it; ``error`` is Kafka's name of the first one in the answer, None without."""
+
+    time: datetime
+    api: str
+    version: int
+    client_id: str | None
+    software: str | None
+    topic: str | None
+    partition: int | None
+    records: int | None
+    error: str | None
+    request_bytes: int
+    response_bytes: int
+    total_us: int
+
+    def __str__(self) -> str:
+        """Return it as a line of a report."""
+        about = "" if self.topic is None else f" {self.topic}-{self.partition}"
+        if self.records is not None:
+            about += f" ({self.records} records)"
+        came = self.error or "ok"
+        return (
+            f"{self.time:%H:%M:%S.%f} {self.client_id}: {self.api} v{self.version}{about}: {came}, {self.total_us} us"
+        )
+
+
+#: What narrows a list: an API's name as Kafka writes it or in capitals, a client id, a topic. None: any.
+Wanted = tuple[str | None, str | None, str | None]
+
+
+def requests_of(record: RunRecord, wanted: Wanted, since_us: int, clock: SystemClock) -> list[Request]:
+    """Return what was answered from a time on, oldest first. Raises RotundaError without a request log."""
+    root = Path(record.data_dir) / DIRECTORY
+    if not root.is_dir():
+        raise RotundaError("this broker keeps no request log: request.log.enable is false")
+    mark = _OWN + uuid.uuid4().hex
+    with ExitStack() as stack:
+        # The acceptor gives connections to the processors in turns, so that each gets one.
+        for _ in range(record.processors):
+            stack.enter_context(Connection(record.bootstrap, client_id=mark))
+    deadline_ns = clock.monotonic_ns() + int(WAIT_S * 1e9)
+    while True:
+        (root / FOLLOWED).touch()
+        rows = read(root, "requests", since_us).to_pylist()
+        if sum(row["clientId"] == mark for row in rows) >= record.processors:
+            break
+        if clock.monotonic_ns() >= deadline_ns:
+            raise RotundaError(f"the request log in {root} does not have what was answered {WAIT_S:g} s ago")
+        select.select((), (), (), _LOOK_AGAIN_S)
+    found = (_request(row) for row in sorted(rows, key=lambda row: row["time"]) if not _is_own(row["clientId"]))
+    return [each for each in found if _is_wanted(each, *wanted)]
+
+
+def _is_own(client_id: str | None) -> bool:
+    return client_id is not None and (client_id == CLIENT_ID or client_id.startswith(_OWN))
+
+
+def _is_wanted(request: Request, api: str | None, client_id: str | None, topic: str | None) -> bool:
+    return (
+        (api is None or request.api.lower() == api.replace("_", "").lower())
+        and client_id in (None, request.client_id)
+        and topic in (None, request.topic)
+    )
+
+
+def _request(row: dict[str, Any]) -> Request:
+    software = " ".join(filter(None, (row["softwareName"], row["softwareVersion"]))) or None
+    return Request(
+        row["time"], _kafka_name(row["requestApiKeyName"]), row["requestApiVersion"], row["clientId"], software,
+        row["topic"], row["partition"], row["records"], row["errorName"] if row["errorCode"] else None,
+        row["requestBytes"], row["responseBytes"], row["totalTimeUs"],
+    )  # fmt: skip
+
+
+def _kafka_name(name: str) -> str:
+    """Return the name of an API as Kafka's documents write it: FETCH is Fetch, LIST_OFFSETS ListOffsets."""
+    return "".join(part.capitalize() for part in name.split("_"))

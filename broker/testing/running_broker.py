@@ -1,0 +1,248 @@
+"""A broker for tests: one that is started, asked and stopped, or one that runs somewhere already.
+
+Runs in the process of the tests. A broker that is started here has free ports, a directory of its own that goes with
+it, and settings that make a short life quick: data is not forced to disk, groups do not wait for further members, rows
+of the request log can be read at once. Whatever else is set is the user's.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from broker.clock import SystemClock
+from broker.errors import RotundaError, UsageError
+from broker.runtime import run_dir
+from broker.testing import cluster
+from shm.control import ControlSegment
+from shm.segment import attach
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from broker.runtime.run_dir import RunRecord
+    from broker.testing.requests import Request
+    from shm.process_slots import ProcessStatus
+
+#: What is set unless the user sets it.
+SETTINGS: Final[Mapping[str, object]] = {
+    "listeners": "PLAINTEXT://127.0.0.1:0",
+    "status.port": 0,
+    "num.network.threads": 1,
+    "num.io.threads": 2,
+    "group.initial.rebalance.delay.ms": 0,
+    "request.log.roll.ms": 100,
+}
+
+START_S: Final = 60.0
+STOP_S: Final = 10.0
+_LOOK_AGAIN_S: Final = 0.005
+_LOG_NAME: Final = "broker.log"
+
+
+class RotundaBroker:
+    """A broker that runs while its `with` block does, or from `start` to `stop`.
+
+    >>> with RotundaBroker({"num.partitions": 3}) as broker:
+    ...     producer = Producer({"bootstrap.servers": broker.bootstrap})
+    """
+
+    def __init__(
+        self, settings: Mapping[str, object] | None = None, *, config: Path | None = None, keep: Path | None = None
+    ) -> None:
+        """Take ``settings`` by Kafka's names, and ``config``, a server.properties file that they add to.
+
+        What it writes is removed at its end, unless it is to ``keep`` data and log in a directory.
+        """
+        self.settings = dict(settings or {})
+        self.bootstrap = ""
+        self._config = config
+        self._keep = keep
+        self._directory = Path()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._record: RunRecord | None = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> Self:
+        """Return when it serves. Raises RotundaError, with what it has printed, when it cannot."""
+        if self._process is not None:
+            raise UsageError("this broker runs already; stop it first, or make another one")
+        if self._keep is None:
+            self._directory = Path(tempfile.mkdtemp(prefix="rotunda-test-"))
+        else:
+            self._directory = self._keep
+            self._directory.mkdir(parents=True, exist_ok=True)
+        with (self._directory / _LOG_NAME).open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        try:
+            self._record = self._ready_record(self._process)
+        except BaseException:
+            self.stop()
+            raise
+        self.bootstrap = self._record.bootstrap.partition(",")[0]
+        return self
+
+    def stop(self) -> None:
+        """End it, with all that it has written unless that is kept. Does nothing if it does not run."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        if self._keep is None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+    @property
+    def status_url(self) -> str:
+        """The address of its status page; empty where there is none."""
+        return self._running().status_url
+
+    @property
+    def data_dir(self) -> Path:
+        """Where its records and its request log are."""
+        return Path(self._running().data_dir)
+
+    @property
+    def pid(self) -> int:
+        """The process id of its supervisor."""
+        return self._running().pid
+
+    def log_text(self) -> str:
+        """Return what it has logged."""
+        path = self._directory / _LOG_NAME
+        return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+
+    def create_topic(self, name: str, partitions: int = 1, settings: Mapping[str, object] | None = None) -> None:
+        """Make a topic. Raises ApiError."""
+        cluster.create_topic(self.bootstrap, name, partitions, settings or {})
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic; nothing happens if there is none of that name."""
+        cluster.delete_topics(self.bootstrap, [name])
+
+    def reset(self) -> list[str]:
+        """Delete every topic and every group. Return the groups that still have members: those stay."""
+        return cluster.reset(self.bootstrap)
+
+    def requests(
+        self, api: str | None = None, *, client_id: str | None = None, topic: str | None = None, since_us: int = 0
+    ) -> list[Request]:
+        """Return what clients have sent and got answers to by now, oldest first; narrowed to what is named.
+
+        ``api`` is Kafka's name ("Produce" or "PRODUCE"); ``since_us``: from a time on, in µs since 1970.
+        """
+        from broker.testing.requests import requests_of  # noqa: PLC0415 - Arrow takes a while to import
+
+        record = self._running()
+        return requests_of(record, (api, client_id, topic), since_us, SystemClock())
+
+    def kill(self, role: str, index: int = 0) -> None:
+        """SIGKILL one process: "acceptor", "processor", "handler", "controller", ... Return when it is replaced."""
+        before = self._find(role, index)
+        os.kill(before.pid, signal.SIGKILL)
+        deadline_ns = SystemClock.monotonic_ns() + int(START_S * 1e9)
+        while True:
+            now = self._find(role, index)
+            if now.pid != before.pid and now.ready:
+                return
+            if SystemClock.monotonic_ns() >= deadline_ns:
+                raise RotundaError(f"{role} {index} has not come back in {START_S:g} s\n{self.log_text()}")
+            select.select((), (), (), _LOOK_AGAIN_S)
+
+    def _find(self, role: str, index: int) -> ProcessStatus:
+        record = self._running()
+        segment = attach(f"/rotunda-{record.instance}-control")
+        most = record.most_processors, record.most_handlers
+        found = ControlSegment(segment.view, *most, record.max_partitions).statuses()
+        for each in found:
+            if (each.role, each.index) == (role, index) and each.pid:
+                return each
+        there = ", ".join(f"{each.role} {each.index}" for each in found if each.pid)
+        raise UsageError(f"there is no {role} {index}; there are {there}")
+
+    def _running(self) -> RunRecord:
+        if self._record is None or self._process is None:
+            raise UsageError("this broker does not run: use it in a `with` block, or call start() first")
+        return self._record
+
+    def _command(self) -> list[str]:
+        where = ["--ephemeral"] if self._keep is None else ["--data-dir", str(self._directory / "data")]
+        command = [sys.executable, "-m", "broker.testing.child", str(os.getpid()), "start", *where]
+        command += ["--run-dir", str(self._directory / "run")]
+        if self._config is not None:
+            command += ["--config", str(self._config)]
+        for name, value in {**SETTINGS, **self.settings}.items():
+            command += ["--set", f"{name}={_text(value)}"]
+        return command
+
+    def _ready_record(self, process: subprocess.Popen[bytes]) -> RunRecord:
+        deadline_ns = SystemClock.monotonic_ns() + int(START_S * 1e9)
+        while True:
+            record = run_dir.read(self._directory / "run")
+            if record is not None and record.state == run_dir.READY and record.pid == process.pid:
+                return record
+            if process.poll() is not None:
+                raise RotundaError(f"the broker ended with exit status {process.returncode}\n{self.log_text()}")
+            if SystemClock.monotonic_ns() >= deadline_ns:
+                raise RotundaError(f"the broker does not serve after {START_S:g} s\n{self.log_text()}")
+            select.select((), (), (), _LOOK_AGAIN_S)
+
+
+class ExternalBroker:
+    """A broker that somebody else runs, Kafka as well: it is used, and only what was made here is deleted."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+        self._topics: list[str] = []
+
+    def create_topic(self, name: str, partitions: int = 1, settings: Mapping[str, object] | None = None) -> None:
+        """Make a topic. Raises ApiError."""
+        cluster.create_topic(self.bootstrap, name, partitions, settings or {})
+        self._topics.append(name)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic that was made here. Raises UsageError for any other."""
+        if name not in self._topics:
+            raise UsageError(f"the topic {name} was not made by these tests, and stays")
+        self._topics.remove(name)
+        cluster.delete_topics(self.bootstrap, [name])
+
+    def reset(self) -> list[str]:
+        """Delete the topics that were made here. Return no groups: none is touched."""
+        topics, self._topics = self._topics, []
+        cluster.delete_topics(self.bootstrap, topics)
+        return []
+
+    def __getattr__(self, name: str) -> Any:
+        if name in vars(RotundaBroker):
+            raise UsageError(f"{name} needs a broker that the tests have started; {self.bootstrap} is an external one")
+        raise AttributeError(name)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)

@@ -1,0 +1,326 @@
+"""The pytest plugin in projects that know nothing of this one: each is written, and run by a pytest of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from confluent_kafka import Consumer
+
+from broker.testing import RotundaBroker
+from tests.support.deadline import wait_until
+
+OPTIONS = ("-p", "no:cacheprovider", "-p", "no:schemathesis", "-p", "no:randomly")
+
+
+def run(pytester: pytest.Pytester, source: str, *options: str) -> pytest.RunResult:
+    """Run a project of one file."""
+    pytester.makepyfile(test_project=source)
+    return pytester.runpytest_subprocess(*OPTIONS, *options)
+
+
+def test_applications_of_three_libraries_are_tested_as_their_users_would(pytester: pytest.Pytester) -> None:
+    """Row 1 of users.md."""
+    result = run(
+        pytester,
+        """
+        import asyncio
+
+        from aiokafka import AIOKafkaConsumer
+        from confluent_kafka import Consumer, Producer
+        from kafka import KafkaProducer
+
+
+        def test_confluent_kafka(rotunda_bootstrap, rotunda_topic):
+            producer = Producer({"bootstrap.servers": rotunda_bootstrap})
+            producer.produce(rotunda_topic, b"three apples")
+            assert producer.flush(30) == 0
+            settings = {"bootstrap.servers": rotunda_bootstrap, "group.id": "g", "auto.offset.reset": "earliest"}
+            consumer = Consumer(settings)
+            consumer.subscribe([rotunda_topic])
+            assert consumer.poll(30).value() == b"three apples"
+            consumer.close()
+
+
+        def test_kafka_python(rotunda_bootstrap, rotunda_topic):
+            producer = KafkaProducer(bootstrap_servers=rotunda_bootstrap)
+            assert producer.send(rotunda_topic, b"x").get(30).offset == 0
+            producer.close()
+
+
+        def test_aiokafka(rotunda_broker, rotunda_topic):
+            async def consume():
+                consumer = AIOKafkaConsumer(
+                    rotunda_topic, bootstrap_servers=rotunda_broker.bootstrap, auto_offset_reset="earliest"
+                )
+                await consumer.start()
+                producer = KafkaProducer(bootstrap_servers=rotunda_broker.bootstrap)
+                producer.send(rotunda_topic, b"y").get(30)
+                producer.close()
+                record = await asyncio.wait_for(consumer.getone(), 30)
+                await consumer.stop()
+                return record.value
+
+            assert asyncio.run(consume()) == b"y"
+        """,
+    )
+    result.assert_outcomes(passed=3)
+
+
+def test_each_test_has_a_topic_of_its_own_which_goes_with_it(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+        import pytest
+        from confluent_kafka.admin import AdminClient
+
+        seen = []
+
+
+        def topics(bootstrap):
+            found = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=30).topics
+            return {name: len(topic.partitions) for name, topic in found.items()}
+
+
+        @pytest.mark.parametrize("value", ["a/b", "a b"])
+        def test_one(rotunda_bootstrap, rotunda_topic, value):
+            assert topics(rotunda_bootstrap) == {rotunda_topic: 1}
+            assert rotunda_topic.startswith("test_one-a-b-") and rotunda_topic not in seen
+            seen.append(rotunda_topic)
+
+
+        @pytest.mark.rotunda_topic(partitions=5, settings={"cleanup.policy": "compact"})
+        def test_its_marker_says_how_it_is_made(rotunda_broker, rotunda_topic):
+            assert topics(rotunda_broker.bootstrap) == {rotunda_topic: 5}
+
+
+        def test_reset(rotunda_broker, rotunda_topic, rotunda_reset):
+            assert topics(rotunda_broker.bootstrap) == {}
+            rotunda_broker.create_topic("more", 2)
+            assert rotunda_reset() == []
+            assert topics(rotunda_broker.bootstrap) == {}
+        """,
+    )
+    result.assert_outcomes(passed=4)
+
+
+def test_marked_tests_have_a_broker_with_their_settings_and_others_have_not(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+        import pytest
+
+        brokers = {}
+        THREE = pytest.mark.rotunda(settings={"num.partitions": 3, "auto.create.topics.enable": False})
+
+
+        @pytest.fixture(scope="session")
+        def session_wide(rotunda_bootstrap):
+            return rotunda_bootstrap
+
+
+        def test_unmarked(rotunda_broker, session_wide):
+            brokers["unmarked"] = rotunda_broker
+            assert rotunda_broker.settings == {}
+
+
+        @THREE
+        def test_marked(rotunda_broker, session_wide):
+            brokers["marked"] = rotunda_broker
+            assert rotunda_broker.settings["num.partitions"] == 3
+            assert session_wide == rotunda_broker.bootstrap != brokers["unmarked"].bootstrap
+
+
+        @THREE
+        def test_marked_too(rotunda_broker):
+            assert brokers["marked"] is rotunda_broker
+
+
+        def test_unmarked_too(rotunda_broker):
+            assert brokers["unmarked"] is rotunda_broker
+
+
+        def test_further_ones(rotunda_broker, rotunda_brokers):
+            one, other = rotunda_brokers(), rotunda_brokers({"num.io.threads": 1})
+            assert len({one.bootstrap, other.bootstrap, rotunda_broker.bootstrap}) == 3
+
+
+        @pytest.mark.rotunda({"num.partitons": 3})
+        def test_misspelt(rotunda_broker):
+            pass
+        """,
+    )
+    result.assert_outcomes(passed=5, errors=1)
+    result.stdout.fnmatch_lines(["*num.partitons*did you mean num.partitions*"])
+
+
+def test_what_clients_have_sent_is_listed_and_stands_in_the_report_of_a_failed_test(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+        from confluent_kafka import Producer
+
+
+        def produce(bootstrap, topic, client_id):
+            producer = Producer({"bootstrap.servers": bootstrap, "client.id": client_id})
+            producer.produce(topic, b"x", partition=0)
+            assert producer.flush(30) == 0
+
+
+        def test_before(rotunda_bootstrap, rotunda_topic):
+            produce(rotunda_bootstrap, rotunda_topic, "earlier")
+
+
+        def test_requests(rotunda_bootstrap, rotunda_topic, rotunda_requests):
+            produce(rotunda_bootstrap, rotunda_topic, "shop")
+            [sent] = rotunda_requests("Produce")
+            assert (sent.client_id, sent.topic, sent.partition, sent.records, sent.error) == (
+                "shop", rotunda_topic, 0, 1, None
+            )
+            assert {each.api for each in rotunda_requests(client_id="shop")} >= {"ApiVersions", "Metadata", "Produce"}
+            assert rotunda_requests("PRODUCE", topic="another") == []
+
+
+        def test_that_fails(rotunda_bootstrap, rotunda_topic):
+            produce(rotunda_bootstrap, rotunda_topic, "shop")
+            assert False
+        """,
+    )
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(
+        ["*- rotunda: the last requests -*", "*shop: Produce v* test_that_fails-*(1 records): ok*"]
+    )
+    assert "earlier: Produce" not in result.stdout.str()
+
+
+def test_an_external_broker_is_used_and_keeps_what_is_not_of_the_tests(pytester: pytest.Pytester) -> None:
+    with RotundaBroker() as broker:
+        broker.create_topic("theirs")
+        result = run(
+            pytester,
+            """
+            import pytest
+            from broker.errors import UsageError
+
+
+            def test_it(rotunda_broker, rotunda_topic, rotunda_reset):
+                rotunda_broker.create_topic("ours")
+                rotunda_reset()
+                with pytest.raises(UsageError, match="theirs was not made by these tests"):
+                    rotunda_broker.delete_topic("theirs")
+                with pytest.raises(UsageError, match="kill needs a broker that the tests have started"):
+                    rotunda_broker.kill("handler")
+
+
+            @pytest.mark.rotunda(settings={"num.partitions": 3})
+            def test_settings(rotunda_broker):
+                pass
+            """,
+            f"--rotunda-external={broker.bootstrap}",
+        )
+        result.assert_outcomes(passed=1, errors=1)
+        result.stdout.fnmatch_lines(["*an external broker*has the settings that it has*"])
+        broker.create_topic("ours")
+        broker.create_topic("test_it")
+        broker.delete_topic("theirs")
+
+
+def test_options_stand_in_the_projects_settings_as_well_and_kept_data_stay(
+    pytester: pytest.Pytester, tmp_path: Path
+) -> None:
+    properties = tmp_path / "server.properties"
+    properties.write_text("listeners=PLAINTEXT://127.0.0.1:9092\nnum.partitions=7\n")
+    pytester.makeini(f"[pytest]\nrotunda_config = {properties}\nrotunda_keep = {tmp_path / 'kept'}\n")
+    result = run(
+        pytester,
+        """
+        from confluent_kafka import Producer
+
+
+        def test_it(rotunda_bootstrap):
+            producer = Producer({"bootstrap.servers": rotunda_bootstrap})
+            producer.produce("made", b"x", partition=6)
+            assert producer.flush(30) == 0
+        """,
+    )
+    result.assert_outcomes(passed=1)
+    [directory] = (tmp_path / "kept").iterdir()
+    assert (directory / "broker.log").exists()
+    assert (directory / "data" / "made-6").is_dir()
+
+
+def test_workers_of_xdist_have_brokers_of_their_own_and_nothing_is_left(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+        import pytest
+
+
+        @pytest.mark.parametrize("n", range(6))
+        def test_it(rotunda_broker, rotunda_topic, worker_id, n):
+            with open("brokers", "a") as file:
+                file.write(f"{worker_id} {rotunda_broker.pid} {rotunda_broker.data_dir}\\n")
+        """,
+        "-n2",
+        "--dist=each",
+    )
+    result.assert_outcomes(passed=12)
+    seen = {tuple(line.split()) for line in (pytester.path / "brokers").read_text().splitlines()}
+    assert len(seen) == 2
+    assert not [pid for _, pid, _ in seen if psutil.pid_exists(int(pid))]
+    assert not [directory for _, _, directory in seen if Path(directory).exists()]
+
+
+def test_a_project_that_asks_for_none_of_it_gets_no_broker_and_loads_nothing_large(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+        import sys
+
+
+        def test_it():
+            large = {"pyarrow", "numpy", "kio", "fastapi", "psutil", "kafka", "confluent_kafka", "aiokafka"}
+            assert not large & {name.partition(".")[0] for name in sys.modules}
+        """,
+        "-p", "no:xdist",
+    )  # fmt: skip
+    result.assert_outcomes(passed=1)
+
+
+def test_a_broker_ends_when_its_tests_are_killed(tmp_path: Path) -> None:
+    source = "from broker.testing import RotundaBroker\nprint(RotundaBroker().start().pid, flush=True)\ninput()\n"
+    with subprocess.Popen(
+        [sys.executable, "-c", source], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=tmp_path
+    ) as tests:
+        assert tests.stdout is not None
+        pid = int(tests.stdout.readline())
+        supervisor = psutil.Process(pid)
+        family = [supervisor, *supervisor.children(recursive=True)]
+        os.kill(tests.pid, signal.SIGKILL)
+    wait_until(lambda: not any(each.is_running() and each.status() != "zombie" for each in family), "their end")
+
+
+def test_unittest_and_scripts_have_the_context_manager_and_processes_can_be_killed() -> None:
+    with RotundaBroker({"num.io.threads": 1}) as broker:
+        broker.create_topic("orders", 3, {"cleanup.policy": "compact"})
+        broker.kill("handler")
+        with pytest.raises(Exception, match=r"there is no handler 7; there are .*handler 0"):
+            broker.kill("handler", 7)
+        consumer = Consumer(
+            {"bootstrap.servers": broker.bootstrap, "group.id": "shop", "auto.offset.reset": "earliest"}
+        )
+        consumer.subscribe(["orders"])
+        wait_until(lambda: consumer.poll(0.1) or consumer.assignment(), "a member with partitions")
+        assert broker.reset() == ["shop"]
+        consumer.close()
+        assert broker.reset() == []
+        assert "handler 0 is back" in broker.log_text()
+        data_dir = broker.data_dir
+    assert not data_dir.exists()
+    with pytest.raises(Exception, match="does not run"):
+        broker.requests()
