@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from broker.runtime.run_dir import RunRecord
     from broker.server_log.log_file import LogFile
 
-_EPHEMERAL_PREFIX = "rotunda-ephemeral-"
+#: How directories begin that go with a process: its instance follows.
+EPHEMERAL_PREFIX = "rotunda-ephemeral-"
 _FAILURE_EXIT_CODE = 1
 
 _OnReady = Callable[["RunRecord"], None]
@@ -97,7 +98,7 @@ def _run(
 
         if config.ephemeral:
             _remove_dead_ephemeral()
-            directory = Path(tempfile.mkdtemp(prefix=f"{_EPHEMERAL_PREFIX}{new_instance()}-"))
+            directory = Path(tempfile.mkdtemp(prefix=f"{EPHEMERAL_PREFIX}{new_instance()}-"))
             undo.callback(shutil.rmtree, directory, ignore_errors=True)
             config = dataclasses.replace(config, log_dirs=(str(directory / "data"),))
             named = named or directory / "run"
@@ -108,8 +109,8 @@ def _run(
 
 def _remove_dead_ephemeral() -> None:
     """Remove the temporary directories of brokers that were killed; the name says whose each was."""
-    for directory in Path(tempfile.gettempdir()).glob(f"{_EPHEMERAL_PREFIX}*"):
-        pid, _, ticks = directory.name.removeprefix(_EPHEMERAL_PREFIX).partition("-")[0].partition(".")
+    for directory in Path(tempfile.gettempdir()).glob(f"{EPHEMERAL_PREFIX}*"):
+        pid, _, ticks = directory.name.removeprefix(EPHEMERAL_PREFIX).partition("-")[0].partition(".")
         if pid.isdecimal() and ticks.isdecimal() and not run_dir.is_running(int(pid), int(ticks)):
             shutil.rmtree(directory, ignore_errors=True)
 

@@ -4,6 +4,20 @@ Runs in the process of somebody's tests. It starts brokers as `rotunda start` do
 imports no client library and nothing of the broker's own processes.
 """
 
-from broker.testing.running_broker import ExternalBroker, RotundaBroker
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from broker.testing.running_broker import ExternalBroker, RotundaBroker
 
 __all__ = ["ExternalBroker", "RotundaBroker"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for: the plugin is loaded by every pytest run, and does without."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from broker.testing import running_broker  # noqa: PLC0415
+
+    return getattr(running_broker, name)

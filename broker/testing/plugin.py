@@ -6,25 +6,21 @@ fixtures. Under pytest-xdist each worker is a process with a broker of its own.
 
 from __future__ import annotations
 
-import json
 import re
-import tempfile
 import uuid
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from broker.clock import SystemClock
 from broker.errors import RotundaError
-from broker.testing.running_broker import ExternalBroker, RotundaBroker
 
 if TYPE_CHECKING:
+    from broker.testing.broker_pool import Broker, BrokerPool
     from broker.testing.requests import Request
-
-Broker = RotundaBroker | ExternalBroker
+    from broker.testing.running_broker import RotundaBroker
 
 #: Of what a failed test's report has: the last requests, the last lines of the log.
 REPORTED_REQUESTS: Final = 30
@@ -33,40 +29,6 @@ REPORTED_LINES: Final = 50
 _LONGEST_NAME: Final = 100
 _POOL: Final = pytest.StashKey["BrokerPool"]()
 _USED: Final = pytest.StashKey[tuple["RotundaBroker", int, int]]()
-
-
-class BrokerPool:
-    """The brokers of one session, by their settings: started when first asked for, stopped at its end."""
-
-    def __init__(self, config: pytest.Config) -> None:
-        self._external: str = _option(config, "external")
-        self._config_file: str = _option(config, "config")
-        self._keep: str = _option(config, "keep")
-        self._brokers: dict[str, Broker] = {}
-
-    def of(self, settings: Mapping[str, object]) -> Broker:
-        """Return the broker with these settings. Raises UsageError when an external one would need some."""
-        key = json.dumps(settings, sort_keys=True, default=str)
-        if key not in self._brokers:
-            self._brokers[key] = self.new(settings)
-        return self._brokers[key]
-
-    def new(self, settings: Mapping[str, object]) -> Broker:
-        """Return a further broker, which runs."""
-        if self._external:
-            if settings:
-                raise pytest.UsageError("an external broker (--rotunda-external) has the settings that it has")
-            return ExternalBroker(self._external)
-        keep = Path(tempfile.mkdtemp(prefix="broker-", dir=_made(self._keep))) if self._keep else None
-        config_file = Path(self._config_file) if self._config_file else None
-        return RotundaBroker(settings, config=config_file, keep=keep).start()
-
-    def stop(self) -> None:
-        """Stop them all."""
-        for broker in self._brokers.values():
-            if isinstance(broker, RotundaBroker):
-                broker.stop()
-        self._brokers.clear()
 
 
 _OPTIONS: Final = {
@@ -165,8 +127,7 @@ def rotunda_brokers(request: pytest.FixtureRequest) -> Iterator[Callable[..., Br
 
     yield start
     for broker in started:
-        if isinstance(broker, RotundaBroker):
-            broker.stop()
+        broker.stop()
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -174,7 +135,7 @@ def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
     """Note when a test with a broker begins: its report shows what was from then on."""
     yield
     broker = getattr(item, "funcargs", {}).get("rotunda_broker")
-    if isinstance(broker, RotundaBroker):
+    if broker is not None and not broker.is_external:
         item.stash[_USED] = broker, SystemClock.wall_ms() * 1000, len(broker.log_text())
 
 
@@ -199,15 +160,11 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
 
 def _pool(config: pytest.Config) -> BrokerPool:
     if _POOL not in config.stash:
-        config.stash[_POOL] = BrokerPool(config)
+        # Whoever has this distribution installed loads the plugin, and few ask for a broker.
+        from broker.testing.broker_pool import BrokerPool  # noqa: PLC0415
+
+        options = {
+            name: str(config.getoption(f"--rotunda-{name}") or config.getini(f"rotunda_{name}")) for name in _OPTIONS
+        }
+        config.stash[_POOL] = BrokerPool(**options)
     return config.stash[_POOL]
-
-
-def _option(config: pytest.Config, name: str) -> str:
-    return str(config.getoption(f"--rotunda-{name}") or config.getini(f"rotunda_{name}") or "")
-
-
-def _made(directory: str) -> Path:
-    path = Path(directory).absolute()
-    path.mkdir(parents=True, exist_ok=True)
-    return path

@@ -19,12 +19,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from broker.cli.start import EPHEMERAL_PREFIX
 from broker.clock import SystemClock
 from broker.errors import RotundaError, UsageError
 from broker.runtime import run_dir
 from broker.testing import cluster
 from shm.control import ControlSegment
-from shm.segment import attach
+from shm.segment import attach, new_instance
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -56,6 +57,8 @@ class RotundaBroker:
     ...     producer = Producer({"bootstrap.servers": broker.bootstrap})
     """
 
+    is_external = False
+
     def __init__(
         self, settings: Mapping[str, object] | None = None, *, config: Path | None = None, keep: Path | None = None
     ) -> None:
@@ -84,7 +87,8 @@ class RotundaBroker:
         if self._process is not None:
             raise UsageError("this broker runs already; stop it first, or make another one")
         if self._keep is None:
-            self._directory = Path(tempfile.mkdtemp(prefix="rotunda-test-"))
+            # By that name the next broker to start anywhere finds it should this process be killed.
+            self._directory = Path(tempfile.mkdtemp(prefix=f"{EPHEMERAL_PREFIX}{new_instance()}-"))
         else:
             self._directory = self._keep
             self._directory.mkdir(parents=True, exist_ok=True)
@@ -214,6 +218,8 @@ class RotundaBroker:
 class ExternalBroker:
     """A broker that somebody else runs, Kafka as well: it is used, and only what was made here is deleted."""
 
+    is_external = True
+
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
         self._topics: list[str] = []
@@ -235,6 +241,9 @@ class ExternalBroker:
         topics, self._topics = self._topics, []
         cluster.delete_topics(self.bootstrap, topics)
         return []
+
+    def stop(self) -> None:
+        """Let it run."""
 
     def __getattr__(self, name: str) -> Any:
         if name in vars(RotundaBroker):

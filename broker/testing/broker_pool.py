@@ -1,0 +1,49 @@
+"""The brokers of one test session, by their settings: started when first asked for, stopped at its end."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from broker.errors import UsageError
+from broker.testing.running_broker import ExternalBroker, RotundaBroker
+
+Broker = RotundaBroker | ExternalBroker
+
+
+class BrokerPool:
+    """The brokers of one session; an option that is not given is empty (`plugin`)."""
+
+    def __init__(self, external: str, config: str, keep: str) -> None:
+        self._external = external
+        self._config_file = config
+        self._keep = keep
+        self._brokers: dict[str, Broker] = {}
+
+    def of(self, settings: Mapping[str, object]) -> Broker:
+        """Return the broker with these settings. Raises UsageError when an external one would need some."""
+        key = json.dumps(settings, sort_keys=True, default=str)
+        if key not in self._brokers:
+            self._brokers[key] = self.new(settings)
+        return self._brokers[key]
+
+    def new(self, settings: Mapping[str, object]) -> Broker:
+        """Return a further broker, which runs."""
+        if self._external:
+            if settings:
+                raise UsageError("an external broker (--rotunda-external) has the settings that it has")
+            return ExternalBroker(self._external)
+        keep = None
+        if self._keep:
+            Path(self._keep).mkdir(parents=True, exist_ok=True)
+            keep = Path(tempfile.mkdtemp(prefix="broker-", dir=self._keep)).absolute()
+        config_file = Path(self._config_file) if self._config_file else None
+        return RotundaBroker(settings, config=config_file, keep=keep).start()
+
+    def stop(self) -> None:
+        """Stop them all."""
+        for broker in self._brokers.values():
+            broker.stop()
+        self._brokers.clear()
