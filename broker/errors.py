@@ -39,6 +39,9 @@ class InvalidReceive(RotundaError):  # noqa: N818 - the protocol's word for it
     No answer is possible (`C02`, `C07`).
     """
 
+    #: What is counted as the end of the connection.
+    cause = "invalid_request"
+
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
@@ -47,6 +50,12 @@ class InvalidReceive(RotundaError):  # noqa: N818 - the protocol's word for it
     def kind(self) -> str:
         """The reason without its numbers, which the sender chooses: what repeated warnings are counted by."""
         return re.sub(r"\d+", "#", self.reason)
+
+
+class AuthenticationFailed(InvalidReceive):
+    """A client does not prove who it is, or fails to agree on how: its connection ends at once (`B22`)."""
+
+    cause = "failed_authentication"
 
 
 class BootFailed(RotundaError):  # noqa: N818 - the protocol's word for it

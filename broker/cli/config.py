@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from broker.config.broker_config import load
 from broker.config.notes import start_notes
 from broker.errors import UsageError
+from broker.security.tls.checks import check_tls
 
 if TYPE_CHECKING:
     from broker.config.broker_config import BrokerConfig
@@ -53,6 +54,7 @@ def check_address(text: str, flag: str) -> None:
 def check(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     """Load the configuration; what is wrong with it is raised."""
     config = configuration(parsed, environment)
+    check_tls(config)
     print("the configuration is valid")
     for note in start_notes(config):
         print(note)

@@ -9,7 +9,6 @@ kept. Nothing is read at import: the caller passes the environment in. What the 
 from __future__ import annotations
 
 import dataclasses
-import os
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -39,6 +38,7 @@ from broker.config.listeners import (
     without_controllers,
 )
 from broker.config.log import LogSettings, compaction_lag_complaint
+from broker.config.machine_defaults import absolute, machine_defaults
 from broker.config.metrics import MetricsSettings
 from broker.config.quotas import QuotaSettings
 from broker.config.request_log import RequestLogSettings
@@ -56,6 +56,7 @@ from broker.config.sources import (
 )
 from broker.config.status import StatusSettings, check_status_host
 from broker.config.storage import StorageSettings
+from broker.config.tls import REQUIRED, TlsSettings
 from broker.config.transactions import TransactionSettings
 from broker.errors import ConfigError
 
@@ -80,6 +81,7 @@ class BrokerConfig(
     IdentitySettings,
     StatusSettings,
     StorageSettings,
+    TlsSettings,
 ):
     """Every setting of the broker. Attributes are property names with underscores for dots.
 
@@ -125,9 +127,13 @@ class BrokerConfig(
     @cached_property
     def bound_listeners(self) -> tuple[Listener, ...]:
         """The listeners that are opened, and where."""
-        return (
-            self.wanted_listeners if self.insecure_listen else narrowed(self.wanted_listeners, self._advertised_entries)
-        )
+        if self.insecure_listen:
+            return self.wanted_listeners
+        return narrowed(self.wanted_listeners, self._advertised_entries, self.authenticates)
+
+    def authenticates(self, listener: Listener) -> bool:
+        """Return whether who connects there has to prove who it is."""
+        return listener.protocol == "SSL" and self.of_listener(listener.name, "ssl.client.auth") == REQUIRED
 
     @property
     def listener_names(self) -> tuple[str, ...]:
@@ -207,7 +213,7 @@ class BrokerConfig(
         origin = Origin(Source.FILE, f"{self.sources.file}, read again")
         read = _accept(Assignment(name, text, origin) for name, text in texts.items())
         layers = {name: stack for name, stack in self.layers.items() if not key_of(name).dynamic}
-        derived, keys = _derived_defaults(), BROKER_KEYS.values()
+        derived, keys = machine_defaults(BROKER_KEYS["log.dirs"].default), BROKER_KEYS.values()
         dynamic = {key.attribute: derived.get(key.attribute, key.default) for key in keys if key.dynamic}
         for name in {*BROKER_KEYS, *self.layers, *read}:
             if key_of(name).dynamic:
@@ -233,7 +239,8 @@ def find_key(name: str) -> Key | None:
     """Return a setting that has a meaning here, or for a listener, or is kept without one; None if it is none of it."""
     own = split(name)
     if own is not None:
-        return dataclasses.replace(BROKER_KEYS[own[1]], name=name)
+        base = BROKER_KEYS.get(own[1]) or kept_key(own[1])
+        return None if base is None else dataclasses.replace(base, name=name)
     return BROKER_KEYS.get(name) or kept_key(name)
 
 
@@ -256,7 +263,7 @@ def load(file: Path | None, sets: Mapping[str, str], environment: Mapping[str, s
         *(Assignment(name, text, Origin(Source.FLAG, f"flag --set {name}")) for name, text in sets.items()),
     ]
     layers = _accept(with_derived_listeners(given))
-    values = _derived_defaults() | _values(layers)
+    values = machine_defaults(BROKER_KEYS["log.dirs"].default) | _values(layers)
     # One for each handler: of one handler's commits all go into the same write.
     values.setdefault("offsets_topic_num_partitions", values["num_io_threads"])
     sources = Sources(file.absolute() if file else None, dict(sets), dict(environment))
@@ -290,7 +297,7 @@ def _accept(assignments: Iterable[Assignment], below: Layers = MappingProxyType(
             complaints.append(f"{place}unknown setting {name}{hint}")
             continue
         try:
-            value = _absolute(name, key.parse(text))
+            value = absolute(name, key.parse(text))
             if origin.source >= Source.DYNAMIC_DEFAULT:
                 key.check_while_running(value)
         except ValueError as error:
@@ -312,7 +319,7 @@ def _take_other_names(layers: dict[str, tuple[Layer, ...]]) -> None:
             layers.setdefault(other, layers[name])
     for origin, value in layers.get("log.dir", ())[:1]:
         if value and "log.dirs" not in layers:
-            layers["log.dirs"] = (Layer(origin, _absolute("log.dirs", value)),)
+            layers["log.dirs"] = (Layer(origin, absolute("log.dirs", value)),)
 
 
 def _values(layers: Layers) -> dict[str, Any]:
@@ -320,23 +327,6 @@ def _values(layers: Layers) -> dict[str, Any]:
     values = {BROKER_KEYS[name].attribute: stack[0].value for name, stack in layers.items() if name in BROKER_KEYS}
     own = {name: stack[0].value for name, stack in sorted(layers.items()) if split(name) is not None}
     return {**values, "of_listeners": own}
-
-
-def _derived_defaults() -> dict[str, Any]:
-    """Return attribute -> value of the defaults that depend on the machine."""
-    cpus = len(os.sched_getaffinity(0))
-    return {
-        "num_network_threads": min(3, max(1, cpus // 2)),
-        "num_io_threads": min(8, max(1, cpus // 2)),
-        "log_dirs": _absolute("log.dirs", BROKER_KEYS["log.dirs"].default),
-    }
-
-
-def _absolute(name: str, value: Value) -> Value:
-    """Make directories absolute once: a broker that becomes a daemon changes its working directory."""
-    if name == "log.dirs" and isinstance(value, tuple):
-        return tuple(str(Path(entry).absolute()) if entry else "" for entry in value)
-    return value
 
 
 def _check(config: BrokerConfig, rules: _Rules | None = None) -> None:
@@ -355,7 +345,7 @@ def _check(config: BrokerConfig, rules: _Rules | None = None) -> None:
 
 
 def _listeners_complaint(config: BrokerConfig) -> str | None:
-    check_listeners(config.bound_listeners, config.insecure_listen)
+    check_listeners(config.bound_listeners, config.insecure_listen, config.authenticates)
     return None
 
 

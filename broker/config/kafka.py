@@ -26,9 +26,14 @@ WITHOUT_MEANING: Mapping[str, str] = MappingProxyType(
             leader.imbalance.check.interval.seconds num.replica. replica.
             replication.quota.window. request.timeout.ms socket.connection.setup.timeout.""",
         "Metadata is one file in the data directory": "metadata.log. metadata.max.",
-        "Every listener is of plain text, and asks for no credentials": """
+        "No listener asks for a password or a token": """
             connection.failed.authentication.delay.ms connections.max.reauth.ms delegation.token. sasl.
-            security.providers ssl.""",
+            security.providers""",
+        "OpenSSL does what Java's providers do; ssl.enabled.protocols says which versions of TLS": """
+            ssl.keymanager.algorithm ssl.protocol ssl.provider ssl.secure.random.implementation
+            ssl.trustmanager.algorithm""",
+        "The broker is no client of another one": """
+            ssl.allow.dn.changes ssl.allow.san.changes ssl.endpoint.identification.algorithm""",
         "There is no authorizer": "allow.everyone.if.no.acl.found super.users",
         "There are no share groups and no streams groups": "group.share. group.streams. share.",
         "There is no remote storage": """
@@ -77,7 +82,9 @@ REFUSED: Mapping[str, str] = MappingProxyType(
         "port": _USE_LISTENERS,
         "principal.builder.class": _JAVA_CLASS,
         "remote.log.storage.system.enable": "there is no remote storage: what retention removes would be nowhere else",
-        "security.inter.broker.protocol": "every listener is of plain text; leave it at PLAINTEXT",
+        "security.inter.broker.protocol": "there is no other broker; leave it at PLAINTEXT, or name a listener by "
+        "inter.broker.listener.name",
+        "ssl.engine.factory.class": _JAVA_CLASS,
         "transaction.two.phase.commit.enable": "a transaction cannot be prepared here; leave it at false",
     }
 )

@@ -36,6 +36,13 @@ CONNECTIONS = Area(
             end="quota.window.num windows",
         ),
         Limit(
+            what="TLS handshakes under way, of each processor",
+            bounds=("max.connection.handshakes", "connection.handshake.timeout.ms"),
+            metrics=("rotunda_processor_handshakes_under_way", "rotunda_processor_connections_closed_total"),
+            beyond="the one that began first is closed",
+            end="they are done, or connection.handshake.timeout.ms",
+        ),
+        Limit(
             what="Connections that wait to be closed; half of the open files where that is less",
             bounds=("broker.network.acceptor.parked_sockets:MOST_PARKED",),
             metrics=("rotunda_acceptor_connections_parked",),

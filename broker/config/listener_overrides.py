@@ -1,6 +1,6 @@
 """Settings that a listener may have for itself: ``listener.name.<listener>.<setting>``, the listener in lower case.
 
-As in Kafka (KIP-103, KIP-402, KIP-612). A listener without a value of its own has the broker's (`A09`). Pure names.
+As in Kafka (KIP-103, KIP-402, KIP-612, `H05`). A listener without a value of its own has the broker's (`A09`). Pure.
 """
 
 from __future__ import annotations
@@ -10,7 +10,14 @@ from collections.abc import Iterable
 PREFIX = "listener.name."
 
 #: Which settings a listener may have for itself.
-OF_LISTENERS = ("max.connections", "max.connection.creation.rate")
+OF_LISTENERS = (
+    *("max.connections", "max.connection.creation.rate", "ssl.cipher.suites", "ssl.client.auth"),
+    *("ssl.enabled.protocols", "ssl.endpoint.identification.algorithm", "ssl.engine.factory.class", "ssl.key.password"),
+    *("ssl.keymanager.algorithm", "ssl.keystore.certificate.chain", "ssl.keystore.key", "ssl.keystore.location"),
+    *("ssl.keystore.password", "ssl.keystore.type", "ssl.principal.mapping.rules", "ssl.protocol", "ssl.provider"),
+    *("ssl.secure.random.implementation", "ssl.trustmanager.algorithm", "ssl.truststore.certificates"),
+    *("ssl.truststore.location", "ssl.truststore.password", "ssl.truststore.type"),
+)
 
 
 def own_name(listener: str, name: str) -> str:

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 _ADDRESS = re.compile(r"([A-Za-z0-9_.-]+)://(?:\[([0-9A-Fa-f:.%]+)\]|([^\[\]:/]*)):(\d+)")
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_SERVED_PROTOCOLS = ("PLAINTEXT",)
+_SERVED_PROTOCOLS = ("PLAINTEXT", "SSL")
 _HIGHEST_PORT = 65535
 _LONGEST_NAME = 255
 
@@ -86,26 +86,35 @@ def without_controllers(entries: Sequence[str], controllers: Collection[str] | N
     return [entry for entry in entries if entry.partition("://")[0].upper() not in names]
 
 
-def narrowed(listeners: Sequence[Listener], advertised_entries: Sequence[Listener]) -> tuple[Listener, ...]:
-    """Return the listeners; those on all interfaces that are advertised at a loopback address listen just there."""
+def narrowed(
+    listeners: Sequence[Listener], advertised_entries: Sequence[Listener], authenticates: Callable[[Listener], bool]
+) -> tuple[Listener, ...]:
+    """Return the listeners; those on all interfaces that are advertised at a loopback address listen just there.
+
+    Unless clients are authenticated there.
+    """
     hosts = {entry.name: _loopback(entry) for entry in advertised_entries if entry.is_loopback}
     return tuple(
-        replace(listener, host=hosts[listener.name]) if listener.is_wildcard and listener.name in hosts else listener
+        replace(listener, host=hosts[listener.name])
+        if listener.is_wildcard and listener.name in hosts and not authenticates(listener)
+        else listener
         for listener in listeners
     )
 
 
-def check_listeners(listeners: Sequence[Listener], insecure_listen: bool) -> None:
+def check_listeners(
+    listeners: Sequence[Listener], insecure_listen: bool, authenticates: Callable[[Listener], bool]
+) -> None:
     """Raise ValueError, worded for the user, if the broker may not listen there."""
     if not listeners:
         raise ValueError("there must be at least one listener")
     if len(listeners) > MOST_LISTENERS:
         raise ValueError(f"there are {len(listeners)} listeners, and may be {MOST_LISTENERS}")
     for listener in listeners:
-        if not listener.is_loopback and not insecure_listen:
+        if not (listener.is_loopback or insecure_listen or authenticates(listener)):
             raise ValueError(
                 f"{listener} can be reached from other machines and clients are not authenticated; "
-                "set insecure.listen=true if that is meant"
+                "set insecure.listen=true if that is meant, or ssl.client.auth=required on a listener of SSL"
             )
 
 

@@ -96,6 +96,12 @@ def altered_broker(
     return configs
 
 
+def shown(configs: Mapping[str, str]) -> dict[str, str]:
+    """Return settings of a broker as the log may have them: without secrets."""
+    keys = ((name, find_key(name)) for name in configs)
+    return {name: "(hidden)" if key is None or key.sensitive else configs[name] for name, key in keys}
+
+
 def altered_group(
     alteration: Alteration, current: Mapping[str, str], broker: BrokerConfig, name: str
 ) -> dict[str, str]:

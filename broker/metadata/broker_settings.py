@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from broker.config.broker_config import BrokerConfig
 from broker.errors import ConfigError
-from broker.metadata.metadata_file import CONFIGURATION_FILE, EVERY_BROKER, LOG_LEVELS, UNTIL_RESTART
+from broker.metadata.metadata_file import CERTIFICATES, CONFIGURATION_FILE, EVERY_BROKER, LOG_LEVELS, UNTIL_RESTART
 from broker.server_log import log_levels
 
 log = logging.getLogger(__name__)
@@ -28,6 +28,8 @@ class BrokerSettings:
         self.in_force = static
         #: By broker id as text ("" for all brokers): what was set while the broker runs.
         self.overrides: Mapping[str, Mapping[str, str]] = {}
+        #: How often it was asked for that the files with certificates are read again.
+        self.certificate_readings = 0
         #: By logger: the levels that were set.
         self.log_levels: Mapping[str, str] = {}
 
@@ -42,6 +44,7 @@ class BrokerSettings:
             texts = {name: text for name, text in read_again.items() if name != CONFIGURATION_FILE}
             self.loaded = self._static.with_file(texts)
         self.in_force = settings_in_force(self.loaded, stored)
+        self.certificate_readings = int(stored.get(CERTIFICATES, {}).get(CERTIFICATES, "0"))
         levels = {name: level for name, level in stored.get(LOG_LEVELS, {}).items() if name != LOG_LEVELS}
         if levels != self.log_levels:
             self.log_levels = levels

@@ -29,12 +29,13 @@ from broker.metadata.alter_configs import (
     altered_group,
     altered_topic,
     check_broker_id,
+    shown,
 )
 from broker.metadata.client_quotas import QuotaEntity, QuotaOp, altered_quotas, stored_name
 from broker.metadata.entity_store import EntityKind
 from broker.metadata.features import LEVEL, FeatureUpdate, check_updates
 from broker.metadata.metadata_cache import INTERNAL_TOPICS, MetadataCache, TopicInfo
-from broker.metadata.metadata_file import EVERY_BROKER, metadata_path
+from broker.metadata.metadata_file import CERTIFICATES, EVERY_BROKER, metadata_path
 from broker.metadata.process_counts import check_change
 from broker.metadata.producer_ids import ProducerIds
 from broker.metadata.request_dedup import TopicOutcome
@@ -351,11 +352,22 @@ class Controller:
         overrides = self._metadata.broker_overrides
         current = overrides.get(name, {})
         configs = altered_broker(alteration, current, self._metadata.loaded_config, name)
-        check_change(self._metadata, {**overrides, name: configs}, self.most)
-        if not validate_only and configs != current:
+        # As in Kafka files are read again also when their names stay.
+        reads_certificates = any("ssl." in change.name for change in alteration.changes)
+        check_change(self._metadata, {**overrides, name: configs}, self.most, reads_certificates=reads_certificates)
+        if not validate_only and (configs != current or reads_certificates):
             with self._change() as transaction:
                 transaction.set_broker_configs(name, configs)
-            self._changed("broker", name or "default", configs)
+                if reads_certificates:
+                    transaction.set_broker_configs(CERTIFICATES, self._next_certificates())
+            self._changed("broker", name or "default", shown(configs))
+
+    def read_certificates_again(self) -> None:
+        """Have every process read the files with certificates again, for connections to come."""
+        self.replace_until_restart(CERTIFICATES, self._next_certificates())
+
+    def _next_certificates(self) -> dict[str, str]:
+        return {CERTIFICATES: str(self._metadata.certificate_readings + 1)}
 
     def replace_until_restart(self, kind: str, texts: Mapping[str, str]) -> None:
         """Put in force what holds until the next start, one of UNTIL_RESTART, in place of what it was before."""

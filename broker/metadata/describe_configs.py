@@ -100,10 +100,7 @@ def _kept_at_default() -> Mapping[str, ConfigEntry]:
 
 def _kept_entry(name: str, broker: BrokerConfig) -> ConfigEntry:
     key = key_of(name)
-    synonyms = list(_told((name,), broker))
-    if key.sensitive:
-        synonyms = [each._replace(value=None) for each in synonyms]
-    return _entry(key, broker.value(name), synonyms, read_only=not key.dynamic)
+    return _entry(key, broker.value(name), list(_told((name,), broker)), read_only=not key.dynamic)
 
 
 def describe_cluster_default(broker: BrokerConfig) -> list[ConfigEntry]:
@@ -113,7 +110,7 @@ def describe_cluster_default(broker: BrokerConfig) -> list[ConfigEntry]:
         key = key_of(name)
         for layer in _layers(name, broker):
             if layer.origin.source == Source.DYNAMIC_DEFAULT:
-                synonym = Synonym(name, render(layer.value), DYNAMIC_DEFAULT_BROKER_CONFIG)
+                synonym = Synonym(name, _shown(key, layer.value), DYNAMIC_DEFAULT_BROKER_CONFIG)
                 entries.append(_entry(key, layer.value, [synonym], read_only=not key.dynamic))
     return entries
 
@@ -183,7 +180,7 @@ def describe_loggers(levels: Mapping[str, str]) -> list[ConfigEntry]:
 def _entry(key: Key, value: Value, synonyms: list[Synonym], *, read_only: bool) -> ConfigEntry:
     return ConfigEntry(
         name=key.name,
-        value=None if key.sensitive else render(value),
+        value=_shown(key, value),
         source=synonyms[0].source if synonyms else DEFAULT_CONFIG,
         config_type=int(key.kind),
         read_only=read_only,
@@ -191,6 +188,10 @@ def _entry(key: Key, value: Value, synonyms: list[Synonym], *, read_only: bool) 
         synonyms=tuple(synonyms),
         documentation=key.doc,
     )
+
+
+def _shown(key: Key, value: Value) -> str | None:
+    return None if key.sensitive else render(value)
 
 
 def _synonyms_of(name: str, broker: BrokerConfig) -> list[Synonym]:
@@ -211,14 +212,14 @@ def _broker_synonyms(names: tuple[str, ...], broker: BrokerConfig) -> list[Synon
 
 def _told(names: Iterable[str], broker: BrokerConfig) -> Iterator[Synonym]:
     for name in names:
-        listed = set()
+        key, listed = key_of(name), set()
         for layer in _layers(name, broker):
             source = _SOURCES[layer.origin.source]
             if source not in listed:
                 listed.add(source)
-                yield Synonym(name, render(layer.value), source)
+                yield Synonym(name, _shown(key, layer.value), source)
         if split(name) is not None:
             continue
-        default = key_of(name).default if name in broker.layers else broker.value(name)
+        default = key.default if name in broker.layers else broker.value(name)
         if default is not None:
-            yield Synonym(name, render(default), DEFAULT_CONFIG)
+            yield Synonym(name, _shown(key, default), DEFAULT_CONFIG)

@@ -47,15 +47,20 @@ class LiveSettings:
         return self._settings.in_force
 
     @property
+    def certificate_readings(self) -> int:
+        """How often it was asked for, since the broker started, that the files with certificates are read again."""
+        return self._settings.certificate_readings
+
+    @property
     def client_quotas(self) -> ClientQuotas:
         """The quotas by whom they are for. A refresh may change them."""
         return self._quotas
 
-    def refresh(self) -> bool:
-        """Take over what has been announced, soon; return whether a setting or a quota has changed. HOT."""
+    def refresh(self, *, at_once: bool = False) -> bool:
+        """Take over what has been announced, soon or at once; return whether a setting or a quota has changed. HOT."""
         if self._announced() <= self.version:
             return False
-        return self._now_ns() >= self._next_read_ns and self._read()
+        return (at_once or self._now_ns() >= self._next_read_ns) and self._read()
 
     def close(self) -> None:
         """Close the file until the next change: who forks holds it open only while it reads."""

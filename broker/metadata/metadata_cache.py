@@ -127,6 +127,11 @@ class MetadataCache:
         return config
 
     @property
+    def certificate_readings(self) -> int:
+        """How often it was asked for, since the broker started, that the files with certificates are read again."""
+        return self._settings.certificate_readings
+
+    @property
     def log_levels(self) -> Mapping[str, str]:
         """By logger: the levels that were set."""
         return self._settings.log_levels

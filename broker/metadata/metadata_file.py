@@ -24,8 +24,10 @@ EVERY_BROKER = ""
 CONFIGURATION_FILE = "configuration file"
 #: The levels of loggers are stored in the same way, by the loggers' names.
 LOG_LEVELS = "log levels"
+#: How often the files with certificates have been read again is stored under this name.
+CERTIFICATES = "certificates"
 #: What is stored under these names holds until the next start.
-UNTIL_RESTART = (CONFIGURATION_FILE, LOG_LEVELS)
+UNTIL_RESTART = (CONFIGURATION_FILE, LOG_LEVELS, CERTIFICATES)
 
 #: How long a statement waits for another connection's recovery of the WAL; nothing else locks a reader out.
 BUSY_TIMEOUT_S = 2.0

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.errors import ApiError
+from broker.errors import ApiError, ConfigError
 from broker.metadata.broker_settings import settings_in_force
 from broker.metadata.listener_changes import check_listeners
 from broker.metadata.metadata_file import metadata_path
 from broker.metadata.reader import MetadataReader
 from broker.protocol.error_codes import ErrorCode
+from broker.security.tls.checks import check_tls
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,13 +46,20 @@ def check_change(
     overrides: Mapping[str, Mapping[str, str]],
     most: tuple[int, int],
     loaded: BrokerConfig | None = None,
+    *,
+    reads_certificates: bool = False,
 ) -> None:
     """Raise ApiError if settings, by broker, over what was loaded, or is to be, ask for more or fewer than may be.
 
-    Listeners are looked at as well. ``most``: how many processors and handlers this run of the broker has room for.
+    Listeners and their certificates are looked at as well, with ``reads_certificates`` also those whose settings have
+    not changed. ``most``: how many processors and handlers this run of the broker has room for.
     """
     before = metadata.broker_config
     after = settings_in_force(loaded or metadata.loaded_config, overrides)
+    try:
+        check_tls(after, None if reads_certificates else before)
+    except ConfigError as error:
+        raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from None
     check_listeners(before, after)
     _check("num.network.threads", before.num_network_threads, after.num_network_threads, most[0])
     _check("num.io.threads", before.num_io_threads, after.num_io_threads, most[1])

@@ -17,6 +17,7 @@ from broker.config.sources import Source
 from broker.errors import ApiError, ConfigError
 from broker.metadata.metadata_file import CONFIGURATION_FILE
 from broker.metadata.process_counts import check_change
+from broker.security.tls.listener_tls import tls_of
 
 if TYPE_CHECKING:
     from broker.config.broker_config import BrokerConfig
@@ -43,22 +44,25 @@ class ReloadRequest:
 def reload(controller: Controller, metadata: MetadataCache, config: BrokerConfig) -> None:
     """Read the file of ``config``, the configuration that the broker was started with, again."""
     file = config.sources.file
-    if file is None:
-        _log.info("SIGHUP: the broker was started without a configuration file, so there is none to read again")
-        return
     before = metadata.loaded_config
     try:
-        fresh = config.read_again()
+        fresh = config.read_again() if file is not None else before
         texts = {name: text for name, text in fresh.file_texts.items() if key_of(name).dynamic}
         read = config.with_file(texts)
+        check_change(metadata, metadata.broker_overrides, controller.most, read, reads_certificates=True)
         if read != before:
-            check_change(metadata, metadata.broker_overrides, controller.most, read)
             controller.replace_until_restart(CONFIGURATION_FILE, texts)
+        if any(tls_of(read, listener) for listener in metadata.broker_config.bound_listeners):
+            controller.read_certificates_again()
+            _log.info("SIGHUP: new connections get the certificates that the files have now")
     except ConfigError as error:
         _log.warning("SIGHUP: nothing was taken over, the configuration is wrong: %s", str(error).replace("\n", "; "))
         return
     except ApiError as error:
         _log.warning("SIGHUP: nothing was taken over, it cannot be put in force: %s", error.message)
+        return
+    if file is None:
+        _log.info("SIGHUP: the broker was started without a configuration file, so there is none to read again")
         return
     after = metadata.loaded_config
     names = sorted({*BROKER_KEYS, *before.of_listeners, *after.of_listeners})

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from broker.clock import SystemClock
 from broker.config.notes import start_notes
-from broker.errors import BootFailed
+from broker.errors import BootFailed, ConfigError
 from broker.log.data_dir import (
     lock_data_dir,
     prepare_data_dir,
@@ -31,6 +31,7 @@ from broker.network.acceptor.listener import bind
 from broker.partitions.storage.storage_reserve import StorageReserve
 from broker.runtime import run_dir
 from broker.runtime.child_process import Role
+from broker.security.tls.checks import check_tls
 from broker.server_log import log_setup
 from broker.supervisor import shared_resources
 from broker.supervisor.status_listener import bind_status_page, status_url
@@ -174,6 +175,10 @@ def _make_heritage(
     listeners: list[BoundListener] = []
     # Also those that were set while an earlier run lasted.
     set_now = configured_at_start(config)
+    try:
+        check_tls(set_now)
+    except ConfigError as error:
+        raise BootFailed(str(error), exit_code=2) from None
     for wanted, advertised in zip(set_now.bound_listeners, set_now.effective_advertised_listeners, strict=True):
         listeners.append(bind(wanted, advertised, config.socket_receive_buffer_bytes, len(listeners)))
         undo.callback(listeners[-1].socket.close)

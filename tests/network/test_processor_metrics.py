@@ -6,10 +6,13 @@ from broker.network.accounting.client_registry import ClientRegistry
 from broker.network.accounting.completed_requests import CompletedRequests
 from broker.network.processor.mute_state import MuteCause
 from broker.network.processor.processor_metrics import INTERVAL_NS, ProcessorMetrics
+from broker.network.processor.tls_listeners import TlsListeners
 from shm.metrics import MetricsReader, MetricsSegment, MetricsWriter
 from shm.metrics_catalogue import CLOSE_CAUSES, MUTE_CAUSES
 from shm.process_slots import PROCESSOR
 from tests.support.processor_bench import ARENA_BYTES, ProcessorBench
+
+NO_TLS = TlsListeners(lambda: 0)
 
 
 @pytest.fixture
@@ -53,7 +56,7 @@ def test_b30_work_is_what_lies_between_two_waits(page: memoryview) -> None:
     metrics.polled(1_300, 1_900)
     metrics.polled(2_000, 2_050)
     with ProcessorBench() as bench:
-        metrics.publish(3_000, finished(), (bench.reader, bench.responses), 0)
+        metrics.publish(3_000, finished(), (bench.reader, bench.responses, NO_TLS), 0)
     assert values(page)["io_ns", ""] == 400
     assert values(page)["io_wait_ns", ""] == 650
 
@@ -63,9 +66,9 @@ def test_a_replacement_goes_on_with_its_predecessors_counts() -> None:
         for expected in (7, 14):
             metrics = ProcessorMetrics(MetricsWriter(bench.page), 0)
             bench.reader.requests_received = 3
-            metrics.publish(1, finished(), (bench.reader, bench.responses), 5)
+            metrics.publish(1, finished(), (bench.reader, bench.responses, NO_TLS), 5)
             bench.reader.requests_received = 7
-            metrics.publish(2, finished(), (bench.reader, bench.responses), 6)
+            metrics.publish(2, finished(), (bench.reader, bench.responses, NO_TLS), 6)
             assert bench.value("requests_received") == expected
             assert bench.value("connections") == 6
 
@@ -73,6 +76,8 @@ def test_a_replacement_goes_on_with_its_predecessors_counts() -> None:
 def test_the_arena_is_shown_as_it_is() -> None:
     with ProcessorBench() as bench:
         assert bench.sender.allocate(300 * 1024) is not None
-        ProcessorMetrics(MetricsWriter(bench.page), 0).publish(1, finished(), (bench.reader, bench.responses), 0)
+        ProcessorMetrics(MetricsWriter(bench.page), 0).publish(
+            1, finished(), (bench.reader, bench.responses, NO_TLS), 0
+        )
         assert bench.value("arena_used_bytes") == 300 * 1024
         assert bench.value("arena_free_bytes") == ARENA_BYTES - 300 * 1024

@@ -106,6 +106,7 @@ class Turns:
         self.asks_for_long = False
         self.closed = False
         self.finished = SimpleNamespace()
+        self.tls = SimpleNamespace(follow=lambda _config: None)
 
     def watch(self, fd: int) -> None:
         assert fd == self._stop.fileno()

@@ -10,7 +10,7 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from broker.ipc import connection_id
 from broker.ipc.segment_file_cache import OpenFile
@@ -42,6 +42,34 @@ Envelope = tuple[int, int, int, int, int, bytes]
 #: An answer until it is written: its facts for the request log, and when it was taken from the ring, in ns
 #: (``D14``, ``D15``).
 Answered = tuple[bytes, int]
+
+
+class ReadBlockedByWriteError(BlockingIOError):
+    """A read of TLS cannot go on before the socket takes what TLS has to say."""
+
+
+class Transport(Protocol):
+    """What a channel asks of its connection: a socket, or what stands in its place."""
+
+    def recv(self, most: int, /) -> bytes:
+        """Return what has come."""
+
+    def recv_into(self, memory: memoryview, /) -> int:
+        """Receive into memory."""
+
+    def send(self, data: bytes | memoryview, flags: int, /) -> int:
+        """Return how much was taken."""
+
+    def close(self) -> None:
+        """Close the descriptor."""
+
+
+class TlsState(Protocol):
+    """What a channel of TLS has besides: a handshake at first, then a connection."""
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether it has to be read although no event will tell (`B04`)."""
 
 
 class FileSend(NamedTuple):
@@ -116,15 +144,20 @@ class Channel:
         "recv",
         "repeatable",
         "send",
+        "sendfile",
         "serial",
         "session",
         "sock",
+        "tls",
         "unsent",
         "user",
     )
 
     def __init__(self, sock: socket.socket, connection_id: int, serial: int, listener: int, peer: str) -> None:
-        self.sock = sock
+        self.sock: Transport = sock
+        self.tls: TlsState | None = None
+        #: How parts of files are sent (descriptor, position, length); None: inside the kernel.
+        self.sendfile: Callable[[int, int, int], int] | None = None
         # Bound once: both are called for every request.
         self.recv: Callable[[int], bytes] = sock.recv
         self.send: Callable[[bytes | memoryview], int] = sock.send
@@ -236,8 +269,11 @@ class Channel:
             item = unsent[0]
             try:
                 if isinstance(item, FileSend):
-                    sent = os.sendfile(self.fd, item.file.fd, item.position, item.length)
                     length = item.length
+                    if self.sendfile is None:
+                        sent = os.sendfile(self.fd, item.file.fd, item.position, length)
+                    else:
+                        sent = self.sendfile(item.file.fd, item.position, length)
                     if sent == 0:
                         raise ConnectionAbortedError(f"segment file ended {length} bytes before its range did")
                 else:
@@ -252,6 +288,12 @@ class Channel:
                 continue
             unsent.popleft()
         return True
+
+    def read_when_writable(self) -> None:
+        """Read on when the socket has taken what waits, be it nothing of ours."""
+        self.muted |= MuteCause.OUTPUT
+        if not self.unsent:
+            self.unsent.append(b"")
 
     def discard_output(self) -> None:
         """Drop what was not written (``D13``)."""
@@ -275,7 +317,7 @@ class Channel:
             run.append(item)
         data = b"".join(run)
         try:
-            sent = self.sock.send(data)
+            sent = self.send(data)
         except BlockingIOError:
             sent = 0
         return [data[sent:]] if sent < len(data) else []

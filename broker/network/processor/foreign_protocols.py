@@ -7,6 +7,8 @@ from __future__ import annotations
 
 _HTTP_METHODS = (b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"PATC", b"CONN", b"PRI ")
 _TLS_HANDSHAKE = b"\x16\x03"
+#: Behind the size of a request, of which the first byte is 0 as well, unless it has 16 MB and more.
+_API_KEY_AT = 4
 
 
 def describe_foreign(start: bytes) -> str | None:
@@ -14,7 +16,19 @@ def describe_foreign(start: bytes) -> str | None:
     if start[:4] in _HTTP_METHODS:
         return "this looks like HTTP: the port speaks Kafka's protocol; use a Kafka client"
     if start[:2] == _TLS_HANDSHAKE:
-        return "this looks like TLS: the listener is PLAINTEXT; set security.protocol=PLAINTEXT in the client"
+        return (
+            "this looks like TLS: the listener is of plain text; set security.protocol=PLAINTEXT in the client, or "
+            "connect it to a listener of SSL"
+        )
     if start[:4] == b"SSH-":
         return "this looks like SSH"
     return None
+
+
+def describe_not_tls(start: bytes) -> str:
+    """Return a sentence about who speaks anything but TLS to a listener of TLS, by the first bytes."""
+    if start[:4] in _HTTP_METHODS:
+        return "this looks like HTTP: the port speaks Kafka's protocol inside TLS; use a Kafka client"
+    if not start[0] and (len(start) <= _API_KEY_AT or not start[_API_KEY_AT]):
+        return "this looks like a Kafka request without TLS: set security.protocol=SSL in the client"
+    return "this is no TLS, which the listener speaks"

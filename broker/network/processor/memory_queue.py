@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from broker.errors import InvalidReceive
 from broker.network.processor.mute_state import MuteCause
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ WHOLE_WITHIN_S: Final = 60
 LEAST_BYTES: Final = 4096
 LEAST_EVERY_NS: Final = 1_000_000_000
 
+#: How often it is looked who holds memory that others wait for.
+SHORTAGE_CHECK_NS: Final = 100_000_000
+
 
 class MemoryQueue:
     """The channels of one processor that wait for a block, and those that hold one for half a request."""
@@ -35,6 +39,7 @@ class MemoryQueue:
         self._waiting: tuple[dict[Channel, int], dict[Channel, int]] = ({}, {})
         #: By channel, when it had how many bytes of its request.
         self._receiving: dict[Channel, tuple[int, int]] = {}
+        self._next_check_ns = 0
 
     @property
     def is_short(self) -> bool:
@@ -67,11 +72,15 @@ class MemoryQueue:
         for waiting in self._waiting:
             waiting.pop(channel, None)
 
-    def too_slow(self, now_ns: int) -> list[Channel]:
-        """Return the channels that hold a block and hardly send while others wait; to be called behind poll and reads.
+    def too_slow(self, now_ns: int) -> list[tuple[Channel, InvalidReceive]]:
+        """Return the channels that hold a block and hardly send while others wait (`C04`), and why they are closed.
 
-        What a client has sent while this process stood still has been read by then. A throttled one may not send.
+        To be called behind poll and reads, while memory is short: what a client has sent while this process stood still
+        has been read by then. A throttled one may not send.
         """
+        if now_ns < self._next_check_ns:
+            return []
+        self._next_check_ns = now_ns + SHORTAGE_CHECK_NS
         slow = []
         for channel, (noted_ns, noted_bytes) in self._receiving.items():
             large = channel.large
@@ -80,7 +89,7 @@ class MemoryQueue:
             if large.filled - noted_bytes >= least_bytes(large.size):
                 self._receiving[channel] = now_ns, large.filled
             elif now_ns - noted_ns >= LEAST_EVERY_NS:
-                slow.append(channel)
+                slow.append((channel, InvalidReceive(f"{slowness(channel)}, and memory is short")))
         return slow
 
 

@@ -20,12 +20,12 @@ from broker.network.accounting.network_time import NetworkTime
 from broker.network.handoff import HandoffReceiver
 from broker.network.processor.channel import Channel
 from broker.network.processor.lowest_priority import excess_channels
-from broker.network.processor.memory_queue import slowness
 from broker.network.processor.mute_state import ENDED_BY_HANGING_UP, MuteCause
 from broker.network.processor.request_reader import RequestReader
 from broker.network.processor.resender import Resender
 from broker.network.processor.response_reader import ResponseReader
 from broker.network.processor.selector import GONE, READ, WRITE, Selector
+from broker.network.processor.tls_listeners import TlsListeners
 from broker.network.processor.unwritten_answers import UnwrittenAnswers
 from broker.server_log.log_setup import RepeatedWarnings
 
@@ -40,8 +40,8 @@ logger = logging.getLogger(__name__)
 POLL_TIMEOUT_MS, DRAINING_POLL_MS = 300, 20
 #: While a channel waits for room that is given back without a bell, the loop looks again after this time.
 RETRY_MS = 1
-#: How often it is looked who holds memory that others wait for; how often what nobody uses any more is given back.
-SHORTAGE_CHECK_NS, UPKEEP_NS = 100_000_000, 1_000_000_000
+#: How often memory and files that nobody uses any more are given back, however little there is to do.
+UPKEEP_NS = 1_000_000_000
 #: Channels read between two publications. All of them at once would be fewer wake-ups, but then handlers sleep while
 #: requests are read, and read requests wait while handlers work: both processors of a small machine idle in turns.
 PUBLISH_EVERY = 16
@@ -73,7 +73,8 @@ class Processor:
         unsendable = self._responses.unsendable
         self._repeats = Resender(self._reader, self._by_id, unsendable, self._warnings, self._disconnected)
         self._unwritten = UnwrittenAnswers(now_ns)
-        self._next_shortage_check_ns = self._next_upkeep_ns = 0
+        self.tls = TlsListeners(now_ns)
+        self._next_upkeep_ns = 0
         self._new_waiting = self._draining = False
         self._output_max_bytes = config.output_max_bytes
         self._idle_ns = config.connections_max_idle_ms * 1_000_000
@@ -112,6 +113,7 @@ class Processor:
                 continue
             self._by_id[channel.connection_id] = channel
             try:
+                self.tls.begin(channel)
                 self._begin(channel)
             except Exception:
                 self._fault(channel)
@@ -144,7 +146,9 @@ class Processor:
         if self._repeats:
             self._repeats.send()
         if self._reader.waiting:
-            self._retry_waiting()
+            self.sender.reclaim()
+            waiting, self._reader.waiting = list(self._reader.waiting.values()), {}
+            self._go_on(waiting)
         if self._responses.throttled:
             self._go_on(self._responses.throttled.ended(self._now_ns(), self._by_id))
         self.sender.publish()
@@ -186,12 +190,15 @@ class Processor:
                 elif channel.muted:
                     self._metrics.muted(channel.muted)
                     self._selector.update(channel)
+                elif channel.tls is not None and channel.tls.has_pending:
+                    self._selector.readable[channel] = None
             except InvalidReceive as error:
                 self._refuse(channel, error)
             except Exception:
                 self._fault(channel)
-        if self._reader.memory.is_short and self._now_ns() >= self._next_shortage_check_ns:
-            self._close_slow_senders()
+        if self._reader.memory.is_short:
+            for channel, slow in self._reader.memory.too_slow(self._now_ns()):
+                self._refuse(channel, slow)
         self.sender.publish()
 
     def process_completed_sends(self) -> None:
@@ -221,6 +228,8 @@ class Processor:
         if self._idle_ns >= 0 and (idle := self._selector.idle_since(now_ns - self._idle_ns)) is not None:
             self._close(idle, "idle")
             self._handoff.flush()
+        for channel, failure in self.tls.late(now_ns):
+            self._refuse(channel, failure)
         if now_ns >= self._next_upkeep_ns:
             self._next_upkeep_ns = now_ns + UPKEEP_NS
             self.sender.reclaim()
@@ -273,7 +282,7 @@ class Processor:
         self._publish(self._now_ns())
 
     def _publish(self, now_ns: int) -> None:
-        self._metrics.publish(now_ns, self.finished, (self._reader, self._responses), len(self._by_id))
+        self._metrics.publish(now_ns, self.finished, (self._reader, self._responses, self.tls), len(self._by_id))
         self._metrics.show(now_ns, self._by_id.values())
 
     def _watched_event(self, fd: int) -> None:
@@ -351,11 +360,11 @@ class Processor:
         self._warnings.warning(f"{channel.peer} {error.kind}", "closing connection %s: %s", channel.name, error)
         channel.inbox = b""
         self._reader.give_up_large(channel)
-        if channel.in_flight or channel.unsent:
+        if channel.in_flight or (channel.unsent and error.cause == InvalidReceive.cause):
             channel.muted |= MuteCause.REFUSED
             self._selector.update(channel)
         else:
-            self._disconnected.append((channel, "invalid_request"))
+            self._disconnected.append((channel, error.cause))
 
     def _resume(self, channel: Channel) -> None:
         before = channel.muted
@@ -368,23 +377,11 @@ class Processor:
         else:
             self._metrics.muted(channel.muted & ~before)
 
-    def _retry_waiting(self) -> None:
-        self.sender.reclaim()
-        waiting, self._reader.waiting = list(self._reader.waiting.values()), {}
-        self._go_on(waiting)
-
     def _go_on(self, channels: Iterable[Channel]) -> None:
         for channel in channels:
             if channel.fd in self._selector.channels:
                 self._resume(channel)
                 self._selector.update(channel)
-
-    def _close_slow_senders(self) -> None:
-        """Close what holds memory for a request that it hardly sends while others wait for memory (``C04``)."""
-        now_ns = self._now_ns()
-        self._next_shortage_check_ns = now_ns + SHORTAGE_CHECK_NS
-        for channel in self._reader.memory.too_slow(now_ns):
-            self._refuse(channel, InvalidReceive(f"{slowness(channel)}, and memory is short"))
 
     def _close(self, channel: Channel, cause: str) -> None:
         """Close a connection at once (``B20``) and give back all that it holds (``B26``)."""
@@ -394,6 +391,8 @@ class Processor:
         self._reader.forget(channel)
         channel.discard_output()
         channel.sock.close()
+        if channel.tls is not None:
+            self.tls.forget(channel)
         self._handoff.report_closed(channel.serial)
         self.finished.closed(channel, cause, self._now_ns())
         self._metrics.connection_closed(cause)

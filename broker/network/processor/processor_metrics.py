@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from broker.network.processor.mute_state import MuteCause
 from broker.server_log.slow_turns import SlowTurns
-from shm.metrics_catalogue import CLOSE_CAUSES
+from shm.metrics_catalogue import CLOSE_CAUSES, MAX_LISTENERS
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from broker.network.processor.channel import Channel
     from broker.network.processor.request_reader import RequestReader
     from broker.network.processor.response_reader import ResponseReader
+    from broker.network.processor.tls_listeners import TlsListeners
     from shm.metrics import MetricsWriter
 
 logger = logging.getLogger(__name__)
@@ -56,13 +57,14 @@ class ProcessorMetrics:
         self._closed = {cause: page.index("connections_closed", cause) for cause in CLOSE_CAUSES}
         self._muted = {cause: page.index("mutes", label) for cause, label in _MUTE_LABELS.items()}
         names = ("requests_received", "responses_sent", "bytes_received", "bytes_sent")
-        own = ("io_wait_ns", "io_ns", "polls", "arena_depleted_ns", "slow_turns", "requests_not_kept")
+        own = ("io_wait_ns", "io_ns", "polls", "arena_depleted_ns", "slow_turns", "requests_not_kept", "handshakes")
         self._counters = {name: page.index(name) for name in (*names, *own)}
         self._counters["throttles"] = page.index("mutes", "throttled")
         self._opened = page.index("connections_opened")
         gauges = ("connections", "connections_throttled", "arena_used_bytes", "arena_free_bytes")
-        more = ("requests_kept_bytes", "longest_turn_ns")
+        more = ("requests_kept_bytes", "longest_turn_ns", "handshakes_under_way")
         self._gauges = {name: page.index(name) for name in (*gauges, *more)}
+        self._not_after = [page.index("certificate_not_after_ms", str(number)) for number in range(MAX_LISTENERS)]
 
     def connection_opened(self) -> None:
         """Count a connection taken over from the acceptor."""
@@ -106,11 +108,11 @@ class ProcessorMetrics:
         self,
         now_ns: int,
         finished: CompletedRequests,
-        ends: tuple[RequestReader, ResponseReader],
+        ends: tuple[RequestReader, ResponseReader, TlsListeners],
         connections: int,
     ) -> None:
         """Store everything on the page."""
-        reader, responses = ends
+        reader, responses, tls = ends
         self._published_ns = now_ns
         values = {
             "requests_received": reader.requests_received,
@@ -124,6 +126,7 @@ class ProcessorMetrics:
             "slow_turns": self._turns.count,
             "requests_not_kept": reader.kept.not_kept,
             "throttles": responses.throttled.count,
+            "handshakes": tls.done_count,
         }
         for name, index in self._counters.items():
             # The page goes on with its predecessor's counts, so what is added is what is new.
@@ -136,4 +139,7 @@ class ProcessorMetrics:
         self._page.set(self._gauges["requests_kept_bytes"], reader.kept.shared_bytes)
         self._page.set(self._gauges["longest_turn_ns"], self._turns.longest_ns)
         self._page.set(self._gauges["connections_throttled"], len(responses.throttled))
+        self._page.set(self._gauges["handshakes_under_way"], tls.under_way)
+        for number, index in enumerate(self._not_after):
+            self._page.set(index, tls.not_after_s.get(number, 0) * 1000)
         finished.flush(self._page)

@@ -80,10 +80,12 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
     report_ns = 0
     settings = context.live_settings()
     quotas.follow(settings.client_quotas, settings.broker_config)
+    processor.tls.follow(settings)
     removed = RemovedListeners(context.listener_table)
     while not stop.is_set():
         if settings.refresh():
             quotas.follow(settings.client_quotas, settings.broker_config)
+            processor.tls.follow(settings)
         targets.follow()
         with faults:
             removed.end_connections(processor)
@@ -153,7 +155,9 @@ def build(
     snapshot = ConnectionStatusPublisher(writer, snapshots.wants, listeners, now_ns)
     metrics, network_time = ProcessorMetrics(page, now_ns(), snapshot), NetworkTime(quotas, now_ns)
     counts = metrics, CompletedRequests(clients, rows), network_time
-    return Processor(config, ends, new_id, counts, now_ns)
+    processor = Processor(config, ends, new_id, counts, now_ns)
+    processor.tls.clients, processor.tls.listeners = clients, listeners
+    return processor
 
 
 class RemovedListeners:

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING
 
 from broker.errors import InvalidReceive
 from broker.ipc.request_channel import INLINE_REQUEST_BYTES
-from broker.network.processor.channel import LARGE_READ_BYTES, SMALL_READ_BYTES, Channel, LargeReceive
+from broker.network.processor.channel import (
+    LARGE_READ_BYTES,
+    SMALL_READ_BYTES,
+    Channel,
+    LargeReceive,
+    ReadBlockedByWriteError,
+)
 from broker.network.processor.foreign_protocols import describe_foreign
 from broker.network.processor.kept_requests import OWN_BYTES
 from broker.network.processor.memory_queue import MemoryQueue
@@ -74,8 +80,8 @@ class RequestReader:
             return self._read_large(channel, channel.large)
         try:
             data = channel.recv(channel.read_bytes)
-        except BlockingIOError:
-            return True
+        except BlockingIOError as blocked:
+            return _goes_on(channel, blocked)
         except OSError:
             return False
         if not data:
@@ -235,8 +241,8 @@ class RequestReader:
     def _read_large(self, channel: Channel, large: LargeReceive) -> bool:
         try:
             count = channel.sock.recv_into(large.view[large.filled :])
-        except BlockingIOError:
-            return True
+        except BlockingIOError as blocked:
+            return _goes_on(channel, blocked)
         except OSError:
             return False
         if count == 0:
@@ -303,3 +309,10 @@ class RequestReader:
         )
         foreign = describe_foreign(data[start : start + 8])
         return InvalidReceive(f"{reason}; {foreign}" if foreign else f"{reason} (socket.request.max.bytes)")
+
+
+def _goes_on(channel: Channel, blocked: BlockingIOError) -> bool:
+    """Return True: there is nothing to read now. The next event tells when there is, unless TLS has to write first."""
+    if isinstance(blocked, ReadBlockedByWriteError):
+        channel.read_when_writable()
+    return True

@@ -61,6 +61,8 @@ class Selector:
         wanted = (0 if channel.muted else READ) | (WRITE if channel.unsent else 0)
         if wanted == channel.interest:
             return
+        if wanted & READ and channel.tls is not None and channel.tls.has_pending:
+            self.readable[channel] = None
         if channel.interest < 0:
             if wanted:
                 self._epoll.register(channel.fd, wanted)
