@@ -1,0 +1,83 @@
+"""What `ops/build` makes, installed into an empty environment and used as the README and docs/testing.md say."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+INSTALL_S = 600
+#: What the examples need besides the wheel; versions are those that everything else is tested with.
+CLIENTS = ("confluent-kafka", "kafka-python", "pytest", "pytest-xdist")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the wheel."""
+    directory = tmp_path_factory.mktemp("dist")
+    subprocess.run([REPOSITORY / "ops/build", directory], check=True, capture_output=True, timeout=INSTALL_S)
+    assert len(list(directory.glob("*.tar.gz"))) == 1
+    [wheel] = directory.glob("*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the directory of programs of an environment that has the wheel, and clients."""
+    directory = tmp_path_factory.mktemp("environment")
+    subprocess.run([sys.executable, "-m", "venv", directory], check=True, timeout=INSTALL_S)
+    pins = [option for name in ("requirements", "requirements-test") for option in ("-c", REPOSITORY / f"{name}.lock")]
+    subprocess.run(
+        [directory / "bin/python", "-m", "pip", "install", "-q", "--no-compile", *pins, wheel, *CLIENTS],
+        check=True,
+        timeout=INSTALL_S,
+    )
+    return directory / "bin"
+
+
+def run(environment: Path, directory: Path, *command: str) -> str:
+    """Run a program of the environment, away from this checkout, and return what it prints."""
+    clean = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "PYTEST", "VIRTUAL"))}
+    line = [str(environment / command[0]), *command[1:]]
+    done = subprocess.run(line, cwd=directory, env=clean, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_wheel_has_everything_and_nothing_else(wheel: Path) -> None:
+    packages = (REPOSITORY / name for name in ("broker", "shm", "web", "spark"))
+    files = {path.relative_to(REPOSITORY) for package in packages for path in package.rglob("*") if path.is_file()}
+    wanted = {str(path) for path in files if "__pycache__" not in path.parts}
+    assert {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name} == wanted
+
+
+@pytest.mark.slow
+def test_the_example_of_the_readme_works_with_what_is_installed(environment: Path, tmp_path: Path) -> None:
+    options = ("--run-dir", str(tmp_path / "run"))
+    started = run(
+        environment, tmp_path, "rotunda", "start", "--daemon", "--wait", "--json", "--data-dir", str(tmp_path / "data"),
+        "--listen", "127.0.0.1:0", "--set", "status.port=0", *options,
+    )  # fmt: skip
+    bootstrap = json.loads(started)["bootstrap"]
+    example = re.search(r"```python\n(.*?)```", (REPOSITORY / "README.md").read_text(), re.DOTALL)
+    assert example is not None
+    (tmp_path / "example.py").write_text(example[1].replace("127.0.0.1:9092", bootstrap).replace("poll(5)", "poll(60)"))
+    assert run(environment, tmp_path, "python", "example.py") == "b'three apples'\n"
+    assert "orders" in run(environment, tmp_path, "rotunda", "topic", "list", *options)
+    run(environment, tmp_path, "rotunda", "stop", *options)
+
+
+@pytest.mark.slow
+def test_the_example_of_the_page_about_testing_works_with_what_is_installed(environment: Path, tmp_path: Path) -> None:
+    example = re.search(r"```python\n(.*?)```", (REPOSITORY / "docs/testing.md").read_text(), re.DOTALL)
+    assert example is not None
+    (tmp_path / "test_orders.py").write_text(example[1])
+    printed = run(environment, tmp_path, "pytest", "-q", "-n2", "-p", "no:cacheprovider")
+    assert "1 passed" in printed
