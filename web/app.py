@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 from fastapi import FastAPI
 from starlette.staticfiles import StaticFiles
 
+from web.access import Access
 from web.guards import Guard
 from web.routes import create_router
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from web.guards import App
     from web.sources import Sources
     from web.watch import Watch
@@ -19,8 +22,8 @@ if TYPE_CHECKING:
 STATIC = Path(__file__).parent / "static"
 
 
-def create_app(sources: Sources, watch: Watch) -> App:
-    """Return the guarded application."""
+def create_app(sources: Sources, watch: Watch, on_stranger: Callable[[str], None]) -> App:
+    """Return the guarded application; `on_stranger` gets the addresses of those with wrong credentials."""
     application = FastAPI(
         title="Rotunda status",
         version=sources.facts.version or "0",
@@ -31,4 +34,5 @@ def create_app(sources: Sources, watch: Watch) -> App:
     )
     application.include_router(create_router(sources, watch))
     application.mount("/static", StaticFiles(directory=STATIC), name="static")
-    return Guard(application, sources.allowed_hosts, sources.any_address)
+    access = Access(sources.admission)
+    return Guard(application, sources.allowed_hosts, sources.any_address, access, on_stranger)

@@ -1,4 +1,4 @@
-"""The guards of every request and answer: the Host header is checked, and nothing foreign may run.
+"""The guards of every request and answer: the Host header is checked, then who asks, and nothing foreign may run.
 
 A page of another site can make a browser ask this one under a name of its own (DNS rebinding); a name that is neither
 localhost nor configured is therefore refused. Pure ASGI: it sees each request before anything else does.
@@ -7,8 +7,10 @@ localhost nor configured is therefore refused. Pure ASGI: it sees each request b
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
+
+from web.access import CHALLENGES, Access
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -28,12 +30,31 @@ HEADERS = (
     (b"cache-control", b"no-cache"),
 )
 
+_OTHER_NAME = (
+    b"This page is not served under that host name. Ask for localhost, or add the name to status.allowed.hosts.\n"
+)
+_STRANGER = (
+    b"This page wants a token, as a bearer token or as the password: status.token, for /metrics also metrics.token.\n"
+)
+
 
 class Guard:
-    """Wraps the application. `any_address`: it was configured to be reached by addresses that are not loopback."""
+    """Wraps the application. `any_address`: it was configured to be reached by addresses that are not loopback.
 
-    def __init__(self, app: App, allowed_hosts: tuple[str, ...], any_address: bool) -> None:
+    `on_stranger` is called with the address of a client that is refused for its credentials.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        allowed_hosts: tuple[str, ...],
+        any_address: bool,
+        access: Access,
+        on_stranger: Callable[[str], None],
+    ) -> None:
         self._app = app
+        self._access = access
+        self._on_stranger = on_stranger
         self._names = {"localhost", *(name.lower().rstrip(".") for name in allowed_hosts)}
         self._any_address = any_address
 
@@ -43,7 +64,13 @@ class Guard:
             return
         hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
         if len(hosts) != 1 or not self.allows(hosts[0]):
-            await _refuse(send)
+            await _refuse(send, 421, _OTHER_NAME)
+            return
+        authorization = [value for name, value in scope["headers"] if name == b"authorization"]
+        if not await self._access.allows(scope["path"], authorization):
+            if authorization:
+                self._on_stranger(str((scope.get("client") or ("a client",))[0]))
+            await _refuse(send, 401, _STRANGER, CHALLENGES)
             return
 
         async def send_guarded(message: MutableMapping[str, Any]) -> None:
@@ -76,10 +103,8 @@ def host_name(host: str) -> str:
     return name.rstrip(".") if not port or port.isdecimal() else host
 
 
-async def _refuse(send: Send) -> None:
-    body = (
-        b"This page is not served under that host name. Ask for localhost, or add the name to status.allowed.hosts.\n"
-    )
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode()), *HEADERS]
-    await send({"type": "http.response.start", "status": 421, "headers": headers})
+async def _refuse(send: Send, status: int, body: bytes, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
+    length = (b"content-length", str(len(body)).encode())
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), length, *HEADERS, *headers]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -157,6 +157,10 @@ class Room:
         self._metrics.add(self._metrics.index("invalid_requests"), 1)
         self._warn("invalid", "the status page got bytes from %s that are no HTTP request", whose)
 
+    def note_stranger(self, whose: str) -> None:
+        """Note that somebody gave a token or a password that is not right."""
+        self._warn("stranger", "the status page refused %s: what it gave is not the token (status.token)", whose)
+
     def _drop(self, occupant: Occupant, cause: str) -> None:
         self.leave(occupant)
         occupant.drop()

@@ -74,7 +74,7 @@ def serve(sources: Sources, room: Room, listening: socket.socket, stop_fd: int, 
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNACKNOWLEDGED_MS)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
     config = uvicorn.Config(
-        create_app(sources, watch),
+        create_app(sources, watch, room.note_stranger),
         lifespan="off",
         loop="asyncio",
         http=connections_in(room),

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from web.access import OPEN, Admission
+
 if TYPE_CHECKING:
     from broker.metrics.broker_reading import BrokerReader
     from broker.metrics.quota_use import ClientUse
@@ -86,3 +88,4 @@ class Sources:
     disk: Path
     reports: Path
     jobs: Mapping[str, JobFacts]
+    admission: Admission = OPEN

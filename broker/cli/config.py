@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from broker.config.broker_config import load
+from broker.cli.process_list import hide
+from broker.config.broker_config import find_key, load
 from broker.config.notes import start_notes
+from broker.config.sources import KAFKA_PREFIX, OWN_PREFIX, property_of
 from broker.errors import UsageError
 from broker.security.tls.checks import check_tls
 
@@ -16,13 +18,16 @@ if TYPE_CHECKING:
     from broker.config.broker_config import BrokerConfig
 
 _HIGHEST_PORT = 65535
+_VARIABLES = (KAFKA_PREFIX, OWN_PREFIX)
+_FOR_OTHERS = 0o077
 
 
 def configuration(parsed: argparse.Namespace, environment: Mapping[str, str]) -> BrokerConfig:
     """Return the configuration that flags, environment and file make. Raises ConfigError, UsageError."""
     if parsed.ephemeral and parsed.data_dir:
         raise UsageError("--ephemeral and --data-dir exclude each other")
-    sets = dict(assignment(text, "--set") for text in parsed.sets)
+    hide(lambda name: _is_secret(name) or (name.startswith(_VARIABLES) and _is_secret(property_of(name))))
+    sets = {key: _read(key, value) for key, value in (assignment(text, "--set") for text in parsed.sets)}
     data_dir = parsed.data_dir or environment.get("ROTUNDA_DATA_DIR")
     if data_dir:
         sets["log.dirs"] = data_dir
@@ -34,6 +39,27 @@ def configuration(parsed: argparse.Namespace, environment: Mapping[str, str]) ->
         sets["ephemeral"] = "true"
     file = parsed.config or environment.get("ROTUNDA_CONFIG")
     return load(Path(file) if file else None, sets, environment)
+
+
+def _is_secret(name: str) -> bool:
+    key = find_key(name)
+    return key is not None and key.sensitive
+
+
+def _read(key: str, value: str) -> str:
+    """Return the value of a flag: of a password that is @FILE the file's content. Raises UsageError."""
+    if not value.startswith("@") or not _is_secret(key):
+        return value
+    path = Path(value[1:])
+    try:
+        text = path.read_text(encoding="utf-8")
+        mode = path.stat().st_mode
+    except (OSError, UnicodeDecodeError) as failure:
+        raise UsageError(f"--set {key}=@{path}: {failure}") from failure
+    # Certificates are for everybody.
+    if mode & _FOR_OTHERS and not text.lstrip().startswith("-----BEGIN CERTIFICATE-----"):
+        raise UsageError(f"--set {key}=@{path}: other users may read or write it; chmod 600 {path}")
+    return text.strip()
 
 
 def assignment(text: str, flag: str) -> tuple[str, str]:

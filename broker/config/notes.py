@@ -1,15 +1,16 @@
 """What a broker says at its start of settings that it was given: those without meaning, and those read its own way.
 
-Pure. The supervisor logs the lines, `rotunda check-config` prints them.
+Reads nothing but the mode of the file. The supervisor logs the lines, `rotunda check-config` prints them.
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from broker.config.broker_config import BROKER_KEYS, is_of_images
+from broker.config.broker_config import BROKER_KEYS, is_of_images, key_of
 from broker.config.kafka import kafka_settings
 from broker.config.listeners import without_controllers
 from broker.config.sources import KAFKA_PREFIX, property_of
@@ -27,6 +28,7 @@ _OF_SCRIPTS = frozenset(
 )
 #: A variable as close as this to a setting is taken for a misspelt one.
 _CLOSE = 0.9
+_FOR_OTHERS = 0o077
 
 
 def start_notes(config: BrokerConfig) -> Iterator[str]:
@@ -44,7 +46,16 @@ def start_notes(config: BrokerConfig) -> Iterator[str]:
                 f"{wanted} is opened as {bound}, the address that clients are given; "
                 "insecure.listen=true opens it on all interfaces"
             )
+    yield from _readable_secrets(config)
     yield from _misspelt(config)
+
+
+def _readable_secrets(config: BrokerConfig) -> Iterator[str]:
+    file = config.sources.file
+    secrets = sorted(name for name in config.file_texts if key_of(name).sensitive)
+    with suppress(OSError):
+        if file and secrets and file.stat().st_mode & _FOR_OTHERS:
+            yield f"other users may read {file}, which holds {', '.join(secrets)}: chmod 600 {file}"
 
 
 def _misspelt(config: BrokerConfig) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The broker settings of the status page: whether there is one, where it listens, and by which names it may be asked.
+"""The broker settings of the status page: whether there is one, where it listens, and whom it is shown to.
 
 Declarations and one rule. `broker_config` joins them with the others into the one BrokerConfig. Kafka has no such
 page.
@@ -7,11 +7,21 @@ page.
 from __future__ import annotations
 
 import ipaddress
+import re
 from dataclasses import dataclass
 
 from broker.config.keys import Key, Kind, setting
 
-STATUS_PORT = "status.port"
+STATUS_PORT, STATUS_TOKEN = "status.port", "status.token"
+
+_SHORTEST_TOKEN = 16
+_TOKEN = re.compile(r"[!-~]*")
+
+
+def _token_complaint(token: str) -> str | None:
+    if len(token) < _SHORTEST_TOKEN or not _TOKEN.fullmatch(token):
+        return f"a token has at least {_SHORTEST_TOKEN} characters, of ASCII and without spaces; `openssl rand -hex 16`"
+    return None
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
@@ -33,7 +43,7 @@ class StatusSettings:
             kind=Kind.STRING,
             default="127.0.0.1",
             doc="The address that the status page listens on. One that other machines can reach needs "
-            "insecure.listen=true, since the page asks nobody who they are.",
+            "insecure.listen=true, since what it sends is not encrypted.",
         )
     )
     status_port: int = setting(
@@ -45,6 +55,30 @@ class StatusSettings:
             most=65535,
             doc="The port of the status page; 0 takes any free one. If the default port is taken, any free one is "
             "taken instead; if a port that was asked for is taken, the broker does not start.",
+        )
+    )
+    status_token: str | None = setting(
+        Key(
+            name=STATUS_TOKEN,
+            kind=Kind.PASSWORD,
+            default=None,
+            nullable=True,
+            sensitive=True,
+            validator=_token_complaint,
+            doc="What whoever looks at the status page has to give, as a bearer token or as the password that a "
+            "browser asks for. At least 16 characters. Without it nobody is asked.",
+        )
+    )
+    metrics_token: str | None = setting(
+        Key(
+            name="metrics.token",
+            kind=Kind.PASSWORD,
+            default=None,
+            nullable=True,
+            sensitive=True,
+            validator=_token_complaint,
+            doc="What Prometheus has to give for /metrics, as a bearer token, and nothing else is shown for. At least "
+            "16 characters. status.token is taken as well. Without it /metrics is shown to those who see the page.",
         )
     )
     status_max_connections: int = setting(
@@ -93,11 +127,15 @@ class StatusSettings:
 
 def check_status_host(host: str, insecure_listen: bool) -> None:
     """Raise ValueError, worded for the user, if the status page may not listen there."""
-    if insecure_listen or host == "localhost":
-        return
-    try:
-        is_loopback = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        is_loopback = False
-    if not is_loopback:
+    if not insecure_listen and not is_loopback(host):
         raise ValueError(f"{host} can be reached from other machines; set insecure.listen=true if that is meant")
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach an address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

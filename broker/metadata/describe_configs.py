@@ -178,6 +178,8 @@ def describe_loggers(levels: Mapping[str, str]) -> list[ConfigEntry]:
 
 
 def _entry(key: Key, value: Value, synonyms: list[Synonym], *, read_only: bool) -> ConfigEntry:
+    if key.sensitive:
+        synonyms = [each._replace(value=None) for each in synonyms]
     return ConfigEntry(
         name=key.name,
         value=_shown(key, value),

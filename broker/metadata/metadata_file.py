@@ -7,8 +7,11 @@ starts. One SQLite file in WAL mode.
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
+import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from broker.metadata.entity_store import has_table, has_tables
@@ -32,6 +35,8 @@ UNTIL_RESTART = (CONFIGURATION_FILE, LOG_LEVELS, CERTIFICATES)
 #: How long a statement waits for another connection's recovery of the WAL; nothing else locks a reader out.
 BUSY_TIMEOUT_S = 2.0
 
+_MODE = 0o600
+
 _SCHEMA = """
 CREATE TABLE state (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE topics (
@@ -53,6 +58,18 @@ _INITIAL_STATE = (("format", FORMAT), ("change", 0), ("floor", 0), ("next_produc
 def metadata_path(data_dir: Path) -> Path:
     """Return where the metadata of a data directory is kept."""
     return data_dir / FILE_NAME
+
+
+def make_private(path: Path) -> None:
+    """Let nobody but this user read the file, which holds credentials; it is made if it is not there. Raises OSError.
+
+    SQLite gives the files that it makes beside it the same mode.
+    """
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE))
+    for each in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
+        with suppress(FileNotFoundError):
+            if stat.S_IMODE(each.stat().st_mode) != _MODE:
+                each.chmod(_MODE)
 
 
 def ensure_topic_tables(connection: sqlite3.Connection) -> None:

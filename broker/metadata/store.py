@@ -19,7 +19,14 @@ from pathlib import Path
 from broker.errors import ApiError, BootFailed
 from broker.metadata import request_dedup
 from broker.metadata.entity_store import EntityKind, StoredValue, ensure_schema, replace_entity, used_bytes
-from broker.metadata.metadata_file import BUSY_TIMEOUT_S, FORMAT, encode_configs, ensure_topic_tables, state_of
+from broker.metadata.metadata_file import (
+    BUSY_TIMEOUT_S,
+    FORMAT,
+    encode_configs,
+    ensure_topic_tables,
+    make_private,
+    state_of,
+)
 from broker.metadata.request_dedup import TopicOutcome
 from broker.protocol.error_codes import ErrorCode
 
@@ -118,6 +125,7 @@ class MetadataStore:
         Raises BootFailed when the file is from a newer version, damaged or cannot be written.
         """
         try:
+            make_private(path)
             connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute(f"PRAGMA synchronous = {'OFF' if ephemeral else 'FULL'}")
@@ -125,7 +133,7 @@ class MetadataStore:
             ensure_schema(connection)
             request_dedup.ensure_table(connection)
             stored = state_of(connection, "format")
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise BootFailed(f"cannot open the metadata file {path}: {error}") from error
         if stored > FORMAT:
             connection.close()

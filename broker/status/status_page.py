@@ -85,6 +85,7 @@ def sources_of(context: ProcessContext) -> Sources:
     from broker.protocol.api_keys import DEPRECATED_UP_TO  # noqa: PLC0415
     from broker.status.report_jobs import report_jobs  # noqa: PLC0415
     from shm.recent_requests import RecentReader  # noqa: PLC0415
+    from web.access import Admission  # noqa: PLC0415
     from web.sources import Sources  # noqa: PLC0415
 
     config = context.config
@@ -114,6 +115,7 @@ def sources_of(context: ProcessContext) -> Sources:
         disk=config.data_dir,
         reports=config.data_dir / REPORTS,
         jobs=report_jobs(),
+        admission=Admission(token=config.status_token or "", metrics_token=config.metrics_token or ""),
     )
 
 

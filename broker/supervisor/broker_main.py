@@ -94,8 +94,9 @@ def serve(
 
 
 def _make_data_dir(path: Path) -> None:
+    """Make the directory for this user alone; one that is there keeps its mode."""
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as failure:
         raise BootFailed(f"data directory {path} cannot be used: {failure.strerror}") from failure
 

@@ -1,0 +1,197 @@
+"""Secrets stay where they are put: planted by every way in, they are nowhere else (users.md row 23).
+
+Looked through are the log, the run directory, the data directory, shared memory, the request log, every answer of the
+status page, what the commands and an admin client are told of settings, and what the system tells of processes.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+from broker.config.broker_config import load
+from broker.errors import ConfigError
+from tests.support.broker_process import REPOSITORY, SHARED_MEMORY, BrokerProcess
+from tests.support.deadline import wait_until
+from tests.support.supervised import command
+
+#: Where each is put says what it is called.
+BY_FILE, BY_KAFKA_VARIABLE, BY_OWN_VARIABLE = "planted-by-file-0a1b", "planted-by-kafka-2c3d", "planted-by-own-4e5f"
+BY_FLAG, BY_FLAGS_FILE = "planted-by-flag-6071", "planted-by-flags-file-8293"
+ALL = (BY_FILE, BY_KAFKA_VARIABLE, BY_OWN_VARIABLE, BY_FLAG, BY_FLAGS_FILE)
+
+SCREENS = ("/", "/clients", "/topics", "/groups", "/requests", "/reports", "/processes", "/configuration")
+FACTS = ("/status.json", "/metrics", "/openapi.json", "/reports.json")
+
+
+class Planted(NamedTuple):
+    """A broker with secrets, and its configuration file."""
+
+    broker: BrokerProcess
+    file: Path
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Planted]:
+    """Yield a broker that was given a secret by every way in."""
+    directory = tmp_path_factory.mktemp("secrets")
+    file, flags_file = directory / "server.properties", directory / "token"
+    file.write_text(f"ssl.keystore.password={BY_FILE}\n")
+    flags_file.write_text(f"{BY_FLAGS_FILE}\n")
+    for each in (file, flags_file):
+        each.chmod(0o600)
+    settings = {
+        "num.network.threads": 1,
+        "num.io.threads": 1,
+        "request.log.roll.ms": 500,
+        "metrics.token": BY_FLAG,
+        "status.token": f"@{flags_file}",
+    }
+    variables = {
+        "ROTUNDA_CONFIG": str(file),
+        "KAFKA_SSL_KEY_PASSWORD": BY_KAFKA_VARIABLE,
+        "ROTUNDA_SSL_TRUSTSTORE_PASSWORD": BY_OWN_VARIABLE,
+    }
+    running = BrokerProcess(directory, settings, ephemeral=False, environment=variables).start()
+    yield Planted(running, file)
+    running.stop()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def used(planted: Planted) -> None:
+    """Use the broker: there is a request log then, and answers about settings have passed through the rings."""
+    producer = Producer({"bootstrap.servers": planted.broker.bootstrap})
+    producer.produce("orders", b"value")
+    assert producer.flush(60) == 0
+    assert planted.broker.command("config", "list", "--all").returncode == 0
+    wait_until(lambda: list(planted.broker.data_dir.rglob("*.parquet")), "a file of the request log")
+
+
+def leaks(content: bytes | str, where: object, secrets: tuple[str, ...] = ALL) -> list[str]:
+    raw = content.encode() if isinstance(content, str) else content
+    return [f"{secret} in {where}" for secret in secrets if secret.encode() in raw]
+
+
+def assert_none(found: list[str]) -> None:
+    assert not found, "\n".join(found)
+
+
+def test_no_file_has_them(planted: Planted) -> None:
+    broker = planted.broker
+    files = [each for root in (broker.run_dir, broker.data_dir) for each in root.rglob("*") if each.is_file()]
+    files += [each for each in Path(SHARED_MEMORY).iterdir() if broker.status()["instance"] in each.name]
+    assert len(files) > 20, files
+    assert_none([leak for each in files for leak in leaks(each.read_bytes(), each)])
+    assert_none(leaks(broker.log_text(), "the log"))
+
+
+def test_the_request_log_has_not(planted: Planted) -> None:
+    for each in planted.broker.data_dir.rglob("*.parquet"):
+        assert_none(leaks(str(pq.read_table(each).to_pylist()), each))
+
+
+def test_the_system_tells_nobody_of_them(planted: Planted) -> None:
+    """Arguments and variables of every process, of which the supervisor was given them."""
+    supervisor = psutil.Process(planted.broker.pid())
+    for process in (supervisor, *supervisor.children(recursive=True)):
+        for name in ("cmdline", "environ"):
+            content = Path(f"/proc/{process.pid}/{name}").read_bytes()
+            assert_none(leaks(content, f"{name} of {process.pid}"))
+            assert b"rotunda" in content.lower() or b"broker" in content.lower(), "the rest is as it was"
+
+
+def test_the_status_page_shows_none(planted: Planted) -> None:
+    url = planted.broker.status()["status_url"].removeprefix("http://").rstrip("/")
+    host, _, port = url.partition(":")
+    for path in (*SCREENS, *FACTS, *(f"/view/{each.strip('/') or 'overview'}" for each in SCREENS)):
+        with closing(HTTPConnection(host, int(port), timeout=60)) as connection:
+            connection.request("GET", path, headers={"Authorization": f"Bearer {BY_FLAGS_FILE}"})
+            answer = connection.getresponse()
+            body = answer.read()
+            assert answer.status == 200, path
+            assert_none(leaks(body + str(answer.getheaders()).encode(), path))
+
+
+def test_no_command_prints_them(planted: Planted) -> None:
+    broker = planted.broker
+    for line in (("print-config",), ("config", "list"), ("config", "list", "--all"), ("status", "--json")):
+        done = broker.command(*line)
+        assert done.returncode == 0, done.stderr
+        assert_none(leaks(done.stdout + done.stderr, line))
+    described = broker.command("config", "describe", "status.token", "ssl.keystore.password").stdout
+    assert described.count("(hidden)") >= 2
+    assert_none(leaks(described, "config describe"))
+    # The configuration itself, without the broker.
+    line = [sys.executable, "-m", "broker", "print-config", "--config", str(planted.file), "--json"]
+    line += ["--set", f"status.token={BY_FLAG}"]
+    environment = {**os.environ, "KAFKA_METRICS_TOKEN": BY_KAFKA_VARIABLE}
+    done = subprocess.run(line, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=True)
+    assert_none(leaks(done.stdout + done.stderr, "print-config"))
+    assert "ssl.keystore.password" in done.stdout
+
+
+def test_an_admin_client_is_told_none(planted: Planted) -> None:
+    admin = AdminClient({"bootstrap.servers": planted.broker.bootstrap})
+    resource = ConfigResource(ResourceType.BROKER, "1")
+    entries = admin.describe_configs([resource], request_timeout=60)[resource].result(60)
+    synonyms = {name: {each: found.value for each, found in entry.synonyms.items()} for name, entry in entries.items()}
+    assert_none(leaks(str(synonyms), "synonyms"))
+    for name in ("status.token", "metrics.token", "ssl.keystore.password", "ssl.key.password"):
+        assert entries[name].is_sensitive
+        assert entries[name].value is None
+    assert_none(leaks(str({name: entry.value for name, entry in entries.items()}), "DescribeConfigs"))
+
+
+def test_no_complaint_repeats_a_secret() -> None:
+    for name, value in (("status.token", "short-secret"), ("metrics.token", "a secret with spaces in it")):
+        with pytest.raises(ConfigError) as failure:
+            load(None, {name: value}, {})
+        assert value not in str(failure.value)
+        assert name in str(failure.value)
+
+
+def test_files_that_others_may_read_are_named(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("a-token-for-everybody")
+    token.chmod(0o644)
+    done = command("check-config", "--set", f"status.token=@{token}")
+    assert done.returncode == 2
+    assert f"chmod 600 {token}" in done.stderr
+    file = tmp_path / "server.properties"
+    file.write_text("status.token=a-token-for-everybody\n")
+    file.chmod(0o640)
+    done = command("check-config", "--config", str(file))
+    assert done.returncode == 0
+    assert f"which holds status.token: chmod 600 {file}" in done.stdout
+
+
+def test_private_files_are_private_whatever_the_umask_is(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        running = BrokerProcess(tmp_path, {"num.io.threads": 1}, ephemeral=False)
+        running.data_dir = tmp_path / "new" / "data"
+        (tmp_path / "new").mkdir()
+        # Not made by the test: the broker makes it.
+        line = [sys.executable, "-m", "broker", "start", "--daemon", "--wait", "--run-dir", str(running.run_dir)]
+        line += ["--data-dir", str(running.data_dir), "--listen", "127.0.0.1:0", "--set", "status.port=0"]
+        subprocess.run(line, cwd=REPOSITORY, check=True, capture_output=True)
+    finally:
+        os.umask(before)
+    try:
+        assert running.data_dir.stat().st_mode & 0o777 == 0o700
+        assert running.run_dir.stat().st_mode & 0o777 == 0o700
+        metadata = list(running.data_dir.glob("rotunda-metadata.sqlite3*"))
+        assert len(metadata) == 3
+        assert {each.stat().st_mode & 0o777 for each in metadata} == {0o600}
+    finally:
+        assert running.command("stop").returncode == 0

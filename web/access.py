@@ -1,0 +1,89 @@
+"""Who may see the page: whoever has its token, or is a user that the broker lets describe the cluster.
+
+Runs in the web process, ahead of every route. Probes are answered to anybody: what they say is that processes run. The
+metrics have a token of their own, so that Prometheus need not have the page's. Users are checked by a function that the
+broker hands in, on a thread, because a password takes milliseconds and the loop is everybody's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hmac
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+#: What is answered without a token.
+_PROBES = frozenset({"/healthz", "/readyz"})
+_METRICS = "/metrics"
+
+#: What a client is asked for. A browser asks its user for a name and a password.
+CHALLENGES = (
+    (b"www-authenticate", b'Basic realm="Rotunda", charset="UTF-8"'),
+    (b"www-authenticate", b'Bearer realm="Rotunda"'),
+)
+
+IsUser = Callable[[str, str], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """Who is let in. Without `token` and `is_user` (by name and password) everybody is, but for the metrics' token."""
+
+    token: str = ""
+    metrics_token: str = ""
+    is_user: IsUser | None = None
+
+
+OPEN = Admission()
+
+
+class Access:
+    """Checks one request after the other."""
+
+    def __init__(self, admission: Admission) -> None:
+        self._tokens = [admission.token] if admission.token else []
+        own = admission.metrics_token
+        self._metrics_tokens = [*self._tokens, own] if own else self._tokens
+        self._is_user = admission.is_user
+        # One: who tries many passwords waits for each.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="passwords") if self._is_user else None
+
+    async def allows(self, path: str, authorization: Sequence[bytes]) -> bool:
+        """Return whether a request for a path, with these Authorization headers, is answered."""
+        tokens = self._metrics_tokens if path == _METRICS else self._tokens
+        if path in _PROBES or not (tokens or self._is_user):
+            return True
+        if len(authorization) != 1:
+            return False
+        scheme, _, credentials = authorization[0].strip().partition(b" ")
+        if scheme.lower() == b"bearer":
+            return _is_one_of(credentials.strip(), tokens)
+        name, password = _basic(credentials) if scheme.lower() == b"basic" else ("", "")
+        if not password:
+            return False
+        # A browser has no other way to give a token than as a password, of whatever name.
+        return _is_one_of(password.encode(), tokens) or await self._is_a_user(name, password)
+
+    async def _is_a_user(self, name: str, password: str) -> bool:
+        if self._is_user is None or not name:
+            return False
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._is_user, name, password)
+
+
+def _is_one_of(given: bytes, tokens: Sequence[str]) -> bool:
+    """Return whether a token was given, in a time that does not say how much of it was right."""
+    matches = [hmac.compare_digest(given, token.encode()) for token in tokens]
+    return any(matches)
+
+
+def _basic(credentials: bytes) -> tuple[str, str]:
+    """Return the name and password of RFC 7617; empty ones for what is no such thing."""
+    try:
+        text = base64.b64decode(credentials.strip(), validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return "", ""
+    name, _, password = text.partition(":")
+    return name, password
