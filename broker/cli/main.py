@@ -189,6 +189,11 @@ def _add_print_config(command: argparse.ArgumentParser) -> None:
     json_option(command)
 
 
+def _add_print_unit(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--config", type=Path, metavar="FILE", help="the server.properties file that it starts with")
+    command.add_argument("--user", metavar="NAME", help="as whom it runs (default: a user that systemd makes)")
+
+
 _COMMANDS: dict[str, tuple[str, str, str, _Add]] = {
     "start": (
         "broker.cli.start",
@@ -207,6 +212,7 @@ _COMMANDS: dict[str, tuple[str, str, str, _Add]] = {
         "print every property with its value and where that came from",
         _add_print_config,
     ),
+    "print-unit": ("broker.cli.print_unit", "run", "print a systemd unit that runs the broker", _add_print_unit),
     "config": (
         "broker.cli.settings",
         "run",

@@ -34,6 +34,7 @@ from broker.runtime.child_process import Role
 from broker.security.tls.checks import check_tls
 from broker.server_log import log_setup
 from broker.supervisor import shared_resources
+from broker.supervisor.service_manager import ServiceManager
 from broker.supervisor.status_listener import bind_status_page, status_url
 from broker.supervisor.supervisor import Supervisor
 from shm.segment import SharedMemoryTooSmall, new_instance, start_ticks
@@ -153,14 +154,17 @@ def _supervise(
             context.run_dir, replace(ready, bootstrap=bootstrap(context.listener_table, context.control_listener))
         )
 
-    supervisor = Supervisor(context, functions, SystemClock(), listeners_changed)
+    manager = ServiceManager(os.environ)
+    supervisor = Supervisor(context, functions, SystemClock(), listeners_changed, manager.alive)
     try:
         supervisor.start()
         if not supervisor.stop_asked:
             run_dir.write(context.run_dir, ready)
             on_ready(ready)
+            manager.ready(f"serves {ready.bootstrap}")
             supervisor.run()
     finally:
+        manager.stopping()
         run_dir.write(context.run_dir, record.with_state(run_dir.STOPPING))
         ended_cleanly = supervisor.stop()
     return ended_cleanly

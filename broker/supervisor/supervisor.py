@@ -77,8 +77,12 @@ class Supervisor:
         functions: Mapping[Role, RoleFunction],
         clock: Clock,
         listeners_changed: Callable[[], None] = lambda: None,
+        alive: Callable[[], None] = lambda: None,
     ) -> None:
-        """``listeners_changed`` is called when listeners were added or removed while the broker runs."""
+        """``listeners_changed`` is called when listeners were added or removed while the broker runs.
+
+        ``alive`` is called once a second while the loop turns.
+        """
         self._context = context
         self._config = context.config
         self._children = make_children(context, functions)
@@ -94,7 +98,7 @@ class Supervisor:
         self._give_up: BootFailed | None = None
         timeout_ms = self._config.process_hang_timeout_ms
         self._watchdog = Watchdog(context.slots, timeout_ms, report_where)
-        self._look_due_ns = 0
+        self._look_due_ns, self._alive = 0, alive
         self._settings: LiveSettings | None = None
 
     def start(self) -> None:
@@ -206,6 +210,7 @@ class Supervisor:
             self._look_due_ns = now_ns + LOOK_MS * 1_000_000
             self._context.slots.beat(Role.SUPERVISOR, 0, now_ns)
             self._watchdog.look(self._children, now_ns)
+            self._alive()
 
     def _follow_settings(self) -> None:
         if self._settings is not None:

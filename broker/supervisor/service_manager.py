@@ -1,0 +1,53 @@
+"""The service manager that has started the broker, as systemd's protocol speaks to it (sd_notify(3)).
+
+Runs in the supervisor. It sends datagrams to the socket that NOTIFY_SOCKET names; without one nothing is sent. While
+the supervisor's loop turns it sends a sign of life, for WatchdogSec=. What cannot be sent is left out: no broker ends
+for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Mapping
+
+_log = logging.getLogger(__name__)
+
+
+class ServiceManager:
+    """The way to it, or to nobody."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        address = environment.get("NOTIFY_SOCKET", "")
+        # A socket without a file has a name that begins with a zero byte, written as "@".
+        self._address = "\0" + address[1:] if address.startswith("@") else address
+        # The watchdog may be meant for another process, which handed its environment on.
+        mine = environment.get("WATCHDOG_PID") in (None, str(os.getpid()))
+        self._is_watched = mine and bool(environment.get("WATCHDOG_USEC"))
+
+    def ready(self, status: str) -> None:
+        """Send that the broker serves, and a line about it."""
+        self._send(f"READY=1\nSTATUS={status}")
+
+    def alive(self) -> None:
+        """Send that the supervisor's loop turns, if anybody watches for it."""
+        if self._is_watched:
+            self._send("WATCHDOG=1")
+
+    def stopping(self) -> None:
+        """Send that the broker ends."""
+        self._send("STOPPING=1\nSTATUS=stopping")
+
+    def _send(self, text: str) -> None:
+        if not self._address:
+            return
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+                # A manager that does not read must not hold up the supervisor.
+                sender.setblocking(False)
+                sender.sendto(text.encode(), self._address)
+        except OSError as error:
+            if not isinstance(error, BlockingIOError):
+                _log.warning("the service manager at NOTIFY_SOCKET cannot be reached: %s", error)
+                self._address = ""
