@@ -17,7 +17,7 @@ PHASES = ("queue", "local", "remote", "response_queue", "send", "total")
 MUTE_CAUSES = ("pipeline", "arena", "ring_full", "output", "order", "draining", "pipeline_bytes", "throttled")
 CLOSE_CAUSES = (
     *("client", "idle", "invalid_request", "io_error", "response", "shutdown", "fault", "not_kept", "excess"),
-    "failed_authentication",
+    *("failed_authentication", "expired"),
 )
 MAX_LISTENERS = 8
 _LISTENERS = tuple(str(index) for index in range(MAX_LISTENERS))
@@ -154,7 +154,8 @@ PROCESSOR_METRICS = (
         "header. io_error: the socket failed. response: a handler asked for it. shutdown: the broker stops. fault: an "
         "error of ours, contained to the connection. not_kept: its handler died, and no copy of its request was kept. "
         "excess: there were more than max.connections, and it had been silent longest. failed_authentication: the TLS "
-        "handshake failed, or took too long. Rows `A17`, `A18`, `B22`.",
+        "handshake or the authentication by SASL failed, or took too long. expired: its session had ended. Rows `A17`, "
+        "`A18`, `B22`-`B24`.",
         "cause",
         CLOSE_CAUSES,
     ),
@@ -319,6 +320,49 @@ PROCESSOR_METRICS = (
         keys=("listener", "software"),
         slots=128,
         exposed="client_connections",
+    ),
+    Metric(
+        "authentications_succeeded",
+        COUNTER,
+        "connections",
+        "Connections whose clients have authenticated by SASL.",
+        "Kafka's successful-authentication-total. Row `B06`.",
+    ),
+    Metric(
+        "authentications_failed",
+        COUNTER,
+        "connections",
+        "Connections closed because authentication by SASL failed.",
+        "The log says for each client and user why, at most every ten seconds. Kafka's failed-authentication-total. "
+        "Row `B23`.",
+    ),
+    Metric(
+        "reauthentications_succeeded",
+        COUNTER,
+        "sessions",
+        "Sessions that clients have begun again on their connection.",
+        "See connections.max.reauth.ms. Kafka's successful-reauthentication-total. Row `B25`.",
+    ),
+    Metric(
+        "reauthentications_failed",
+        COUNTER,
+        "connections",
+        "Connections closed because a session could not be begun again.",
+        "Kafka's failed-reauthentication-total. Row `B25`.",
+    ),
+    Metric(
+        "reauthentication_ns",
+        COUNTER,
+        "ns",
+        "Time that it took to begin sessions again.",
+        "Divided by their number it is Kafka's reauthentication-latency-avg. Row `B25`.",
+    ),
+    Metric(
+        "sessions_expired",
+        COUNTER,
+        "connections",
+        "Connections closed because their session had ended and their client went on.",
+        "Clients that do not authenticate again (KIP-368). Kafka's expired-connections-killed-count. Row `B24`.",
     ),
     *TURN_METRICS,
 )

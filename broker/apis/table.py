@@ -58,7 +58,7 @@ from broker.apis.transactions.list_transactions import handle_list_transactions
 from broker.apis.transactions.txn_offset_commit import handle_txn_offset_commit
 from broker.apis.transactions.write_txn_markers import handle_write_txn_markers
 from broker.apis.unsupported.refusals import REFUSALS
-from broker.apis.unsupported.scram_credentials import (
+from broker.apis.users.scram_credentials import (
     handle_alter_user_scram_credentials,
     handle_describe_user_scram_credentials,
 )
@@ -163,14 +163,16 @@ def _kio_in_steps(key: ApiKey, view: Buffer, version: int, offset: int, end: int
 
 _REFUSED_PRODUCE = "0-2 are advertised for old librdkafka, and refused by closing the connection, as Kafka does"
 _SESSIONS = "fetch sessions are kept by the handler of their connection, and end with that process"
-_NO_SASL = "answered with ILLEGAL_SASL_STATE, as by any broker without SASL"
+_SASL = (
+    "answered by processors until a client has authenticated, and when it authenticates again; else with "
+    "ILLEGAL_SASL_STATE"
+)
 _NO_AUTHORIZER = "answered with SECURITY_DISABLED, as by any broker without an authorizer"
 _NO_TOKENS = "answered with DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, as on any listener of plain text"
 _ONE_REPLICA = "each partition has the one replica that leads it: ELECTION_NOT_NEEDED"
 _ONE_BROKER = "to the one broker: done already; to any other: INVALID_REPLICA_ASSIGNMENT"
 _ONE_DIRECTORY = "to the one directory: done already; to any other: LOG_DIR_NOT_FOUND"
 _QUOTAS = "an ip is an address, not the name of a host"
-_NO_SCRAM = "no listener asks for credentials: no user has any, and none is taken (UNSUPPORTED_VERSION)"
 _ONE_VOTER = "the one broker as leader and only voter; offsets are numbers of changes of the metadata"
 _FEATURES = (
     "transaction.version 0-2 and group.version 0-1; metadata.version is that of Kafka 4.3 (30), which as in Kafka does "
@@ -235,7 +237,7 @@ API_TABLE: tuple[Api, ...] = (
     _kio(ApiKey.SYNC_GROUP, (0, 5), handle_sync_group),
     _kio(ApiKey.DESCRIBE_GROUPS, (0, 6), handle_describe_groups),
     _kio(ApiKey.LIST_GROUPS, (0, 5), handle_list_groups),
-    _refused(ApiKey.SASL_HANDSHAKE, (0, 1), _NO_SASL),
+    _refused(ApiKey.SASL_HANDSHAKE, (0, 1), _SASL),
     _hand(
         ApiKey.API_VERSIONS,
         (0, 4),
@@ -268,7 +270,7 @@ API_TABLE: tuple[Api, ...] = (
     _kio(ApiKey.ALTER_CONFIGS, (0, 2), handle_alter_configs, _CHANGES, exclusive=True),
     _kio(ApiKey.ALTER_REPLICA_LOG_DIRS, (1, 2), handle_alter_replica_log_dirs, _ONE_DIRECTORY),
     _kio(ApiKey.DESCRIBE_LOG_DIRS, (1, 5), handle_describe_log_dirs),
-    _refused(ApiKey.SASL_AUTHENTICATE, (0, 2), _NO_SASL),
+    _refused(ApiKey.SASL_AUTHENTICATE, (0, 2), _SASL),
     _kio(ApiKey.CREATE_PARTITIONS, (0, 3), handle_create_partitions, _NOT_REPLICATED, exclusive=True),
     _refused(ApiKey.CREATE_DELEGATION_TOKEN, (1, 3), _NO_TOKENS),
     _refused(ApiKey.RENEW_DELEGATION_TOKEN, (1, 2), _NO_TOKENS),
@@ -280,8 +282,8 @@ API_TABLE: tuple[Api, ...] = (
     _kio(ApiKey.LIST_PARTITION_REASSIGNMENTS, (0, 0), handle_list_partition_reassignments, "none is ever under way"),
     _kio(ApiKey.DESCRIBE_CLIENT_QUOTAS, (0, 1), handle_describe_client_quotas),
     _kio(ApiKey.ALTER_CLIENT_QUOTAS, (0, 1), handle_alter_client_quotas, _QUOTAS, exclusive=True),
-    _kio(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, (0, 0), handle_describe_user_scram_credentials, _NO_SCRAM),
-    _kio(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, (0, 0), handle_alter_user_scram_credentials, _NO_SCRAM),
+    _kio(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, (0, 0), handle_describe_user_scram_credentials),
+    _kio(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, (0, 0), handle_alter_user_scram_credentials, exclusive=True),
     _kio(ApiKey.DESCRIBE_QUORUM, (0, 2), handle_describe_quorum, _ONE_VOTER),
     _kio(ApiKey.UPDATE_FEATURES, (0, 2), handle_update_features, _FEATURES),
     _kio(ApiKey.DESCRIBE_CLUSTER, (0, 2), handle_describe_cluster, _BROKERS_ONLY),

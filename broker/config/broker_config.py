@@ -42,6 +42,7 @@ from broker.config.machine_defaults import absolute, machine_defaults
 from broker.config.metrics import MetricsSettings
 from broker.config.quotas import QuotaSettings
 from broker.config.request_log import RequestLogSettings
+from broker.config.sasl import SaslSettings, has_sasl, sasl_complaint
 from broker.config.server import ServerSettings, log_dirs_complaint, pipeline_complaint
 from broker.config.sources import (
     Assignment,
@@ -77,6 +78,7 @@ class BrokerConfig(
     GroupSettings,
     LogSettings,
     QuotaSettings,
+    SaslSettings,
     ServerSettings,
     IdentitySettings,
     StatusSettings,
@@ -118,6 +120,11 @@ class BrokerConfig(
         """Return the value of a property for a listener: its own, else the broker's (``A09``)."""
         return self.value(own_name(listener, name))
 
+    def of_mechanism(self, listener: str, mechanism: str, name: str) -> Value:
+        """Return the value of a property for a mechanism of a listener: its own, else the listener's (``H05``)."""
+        own = own_name(listener, f"{mechanism.lower()}.{name}")
+        return self.of_listeners.get(own, self.of_listener(listener, name))
+
     @cached_property
     def wanted_listeners(self) -> tuple[Listener, ...]:
         """The parsed ``listeners``, without the controller's."""
@@ -133,6 +140,8 @@ class BrokerConfig(
 
     def authenticates(self, listener: Listener) -> bool:
         """Return whether who connects there has to prove who it is."""
+        if has_sasl(listener):
+            return True
         return listener.protocol == "SSL" and self.of_listener(listener.name, "ssl.client.auth") == REQUIRED
 
     @property
@@ -381,6 +390,7 @@ _RULES: _Rules = (
     (("control.plane.listener.name", "listeners"), control_plane_complaint),
     (("inter.broker.listener.name", "listeners"), lambda config: inter_broker_complaint(config, config.listener_names)),
     (("listeners",), _of_listeners_complaint),
+    (("sasl.enabled.mechanisms", "listeners"), sasl_complaint),
     (("status.host", "insecure.listen"), _status_complaint),
     (("node.id", "broker.id"), node_id_complaint),
     (("log.dirs",), log_dirs_complaint),

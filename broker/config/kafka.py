@@ -13,6 +13,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any
 
+from broker.config.jaas import complaint as jaas_complaint
 from broker.config.kafka_settings import TABLE
 from broker.config.keys import Key, Kind, Value
 
@@ -26,14 +27,18 @@ WITHOUT_MEANING: Mapping[str, str] = MappingProxyType(
             leader.imbalance.check.interval.seconds num.replica. replica.
             replication.quota.window. request.timeout.ms socket.connection.setup.timeout.""",
         "Metadata is one file in the data directory": "metadata.log. metadata.max.",
-        "No listener asks for a password or a token": """
-            connection.failed.authentication.delay.ms connections.max.reauth.ms delegation.token. sasl.
-            security.providers""",
         "OpenSSL does what Java's providers do; ssl.enabled.protocols says which versions of TLS": """
-            ssl.keymanager.algorithm ssl.protocol ssl.provider ssl.secure.random.implementation
+            security.providers ssl.keymanager.algorithm ssl.protocol ssl.provider ssl.secure.random.implementation
             ssl.trustmanager.algorithm""",
         "The broker is no client of another one": """
             ssl.allow.dn.changes ssl.allow.san.changes ssl.endpoint.identification.algorithm""",
+        "There is no other broker that this one would log in to, and none logs in here": """
+            sasl.client.callback.handler.class sasl.login. sasl.mechanism. sasl.oauthbearer.assertion.
+            sasl.oauthbearer.client.credentials. sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.scope
+            sasl.oauthbearer.token.endpoint.url security.inter.broker.protocol""",
+        "Kerberos and delegation tokens are not served": "delegation.token. sasl.kerberos.",
+        "It is for a mechanism of a listener, listener.name.<listener>.<mechanism>. stands before it": """
+            sasl.jaas.config sasl.server.callback.handler.class""",
         "There is no authorizer": "allow.everyone.if.no.acl.found super.users",
         "There are no share groups and no streams groups": "group.share. group.streams. share.",
         "There is no remote storage": """
@@ -82,8 +87,7 @@ REFUSED: Mapping[str, str] = MappingProxyType(
         "port": _USE_LISTENERS,
         "principal.builder.class": _JAVA_CLASS,
         "remote.log.storage.system.enable": "there is no remote storage: what retention removes would be nowhere else",
-        "security.inter.broker.protocol": "there is no other broker; leave it at PLAINTEXT, or name a listener by "
-        "inter.broker.listener.name",
+        "sasl.oauthbearer.jwt.validator.class": _JAVA_CLASS,
         "ssl.engine.factory.class": _JAVA_CLASS,
         "transaction.two.phase.commit.enable": "a transaction cannot be prepared here; leave it at false",
     }
@@ -132,8 +136,9 @@ def kept_key(name: str) -> Key | None:
         key = Key(name=name, kind=Kind.STRING, default=None, doc="", nullable=True, sensitive=True)
     if name in REFUSED:
         return replace(key, doc=f"Not served: {reason}.", validator=_refusing(key.default, reason))
-    if name in ("controller.quorum.voters", "controller.quorum.bootstrap.servers"):
-        key = replace(key, validator=_several_complaint)
+    validator = _VALIDATORS.get(name)
+    if validator is not None:
+        key = replace(key, validator=validator)
     return replace(key, doc=f"{reason}. It is kept and described, and changes nothing.")
 
 
@@ -158,3 +163,12 @@ def _refusing(default: Value, reason: str) -> Callable[[Any], str | None]:
 
 def _several_complaint(controllers: tuple[str, ...]) -> str | None:
     return _ONE_CONTROLLER if len(controllers) > 1 else None
+
+
+_VALIDATORS: Mapping[str, Callable[[Any], str | None]] = MappingProxyType(
+    {
+        "controller.quorum.bootstrap.servers": _several_complaint,
+        "controller.quorum.voters": _several_complaint,
+        "sasl.jaas.config": jaas_complaint,
+    }
+)

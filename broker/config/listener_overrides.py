@@ -19,6 +19,21 @@ OF_LISTENERS = (
     *("ssl.truststore.location", "ssl.truststore.password", "ssl.truststore.type"),
 )
 
+#: Which it may have besides for itself, those of SASL: each also for one of its mechanisms, whose name in lower case
+#: stands before the setting then (`H05`).
+OF_MECHANISMS = (
+    *(
+        "connections.max.reauth.ms",
+        "sasl.enabled.mechanisms",
+        "sasl.jaas.config",
+        "sasl.oauthbearer.clock.skew.seconds",
+    ),
+    *("sasl.oauthbearer.expected.audience", "sasl.oauthbearer.expected.issuer", "sasl.oauthbearer.jwks.endpoint.url"),
+    *("sasl.oauthbearer.scope.claim.name", "sasl.oauthbearer.sub.claim.name", "sasl.server.callback.handler.class"),
+    "sasl.server.max.receive.size",
+)
+_MECHANISMS = ("plain", "scram-sha-256", "scram-sha-512", "oauthbearer", "gssapi")
+
 
 def own_name(listener: str, name: str) -> str:
     """Return what a setting is called that a listener has for itself."""
@@ -29,11 +44,16 @@ def split(name: str) -> tuple[str, str] | None:
     """Return the listener, in lower case, and the setting that a name stands for; None for any other name."""
     if not name.startswith(PREFIX):
         return None
-    for base in OF_LISTENERS:
+    for base in (*OF_LISTENERS, *OF_MECHANISMS):
         listener = name.removeprefix(PREFIX).removesuffix(f".{base}")
         if name == own_name(listener, base) and listener:
-            return listener, base
+            return _without_mechanism(listener) if base in OF_MECHANISMS else listener, base
     return None
+
+
+def _without_mechanism(text: str) -> str:
+    listener, _, mechanism = text.rpartition(".")
+    return listener if mechanism in _MECHANISMS and listener else text
 
 
 def unknown_listener(names: Iterable[str], listeners: Iterable[str]) -> str | None:

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 
 _ADDRESS = re.compile(r"([A-Za-z0-9_.-]+)://(?:\[([0-9A-Fa-f:.%]+)\]|([^\[\]:/]*)):(\d+)")
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_SERVED_PROTOCOLS = ("PLAINTEXT", "SSL")
 _HIGHEST_PORT = 65535
 _LONGEST_NAME = 255
 
@@ -160,8 +159,6 @@ def _parse_entry(entry: str, protocols: Mapping[str, str]) -> Listener:
     protocol = protocols.get(name)
     if protocol is None:
         raise ValueError(f"no protocol is known for {name}; add it to listener.security.protocol.map")
-    if protocol not in _SERVED_PROTOCOLS:
-        raise ValueError(f"{entry}: {protocol} is not served, only {', '.join(_SERVED_PROTOCOLS)}")
     return Listener(name, match[2] or match[3] or "", port, protocol)
 
 

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 from broker.config.broker_config import BROKER_KEYS, is_of_images, key_of
 from broker.config.kafka import kafka_settings
+from broker.config.listener_overrides import split
 from broker.config.listeners import without_controllers
+from broker.config.sasl import sasl_notes
 from broker.config.sources import KAFKA_PREFIX, property_of
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ _FOR_OTHERS = 0o077
 
 def start_notes(config: BrokerConfig) -> Iterator[str]:
     """Yield a line for each thing that somebody who wrote the configuration might not expect."""
-    kept = sorted(name for name in config.layers if name not in BROKER_KEYS)
+    kept = sorted(name for name in config.layers if name not in BROKER_KEYS and split(name) is None)
     if kept:
         yield f"these settings have no meaning here and change nothing (docs/configuration.md): {', '.join(kept)}"
     opened = without_controllers(config.listeners, config.controller_listener_names)
@@ -47,6 +49,7 @@ def start_notes(config: BrokerConfig) -> Iterator[str]:
                 "insecure.listen=true opens it on all interfaces"
             )
     yield from _readable_secrets(config)
+    yield from sasl_notes(config)
     yield from _misspelt(config)
 
 

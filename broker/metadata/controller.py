@@ -40,6 +40,7 @@ from broker.metadata.process_counts import check_change
 from broker.metadata.producer_ids import ProducerIds
 from broker.metadata.request_dedup import TopicOutcome
 from broker.metadata.row_allocator import PartitionRows
+from broker.metadata.scram_users import Deletion, Upsertion, changed_users
 from broker.metadata.store import MetadataStore, Transaction, nothing_to_do
 from broker.metadata.topic_validation import (
     CLUSTER_METADATA_TOPIC,
@@ -48,7 +49,7 @@ from broker.metadata.topic_validation import (
     check_total_partitions,
     internal_topic_configs,
 )
-from broker.metadata.wanted_topics import check_more_partitions, check_new_topic
+from broker.metadata.wanted_topics import Charge, check_more_partitions, check_new_topic, free_of_charge
 from broker.protocol.coordinator_routing import CoordinatorPartitions
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.routing import topic_id_for
@@ -57,13 +58,6 @@ from shm.partitions import PartitionTable
 _TOPIC_ID_ENTROPY_BYTES = 16
 
 log = logging.getLogger(__name__)
-
-#: Charges the client for partitions that are about to be made. Raises ApiError if it has used up its quota.
-Charge = Callable[[int], None]
-
-
-def free_of_charge(_partitions: int) -> None:
-    """Let partitions be made for whoever no quota holds."""
 
 
 class Controller:
@@ -276,6 +270,14 @@ class Controller:
                 transaction.set_entity(EntityKind.CLIENT_QUOTA, stored_name(entity), quotas)
             log.info("the quotas of %s are now %s", dict(entity), quotas)
             self._metadata.refresh()
+
+    def alter_user_credentials(self, user: str, changes: Sequence[Deletion | Upsertion]) -> None:
+        """Change the SCRAM credentials of a user (KIP-554): all or nothing. Raises ApiError."""
+        stored = changed_users(self._metadata.user_credentials, user, changes)
+        with self._change() as transaction:
+            for name, values in stored.items():
+                transaction.set_entity(EntityKind.USER_CREDENTIAL, name, values)
+        self._metadata.refresh()
 
     def update_features(
         self, updates: Sequence[FeatureUpdate], *, validate_only: bool, request: str | None = None

@@ -54,6 +54,7 @@ class EntityKind(enum.StrEnum):
     CLIENT_METRICS = "client-metrics"
     CLIENT_QUOTA = "client-quota"
     FEATURE = "feature"
+    USER_CREDENTIAL = "user-credential"
 
 
 def ensure_schema(connection: sqlite3.Connection) -> None:
@@ -91,8 +92,8 @@ def replace_entity(
     if total_bytes > MOST_BYTES and after_bytes > before_bytes:
         raise ApiError(
             ErrorCode.POLICY_VIOLATION,
-            f"The settings of groups, client metrics subscriptions and quotas would take {total_bytes} bytes, more "
-            f"than {MOST_BYTES}; delete some first.",
+            f"The settings of groups, client metrics subscriptions, quotas and users would take {total_bytes} bytes, "
+            f"more than {MOST_BYTES}; delete some first.",
         )
     connection.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (_USED_BYTES, total_bytes))
     connection.execute("INSERT OR REPLACE INTO entity_changes VALUES (?, ?)", (kind, change))

@@ -1,4 +1,4 @@
-"""The broker's settings and the clients' quotas as they are in force, for the processes that know no topics.
+"""Settings of the broker, clients' quotas and users' credentials as they are in force, for who knows no topics.
 
 Acceptor and processors have one each (`ProcessContext.live_settings`). Every change of the metadata moves one word in
 shared memory, those of topics too: while it stands, ``refresh`` costs a comparison; when it has moved, the file is
@@ -18,6 +18,7 @@ from broker.metadata.broker_settings import BrokerSettings
 from broker.metadata.client_quotas import ClientQuotas, QuotaEntity, quotas_of
 from broker.metadata.entity_store import EntityKind, replace_changed
 from broker.metadata.reader import MetadataReader
+from broker.security.sasl.user_credentials import UserCredentials
 
 INTERVAL_NS = 100_000_000
 RETRY_NS = 1_000_000_000
@@ -37,6 +38,7 @@ class LiveSettings:
         self._now_ns = now_ns
         self._settings = BrokerSettings(config)
         self._quotas: dict[QuotaEntity, Mapping[str, float]] = {}
+        self._users = UserCredentials()
         self._next_read_ns = 0
         self.version = 0
         self._read()
@@ -55,6 +57,11 @@ class LiveSettings:
     def client_quotas(self) -> ClientQuotas:
         """The quotas by whom they are for. A refresh may change them."""
         return self._quotas
+
+    @property
+    def user_credentials(self) -> UserCredentials:
+        """The users with SCRAM credentials. A refresh changes them in place."""
+        return self._users
 
     def refresh(self, *, at_once: bool = False) -> bool:
         """Take over what has been announced, soon or at once; return whether a setting or a quota has changed. HOT."""
@@ -80,6 +87,10 @@ class LiveSettings:
             return False
         self.version = delta.version
         changed = self._settings.take(delta.broker_configs)
+        users = delta.entities.get(EntityKind.USER_CREDENTIAL)
+        if users is not None:
+            self._users.replace(users)
+        self._users.take(delta.changed_entities.get(EntityKind.USER_CREDENTIAL, {}))
         everything = delta.entities.get(EntityKind.CLIENT_QUOTA)
         if everything is not None:
             self._quotas = dict(quotas_of(everything))

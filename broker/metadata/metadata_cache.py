@@ -76,6 +76,7 @@ class MetadataCache:
         self._client_quotas: dict[QuotaEntity, Mapping[str, float]] = {}
         self._client_metrics_configs: dict[str, Mapping[str, str]] = {}
         self._group_configs: dict[str, Mapping[str, str]] = {}
+        self._user_credentials: dict[str, Mapping[str, str]] = {}
 
     def own_by(self, handlers: int) -> None:
         """Have all partitions belong to so many handlers: for who outlives a change of their number (`E04`)."""
@@ -145,6 +146,11 @@ class MetadataCache:
     def client_metrics_configs(self) -> Mapping[str, Mapping[str, str]]:
         """By name, the settings of each subscription to clients' metrics."""
         return self._client_metrics_configs
+
+    @property
+    def user_credentials(self) -> Mapping[str, Mapping[str, str]]:
+        """By user, by mechanism: the credentials as stored, and under a name that no user has their secret."""
+        return self._user_credentials
 
     def group_configs(self, group_id: str) -> Mapping[str, str]:
         """Return the settings that a group has of its own; there need be no such group."""
@@ -239,12 +245,12 @@ class MetadataCache:
             self._client_quotas = dict(quotas_of(entities))
         elif kind is EntityKind.FEATURE:
             self.finalized_features = finalized_levels(entities)
+        elif kind is EntityKind.GROUP:
+            self._group_configs = _configs_of(entities)
+        elif kind is EntityKind.USER_CREDENTIAL:
+            self._user_credentials = _configs_of(entities)
         else:
-            configs_of = _configs_of(entities)
-            if kind is EntityKind.GROUP:
-                self._group_configs = configs_of
-            else:
-                self._client_metrics_configs = configs_of
+            self._client_metrics_configs = _configs_of(entities)
 
     def _take_changed_entities(self, kind: EntityKind, entities: Entities) -> None:
         """Take over entities that have changed: an effort that grows with them, not with those that there are."""
@@ -254,7 +260,10 @@ class MetadataCache:
         elif kind is EntityKind.CLIENT_QUOTA:
             replace_changed(self._client_quotas, quotas_of(entities))
         else:
-            known = self._group_configs if kind is EntityKind.GROUP else self._client_metrics_configs
+            known = {
+                EntityKind.GROUP: self._group_configs,
+                EntityKind.USER_CREDENTIAL: self._user_credentials,
+            }.get(kind, self._client_metrics_configs)
             replace_changed(known, _configs_of(entities))
 
     def _topic_of(self, record: TopicRecord) -> TopicInfo:

@@ -5,6 +5,7 @@ What can be said of a wanted topic by itself is checked in `topic_validation`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from broker.config.topic_config import validate_topic_configs
@@ -25,6 +26,14 @@ from broker.protocol.error_codes import ErrorCode
 if TYPE_CHECKING:
     from broker.metadata.metadata_cache import MetadataCache, TopicInfo
     from broker.protocol.coordinator_routing import CoordinatorPartitions
+
+
+#: Charges the client for partitions that are about to be made. Raises ApiError if it has used up its quota.
+Charge = Callable[[int], None]
+
+
+def free_of_charge(_partitions: int) -> None:
+    """Let partitions be made for whoever no quota holds."""
 
 
 def check_new_topic(metadata: MetadataCache, coordinators: CoordinatorPartitions, topic: NewTopic) -> TopicOutcome:

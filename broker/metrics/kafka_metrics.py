@@ -58,6 +58,17 @@ KAFKA_METRICS: Final = (
     KafkaMetric("connections{client}", "rotunda_client_connections"),
     KafkaMetric("connection-creation-rate", "rate(rotunda_processor_connections_opened_total[5m])"),
     KafkaMetric("connection-close-rate", "rate(rotunda_processor_connections_closed_total[5m])", "By cause."),
+    KafkaMetric("successful-authentication-total", "sum(rotunda_processor_authentications_succeeded_total)"),
+    KafkaMetric("failed-authentication-total", "sum(rotunda_processor_authentications_failed_total)"),
+    KafkaMetric("successful-reauthentication-total", "sum(rotunda_processor_reauthentications_succeeded_total)"),
+    KafkaMetric("failed-reauthentication-total", "sum(rotunda_processor_reauthentications_failed_total)"),
+    KafkaMetric(
+        "reauthentication-latency-avg",
+        "sum(rate(rotunda_processor_reauthentication_seconds_total[5m])) / "
+        "sum(rate(rotunda_processor_reauthentications_succeeded_total[5m]))",
+    ),
+    KafkaMetric("reauthentication-latency-max", "", _NOT_MEASURED),
+    KafkaMetric("expired-connections-killed-count", "sum(rotunda_processor_sessions_expired_total)"),
     KafkaMetric("connection-accept-rate{listener}", "rate(rotunda_acceptor_connections_accepted_total[5m])"),
     KafkaMetric("broker-connection-accept-rate", "sum(rate(rotunda_acceptor_connections_accepted_total[5m]))"),
     KafkaMetric("connection-accept-rate{ip}", "", "By address: the status page and the request log."),

@@ -31,6 +31,7 @@ CONTROLLER_KEYS: Final = frozenset(
         37,  # CreatePartitions
         44,  # IncrementalAlterConfigs
         49,  # AlterClientQuotas
+        51,  # AlterUserScramCredentials
         57,  # UpdateFeatures
     }
 )

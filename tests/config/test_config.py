@@ -115,7 +115,6 @@ def test_a_file_that_cannot_be_read_is_a_config_error(tmp_path: Path) -> None:
         ({"listeners": "PLAINTEXT://0.0.0.0:9092", "insecure.listen": "true"}, "cannot be advertised"),
         ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "cannot be advertised"),
         ({"advertised.listeners": "OTHER://localhost:1"}, "no protocol is known for OTHER"),
-        ({"advertised.listeners": "SASL_SSL://localhost:1"}, "SASL_SSL is not served"),
         ({"listeners": "PLAINTEXT://localhost:1,PLAINTEXT://localhost:2"}, "must have a different name"),
         ({"listeners": "localhost:9092"}, "is not of the form NAME://host:port"),
         ({"listeners": "PLAINTEXT://localhost:65536"}, "has no valid port"),

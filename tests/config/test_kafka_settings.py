@@ -80,7 +80,10 @@ def test_settings_are_described_as_kafka_describes_them() -> None:
 def test_no_secret_of_kafka_is_shown() -> None:
     secrets = [name for name, setting in kafka_settings().items() if setting.sensitive]
     assert len(secrets) == 10
-    for config in (load(None, {}, {}), load(None, dict.fromkeys(secrets, "sesame"), {})):
+    for config in (
+        load(None, {}, {}),
+        load(None, {**dict.fromkeys(secrets, "sesame"), "sasl.jaas.config": 'M required password="sesame";'}, {}),
+    ):
         entries = described(config)
         assert {entries[name].value for name in secrets} == {None}
         assert {synonym.value for name in secrets for synonym in entries[name].synonyms} <= {None}
@@ -98,8 +101,10 @@ def test_each_setting_of_kafka_is_served_kept_or_refused() -> None:
 def test_what_has_no_meaning_is_kept_and_named_in_one_line(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text("num.replica.fetchers = 4\nmetric.reporters=x.Y\nzookeeper.connect=localhost:2181\n")
-    config = load(file, {"sasl.jaas.config": "secret"}, {"KAFKA_BACKGROUND_THREADS": "3", "KAFKA_OPTS": "-Dx"})
-    names = "background.threads, metric.reporters, num.replica.fetchers, sasl.jaas.config, zookeeper.connect"
+    config = load(
+        file, {"delegation.token.secret.key": "secret"}, {"KAFKA_BACKGROUND_THREADS": "3", "KAFKA_OPTS": "-Dx"}
+    )
+    names = "background.threads, delegation.token.secret.key, metric.reporters, num.replica.fetchers, zookeeper.connect"
     assert list(start_notes(config)) == [NOTE + names]
     entry = described(config)["num.replica.fetchers"]
     assert (entry.value, entry.source, entry.config_type, entry.read_only) == ("4", STATIC_BROKER_CONFIG, 3, False)

@@ -17,10 +17,6 @@ from broker.apis.topics.partition_reassignments import (
     handle_list_partition_reassignments,
 )
 from broker.apis.unsupported.refusals import REFUSALS
-from broker.apis.unsupported.scram_credentials import (
-    handle_alter_user_scram_credentials,
-    handle_describe_user_scram_credentials,
-)
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
 from broker.scheduling.deferred import Deferred
@@ -172,45 +168,6 @@ def test_a_token_for_somebody_else_names_them(cluster: AdminCluster) -> None:
     fields = {"owner_principal_type": "User", "owner_principal_name": "alice", "renewers": []}
     created = refused(cluster, ApiKey.CREATE_DELEGATION_TOKEN, 3, fields)
     assert (created.principal_name, created.token_requester_principal_name) == ("alice", "ANONYMOUS")
-
-
-def test_nobody_has_scram_credentials(cluster: AdminCluster) -> None:
-    """Spec I, row 50: an unknown user is error 91."""
-    key = ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS
-    for users in (None, []):
-        everybody = cluster.call(handle_describe_user_scram_credentials, key, 0, {"users": users})
-        assert (everybody.error_code, everybody.results) == (0, ())
-    asked = {"users": [{"name": "alice"}, {"name": "bob"}, {"name": "bob"}]}
-    response = cluster.call(handle_describe_user_scram_credentials, key, 0, asked)
-    assert [(each.user, each.error_code) for each in response.results] == [("alice", 91), ("bob", 92)]
-
-
-@pytest.mark.parametrize(
-    ("deletions", "upsertions", "error"),
-    [
-        ([("alice", 1)], [], ErrorCode.RESOURCE_NOT_FOUND),
-        ([("alice", 9)], [], ErrorCode.UNSUPPORTED_SASL_MECHANISM),
-        ([("", 1)], [], ErrorCode.UNACCEPTABLE_CREDENTIAL),
-        ([], [("alice", 1, 4096)], ErrorCode.UNSUPPORTED_VERSION),
-        ([], [("alice", 2, 8192)], ErrorCode.UNSUPPORTED_VERSION),
-        ([], [("alice", 1, 4095)], ErrorCode.UNACCEPTABLE_CREDENTIAL),
-        ([], [("alice", 1, 16385)], ErrorCode.UNACCEPTABLE_CREDENTIAL),
-        ([], [("alice", 0, 4096)], ErrorCode.UNSUPPORTED_SASL_MECHANISM),
-        ([("alice", 1)], [("alice", 1, 4096)], ErrorCode.DUPLICATE_RESOURCE),
-    ],
-)
-def test_scram_credentials_are_not_taken(cluster: AdminCluster, deletions: Any, upsertions: Any, error: int) -> None:
-    fields = {
-        "deletions": [{"name": name, "mechanism": mechanism} for name, mechanism in deletions],
-        "upsertions": [
-            {"name": name, "mechanism": mechanism, "iterations": iterations, "salt": b"s", "salted_password": b"p"}
-            for name, mechanism, iterations in upsertions
-        ],
-    }
-    key = ApiKey.ALTER_USER_SCRAM_CREDENTIALS
-    [result] = cluster.call(handle_alter_user_scram_credentials, key, 0, fields).results
-    assert result.error_code == error
-    assert result.error_message
 
 
 def quorum(cluster: AdminCluster, topic: str, partitions: list[int], version: int) -> Any:

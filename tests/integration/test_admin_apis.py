@@ -73,13 +73,15 @@ def test_confluent_is_told_that_there_is_no_authorizer(admin: AdminClient) -> No
     assert [refusal(each) for each in admin.delete_acls([matching]).values()] == ["SECURITY_DISABLED"]
 
 
-def test_confluent_finds_no_scram_credentials(admin: AdminClient) -> None:
+def test_confluent_makes_and_finds_scram_credentials(admin: AdminClient) -> None:
     assert admin.describe_user_scram_credentials().result(DEADLINE_SECONDS) == {}
     asked = admin.describe_user_scram_credentials(["alice"])
     assert refusal(asked["alice"]) == "RESOURCE_NOT_FOUND"
     info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
     upsertion = UserScramCredentialUpsertion("alice", info, b"secret", b"salt")
-    assert refusal(admin.alter_user_scram_credentials([upsertion])["alice"]) == "UNSUPPORTED_VERSION"
+    admin.alter_user_scram_credentials([upsertion])["alice"].result(DEADLINE_SECONDS)
+    [found] = admin.describe_user_scram_credentials(["alice"])["alice"].result(DEADLINE_SECONDS).scram_credential_infos
+    assert (found.mechanism, found.iterations) == (ScramMechanism.SCRAM_SHA_256, 4096)
 
 
 def test_confluent_elects_leaders(admin: AdminClient, topic: str) -> None:

@@ -107,6 +107,7 @@ class Turns:
         self.closed = False
         self.finished = SimpleNamespace()
         self.tls = SimpleNamespace(follow=lambda _config: None)
+        self.authentication = SimpleNamespace(follow=lambda *_: None)
 
     def watch(self, fd: int) -> None:
         assert fd == self._stop.fileno()
@@ -143,7 +144,7 @@ def run(monkeypatch: pytest.MonkeyPatch, failing: list[bool], draining: bool = T
         mark_ready=control.slots.mark_ready,
         config=load(None, {"shutdown.timeout.ms": "1000", "quota.window.num": "1"}, {}),
         live_settings=lambda: SimpleNamespace(
-            refresh=lambda: False, client_quotas={}, broker_config=load(None, {}, {})
+            user_credentials=None, refresh=lambda: False, client_quotas={}, broker_config=load(None, {}, {})
         ),
         quota_tables=QuotaTables(memoryview(bytearray(QuotaTables.bytes_needed(1, 2))), 1, 2),
         channel_shape=SimpleNamespace(targets=1),

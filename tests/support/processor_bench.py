@@ -246,6 +246,7 @@ class ProcessorBench:
         self.sender = RequestSender(self.channel, 0, self.target_bells, pool)
         kept = KeptRequests(self.config.pipeline_max_bytes, self.config.pipeline_max_total_bytes)
         self.reader = RequestReader(self.config, self.sender, kept, now_ns)
+        self.reader.authentication.listeners = [*self.reader.authentication.listeners, ("ADMIN", "PLAINTEXT")]
         self.responses = ResponseReader(self.channel, 0, kept, self.config.output_max_bytes, now_ns)
         handoff = HandoffReceiver(self.pair[1])
         counter = itertools.count()

@@ -20,6 +20,7 @@ from broker.security.session import ANONYMOUS_USER
 
 if TYPE_CHECKING:
     from broker.network.accounting.client import Client
+    from broker.security.sasl.authenticator import Authenticator
 
 #: Read size for connections that send small requests; one read usually takes in everything that has arrived.
 SMALL_READ_BYTES = 64 * 1024
@@ -116,6 +117,7 @@ class Channel:
     __slots__ = (
         "answered",
         "asked_again",
+        "authenticator",
         "client",
         "client_prefix",
         "closing",
@@ -169,6 +171,8 @@ class Channel:
         #: As whom the client is known, and what travels of that with each request: nothing while nobody asks for it.
         self.user = ANONYMOUS_USER
         self.session = b""
+        #: Who the client is or says it is, while that is not known or can end; None: nothing is asked.
+        self.authenticator: Authenticator | None = None
         self.inbox = b""
         self.large: LargeReceive | None = None
         self.read_bytes = SMALL_READ_BYTES

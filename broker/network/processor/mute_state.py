@@ -32,6 +32,9 @@ class MuteCause(IntFlag):
     THROTTLED = 256
     """Its client has used up a quota; ends when the throttle time of its last such answer is over (``B11``)."""
 
+    UNAUTHENTICATED = 512
+    """Its authentication has failed: it is answered and closed after a delay, and what comes is ignored (``B23``)."""
+
 
 #: A channel with one of these ends when its client has gone; with another, what it sent before is done first (``B19``).
-ENDED_BY_HANGING_UP = MuteCause.DRAINING | MuteCause.PIPELINE_BYTES
+ENDED_BY_HANGING_UP = MuteCause.DRAINING | MuteCause.PIPELINE_BYTES | MuteCause.UNAUTHENTICATED

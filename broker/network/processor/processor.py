@@ -61,13 +61,13 @@ class Processor:
         now_ns: Callable[[], int],
     ) -> None:
         self._reader, self._responses, self._handoff, self._bell = ends
-        self.sender = self._reader.sender
+        self.sender, self.authentication = self._reader.sender, self._reader.authentication
         self._new_id = new_id
         self._metrics, self.finished, self._network_time = counts
         self._now_ns = now_ns
         self._selector = Selector()
         self._by_id: dict[int, Channel] = {}
-        self._disconnected: list[tuple[Channel, str]] = []
+        self._disconnected = self.authentication.ended
         self._writable: list[Channel] = []
         self._warnings = RepeatedWarnings(logger, now_ns)
         unsendable = self._responses.unsendable
@@ -155,10 +155,9 @@ class Processor:
 
     def poll(self) -> None:
         """Sleep until a socket, a bell or the hand-off needs attention (``B04``); sort what was reported (``B06``)."""
-        most_ms = DRAINING_POLL_MS if self._draining else POLL_TIMEOUT_MS
+        most_ms = self.authentication.wait_ms(DRAINING_POLL_MS if self._draining else POLL_TIMEOUT_MS)
         timeout_ms = self._responses.throttled.wait_ms(self._now_ns, most_ms)
-        if self._reader.waiting or self._repeats:
-            timeout_ms = RETRY_MS
+        timeout_ms = RETRY_MS if self._reader.waiting or self._repeats else timeout_ms
         if self._responses.pending() or self._new_waiting or self._disconnected or self._selector.readable:
             timeout_ms = 0
         before_ns = self._now_ns()
@@ -216,6 +215,7 @@ class Processor:
 
     def process_disconnected(self) -> None:
         """Close the channels that this turn found gone or at fault, and report them to the acceptor."""
+        self.authentication.end_due(self._by_id)
         for channel, cause in self._disconnected:
             self._close(channel, cause)
         if self._disconnected or self._handoff.wants_write:
@@ -291,8 +291,7 @@ class Processor:
         elif fd == self._handoff.fileno():
             self._new_waiting = True
         else:
-            # It has woken the loop, and would do so at every poll from now on.
-            self._selector.unwatch(fd)
+            self._selector.unwatch(fd)  # it has woken the loop, and would do so at every poll
 
     def _hung_up(self, channel: Channel) -> None:
         """Deal with a client that has gone; what it sent while muted is still worth doing, but no memory (``B19``)."""
@@ -336,6 +335,7 @@ class Processor:
         """Make a new connection known to those that count and describe connections."""
         self._metrics.connection_opened()
         self.finished.opened(channel)
+        self.authentication.begin(channel)
         if self._draining:
             self._mute(channel, MuteCause.DRAINING)
             self._selector.update(channel)

@@ -28,6 +28,12 @@ logger = logging.getLogger(__name__)
 #: How old the page may be while the processor is awake.
 INTERVAL_NS = 500_000_000
 
+#: As in `authentication.Counts`.
+AUTHENTICATIONS = (
+    *("authentications_succeeded", "authentications_failed", "reauthentications_succeeded"),
+    *("reauthentications_failed", "reauthentication_ns", "sessions_expired"),
+)
+
 _MUTE_LABELS = {
     MuteCause.PIPELINE: "pipeline",
     MuteCause.ARENA: "arena",
@@ -58,7 +64,7 @@ class ProcessorMetrics:
         self._muted = {cause: page.index("mutes", label) for cause, label in _MUTE_LABELS.items()}
         names = ("requests_received", "responses_sent", "bytes_received", "bytes_sent")
         own = ("io_wait_ns", "io_ns", "polls", "arena_depleted_ns", "slow_turns", "requests_not_kept", "handshakes")
-        self._counters = {name: page.index(name) for name in (*names, *own)}
+        self._counters = {name: page.index(name) for name in (*names, *own, *AUTHENTICATIONS)}
         self._counters["throttles"] = page.index("mutes", "throttled")
         self._opened = page.index("connections_opened")
         gauges = ("connections", "connections_throttled", "arena_used_bytes", "arena_free_bytes")
@@ -127,6 +133,7 @@ class ProcessorMetrics:
             "requests_not_kept": reader.kept.not_kept,
             "throttles": responses.throttled.count,
             "handshakes": tls.done_count,
+            **dict(zip(AUTHENTICATIONS, reader.authentication.counts.values, strict=True)),
         }
         for name, index in self._counters.items():
             # The page goes on with its predecessor's counts, so what is added is what is new.

@@ -81,11 +81,13 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
     settings = context.live_settings()
     quotas.follow(settings.client_quotas, settings.broker_config)
     processor.tls.follow(settings)
+    processor.authentication.follow(settings)
     removed = RemovedListeners(context.listener_table)
     while not stop.is_set():
         if settings.refresh():
             quotas.follow(settings.client_quotas, settings.broker_config)
             processor.tls.follow(settings)
+            processor.authentication.follow(settings)
         targets.follow()
         with faults:
             removed.end_connections(processor)
@@ -146,9 +148,9 @@ def build(
 
     hosts = context.client_host_writer(index)
     new_id = connection_id.id_allocator(index, generation, hosts.is_taken)
-    listeners = context.listener_table
+    listeners = reader.authentication.listeners = context.listener_table
     clients = ClientRegistry(new_id, listeners, hosts)
-    reader.clients = clients
+    reader.clients = reader.authentication.clients = clients
     rows = RequestLogSender(RecorderFeed(context.recorder_rings, index), clients.texts, context.recorder_bell)
     snapshots = context.snapshot_segment
     writer = SnapshotWriter(snapshots.of_processor(index))

@@ -10,8 +10,10 @@ from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING
 
+from broker.clock import SystemClock
 from broker.errors import InvalidReceive
 from broker.ipc.request_channel import INLINE_REQUEST_BYTES
+from broker.network.processor.authentication import Authentication
 from broker.network.processor.channel import (
     LARGE_READ_BYTES,
     SMALL_READ_BYTES,
@@ -58,6 +60,7 @@ class RequestReader:
         self.kept = kept
         self.waiting: dict[int, Channel] = {}
         self.memory = MemoryQueue(sender)
+        self.authentication = Authentication(config, now_ns, SystemClock.wall_ms)
         #: The clients; every channel with a `Channel.client_prefix` is registered there.
         self.clients: ClientRegistry | None = None
         self.requests_received = 0
@@ -146,6 +149,11 @@ class RequestReader:
 
     def _take(self, channel: Channel, data: bytes) -> None:
         """Send on every whole frame of ``data``; what is left goes back to the channel's inbox (``C01``)."""
+        if channel.authenticator is not None:
+            data = self.authentication.take_all(channel, data, self._try_send)
+            if channel.authenticator is not None and not channel.authenticator.is_open:
+                channel.inbox = data
+                return
         start, filled = 0, len(data)
         now_ns = self._now_ns()
         while filled - start >= _FRAME_START.size and not channel.muted:
@@ -168,6 +176,10 @@ class RequestReader:
 
     def _try_send(self, channel: Channel, frame: bytes, head: tuple[int, int, int, int], now_ns: int) -> bool:
         """Send one small frame to its target. False when the ring is full; the channel then waits for room."""
+        if (authenticator := channel.authenticator) is not None and (
+            is_taken := self.authentication.take(channel, authenticator, frame, head, now_ns)
+        ) is not None:
+            return is_taken
         size, api_key, api_version, correlation_id = head
         target = 0
         if not self._one_handler or api_key in MAYBE_CONTROLLER_KEYS:
@@ -225,6 +237,8 @@ class RequestReader:
 
     def _begin_large(self, channel: Channel, data: bytes, start: int, size: int) -> int:
         """Find a block for a large request and move into it what was read of it. Return where ``data`` goes on."""
+        if channel.authenticator is not None:
+            self.authentication.check_large(channel, channel.authenticator)
         block = self.memory.allocate(channel, size, self._now_ns())
         if block is None:
             self._wait(channel, MuteCause.ARENA)
@@ -296,6 +310,7 @@ class RequestReader:
     def forget(self, channel: Channel) -> None:
         """Give back all that a channel holds here: it is closed (``B26``)."""
         self.waiting.pop(channel.fd, None)
+        self.authentication.forget(channel)
         self.give_up_large(channel)
         self.kept.drop_all(channel)
 

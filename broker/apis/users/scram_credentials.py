@@ -1,0 +1,86 @@
+"""DescribeUserScramCredentials, served by any handler, and AlterUserScramCredentials, by the controller (KIP-554).
+
+Clients send passwords salted and hashed; what is kept of them lets nobody log in. Both are done in slices: a request
+may name very many users.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from broker.apis.cluster.controller_access import alter_each, announce, controller_of, portions
+from broker.apis.context import RequestContext
+from broker.errors import ApiError
+from broker.metadata.scram_users import MECHANISMS, Deletion, Upsertion, described
+from broker.protocol.error_codes import ErrorCode, text_of
+from broker.scheduling.long_answers import each_of
+from broker.scheduling.slices import Work
+
+
+def handle_describe_user_scram_credentials(context: RequestContext, request: Any) -> Work:
+    """Return the mechanisms and iterations of each user asked for; of all users if none is named."""
+    credentials = context.broker.metadata.user_credentials
+    times_asked = Counter([user.name for user in request.users] if request.users else credentials.keys())
+    yield None
+    results: list[dict[str, Any]] = []
+
+    def describe(asked: tuple[str, int]) -> None:
+        name, times = asked
+        infos = described(credentials.get(name, {}))
+        if times > 1:
+            text = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
+            results.append(_described(name, ErrorCode.DUPLICATE_RESOURCE, text))
+        elif infos:
+            found = [{"mechanism": MECHANISMS[mechanism], "iterations": count} for mechanism, count in infos]
+            results.append({"user": name, "error_code": 0, "error_message": None, "credential_infos": found})
+        elif request.users:
+            text = f"Attempt to describe a user credential that does not exist: {name}"
+            results.append(_described(name, ErrorCode.RESOURCE_NOT_FOUND, text))
+
+    yield from each_of(times_asked.items(), describe)
+    return {"error_code": 0, "error_message": None, "results": results}
+
+
+def handle_alter_user_scram_credentials(context: RequestContext, request: Any) -> Work:
+    """Return an outcome for each user named, whose credentials are on disk and known to every process if it is good."""
+    controller = controller_of(context)
+    changes: dict[str, list[Deletion | Upsertion]] = {}
+    times_named: Counter[tuple[str, int]] = Counter()
+
+    def note(change: Deletion | Upsertion) -> None:
+        changes.setdefault(change.user, []).append(change)
+        times_named[change.user, change.mechanism] += 1
+
+    yield from each_of(request.deletions, lambda each: note(Deletion(each.name, each.mechanism)))
+    yield from each_of(request.upsertions, lambda each: note(_upsertion(each)))
+
+    def alter(named: tuple[str, list[Deletion | Upsertion]]) -> None:
+        user, mine = named
+        if any(times_named[user, each.mechanism] > 1 for each in mine):
+            raise ApiError(
+                ErrorCode.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request"
+            )
+        controller.alter_user_credentials(user, mine)
+
+    results = []
+    for portion in portions(changes.items(), lambda named: len(named[1])):
+        for (user, _), failure in zip(portion, alter_each(controller, portion, alter), strict=True):
+            results.append(
+                {
+                    "user": user,
+                    "error_code": 0 if failure is None else failure.code,
+                    "error_message": None if failure is None else failure.message or text_of(failure.code),
+                }
+            )
+        yield None
+    announce(context)
+    return {"results": results}
+
+
+def _upsertion(each: Any) -> Upsertion:
+    return Upsertion(each.name, each.mechanism, each.iterations, bytes(each.salt), bytes(each.salted_password))
+
+
+def _described(user: str, error: int, message: str) -> dict[str, Any]:
+    return {"user": user, "error_code": error, "error_message": message, "credential_infos": []}

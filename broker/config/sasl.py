@@ -1,0 +1,307 @@
+"""The broker settings of SASL: mechanisms, sessions, failures, and what tokens of OAUTHBEARER must hold.
+
+Declarations, and what of them has to go together. Names and meanings are Kafka's. Passwords stand in JAAS lines,
+``listener.name.<listener>.<mechanism>.sasl.jaas.config``, or are made with `rotunda user` (SCRAM).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Protocol
+
+from broker.config.jaas import parse
+from broker.config.keys import MAX_INT, Key, Kind, setting
+
+if TYPE_CHECKING:
+    from broker.config.keys import Value
+    from broker.config.listeners import Listener
+
+PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, OAUTHBEARER = "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"
+
+#: What a listener may offer. GSSAPI is Kafka's default and is not served.
+SERVED = (PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, OAUTHBEARER)
+_OF_KAFKA = ("GSSAPI", *SERVED)
+
+JAAS = "sasl.jaas.config"
+_KAFKA = "org.apache.kafka.common.security."
+#: By mechanism, the login module of Kafka.
+_MODULES: Mapping[str, str] = MappingProxyType(
+    {
+        PLAIN: f"{_KAFKA}plain.PlainLoginModule",
+        SCRAM_SHA_256: f"{_KAFKA}scram.ScramLoginModule",
+        SCRAM_SHA_512: f"{_KAFKA}scram.ScramLoginModule",
+        OAUTHBEARER: f"{_KAFKA}oauthbearer.OAuthBearerLoginModule",
+    }
+)
+#: Classes of Kafka that check tokens: whether they let in tokens without a signature.
+HANDLERS: Mapping[str, bool] = MappingProxyType(
+    {
+        f"{_KAFKA}oauthbearer.OAuthBearerValidatorCallbackHandler": False,
+        f"{_KAFKA}oauthbearer.secured.OAuthBearerValidatorCallbackHandler": False,
+        f"{_KAFKA}oauthbearer.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler": True,
+    }
+)
+HANDLER = "sasl.server.callback.handler.class"
+JWKS_URL = "sasl.oauthbearer.jwks.endpoint.url"
+
+
+def _url_complaint(url: str) -> str | None:
+    is_url = url.startswith(("file:///", "http://", "https://"))
+    return None if is_url else "it begins with file:///, https:// or http://"
+
+
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+class SaslSettings:
+    """How clients authenticate by SASL. Only ever part of a BrokerConfig."""
+
+    sasl_enabled_mechanisms: tuple[str, ...] = setting(
+        Key(
+            name="sasl.enabled.mechanisms",
+            kind=Kind.LIST,
+            default=("GSSAPI",),
+            dynamic=True,
+            per_broker=True,
+            doc="The mechanisms that listeners of SASL_PLAINTEXT and SASL_SSL offer: PLAIN, SCRAM-SHA-256, "
+            "SCRAM-SHA-512, OAUTHBEARER. GSSAPI, which is Kafka's default, is not served: name others.",
+        )
+    )
+    sasl_server_max_receive_size: int = setting(
+        Key(
+            name="sasl.server.max.receive.size",
+            kind=Kind.INT,
+            default=524288,
+            unit="bytes",
+            least=1,
+            doc="Longest message of a client that has not authenticated.",
+        )
+    )
+    connections_max_reauth_ms: int = setting(
+        Key(
+            name="connections.max.reauth.ms",
+            kind=Kind.LONG,
+            default=0,
+            unit="ms",
+            doc="How long a session lasts: until then its client authenticates again, or its next request closes the "
+            "connection. 0: for ever, or as long as the client's token. Also for a mechanism of a listener: "
+            "listener.name.<listener>.<mechanism>.connections.max.reauth.ms.",
+        )
+    )
+    connection_failed_authentication_delay_ms: int = setting(
+        Key(
+            name="connection.failed.authentication.delay.ms",
+            kind=Kind.INT,
+            default=100,
+            unit="ms",
+            least=0,
+            doc="How long a client waits for the answer that it has failed to authenticate, and for its end.",
+        )
+    )
+    authentication_timeout_ms: int = setting(
+        Key(
+            name="authentication.timeout.ms",
+            kind=Kind.INT,
+            default=30000,
+            unit="ms",
+            least=1,
+            most=MAX_INT,
+            doc="A connection of a listener with SASL that has not authenticated by then is closed.",
+        )
+    )
+    sasl_oauthbearer_jwks_endpoint_url: str | None = setting(
+        Key(
+            name=JWKS_URL,
+            kind=Kind.STRING,
+            default=None,
+            nullable=True,
+            validator=_url_complaint,
+            doc="Where the keys are that sign tokens: a JSON Web Key Set, file:///PATH or https://...",
+        )
+    )
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: int = setting(
+        Key(
+            name="sasl.oauthbearer.jwks.endpoint.refresh.ms",
+            kind=Kind.LONG,
+            default=3600000,
+            unit="ms",
+            least=1,
+            doc="How old the keys may be; a token with an unknown key asks for them sooner.",
+        )
+    )
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: int = setting(
+        Key(
+            name="sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+            kind=Kind.LONG,
+            default=100,
+            unit="ms",
+            least=1,
+            doc="After how long the keys are asked for again when they could not be had, at first.",
+        )
+    )
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms: int = setting(
+        Key(
+            name="sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+            kind=Kind.LONG,
+            default=10000,
+            unit="ms",
+            least=1,
+            doc="After how long at most; the time doubles with each attempt.",
+        )
+    )
+    sasl_oauthbearer_expected_audience: tuple[str, ...] = setting(
+        Key(
+            name="sasl.oauthbearer.expected.audience",
+            kind=Kind.LIST,
+            default=(),
+            doc="A token is for one of these (aud); none: for anybody.",
+        )
+    )
+    sasl_oauthbearer_expected_issuer: str | None = setting(
+        Key(
+            name="sasl.oauthbearer.expected.issuer",
+            kind=Kind.STRING,
+            default=None,
+            nullable=True,
+            doc="Who issues tokens (iss); none: whoever signs with one of the keys.",
+        )
+    )
+    sasl_oauthbearer_scope_claim_name: str = setting(
+        Key(
+            name="sasl.oauthbearer.scope.claim.name",
+            kind=Kind.STRING,
+            default="scope",
+            doc="Where a token has its scope: a text or a list, if it is there.",
+        )
+    )
+    sasl_oauthbearer_sub_claim_name: str = setting(
+        Key(
+            name="sasl.oauthbearer.sub.claim.name",
+            kind=Kind.STRING,
+            default="sub",
+            doc="Where a token has the name of the user.",
+        )
+    )
+    sasl_oauthbearer_clock_skew_seconds: int = setting(
+        Key(
+            name="sasl.oauthbearer.clock.skew.seconds",
+            kind=Kind.INT,
+            default=30,
+            unit="s",
+            least=0,
+            doc="By how much the clock of who issues tokens may differ from the broker's.",
+        )
+    )
+
+
+class OfListeners(Protocol):
+    """What is asked of a configuration."""
+
+    @property
+    def bound_listeners(self) -> tuple[Listener, ...]:
+        """The listeners."""
+
+    @property
+    def layers(self) -> Mapping[str, object]:
+        """By property name, what was set."""
+
+    @property
+    def insecure_listen(self) -> bool:
+        """Whether anybody may connect from anywhere."""
+
+    @property
+    def of_listeners(self) -> Mapping[str, Value]:
+        """By property name, what listeners have for themselves."""
+
+    def of_listener(self, listener: str, name: str) -> Value:
+        """Return the value of a property for a listener."""
+
+    def of_mechanism(self, listener: str, mechanism: str, name: str) -> Value:
+        """Return the value of a property for a mechanism of a listener."""
+
+
+def has_sasl(listener: Listener) -> bool:
+    """Return whether clients authenticate by SASL there."""
+    return listener.protocol.startswith("SASL_")
+
+
+def mechanisms_of(config: OfListeners, listener: Listener) -> list[str]:
+    """Return the mechanisms that a listener offers, those that are served alone."""
+    wanted = config.of_listener(listener.name, "sasl.enabled.mechanisms")
+    return [each for each in dict.fromkeys(wanted if isinstance(wanted, tuple) else ()) if each in SERVED]
+
+
+def lets_in_unsecured(config: OfListeners, listener: Listener) -> bool:
+    """Return whether a listener takes tokens without a signature, which whoever likes can make."""
+    return HANDLERS.get(str(config.of_mechanism(listener.name, OAUTHBEARER, HANDLER)), False)
+
+
+def sasl_complaint(config: OfListeners) -> str | None:
+    """Return what is wrong with the settings of listeners with SASL."""
+    complaints = (each for listener in config.bound_listeners if has_sasl(listener) for each in _of(config, listener))
+    return next(complaints, None)
+
+
+def sasl_notes(config: OfListeners) -> Iterator[str]:
+    """Yield what somebody might not expect of listeners with SASL."""
+    if "sasl.jaas.config" in config.layers:
+        yield (
+            "sasl.jaas.config is for no listener and changes nothing, as in Kafka: write "
+            "listener.name.<listener>.<mechanism>.sasl.jaas.config"
+        )
+    for listener in filter(has_sasl, config.bound_listeners):
+        wanted = config.of_listener(listener.name, "sasl.enabled.mechanisms")
+        if "GSSAPI" in (wanted if isinstance(wanted, tuple) else ()):
+            yield f"{listener} does not offer GSSAPI: Kerberos is not served"
+        offered = mechanisms_of(config, listener)
+        if listener.protocol == "SASL_PLAINTEXT" and not listener.is_loopback:
+            for mechanism, secrets in ((PLAIN, "passwords"), (OAUTHBEARER, "tokens")):
+                if mechanism in offered:
+                    yield f"{listener}: {mechanism} sends {secrets} in clear; use SASL_SSL, or SCRAM"
+        if OAUTHBEARER in offered and lets_in_unsecured(config, listener):
+            yield f"{listener}: OAUTHBEARER takes tokens without a signature: anybody may be whoever they like"
+
+
+def _of(config: OfListeners, listener: Listener) -> Iterator[str]:
+    wanted = config.of_listener(listener.name, "sasl.enabled.mechanisms")
+    assert isinstance(wanted, tuple)  # noqa: S101 - a list by its declaration
+    unknown = [each for each in wanted if each not in _OF_KAFKA]
+    if unknown:
+        yield f"{listener}: {_listed(unknown)} is no mechanism; there are {_listed(SERVED)}"
+    offered = mechanisms_of(config, listener)
+    if not offered:
+        yield (
+            f"{listener} has no mechanism that is served: {_listed(wanted) or 'none is enabled'}; set "
+            "sasl.enabled.mechanisms=SCRAM-SHA-256, and make users with rotunda user add"
+        )
+    for mechanism in offered:
+        yield from _of_mechanism(config, listener, mechanism)
+
+
+def _of_mechanism(config: OfListeners, listener: Listener, mechanism: str) -> Iterator[str]:
+    prefix = f"listener.name.{listener.name.lower()}.{mechanism.lower()}."
+    text = config.of_listeners.get(prefix + JAAS)
+    line = None if text is None else parse(str(text))
+    if line is not None and line.module != _MODULES[mechanism]:
+        yield f"{prefix}{JAAS}: the login module of {mechanism} is {_MODULES[mechanism]}"
+    if mechanism == PLAIN and (line is None or not line.users):
+        yield (
+            f"{listener} offers PLAIN and has no users: set {prefix}{JAAS}="
+            f'{_MODULES[PLAIN]} required user_alice="password";'
+        )
+    if mechanism == OAUTHBEARER:
+        handler = config.of_mechanism(listener.name, OAUTHBEARER, HANDLER)
+        if handler is not None and handler not in HANDLERS:
+            yield f"{prefix}{HANDLER}: a class of Java cannot be loaded; there are {_listed(HANDLERS)}"
+        if lets_in_unsecured(config, listener):
+            if not (listener.is_loopback or config.insecure_listen):
+                yield (
+                    f"{listener} would take tokens without a signature from other machines; set {JWKS_URL}, or "
+                    "insecure.listen=true if that is meant"
+                )
+        elif config.of_listener(listener.name, JWKS_URL) is None:
+            yield f"{listener} offers OAUTHBEARER and has no keys to check tokens with: set {JWKS_URL}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names)

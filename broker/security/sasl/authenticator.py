@@ -1,0 +1,264 @@
+"""The authenticator of one connection: from its first frame to the known user, and again when its session ends.
+
+Pure: whole frames in, `Step`s out. It speaks Kafka's SaslHandshake 0 (the tokens follow bare) and 1 (they come in
+SaslAuthenticate), and follows SaslServerAuthenticator in what it takes when (`C11`, `H08`, `H09`, `H11`, `B25`).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from struct import Struct
+from typing import Final, NamedTuple
+
+from broker.errors import InvalidReceive
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.headers import parse_header
+from broker.protocol.messages.api_versions import FIRST_FLEXIBLE, is_valid_software, parse_api_versions
+from broker.protocol.messages.sasl import (
+    AUTHENTICATE_VERSIONS,
+    HANDSHAKE_VERSIONS,
+    authenticate_response,
+    handshake_response,
+    parse_authenticate,
+    parse_handshake,
+)
+from broker.security.sasl.listener import SaslListener
+from broker.security.sasl.mechanism import INVALID_CREDENTIALS, SaslFailed, SaslServer
+from broker.security.session import MOST_USER_BYTES
+
+_API_VERSIONS, _HANDSHAKE, _AUTHENTICATE = ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE
+_NEWEST_API_VERSIONS: Final = 4
+_NS_PER_MS: Final = 1_000_000
+
+#: A session is not begun again sooner after the last time.
+REAUTHENTICATION_INTERVAL_NS: Final = 1_000_000_000
+
+_SIZE = Struct(">i")
+
+
+class State(enum.Enum):
+    """What the authenticator waits for."""
+
+    FIRST = enum.auto()
+    """ApiVersions or SaslHandshake."""
+    HANDSHAKE = enum.auto()
+    """SaslHandshake: there has been an ApiVersions."""
+    TOKENS = enum.auto()
+    OTHER_MECHANISM = enum.auto()
+    """The next frame, to fail: the session was begun with another mechanism."""
+    OPEN = enum.auto()
+    """Nothing: the user is known."""
+    FAILED = enum.auto()
+
+
+class Failure(NamedTuple):
+    """Why an authentication has failed, for the log."""
+
+    cause: str
+    mechanism: str
+    user: str
+
+
+class Step(NamedTuple):
+    """What follows from a frame: an answer, if any; with a ``failure`` it is sent later, before the end.
+
+    ``passes_on``: the frame is for a handler. It may be taken again, if it cannot be sent there at once.
+    """
+
+    answer: bytes = b""
+    passes_on: bool = False
+    failure: Failure | None = None
+
+
+class Authenticator:
+    """The state of one connection."""
+
+    __slots__ = (
+        "_bare",
+        "_begun_ns",
+        "_listener",
+        "_passed_on",
+        "_previous",
+        "_server",
+        "_wall_ms",
+        "ended_ns",
+        "expires_ns",
+        "mechanism",
+        "state",
+        "user",
+    )
+
+    def __init__(self, listener: SaslListener, wall_ms: Callable[[], int]) -> None:
+        self._listener = listener
+        self._wall_ms = wall_ms
+        self._server: SaslServer | None = None
+        self._bare = True
+        #: Mechanism and user of the session that is begun again.
+        self._previous: tuple[str, str] | None = None
+        self._begun_ns = 0
+        #: Which request of the connection an ApiVersions is that has been passed on and is answered without an error.
+        self._passed_on: int | None = None
+        self.state = State.FIRST
+        self.mechanism = self.user = ""
+        #: When the last authentication was done.
+        self.ended_ns = 0
+        #: When the session ends; 0: it does not.
+        self.expires_ns = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the user is known."""
+        return self.state is State.OPEN
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether a session is being begun again, or was when it was begun last."""
+        return self._previous is not None
+
+    @property
+    def begun_ns(self) -> int:
+        """When the session was begun again."""
+        return self._begun_ns
+
+    @property
+    def most_bytes(self) -> int:
+        """How long a frame may be."""
+        return self._listener.max_receive_bytes
+
+    def begin_again(self, listener: SaslListener, now_ns: int) -> bool:
+        """Begin the session again: the frame with its SaslHandshake is to be taken next. False if it is too soon."""
+        if self._begun_ns and now_ns - self._begun_ns < REAUTHENTICATION_INTERVAL_NS:
+            return False
+        self._begun_ns = now_ns
+        self._previous = self.mechanism, self.user
+        self._listener, self._server, self._bare = listener, None, True
+        self.state = State.HANDSHAKE
+        return True
+
+    def take(self, frame: bytes, sequence: int, now_ns: int) -> Step:
+        """Return what follows from the next frame, which is without its size.
+
+        ``sequence``: how many requests of the connection have been sent to handlers.
+        """
+        if self.state is State.FIRST and self._passed_on is not None and sequence > self._passed_on:
+            self.state = State.HANDSHAKE
+        try:
+            if len(frame) > self.most_bytes:
+                raise SaslFailed(
+                    f"a frame of {len(frame)} bytes, and {self.most_bytes} are taken (sasl.server.max.receive.size)"
+                )
+            if self.state is State.OTHER_MECHANISM:
+                assert self._previous is not None  # noqa: S101 - a session is begun again
+                raise SaslFailed(f"the session was begun with {self._previous[0]}")
+            if self.state is State.TOKENS:
+                return self._token(frame, now_ns)
+            return self._handshake(frame, sequence)
+        except SaslFailed as error:
+            return self._failed(error, b"")
+        except InvalidReceive as error:
+            first = self.state is State.FIRST
+            hint = "; perhaps the client's security.protocol is not the listener's" if first else ""
+            return self._failed(SaslFailed(f"{error}{hint}"), b"")
+
+    def too_large(self, size: int) -> Step:
+        """Return what follows from a frame of that size, which has not come yet."""
+        cause = f"a frame of {size} bytes, and {self.most_bytes} are taken (sasl.server.max.receive.size)"
+        return self._failed(SaslFailed(cause), b"")
+
+    def _handshake(self, frame: bytes, sequence: int) -> Step:
+        header = parse_header(frame, 0, len(frame))
+        key, version = header.api_key, header.api_version
+        if key == _API_VERSIONS:
+            if self.state is not State.FIRST:
+                raise SaslFailed("a second ApiVersions instead of a SaslHandshake")
+            if _is_answered_well(frame, version, header.body_offset):
+                # After an error the client may try again.
+                self._passed_on = sequence
+            return Step(passes_on=True)
+        if key != _HANDSHAKE:
+            raise SaslFailed(f"{_name(key)} before the client has authenticated")
+        if version not in HANDSHAKE_VERSIONS:
+            raise SaslFailed(f"SaslHandshake version {version}, and 0 and 1 are served")
+        mechanism = parse_handshake(frame, header.body_offset, len(frame))
+        self._bare = version == 0
+        offered = self._listener.mechanisms
+        if mechanism not in self._listener.servers:
+            answer = handshake_response(version, header.correlation_id, ErrorCode.UNSUPPORTED_SASL_MECHANISM, offered)
+            return self._failed(SaslFailed(f"mechanism {mechanism!r} is not enabled, {', '.join(offered)} are"), answer)
+        if self._previous is not None and self._previous[0] != mechanism:
+            self.state = State.OTHER_MECHANISM
+        else:
+            self.mechanism, self.state = mechanism, State.TOKENS
+            self._server = self._listener.servers[mechanism]()
+        return Step(handshake_response(version, header.correlation_id, 0, offered))
+
+    def _token(self, frame: bytes, now_ns: int) -> Step:
+        if self._bare:
+            answer, _ = self._respond(frame, now_ns)
+            return Step(_SIZE.pack(len(answer)) + answer)
+        header = parse_header(frame, 0, len(frame))
+        version, correlation_id = header.api_version, header.correlation_id
+        if header.api_key != _AUTHENTICATE:
+            raise SaslFailed(f"{_name(header.api_key)} instead of SaslAuthenticate", user=self._claimed)
+        if version not in AUTHENTICATE_VERSIONS:
+            raise SaslFailed(f"SaslAuthenticate version {version}, and 0 to 2 are served")
+        token = parse_authenticate(frame, version, header.body_offset, len(frame))
+        try:
+            answer, lifetime_ms = self._respond(token, now_ns)
+        except SaslFailed as error:
+            verb = "re-authentication" if self._previous else "authentication"
+            told = error.told or INVALID_CREDENTIALS.format(verb, self.mechanism)
+            code = ErrorCode.SASL_AUTHENTICATION_FAILED
+            return self._failed(error, authenticate_response(version, correlation_id, code, told, b"", 0))
+        return Step(authenticate_response(version, correlation_id, 0, None, answer, lifetime_ms))
+
+    def _respond(self, token: bytes, now_ns: int) -> tuple[bytes, int]:
+        server = self._server
+        assert server is not None  # noqa: S101 - tokens follow a handshake
+        answer = server.respond(token)
+        if not server.is_complete:
+            return answer, 0
+        if len(server.user.encode()) > MOST_USER_BYTES:
+            raise SaslFailed(f"the user's name is longer than {MOST_USER_BYTES} bytes")
+        if self._previous is not None and self._previous[1] != server.user:
+            told = (
+                f"Cannot change principals during re-authentication from User.{self._previous[1]}: User.{server.user}"
+            )
+            raise SaslFailed(f"the session was {self._previous[1]}'s", told, server.user)
+        self.user, self.state, self.ended_ns = server.user, State.OPEN, now_ns
+        return answer, self._begin_session(server.expires_ms, now_ns)
+
+    def _begin_session(self, credential_ends_ms: int | None, now_ns: int) -> int:
+        """Set when the session ends, and return in how many milliseconds; 0 if it does not (`H10`)."""
+        ends = [most] if (most := self._listener.max_reauth_ms[self.mechanism]) > 0 else []
+        if credential_ends_ms is not None:
+            ends.append(max(0, credential_ends_ms - self._wall_ms()))
+        lifetime_ms = min(ends, default=0)
+        self.expires_ns = now_ns + lifetime_ms * _NS_PER_MS if ends else 0
+        return lifetime_ms
+
+    @property
+    def _claimed(self) -> str:
+        return "" if self._server is None else self._server.user
+
+    def _failed(self, error: SaslFailed, answer: bytes) -> Step:
+        self.state = State.FAILED
+        return Step(answer, failure=Failure(error.cause, self.mechanism, error.user or self._claimed))
+
+
+def _is_answered_well(frame: bytes, version: int, offset: int) -> bool:
+    if not 0 <= version <= _NEWEST_API_VERSIONS:
+        return False
+    request = parse_api_versions(frame, version, offset, len(frame))
+    return version < FIRST_FLEXIBLE or (
+        is_valid_software(request.client_software_name) and is_valid_software(request.client_software_version)
+    )
+
+
+def _name(api_key: int) -> str:
+    try:
+        return ApiKey(api_key).name
+    except ValueError:
+        return f"API {api_key}"

@@ -1,0 +1,51 @@
+"""SASL/PLAIN (RFC 4616): the client sends its name and its password.
+
+Pure. The passwords are those of the listener's JAAS line, as in Kafka: who has SCRAM credentials alone has none here.
+All of them are compared in constant time, and an unknown user's with something that no password is.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+from collections.abc import Mapping
+from typing import Final
+
+from broker.security.sasl.mechanism import SaslFailed
+
+_WRONG: Final = "Authentication failed: Invalid username or password"
+_OTHER_ID: Final = "Authentication failed: Client requested an authorization id that is different from username"
+_NOBODYS: Final = os.urandom(32).hex()
+
+
+class PlainServer:
+    """One exchange: a single token."""
+
+    def __init__(self, passwords: Mapping[str, str]) -> None:
+        """``passwords``: by user."""
+        self._passwords = passwords
+        self.user = ""
+        self.is_complete = False
+        self.expires_ms: int | None = None
+
+    def respond(self, token: bytes) -> bytes:
+        """Return the empty answer. Raises SaslFailed."""
+        try:
+            parts = token.decode().split("\0")
+        except UnicodeDecodeError:
+            raise SaslFailed("the client's name or password is no UTF-8") from None
+        if len(parts) != 3:
+            raise SaslFailed(f"the client's token has {len(parts)} parts instead of 3")
+        asked_for, user, password = parts
+        if not user or not password:
+            raise SaslFailed(f"the client sends no {'password' if user else 'user name'}", user=user)
+        expected = self._passwords.get(user)
+        is_right = hmac.compare_digest(password.encode(), (_NOBODYS if expected is None else expected).encode())
+        if expected is None:
+            raise SaslFailed(f"unknown user: the listener's plain.sasl.jaas.config has no user_{user}", _WRONG, user)
+        if not is_right:
+            raise SaslFailed("wrong password", _WRONG, user)
+        if asked_for not in ("", user):
+            raise SaslFailed(f"the client asks to be {asked_for}", _OTHER_ID, user)
+        self.user, self.is_complete = user, True
+        return b""

@@ -1,0 +1,105 @@
+"""SCRAM credentials by the admin APIs: what Kafka takes and refuses, and who has them afterwards (row 50)."""
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.apis.users.scram_credentials import (
+    handle_alter_user_scram_credentials,
+    handle_describe_user_scram_credentials,
+)
+from broker.config.sasl import SCRAM_SHA_256
+from broker.metadata.live_settings import LiveSettings
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.error_codes import ErrorCode
+from broker.security.sasl.scram_credential import credential_of
+from tests.support.admin_cluster import AdminCluster
+
+ALTER, DESCRIBE = ApiKey.ALTER_USER_SCRAM_CREDENTIALS, ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS
+
+
+def altered(cluster: AdminCluster, deletions: Any = (), upsertions: Any = ()) -> dict[str, int]:
+    """Return the error code of each user."""
+    fields = {
+        "deletions": [{"name": name, "mechanism": mechanism} for name, mechanism in deletions],
+        "upsertions": [
+            {"name": name, "mechanism": mechanism, "iterations": iterations, "salt": b"s", "salted_password": b"p"}
+            for name, mechanism, iterations in upsertions
+        ],
+    }
+    results = cluster.call(handle_alter_user_scram_credentials, ALTER, 0, fields).results
+    assert all(bool(each.error_message) == bool(int(each.error_code)) for each in results)
+    return {each.user: int(each.error_code) for each in results}
+
+
+def described(cluster: AdminCluster, *names: str) -> dict[str, Any]:
+    """Return by user the mechanisms and iterations, or the error code."""
+    users = [{"name": name} for name in names] if names else None
+    answer = cluster.call(handle_describe_user_scram_credentials, DESCRIBE, 0, {"users": users})
+    assert int(answer.error_code) == 0
+    return {
+        each.user: int(each.error_code) or [(info.mechanism, info.iterations) for info in each.credential_infos]
+        for each in answer.results
+    }
+
+
+def test_credentials_are_made_replaced_and_deleted(cluster: AdminCluster) -> None:
+    assert described(cluster) == {}
+    assert altered(cluster, upsertions=[("alice", 1, 4096), ("alice", 2, 8192), ("bob", 2, 16384)]) == {
+        "alice": 0,
+        "bob": 0,
+    }
+    assert described(cluster) == {"alice": [(1, 4096), (2, 8192)], "bob": [(2, 16384)]}
+    assert altered(cluster, [("bob", 2)], [("alice", 1, 5000)]) == {"alice": 0, "bob": 0}
+    assert described(cluster) == {"alice": [(1, 5000), (2, 8192)]}
+    assert described(cluster, "bob", "alice", "alice") == {"bob": 91, "alice": 92}
+
+
+@pytest.mark.parametrize(
+    ("deletions", "upsertions", "error"),
+    [
+        ([("alice", 1)], [], ErrorCode.RESOURCE_NOT_FOUND),
+        ([("alice", 9)], [], ErrorCode.UNSUPPORTED_SASL_MECHANISM),
+        ([("", 1)], [], ErrorCode.UNACCEPTABLE_CREDENTIAL),
+        ([], [("", 1, 4096)], ErrorCode.UNACCEPTABLE_CREDENTIAL),
+        ([], [("a" * 4097, 1, 4096)], ErrorCode.UNACCEPTABLE_CREDENTIAL),
+        ([], [("alice", 1, 4095)], ErrorCode.UNACCEPTABLE_CREDENTIAL),
+        ([], [("alice", 1, 16385)], ErrorCode.UNACCEPTABLE_CREDENTIAL),
+        ([], [("alice", 0, 4096)], ErrorCode.UNSUPPORTED_SASL_MECHANISM),
+        ([("alice", 1)], [("alice", 1, 4096)], ErrorCode.DUPLICATE_RESOURCE),
+        ([], [("alice", 1, 4096), ("alice", 2, 1)], ErrorCode.UNACCEPTABLE_CREDENTIAL),
+    ],
+)
+def test_what_kafka_refuses_changes_nothing(cluster: AdminCluster, deletions: Any, upsertions: Any, error: int) -> None:
+    """And keeps no other user of the request from a credential."""
+    outcome = altered(cluster, deletions, [*upsertions, ("carol", 1, 4096)])
+    assert outcome.pop("carol") == 0
+    assert list(outcome.values()) == [error]
+    assert described(cluster) == {"carol": [(1, 4096)]}
+
+
+def test_they_are_there_after_a_restart_and_in_every_process(cluster: AdminCluster) -> None:
+    altered(cluster, upsertions=[("alice", 1, 4096)])
+    seconds = itertools.count(0, 1_000_000_000)
+    live = LiveSettings(cluster.path, cluster.config, lambda: cluster.controller.version, lambda: next(seconds))
+    assert live.user_credentials.find(SCRAM_SHA_256, "alice") == credential_of(SCRAM_SHA_256, b"p", b"s", 4096)
+    secret = live.user_credentials.secret
+    assert len(secret) == 64
+    assert cluster.new_cache().user_credentials.keys() == set()
+    restarted = cluster.new_cache()
+    restarted.refresh()
+    assert restarted.user_credentials.keys() == {"", "alice"}
+    altered(cluster, [("alice", 1)])
+    live.refresh()
+    assert live.user_credentials.find(SCRAM_SHA_256, "alice") is None
+    assert live.user_credentials.secret == secret
+    live.close()
+
+
+def test_the_file_is_for_its_owner_alone(cluster: AdminCluster) -> None:
+    altered(cluster, upsertions=[("alice", 1, 4096)])
+    found = list(Path(cluster.path).parent.glob(f"{cluster.path.name}*"))
+    assert found
+    assert {path.stat().st_mode & 0o777 for path in found} == {0o600}

@@ -1,0 +1,242 @@
+"""SASL with real clients: who gets in, as whom, what those learn who do not, and how sessions end."""
+
+import json
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+
+from broker.protocol import kio_adapter
+from broker.protocol.api_keys import ApiKey
+from tests.support.broker_process import BrokerProcess
+from tests.support.deadline import wait_until
+from tests.support.sasl_wire import SaslWire
+from tests.support.scram_client import ScramClient
+
+PLAIN_LINE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+MECHANISMS = {"SCRAM-SHA-256": ScramMechanism.SCRAM_SHA_256, "SCRAM-SHA-512": ScramMechanism.SCRAM_SHA_512}
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    settings = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0,SHORT://127.0.0.1:0",
+        "listener.security.protocol.map": "SHORT:SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+        "listener.name.short.sasl.enabled.mechanisms": "SCRAM-SHA-256",
+        "listener.name.short.scram-sha-256.connections.max.reauth.ms": 1200,
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": f'{PLAIN_LINE} user_bob="bob=s;secret";',
+        "connection.failed.authentication.delay.ms": 50,
+    }
+    one = BrokerProcess(tmp_path_factory.mktemp("sasl"), settings).start()
+    for mechanism in MECHANISMS:
+        give(one, "alice", "alice's secret", mechanism)
+    yield one
+    one.stop()
+
+
+def port(broker: BrokerProcess, listener: int) -> int:
+    return int(broker.status()["bootstrap"].split(",")[listener].rsplit(":", 1)[1])
+
+
+def give(broker: BrokerProcess, user: str, password: str, mechanism: str) -> None:
+    admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{port(broker, 0)}"})
+    info = ScramCredentialInfo(MECHANISMS[mechanism], 4096)
+    [done] = admin.alter_user_scram_credentials(
+        [UserScramCredentialUpsertion(user, info, password.encode(), b"salt")]
+    ).values()
+    done.result(30)
+
+
+def settings(broker: BrokerProcess, mechanism: str, user: str, password: str, listener: int = 1) -> dict[str, Any]:
+    return {
+        "bootstrap.servers": f"127.0.0.1:{port(broker, listener)}",
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": mechanism,
+        "sasl.username": user,
+        "sasl.password": password,
+    }
+
+
+def produced(client: dict[str, Any], topic: str, count: int = 10) -> None:
+    failures: list[Any] = []
+    producer = Producer(client)
+    for number in range(count):
+        producer.produce(topic, str(number).encode(), on_delivery=lambda error, _: failures.append(error))
+    assert producer.flush(30) == 0
+    assert failures == [None] * count
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "user", "password"),
+    [
+        ("SCRAM-SHA-256", "alice", "alice's secret"),
+        ("SCRAM-SHA-512", "alice", "alice's secret"),
+        ("PLAIN", "bob", "bob=s;secret"),
+    ],
+)
+def test_h08_clients_with_the_password_produce_and_consume(
+    broker: BrokerProcess, mechanism: str, user: str, password: str
+) -> None:
+    client = settings(broker, mechanism, user, password)
+    topic = f"of-{mechanism.lower()}"
+    produced(client, topic)
+    consumer = Consumer({**client, "group.id": topic, "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    found: list[bytes] = []
+    wait_until(lambda: found.extend(m.value() for m in consumer.consume(10, 0.2)) or len(found) == 10, "all records")
+    consumer.close()
+
+
+def test_h06_the_request_log_has_the_user(broker: BrokerProcess) -> None:
+    produced(settings(broker, "SCRAM-SHA-256", "alice", "alice's secret"), "logged")
+
+    def principals() -> bool:
+        rows = json.loads(broker.command("requests", "--api", "PRODUCE", "--topic", "logged", "--json").stdout or "[]")
+        return {row.get("principal") for row in rows} == {"User:alice"}
+
+    wait_until(principals, "the row of the produce")
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "user", "cause"),
+    [
+        ("SCRAM-SHA-256", "alice", "as 'alice' has failed: wrong password"),
+        ("SCRAM-SHA-512", "carol", "as 'carol' has failed: unknown user: rotunda user add makes one"),
+        ("PLAIN", "bob", "as 'bob' has failed: wrong password"),
+    ],
+)
+def test_h09_the_client_learns_nothing_and_the_log_says_all(
+    broker: BrokerProcess, mechanism: str, user: str, cause: str
+) -> None:
+    errors: list[str] = []
+    client = {**settings(broker, mechanism, user, "planted-password"), "error_cb": lambda e: errors.append(str(e))}
+    with pytest.raises(KafkaException):
+        AdminClient(client).list_topics(timeout=2)
+    assert errors == [] or "SASL authentication error: Authentication failed" in errors[0]
+    wait_until(lambda: f"with {mechanism} {cause}" in broker.log_text(), "the line in the log")
+    assert "planted-password" not in broker.log_text()
+
+
+def test_h08_tokens_come_bare_after_a_handshake_of_version_0(broker: BrokerProcess) -> None:
+    with SaslWire(port(broker, 1)) as wire:
+        assert int(wire.request(ApiKey.API_VERSIONS, 0).error_code) == 0
+        assert int(wire.request(ApiKey.SASL_HANDSHAKE, 0, mechanism="PLAIN").error_code) == 0
+        token = b"\0bob\0bob=s;secret"
+        wire.socket.sendall(struct.pack(">i", len(token)) + token)
+        assert wire.take(4) == bytes(4)
+        assert wire.request(ApiKey.METADATA, 1, topics=[]).topics == ()
+
+
+def test_h08_what_comes_at_once_is_taken_in_order(broker: BrokerProcess) -> None:
+    """ApiVersions, handshake, token and a request in one piece."""
+    with SaslWire(port(broker, 1)) as wire:
+        asked = [
+            (ApiKey.API_VERSIONS, 3, {"client_software_name": "wire", "client_software_version": "1"}),
+            (ApiKey.SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"}),
+            (ApiKey.SASL_AUTHENTICATE, 2, {"auth_bytes": b"\0bob\0bob=s;secret"}),
+            (ApiKey.METADATA, 1, {"topics": []}),
+        ]
+        wire.socket.sendall(b"".join(kio_adapter.encode_request(key, version, 1, "me", f) for key, version, f in asked))
+        answers = [wire.answer(key, version) for key, version, _ in asked]
+        assert [int(each.error_code) for each in answers[:3]] == [0, 0, 0]
+        assert answers[3].topics == ()
+
+
+def test_h08_an_unknown_mechanism_is_answered_with_those_that_there_are(broker: BrokerProcess) -> None:
+    with SaslWire(port(broker, 1)) as wire:
+        refused = wire.request(ApiKey.SASL_HANDSHAKE, 1, mechanism="GSSAPI")
+        assert (int(refused.error_code), list(refused.mechanisms)) == (33, ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+        with pytest.raises(ConnectionError):
+            wire.take(1)
+
+
+@pytest.mark.parametrize("key", [ApiKey.METADATA, ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.CREATE_TOPICS])
+def test_c11_nothing_else_is_done_before_authentication(broker: BrokerProcess, key: ApiKey) -> None:
+    with SaslWire(port(broker, 1)) as wire:
+        wire.socket.sendall(struct.pack(">ihhih", 30, int(key), 9, 1, -1) + bytes(20))
+        with pytest.raises(ConnectionError):
+            wire.take(1)
+
+
+def test_h09_a_frame_that_is_too_long_ends_the_connection_before_it_has_come(broker: BrokerProcess) -> None:
+    with SaslWire(port(broker, 1)) as wire:
+        wire.socket.sendall(struct.pack(">ihhi", 524289, 18, 0, 1))
+        with pytest.raises(ConnectionError):
+            wire.take(1)
+        wait_until(lambda: "a frame of 524289 bytes, and 524288 are taken" in broker.log_text(), "the line in the log")
+
+
+def test_c16_who_is_known_for_ever_gets_error_34(broker: BrokerProcess) -> None:
+    with SaslWire(port(broker, 1)) as wire:
+        assert int(wire.log_in("alice", "alice's secret").error_code) == 0
+        assert int(wire.request(ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN").error_code) == 34
+        assert wire.request(ApiKey.METADATA, 1, topics=[]).topics == ()
+
+
+def test_b25_h10_a_session_is_begun_again_on_its_connection(broker: BrokerProcess) -> None:
+    with SaslWire(port(broker, 2)) as wire:
+        first = wire.log_in("alice", "alice's secret")
+        assert 0 < first.session_lifetime.total_seconds() <= 1.2
+        again = int(wire.request(ApiKey.SASL_HANDSHAKE, 1, mechanism="SCRAM-SHA-256").error_code)
+        assert again == 0
+        client = ScramClient("SCRAM-SHA-256", "alice", "alice's secret")
+        answer = wire.request(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=client.first())
+        last = wire.request(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=client.last(bytes(answer.auth_bytes)))
+        client.check(bytes(last.auth_bytes))
+        assert wire.request(ApiKey.METADATA, 1, topics=[]).topics == ()
+        assert int(wire.request(ApiKey.SASL_HANDSHAKE, 1, mechanism="SCRAM-SHA-256").error_code) == 34, "too soon"
+
+
+def test_b24_an_expired_session_ends_with_the_next_request(broker: BrokerProcess) -> None:
+    with SaslWire(port(broker, 2)) as wire:
+        assert int(wire.log_in("alice", "alice's secret").error_code) == 0
+
+        def ended() -> bool:
+            try:
+                wire.request(ApiKey.METADATA, 1, topics=[])
+            except ConnectionError:
+                return True
+            return False
+
+        wait_until(ended, "the end of the session")
+
+
+def test_b25_librdkafka_goes_on_over_many_sessions(broker: BrokerProcess) -> None:
+    """It authenticates again in time, and no record is lost."""
+    client = settings(broker, "SCRAM-SHA-256", "alice", "alice's secret", listener=2)
+    failures: list[Any] = []
+    producer = Producer(client)
+    sent = 0
+
+    def is_begun_again() -> bool:
+        nonlocal sent
+        producer.produce("sessions", b"x", on_delivery=lambda error, _: failures.append(error))
+        sent += 1
+        producer.flush(10)
+        return counted(broker, "reauthentications_succeeded") >= 2
+
+    wait_until(is_begun_again, "two sessions begun again")
+    assert producer.flush(20) == 0
+    assert failures == [None] * sent
+
+
+def counted(broker: BrokerProcess, name: str) -> int:
+    text = broker.command("metrics").stdout
+    lines = [line.split() for line in text.splitlines() if line.startswith(f"rotunda_processor_{name}")]
+    return sum(int(float(line[-1])) for line in lines)
+
+
+def test_credentials_are_in_no_file_that_others_may_read(tmp_path: Path) -> None:
+    one = BrokerProcess(tmp_path, {}, ephemeral=False).start()
+    try:
+        give(one, "alice", "secret", "SCRAM-SHA-256")
+        found = [path for path in tmp_path.rglob("*") if path.is_file() and b"stored_key=" in path.read_bytes()]
+        assert found
+        assert [path for path in found if path.stat().st_mode & 0o077] == []
+    finally:
+        one.stop()

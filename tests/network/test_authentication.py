@@ -1,0 +1,165 @@
+"""Authentication in the processor: delays, ends, what never reaches a ring, and sessions that can end."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+
+from broker.protocol import kio_adapter
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.messages.api_versions import ApiVersionsResponse, encode_api_versions_response
+from tests.support.processor_bench import Client, ProcessorBench
+from tests.support.wire_client import request_frame
+
+METADATA = 3
+USERS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="secret" user_bob="sesame";'
+
+BENCH_OPTIONS: dict[str, object] = {
+    "listeners": "SASL://127.0.0.1:0",
+    "listener_security_protocol_map": "SASL:SASL_PLAINTEXT",
+    "sasl_enabled_mechanisms": "PLAIN",
+    "listener_name_sasl_plain_sasl_jaas_config": USERS,
+    "connections_max_reauth_ms": 60_000,
+    "connection_failed_authentication_delay_ms": 500,
+    "authentication_timeout_ms": 20_000,
+}
+
+
+def answer(client: Client, key: ApiKey, version: int) -> Any:
+    (size,) = struct.unpack(">i", client.receive(4))
+    body = client.receive(size)
+    return kio_adapter.decode_response(key, version, memoryview(body), 0, size)
+
+
+def ask(client: Client, key: ApiKey, version: int, **fields: Any) -> Any:
+    client.send(kio_adapter.encode_request(key, version, 1, "me", fields))
+    return answer(client, key, version)
+
+
+def log_in(client: Client, token: str = "\0alice\0secret") -> None:  # noqa: S107 - a planted one
+    assert int(ask(client, ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN").error_code) == 0
+    assert int(ask(client, ApiKey.SASL_AUTHENTICATE, 1, auth_bytes=token.encode()).error_code) == 0
+
+
+def nothing_sent_on(bench: ProcessorBench) -> None:
+    bench.turn(5)
+    assert bench.targets[0].take() == []
+
+
+def test_b23_the_answer_and_the_end_wait_and_what_comes_meanwhile_is_ignored(bench: ProcessorBench) -> None:
+    client = bench.connect()
+    assert int(ask(client, ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN").error_code) == 0
+    client.send(kio_adapter.encode_request(ApiKey.SASL_AUTHENTICATE, 1, 1, "me", {"auth_bytes": b"\0alice\0wrong"}))
+    bench.turn(5)
+    client.send(kio_adapter.encode_request(ApiKey.SASL_AUTHENTICATE, 1, 1, "me", {"auth_bytes": b"\0alice\0secret"}))
+    client.send(request_frame(METADATA, 4, 2))
+    bench.clock.advance_ms(499)
+    nothing_sent_on(bench)
+    client.read()
+    assert not client.received
+    bench.clock.advance_ms(1)
+    failed = answer(client, ApiKey.SASL_AUTHENTICATE, 1)
+    assert int(failed.error_code) == 58
+    bench.wait_closed(client)
+    assert bench.published_value("authentications_failed") == 1
+    assert bench.value("connections_closed", "failed_authentication") == 1
+
+
+def test_b23_who_leaves_before_the_answer_is_forgotten(bench: ProcessorBench) -> None:
+    client = bench.connect()
+    client.send(request_frame(METADATA, 4, 2))
+    bench.turn(5)
+    client.reset()
+    bench.wait_closed(client)
+    bench.clock.advance_ms(1000)
+    bench.turn(5)
+    assert bench.value("connections_closed", "failed_authentication") == 0
+
+
+def test_who_does_not_authenticate_in_time_is_closed(bench: ProcessorBench) -> None:
+    silent, busy = bench.connect(), bench.connect()
+    log_in(busy)
+    bench.clock.advance_ms(19_999)
+    bench.turn(5)
+    assert not bench.closed()
+    bench.clock.advance_ms(1)
+    bench.wait_closed(silent)
+    assert bench.closed() == [silent.serial]
+
+
+def test_h06_requests_travel_with_the_user_and_only_then(bench: ProcessorBench) -> None:
+    client = bench.connect()
+    client.send(request_frame(18, 0, 1))
+    [versions] = bench.requests(1)
+    client.send(kio_adapter.encode_request(ApiKey.SASL_HANDSHAKE, 1, 2, "me", {"mechanism": "PLAIN"}))
+    bench.turn(5)
+    client.read()
+    assert not client.received, "the answer to ApiVersions comes first"
+    bench.targets[0].answer(versions, encode_api_versions_response(0, 1, ApiVersionsResponse(0, ())))
+    assert int(answer(client, ApiKey.API_VERSIONS, 0).error_code) == 0
+    assert int(answer(client, ApiKey.SASL_HANDSHAKE, 1).error_code) == 0
+    assert int(ask(client, ApiKey.SASL_AUTHENTICATE, 1, auth_bytes=b"\0alice\0secret").error_code) == 0
+    client.send(request_frame(METADATA, 4, 3))
+    [request] = bench.requests(1)
+    bench.targets[0].answer(request, b"on")
+    assert client.receive(2) == b"on"
+
+
+@pytest.mark.parametrize("size", [100, 200_000])
+def test_b24_after_its_end_a_session_has_no_more_requests_small_or_large(bench: ProcessorBench, size: int) -> None:
+    client = bench.connect()
+    log_in(client)
+    bench.clock.advance_ms(60_001)
+    client.send(struct.pack(">ihhi", size, METADATA, 4, 1) + bytes(size - 8))
+    nothing_sent_on(bench)
+    bench.wait_closed(client)
+    assert bench.published_value("sessions_expired") == 1
+
+
+def test_b25_a_session_is_begun_again_behind_the_answers_to_what_was_asked_before(bench: ProcessorBench) -> None:
+    client = bench.connect()
+    log_in(client)
+    bench.clock.advance_ms(30_000)
+    client.send(request_frame(METADATA, 4, 9))
+    [request] = bench.requests(1)
+    client.send(kio_adapter.encode_request(ApiKey.SASL_HANDSHAKE, 1, 2, "me", {"mechanism": "PLAIN"}))
+    bench.turn(5)
+    client.read()
+    assert not client.received
+    bench.targets[0].answer(request, b"first")
+    assert client.receive(5) == b"first"
+    assert int(answer(client, ApiKey.SASL_HANDSHAKE, 1).error_code) == 0
+    assert int(ask(client, ApiKey.SASL_AUTHENTICATE, 1, auth_bytes=b"\0alice\0secret").error_code) == 0
+    bench.clock.advance_ms(59_000)
+    client.send(request_frame(METADATA, 4, 10))
+    assert len(bench.requests(1)) == 1
+    assert bench.published_value("reauthentications_succeeded") == 1
+    assert bench.value("authentications_succeeded") == 1
+
+
+def test_b25_a_request_while_a_session_is_begun_again_is_a_failure(bench: ProcessorBench) -> None:
+    """It would be done for nobody in particular."""
+    for size in (100, 200_000):
+        client = bench.connect()
+        log_in(client)
+        bench.clock.advance_ms(2000)
+        assert int(ask(client, ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN").error_code) == 0
+        client.send(struct.pack(">ihhi", size, METADATA, 4, 1) + bytes(size - 8))
+        nothing_sent_on(bench)
+        bench.clock.advance_ms(600)
+        bench.wait_closed(client)
+
+
+def test_another_processor_takes_no_session_over(bench: ProcessorBench) -> None:
+    """State of SASL dies with its process: who connects anew authenticates anew."""
+    client = bench.connect()
+    log_in(client)
+    bench.processor.close_all()
+    bench.replace_processor(generation=2)
+    again = bench.connect()
+    again.send(request_frame(METADATA, 4, 1))
+    nothing_sent_on(bench)
+    bench.clock.advance_ms(600)
+    bench.wait_closed(again)

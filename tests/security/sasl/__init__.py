@@ -1,0 +1,1 @@
+"""Tests of SASL: the pure machines, without sockets."""

@@ -1,0 +1,150 @@
+"""SCRAM: the examples of the RFCs, names with commas, and what a client that guesses can learn."""
+
+import base64
+import re
+
+import pytest
+
+from broker.config.sasl import SCRAM_SHA_256, SCRAM_SHA_512
+from broker.security.sasl.mechanism import SaslFailed
+from broker.security.sasl.scram import ScramServer
+from broker.security.sasl.scram_credential import FEWEST_ITERATIONS, credential_of, read, salted, written
+from broker.security.sasl.user_credentials import SALT_KEY, SECRET_NAME, UserCredentials
+from tests.support.scram_client import ScramClient
+
+SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
+BOTH = (SCRAM_SHA_256, SCRAM_SHA_512)
+
+
+def credentials(*users: tuple[str, str], mechanism: str = SCRAM_SHA_256, salt: bytes = SALT) -> UserCredentials:
+    made = {
+        user: {mechanism: written(credential_of(mechanism, salted(mechanism, password, salt, 4096), salt, 4096))}
+        for user, password in users
+    }
+    return UserCredentials({SECRET_NAME: {SALT_KEY: "planted"}, **made})
+
+
+def test_h08_the_example_of_rfc_7677() -> None:
+    server = ScramServer(SCRAM_SHA_256, credentials(("user", "pencil")), lambda: "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0")
+    first = server.respond(b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO")
+    assert first == b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
+    last = server.respond(
+        b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
+    )
+    assert last == b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+    assert (server.is_complete, server.user, server.expires_ms) == (True, "user", None)
+
+
+@pytest.mark.parametrize("mechanism", BOTH)
+@pytest.mark.parametrize("user", ["alice", "a=b,c", "=2C", "Zoë"])
+def test_h08_both_hashes_and_any_name(mechanism: str, user: str) -> None:
+    server = ScramServer(mechanism, credentials((user, "secret, of=course"), mechanism=mechanism))
+    client = ScramClient(mechanism, user, "secret, of=course")
+    client.check(server.respond(client.last(server.respond(client.first()))))
+    assert (server.is_complete, server.user) == (True, user)
+
+
+@pytest.mark.parametrize("mechanism", BOTH)
+def test_a_credential_is_written_as_kafka_writes_it(mechanism: str) -> None:
+    made = credential_of(mechanism, salted(mechanism, "x", b"salt", 4096), b"salt", 4096)
+    assert re.fullmatch(r"salt=c2FsdA==,stored_key=[^,]+,server_key=[^,]+,iterations=4096", written(made))
+    assert read(written(made)) == made
+
+
+@pytest.mark.parametrize("user", ["alice", "mallory"])
+def test_h09_an_unknown_user_and_a_wrong_password_look_the_same(user: str) -> None:
+    """The salt of an unknown user is of the same length, the same each time, and another than another's."""
+    users = credentials(("alice", "secret"), salt=b"x" * 26)
+    found = set()
+    for _ in range(2):
+        server = ScramServer(SCRAM_SHA_256, users)
+        client = ScramClient(SCRAM_SHA_256, user, "wrong")
+        first = server.respond(client.first())
+        match = re.search(rb",s=([^,]+),i=(\d+)", first)
+        assert match is not None
+        assert len(base64.b64decode(match[1])) == 26
+        found.add((match[1], int(match[2])))
+        with pytest.raises(SaslFailed) as failure:
+            server.respond(client.last(first))
+        assert failure.value.told is None
+        assert not server.is_complete
+    [(_, iterations)] = found
+    assert iterations == 4096
+
+
+def test_salts_of_unknown_users_look_like_those_of_kafkas_tools() -> None:
+    users = credentials(("alice", "secret"), salt=b"1qz4o3fi8sk7rbp0jd5c2x9tuq")
+    salts = {decoy_salt(users, name) for name in ("bob", "carol", "dave")}
+    assert len(salts) == 3
+    assert all(re.fullmatch(rb"[0-9a-z]{26}", salt) for salt in salts)
+
+
+def decoy_salt(users: UserCredentials, name: str) -> bytes:
+    answer = ScramServer(SCRAM_SHA_256, users).respond(ScramClient(SCRAM_SHA_256, name, "").first())
+    match = re.search(rb",s=([^,]+),", answer)
+    assert match is not None
+    return base64.b64decode(match[1])
+
+
+@pytest.mark.parametrize(
+    ("first", "cause"),
+    [
+        (b"y,,n=alice,r=abc", "wants channel binding"),
+        (b"p=tls-unique,,n=alice,r=abc", "wants channel binding"),
+        (b"n,,n=alice", "none of SCRAM"),
+        (b"n,,n=al=ice,r=abc", "none of SCRAM"),
+        (b"n,,n=,r=abc", "none of SCRAM"),
+        (b"", "none of SCRAM"),
+        (b"\xff", "no UTF-8"),
+        (b"n,,n=alice,r=abc,tokenauth=true", "delegation token"),
+        (b"n,a=bob,n=alice,r=abc", "asks to be bob"),
+    ],
+)
+def test_first_messages_that_are_refused(first: bytes, cause: str) -> None:
+    with pytest.raises(SaslFailed, match=cause):
+        ScramServer(SCRAM_SHA_256, credentials(("alice", "secret"))).respond(first)
+
+
+@pytest.mark.parametrize("change", ["nonce", "binding", "short proof", "base64", "form"])
+def test_last_messages_that_are_refused(change: str) -> None:
+    server = ScramServer(SCRAM_SHA_256, credentials(("alice", "secret")))
+    client = ScramClient(SCRAM_SHA_256, "alice", "secret")
+    last = client.last(server.respond(client.first())).decode()
+    changed = {
+        "nonce": last.replace(",r=", ",r=x"),
+        "binding": last.replace("c=biws", "c=eSws"),
+        "short proof": re.sub(r"p=.*", "p=AAAA", last),
+        "base64": re.sub(r"p=.*", "p=A=A=", last),
+        "form": last.replace(",p=", ",q="),
+    }[change]
+    with pytest.raises(SaslFailed) as failure:
+        server.respond(changed.encode())
+    assert failure.value.told is None
+    assert not server.is_complete
+
+
+def test_a_changed_password_counts_at_once_and_a_deleted_user_is_unknown() -> None:
+    users = credentials(("alice", "old"))
+    for stored, password in ((credentials(("alice", "new")), "new"), (None, None)):
+        new = None if stored is None else stored.find(SCRAM_SHA_256, "alice")
+        users.take({"alice": {SCRAM_SHA_256: written(new)} if new else {}})
+        server = ScramServer(SCRAM_SHA_256, users)
+        client = ScramClient(SCRAM_SHA_256, "alice", password or "new")
+        last = client.last(server.respond(client.first()))
+        if password:
+            client.check(server.respond(last))
+        else:
+            with pytest.raises(SaslFailed, match="unknown user"):
+                server.respond(last)
+
+
+def test_who_has_another_mechanism_is_told_to_the_log_alone() -> None:
+    server = ScramServer(SCRAM_SHA_512, credentials(("alice", "secret")))
+    client = ScramClient(SCRAM_SHA_512, "alice", "secret")
+    with pytest.raises(SaslFailed, match="a password for SCRAM-SHA-256 and none for SCRAM-SHA-512") as failure:
+        server.respond(client.last(server.respond(client.first())))
+    assert failure.value.told is None
+
+
+def test_without_any_user_there_is_a_salt_too() -> None:
+    assert f",i={FEWEST_ITERATIONS}".encode() in ScramServer(SCRAM_SHA_256, UserCredentials()).respond(b"n,,n=a,r=b")
