@@ -128,7 +128,8 @@ def _config_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--data-dir",
         metavar="DIR",
-        help="the data directory; the same as --set log.dirs=DIR (default: $ROTUNDA_DATA_DIR, or ./rotunda-data)",
+        help="the data directory; the same as --set log.dirs=DIR (default: $ROTUNDA_DATA_DIR, or ./rotunda-data if "
+        "there is one, or $XDG_DATA_HOME/rotunda)",
     )
     command.add_argument(
         "--listen",

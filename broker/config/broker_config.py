@@ -222,7 +222,7 @@ class BrokerConfig(
         origin = Origin(Source.FILE, f"{self.sources.file}, read again")
         read = _accept(Assignment(name, text, origin) for name, text in texts.items())
         layers = {name: stack for name, stack in self.layers.items() if not key_of(name).dynamic}
-        derived, keys = machine_defaults(BROKER_KEYS["log.dirs"].default), BROKER_KEYS.values()
+        derived, keys = machine_defaults(self.sources.environment), BROKER_KEYS.values()
         dynamic = {key.attribute: derived.get(key.attribute, key.default) for key in keys if key.dynamic}
         for name in {*BROKER_KEYS, *self.layers, *read}:
             if key_of(name).dynamic:
@@ -272,7 +272,7 @@ def load(file: Path | None, sets: Mapping[str, str], environment: Mapping[str, s
         *(Assignment(name, text, Origin(Source.FLAG, f"flag --set {name}")) for name, text in sets.items()),
     ]
     layers = _accept(with_derived_listeners(given))
-    values = machine_defaults(BROKER_KEYS["log.dirs"].default) | _values(layers)
+    values = machine_defaults(environment) | _values(layers)
     # One for each handler: of one handler's commits all go into the same write.
     values.setdefault("offsets_topic_num_partitions", values["num_io_threads"])
     sources = Sources(file.absolute() if file else None, dict(sets), dict(environment))

@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from broker.config.keys import Value
 
+#: Beside where the broker is started: what is there already is used, and without a home what is made.
+LOCAL_DATA = "rotunda-data"
 
-def machine_defaults(log_dirs: Value) -> dict[str, Any]:
-    """Return attribute -> value of the defaults that depend on the machine; ``log_dirs`` is the relative one."""
+
+def machine_defaults(environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return attribute -> value of the defaults that depend on the machine and its user."""
     cpus = len(os.sched_getaffinity(0))
     return {
         "num_network_threads": min(3, max(1, cpus // 2)),
         "num_io_threads": min(8, max(1, cpus // 2)),
-        "log_dirs": absolute("log.dirs", log_dirs),
+        "log_dirs": (str(_data_dir(environment)),),
     }
+
+
+def _data_dir(environment: Mapping[str, str]) -> Path:
+    """Return where data is unless something else is set (the XDG base directory specification)."""
+    local, base = Path(LOCAL_DATA).absolute(), Path(environment.get("XDG_DATA_HOME", ""))
+    if local.is_dir():
+        return local
+    if base.is_absolute():
+        return base / "rotunda"
+    home = environment.get("HOME")
+    return Path(home) / ".local/share/rotunda" if home else local
 
 
 def absolute(name: str, value: Value) -> Value:

@@ -36,6 +36,8 @@ class ServerSettings:
             name="log.dirs",
             kind=Kind.LIST,
             default=("rotunda-data",),
+            default_text="`./rotunda-data` if there is one, else `$XDG_DATA_HOME/rotunda`, which is "
+            "`~/.local/share/rotunda` unless set",
             doc="The data directory: records, metadata and checkpoints. Exactly one; made if it does not exist.",
         )
     )

@@ -187,10 +187,26 @@ def test_values_that_do_not_go_together(sets: dict[str, str], complaint: str) ->
 def test_data_directory_is_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     config = load(None, {"log.dirs": "data"}, {})
-    default = load(None, {}, {})
+    homeless = load(None, {}, {})
     monkeypatch.chdir("/")
     assert config.data_dir == tmp_path / "data"
-    assert default.data_dir == tmp_path / "rotunda-data"
+    assert homeless.data_dir == tmp_path / "rotunda-data"
+
+
+def test_data_are_in_the_users_directory_unless_some_are_here_already(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    environment = {"HOME": "/home/kim", "XDG_DATA_HOME": "/home/kim/data"}
+    assert load(None, {}, environment).data_dir == Path("/home/kim/data/rotunda")
+    # A relative one is to be ignored, says its specification.
+    for value in ("", "data"):
+        found = load(None, {}, {**environment, "XDG_DATA_HOME": value}).data_dir
+        assert found == Path("/home/kim/.local/share/rotunda")
+    (tmp_path / "rotunda-data").mkdir()
+    config = load(None, {}, environment)
+    assert config.data_dir == tmp_path / "rotunda-data"
+    assert ("log.dirs", str(tmp_path / "rotunda-data")) in {(name, value) for name, value, _ in config.described()}
 
 
 def test_arena_fits_a_small_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
