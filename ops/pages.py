@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 #: Page -> the module and function that return its text.
 PAGES = {
     "docs/api-versions.md": ("broker.apis.table", "describe_markdown"),
+    "docs/authorisation.md": ("broker.security.acl.checks", "describe_markdown"),
     "docs/behaviours.md": ("tests.behaviours", "describe_markdown"),
     "docs/configuration.md": ("broker.config.reference_page", "describe_markdown"),
     "docs/layout.md": ("shm.layout", "describe_markdown"),

@@ -8,7 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from broker.protocol.error_codes import text_of
+from broker.security.acl.acls import CLUSTER_NAME, Operation, ResourceType
+from broker.security.acl.checks import refusal
 
 if TYPE_CHECKING:
     from broker.clock import Clock
@@ -60,3 +64,12 @@ class RequestContext:
     """The user, and where it comes from."""
     in_slices: bool = False
     """Whether this is done in slices, or something that the connection has asked for before is."""
+
+    def refusal(self, resource_type: ResourceType, name: str = CLUSTER_NAME, operation: Operation | None = None) -> int:
+        """Return the error with which a resource is refused to who asks, by the checks of the API; 0: it is not."""
+        return refusal(self.broker.metadata.authorizer, self.session, self.api_key, resource_type, name, operation)
+
+    def refusal_of_cluster(self) -> dict[str, Any] | None:
+        """Return error code and message where what is asked of the cluster is refused to who asks; None: it is not."""
+        error = self.refusal(ResourceType.CLUSTER)
+        return {"error_code": error, "error_message": text_of(error)} if error else None

@@ -10,7 +10,10 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
+from broker.apis.acls.acl_changes import handle_create_acls, handle_delete_acls
+from broker.apis.acls.describe_acls import handle_describe_acls
 from broker.apis.cluster.api_versions import handle_api_versions, is_api_versions_cacheable
+from broker.apis.cluster.cluster_refusals import guarded
 from broker.apis.cluster.describe_cluster import handle_describe_cluster
 from broker.apis.cluster.describe_quorum import handle_describe_quorum
 from broker.apis.cluster.update_features import handle_update_features
@@ -150,7 +153,8 @@ def _kio(
     read = partial(_kio_in_steps, key)
     encode = partial(kio_adapter.encode_response, int(key))
     in_slices = partial(SlicedEncoder, int(key))
-    return Api(key, *versions, decode, encode, function, versions[0], note, read, in_slices, exclusive, FIELDS[key])
+    guarded_function, fields = guarded(key, function), FIELDS[key]
+    return Api(key, *versions, decode, encode, guarded_function, versions[0], note, read, in_slices, exclusive, fields)
 
 
 def _refused(key: ApiKey, versions: tuple[int, int], note: str) -> Api:
@@ -167,7 +171,7 @@ _SASL = (
     "answered by processors until a client has authenticated, and when it authenticates again; else with "
     "ILLEGAL_SASL_STATE"
 )
-_NO_AUTHORIZER = "answered with SECURITY_DISABLED, as by any broker without an authorizer"
+_NO_AUTHORIZER = "without authorizer.class.name answered with SECURITY_DISABLED, as by any broker without an authorizer"
 _NO_TOKENS = "answered with DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, as on any listener of plain text"
 _ONE_REPLICA = "each partition has the one replica that leads it: ELECTION_NOT_NEEDED"
 _ONE_BROKER = "to the one broker: done already; to any other: INVALID_REPLICA_ASSIGNMENT"
@@ -263,9 +267,9 @@ API_TABLE: tuple[Api, ...] = (
     _kio(ApiKey.OFFSET_DELETE, (0, 0), handle_offset_delete),
     _kio(ApiKey.END_TXN, (0, 5), handle_end_txn),
     _kio(ApiKey.WRITE_TXN_MARKERS, (1, 2), handle_write_txn_markers),
-    _refused(ApiKey.DESCRIBE_ACLS, (1, 3), _NO_AUTHORIZER),
-    _refused(ApiKey.CREATE_ACLS, (1, 3), _NO_AUTHORIZER),
-    _refused(ApiKey.DELETE_ACLS, (1, 3), _NO_AUTHORIZER),
+    _kio(ApiKey.DESCRIBE_ACLS, (1, 3), handle_describe_acls, _NO_AUTHORIZER),
+    _kio(ApiKey.CREATE_ACLS, (1, 3), handle_create_acls, _NO_AUTHORIZER, exclusive=True),
+    _kio(ApiKey.DELETE_ACLS, (1, 3), handle_delete_acls, _NO_AUTHORIZER, exclusive=True),
     _kio(ApiKey.DESCRIBE_CONFIGS, (1, 4), handle_describe_configs, _HAVE_SETTINGS),
     _kio(ApiKey.ALTER_CONFIGS, (0, 2), handle_alter_configs, _CHANGES, exclusive=True),
     _kio(ApiKey.ALTER_REPLICA_LOG_DIRS, (1, 2), handle_alter_replica_log_dirs, _ONE_DIRECTORY),

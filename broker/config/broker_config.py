@@ -42,7 +42,8 @@ from broker.config.machine_defaults import absolute, machine_defaults
 from broker.config.metrics import MetricsSettings
 from broker.config.quotas import QuotaSettings
 from broker.config.request_log import RequestLogSettings
-from broker.config.sasl import SaslSettings, has_sasl, sasl_complaint
+from broker.config.sasl import has_sasl, sasl_complaint
+from broker.config.security import SecuritySettings
 from broker.config.server import ServerSettings, log_dirs_complaint, pipeline_complaint
 from broker.config.sources import (
     Assignment,
@@ -57,7 +58,7 @@ from broker.config.sources import (
 )
 from broker.config.status import StatusSettings, check_status_host
 from broker.config.storage import StorageSettings
-from broker.config.tls import REQUIRED, TlsSettings
+from broker.config.tls import REQUIRED
 from broker.config.transactions import TransactionSettings
 from broker.errors import ConfigError
 
@@ -78,12 +79,11 @@ class BrokerConfig(
     GroupSettings,
     LogSettings,
     QuotaSettings,
-    SaslSettings,
+    SecuritySettings,
     ServerSettings,
     IdentitySettings,
     StatusSettings,
     StorageSettings,
-    TlsSettings,
 ):
     """Every setting of the broker. Attributes are property names with underscores for dots.
 

@@ -39,7 +39,6 @@ WITHOUT_MEANING: Mapping[str, str] = MappingProxyType(
         "Kerberos and delegation tokens are not served": "delegation.token. sasl.kerberos.",
         "It is for a mechanism of a listener, listener.name.<listener>.<mechanism>. stands before it": """
             sasl.jaas.config sasl.server.callback.handler.class""",
-        "There is no authorizer": "allow.everyone.if.no.acl.found super.users",
         "There are no share groups and no streams groups": "group.share. group.streams. share.",
         "There is no remote storage": """
             follower.fetch.last.tiered.offset.enable log.local.retention. remote. rlmm.config. rsm.config.""",
@@ -76,7 +75,6 @@ REFUSED: Mapping[str, str] = MappingProxyType(
         "advertised.host.name": f"{_USE_LISTENERS} and advertised.listeners",
         "advertised.port": f"{_USE_LISTENERS} and advertised.listeners",
         "alter.config.policy.class.name": _JAVA_CLASS,
-        "authorizer.class.name": "there is no authorizer, so that all would be let in whom it would refuse; remove it",
         "client.quota.callback.class": _JAVA_CLASS,
         "config.providers": "values such as ${file:...} would stand as they are written; write them out and remove it",
         "cordoned.log.dirs": "there is one directory, and without it no topic could be created; remove it",

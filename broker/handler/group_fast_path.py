@@ -14,7 +14,7 @@ from struct import Struct
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from broker.apis.groups.offset_commit import ValidatedCommit, judge_commit
+from broker.apis.groups.offset_commit import ValidatedCommit, is_refused, judge_commit
 from broker.coordinator.offsets.commit_memo import CommitFrame, RememberedCommit, topics_at
 from broker.coordinator.offsets.commits import Committer, RepeatedCommit
 from broker.coordinator.offsets.offsets import CommitTarget
@@ -23,12 +23,15 @@ from broker.ipc.request_facts import NO_RECORDS, NO_SUBJECT, subject, tail
 from broker.ipc.response_writer import AnswerFacts, ReplyTo, ResponseWriter
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.messages import heartbeat, offset_commit
+from broker.security.acl.acls import ResourceType
+from broker.security.acl.checks import refusal
 
 if TYPE_CHECKING:
     from broker.apis.context import BrokerContext
     from broker.coordinator.group_shard import GroupShard
     from broker.handler.commit_answers import CommitAnswers
     from broker.scheduling.slices import Slices
+    from broker.security.session import Session
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +87,7 @@ class GroupFastPath:
         self._groups = broker.coordinators.groups
         self._linger = broker.coordinators.linger
         self._protocols = self._groups.protocols
-        self._heartbeats: dict[tuple[int, bytes], RememberedHeartbeat] = {}
+        self._heartbeats: dict[tuple[int, Session, bytes], RememberedHeartbeat] = {}
         self._heartbeat_tails = [
             tail(_HEARTBEAT, version, broker.partitions.index, NO_SUBJECT) for version in range(_NEWEST_HEARTBEAT + 1)
         ]
@@ -104,7 +107,7 @@ class GroupFastPath:
         if not 0 <= version <= _NEWEST_HEARTBEAT or not _SHORTEST <= end - start <= _LONGEST_HEARTBEAT:
             return False
         # From the client's name on, a member's heartbeats are the same bytes for a whole generation.
-        key = version, bytes(view[start + _CLIENT_ID_LENGTH : end])
+        key = version, to[10], bytes(view[start + _CLIENT_ID_LENGTH : end])
         remembered = self._heartbeats.get(key)
         if remembered is not None and not remembered.shard.is_open:
             # Nothing is to keep what was known of a partition that has gone.
@@ -112,7 +115,7 @@ class GroupFastPath:
             remembered = None
         is_known = remembered is not None
         if remembered is None:
-            remembered = self._read_heartbeat(version, view, start, end)
+            remembered = self._read_heartbeat(to[10], version, view, start, end)
             if remembered is None:
                 return False
         shard, (group_id, generation, member_id, instance_id) = remembered
@@ -134,18 +137,23 @@ class GroupFastPath:
         responses.send(to, now_ns, now_ns, payload, AnswerFacts(error))
         return True
 
-    def _read_heartbeat(self, version: int, view: memoryview, start: int, end: int) -> RememberedHeartbeat | None:
-        """Return what a member says and who keeps its group; None if it is not kept here."""
+    def _read_heartbeat(
+        self, session: Session, version: int, view: memoryview, start: int, end: int
+    ) -> RememberedHeartbeat | None:
+        """Return what a member says and who keeps its group; None if it is not kept here, or the member may not."""
         body = _body_of(view, start, is_flexible=version >= heartbeat.FIRST_FLEXIBLE)
         if body < 0:
             return None
         request = heartbeat.parse_heartbeat(view, version, body, end)
+        authorizer = self._broker.metadata.authorizer
+        if refusal(authorizer, session, _HEARTBEAT, ResourceType.GROUP, request.group_id):
+            return None
         try:
             return RememberedHeartbeat(self._groups.shard_of(request.group_id), request)
         except ApiError:
             return None
 
-    def _remember_heartbeat(self, key: tuple[int, bytes], remembered: RememberedHeartbeat) -> None:
+    def _remember_heartbeat(self, key: tuple[int, Session, bytes], remembered: RememberedHeartbeat) -> None:
         """Know a heartbeat by its bytes from now on. Its sender is a member: others may say whatever they like."""
         if len(self._heartbeats) >= _MOST_REMEMBERED:
             self._heartbeats.clear()
@@ -153,23 +161,18 @@ class GroupFastPath:
 
     def commit(self, to: ReplyTo, version: int, view: memoryview, start: int, end: int) -> bool:
         """Take a commit of offsets; False if it is to take the general path."""
-        is_short_and_next = (
-            _SHORTEST <= end - start <= _LONGEST_COMMIT
-            # An older commit of this connection may be among what is done in slices.
-            and not self._slices.has(to[1])
-        )
-        if not is_short_and_next or not _OLDEST_COMMIT <= version <= _NEWEST_COMMIT:
+        if not self._is_short_and_next(to, version, end - start):
             return False
         key, rest_at, remembered = self._recall(version, view, start, end)
-        if remembered is not None:
-            offsets = remembered.offsets(view, rest_at, end)
-            if offsets is not None and self._commit_again(to, remembered, offsets):
-                return True
+        if remembered is not None and self._commit_again(to, remembered, remembered.offsets(view, rest_at, end)):
+            return True
         body = _body_of(view, start, is_flexible=version >= offset_commit.FIRST_FLEXIBLE)
         if body < 0:
             return False
         places: list[int] = []
         request = offset_commit.parse_offset_commit(view, version, body, end, places)
+        if is_refused(self._broker, to[10], version, request):
+            return False
         judged = judge_commit(self._broker, version, request)
         facts = self._commit_facts(version, judged.row, judged.partitions)
         if judged.shard is None or not judged.records:
@@ -178,7 +181,7 @@ class GroupFastPath:
         payload = offset_commit.encode_offset_commit_response(version, to[7], judged.response)
         is_short = not judged.error and len(payload) <= _LONGEST_ANSWER
         if key is not None and is_short:
-            self._remember((version, key), request, judged, CommitFrame(view, rest_at, end, places))
+            self._remember((version, key, to[10]), request, judged, CommitFrame(view, rest_at, end, places))
 
         def done(error: int) -> None:
             if error:
@@ -194,8 +197,16 @@ class GroupFastPath:
         judged.shard.append(judged.records, self._answers.contained(to, done), patient=True)
         return True
 
+    def _is_short_and_next(self, to: ReplyTo, version: int, size: int) -> bool:
+        """Return whether a commit may take the fast path. HOT."""
+        # An older commit of this connection may be among what is done in slices.
+        is_next = _SHORTEST <= size <= _LONGEST_COMMIT and not self._slices.has(to[1])
+        return is_next and _OLDEST_COMMIT <= version <= _NEWEST_COMMIT
+
     def forget_metadata(self) -> None:
-        """Parse the next commit of every member anew: topics or settings have changed."""
+        """Parse the next commit of every member anew: topics, settings or ACLs have changed."""
+        if self._broker.metadata.authorizer is not None:
+            self._heartbeats.clear()
         for commits in self._commits:
             commits.clear()
         self._targets = 0
@@ -222,8 +233,10 @@ class GroupFastPath:
         key = bytes(view[start + _CLIENT_ID_LENGTH : rest_at])
         return key, rest_at, commits.get(key)
 
-    def _commit_again(self, to: ReplyTo, remembered: RememberedCommit, offsets: Sequence[int]) -> bool:
-        """Take a commit that differs from one before in its offsets alone; False if it may not be taken."""
+    def _commit_again(self, to: ReplyTo, remembered: RememberedCommit, offsets: Sequence[int] | None) -> bool:
+        """Take a commit that differs from one before in its offsets alone (None: it does not); False if not taken."""
+        if offsets is None or remembered.session is not to[10]:
+            return False
         shard, committer = remembered.shard, remembered.committer
         group = shard.groups.get(committer.group_id)
         if not shard.is_open:
@@ -240,13 +253,13 @@ class GroupFastPath:
 
     def _remember(
         self,
-        key: tuple[int, bytes],
+        key: tuple[int, bytes, Session],
         request: offset_commit.OffsetCommitRequest,
         judged: ValidatedCommit,
         at: CommitFrame,
     ) -> None:
         """Let the member's next commits be compared with this one, of which everything was taken."""
-        metadata, (version, committed_by) = self._broker.metadata, key
+        metadata, (version, committed_by, session) = self._broker.metadata, key
         targets = []
         for name, topic_id, parts in request.topics:
             topic = metadata.topic_by_id(topic_id) if version >= offset_commit.TOPIC_ID_FROM else metadata.topic(name)
@@ -269,7 +282,9 @@ class GroupFastPath:
         committer = Committer(group_id, member_id, instance_id, generation, version)
         said = request, judged.response
         commit = RepeatedCommit(group_id, targets)
-        self._commits[version][committed_by] = RememberedCommit(committer, judged.shard, commit, said, at, facts)
+        self._commits[version][committed_by] = RememberedCommit(
+            (session, committer), judged.shard, commit, said, at, facts
+        )
 
     def _facts_of_a_commit(self, version: int, row: int, partitions: int) -> tuple[bytes, bytes]:
         about = subject(row, partitions) if partitions else NO_SUBJECT

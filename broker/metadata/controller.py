@@ -17,6 +17,7 @@ from contextlib import contextmanager
 
 from broker.config.broker_config import BrokerConfig
 from broker.errors import ApiError, BootFailed
+from broker.metadata.acls import AclChanges
 from broker.metadata.alter_configs import (
     BROKER,
     CLIENT_METRICS,
@@ -80,12 +81,9 @@ class Controller:
         #: How many processors and handlers this run of the broker has room for.
         self.most = most
         self._producer_ids = ProducerIds(store)
-        self._alter_by_type = {
-            TOPIC: self._alter_topic,
-            BROKER: self._alter_broker,
-            GROUP: self._alter_group,
-            CLIENT_METRICS: self._alter_client_metrics,
-        }
+        self.acls = AclChanges(metadata, self._change, self.outcomes_of)
+        of_names = {GROUP: self._alter_group, CLIENT_METRICS: self._alter_client_metrics}
+        self._alter_by_type = {TOPIC: self._alter_topic, BROKER: self._alter_broker, **of_names}
 
     @classmethod
     def open(

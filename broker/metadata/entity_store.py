@@ -55,6 +55,7 @@ class EntityKind(enum.StrEnum):
     CLIENT_QUOTA = "client-quota"
     FEATURE = "feature"
     USER_CREDENTIAL = "user-credential"
+    ACL = "acl"
 
 
 def ensure_schema(connection: sqlite3.Connection) -> None:
@@ -92,8 +93,8 @@ def replace_entity(
     if total_bytes > MOST_BYTES and after_bytes > before_bytes:
         raise ApiError(
             ErrorCode.POLICY_VIOLATION,
-            f"The settings of groups, client metrics subscriptions, quotas and users would take {total_bytes} bytes, "
-            f"more than {MOST_BYTES}; delete some first.",
+            "The settings of groups, client metrics subscriptions, quotas, users and ACLs would take "
+            f"{total_bytes} bytes, more than {MOST_BYTES}; delete some first.",
         )
     connection.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (_USED_BYTES, total_bytes))
     connection.execute("INSERT OR REPLACE INTO entity_changes VALUES (?, ?)", (kind, change))

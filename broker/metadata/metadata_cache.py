@@ -20,6 +20,8 @@ from broker.metadata.features import LEVEL, finalized_levels
 from broker.metadata.reader import MetadataDelta, MetadataReader, TopicRecord
 from broker.metadata.topic_validation import metric_name
 from broker.protocol.routing import owner_of, topic_hash
+from broker.security.acl.acls import acl_of
+from broker.security.acl.authorizer import Authorizer, super_users_of
 
 #: Topics that belong to the broker itself and are marked as such in Metadata.
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
@@ -77,6 +79,8 @@ class MetadataCache:
         self._client_metrics_configs: dict[str, Mapping[str, str]] = {}
         self._group_configs: dict[str, Mapping[str, str]] = {}
         self._user_credentials: dict[str, Mapping[str, str]] = {}
+        #: What decides who may do what; None: everybody may do everything.
+        self.authorizer = _authorizer_of(broker_config)
 
     def own_by(self, handlers: int) -> None:
         """Have all partitions belong to so many handlers: for who outlives a change of their number (`E04`)."""
@@ -249,6 +253,9 @@ class MetadataCache:
             self._group_configs = _configs_of(entities)
         elif kind is EntityKind.USER_CREDENTIAL:
             self._user_credentials = _configs_of(entities)
+        elif kind is EntityKind.ACL:
+            if self.authorizer is not None:
+                self.authorizer.replace(map(acl_of, entities))
         else:
             self._client_metrics_configs = _configs_of(entities)
 
@@ -259,6 +266,11 @@ class MetadataCache:
             self.finalized_features = finalized_levels({**levels, **entities})
         elif kind is EntityKind.CLIENT_QUOTA:
             replace_changed(self._client_quotas, quotas_of(entities))
+        elif kind is EntityKind.ACL:
+            if self.authorizer is not None:
+                there = {acl_of(name): bool(values) for name, values in entities.items()}
+                added = [acl for acl, is_there in there.items() if is_there]
+                self.authorizer.update(added, [acl for acl, is_there in there.items() if not is_there])
         else:
             known = {
                 EntityKind.GROUP: self._group_configs,
@@ -272,6 +284,13 @@ class MetadataCache:
             PartitionInfo(index, row, owner_of(name_hash, index, self._handlers)) for index, row in record.rows
         )
         return TopicInfo(record.name, record.topic_id, partitions, record.configs, record.name in INTERNAL_TOPICS)
+
+
+def _authorizer_of(config: BrokerConfig) -> Authorizer | None:
+    if not config.authorizer_class_name:
+        return None
+    super_users = super_users_of(config.super_users)
+    return Authorizer(super_users, allow_without_acls=config.allow_everyone_if_no_acl_found)
 
 
 def _configs_of(entities: Entities) -> dict[str, Mapping[str, str]]:

@@ -2,7 +2,8 @@
 
 Runs in handler processes. A client sends the same bytes again and again in front of what varies: its client id, what it
 asks for, a topic, a partition. Two requests with equal bytes there mean the same, as long as the topics do not change,
-whichever connection they come from. What varies, and what the rest means, is known to what is remembered
+whichever connection they come from, if the same user sends them from the same address: what was allowed to one need not
+be allowed to another. What varies, and what the rest means, is known to what is remembered
 (`Remembered`), of which each API has its own.
 """
 
@@ -11,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, Generic, Protocol, TypeVar
 
+from broker.ipc.response_writer import ReplyTo
 from broker.partitions.recently_used import RecentlyUsed
+from broker.security.session import Session
 
 #: A request is remembered at least so long after the last one like it, and at most twice as long.
 REMEMBERED_NS: Final = 30_000_000_000
@@ -26,6 +29,10 @@ class Remembered(Protocol):
     @property
     def version(self) -> int:
         """Return its API version."""
+
+    @property
+    def session(self) -> Session:
+        """Return whose it was."""
 
     @property
     def prefix(self) -> bytes:
@@ -51,26 +58,27 @@ class RequestMemo(Generic[R]):
     def __init__(self, most: int, is_free: Callable[[int, R], bool] = _is_free) -> None:
         """Remember so many connections and requests; ``is_free``: a connection may go on with that one now."""
         self._last: RecentlyUsed[int, R] = RecentlyUsed(most, REMEMBERED_NS)
-        self._alike: RecentlyUsed[tuple[int, bytes], R] = RecentlyUsed(most, REMEMBERED_NS)
+        self._alike: RecentlyUsed[tuple[int, Session, bytes], R] = RecentlyUsed(most, REMEMBERED_NS)
         self._is_free = is_free
 
     def __len__(self) -> int:
         """Return of how many connections the last request is remembered."""
         return len(self._last)
 
-    def find(self, connection: int, version: int, view: memoryview, start: int, end: int) -> tuple[R, Any] | None:
+    def find(self, to: ReplyTo, version: int, view: memoryview, start: int, end: int) -> tuple[R, Any] | None:
         """Return what a request is like, and what varies in it; None if that is not known. HOT.
 
         It may be like the last one of its connection, or like another with as many bytes before what varies.
         """
+        connection, session = to[1], to[10]
         remembered = self._last.recent.get(connection) or self._last.recall(connection)
-        if remembered is None or remembered.version != version:
+        if remembered is None or remembered.version != version or remembered.session is not session:
             return None
         varying = remembered.varying(view, start, end)
         if varying is not None:
             return remembered, varying
         at = start + PREFIX_START
-        key = version, bytes(view[at : at + len(remembered.prefix)])
+        key = version, session, bytes(view[at : at + len(remembered.prefix)])
         other = self._alike.recent.get(key) or self._alike.recall(key)
         if other is None or not self._is_free(connection, other):
             return None
@@ -83,7 +91,7 @@ class RequestMemo(Generic[R]):
     def keep(self, connection: int, remembered: R) -> None:
         """Remember the last request of a connection."""
         self._last.put(connection, remembered)
-        self._alike.put((remembered.version, remembered.prefix), remembered)
+        self._alike.put((remembered.version, remembered.session, remembered.prefix), remembered)
 
     def forget(self, connection: int) -> None:
         """Forget the last request of a connection: its next one is parsed."""

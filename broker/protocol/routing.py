@@ -27,6 +27,8 @@ CONTROLLER_KEYS: Final = frozenset(
     {
         19,  # CreateTopics
         20,  # DeleteTopics
+        30,  # CreateAcls
+        31,  # DeleteAcls
         33,  # AlterConfigs
         37,  # CreatePartitions
         44,  # IncrementalAlterConfigs

@@ -11,10 +11,11 @@ import shutil
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from ops.benchmarks import processor_time
 from ops.benchmarks.processor_time import NOTHING, Spent
@@ -127,15 +128,18 @@ def prepare() -> None:
 
 
 @contextmanager
-def kafka(directory: Path) -> Iterator[RunningKafka]:
+def kafka(directory: Path, settings: Mapping[str, str] = MappingProxyType({})) -> Iterator[RunningKafka]:
     """Format a directory, start a broker on it and yield it once it has started; `prepare` has been called.
+
+    ``settings`` come after those of the sample configuration.
 
     Raises MeasurementError with the end of its log when it does not come up.
     """
     directory.mkdir(parents=True)
     properties, log = directory / "server.properties", directory / "server.log"
     port, controller_port = free_ports(2)
-    properties.write_text(PROPERTIES.format(port=port, controller_port=controller_port, data=directory / "data"))
+    text = PROPERTIES.format(port=port, controller_port=controller_port, data=directory / "data")
+    properties.write_text(text + "".join(f"{name}={value}\n" for name, value in settings.items()))
     logging = directory / "log4j2.properties"
     logging.write_text(LOGGING.format(log=log))
     classes = f"{preparation.JARS}/*{os.pathsep}{preparation.KAFKA_JARS}/*"

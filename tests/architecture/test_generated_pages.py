@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = (
     "docs/api-versions.md",
+    "docs/authorisation.md",
     "docs/behaviours.md",
     "docs/configuration.md",
     "docs/layout.md",

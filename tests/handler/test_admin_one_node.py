@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from broker.apis.acls.acl_changes import handle_create_acls, handle_delete_acls
+from broker.apis.acls.describe_acls import handle_describe_acls
 from broker.apis.cluster.describe_quorum import handle_describe_quorum
 from broker.apis.configs.config_resources import handle_list_config_resources
 from broker.apis.context import RequestContext
@@ -141,13 +143,13 @@ def refused(cluster: AdminCluster, key: ApiKey, version: int, fields: dict[str, 
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_acls_are_answered_as_without_an_authorizer(cluster: AdminCluster, version: int) -> None:
     """Spec I, rows 29-31: error 54."""
-    described = refused(cluster, ApiKey.DESCRIBE_ACLS, version, {})
+    described = cluster.call(handle_describe_acls, ApiKey.DESCRIBE_ACLS, version, {})
     assert (described.error_code, described.resources) == (54, ())
     assert "No Authorizer is configured" in described.error_message
     creation = {"resource_type": 2, "resource_name": "orders", "principal": "User:a", "host": "*", "operation": 3}
-    created = refused(cluster, ApiKey.CREATE_ACLS, version, {"creations": [creation] * 2})
+    created = cluster.call(handle_create_acls, ApiKey.CREATE_ACLS, version, {"creations": [creation] * 2})
     assert [each.error_code for each in created.results] == [54, 54]
-    deleted = refused(cluster, ApiKey.DELETE_ACLS, version, {"filters": [{"operation": 1}]})
+    deleted = cluster.call(handle_delete_acls, ApiKey.DELETE_ACLS, version, {"filters": [{"operation": 1}]})
     assert [(each.error_code, each.matching_acls) for each in deleted.filter_results] == [(54, ())]
 
 

@@ -177,7 +177,7 @@ def test_what_has_no_meaning_is_described_and_changes_as_in_kafka(stock: BrokerP
         ({**FILES["server.properties"], "process.roles": "controller"}, {}, "a controller without a broker"),
         ({**FILES["server.properties"], "listeners": "SSL://:9093"}, {}, "SSL is not served"),
         ({}, {**ENVIRONMENTS["the image"], "KAFKA_CONTROLLER_QUORUM_VOTERS": "1@a:1,2@b:1"}, "a cluster of its own"),
-        ({"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}, {}, "no authorizer"),
+        ({"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"}, {}, "StandardAuthorizer"),
         ({"offsets.topic.replication.factor": "3"}, {}, "there is one broker, which holds one replica"),
         ({"num.replica.fetcher": "3"}, {}, "did you mean num.replica.fetchers?"),
     ],

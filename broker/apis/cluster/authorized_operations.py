@@ -2,33 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from broker.apis.context import RequestContext
+from broker.security.acl.acls import CLUSTER_NAME, Operation, ResourceType
+
 NOT_ASKED_FOR = -2147483648
 
-_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE = 3, 4, 5, 6, 7, 8
-_CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE = 9, 10, 11, 12
+_TOPIC = (
+    Operation.READ, Operation.WRITE, Operation.CREATE, Operation.DELETE, Operation.ALTER, Operation.DESCRIBE,
+    Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS,
+)  # fmt: skip
+_CLUSTER = (
+    Operation.CREATE, Operation.ALTER, Operation.DESCRIBE, Operation.CLUSTER_ACTION, Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS, Operation.IDEMPOTENT_WRITE,
+)  # fmt: skip
+_GROUP = (
+    Operation.READ, Operation.DELETE, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS
+)  # fmt: skip
 
 
-def _bits(*operations: int) -> int:
-    return sum(1 << operation for operation in operations)
-
-
-TOPIC_OPERATIONS = _bits(_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS)
-CLUSTER_OPERATIONS = _bits(
-    _CREATE, _ALTER, _DESCRIBE, _CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE
-)
-GROUP_OPERATIONS = _bits(_READ, _DELETE, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS)
-
-
-def topic_operations(asked_for: bool) -> int:
+def topic_operations(context: RequestContext, topic: str, asked_for: bool) -> int:
     """Return the bit field for a topic."""
-    return TOPIC_OPERATIONS if asked_for else NOT_ASKED_FOR
+    return _bits(context, _TOPIC, ResourceType.TOPIC, topic) if asked_for else NOT_ASKED_FOR
 
 
-def cluster_operations(asked_for: bool) -> int:
-    """Return the bit field for the cluster."""
-    return CLUSTER_OPERATIONS if asked_for else NOT_ASKED_FOR
+def cluster_operations(context: RequestContext, asked_for: bool) -> int:
+    """Return the bit field for the cluster; none for who may not describe it."""
+    if not asked_for:
+        return NOT_ASKED_FOR
+    if context.refusal(ResourceType.CLUSTER, operation=Operation.DESCRIBE):
+        return 0
+    return _bits(context, _CLUSTER, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
-def group_operations(asked_for: bool) -> int:
+def group_operations(context: RequestContext, group_id: str, asked_for: bool) -> int:
     """Return the bit field for a group."""
-    return GROUP_OPERATIONS if asked_for else NOT_ASKED_FOR
+    return _bits(context, _GROUP, ResourceType.GROUP, group_id) if asked_for else NOT_ASKED_FOR
+
+
+def _bits(context: RequestContext, operations: Sequence[Operation], resource_type: ResourceType, name: str) -> int:
+    authorizer, session = context.broker.metadata.authorizer, context.session
+    return sum(
+        1 << operation
+        for operation in operations
+        if authorizer is None or authorizer.allows(session, operation, resource_type, name, is_asked_for=False)
+    )

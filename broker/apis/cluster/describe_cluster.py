@@ -37,7 +37,7 @@ def handle_describe_cluster(context: RequestContext, request: Any) -> dict[str, 
                 "is_fenced": False,
             }
         ],
-        "cluster_authorized_operations": cluster_operations(request.include_cluster_authorized_operations),
+        "cluster_authorized_operations": cluster_operations(context, request.include_cluster_authorized_operations),
     }
 
 

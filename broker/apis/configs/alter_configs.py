@@ -15,6 +15,7 @@ from broker.apis.cluster.controller_access import (
     controller_of,
     portions,
 )
+from broker.apis.configs.config_refusals import refusal_of
 from broker.apis.context import RequestContext
 from broker.errors import ApiError
 from broker.metadata.alter_configs import (
@@ -53,6 +54,8 @@ def _alter(context: RequestContext, request: Any, alteration_of: Callable[[Any],
         resource_type, name = resource.resource_type, resource.resource_name
         if times_asked[resource_type, name] > 1:
             raise ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+        if refusal := refusal_of(context, resource_type, name):
+            raise ApiError(refusal)
         if len(resource.configs) > MOST_CHANGES:
             raise ApiError(ErrorCode.INVALID_REQUEST, TOO_MANY_CHANGES)
         alteration = alteration_of(resource)

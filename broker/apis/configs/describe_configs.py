@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from broker.apis.configs.config_entries import described
+from broker.apis.configs.config_refusals import refusal_of
 from broker.apis.context import RequestContext
 from broker.errors import ApiError
 from broker.metadata.alter_configs import (
@@ -52,6 +53,8 @@ def handle_describe_configs(context: RequestContext, request: Any) -> Work:
     def describe(asked: _Asked) -> dict[str, Any]:
         # Empty as in Kafka, and not null.
         result = _result(asked, 0, "")
+        if refusal := refusal_of(context, asked.resource_type, asked.name):
+            return _result(asked, refusal, text_of(refusal))
         try:
             entries = _entries(context, asked.resource_type, asked.name)
             # Kafka takes an empty list of keys for all of them, too.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.apis.cluster.authorized_operations import group_operations
+from broker.apis.cluster.authorized_operations import NOT_ASKED_FOR, group_operations
 from broker.apis.context import RequestContext
 from broker.apis.groups.consumer_group_heartbeat import require_consumer_protocol
 from broker.apis.groups.group_calls import MultiGroupApi, call_owners
@@ -17,6 +17,7 @@ from broker.metadata.metadata_cache import MetadataCache
 from broker.protocol.error_codes import ErrorCode, text_of
 from broker.protocol.kio_slices import Lazily
 from broker.scheduling.slices import Work
+from broker.security.acl.acls import ResourceType
 
 _CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 
@@ -27,16 +28,32 @@ def handle_consumer_group_describe(context: RequestContext, request: Any) -> Wor
 
 
 def _answer_group(context: RequestContext, request: Any, group_id: str) -> dict[str, Any]:
+    if refusal := context.refusal(ResourceType.GROUP, group_id):
+        return {**_failed(context, request, group_id, refusal), "error_message": None}
     try:
         require_consumer_protocol(context.broker)
         group = context.broker.coordinators.groups.find(group_id)
     except ApiError as failure:
         return _failed(context, request, group_id, failure.code)
     if isinstance(group, ConsumerGroup):
+        if refusal := _refusal_of_topics(context, group):
+            message = "The group has described topic(s) that the client is not authorized to describe."
+            return {**_failed(context, request, group_id, refusal), "error_message": message}
         return _described(context, group, request.include_authorized_operations)
     what = "not found" if group is None else "is not a consumer group"
     failed = _failed(context, request, group_id, ErrorCode.GROUP_ID_NOT_FOUND)
     return {**failed, "error_message": f"Group {group_id} {what}."}
+
+
+def _refusal_of_topics(context: RequestContext, group: ConsumerGroup) -> int:
+    """Return the error for who may not see one of the topics that the group's members have or are to have; or 0."""
+    metadata = context.broker.metadata
+    if metadata.authorizer is None:
+        return 0
+    assigned = [member.held for member in group.members.values()]
+    assigned += [group.target.get(member_id, NO_PARTITIONS) for member_id in group.members]
+    found = [metadata.topic_by_id(topic_id) for topic_id in {topic_id for each in assigned for topic_id in each}]
+    return max([context.refusal(ResourceType.TOPIC, topic.name) for topic in found if topic is not None], default=0)
 
 
 def _failed(context: RequestContext, request: Any, group_id: str, error: int) -> dict[str, Any]:
@@ -50,7 +67,7 @@ def _failed(context: RequestContext, request: Any, group_id: str, error: int) ->
         "assignment_epoch": 0,
         "assignor_name": "",
         "members": [],
-        "authorized_operations": group_operations(False),
+        "authorized_operations": NOT_ASKED_FOR,
     }
 
 
@@ -69,7 +86,7 @@ def _described(context: RequestContext, group: ConsumerGroup, with_operations: b
             list(group.members.values()),
             lambda member: _member_fields(metadata, member, group.target.get(member.member_id, NO_PARTITIONS)),
         ),
-        "authorized_operations": group_operations(with_operations),
+        "authorized_operations": group_operations(context, group.group_id, with_operations),
     }
 
 

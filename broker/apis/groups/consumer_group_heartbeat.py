@@ -16,6 +16,7 @@ from broker.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from broker.scheduling.deferred import Deferred
+from broker.security.acl.acls import ResourceType
 
 _UUID_BYTES = 16
 
@@ -24,6 +25,8 @@ def handle_consumer_group_heartbeat(
     context: RequestContext, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse | Deferred:
     """Return what the member is to know: at once if it is nothing new, else when what it did is committed. HOT."""
+    if refusal := _refusal(context, request):
+        return ConsumerGroupHeartbeatResponse(refusal, None)
     groups = context.broker.coordinators.groups
     client = Client(context.client_id, client_host(context))
     try:
@@ -41,6 +44,15 @@ def handle_consumer_group_heartbeat(
     except ApiError as error:
         return ConsumerGroupHeartbeatResponse(error.code, error.message or text_of(error.code))
     return deferred
+
+
+def _refusal(context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> int:
+    """Return the error for who may not be a member of the group, or not see a topic that it subscribes to; or 0."""
+    error = context.refusal(ResourceType.GROUP, request.group_id)
+    if error or context.broker.metadata.authorizer is None:
+        return error
+    errors = [context.refusal(ResourceType.TOPIC, name) for name in request.subscribed_topic_names or ()]
+    return max(errors, default=0)
 
 
 def require_consumer_protocol(broker: BrokerContext) -> None:

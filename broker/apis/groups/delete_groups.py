@@ -11,6 +11,7 @@ from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode
 from broker.scheduling.deferred import Deferred
 from broker.scheduling.slices import Work
+from broker.security.acl.acls import ResourceType
 
 
 def handle_delete_groups(context: RequestContext, request: Any) -> Work:
@@ -19,6 +20,8 @@ def handle_delete_groups(context: RequestContext, request: Any) -> Work:
 
 
 def _answer_group(context: RequestContext, request: Any, group_id: str) -> dict[str, Any] | Deferred:
+    if refusal := context.refusal(ResourceType.GROUP, group_id):
+        return _failed(context, request, group_id, refusal)
     try:
         shard = context.broker.coordinators.groups.shard_of(group_id)
     except ApiError as failure:

@@ -11,6 +11,7 @@ from broker.coordinator.classic.group import DEAD, STABLE, ClassicGroup
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode
 from broker.scheduling.slices import Work
+from broker.security.acl.acls import ResourceType
 
 _NOT_FOUND_FROM = 6
 
@@ -21,14 +22,16 @@ def handle_describe_groups(context: RequestContext, request: Any) -> Work:
 
 
 def _answer_group(context: RequestContext, request: Any, group_id: str) -> dict[str, Any]:
+    if refusal := context.refusal(ResourceType.GROUP, group_id):
+        return _failed(context, request, group_id, refusal)
     try:
         group = context.broker.coordinators.groups.find(group_id)
     except ApiError as failure:
         return _failed(context, request, group_id, failure.code)
     if not isinstance(group, ClassicGroup):
-        return _absent(context, group_id, is_there=group is not None)
+        return _absent(context, request, group_id, is_there=group is not None)
     stable = group.state is STABLE
-    operations = group_operations(getattr(request, "include_authorized_operations", False))
+    operations = group_operations(context, group_id, getattr(request, "include_authorized_operations", False))
     return {
         "error_code": 0,
         "group_id": group_id,
@@ -54,10 +57,16 @@ def _members(group: ClassicGroup, *, with_metadata: bool) -> list[dict[str, Any]
     ]
 
 
-def _absent(context: RequestContext, group_id: str, *, is_there: bool) -> dict[str, Any]:
+def _absent(context: RequestContext, request: Any, group_id: str, *, is_there: bool) -> dict[str, Any]:
     """Return what is said of a group that is not there, or is there and not classic (KIP-1043)."""
     if context.api_version < _NOT_FOUND_FROM:
-        return {"error_code": 0, "group_id": group_id, "group_state": DEAD.value}
+        operations = group_operations(context, group_id, getattr(request, "include_authorized_operations", False))
+        return {
+            "error_code": 0,
+            "group_id": group_id,
+            "group_state": DEAD.value,
+            "authorized_operations": operations,
+        }
     return {
         "error_code": int(ErrorCode.GROUP_ID_NOT_FOUND),
         "error_message": f"Group {group_id} is not a classic group." if is_there else f"Group {group_id} not found.",

@@ -7,15 +7,19 @@ that no client is sent to a coordinator that cannot answer yet. The answer for m
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from broker.apis.context import RequestContext
 from broker.protocol.coordinator_routing import GROUP_TOPIC, TRANSACTION_TOPIC
 from broker.protocol.error_codes import ErrorCode, text_of
 from broker.scheduling.deferred import Deferred
+from broker.scheduling.following import after
 from broker.scheduling.long_answers import AT_ONCE, each_of
 from broker.scheduling.slices import Work
+from broker.security.acl.acls import ResourceType
 
+_RESOURCES = {0: ResourceType.GROUP, 1: ResourceType.TRANSACTIONAL_ID}
 _TOPICS = {0: GROUP_TOPIC, 1: TRANSACTION_TOPIC}
 _FIRST_BATCHED_VERSION = 4
 
@@ -29,6 +33,32 @@ def handle_find_coordinator(context: RequestContext, request: Any) -> dict[str, 
     topic = _TOPICS.get(key_type)
     if topic is None:
         return _response(context, request, ErrorCode.INVALID_REQUEST)
+    if context.broker.metadata.authorizer is not None:
+        return _authorized(context, request, _RESOURCES[key_type])
+    return _found(context, request, topic)
+
+
+def _authorized(context: RequestContext, request: Any, resource_type: ResourceType) -> dict[str, Any] | Work | Deferred:
+    """Return the coordinators of the keys that the client may see, and an error for each other."""
+    topic = _TOPICS[request.key_type if context.api_version else 0]
+    if context.api_version < _FIRST_BATCHED_VERSION:
+        refusal = context.refusal(resource_type, request.key)
+        return _response(context, request, refusal) if refusal else _found(context, request, topic)
+    refusals = {key: context.refusal(resource_type, key) for key in request.coordinator_keys}
+    refused = [{"key": key, **_coordinator(context, error)} for key, error in refusals.items() if error]
+    if not refused:
+        return _found(context, request, topic)
+    keys = tuple(key for key in request.coordinator_keys if not refusals[key])
+    if not keys:
+        return _batched(refused)
+    found = _found(context, replace(request, coordinator_keys=keys), topic)
+    answer: dict[str, Any] | Work | Deferred = after(
+        found, lambda response: _batched([*response["coordinators"], *refused])
+    )
+    return answer
+
+
+def _found(context: RequestContext, request: Any, topic: str) -> dict[str, Any] | Work | Deferred:
     if context.broker.metadata.topic(topic) is not None:
         return _response(context, request, 0)
     context.broker.create_topics([topic])

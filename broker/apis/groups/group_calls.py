@@ -23,7 +23,7 @@ from broker.protocol.kio_slices import Encoded, Lazily, encoded_elements, reques
 from broker.protocol.steps import Steps
 from broker.scheduling.deferred import Deferred
 from broker.scheduling.long_answers import AT_ONCE, TOO_LONG, each_of
-from broker.security.session import ANONYMOUS
+from broker.security.session import ANONYMOUS, Sessions, pack_session
 
 if TYPE_CHECKING:
     from broker.ipc.listener_table import ListenerEntry
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 TASK = "call_group_api"
 
 _SIZE_BYTES = 4
+
+#: In front of a request to another coordinator, whose it is follows: in so many bytes.
+_SESSION = struct.Struct(">i")
 
 #: In front of each group's answer from another coordinator.
 _HEAD = struct.Struct(
@@ -96,14 +99,19 @@ def call_owners(context: RequestContext, request: Any, api: MultiGroupApi) -> Wo
 
 def register_group_calls(broker: BrokerContext, listener: ListenerEntry, apis: Mapping[int, MultiGroupApi]) -> None:
     """Let other handlers have their requests answered here."""
+    sessions = Sessions()
 
     def task(payload: bytes) -> Work:
+        (session_bytes,) = _SESSION.unpack_from(payload)
+        packed = payload[_SESSION.size : _SESSION.size + session_bytes]
+        session = sessions.of(packed) if packed else ANONYMOUS
+        payload = payload[_SESSION.size + session_bytes :]
         header = parse_header(payload, _SIZE_BYTES, len(payload))
         key, version = header.api_key, header.api_version
         request = yield from kio_adapter.decode_in_steps(key, version, payload, header.body_offset, len(payload))
         context = RequestContext(
             key, version, header.correlation_id, header.client_id, 0, 0, listener,
-            broker.clock.monotonic_ns(), broker, ANONYMOUS,
+            broker.clock.monotonic_ns(), broker, session,
         )  # fmt: skip
         api = apis[key]
         response = yield from call_owners(context, request, api)
@@ -156,6 +164,9 @@ def _by_owner(context: RequestContext, items: Sequence[Any], api: MultiGroupApi)
 
 
 def _question(context: RequestContext, request: Any, api: MultiGroupApi, items: Sequence[Any]) -> Steps[bytes]:
-    """Return a request of the same API and version for some of the groups."""
+    """Return a request of the same API and version for some of the groups, behind who asks: that is no less checked."""
     values = {field.name: getattr(request, field.name) for field in fields(request)} | {api.request_field: items}
-    return request_in_steps(context.api_key, context.api_version, context.client_id, values)
+    question = yield from request_in_steps(context.api_key, context.api_version, context.client_id, values)
+    asker = context.session
+    session = b"" if asker is ANONYMOUS else pack_session(asker.user, asker.host)
+    return _SESSION.pack(len(session)) + session + question

@@ -6,13 +6,15 @@ from broker.apis.context import BrokerContext, RequestContext
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from broker.security.acl.acls import ResourceType
 
 _INVALID_GROUP_ID = int(ErrorCode.INVALID_GROUP_ID)
 
 
 def handle_heartbeat(context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
     """Return an error code: REBALANCE_IN_PROGRESS asks the member to join again."""
-    return HeartbeatResponse(judge_heartbeat(context.broker, request))
+    refusal = context.refusal(ResourceType.GROUP, request.group_id)
+    return HeartbeatResponse(refusal or judge_heartbeat(context.broker, request))
 
 
 def judge_heartbeat(broker: BrokerContext, request: HeartbeatRequest) -> int:

@@ -11,6 +11,7 @@ from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.kio_adapter import milliseconds
 from broker.scheduling.deferred import Deferred
+from broker.security.acl.acls import ResourceType
 
 _MEMBER_ID_REQUIRED_FROM = 4
 _NULL_PROTOCOL_FROM = 7
@@ -29,6 +30,8 @@ _LONGEST_BYTES = 2**15 - 1 - 64
 def handle_join_group(context: RequestContext, request: Any) -> dict[str, Any] | Deferred:
     """Return the generation and its protocol; the leader gets all members (KIP-62, KIP-345, KIP-394)."""
     version = context.api_version
+    if refusal := context.refusal(ResourceType.GROUP, request.group_id):
+        return _response(version, JoinResult(refusal, ""))
     config = context.broker.metadata.broker_config
     session_timeout_ms = milliseconds(request.session_timeout)
     error = ErrorCode.NONE

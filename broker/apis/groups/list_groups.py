@@ -10,6 +10,7 @@ from broker.protocol.error_codes import ErrorCode
 from broker.protocol.kio_slices import Lazily
 from broker.protocol.primitives import read_string, string_bytes
 from broker.scheduling.long_answers import AT_ONCE, each_of, in_order
+from broker.security.acl.acls import ResourceType
 
 if TYPE_CHECKING:
     from broker.coordinator.group import Group
@@ -35,10 +36,12 @@ def handle_list_groups(context: RequestContext, request: Any) -> Work:
             return _response([], error if is_loading else int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
         found += yield from decode_listed(payload)
     wanted: list[Listed] = []
+    sees_all = not context.refusal(ResourceType.CLUSTER)
 
     def choose(group: Listed) -> None:
-        _, _, state, kind = group
-        if (not states or state.lower() in states) and (not kinds or kind.lower() in kinds):
+        group_id, _, state, kind = group
+        is_seen = sees_all or not context.refusal(ResourceType.GROUP, group_id)
+        if is_seen and (not states or state.lower() in states) and (not kinds or kind.lower() in kinds):
             wanted.append(group)
 
     yield from each_of(found, choose)

@@ -20,6 +20,7 @@ from broker.coordinator.offsets.commits import (
 )
 from broker.coordinator.offsets.offsets import NO_EXPIRY
 from broker.errors import ApiError
+from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.messages.offset_commit import (
     NO_RETENTION,
@@ -33,14 +34,19 @@ from broker.protocol.messages.offset_commit import (
     refused_topic,
 )
 from broker.scheduling.deferred import Deferred
+from broker.scheduling.following import after
 from broker.scheduling.slices import Work
+from broker.security.acl.acls import ResourceType
+from broker.security.acl.checks import refusal
 
 if TYPE_CHECKING:
     from broker.coordinator.coordinator_log import Record
     from broker.coordinator.group_shard import GroupShard
+    from broker.security.session import Session
 
 _UNKNOWN_TOPIC_OR_PARTITION = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 _UNKNOWN_TOPIC_ID = int(ErrorCode.UNKNOWN_TOPIC_ID)
+_OFFSET_COMMIT = int(ApiKey.OFFSET_COMMIT)
 _INVALID_COMMIT_OFFSET_SIZE = int(ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
 
 #: Partitions that are taken at once: a few milliseconds of work.
@@ -76,6 +82,51 @@ def handle_offset_commit(
     context: RequestContext, request: OffsetCommitRequest
 ) -> OffsetCommitResponse | Deferred | Work:
     """Return an error for each partition, once what was taken is committed."""
+    if context.broker.metadata.authorizer is not None:
+        return _authorized(context, request)
+    return _taken(context, request)
+
+
+def is_refused(broker: BrokerContext, session: Session, version: int, request: OffsetCommitRequest) -> bool:
+    """Return whether the client may not commit for the group, or not for one of the topics."""
+    authorizer, metadata = broker.metadata.authorizer, broker.metadata
+    if authorizer is None:
+        return False
+    if refusal(authorizer, session, _OFFSET_COMMIT, ResourceType.GROUP, request.group_id):
+        return True
+    for name, topic_id, _ in request.topics:
+        topic = metadata.topic_by_id(topic_id) if version >= TOPIC_ID_FROM else None
+        if refusal(authorizer, session, _OFFSET_COMMIT, ResourceType.TOPIC, name if topic is None else topic.name):
+            return True
+    return False
+
+
+def _authorized(context: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse | Deferred | Work:
+    """Commit what the client may commit, and refuse the rest."""
+    error = context.refusal(ResourceType.GROUP, request.group_id)
+    if error:
+        return refused(request.topics, error)
+    taken, answers = [], []
+    for each in request.topics:
+        name: str | None = each.name
+        if context.api_version >= TOPIC_ID_FROM:
+            topic = context.broker.metadata.topic_by_id(each.topic_id)
+            # What there is not is answered by who knows that.
+            name = None if topic is None else topic.name
+        error = 0 if name is None else context.refusal(ResourceType.TOPIC, name)
+        if error:
+            answers.append(refused_topic(each.name, each.topic_id, each.partitions, error))
+        else:
+            taken.append(each)
+    if not answers:
+        return _taken(context, request)
+    if not taken:
+        return OffsetCommitResponse(answers)
+    response = _taken(context, request._replace(topics=taken))
+    return after(response, lambda response: OffsetCommitResponse([*response.topics, *answers]))  # type: ignore[no-any-return]
+
+
+def _taken(context: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse | Deferred | Work:
     if is_long(request.topics) or context.in_slices:
         return _in_portions(context, request)
     return _at_once(context, request)

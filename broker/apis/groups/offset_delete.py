@@ -12,6 +12,7 @@ from broker.protocol.error_codes import ErrorCode
 from broker.protocol.kio_slices import Lazily
 from broker.scheduling.deferred import Deferred
 from broker.scheduling.slices import Work
+from broker.security.acl.acls import ResourceType
 
 if TYPE_CHECKING:
     from broker.coordinator.coordinator_log import Record
@@ -25,6 +26,10 @@ _AT_ONCE = 128
 def handle_offset_delete(context: RequestContext, request: Any) -> dict[str, Any] | Work:
     """Return an error for each partition, once the others are deleted; or one for the group."""
     group_id = request.group_id
+    if refusal := context.refusal(ResourceType.GROUP, group_id):
+        return _response(refusal)
+    if request.topics and all(context.refusal(ResourceType.TOPIC, topic.name) for topic in request.topics):
+        return _response(0, [_refused(context, topic) for topic in request.topics])
     if not group_id:
         return _response(ErrorCode.INVALID_GROUP_ID)
     try:
@@ -44,6 +49,7 @@ def _delete(context: RequestContext, shard: GroupShard, group: Group, asked: Seq
     answers: dict[str, dict[int, int]] = {}
     commits: list[Deferred] = []
     for topic in asked:
+        refusal = context.refusal(ResourceType.TOPIC, topic.name)
         found = context.broker.metadata.topic(topic.name)
         partitions = 0 if found is None else len(found.partitions)
         error = int(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC) if group.is_subscribed(topic.name) else 0
@@ -53,10 +59,10 @@ def _delete(context: RequestContext, shard: GroupShard, group: Group, asked: Seq
             records: list[Record] = []
             for index in indexes[start : start + _AT_ONCE]:
                 is_there = 0 <= index < partitions
-                if is_there and not error and (topic.name, index) in known:
+                if is_there and not (error or refusal) and (topic.name, index) in known:
                     known.discard((topic.name, index))
                     records.append(delete_offset(shard, group.group_id, topic.name, index))
-                codes[index] = error if is_there else int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                codes[index] = refusal or error if refusal or is_there else int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             if records:
                 committed = Deferred()
                 shard.append(records, committed.complete)
@@ -73,6 +79,15 @@ def _delete(context: RequestContext, shard: GroupShard, group: Group, asked: Seq
         for name, codes in answers.items()
     ]
     return _response(failed, [] if failed else topics)
+
+
+def _refused(context: RequestContext, topic: Any) -> dict[str, Any]:
+    error = context.refusal(ResourceType.TOPIC, topic.name)
+    indexes = [each.partition_index for each in topic.partitions]
+    return {
+        "name": topic.name,
+        "partitions": Lazily(indexes, lambda index: {"partition_index": index, "error_code": error}),
+    }
 
 
 def _response(error: int, topics: list[dict[str, Any]] | None = None) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from broker.protocol.steps import Steps
 from broker.scheduling.deferred import Deferred
 from broker.scheduling.long_answers import each_of
 from broker.scheduling.slices import Work
+from broker.security.acl.acls import ResourceType
 
 if TYPE_CHECKING:
     from broker.coordinator.group_shard import GroupShard
@@ -69,6 +70,8 @@ def _answer_group(context: RequestContext, request: Any, group: Any) -> Work:
 def _fetch(context: RequestContext, asked: Any, require_stable: bool) -> Work:
     """Return (error, topics) for one group, once the offsets that are returned are committed."""
     group_id = asked.group_id
+    if refusal := context.refusal(ResourceType.GROUP, group_id):
+        return refusal, []
     try:
         shard = context.broker.coordinators.groups.shard_of(group_id)
     except ApiError as failure:
@@ -95,6 +98,8 @@ def _fetch(context: RequestContext, asked: Any, require_stable: bool) -> Work:
 def _all(query: _Query) -> Iterator[dict[str, Any]]:
     by_id = query.context.api_version >= _TOPIC_ID_FROM
     for name, offsets in list(query.shard.offsets.of_group(query.group_id).items()):
+        if query.context.refusal(ResourceType.TOPIC, name):
+            continue
         topic = query.context.broker.metadata.topic(name) if by_id else None
         if by_id and topic is None:
             continue
@@ -127,6 +132,8 @@ def _topic(query: _Query, asked: Any, indexes: Collection[int]) -> dict[str, Any
         if topic is None:
             return _failed(asked, ErrorCode.UNKNOWN_TOPIC_ID)
         name = topic.name
+    if refusal := query.context.refusal(ResourceType.TOPIC, name):
+        return _failed(asked, refusal)
     offsets = query.shard.offsets.of_group(query.group_id).get(name, {})
     return {**_place(asked), "partitions": _partitions(query, name, indexes, offsets)}
 

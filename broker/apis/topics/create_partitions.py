@@ -19,6 +19,7 @@ from broker.metadata.topic_validation import AddedPartitions
 from broker.protocol.error_codes import ErrorCode, text_of
 from broker.scheduling.long_answers import each_of
 from broker.scheduling.slices import Work
+from broker.security.acl.acls import ResourceType
 
 #: From this version on topics are refused while the quota of controller mutations is used up (KIP-599).
 QUOTA_IS_STRICT_FROM = 3
@@ -33,9 +34,14 @@ def handle_create_partitions(context: RequestContext, request: Any) -> Work:
         if times > 1
     ]
     wanted: list[AddedPartitions] = []
-    yield from each_of(
-        (topic for topic in request.topics if times_asked[topic.name] == 1), lambda topic: wanted.append(_added(topic))
-    )
+
+    def sort(topic: Any) -> None:
+        if refusal := context.refusal(ResourceType.TOPIC, topic.name):
+            results.append(_result(topic.name, refusal, None))
+        else:
+            wanted.append(_added(topic))
+
+    yield from each_of((topic for topic in request.topics if times_asked[topic.name] == 1), sort)
     request_id, quota = request_id_of(context), mutation_quota_of(context, QUOTA_IS_STRICT_FROM)
     for start in range(0, len(wanted), TOPICS_AT_ONCE):
         some = wanted[start : start + TOPICS_AT_ONCE]

@@ -17,17 +17,19 @@ from broker.apis.cluster.controller_access import (
 )
 from broker.apis.configs.config_entries import creation_summary
 from broker.apis.context import RequestContext
-from broker.config.broker_config import BrokerConfig
 from broker.errors import ApiError
 from broker.metadata.controller import Controller
 from broker.metadata.describe_configs import describe_topic
 from broker.metadata.request_dedup import TopicOutcome
-from broker.metadata.topic_validation import NewTopic
+from broker.metadata.topic_validation import CLUSTER_METADATA_TOPIC, NewTopic
 from broker.protocol.error_codes import ErrorCode, text_of
 from broker.protocol.kio_slices import Lazily
 from broker.quotas.controller_mutations import ControllerMutationQuota
 from broker.scheduling.long_answers import each_of
 from broker.scheduling.slices import Work
+from broker.security.acl.acls import CLUSTER_NAME, Operation, ResourceType
+
+_DUPLICATE, _FORBIDDEN = int(ErrorCode.INVALID_REQUEST), int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 #: From this version on topics are refused while the quota of controller mutations is used up (KIP-599).
 QUOTA_IS_STRICT_FROM = 6
@@ -37,25 +39,34 @@ def handle_create_topics(context: RequestContext, request: Any) -> Work:
     """Return an outcome for each topic, with its settings when it was created or only checked."""
     times_asked = Counter(topic.name for topic in request.topics)
     wanted: list[NewTopic] = []
-    yield from each_of(
-        (topic for topic in request.topics if times_asked[topic.name] == 1),
-        lambda topic: wanted.append(_new_topic(topic)),
-    )
+    refused: list[str] = []
+
+    def sort(topic: Any) -> None:
+        if _is_refused(context, topic.name):
+            refused.append(topic.name)
+        else:
+            wanted.append(_new_topic(topic))
+
+    yield from each_of((topic for topic in request.topics if times_asked[topic.name] == 1), sort)
     controller, request_id = controller_of(context), request_id_of(context)
     try:
         controller.check_size(wanted)
     except ApiError as error:
         failed = partial(_failed, error=error.code, message=error.message)
         return {"topics": Lazily(times_asked, failed)}
-    twice = [name for name, times in times_asked.items() if times > 1]
+    not_tried = [TopicOutcome(name, _DUPLICATE, "Duplicate topic name.") for name, n in times_asked.items() if n > 1]
+    not_tried += [TopicOutcome(name, _FORBIDDEN, "Authorization failed.") for name in refused]
     quota = mutation_quota_of(context, QUOTA_IS_STRICT_FROM)
     create = partial(_create_some, controller, quota, request_id, request.validate_only)
-    response = yield from _create(context, wanted, twice, create)
+    response = yield from _create(context, wanted, not_tried, create)
     return {"throttle_time_ms": quota.throttle_ms(), **response}
 
 
 def _create(
-    context: RequestContext, wanted: list[NewTopic], twice: list[str], create: Callable[[int, list[NewTopic]], Any]
+    context: RequestContext,
+    wanted: list[NewTopic],
+    not_tried: list[TopicOutcome],
+    create: Callable[[int, list[NewTopic]], Any],
 ) -> Work:
     """Create topics some at a time; each time is one change, which a replacement finds to be made or makes."""
     outcomes: list[TopicOutcome] = []
@@ -63,9 +74,18 @@ def _create(
         outcomes += create(start, wanted[start : start + TOPICS_AT_ONCE])
         announce(context)
         yield None
-    outcomes += [TopicOutcome(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for name in twice]
-    config = context.broker.metadata.broker_config
-    return {"topics": Lazily(outcomes, partial(_result, config))}
+    outcomes += not_tried
+    return {"topics": Lazily(outcomes, partial(_result, context))}
+
+
+def _is_refused(context: RequestContext, name: str) -> bool:
+    """Return whether who asks may not create a topic; the metadata's own is nobody's, which is said elsewhere."""
+    authorizer, session = context.broker.metadata.authorizer, context.session
+    if authorizer is None or name == CLUSTER_METADATA_TOPIC:
+        return False
+    if authorizer.allows(session, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME, is_asked_for=False):
+        return False
+    return bool(context.refusal(ResourceType.TOPIC, name, Operation.CREATE))
 
 
 def _create_some(
@@ -83,9 +103,21 @@ def _create_some(
         return [TopicOutcome(topic.name, error.code, error.message) for topic in wanted]
 
 
-def _result(config: BrokerConfig, outcome: TopicOutcome) -> dict[str, Any]:
+def _result(context: RequestContext, outcome: TopicOutcome) -> dict[str, Any]:
     if outcome.error_code:
         return _failed(outcome.name, outcome.error_code, outcome.message)
+    config = context.broker.metadata.broker_config
+    if hidden := context.refusal(ResourceType.TOPIC, outcome.name, Operation.DESCRIBE_CONFIGS):
+        return {
+            "name": outcome.name,
+            "topic_id": outcome.topic_id,
+            "error_code": 0,
+            "error_message": None,
+            "topic_config_error_code": hidden,
+            "num_partitions": -1,
+            "replication_factor": -1,
+            "configs": [],
+        }
     return {
         "name": outcome.name,
         "topic_id": outcome.topic_id,

@@ -13,6 +13,7 @@ from broker.protocol.kio_slices import Lazily
 from broker.scheduling.deferred import Deferred
 from broker.scheduling.long_answers import at_length
 from broker.scheduling.slices import Work
+from broker.security.acl.acls import ResourceType
 
 _NO_OFFSET = -1
 #: A client's timeout is meant for followers. There are none, so that even a timeout of 0 gets an answer without errors;
@@ -67,6 +68,9 @@ def _ask(context: RequestContext, asked: _Asked, answer: Deferred, target: tuple
     """Ask the owner of a partition; ``target``: the topic, and the offset before which records go."""
     topic_name, before = target
     metadata = context.broker.metadata
+    if refusal := context.refusal(ResourceType.TOPIC, topic_name):
+        outcome.error = refusal
+        return
     topic, partition = metadata.topic(topic_name), metadata.partition(topic_name, outcome.partition)
     if topic is None or partition is None:
         outcome.error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -17,15 +17,16 @@ from broker.apis.cluster.controller_access import (
 )
 from broker.apis.context import RequestContext
 from broker.errors import ApiError
-from broker.metadata.metadata_cache import MetadataCache, TopicInfo
+from broker.metadata.metadata_cache import TopicInfo
 from broker.metadata.request_dedup import TopicOutcome
 from broker.protocol.error_codes import ErrorCode, text_of
 from broker.protocol.kio_slices import Lazily
 from broker.quotas.controller_mutations import ControllerMutationQuota
 from broker.scheduling.long_answers import each_of
 from broker.scheduling.slices import Work
+from broker.security.acl.acls import CLUSTER_NAME, Operation, ResourceType
 
-_NO_ID = bytes(16)
+_NO_ID, _FORBIDDEN = bytes(16), int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 _FIRST_WITH_DISABLED = 3
 
 #: From this version on topics are refused while the quota of controller mutations is used up (KIP-599).
@@ -83,10 +84,12 @@ def _delete(
     outcomes = []
     for each, times in asked:
         try:
-            topic = _find(context.broker.metadata, each, times, found)
+            topic = _find(context, each, times, found)
             quota.charge(len(topic.partitions))
         except ApiError as error:
-            outcomes.append(TopicOutcome(each.name or "", error.code, error.message, each.topic_id))
+            name = each.name or (error.message if error.code == _FORBIDDEN else None) or ""
+            message = None if error.code == _FORBIDDEN else error.message
+            outcomes.append(TopicOutcome(name, error.code, message, each.topic_id))
             continue
         found.add(topic.topic_id)
         topics.append(topic)
@@ -114,8 +117,8 @@ def _id_bytes(topic_id: uuid.UUID | None) -> bytes:
     return _NO_ID if topic_id is None else topic_id.bytes
 
 
-def _find(metadata: MetadataCache, asked: _Asked, times: int, found: Collection[bytes]) -> TopicInfo:
-    name, topic_id = asked
+def _find(context: RequestContext, asked: _Asked, times: int, found: Collection[bytes]) -> TopicInfo:
+    metadata, (name, topic_id) = context.broker.metadata, asked
     by_id = topic_id != _NO_ID
     if name is None and not by_id:
         raise ApiError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
@@ -124,11 +127,29 @@ def _find(metadata: MetadataCache, asked: _Asked, times: int, found: Collection[
     if times > 1:
         raise ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic id." if by_id else "Duplicate topic name.")
     topic = metadata.topic_by_id(topic_id) if name is None else metadata.topic(name)
+    _check_allowed(context, asked, topic)
     if topic is None:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if topic.topic_id in found:
         raise ApiError(ErrorCode.INVALID_REQUEST, "The provided topic name maps to an ID that was already supplied.")
     return topic
+
+
+def _check_allowed(context: RequestContext, asked: _Asked, topic: TopicInfo | None) -> None:
+    """Raise ApiError for who may not delete a topic, or not know whether there is one of that name.
+
+    Its message is the name that a topic has that was asked for by its id, for who may know it.
+    """
+    authorizer, session = context.broker.metadata.authorizer, context.session
+    name = asked.name if topic is None else topic.name
+    if authorizer is None or name is None:
+        return
+    if authorizer.allows(session, Operation.DELETE, ResourceType.CLUSTER, CLUSTER_NAME, is_asked_for=False):
+        return
+    if context.refusal(ResourceType.TOPIC, name, Operation.DESCRIBE):
+        raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    if topic is not None and context.refusal(ResourceType.TOPIC, name, Operation.DELETE):
+        raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
 
 
 def _result(asked: _Asked, outcome: TopicOutcome) -> dict[str, Any]:

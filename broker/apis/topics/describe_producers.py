@@ -10,6 +10,7 @@ from broker.protocol.error_codes import ErrorCode, text_of
 from broker.protocol.kio_slices import Lazily
 from broker.scheduling.long_answers import TOO_LONG, TOO_LONG_MESSAGE
 from broker.scheduling.slices import Work
+from broker.security.acl.acls import ResourceType
 
 _NOBODY = Producers(b"")
 
@@ -31,6 +32,8 @@ def handle_describe_producers(context: RequestContext, request: Any) -> Work:
 
 
 def _producers(context: RequestContext, topic: str, index: int) -> Work:
+    if refusal := context.refusal(ResourceType.TOPIC, topic):
+        return refusal, _NOBODY
     info = context.broker.metadata.partition(topic, index)
     if info is None:
         return int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), _NOBODY

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from broker.apis.cluster.authorized_operations import TOPIC_OPERATIONS
+from broker.apis.cluster.authorized_operations import topic_operations
 from broker.apis.context import RequestContext
 from broker.apis.topics.published_offsets import published_leader_epoch
 from broker.errors import ApiError
@@ -14,6 +14,7 @@ from broker.protocol.error_codes import ErrorCode
 from broker.protocol.kio_slices import Lazily
 from broker.scheduling.long_answers import AT_ONCE, in_order
 from broker.scheduling.slices import Work
+from broker.security.acl.acls import ResourceType
 
 #: Kafka's max.request.partition.size.limit.
 MOST_PARTITIONS = 2000
@@ -38,23 +39,28 @@ def handle_describe_topic_partitions(context: RequestContext, request: Any) -> W
             return _response(Lazily(request.topics, lambda topic: _refused(topic.name, ErrorCode.INVALID_REQUEST)))
     room = max(1, min(request.response_partition_limit, MOST_PARTITIONS))
     topics: list[dict[str, Any]] = []
+    refused: list[dict[str, Any]] = []
     for number, name in enumerate((yield from _names(context, request, start)), 1):
         if not number % AT_ONCE:
             yield None
+        if refusal := context.refusal(ResourceType.TOPIC, name):
+            if request.topics:
+                refused.append(_refused(name, refusal))
+            continue
         topic = context.broker.metadata.topic(name)
         if topic is None:
-            topics.append(_unknown(name))
+            topics.append({**_unknown(name), "topic_authorized_operations": topic_operations(context, name, True)})
             continue
         yield None
         first = start.partition if name == start.topic else 0
         if room == 0:
-            return _response(topics, _Start(name, first))
+            return _response(topics + refused, _Start(name, first))
         listed = topic.partitions[first : first + room]
         topics.append(_described(context, topic, listed))
         room -= len(listed)
         if first + len(listed) < len(topic.partitions):
-            return _response(topics, _Start(name, first + len(listed)))
-    return _response(topics)
+            return _response(topics + refused, _Start(name, first + len(listed)))
+    return _response(topics + refused)
 
 
 def _names(context: RequestContext, request: Any, start: _Start) -> Work:
@@ -104,5 +110,5 @@ def _described(context: RequestContext, topic: TopicInfo, partitions: tuple[Part
             }
             for partition in partitions
         ],
-        "topic_authorized_operations": TOPIC_OPERATIONS,
+        "topic_authorized_operations": topic_operations(context, topic.name, True),
     }

@@ -24,6 +24,7 @@ from broker.protocol.messages.list_offsets import (
     ListOffsetsResponse,
 )
 from broker.protocol.steps import Steps, finished
+from broker.security.acl.acls import ResourceType
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = (
     -1,
@@ -77,7 +78,9 @@ def _answers(
     read_committed = request.isolation_level == READ_COMMITTED
     parts = []
     for part in request.parts:
-        if times_asked[part.topic_name, part.partition] > 1:
+        if refusal := context.refusal(ResourceType.TOPIC, part.topic_name):
+            parts.append(_failed(part, refusal))
+        elif times_asked[part.topic_name, part.partition] > 1:
             parts.append(_failed(part, ErrorCode.INVALID_REQUEST))
         else:
             parts.append((yield from _answer(context, part, read_committed)))

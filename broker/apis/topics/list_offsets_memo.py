@@ -22,10 +22,13 @@ from broker.protocol.messages.list_offsets import (
     OffsetsTemplate,
     parse_list_offsets,
 )
+from broker.security.acl.acls import ResourceType
+from broker.security.acl.checks import refusal
 from shm.partitions import STATE_OPEN
 
 if TYPE_CHECKING:
     from broker.partitions.partition_manager import PartitionManager
+    from broker.security.session import Session
 
 #: Requests that are remembered, twice as many at most; bytes of each.
 MOST_REMEMBERED: Final = 1_000
@@ -45,10 +48,13 @@ class _Asked(NamedTuple):
 class RememberedQuestion:
     """A request: nothing in it varies but its correlation id."""
 
-    __slots__ = ("about", "asked", "is_committed", "prefix", "tail", "template", "version")
+    __slots__ = ("about", "asked", "is_committed", "prefix", "session", "tail", "template", "version")
 
-    def __init__(self, version: int, prefix: bytes, request: ListOffsetsRequest, rows: list[int], handler: int) -> None:
+    def __init__(
+        self, version: int, session: Session, prefix: bytes, request: ListOffsetsRequest, rows: list[int], handler: int
+    ) -> None:
         self.version = version
+        self.session = session
         self.prefix = prefix
         self.is_committed = request.isolation_level == READ_COMMITTED
         self.asked = [_Asked(*each) for each in zip(rows, request.parts, strict=True)]
@@ -88,8 +94,8 @@ class ListOffsetsMemo:
     def answer(self, to: ReplyTo, version: int, view: memoryview, start: int, end: int) -> bool:
         """Answer a request; False if it is to take the general path. Raises InvalidReceive. HOT."""
         connection = to[1]
-        found = self._memo.find(connection, version, view, start, end)
-        known = self._read(version, view, start, end) if found is None else found[0]
+        found = self._memo.find(to, version, view, start, end)
+        known = self._read(to[10], version, view, start, end) if found is None else found[0]
         if known is None or self._is_in_slices(connection):
             return False
         offsets = [self._offset_of(asked, is_committed=known.is_committed) for asked in known.asked]
@@ -122,7 +128,9 @@ class ListOffsetsMemo:
             return start, epoch
         return start, self._partitions.reader(row, topic, partition).epoch_for_offset(start)
 
-    def _read(self, version: int, view: memoryview, start: int, end: int) -> RememberedQuestion | None:
+    def _read(
+        self, session: Session, version: int, view: memoryview, start: int, end: int
+    ) -> RememberedQuestion | None:
         """Return what a request asks for, or None if it is too long or asks for more than what is published."""
         if not _OLDEST <= version <= _NEWEST or end - start > MOST_REMEMBERED_BYTES:
             return None
@@ -134,6 +142,11 @@ class ListOffsetsMemo:
             return None
         if any(part.timestamp not in (LATEST, EARLIEST) for part in request.parts):
             return None
+        authorizer = self._partitions.metadata.authorizer
+        if authorizer is not None and any(
+            refusal(authorizer, session, _LIST_OFFSETS, ResourceType.TOPIC, part.topic_name) for part in request.parts
+        ):
+            return None
         return RememberedQuestion(
-            version, bytes(view[start + PREFIX_START : end]), request, rows, self._partitions.index
+            version, session, bytes(view[start + PREFIX_START : end]), request, rows, self._partitions.index
         )

@@ -7,6 +7,7 @@ every partition, always.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from broker.apis.cluster.authorized_operations import cluster_operations, topic_operations
 from broker.apis.context import RequestContext
@@ -27,6 +28,7 @@ from broker.protocol.messages.metadata import (
 from broker.scheduling.deferred import Deferred
 from broker.scheduling.long_answers import at_length, each_of
 from broker.scheduling.slices import Work
+from broker.security.acl.acls import CLUSTER_NAME, Operation, ResourceType
 
 #: How long a request waits for the topics that it had created. The client asks again after an error.
 AUTO_CREATE_WAIT_MS = 2000
@@ -45,7 +47,7 @@ def handle_metadata(context: RequestContext, request: MetadataRequest) -> Metada
     """Return the answer, or a wait for the topics that are being created; what is long is done in slices."""
     if len(request.topics or ()) > MOST_TOPICS_AT_ONCE:
         return _at_length(context, request)
-    missing = [name for name in _distinct_names(context, request) if _is_creatable(context.broker.metadata, name)]
+    missing = [name for name in _distinct_names(context, request) if _is_creatable(context, name)]
     return _answer(context, request, missing)
 
 
@@ -63,10 +65,9 @@ def is_metadata_cacheable(response: MetadataResponse) -> bool:
 
 def _at_length(context: RequestContext, request: MetadataRequest) -> Work:
     missing: list[str] = []
-    metadata = context.broker.metadata
 
     def look_at(name: str) -> None:
-        if _is_creatable(metadata, name):
+        if _is_creatable(context, name):
             missing.append(name)
 
     yield from each_of(_distinct_names(context, request), look_at)
@@ -97,9 +98,26 @@ def _distinct_names(context: RequestContext, request: MetadataRequest) -> Iterab
     return dict.fromkeys(topic.name for topic in request.topics if topic.name is not None)
 
 
-def _is_creatable(metadata: MetadataCache, name: str) -> bool:
-    """Return whether there is no such topic and there may come to be one."""
-    return metadata.topic(name) is None and not _name_error(name) and metadata.colliding(name) is None
+def _is_creatable(context: RequestContext, name: str) -> bool:
+    """Return whether there is no such topic and there may come to be one, for who asks for it."""
+    metadata = context.broker.metadata
+    return (
+        metadata.topic(name) is None
+        and not _name_error(name)
+        and metadata.colliding(name) is None
+        and not context.refusal(ResourceType.TOPIC, name)
+        and not _creation_refusal(context, name)
+    )
+
+
+def _creation_refusal(context: RequestContext, name: str) -> int:
+    """Return the error for who may not create a topic by asking for it, or 0."""
+    authorizer, session = context.broker.metadata.authorizer, context.session
+    if authorizer is None or authorizer.allows(
+        session, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME, is_asked_for=False
+    ):
+        return 0
+    return context.refusal(ResourceType.TOPIC, name, Operation.CREATE)
 
 
 def _name_error(name: str) -> int:
@@ -113,8 +131,7 @@ def _name_error(name: str) -> int:
 def _described_or_at_length(context: RequestContext, request: MetadataRequest) -> MetadataResponse | Work:
     """Return the answer, described at once if it is short."""
     asked = _asked(context, request)
-    operations = topic_operations(request.include_topic_authorized_operations)
-    topics = Lazily(asked, lambda each: _topic(context, each, operations))
+    topics = Lazily(asked, lambda each: _topic(context, each, request))
     broker, listener = context.broker, context.listener
     config = broker.metadata.broker_config
     response = MetadataResponse(
@@ -125,7 +142,7 @@ def _described_or_at_length(context: RequestContext, request: MetadataRequest) -
         cluster_id=broker.cluster_id,
         controller_id=config.node_id,
         topics=topics,
-        cluster_authorized_operations=cluster_operations(request.include_cluster_authorized_operations),
+        cluster_authorized_operations=cluster_operations(context, request.include_cluster_authorized_operations),
     )
     if _is_short(context, asked):
         return response._replace(topics=[topic._replace(partitions=list(topic.partitions)) for topic in topics])
@@ -133,8 +150,14 @@ def _described_or_at_length(context: RequestContext, request: MetadataRequest) -
 
 
 def _asked(context: RequestContext, request: MetadataRequest) -> Sequence[MetadataRequestTopic | TopicInfo]:
-    """Return what is asked for, each thing once."""
-    return context.broker.metadata.topics() if request.topics is None else list(dict.fromkeys(request.topics))
+    """Return what is asked for, each thing once; of all topics those that the client may see."""
+    if request.topics is not None:
+        return list(dict.fromkeys(request.topics))
+    authorizer, topics = context.broker.metadata.authorizer, context.broker.metadata.topics()
+    if authorizer is None:
+        return topics
+    may = partial(authorizer.allows, context.session, Operation.DESCRIBE, ResourceType.TOPIC, is_asked_for=False)
+    return [topic for topic in topics if may(topic.name)]
 
 
 def _is_short(context: RequestContext, asked: Sequence[MetadataRequestTopic | TopicInfo]) -> bool:
@@ -151,34 +174,42 @@ def _find(metadata: MetadataCache, asked: MetadataRequestTopic) -> TopicInfo | N
     return metadata.topic_by_id(asked.topic_id) if asked.name is None else metadata.topic(asked.name)
 
 
-def _topic(context: RequestContext, asked: MetadataRequestTopic | TopicInfo, operations: int) -> MetadataTopic:
+def _topic(context: RequestContext, asked: MetadataRequestTopic | TopicInfo, request: MetadataRequest) -> MetadataTopic:
     if isinstance(asked, TopicInfo):
-        return _described(context, asked, operations)
-    return _asked_for(context, asked, operations)
+        return _described(context, asked, request)
+    return _asked_for(context, asked, request)
 
 
-def _asked_for(context: RequestContext, asked: MetadataRequestTopic, operations: int) -> MetadataTopic:
+def _asked_for(context: RequestContext, asked: MetadataRequestTopic, request: MetadataRequest) -> MetadataTopic:
     metadata = context.broker.metadata
     by_id = asked.topic_id != _NO_ID
     if context.api_version < _FIRST_WITH_TOPIC_IDS and (by_id or asked.name is None):
         return MetadataTopic(ErrorCode.INVALID_REQUEST, asked.name, asked.topic_id)
-    if by_id:
+    if by_id or asked.name is None:
         topic = metadata.topic_by_id(asked.topic_id)
-        return (
-            MetadataTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, asked.topic_id)
-            if topic is None
-            else _described(context, topic, operations)
-        )
-    if asked.name is None:
-        return MetadataTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, _NO_ID)
+        error = context.refusal(ResourceType.TOPIC, topic.name) if topic is not None else ErrorCode.UNKNOWN_TOPIC_ID
+        if topic is None or error:
+            return MetadataTopic(error, None, asked.topic_id)
+        return _described(context, topic, request)
+    if refusal := context.refusal(ResourceType.TOPIC, asked.name):
+        return MetadataTopic(refusal, asked.name, _NO_ID)
     topic = metadata.topic(asked.name)
-    if topic is None:
-        error = _name_error(asked.name) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return MetadataTopic(error, asked.name, _NO_ID)
-    return _described(context, topic, operations)
+    return _missing(context, asked.name, request) if topic is None else _described(context, topic, request)
 
 
-def _described(context: RequestContext, topic: TopicInfo, operations: int) -> MetadataTopic:
+def _missing(context: RequestContext, name: str, request: MetadataRequest) -> MetadataTopic:
+    """Return what is said of a topic that there is not."""
+    config = context.broker.metadata.broker_config
+    is_to_be_created = request.allow_auto_topic_creation and config.auto_create_topics_enable
+    if is_to_be_created and (refusal := _creation_refusal(context, name)):
+        return MetadataTopic(refusal, name, _NO_ID)
+    error = _name_error(name) or int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    operations = topic_operations(context, name, request.include_topic_authorized_operations)
+    return MetadataTopic(error, name, _NO_ID, topic_authorized_operations=operations)
+
+
+def _described(context: RequestContext, topic: TopicInfo, request: MetadataRequest) -> MetadataTopic:
+    operations = topic_operations(context, topic.name, request.include_topic_authorized_operations)
     node_id = context.broker.metadata.broker_config.node_id
     nodes = (node_id,)
 

@@ -11,6 +11,7 @@ from broker.protocol.error_codes import ErrorCode
 from broker.protocol.kio_slices import Lazily
 from broker.scheduling.long_answers import at_length
 from broker.scheduling.slices import Work
+from broker.security.acl.acls import ResourceType
 
 _UNDEFINED = -1
 
@@ -27,6 +28,8 @@ def handle_offset_for_leader_epoch(context: RequestContext, request: Any) -> Wor
 
 def _answer(context: RequestContext, topic_name: str, asked: Any) -> dict[str, Any]:
     metadata = context.broker.metadata
+    if context.refusal(ResourceType.CLUSTER) and (refusal := context.refusal(ResourceType.TOPIC, topic_name)):
+        return _part(asked.partition, refusal)
     topic, partition = metadata.topic(topic_name), metadata.partition(topic_name, asked.partition)
     if topic is None or partition is None:
         return _part(asked.partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -11,8 +11,9 @@ from broker.protocol.error_codes import ErrorCode
 from broker.protocol.kio_slices import Lazily
 from broker.protocol.steps import Steps
 from broker.scheduling.deferred import Deferred
-from broker.scheduling.long_answers import each_of
+from broker.scheduling.long_answers import at_length, each_of
 from broker.scheduling.slices import Work
+from broker.security.acl.acls import ResourceType
 
 _FIRST_BATCHED_VERSION = 4
 
@@ -25,12 +26,18 @@ _TRANSACTIONS_AT_ONCE = 32
 
 def handle_add_partitions_to_txn(context: RequestContext, request: Any) -> Work:
     """Return an error code for each partition; one that does not exist keeps all others out."""
-    return _add_batch(context, request) if context.api_version >= _FIRST_BATCHED_VERSION else _add(context, request)
+    if context.api_version < _FIRST_BATCHED_VERSION:
+        return _add(context, request)
+    refusal = context.refusal(ResourceType.CLUSTER)
+    if refusal:
+        return at_length({"error_code": refusal, "results_by_transaction": []})
+    return _add_batch(context, request)
 
 
 def _add(context: RequestContext, request: Any) -> Work:
     places = _places(request.v3_and_below_topics)
-    errors = yield from _unknown(context, places)
+    refusal = context.refusal(ResourceType.TRANSACTIONAL_ID, request.v3_and_below_transactional_id)
+    errors = dict.fromkeys(places, refusal) if refusal else (yield from _unknown(context, places))
     if not errors:
         added = Deferred()
         context.broker.coordinators.transactions.add_partitions(
@@ -81,7 +88,10 @@ def _unknown(context: RequestContext, places: list[TopicPartition]) -> Steps[dic
 
     def check(place: TopicPartition) -> None:
         topic = metadata.topic(place[0])
-        if topic is None or metadata.partition(*place) is None:
+        refusal = 0 if context.api_version >= _FIRST_BATCHED_VERSION else context.refusal(ResourceType.TOPIC, place[0])
+        if refusal:
+            errors[place] = refusal
+        elif topic is None or metadata.partition(*place) is None:
             errors[place] = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         elif topic.internal:
             errors[place] = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)

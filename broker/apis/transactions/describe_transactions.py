@@ -12,6 +12,7 @@ from broker.protocol.kio_slices import Lazily
 from broker.scheduling.deferred import Deferred
 from broker.scheduling.long_answers import TOO_LONG
 from broker.scheduling.slices import Work
+from broker.security.acl.acls import ResourceType
 
 #: Ids asked for between two yields.
 _IDS_AT_ONCE = 32
@@ -24,6 +25,9 @@ def handle_describe_transactions(context: RequestContext, request: Any) -> Work:
     for number, transactional_id in enumerate(ids, 1):
         answered = Deferred()
         answers.append(answered)
+        if refusal := context.refusal(ResourceType.TRANSACTIONAL_ID, transactional_id):
+            answered.complete((refusal, None))
+            continue
         context.broker.coordinators.transaction_admin.ask_transaction(transactional_id, _completing(answered))
         if not number % _IDS_AT_ONCE:
             yield None
@@ -33,7 +37,7 @@ def handle_describe_transactions(context: RequestContext, request: Any) -> Work:
 
     def describe(transactional_id: str) -> dict[str, Any]:
         error, metadata = found[transactional_id]
-        return {"transactional_id": transactional_id, "error_code": error, **_described(metadata)}
+        return {"transactional_id": transactional_id, "error_code": error, **_described(context, metadata)}
 
     return {"transaction_states": Lazily(ids, describe, _refused)}
 
@@ -43,12 +47,15 @@ def _completing(answered: Deferred) -> Callable[[int, TransactionMetadata | None
 
 
 def _refused(transactional_id: str) -> dict[str, Any]:
-    return {"transactional_id": transactional_id, "error_code": TOO_LONG, **_described(None)}
+    return {"transactional_id": transactional_id, "error_code": TOO_LONG, **_NOTHING}
 
 
-def _described(metadata: TransactionMetadata | None) -> dict[str, Any]:
+_NOTHING = {"producer_id": -1, "producer_epoch": -1, "transaction_state": "", "transaction_start_time_ms": -1}
+
+
+def _described(context: RequestContext, metadata: TransactionMetadata | None) -> dict[str, Any]:
     if metadata is None:
-        return {"producer_id": -1, "producer_epoch": -1, "transaction_state": "", "transaction_start_time_ms": -1}
+        return _NOTHING
     return {
         "transaction_state": metadata.state.text,
         "transaction_timeout_ms": metadata.timeout_ms,
@@ -58,5 +65,6 @@ def _described(metadata: TransactionMetadata | None) -> dict[str, Any]:
         "topics": [
             {"topic": topic, "partitions": [partition for _, partition in group]}
             for topic, group in groupby(sorted(metadata.partitions), lambda place: place[0])
+            if not context.refusal(ResourceType.TOPIC, topic)
         ],
     }

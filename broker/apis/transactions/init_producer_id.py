@@ -14,6 +14,7 @@ from broker.partitions.transaction_messages import Producer
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from broker.scheduling.deferred import Deferred
+from broker.security.acl.acls import Operation, ResourceType
 
 #: From this version on clients know PRODUCER_FENCED.
 _FENCED_FROM = 4
@@ -27,6 +28,8 @@ def handle_init_producer_id(
     An idempotent producer gets a new id with epoch 0, whatever it had before. A transactional one fences all others of
     its id, and an open transaction is aborted first; what it had before, if it says so, is only raised (KIP-360).
     """
+    if refusal := _refusal(context, request.transactional_id):
+        return InitProducerIdResponse(0, refusal)
     has_id, has_epoch = request.producer_id != NO_PRODUCER_ID, request.producer_epoch != NO_EPOCH
     if has_id != has_epoch:
         return InitProducerIdResponse(0, ErrorCode.INVALID_REQUEST)
@@ -49,3 +52,15 @@ def handle_init_producer_id(
         request.transactional_id, request.transaction_timeout_ms, expected, answer
     )
     return deferred
+
+
+def _refusal(context: RequestContext, transactional_id: str | None) -> int:
+    """Return the error for who may not write in that transaction, or without one not at all (KIP-679); or 0."""
+    authorizer, session = context.broker.metadata.authorizer, context.session
+    if authorizer is None:
+        return 0
+    if transactional_id is not None:
+        return context.refusal(ResourceType.TRANSACTIONAL_ID, transactional_id)
+    if authorizer.allows_any(session, Operation.WRITE, ResourceType.TOPIC):
+        return 0
+    return context.refusal(ResourceType.CLUSTER)

@@ -10,8 +10,9 @@ from broker.coordinator.transaction.transaction import TransactionState
 from broker.metadata.topic_regex import InvalidPatternError, compiled
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.kio_slices import Lazily
-from broker.scheduling.long_answers import at_length
+from broker.scheduling.long_answers import at_length, each_of
 from broker.scheduling.slices import Work
+from broker.security.acl.acls import ResourceType
 
 #: Longer patterns are nobody's.
 _LONGEST_PATTERN = 4096
@@ -43,6 +44,15 @@ def handle_list_transactions(context: RequestContext, request: Any) -> Work | di
 
 def _list(context: RequestContext, wanted: ListFilter, unknown: list[str]) -> Work:
     error, transactions = yield from context.broker.coordinators.transaction_admin.ask_list(wanted)
+    if context.broker.metadata.authorizer is not None:
+        seen: list[Listed] = []
+
+        def choose(listed: Listed) -> None:
+            if not context.refusal(ResourceType.TRANSACTIONAL_ID, listed.transactional_id):
+                seen.append(listed)
+
+        yield from each_of(transactions, choose)
+        transactions = seen
     return _response(error, unknown, transactions)
 
 

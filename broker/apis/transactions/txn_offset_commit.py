@@ -15,7 +15,9 @@ from broker.partitions.transaction_messages import Membership, Producer
 from broker.protocol.coordinator_routing import GROUP_TOPIC
 from broker.protocol.error_codes import ErrorCode
 from broker.scheduling.deferred import Deferred
+from broker.scheduling.following import after
 from broker.scheduling.slices import Work
+from broker.security.acl.acls import ResourceType
 
 if TYPE_CHECKING:
     from broker.coordinator.coordinator_log import Record
@@ -30,6 +32,30 @@ _UNKNOWN_TOPIC_OR_PARTITION = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 def handle_txn_offset_commit(context: RequestContext, request: Any) -> dict[str, Any] | Deferred | Work:
     """Return an error for each partition, once what was taken is committed as part of the transaction."""
+    if context.broker.metadata.authorizer is not None:
+        return _authorized(context, request)
+    return _taken(context, request)
+
+
+def _authorized(context: RequestContext, request: Any) -> dict[str, Any] | Deferred | Work:
+    """Commit what the client may commit, and refuse the rest."""
+    whole = context.refusal(ResourceType.TRANSACTIONAL_ID, request.transactional_id) or context.refusal(
+        ResourceType.GROUP, request.group_id
+    )
+    refused, taken = [], []
+    for topic in request.topics:
+        error = whole or context.refusal(ResourceType.TOPIC, topic.name)
+        if error:
+            refused.append((topic.name, [(each.partition_index, error) for each in topic.partitions]))
+        else:
+            taken.append(topic)
+    if not taken:
+        return _response(refused)
+    response = _taken(context, replace(request, topics=tuple(taken)))
+    return after(response, lambda answer: {"topics": [*answer["topics"], *_response(refused)["topics"]]})  # type: ignore[no-any-return]
+
+
+def _taken(context: RequestContext, request: Any) -> dict[str, Any] | Deferred | Work:
     return _in_portions(context, request) if is_long(request.topics) else _at_once(context, request)
 
 

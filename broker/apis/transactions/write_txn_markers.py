@@ -8,8 +8,10 @@ from broker.apis.context import RequestContext
 from broker.coordinator.transaction.markers import TransactionPeers
 from broker.partitions.transaction_messages import Marker
 from broker.protocol.error_codes import ErrorCode
+from broker.protocol.kio_slices import Lazily
 from broker.scheduling.deferred import Deferred
 from broker.scheduling.slices import Work
+from broker.security.acl.acls import Operation, ResourceType
 
 #: Markers that are written in one slice: each is a write to a log.
 AT_ONCE = 16
@@ -17,6 +19,8 @@ AT_ONCE = 16
 
 def handle_write_txn_markers(context: RequestContext, request: Any) -> Work:
     """Return an error code for each partition of each marker."""
+    if refusal := _refusal(context):
+        return _refused(request, refusal)
     peers = context.broker.coordinators.transaction_rpc
     answers: list[dict[str, Any]] = []
     waiting: list[tuple[dict[str, int], Deferred]] = []
@@ -34,6 +38,24 @@ def handle_write_txn_markers(context: RequestContext, request: Any) -> Work:
         answers.append({"producer_id": marker.producer_id, "topics": topics})
     yield from _note(waiting)
     return {"markers": answers}
+
+
+def _refusal(context: RequestContext) -> int:
+    """Return the error for who is neither an administrator nor a broker, or 0."""
+    if not context.refusal(ResourceType.CLUSTER, operation=Operation.ALTER):
+        return 0
+    return context.refusal(ResourceType.CLUSTER, operation=Operation.CLUSTER_ACTION)
+
+
+def _refused(request: Any, error: int) -> dict[str, Any]:
+    def outcomes(topic: Any) -> dict[str, Any]:
+        partitions = Lazily(topic.partition_indexes, lambda index: {"partition_index": index, "error_code": error})
+        return {"name": topic.name, "partitions": partitions}
+
+    def answer(marker: Any) -> dict[str, Any]:
+        return {"producer_id": marker.producer_id, "topics": Lazily(marker.topics, outcomes)}
+
+    return {"markers": Lazily(request.markers, answer)}
 
 
 def _write(peers: TransactionPeers, marker: Marker) -> Deferred:

@@ -1,6 +1,5 @@
 """The refusals: APIs of features that this broker does not have, and their answers, as a Kafka without them would give.
 
-- ACLs without an authorizer: SECURITY_DISABLED.
 - SaslHandshake and SaslAuthenticate on a connection that needs neither: ILLEGAL_SASL_STATE, and the connection lives
   (``C16``).
 - Delegation tokens where nothing says who the client is: not allowed there (KIP-48). Kafka answers so on
@@ -22,10 +21,6 @@ Refusal = Callable[[RequestContext, Any], dict[str, Any]]
 _NO_TIME = -1
 _USER, _ANONYMOUS = "User", "ANONYMOUS"
 
-_NO_ACLS = {
-    "error_code": ErrorCode.SECURITY_DISABLED,
-    "error_message": "No Authorizer is configured on the broker: every client may do everything, and no ACLs are kept",
-}
 _NO_SASL = {"error_code": ErrorCode.ILLEGAL_SASL_STATE}
 _NO_TOKENS = {"error_code": ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED}
 _AUTHENTICATED = "SaslAuthenticate request received after successful authentication"
@@ -56,11 +51,6 @@ def _no_token_created(context: RequestContext, request: Any) -> dict[str, Any]:
 
 REFUSALS: Final[Mapping[ApiKey, Refusal]] = MappingProxyType(
     {
-        ApiKey.DESCRIBE_ACLS: _always({**_NO_ACLS, "resources": []}),
-        ApiKey.CREATE_ACLS: lambda _, request: {"results": [_NO_ACLS] * len(request.creations)},
-        ApiKey.DELETE_ACLS: lambda _, request: {
-            "filter_results": [{**_NO_ACLS, "matching_acls": []}] * len(request.filters)
-        },
         ApiKey.SASL_HANDSHAKE: _always({**_NO_SASL, "mechanisms": []}),
         ApiKey.SASL_AUTHENTICATE: _always({**_NO_SASL, "error_message": _AUTHENTICATED, "auth_bytes": b""}),
         ApiKey.CREATE_DELEGATION_TOKEN: _no_token_created,

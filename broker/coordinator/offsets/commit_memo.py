@@ -25,6 +25,7 @@ from broker.protocol.primitives import MALFORMED
 
 if TYPE_CHECKING:
     from broker.coordinator.group_shard import GroupShard
+    from broker.security.session import Session
 
 #: Requests of other lengths are parsed each time.
 _SHORTEST_BYTES: Final = 16
@@ -65,19 +66,21 @@ class RememberedCommit:
         "commit",
         "committer",
         "facts",
+        "session",
         "shard",
         "topics",
     )
 
     def __init__(
         self,
-        committer: Committer,
+        whose: tuple[Session, Committer],
         shard: GroupShard,
         commit: RepeatedCommit,
         judged: tuple[OffsetCommitRequest, OffsetCommitResponse],
         frame: CommitFrame,
         facts: tuple[bytes, bytes],
     ) -> None:
+        self.session, committer = whose
         self.committer = committer
         self.shard = shard
         self.commit = commit

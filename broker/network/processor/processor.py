@@ -14,7 +14,6 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from broker.errors import InvalidReceive
-from broker.ipc import connection_id
 from broker.network.accounting.completed_requests import BATCH_ROWS, CompletedRequests
 from broker.network.accounting.network_time import NetworkTime
 from broker.network.handoff import HandoffReceiver
@@ -27,6 +26,7 @@ from broker.network.processor.response_reader import ResponseReader
 from broker.network.processor.selector import GONE, READ, WRITE, Selector
 from broker.network.processor.tls_listeners import TlsListeners
 from broker.network.processor.unwritten_answers import UnwrittenAnswers
+from broker.security.session import pack_session
 from broker.server_log.log_setup import RepeatedWarnings
 
 if TYPE_CHECKING:
@@ -62,9 +62,8 @@ class Processor:
     ) -> None:
         self._reader, self._responses, self._handoff, self._bell = ends
         self.sender, self.authentication = self._reader.sender, self._reader.authentication
-        self._new_id = new_id
         self._metrics, self.finished, self._network_time = counts
-        self._now_ns = now_ns
+        self._new_id, self._now_ns = new_id, now_ns
         self._selector = Selector()
         self._by_id: dict[int, Channel] = {}
         self._disconnected = self.authentication.ended
@@ -76,8 +75,8 @@ class Processor:
         self.tls = TlsListeners(now_ns)
         self._next_upkeep_ns = 0
         self._new_waiting = self._draining = False
-        self._output_max_bytes = config.output_max_bytes
-        self._idle_ns = config.connections_max_idle_ms * 1_000_000
+        self._output_max_bytes, self._idle_ns = config.output_max_bytes, config.connections_max_idle_ms * 1_000_000
+        self._names_sessions = bool(config.authorizer_class_name)
         self._selector.watch(self._handoff.fileno())
         self._selector.watch(self._bell.fileno())
 
@@ -339,7 +338,8 @@ class Processor:
         if self._draining:
             self._mute(channel, MuteCause.DRAINING)
             self._selector.update(channel)
-        logger.debug("connection %s opened by %s", connection_id.text(channel.connection_id), channel.peer)
+        channel.session = pack_session(channel.user, channel.peer) if self._names_sessions else b""
+        logger.debug("connection %s opened", channel.name)
 
     def _mute(self, channel: Channel, cause: MuteCause) -> None:
         if not channel.muted & cause:

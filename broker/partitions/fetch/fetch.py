@@ -118,7 +118,7 @@ class FetchPath:
 
     def try_fast(self, to: ReplyTo, version: int, view: memoryview, start: int, end: int) -> bool:
         """Answer or park a fetch that differs from an earlier one in its offsets alone; False if it does not. HOT."""
-        found = self._memo.find(to[1], version, view, start, end)
+        found = self._memo.find(to, version, view, start, end)
         if found is None:
             return False
         known, varying = found
@@ -194,8 +194,9 @@ class FetchPath:
             most_bytes = min(most_bytes, quotas.most_fetched)
         plain = self._reader.plain_parts(version, request.isolation_level == READ_COMMITTED)
         return FetchTerms(
-            version, request.max_wait_ms, request.min_bytes, most_bytes, request.isolation_level, client_id, plain
-        )
+            version, request.max_wait_ms, request.min_bytes, most_bytes, request.isolation_level, client_id,
+            frame.session, plain,
+        )  # fmt: skip
 
     def _begin(self, fetch: PendingFetch) -> None:
         """Read the partitions of a fetch, now or in slices, and answer it or let it wait."""

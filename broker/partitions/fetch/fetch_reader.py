@@ -11,7 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from broker.log.log_reader import FileSlice
-from broker.partitions.fetch.fetch_shape import NAMED_TWICE
+from broker.partitions.fetch.fetch_shape import FORBIDDEN, NAMED_TWICE
 from broker.partitions.fetch.pending_fetch import PendingFetch
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.messages.fetch import FetchPart, FetchPartResponse, PlainParts
@@ -71,7 +71,8 @@ class FetchReader:
         """Read one partition anew, wherever it is now."""
         fetch.forget(index)
         name, topic_id, partition, epoch, _, _, _, _ = fetch.shape.parts[index]
-        row = self._partitions.row_of(name, topic_id, partition)
+        is_forbidden = fetch.shape.fields[index][0] == FORBIDDEN
+        row = FORBIDDEN if is_forbidden else self._partitions.row_of(name, topic_id, partition)
         is_served = False
         if row >= 0:
             offset = fetch.offsets[index]
@@ -175,6 +176,8 @@ class FetchReader:
 
     def _refusal(self, part: FetchPart, row: int) -> int:
         """Return the error that ends the fetch of a partition before its offsets are looked at, or 0."""
+        if row == FORBIDDEN:
+            return int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if row < 0:
             by_id = part.topic_name is None and self._metadata.topic_by_id(part.topic_id or b"") is None
             return int(ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -12,16 +12,24 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from broker.ipc.request_facts import NO_SUBJECT, subject
 from broker.partitions.request_memo import PREFIX_START
+from broker.protocol.api_keys import ApiKey
 from broker.protocol.messages.fetch import EncodedTopic, FetchRequest, PartFields, encode_topics, varying_places
+from broker.security.acl.acls import ResourceType
+from broker.security.acl.checks import refusal
 
 if TYPE_CHECKING:
     from broker.ipc.frame import Frame
     from broker.metadata.metadata_cache import MetadataCache
     from broker.protocol.messages.fetch import PlainParts
+    from broker.security.session import Session
 
 #: Fetches that others are compared with, twice as many at most; no longer ones.
 MOST_REMEMBERED: Final = 1_000
 MOST_REMEMBERED_BYTES: Final = 4096
+
+#: Stands for the row of a partition that there is not, and of one that its client may not read.
+NOWHERE: Final = -1
+FORBIDDEN: Final = -2
 
 #: Stands for the index of a partition that a request names more than once.
 NAMED_TWICE: Final = -1
@@ -41,6 +49,7 @@ class FetchTerms(NamedTuple):
     most_bytes: int
     isolation_level: int
     client_id: str
+    session: Session
     plain: PlainParts
 
 
@@ -53,7 +62,7 @@ class FetchShape:
         """``parts`` have offsets, which are those of one fetch: of no interest here."""
         self.terms = terms
         self.parts = parts
-        #: Row (-1: none), partition and leader epoch of each part, as far as they have been looked up.
+        #: Row (or NOWHERE, or FORBIDDEN), partition and leader epoch of each part, as far as they have been looked up.
         self.fields: list[tuple[int, int, int]] = []
         #: The rows, with the index of their part, or NAMED_TWICE.
         self.rows: dict[int, int] = {}
@@ -72,19 +81,25 @@ class FetchShape:
                 topic = name, topic_id
                 found = metadata.topic(name) if name is not None else metadata.topic_by_id(topic_id or b"")
                 infos = () if found is None else found.partitions
-            row = infos[partition].row if 0 <= partition < len(infos) else -1
+                asked = name if found is None else found.name
+                is_forbidden = asked is not None and self._is_forbidden(metadata, asked)
+            row = FORBIDDEN if is_forbidden else infos[partition].row if 0 <= partition < len(infos) else NOWHERE
             if row >= 0:
                 rows[row] = NAMED_TWICE if row in rows else index
             fields.append((row, partition, epoch))
         if not start:
             terms = self.terms
             self.about = subject(
-                fields[0][0] if fields else -1,
+                max(fields[0][0], NOWHERE) if fields else NOWHERE,
                 len(parts),
                 min_bytes=terms.min_bytes,
                 max_wait_ms=terms.max_wait_ms,
                 isolation_level=terms.isolation_level,
             )
+
+    def _is_forbidden(self, metadata: MetadataCache, topic: str) -> bool:
+        authorizer, session = metadata.authorizer, self.terms.session
+        return refusal(authorizer, session, int(ApiKey.FETCH), ResourceType.TOPIC, topic) != 0
 
     def topics(self) -> list[EncodedTopic]:
         """Return the entries of an answer that has all parts."""
@@ -97,7 +112,7 @@ class FetchShape:
 class RememberedFetch:
     """A fetch as it lay in memory, with what it meant."""
 
-    __slots__ = ("_literals", "_size", "_unpack", "prefix", "request", "shape", "terms", "version")
+    __slots__ = ("_literals", "_size", "_unpack", "prefix", "request", "session", "shape", "terms", "version")
 
     def __init__(
         self, frame: Frame, places: list[int], request: FetchRequest, terms: FetchTerms, shape: FetchShape | None
@@ -107,6 +122,7 @@ class RememberedFetch:
         ``shape``: of its partitions, unless it goes on with a session, which has more of them.
         """
         self.version = frame.api_version
+        self.session = frame.session
         self.request = request
         self.terms = terms
         self.shape = shape

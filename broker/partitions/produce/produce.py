@@ -20,7 +20,7 @@ from broker.ipc.frame import NOTED, STATE_OFFSET, Frame
 from broker.ipc.peer_channel import POISON, PRODUCE_PART, PeerMessage, Peers
 from broker.ipc.request_facts import records_of, records_of_all, subject
 from broker.ipc.response_writer import AnswerFacts, ReplyTo, ResponseWriter
-from broker.log.append_limits import TO_BE_JUDGED, AppendLimits
+from broker.log.append_limits import TO_BE_JUDGED
 from broker.partitions.owned_partition import Answer
 from broker.partitions.produce.append_notes import (
     NOT_APPENDED,
@@ -41,7 +41,7 @@ from broker.partitions.produce.pending_produce import (
 )
 from broker.partitions.produce.produce_memo import MAX_REMEMBERED, MOST_REMEMBERED_BYTES, RememberedRequest
 from broker.partitions.produce.produce_queues import ProduceQueues, RequestIdentity
-from broker.partitions.produce.produce_refusals import PartRefusals
+from broker.partitions.produce.produce_refusals import Asker, PartRefusals
 from broker.partitions.produce.record_errors import NO_ERRORS, PartErrors, keyless, out_of_range, too_large
 from broker.partitions.produce.sliced_validation import Append, SlicedValidation
 from broker.partitions.produce.verification import (
@@ -121,7 +121,7 @@ class ProducePath:
 
         ``place`` is (start of the request in ``view``, its end, offset of its envelope in the rings).
         """
-        found = self._memo.find(to[1], version, view, place[0], place[1])
+        found = self._memo.find(to, version, view, place[0], place[1])
         if found is None:
             return False
         remembered, batch = found
@@ -219,31 +219,26 @@ class ProducePath:
         not had their turn after `LONGEST_NS` are refused, for their client to send again. Not those of a request that
         comes again: a predecessor may have asked another owner for them.
         """
-        view, acks = frame.view, request.acks
-        last_ns = self._now_ns() + LONGEST_NS
+        view, last_ns = frame.view, self._now_ns() + LONGEST_NS
+        asker = self._refusals.asker(frame, request, client_id)
         for index, part in enumerate(request.parts):
             error = noted_refusal(view, part.records_offset, part.records_size)
             if index:
-                is_looked_into = self._is_looked_into(part)
+                is_looked_into = self._refusals.is_looked_into(part)
                 yield pending.next_outcome(index, MOST_UNDER_WAY) if is_looked_into else None
                 if is_looked_into and not frame.noted and self._now_ns() > last_ns:
                     error = int(ErrorCode.REQUEST_TIMED_OUT)
             stands = noted_place(view, part.records_offset, part.records_size) > NOT_APPENDED
             # What has been appended is not refused for settings that came later: its client might send it again.
-            error = error or (self._refusals.unknown(part) if stands else self._refusals.of(part, acks, client_id))
+            error = error or (self._refusals.unknown(part) if stands else self._refusals.of(part, asker))
             if error:
                 note_refusal(view, part.records_offset, part.records_size, error)
                 pending.part_done(index, part, error, -1, -1, -1)
             else:
                 self._take_part(pending, frame, index, (part, request.transactional_id))
         pending.all_parts_taken()
-        if len(request.parts) == 1 and not self._queues.has(frame.to[1]):
-            self._remember(frame, request.parts[0], acks, request.transactional_id)
-
-    def _is_looked_into(self, part: Part) -> bool:
-        """Whether the records of a part must be unpacked, or be looked at one by one, before they are appended."""
-        topic = self._refusals.topic(part)
-        return topic is not None and AppendLimits.looks_into_records(self._metadata.log_config(topic))
+        if len(request.parts) == 1 and not error and not self._queues.has(frame.to[1]):
+            self._remember(frame, request.parts[0], request, asker)
 
     @property
     def is_dirty(self) -> bool:
@@ -382,14 +377,14 @@ class ProducePath:
         """Return whether nothing that a connection has sent to that partition is being judged, or may be overtaken."""
         return not self._validation.has((connection, remembered.owned.row))
 
-    def _remember(self, frame: Frame, part: Part, acks: int, transactional_id: str | None) -> None:
+    def _remember(self, frame: Frame, part: Part, request: ProduceRequest, asker: Asker) -> None:
         """Let the connection's next request take the fast path if this one could have."""
         topic = self._refusals.topic(part)
-        if topic is None or transactional_id is not None or part.records_size < BATCH_HEADER_BYTES:
+        if topic is None or request.transactional_id is not None or part.records_size < BATCH_HEADER_BYTES:
             return
         if part.records_offset - frame.start > MOST_REMEMBERED_BYTES:
             return
-        if self._refusals.of(part, acks, ""):
+        if self._refusals.of(part, asker._replace(client_id="")):
             return
         row = topic.partitions[part.partition].row
         owned = self._partitions.owned.get(row)
@@ -397,4 +392,4 @@ class ProducePath:
             return
         if owned is None or owned.log.config.message_timestamp_type != "CreateTime":
             return
-        self._memo.keep(frame.to[1], RememberedRequest(frame, part, acks, owned, self._partitions.index))
+        self._memo.keep(frame.to[1], RememberedRequest(frame, part, request.acks, owned, self._partitions.index))

@@ -37,6 +37,7 @@ class RememberedRequest:
         "owned",
         "prefix",
         "records_at",
+        "session",
         "smallest_bytes",
         "tail",
         "template",
@@ -46,6 +47,7 @@ class RememberedRequest:
 
     def __init__(self, frame: Frame, part: Part, acks: int, owned: OwnedPartition, handler: int) -> None:
         self.version = version = frame.api_version
+        self.session = frame.session
         self.flexible = version >= FIRST_FLEXIBLE
         self.acks = acks
         self.owned = owned

@@ -1,19 +1,40 @@
-"""The refusals of Produce parts before their records are read: unknown topics, invalid acks, logs that are not open.
+"""The refusals of Produce parts before their records are read: forbidden or unknown topics, invalid acks, closed logs.
 
-Runs in handler processes. What stands in a log is not refused: a refusal would make its client send it again.
+Runs in handler processes. What stands in a log is not refused: a refusal would make its client send it again. So a part
+that a predecessor has let in and appended is answered, whatever the ACLs say now; one that it has not is asked again.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from broker.log.append_limits import AppendLimits
 from broker.partitions.produce.append_notes import NOT_APPENDED, note_refusal, noted_place
+from broker.partitions.produce.verification import is_transactional
+from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
+from broker.protocol.records import BATCH_HEADER_BYTES
+from broker.security.acl.acls import ResourceType
+from broker.security.acl.checks import refusal
 
 if TYPE_CHECKING:
+    from broker.ipc.frame import Frame
     from broker.metadata.metadata_cache import TopicInfo
     from broker.partitions.partition_manager import PartitionManager
-    from broker.protocol.messages.produce import Part
+    from broker.protocol.messages.produce import Part, ProduceRequest
+    from broker.security.session import Session
+
+_PRODUCE = int(ApiKey.PRODUCE)
+
+
+class Asker(NamedTuple):
+    """Who sends a request, and what its parts have in common."""
+
+    acks: int
+    client_id: str
+    session: Session
+    error: int
+    """That of all parts, or 0."""
 
 
 class PartRefusals:
@@ -38,8 +59,32 @@ class PartRefusals:
         unknown_id = part.topic_name is None and topic is None
         return int(ErrorCode.UNKNOWN_TOPIC_ID if unknown_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
-    def of(self, part: Part, acks: int, client_id: str) -> int:
+    def is_looked_into(self, part: Part) -> bool:
+        """Whether the records of a part must be unpacked, or be looked at one by one, before they are appended."""
+        topic = self.topic(part)
+        return topic is not None and AppendLimits.looks_into_records(self._metadata.log_config(topic))
+
+    def asker(self, frame: Frame, request: ProduceRequest, client_id: str) -> Asker:
+        """Return who sends a request."""
+        return Asker(request.acks, client_id, frame.session, self._of_transaction(frame, request))
+
+    def _of_transaction(self, frame: Frame, request: ProduceRequest) -> int:
+        """Return the error that refuses all parts of who may not write in that transaction, or 0."""
+        authorizer, name = self._metadata.authorizer, request.transactional_id
+        if authorizer is None or not any(
+            part.records_size >= BATCH_HEADER_BYTES and is_transactional(frame.view, part.records_offset)
+            for part in request.parts
+        ):
+            return 0
+        if name is None:
+            return int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return refusal(authorizer, frame.session, _PRODUCE, ResourceType.TRANSACTIONAL_ID, name)
+
+    def of(self, part: Part, asker: Asker) -> int:
         """Return the error that refuses a part before anything else is looked at, or 0 (``E20``)."""
+        acks, client_id, session, error = asker
+        if self._metadata.authorizer is not None and (error := error or self._forbidden(part, session)):
+            return error
         if acks not in (-1, 0, 1):
             return int(ErrorCode.INVALID_REQUIRED_ACKS)
         topic = self.topic(part)
@@ -51,6 +96,16 @@ class PartRefusals:
         if acks == -1 and self._metadata.log_config(topic).min_insync_replicas > 1:
             return int(ErrorCode.NOT_ENOUGH_REPLICAS)
         return 0
+
+    def _forbidden(self, part: Part, session: Session) -> int:
+        """Return the error of a part for a topic that its sender may not write to, or 0; of an unknown id, 0."""
+        name = part.topic_name
+        if name is None:
+            topic = self.topic(part)
+            if topic is None:
+                return 0
+            name = topic.name
+        return refusal(self._metadata.authorizer, session, _PRODUCE, ResourceType.TOPIC, name)
 
     def without_log(self, view: memoryview, place: tuple[int, int], row: int, error: int) -> tuple[int, int]:
         """Return (error, base offset) for a batch of a partition whose log is not open here.

@@ -1,0 +1,82 @@
+"""CreateAcls and DeleteAcls: what they change is in force everywhere soon after. Served by the controller."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.apis.acls.acl_fields import acl_fields, filter_of, no_authorizer
+from broker.apis.cluster.controller_access import announce, controller_of, request_id_of
+from broker.apis.context import RequestContext
+from broker.errors import ApiError, InvalidReceive
+from broker.metadata.acls import MOST_CHANGES
+from broker.protocol.error_codes import ErrorCode, text_of
+from broker.protocol.kio_slices import Lazily
+from broker.scheduling.long_answers import each_of
+from broker.scheduling.slices import Work
+from broker.security.acl.acls import Acl, check_new
+
+_GOOD = {"error_code": 0, "error_message": None}
+
+
+def handle_create_acls(context: RequestContext, request: Any) -> Work | dict[str, Any]:
+    """Return an outcome for each ACL; those that may be made are made all at once."""
+    if context.broker.metadata.authorizer is None:
+        return {"results": [no_authorizer()] * len(request.creations)}
+    return _create(context, request)
+
+
+def _create(context: RequestContext, request: Any) -> Work:
+    results: list[dict[str, Any]] = []
+    wanted: list[Acl] = []
+
+    def look_at(creation: Any) -> None:
+        acl = Acl(
+            creation.resource_type, creation.resource_name, creation.resource_pattern_type, creation.principal,
+            creation.host, creation.operation, creation.permission_type,
+        )  # fmt: skip
+        try:
+            check_new(acl)
+        except ApiError as error:
+            results.append(_failed(error))
+        else:
+            wanted.append(acl)
+            results.append(_GOOD)
+
+    yield from each_of(request.creations, look_at)
+    try:
+        if len(wanted) > MOST_CHANGES:
+            raise ApiError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
+        controller_of(context).acls.create(wanted)
+    except ApiError as error:
+        results = [_failed(error) if result is _GOOD else result for result in results]
+    announce(context)
+    return {"results": Lazily(results, dict)}
+
+
+def handle_delete_acls(context: RequestContext, request: Any) -> Work | dict[str, Any]:
+    """Return for each filter the ACLs that it has deleted. Raises InvalidReceive for a filter that means nothing."""
+    if context.broker.metadata.authorizer is None:
+        return {"filter_results": [{**no_authorizer(), "matching_acls": []}] * len(request.filters)}
+    if len(request.filters) > MOST_CHANGES:
+        raise InvalidReceive(f"DeleteAcls of {len(request.filters)} filters; {MOST_CHANGES} may be named")
+    return _delete(context, request)
+
+
+def _delete(context: RequestContext, request: Any) -> Work:
+    filters = [filter_of(each) for each in request.filters]
+    yield None
+    try:
+        deleted = controller_of(context).acls.delete(filters, request_id_of(context))
+    except ApiError as error:
+        return {"filter_results": [{**_failed(error), "matching_acls": []}] * len(filters)}
+    announce(context)
+    return {"filter_results": Lazily(deleted, lambda acls: {**_GOOD, "matching_acls": Lazily(acls, _matching)})}
+
+
+def _matching(acl: Acl) -> dict[str, Any]:
+    return {**_GOOD, **acl_fields(acl), "resource_type": acl.resource_type, "resource_name": acl.name,
+            "pattern_type": acl.pattern_type}  # fmt: skip
+
+
+def _failed(error: ApiError) -> dict[str, Any]:
+    return {"error_code": error.code, "error_message": error.message or text_of(error.code)}

@@ -1,0 +1,41 @@
+"""ACLs and filters of ACLs as the protocol has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.errors import InvalidReceive
+from broker.protocol.error_codes import ErrorCode
+from broker.security.acl.acls import Acl, AclFilter, Operation, PatternType, Permission, ResourceType, is_known
+
+
+def no_authorizer() -> dict[str, Any]:
+    """Return the error of every request about ACLs where nothing asks them."""
+    message = "No Authorizer is configured on the broker: every client may do everything, and no ACLs are kept"
+    return {"error_code": int(ErrorCode.SECURITY_DISABLED), "error_message": message}
+
+
+def filter_of(asked: Any) -> AclFilter:
+    """Return a filter of a request. Raises InvalidReceive for one with numbers that mean nothing, as Kafka does."""
+    found = AclFilter(
+        asked.resource_type_filter, asked.resource_name_filter, asked.pattern_type_filter, asked.principal_filter,
+        asked.host_filter, asked.operation, asked.permission_type,
+    )  # fmt: skip
+    if not (
+        is_known(ResourceType, found.resource_type)
+        and is_known(PatternType, found.pattern_type)
+        and is_known(Operation, found.operation)
+        and is_known(Permission, found.permission)
+    ):
+        raise InvalidReceive(f"a filter of ACLs contains UNKNOWN elements: {found}")
+    return found
+
+
+def acl_fields(acl: Acl) -> dict[str, Any]:
+    """Return whom an ACL is about, and what it says."""
+    return {
+        "principal": acl.principal,
+        "host": acl.host,
+        "operation": acl.operation,
+        "permission_type": acl.permission,
+    }

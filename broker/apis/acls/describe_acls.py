@@ -1,0 +1,42 @@
+"""DescribeAcls: the ACLs that a filter describes, by resource. Any handler answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.apis.acls.acl_fields import acl_fields, filter_of, no_authorizer
+from broker.apis.context import RequestContext
+from broker.protocol.kio_slices import Lazily
+from broker.scheduling.long_answers import each_of
+from broker.scheduling.slices import Work
+from broker.security.acl.acls import Acl
+
+
+def handle_describe_acls(context: RequestContext, request: Any) -> Work | dict[str, Any]:
+    """Return the ACLs. Raises InvalidReceive for a filter that means nothing."""
+    authorizer = context.broker.metadata.authorizer
+    if authorizer is None:
+        return {**no_authorizer(), "resources": []}
+    wanted = filter_of(request)
+
+    def described() -> Work:
+        found: dict[tuple[int, str, int], list[Acl]] = {}
+
+        def look_at(acl: Acl) -> None:
+            if wanted.matches(acl):
+                found.setdefault(acl[:3], []).append(acl)
+
+        yield from each_of(authorizer, look_at)
+        return {"error_code": 0, "error_message": None, "resources": Lazily(found.items(), _resource)}
+
+    return described()
+
+
+def _resource(found: tuple[tuple[int, str, int], list[Acl]]) -> dict[str, Any]:
+    (resource_type, name, pattern_type), acls = found
+    return {
+        "resource_type": resource_type,
+        "resource_name": name,
+        "pattern_type": pattern_type,
+        "acls": Lazily(acls, acl_fields),
+    }

@@ -1,0 +1,33 @@
+"""What follows an answer of an API function, given now, put off or made in slices: it is changed on its way.
+
+Runs in handler processes and the controller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import GeneratorType
+from typing import Any
+
+from broker.scheduling.deferred import Deferred
+from broker.scheduling.slices import Work
+
+
+def after(response: Any, change: Callable[[Any], Any]) -> Any:
+    """Return what an API function would have returned that answers with ``change(response)``."""
+    if isinstance(response, GeneratorType):
+        return _after_work(response, change)
+    if isinstance(response, Deferred):
+        return _after_deferred(response, change)
+    return change(response)
+
+
+def _after_work(work: Work, change: Callable[[Any], Any]) -> Work:
+    return after((yield from work), change)
+
+
+def _after_deferred(answer: Deferred, change: Callable[[Any], Any]) -> Deferred:
+    retry = None if answer.retry is None else lambda final: answer.try_complete(final) and None
+    changed = Deferred(answer.timeout_ms, retry)
+    answer.bind(lambda response: changed.complete(after(response, change)))
+    return changed

@@ -1,0 +1,193 @@
+"""The authorizer: who may do what, decided by ACLs as Kafka's StandardAuthorizer decides it.
+
+Each target has one, in its metadata cache, which puts new ACLs in force; without ``authorizer.class.name`` there is
+none. Knows nothing of requests: what an API asks is in `broker.apis.authorization`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from broker.clock import SystemClock
+from broker.security.acl.acls import (
+    EVERY_PRINCIPAL,
+    WILDCARD,
+    Acl,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
+from broker.security.session import Session
+from broker.server_log.log_setup import RepeatedWarnings
+
+logger = logging.getLogger(__name__)
+
+#: Decisions that are remembered; when there are more, all are made anew.
+MOST_KNOWN: Final = 20_000
+
+#: By what is wanted, the operations that an ACL may allow for it to be allowed. A denial is of what it names alone.
+_ALLOWED_BY: Final = {
+    Operation.DESCRIBE: frozenset(
+        {Operation.ALL, Operation.DESCRIBE, Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}
+    ),
+    Operation.DESCRIBE_CONFIGS: frozenset({Operation.ALL, Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS}),
+}
+
+#: (who, what, type of the resource, its name).
+_Question = tuple[Session, int, int, str]
+
+
+class Authorizer:
+    """The ACLs in force, and what they allow."""
+
+    def __init__(self, super_users: Iterable[str] = (), *, allow_without_acls: bool = False) -> None:
+        """``super_users``: principals that may do everything."""
+        self._super_users = frozenset(super_users)
+        self._allow_without_acls = allow_without_acls
+        self._acls: dict[Acl, None] = {}
+        #: By type of resource and name.
+        self._literal: dict[tuple[int, str], list[Acl]] = {}
+        self._prefixed: dict[tuple[int, str], list[Acl]] = {}
+        #: By type of resource: how long the names of prefixes are.
+        self._lengths: dict[int, tuple[int, ...]] = {}
+        self._known: dict[_Question, bool] = {}
+        self._warnings = RepeatedWarnings(logger, SystemClock().monotonic_ns)
+        #: Requests for something that were denied, since the start.
+        self.denied = 0
+
+    def __iter__(self) -> Iterator[Acl]:
+        return iter(tuple(self._acls))
+
+    def __contains__(self, acl: Acl) -> bool:
+        return acl in self._acls
+
+    def __len__(self) -> int:
+        return len(self._acls)
+
+    def replace(self, acls: Iterable[Acl]) -> None:
+        """Put these ACLs in force, and no others."""
+        self._acls = dict.fromkeys(acls)
+        self._literal.clear()
+        self._prefixed.clear()
+        for acl in self._acls:
+            self._index(acl).setdefault(acl[:2], []).append(acl)
+        self._changed()
+
+    def update(self, added: Iterable[Acl], removed: Iterable[Acl]) -> None:
+        """Put further ACLs in force, and others no more."""
+        for acl in removed:
+            if self._acls.pop(acl, self) is None:
+                index = self._index(acl)
+                index[acl[:2]].remove(acl)
+                if not index[acl[:2]]:
+                    del index[acl[:2]]
+        for acl in added:
+            if acl not in self._acls:
+                self._acls[acl] = None
+                self._index(acl).setdefault(acl[:2], []).append(acl)
+        self._changed()
+
+    def allows(
+        self, session: Session, operation: int, resource_type: int, name: str, *, is_asked_for: bool = True
+    ) -> bool:
+        """Return whether somebody may do something. HOT.
+
+        A denial is counted and logged, but where ``is_asked_for`` is False: it is only looked what may be seen.
+        """
+        question = session, operation, resource_type, name
+        allowed = self._known.get(question)
+        if allowed is None:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            allowed = self._known[question] = self._decide(*question)
+        if not allowed and is_asked_for:
+            self._note_denied(*question)
+        return allowed
+
+    def allows_any(self, session: Session, operation: int, resource_type: int) -> bool:
+        """Return whether somebody may do something with any resource of a type (KIP-679)."""
+        if self.allows(session, operation, resource_type, "hardcode", is_asked_for=False):
+            return True
+        allowed: dict[tuple[int, str], None] = {}
+        denied: set[tuple[int, str]] = set()
+        for acl in self._acls:
+            if acl.resource_type != resource_type or not _is_about(acl, session):
+                continue
+            if acl.operation in (operation, Operation.ALL):
+                if acl.permission == Permission.ALLOW:
+                    allowed[acl.pattern_type, acl.name] = None
+                else:
+                    denied.add((acl.pattern_type, acl.name))
+        everything = (PatternType.LITERAL, WILDCARD)
+        if everything in denied:
+            return False
+        if everything in allowed:
+            return True
+        return any(not _is_dominated(pattern, denied) for pattern in allowed)
+
+    def _decide(self, session: Session, operation: int, resource_type: int, name: str) -> bool:
+        if session.principal in self._super_users:
+            return True
+        allowing = _ALLOWED_BY.get(Operation(operation), (Operation.ALL, operation))
+        found, allowed = False, False
+        for acl in self._of(resource_type, name):
+            found = True
+            if not _is_about(acl, session):
+                continue
+            if acl.permission == Permission.ALLOW:
+                allowed = allowed or acl.operation in allowing
+            elif acl.operation in (operation, Operation.ALL):
+                return False
+        return allowed if found else self._allow_without_acls
+
+    def _of(self, resource_type: int, name: str) -> Iterator[Acl]:
+        """Yield the ACLs that are about a resource."""
+        yield from self._literal.get((resource_type, name), ())
+        if name != WILDCARD:
+            yield from self._literal.get((resource_type, WILDCARD), ())
+        for length in self._lengths.get(resource_type, ()):
+            if length <= len(name):
+                yield from self._prefixed.get((resource_type, name[:length]), ())
+
+    def _index(self, acl: Acl) -> dict[tuple[int, str], list[Acl]]:
+        return self._literal if acl.pattern_type == PatternType.LITERAL else self._prefixed
+
+    def _changed(self) -> None:
+        self._known.clear()
+        lengths: dict[int, set[int]] = {}
+        for resource_type, name in self._prefixed:
+            lengths.setdefault(resource_type, set()).add(len(name))
+        self._lengths = {resource_type: tuple(sorted(each)) for resource_type, each in lengths.items()}
+
+    def _note_denied(self, session: Session, operation: int, resource_type: int, name: str) -> None:
+        self.denied += 1
+        what = f"{ResourceType(resource_type).title}:LITERAL:{name}"
+        # One line for what is asked again and again, in Kafka's words.
+        self._warnings.warning(
+            f"{session.principal} {operation} {what}",
+            "Principal = %s is Denied operation = %s from host = %s on resource = %s",
+            session.principal,
+            Operation(operation).name,
+            session.host,
+            what,
+        )
+
+
+def super_users_of(text: str) -> Sequence[str]:
+    """Return the principals in a list that semicolons separate."""
+    return [each.strip() for each in text.split(";") if each.strip()]
+
+
+def _is_about(acl: Acl, session: Session) -> bool:
+    return acl.principal in (session.principal, EVERY_PRINCIPAL) and acl.host in (session.host, WILDCARD)
+
+
+def _is_dominated(pattern: tuple[int, str], denied: set[tuple[int, str]]) -> bool:
+    """Return whether all that a pattern allows is denied: by the same pattern, or by a prefix of it."""
+    if pattern in denied:
+        return True
+    _, name = pattern
+    return any((PatternType.PREFIXED, name[:length]) in denied for length in range(1, len(name) + 1))

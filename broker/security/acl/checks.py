@@ -1,0 +1,252 @@
+"""What each API checks before it does what it is asked: the one table of API, resource, operation and answer.
+
+Those who answer an API look its checks up here, so that what is done and what docs/authorisation.md says is the same.
+The checks are those of Kafka 4.3 (KafkaApis, ControllerApis), in its order. Pure; runs in handlers and the controller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.error_codes import ErrorCode
+from broker.security.acl.acls import CLUSTER_NAME, Operation, ResourceType
+from broker.security.acl.authorizer import Authorizer
+from broker.security.session import Session
+
+
+class Check(NamedTuple):
+    """One check: whether the client may do ``operation`` with a resource of that type, and what it is told if not.
+
+    ``error`` is None where it is told nothing: what it may not see is left out.
+    """
+
+    resource_type: ResourceType
+    operation: Operation
+    error: ErrorCode | None
+    of: str
+    """Of which resource, in words."""
+    remark: str = ""
+
+
+_TOPIC, _GROUP, _CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
+_TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
+_ERRORS: Final = {
+    _TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    _GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    _CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    _TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+
+
+def _of(resource_type: ResourceType, operation: Operation, of: str, remark: str = "") -> Check:
+    return Check(resource_type, operation, _ERRORS[resource_type], of, remark)
+
+
+def _hidden(resource_type: ResourceType, operation: Operation, of: str, remark: str = "") -> Check:
+    return Check(resource_type, operation, None, of, remark)
+
+
+def _cluster(operation: Operation, remark: str = "") -> tuple[Check]:
+    return (_of(_CLUSTER, operation, "the cluster", remark),)
+
+
+def _group(operation: Operation, remark: str = "") -> Check:
+    return _of(_GROUP, operation, "the group", remark)
+
+
+def _topics(operation: Operation, remark: str = "") -> Check:
+    return _of(_TOPIC, operation, "each topic", remark)
+
+
+def _transaction(operation: Operation, remark: str = "") -> Check:
+    return _of(_TRANSACTIONAL_ID, operation, "the transactional id", remark)
+
+
+_MAY_SEE_OPERATIONS = _hidden(
+    _CLUSTER, Operation.DESCRIBE, "the cluster", "if its authorised operations are asked for: without it there are none"
+)
+_SETTINGS = "also those of loggers and client metrics"
+
+CHECKS: Final[Mapping[ApiKey, tuple[Check, ...]]] = MappingProxyType(
+    {
+        ApiKey.PRODUCE: (
+            _transaction(Operation.WRITE, "if records are transactional; every partition has the error"),
+            _topics(Operation.WRITE, "before it is looked whether there is such a topic, but for an unknown id"),
+        ),
+        ApiKey.FETCH: (
+            _topics(Operation.READ, "before it is looked whether there is such a topic, but for an unknown id"),
+        ),
+        ApiKey.LIST_OFFSETS: (_topics(Operation.DESCRIBE),),
+        ApiKey.METADATA: (
+            _topics(Operation.DESCRIBE, "left out where all topics are asked for; by name nobody is told its id"),
+            _of(_CLUSTER, Operation.CREATE, "the cluster", "for topics that are to be created; or, for each of them,"),
+            _of(_TOPIC, Operation.CREATE, "each topic to be created", "TOPIC_AUTHORIZATION_FAILED where neither is so"),
+            _MAY_SEE_OPERATIONS,
+        ),
+        ApiKey.OFFSET_COMMIT: (_group(Operation.READ), _topics(Operation.READ)),
+        ApiKey.OFFSET_FETCH: (
+            _group(Operation.DESCRIBE),
+            _topics(Operation.DESCRIBE, "left out where all topics are asked for"),
+        ),
+        ApiKey.FIND_COORDINATOR: (
+            _of(_GROUP, Operation.DESCRIBE, "each group"),
+            _of(_TRANSACTIONAL_ID, Operation.DESCRIBE, "each transactional id"),
+        ),
+        ApiKey.JOIN_GROUP: (_group(Operation.READ),),
+        ApiKey.HEARTBEAT: (_group(Operation.READ),),
+        ApiKey.LEAVE_GROUP: (_group(Operation.READ),),
+        ApiKey.SYNC_GROUP: (_group(Operation.READ),),
+        ApiKey.DESCRIBE_GROUPS: (_of(_GROUP, Operation.DESCRIBE, "each group"),),
+        ApiKey.LIST_GROUPS: (
+            _hidden(_CLUSTER, Operation.DESCRIBE, "the cluster", "with it all groups are listed"),
+            _hidden(_GROUP, Operation.DESCRIBE, "each group"),
+        ),
+        ApiKey.CREATE_TOPICS: (
+            _of(_CLUSTER, Operation.CREATE, "the cluster", "or, for each topic,"),
+            _of(_TOPIC, Operation.CREATE, "each topic", "TOPIC_AUTHORIZATION_FAILED where neither is so"),
+            _of(_TOPIC, Operation.DESCRIBE_CONFIGS, "each topic", "topic_config_error_code instead of its settings"),
+        ),
+        ApiKey.DELETE_TOPICS: (
+            _of(_CLUSTER, Operation.DELETE, "the cluster", "or, for each topic,"),
+            _of(_TOPIC, Operation.DESCRIBE, "each topic", "before it is looked whether there is such a topic"),
+            _of(_TOPIC, Operation.DELETE, "each topic"),
+        ),
+        ApiKey.DELETE_RECORDS: (_topics(Operation.DELETE),),
+        ApiKey.INIT_PRODUCER_ID: (
+            _transaction(Operation.WRITE, "if there is one; otherwise"),
+            _of(_CLUSTER, Operation.IDEMPOTENT_WRITE, "the cluster", "or WRITE of any topic (KIP-679)"),
+        ),
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: (
+            _hidden(_CLUSTER, Operation.CLUSTER_ACTION, "the cluster", "or, for each topic,"),
+            _topics(Operation.DESCRIBE),
+        ),
+        ApiKey.ADD_PARTITIONS_TO_TXN: (
+            _of(_CLUSTER, Operation.CLUSTER_ACTION, "the cluster", "from version 4 on, and nothing else"),
+            _transaction(Operation.WRITE),
+            _topics(Operation.WRITE, "OPERATION_NOT_ATTEMPTED for the others"),
+        ),
+        ApiKey.ADD_OFFSETS_TO_TXN: (_transaction(Operation.WRITE), _group(Operation.READ)),
+        ApiKey.END_TXN: (_transaction(Operation.WRITE),),
+        ApiKey.WRITE_TXN_MARKERS: (
+            _hidden(_CLUSTER, Operation.ALTER, "the cluster", "or"),
+            _of(_CLUSTER, Operation.CLUSTER_ACTION, "the cluster"),
+        ),
+        ApiKey.TXN_OFFSET_COMMIT: (_transaction(Operation.WRITE), _group(Operation.READ), _topics(Operation.READ)),
+        ApiKey.DESCRIBE_ACLS: _cluster(Operation.DESCRIBE),
+        ApiKey.CREATE_ACLS: _cluster(Operation.ALTER),
+        ApiKey.DELETE_ACLS: _cluster(Operation.ALTER),
+        ApiKey.DESCRIBE_CONFIGS: (
+            _of(_CLUSTER, Operation.DESCRIBE_CONFIGS, "the cluster", f"for settings of brokers, {_SETTINGS}"),
+            _of(_TOPIC, Operation.DESCRIBE_CONFIGS, "each topic"),
+            _of(_GROUP, Operation.DESCRIBE_CONFIGS, "each group"),
+        ),
+        ApiKey.ALTER_CONFIGS: (
+            _of(_CLUSTER, Operation.ALTER_CONFIGS, "the cluster", f"for settings of brokers, {_SETTINGS}"),
+            _of(_TOPIC, Operation.ALTER_CONFIGS, "each topic"),
+            _of(_GROUP, Operation.ALTER_CONFIGS, "each group"),
+        ),
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: (
+            _of(_CLUSTER, Operation.ALTER_CONFIGS, "the cluster", f"for settings of brokers, {_SETTINGS}"),
+            _of(_TOPIC, Operation.ALTER_CONFIGS, "each topic"),
+            _of(_GROUP, Operation.ALTER_CONFIGS, "each group"),
+        ),
+        ApiKey.ALTER_REPLICA_LOG_DIRS: _cluster(Operation.ALTER, "every partition has the error"),
+        ApiKey.DESCRIBE_LOG_DIRS: _cluster(Operation.DESCRIBE),
+        ApiKey.CREATE_PARTITIONS: (_topics(Operation.ALTER),),
+        ApiKey.DELETE_GROUPS: (_of(_GROUP, Operation.DELETE, "each group"),),
+        ApiKey.ELECT_LEADERS: _cluster(Operation.ALTER),
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS: _cluster(Operation.ALTER),
+        ApiKey.LIST_PARTITION_REASSIGNMENTS: _cluster(Operation.DESCRIBE),
+        ApiKey.OFFSET_DELETE: (_group(Operation.DELETE), _topics(Operation.READ)),
+        ApiKey.DESCRIBE_CLIENT_QUOTAS: _cluster(Operation.DESCRIBE_CONFIGS),
+        ApiKey.ALTER_CLIENT_QUOTAS: _cluster(Operation.ALTER_CONFIGS),
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _cluster(Operation.DESCRIBE),
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _cluster(Operation.ALTER),
+        ApiKey.DESCRIBE_QUORUM: _cluster(Operation.DESCRIBE),
+        ApiKey.UPDATE_FEATURES: _cluster(Operation.ALTER),
+        ApiKey.DESCRIBE_CLUSTER: (_MAY_SEE_OPERATIONS,),
+        ApiKey.DESCRIBE_PRODUCERS: (_topics(Operation.READ),),
+        ApiKey.DESCRIBE_TRANSACTIONS: (
+            _of(_TRANSACTIONAL_ID, Operation.DESCRIBE, "each transactional id"),
+            _hidden(_TOPIC, Operation.DESCRIBE, "each topic of a transaction"),
+        ),
+        ApiKey.LIST_TRANSACTIONS: (_hidden(_TRANSACTIONAL_ID, Operation.DESCRIBE, "each transactional id"),),
+        ApiKey.CONSUMER_GROUP_HEARTBEAT: (
+            _group(Operation.READ),
+            _of(_TOPIC, Operation.DESCRIBE, "each topic subscribed to by name", "the whole request is refused"),
+        ),
+        ApiKey.CONSUMER_GROUP_DESCRIBE: (
+            _of(_GROUP, Operation.DESCRIBE, "each group"),
+            _of(_TOPIC, Operation.DESCRIBE, "each topic assigned", "the whole group is refused"),
+        ),
+        ApiKey.LIST_CONFIG_RESOURCES: _cluster(Operation.DESCRIBE_CONFIGS),
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS: (_topics(Operation.DESCRIBE, "left out where all topics are asked for"),),
+    }
+)
+
+#: What anybody may ask, who has authenticated where that is needed.
+FREE: Final = frozenset(
+    {
+        ApiKey.API_VERSIONS,
+        ApiKey.SASL_HANDSHAKE,
+        ApiKey.SASL_AUTHENTICATE,
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        ApiKey.RENEW_DELEGATION_TOKEN,
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
+        ApiKey.DESCRIBE_DELEGATION_TOKEN,
+    }
+)
+
+#: By API and type of resource, and by these and the operation.
+_FIRST: Final = {(int(api), check.resource_type): check for api, checks in CHECKS.items() for check in checks[::-1]}
+_EACH: Final = {
+    (api, check.resource_type, check.operation): check for api, checks in CHECKS.items() for check in checks
+}
+
+
+def refusal(
+    authorizer: Authorizer | None,
+    session: Session,
+    api_key: int,
+    resource_type: ResourceType,
+    name: str = CLUSTER_NAME,
+    operation: Operation | None = None,
+) -> int:
+    """Return the error with which an API refuses a resource to a client, 0 if it does not; -1: it is left out. HOT.
+
+    ``operation``: of the checks of resources of that type the one for it; without it the first.
+    """
+    if authorizer is None:
+        return 0
+    check = _FIRST[api_key, resource_type] if operation is None else _EACH[ApiKey(api_key), resource_type, operation]
+    error = check.error
+    if authorizer.allows(session, check.operation, resource_type, name, is_asked_for=error is not None):
+        return 0
+    return LEFT_OUT if error is None else int(error)
+
+
+#: Instead of an error: the client is to learn nothing of it.
+LEFT_OUT: Final = -1
+
+_HEAD = """\
+# Authorisation: what each API checks
+
+Printed by `broker/security/acl/checks.py`, from the table that the APIs ask. The checks are those of Apache Kafka 4.3,
+in its order; they are made where `authorizer.class.name` is set. APIs that are not listed may be asked by everybody.
+
+| API | resource | operation | otherwise | remarks |
+|---|---|---|---|---|"""
+
+
+def describe_markdown() -> str:
+    """Return the text of docs/authorisation.md."""
+    rows = []
+    for api, checks in sorted(CHECKS.items()):
+        for number, check in enumerate(checks):
+            name = "" if number else api.name
+            answer = "left out" if check.error is None else check.error.name
+            rows.append(f"| {name} | {check.of} | {check.operation.name} | {answer} | {check.remark} |")
+    return "\n".join([_HEAD, *rows, ""])

@@ -1,0 +1,182 @@
+"""Requests of every API that asks ACLs, as a client sends them that may do one thing and not another.
+
+They go to two brokers with the same topics, groups and ACLs; what each answers is made comparable: without what differs
+by nature, such as ids and texts, and in order.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import json
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from broker.protocol import kio_adapter
+from broker.protocol.api_keys import ApiKey
+from tests.support.record_batches import record_batch
+from tests.support.wire_client import WireClient
+
+#: The administrator's address, and that of the client whose rights are in question.
+ADMIN, CLIENT = "127.0.0.1", "127.0.0.2"
+USER = "User:ANONYMOUS"
+
+ANY, MATCH, LITERAL, PREFIXED = 1, 2, 3, 4
+TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID = 2, 3, 4, 5
+ALL, READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE = 2, 3, 4, 5, 6, 7, 8
+CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE = 9, 10, 11, 12
+DENY, ALLOW = 2, 3
+
+#: What exists: with all rights, with the right to describe alone, with none, and with all but those that are denied.
+TOPICS = ("open", "seen", "shut", "mixed")
+#: What does not exist: with rights and without.
+ABSENT = ("open-absent", "shut-absent")
+NAMES = (*TOPICS, *ABSENT)
+
+Acl = tuple[int, str, int, str, str, int, int]
+
+
+def acl(resource_type: int, name: str, pattern: int, host: str, operation: int, permission: int = ALLOW) -> Acl:
+    return resource_type, name, pattern, USER, host, operation, permission
+
+
+#: The administrator may do everything; with an ACL for every resource nobody else may do anything by default.
+ADMINISTRATOR = [
+    acl(CLUSTER, "kafka-cluster", LITERAL, ADMIN, ALL),
+    *[acl(resource_type, "*", LITERAL, ADMIN, ALL) for resource_type in (TOPIC, GROUP, TRANSACTIONAL_ID)],
+]
+CLIENTS = [
+    *[acl(each, "open", PREFIXED, CLIENT, ALL) for each in (TOPIC, GROUP, TRANSACTIONAL_ID)],
+    acl(TOPIC, "seen", LITERAL, CLIENT, DESCRIBE),
+    acl(GROUP, "seen-group", LITERAL, CLIENT, DESCRIBE),
+    acl(TRANSACTIONAL_ID, "seen-tx", LITERAL, CLIENT, DESCRIBE),
+    acl(TOPIC, "mixed", LITERAL, CLIENT, ALL),
+    acl(TOPIC, "mixed", LITERAL, CLIENT, WRITE, DENY),
+    acl(TOPIC, "mix", PREFIXED, CLIENT, DELETE, DENY),
+]
+#: What a client gets besides, one set after the other.
+STAGES: Mapping[str, list[Acl]] = {
+    "nothing of the cluster": [],
+    "the cluster": [acl(CLUSTER, "kafka-cluster", LITERAL, CLIENT, ALL)],
+}
+
+
+class Asked(NamedTuple):
+    """One request."""
+
+    name: str
+    api: ApiKey
+    version: int
+    fields: Mapping[str, Any]
+
+
+class Client:
+    """A client at an address, that speaks by the schemas."""
+
+    def __init__(self, port: int, host: str) -> None:
+        self._wire = WireClient(port, source_host=host)
+        self._ids = itertools.count(1)
+
+    def call(self, key: ApiKey, version: int, fields: Mapping[str, Any]) -> Any:
+        """Return the answer; AssertionError when there is none."""
+        frame = kio_adapter.encode_request(int(key), version, next(self._ids), "matrix", fields)
+        self._wire.send(frame)
+        answer = self._wire.receive_frame()
+        return kio_adapter.decode_response(int(key), version, memoryview(answer), 0, len(answer))
+
+    def close(self) -> None:
+        self._wire.close()
+
+
+def create_acls(client: Client, acls: list[Acl]) -> None:
+    names = ("resource_type", "resource_name", "resource_pattern_type", "principal", "host", "operation")
+    creations = [dict(zip((*names, "permission_type"), each, strict=True)) for each in acls]
+    answer = client.call(ApiKey.CREATE_ACLS, 3, {"creations": creations})
+    assert all(not result.error_code for result in answer.results), answer
+
+
+def topic_ids(client: Client) -> dict[str, bytes]:
+    """Return the ids of the topics; of those that are absent, ids that no topic has."""
+    answer = client.call(
+        ApiKey.METADATA,
+        12,
+        {"topics": None, "allow_auto_topic_creation": False, "include_topic_authorized_operations": False},
+    )
+    found = {topic.name: kio_adapter.uuid_bytes(topic.topic_id) for topic in answer.topics}
+    return {name: found.get(name, bytes([number]) * 16) for number, name in enumerate(NAMES, 1)}
+
+
+def comparable(value: Any, ids: Mapping[str, bytes], but: str = "") -> Any:
+    """Return an answer without what differs from broker to broker and a field, its arrays in an order of their own."""
+    if isinstance(value, UUID):
+        return next((name for name, each in ids.items() if each == value.bytes), "zero" if not value.int else "other")
+    if isinstance(value, tuple | list):
+        return sorted((comparable(each, ids, but) for each in value), key=repr)
+    if hasattr(value, "__dataclass_fields__"):
+        return {
+            # A list that is null where there is an error has as much in it as an empty one.
+            name: comparable(() if name == "aborted_transactions" else getattr(value, name), ids, but)
+            for name in value.__dataclass_fields__
+            if name not in _DIFFERENT and name != but and not name.startswith("__")
+        }
+    if isinstance(value, timedelta | datetime):
+        return None
+    return int(value) if isinstance(value, enum.IntEnum) else value
+
+
+def differences(theirs: Any, ours: Any, place: str = "") -> Iterator[str]:
+    """Yield where two comparable answers differ, and how."""
+    if isinstance(theirs, dict) and isinstance(ours, dict) and theirs.keys() == ours.keys():
+        for name in theirs:
+            yield from differences(theirs[name], ours[name], f"{place}.{name}")
+    elif isinstance(theirs, list) and isinstance(ours, list) and len(theirs) == len(ours):
+        for number, (one, other) in enumerate(zip(theirs, ours, strict=True)):
+            yield from differences(one, other, f"{place}[{number}]")
+    elif theirs != ours:
+        yield f"{place}: Kafka {theirs}, here {ours}"
+
+
+#: What differs by nature: addresses, texts, sizes, times; and what is not about rights.
+_DIFFERENT = frozenset(
+    {
+        *("throttle_time", "error_message", "cluster_id", "host", "port", "rack", "log_dir", "config_source"),
+        *("node_id", "controller_id", "broker_id", "leader_id", "brokers", "nodes", "node_endpoints"),
+        *("total_bytes", "usable_bytes", "partition_size", "log_append_time", "member_id"),
+        *("producer_id", "producer_epoch", "leader_epoch", "current_leader"),
+        *("replica_nodes", "isr_nodes", "offline_replicas", "preferred_read_replica"),
+    }
+)
+
+#: One request a line: what it is called, its API and version, its fields; and its stage if it is of one alone.
+#: "$id NAME" stands for the id of a topic, "$plain" and "$transactional" for a batch of records.
+_REQUESTS = Path(__file__).with_name("acl_requests.jsonl")
+
+_STAND_INS = {
+    "$plain": record_batch([b"value"]),
+    "$transactional": record_batch([b"value"], producer_id=1, producer_epoch=0, base_sequence=0, attributes=0x10),
+    "$empty": b"",
+    "$zero": bytes(16),
+}
+
+
+def requests(stage: str, ids: Mapping[str, bytes]) -> Iterator[Asked]:
+    """Yield the requests of a stage, of a broker whose topics have these ids."""
+    for line in _REQUESTS.read_text(encoding="utf-8").splitlines():
+        asked = json.loads(line)
+        if asked.get("stage", stage) == stage:
+            fields = _filled(asked["fields"], ids)
+            yield Asked(f"{asked['name']} {asked['version']}", ApiKey[asked["api"]], asked["version"], fields)
+
+
+def _filled(value: Any, ids: Mapping[str, bytes]) -> Any:
+    """Return a value with what its stand-ins stand for."""
+    if isinstance(value, dict):
+        return {name: _filled(each, ids) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_filled(each, ids) for each in value]
+    if isinstance(value, str) and value.startswith("$id "):
+        return ids[value.removeprefix("$id ")]
+    return _STAND_INS.get(value, value) if isinstance(value, str) else value

@@ -1,0 +1,250 @@
+"""ACLs with real clients: made, described, deleted, in force soon after the answer and after any death."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from tests.support.broker_process import BrokerProcess
+from tests.support.deadline import wait_until
+from tests.support.record_batches import record_batch
+from tests.support.wire_client import WireClient
+from tests.support.wire_messages import fetch, list_offset, produce
+
+with warnings.catch_warnings():
+    # The client reads its schemas by a function that Python 3.11 deprecates.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from kafka import admin as kafka_python
+
+pytestmark = pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning")
+
+AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+SETTINGS = {
+    "authorizer.class.name": AUTHORIZER,
+    "allow.everyone.if.no.acl.found": "true",
+    "num.network.threads": 1,
+    "num.io.threads": 2,
+    "group.initial.rebalance.delay.ms": 0,
+}
+DEADLINE_S = 30
+OTHER = "127.0.0.2"
+TOPIC_AUTHORIZATION_FAILED = 29
+EVERYTHING = AclBindingFilter(
+    ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
+)
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[BrokerProcess]:
+    """Yield a broker with an authorizer and two topics; its data outlives it."""
+    broker = BrokerProcess(tmp_path, SETTINGS, ephemeral=False).start()
+    try:
+        topics = [NewTopic("orders", 2), NewTopic("other", 1)]
+        admin = admin_of(broker)
+        for made in admin.create_topics(topics).values():
+            made.result(DEADLINE_S)
+        yield broker
+    finally:
+        if broker.is_running():
+            broker.stop()
+
+
+def admin_of(broker: BrokerProcess) -> AdminClient:
+    return AdminClient({"bootstrap.servers": broker.bootstrap})
+
+
+def binding(
+    name: str,
+    operation: AclOperation,
+    permission: AclPermissionType = AclPermissionType.DENY,
+    *,
+    host: str = OTHER,
+    kind: ResourceType = ResourceType.TOPIC,
+    pattern: ResourcePatternType = ResourcePatternType.LITERAL,
+) -> AclBinding:
+    return AclBinding(kind, name, pattern, "User:ANONYMOUS", host, operation, permission)
+
+
+def add(broker: BrokerProcess, *bindings: AclBinding) -> None:
+    admin = admin_of(broker)
+    for made in admin.create_acls(list(bindings)).values():
+        made.result(DEADLINE_S)
+
+
+def remove_all(broker: BrokerProcess) -> list[AclBinding]:
+    admin = admin_of(broker)
+    [deleted] = admin.delete_acls([EVERYTHING]).values()
+    found: list[AclBinding] = deleted.result(DEADLINE_S)
+    return found
+
+
+def described(broker: BrokerProcess) -> list[AclBinding]:
+    admin = admin_of(broker)
+    found: list[AclBinding] = admin.describe_acls(EVERYTHING).result(DEADLINE_S)
+    return found
+
+
+def everybody(broker: BrokerProcess) -> None:
+    """Let everybody do everything where nothing is denied."""
+    kinds = (ResourceType.TOPIC, ResourceType.GROUP)
+    add(broker, *[binding("*", AclOperation.ALL, AclPermissionType.ALLOW, host="*", kind=kind) for kind in kinds])
+
+
+def test_confluent_makes_describes_and_deletes_acls(guarded: BrokerProcess) -> None:
+    made = [
+        binding("orders", AclOperation.WRITE, host="*"),
+        binding("ord", AclOperation.READ, AclPermissionType.ALLOW, pattern=ResourcePatternType.PREFIXED),
+        binding("kafka-cluster", AclOperation.ALL, AclPermissionType.ALLOW, kind=ResourceType.BROKER, host="127.0.0.1"),
+    ]
+    add(guarded, *made)
+    add(guarded, made[0])
+    assert sorted(described(guarded), key=str) == sorted(made, key=str)
+    matching = AclBindingFilter(
+        ResourceType.TOPIC, "orders", ResourcePatternType.MATCH, None, None, AclOperation.ANY, AclPermissionType.ANY
+    )
+    admin = admin_of(guarded)
+    [deleted] = admin.delete_acls([matching]).values()
+    assert sorted(deleted.result(DEADLINE_S), key=str) == sorted(made[:2], key=str)
+    assert described(guarded) == made[2:]
+    [refused] = admin.create_acls([binding("x", AclOperation.ALL, kind=ResourceType.BROKER)]).values()
+    with pytest.raises(KafkaException, match="only valid name for the CLUSTER"):
+        refused.result(DEADLINE_S)
+
+
+def test_kafka_python_makes_describes_and_deletes_acls(guarded: BrokerProcess) -> None:
+    admin = kafka_python.KafkaAdminClient(bootstrap_servers=guarded.bootstrap)
+    try:
+        acl = kafka_python.ACL(
+            principal="User:alice",
+            host="*",
+            operation=kafka_python.ACLOperation.READ,
+            permission_type=kafka_python.ACLPermissionType.ALLOW,
+            resource_pattern=kafka_python.ResourcePattern(
+                kafka_python.ResourceType.TOPIC, "orders", kafka_python.ACLResourcePatternType.LITERAL
+            ),
+        )
+        made = admin.create_acls([acl])
+        assert made["succeeded"] == [acl]
+        wanted = kafka_python.ACLFilter(
+            principal="User:alice",
+            host=None,
+            operation=kafka_python.ACLOperation.ANY,
+            permission_type=kafka_python.ACLPermissionType.ANY,
+            resource_pattern=kafka_python.ResourcePatternFilter(
+                kafka_python.ResourceType.TOPIC, "orders", kafka_python.ACLResourcePatternType.MATCH
+            ),
+        )
+        found, error = admin.describe_acls(wanted)
+        assert (found, error.errno) == ([acl], 0)
+        [(_, deleted, failure)] = admin.delete_acls([wanted])
+        assert deleted == [acl]
+        assert failure.errno == 0
+        assert admin.describe_acls(wanted)[0] == []
+    finally:
+        admin.close()
+
+
+def test_confluents_producer_and_consumer_are_told_what_they_may_not(guarded: BrokerProcess) -> None:
+    add(
+        guarded,
+        binding("orders", AclOperation.WRITE, host="127.0.0.1"),
+        binding("*", AclOperation.ALL, AclPermissionType.ALLOW, host="127.0.0.1"),
+    )
+    errors: list[Any] = []
+    producer = Producer({"bootstrap.servers": guarded.bootstrap})
+    for topic in ("orders", "other"):
+        producer.produce(topic, b"x", on_delivery=lambda error, _: errors.append(error and error.name()))
+        assert producer.flush(DEADLINE_S) == 0
+    assert errors == ["TOPIC_AUTHORIZATION_FAILED", None]
+    add(guarded, binding("readers", AclOperation.READ, host="127.0.0.1", kind=ResourceType.GROUP))
+    consumer = Consumer({"bootstrap.servers": guarded.bootstrap, "group.id": "readers"})
+    consumer.subscribe(["other"])
+    message = wait_until(lambda: consumer.poll(1), "an answer")
+    assert message.error().name() == "GROUP_AUTHORIZATION_FAILED"
+    consumer.close()
+
+
+def test_what_was_remembered_of_a_client_is_no_way_around_an_acl(guarded: BrokerProcess) -> None:
+    """Who has sent the same bytes before, or sends what another may send, is asked like anybody."""
+    batch = record_batch([b"value"])
+
+    def errors(client: WireClient) -> tuple[int, int]:
+        return produce(client, "other", 0, batch).error_code, fetch(client, "other", 0, 0).error_code
+
+    with WireClient(guarded.port) as here, WireClient(guarded.port, source_host=OTHER) as there:
+        for client in (here, there, here, there):
+            assert [errors(client) for _ in range(3)] == [(0, 0)] * 3
+        everybody(guarded)
+        add(guarded, binding("other", AclOperation.WRITE))
+        wait_until(lambda: errors(there)[0] == TOPIC_AUTHORIZATION_FAILED, "the denial", deadline_s=DEADLINE_S)
+        assert [errors(each) for each in (there, here, there, here)] == [(29, 0), (0, 0)] * 2
+        add(guarded, binding("other", AclOperation.READ), binding("other", AclOperation.DESCRIBE))
+        wait_until(lambda: errors(there) == (29, 29), "both denials", deadline_s=DEADLINE_S)
+        assert errors(here) == (0, 0)
+        assert list_offset(here, "other", 0)[0] == 0
+        assert list_offset(there, "other", 0)[0] == TOPIC_AUTHORIZATION_FAILED
+        remove_all(guarded)
+        wait_until(lambda: errors(there) == (0, 0), "rights", deadline_s=DEADLINE_S)
+
+
+@pytest.mark.parametrize("role", ["handler", "controller", "processor"])
+def test_acls_outlive_the_death_of_a_process(guarded: BrokerProcess, role: str) -> None:
+    everybody(guarded)
+    add(guarded, binding("other", AclOperation.WRITE))
+    guarded.kill(role)
+    with WireClient(guarded.port, source_host=OTHER) as there, WireClient(guarded.port) as here:
+        assert produce(there, "other", 0, record_batch([b"x"])).error_code == TOPIC_AUTHORIZATION_FAILED
+        assert produce(here, "other", 0, record_batch([b"x"])).error_code == 0
+    assert len(described(guarded)) == 3
+    remove_all(guarded)
+    guarded.kill(role)
+    with WireClient(guarded.port, source_host=OTHER) as there:
+        assert produce(there, "other", 0, record_batch([b"x"])).error_code == 0
+
+
+def test_acls_outlive_the_death_of_everything(guarded: BrokerProcess) -> None:
+    everybody(guarded)
+    add(guarded, binding("other", AclOperation.WRITE))
+    guarded.kill_everything()
+    guarded.start()
+    with WireClient(guarded.port, source_host=OTHER) as there:
+        assert produce(there, "other", 0, record_batch([b"x"])).error_code == TOPIC_AUTHORIZATION_FAILED
+    assert len(described(guarded)) == 3
+
+
+def test_acls_are_kept_and_not_asked_where_there_is_no_authorizer(guarded: BrokerProcess, tmp_path: Path) -> None:
+    add(guarded, binding("other", AclOperation.WRITE, host="*"))
+    guarded.stop()
+    open_to_all = BrokerProcess(tmp_path, {"num.io.threads": 2}, ephemeral=False).start()
+    try:
+        with WireClient(open_to_all.port) as client:
+            assert produce(client, "other", 0, record_batch([b"x"])).error_code == 0
+    finally:
+        open_to_all.stop()
+
+
+def test_a_denial_is_a_line_of_the_log(guarded: BrokerProcess) -> None:
+    """Kafka's words, once for what is asked again and again."""
+    add(guarded, binding("other", AclOperation.WRITE))
+    with WireClient(guarded.port, source_host=OTHER) as there:
+        for _ in range(5):
+            produce(there, "other", 0, record_batch([b"x"]))
+    line = (
+        "Principal = User:ANONYMOUS is Denied operation = WRITE from host = 127.0.0.2 on resource = Topic:LITERAL:other"
+    )
+    assert guarded.log_text().count(line) == 1
