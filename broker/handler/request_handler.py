@@ -286,8 +286,7 @@ class RequestHandler:
     def _take_frames(self, processor: int, ring: RequestRing, frames: list[RingFrame], end_ns: int) -> list[RingFrame]:
         """Take requests of one ring, one at least, until a time; return what is left for the next turn."""
         view = self._responses.view
-        unpack = REQUEST.unpack_from
-        header_bytes = REQUEST.size
+        unpack, header_bytes = REQUEST.unpack_from, REQUEST.size
         try_produce, fast_paths = self._produce.try_fast, self._fast_paths
         oldest_generation, alone_until_ns = self._oldest_generation, self._alone_until_ns
         current, dropped = self._poison.current.words, self._poison.dropped
@@ -332,7 +331,7 @@ class RequestHandler:
             start = end
             taken_ns = now_ns()
             if whose is not None:
-                whose.spent_ns += taken_ns - book.mark_ns
+                (book if key == _PRODUCE and taken and not area else whose).spent_ns += taken_ns - book.mark_ns
                 book.mark_ns = taken_ns
             if taken_ns >= end_ns:
                 break

@@ -145,26 +145,28 @@ class ResponseWriter:
         )
 
     def try_begin(self, to: ReplyTo, now_ns: int, size: int, records: Records, tail: bytes) -> int:
+        """Charge for a request, and begin its answer as `try_put` does: also -1 for a throttle time to give. HOT."""
+        quotas = to[9]
+        if quotas is None:
+            return self.try_put(to, now_ns, size, records, tail)
+        throttle_ms = 0
+        if not self._kept[to[0]]:
+            throttle_ms = quotas.answered(to[5], to[8], now_ns)
+            self._charged = to, throttle_ms
+        return -1 if throttle_ms else self.try_put(to, now_ns, size, records, tail)
+
+    def try_put(self, to: ReplyTo, now_ns: int, size: int, records: Records, tail: bytes) -> int:
         """Begin an answer of ``size`` bytes that the caller writes itself, where the returned offset says. HOT.
 
-        -1 when there is no room, or a throttle time to give: then hand the bytes to ``send``, which sees to both. Only
-        for answers known to fit.
+        -1 when there is no room: then hand the bytes to ``send``, which sees to that. Only for answers known to fit.
         ``tail`` is what the requests of a connection have in common (`request_facts.tail`).
         """
-        processor, connection_id, sequence, received_ns, dequeued_ns, _, _, correlation_id, request_bytes, quotas, _ = (
-            to
-        )
+        processor, connection_id, sequence, received_ns, dequeued_ns, _, _, correlation_id, request_bytes, _, _ = to
         if self._kept[processor]:
             return -1
-        if quotas is not None:
-            throttle_ms = quotas.answered(to[5], request_bytes, now_ns)
-            if throttle_ms:
-                self._charged = to, throttle_ms
-                return -1
         record_count, record_bytes, codec = records
         at = self._claims[processor](_ENVELOPE_BYTES + size)
         if at < 0:
-            self._charged = to, 0
             return -1
         RESPONSE_TO_KIND.pack_into(
             self.view, at, connection_id, sequence, size, 0, SEND, received_ns, dequeued_ns, now_ns, now_ns,
@@ -172,6 +174,10 @@ class ResponseWriter:
         )  # fmt: skip
         self._touched.add(processor)
         return at + _ENVELOPE_BYTES
+
+    def note_charged(self, to: ReplyTo, throttle_ms: int) -> None:
+        """Note that the next request that is answered has been charged, and the throttle time to give."""
+        self._charged = to, throttle_ms
 
     def send_ranges(
         self,

@@ -29,9 +29,9 @@ class BrokerSensors:
         self._produce, self._fetch, self._rate = produce, fetch, rate
         self._overload = overload
 
-    def answered(self, api_key: int, request_bytes: int, now_ns: int) -> int:
-        """Charge a request, but for the bytes of a Fetch; return for how many ms its client is to be throttled."""
-        ms = max(self._overload.throttle(), _charge(self._rate, 1, now_ns))
+    def answered(self, api_key: int, request_bytes: int, now_ns: int, count: int = 1) -> int:
+        """Charge ``count`` requests, but for the bytes of a Fetch; return for how many ms to throttle their client."""
+        ms = max(self._overload.throttle(count), _charge(self._rate, count, now_ns))
         return ms if api_key != _PRODUCE else max(ms, _charge(self._produce, request_bytes, now_ns))
 
     def fetched(self, answer_bytes: int, now_ns: int) -> int:

@@ -26,7 +26,7 @@ _NO_LIMIT: Final = 2**31 - 1
 class ClientSensors:
     """The meters of one client; None: that quota is not set for it."""
 
-    __slots__ = ("_book", "_common", "_fetch", "_produce", "_request", "mutation", "spent_ns")
+    __slots__ = ("_common", "_fetch", "_produce", "_request", "batch_ms", "book", "mutation", "spent_ns")
 
     def __init__(
         self,
@@ -38,11 +38,13 @@ class ClientSensors:
         common: BrokerSensors | None = None,
     ) -> None:
         """Charge these; ``common`` is what it shares with all clients."""
-        self._book, self._common = book, common
+        self.book, self._common = book, common
         self._produce, self._fetch, self._request = produce, fetch, request
         self.mutation = mutation
         #: Time that has been spent for this client since it was charged last.
         self.spent_ns = 0
+        #: The throttle time that its answers of the batch that was charged last are to give.
+        self.batch_ms = 0
 
     def answered(self, api_key: int, request_bytes: int, now_ns: int) -> int:
         """Charge a request that is about to be answered; return for how many ms its client is to be throttled. HOT.
@@ -51,7 +53,7 @@ class ClientSensors:
         """
         if api_key == _FETCH:
             return 0
-        book, request, ms = self._book, self._request, 0
+        book, request, ms = self.book, self._request, 0
         spent_ns, self.spent_ns = self.spent_ns + now_ns - book.mark_ns, 0
         book.mark_ns = now_ns
         by = request
@@ -70,6 +72,20 @@ class ClientSensors:
             by.throttled(ms, now_ns)
         return ms if self._common is None else max(ms, self._common.answered(api_key, request_bytes, now_ns))
 
+    def answered_together(self, count: int, request_bytes: int, spent_ns: int, now_ns: int) -> int:
+        """Charge Produce requests that are about to be answered together; return, and keep, for how many ms."""
+        request, produce, by = self._request, self._produce, self._request
+        ms = 0 if request is None else request.charge(self.spent_ns + spent_ns, now_ns)
+        self.spent_ns = 0
+        if produce is not None and (bandwidth_ms := produce.charge(request_bytes, now_ns)) > ms:
+            ms, by = bandwidth_ms, produce
+        if ms and by is not None:
+            by.throttled(ms, now_ns, count)
+        if self._common is not None:
+            ms = max(ms, self._common.answered(_PRODUCE, request_bytes, now_ns, count))
+        self.batch_ms = ms
+        return ms
+
     def produced_silently(self, request_bytes: int, now_ns: int) -> int:
         """Charge a Produce without an answer, which the time that it has taken is not charged for (`E13`)."""
         self.spent_ns = ms = 0
@@ -82,7 +98,7 @@ class ClientSensors:
         common_ms = 0 if self._common is None else self._common.answered(_FETCH, 0, now_ns)
         if self._common is not None and not common_ms:
             common_ms = self._common.fetched(answer_bytes, now_ns)
-        book, meter, by = self._book, self._fetch, self._request
+        book, meter, by = self.book, self._fetch, self._request
         spent_ns, self.spent_ns = self.spent_ns + now_ns - book.mark_ns, 0
         book.mark_ns = now_ns
         request_ms = 0 if self._request is None else self._request.charge(spent_ns, now_ns)

@@ -33,7 +33,7 @@ NS_PER_PERCENT: Final = 10_000_000
 class Book:
     """The tables of quotas as one owner sees them: its own to write, the others to read."""
 
-    __slots__ = ("mark_ns", "others", "windows", "writer")
+    __slots__ = ("mark_ns", "others", "spent_ns", "windows", "writer")
 
     def __init__(self, writer: QuotaTableWriter, others: list[QuotaTable], windows: Windows) -> None:
         self.writer = writer
@@ -41,6 +41,8 @@ class Book:
         self.windows = windows
         #: Up to when the time of this process has been charged to somebody.
         self.mark_ns = 0
+        #: Time that has gone by for requests that are committed together, until it is shared among their clients.
+        self.spent_ns = 0
 
 
 class Meter:
@@ -56,12 +58,12 @@ class Meter:
         self._entity = limit.entity(quota)
         self.limit = limit.value * unit
 
-    def throttled(self, ms: int, now_ns: int) -> None:
-        """Note that a client was given a throttle time for this quota, for whoever looks."""
+    def throttled(self, ms: int, now_ns: int, count: int = 1) -> None:
+        """Note that so many answers have given a throttle time for this quota, for whoever looks."""
         now_ms = now_ns // _NS_PER_MS
         at, words = self._slot(now_ms), self._book.writer.words
-        words[at + THROTTLED] += 1
-        words[at + THROTTLE_MS] += ms
+        words[at + THROTTLED] += count
+        words[at + THROTTLE_MS] += count * ms
         words[at + THROTTLED_UNTIL_MS] = max(words[at + THROTTLED_UNTIL_MS], now_ms + ms)
 
     def _slot(self, now_ms: int) -> int:

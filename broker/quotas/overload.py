@@ -47,9 +47,10 @@ class Overload:
         if now_ns >= self._end_ns:
             self._end_interval(now_ns)
 
-    def throttle(self) -> int:
-        """Return for how many ms the client of an answer is to be throttled, and count that."""
-        self.throttled += bool(self.throttle_ms)
+    def throttle(self, count: int = 1) -> int:
+        """Return for how many ms the client of so many answers is to be throttled, and count that."""
+        if self.throttle_ms:
+            self.throttled += count
         return self.throttle_ms
 
     def _end_interval(self, now_ns: int) -> None:

@@ -7,6 +7,7 @@ Runs in targets and processors. What has been found is kept until quotas change.
 from __future__ import annotations
 
 from struct import Struct
+from struct import error as struct_error
 from typing import TYPE_CHECKING, Final
 
 from broker.quotas.broker_sensors import BrokerSensors
@@ -39,6 +40,9 @@ _NULL: Final = 0x8000
 
 _RECEIVED_AT: Final = REQUEST_ENVELOPE.offset("received_ns")
 _ByHeader = dict[bytes, ClientSensors]
+
+#: By the last byte of its length, what reads an id with its length in front: quicker than a slice.
+_ID_OF_BYTES: Final = tuple(Struct(f"{_LENGTH_BYTES + size}s").unpack_from for size in range(256))
 
 _unpack_int64 = Struct("@q").unpack_from
 
@@ -114,8 +118,8 @@ class QuotaManager:
         at = start + _LENGTH
         try:
             # Of an id of 256 bytes or more, or of none, this is never what it is known by.
-            return self._by_user[user][listener][bytes(view[at : at + _LENGTH_BYTES + view[at + 1]])]
-        except LookupError:
+            return self._by_user[user][listener][_ID_OF_BYTES[view[at + 1]](view, at)[0]]
+        except (LookupError, struct_error):
             length = view[at] << 8 | view[at + 1]
             # Of a longer id there is no more than that.
             size = _LENGTH_BYTES + (min(length, MOST_ID_BYTES) if length < _NULL else 0)

@@ -72,14 +72,14 @@ def test_an_answer_of_the_fast_way_that_cannot_be_made_costs_no_other(
     partition = stepped.owned_by("topic", 0)[0]
     clients = numbered(stepped, partition)
     sent = [client.produce([("topic", partition, record_batch([b"a"]))]) for client in clients]
-    try_begin = ResponseWriter.try_begin
+    try_put = ResponseWriter.try_put
 
     def faulty(writer: ResponseWriter, to: ReplyTo, *rest: object) -> int:
         if to[1] == clients[0].connection:
             raise ZeroDivisionError("ours")
-        return try_begin(writer, to, *rest)  # type: ignore[arg-type]
+        return try_put(writer, to, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(ResponseWriter, "try_begin", faulty)
+    monkeypatch.setattr(ResponseWriter, "try_put", faulty)
     stepped.settle()
     assert [each.answer.kind == CLOSE_CONNECTION for each in sent] == [True, False, False]
     assert [code for each in sent[1:] for code, _ in produced(each)] == [0, 0]

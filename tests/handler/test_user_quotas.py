@@ -86,3 +86,44 @@ def test_e18_a_user_may_have_no_part_in_what_all_share(tmp_path: Path) -> None:
         assert throttle_ms(broker, client_of(broker, "bob")) > 0
     finally:
         broker.close()
+
+
+def test_e11_requests_that_are_committed_together_are_charged_to_each_client(stepped: SteppedBroker) -> None:
+    """Each answer of who has used too much says so; the others in the batch are not held back."""
+    limit(stepped, (USER, "alice"))
+    alice, bob, silent = client_of(stepped, "alice"), client_of(stepped, "bob"), client_of(stepped, "bob")
+    for client in (alice, bob):
+        # What comes next is like this, and takes the short way.
+        client.produce([("topic", 0, record_batch([b"x"]))])
+    stepped.settle()
+    stepped.clock.advance_ms(60_000)
+    sent = [(client, client.produce([("topic", 0, BATCH)])) for client in (alice, bob, alice, bob)]
+    silent.produce([("topic", 0, BATCH)], acks=0)
+    stepped.settle()
+    times = [int.from_bytes(each.answer.payload[-4:], "big") for _, each in sent]
+    assert times[0] == times[2] > 0
+    assert times[1] == times[3] == 0
+    [use] = [each for each in stepped.context.quota_tables.uses() if each.user == "alice"]
+    assert (use.throttled, use.throttle_ms) == (2, 2 * times[0])
+    # Both requests, each with its header and the fields of Produce, have been charged, once.
+    assert sum(used for *_, used in use.samples) < 2 * (len(BATCH) + 200) + 300
+
+
+def test_b29_the_time_of_requests_that_are_committed_together_is_charged_once(stepped: SteppedBroker) -> None:
+    """E13: in equal parts, and no more of it than has gone by."""
+    limit(stepped, (USER, None), quota="request_percentage")
+    clients = [client_of(stepped, user) for user in ("alice", "bob")]
+    for _ in range(3):
+        for client in clients:
+            client.produce([("topic", 0, BATCH)])
+        begun_ns = stepped.clock.monotonic_ns()
+        stepped.settle()
+        stepped.clock.advance_ms(2000)
+    passed_ns = stepped.clock.monotonic_ns() - begun_ns
+    used = {
+        each.user: sum(amount for *_, amount in each.samples)
+        for each in stepped.context.quota_tables.uses()
+        if each.quota == "request_percentage"
+    }
+    assert used.keys() == {"alice", "bob"}
+    assert sum(used.values()) <= 3 * passed_ns

@@ -7,7 +7,7 @@ handler's own records and the markers of transactions have none.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from broker.ipc.request_facts import Records, records_of
@@ -15,6 +15,7 @@ from broker.ipc.response_writer import AnswerFacts, ReplyTo, ResponseWriter
 from broker.log.append_limits import TO_BE_JUDGED, Judged
 from broker.partitions.owned_partition import Answer, OwnedPartition, WriteFailed
 from broker.partitions.produce.append_notes import NOT_APPENDED, NOTE, REFUSED, note_refusal, write_note
+from broker.partitions.produce.batch_charge import BatchCharge
 from broker.partitions.produce.verification import NEEDS_VERIFICATION, VerificationGuards
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.records import TRANSACTIONAL_BIT, BatchHeader, read_header, unpack_header, validate
@@ -138,6 +139,7 @@ class PartitionAppender:
         # What is answered here may stage more, for the next call.
         dirty = list(self.dirty.items())
         self.dirty.clear()
+        charge: BatchCharge | None = None
         for row, owned in dirty:
             log = owned.log
             before = log.log_end_offset, log.size_bytes
@@ -153,8 +155,11 @@ class PartitionAppender:
             if records > 0:
                 owned.writer.count_appended(records, size_bytes)
             if owned.fast_answers:
-                share_time(owned.fast_answers, now_ns - begun_ns)
-                self._answer_fast(owned, error, now_ns)
+                throttled = None
+                if (whose := owned.fast_answers[0][0][9]) is not None:
+                    charge = charge or BatchCharge(whose.book, sum(len(each.fast_answers) for _, each in dirty))
+                    throttled = charge.of(owned.fast_answers, now_ns)
+                self._answer_fast(owned, error, now_ns, throttled)
             if owned.answers:
                 self._answer(owned, error)
         return rows
@@ -173,32 +178,44 @@ class PartitionAppender:
                 # Whoever takes an answer sees to its own faults; one that does not costs nobody else an answer.
                 logger.exception("an answer of %s was not taken", owned.log.directory)
 
-    def _answer_fast(self, owned: OwnedPartition, error: int, now_ns: int) -> None:
-        """Answer the fast requests of a partition that has been committed, or could not be."""
+    def _answer_fast(self, owned: OwnedPartition, error: int, now_ns: int, throttled: bool | None) -> None:
+        """Answer the fast requests of a partition that has been committed, or could not be.
+
+        ``throttled``: whether any of their clients is to be throttled; None: no quota is in force.
+        """
+        is_charged = throttled is not None
         answers, owned.fast_answers = owned.fast_answers, []
         start_offset = owned.log.log_start_offset
-        try_begin = self._responses.try_begin
+        try_put = self._responses.try_put
         view = self._responses.view
         for to, remembered, header, base_offset, batch in answers:
             try:
                 records = records_of(header, batch)
                 if error and base_offset >= owned.published_end:
                     write_note(batch, 0, REFUSED - error)
+                    if is_charged and remembered.acks:
+                        self._note_charged(to)
                     self.refuse_fast(to, remembered, records, error)
                     continue
                 if not remembered.acks:
                     self._responses.no_response(to, now_ns, now_ns, AnswerFacts(0, records, remembered.about))
                     continue
                 template = remembered.template
-                at = try_begin(to, now_ns, template.size_bytes, records, remembered.tail)
+                at = -1 if throttled else try_put(to, now_ns, template.size_bytes, records, remembered.tail)
                 if at >= 0:
                     template.fill_into(view, at, to[7], 0, (base_offset, -1, start_offset))
                 else:
+                    if is_charged:
+                        self._note_charged(to)
                     wire = template.fill(to[7], 0, base_offset, -1, start_offset)
                     self._responses.send(to, now_ns, now_ns, wire, AnswerFacts(0, records, remembered.about))
             except Exception:
                 logger.exception("cannot answer a Produce to %s; closing its connection", owned.log.directory)
                 self._responses.close_connection(to, now_ns)
+
+    def _note_charged(self, to: ReplyTo) -> None:
+        whose = to[9]
+        self._responses.note_charged(to, 0 if whose is None else whose.batch_ms)
 
     def refuse_fast(self, to: ReplyTo, remembered: PlainProduce, records: Records, error: int) -> None:
         """Answer a fast request with an error; without acks the connection is closed instead (``C13``)."""
@@ -209,17 +226,6 @@ class PartitionAppender:
             self._responses.send(to, now_ns, now_ns, wire, facts)
         else:
             self._responses.close_connection(to, now_ns, facts)
-
-
-def share_time(answers: Sequence[tuple[ReplyTo, *tuple[object, ...]]], took_ns: int) -> None:
-    """Charge the time of a commit to those whose records it has written, in equal parts, while quotas are in force."""
-    if answers[0][0][9] is None:
-        return
-    share_ns = took_ns // len(answers)
-    for answer in answers:
-        quotas = answer[0][9]
-        if quotas is not None:
-            quotas.spent_ns += share_ns
 
 
 def _as_sent(header: BatchHeader, guard: int) -> BatchHeader:
