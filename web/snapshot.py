@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from web.certificates import certificate_remarks
 from web.clients import clients_of, left_out, quotas_of
 from web.groups import groups_of, transactions_of
 from web.growth import Growth, total
@@ -38,19 +39,20 @@ def snapshot(earlier: Reading | None, now: Reading, sources: Sources) -> Snapsho
     storage = now.broker.storage
     reasons = not_ready(processes, is_draining=now.broker.is_draining, storage=storage)
     offline = [f"{topic.name}-{each.number}" for topic in topics for each in topic.partitions if not each.is_open]
-    on_storage = storage_remarks(storage, offline)
+    on_certificates = certificate_remarks(now.pages, facts.listeners, now.broker.wall_ms)
+    warned = [*storage_remarks(storage, offline), *on_certificates]
     return Snapshot(
         time_ms=now.broker.wall_ms,
         window_s=growth.ns / 1e9 if growth.ns > 0 else None,
         ready=not reasons,
         reasons=reasons,
-        remarks=[*remarks(processes), *on_storage],
+        remarks=[*remarks(processes), *warned],
         verdict=verdict(
             processors,
             [*handlers, controller],
             rings,
             processes,
-            on_storage,
+            warned,
             is_refusing=bool(storage.refusal or offline),
         ),
         broker=_broker(facts, now),

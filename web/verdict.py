@@ -54,7 +54,7 @@ def verdict(
     *,
     is_refusing: bool = False,
 ) -> Verdict:
-    """Return the verdict; the last of `targets` is the controller. `warned` are `storage_remarks`."""
+    """Return the verdict; the last of `targets` is the controller. `warned`: what somebody should see to."""
     return (
         _down(processes)
         or _warned(warned, is_refusing)

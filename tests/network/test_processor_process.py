@@ -106,7 +106,7 @@ class Turns:
         self.asks_for_long = False
         self.closed = False
         self.finished = SimpleNamespace()
-        self.tls = SimpleNamespace(follow=lambda _config: None)
+        self.tls = SimpleNamespace(follow=lambda _settings: None, ends_s={})
         self.authentication = SimpleNamespace(follow=lambda *_: None)
 
     def watch(self, fd: int) -> None:

@@ -21,6 +21,7 @@ from broker.network.accounting.connection_status_publisher import ConnectionStat
 from broker.network.accounting.network_time import NetworkTime
 from broker.network.accounting.request_log_sender import RequestLogSender
 from broker.network.handoff import HandoffReceiver
+from broker.network.processor.certificate_expiry import CertificateExpiry
 from broker.network.processor.kept_requests import KeptRequests
 from broker.network.processor.processor import Processor
 from broker.network.processor.processor_metrics import ProcessorMetrics
@@ -77,7 +78,7 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
     # Faults of one connection are contained where they arise; these have no connection to blame.
     faults = FaultLimit(logger, "the processor loop")
     garbage = GarbageSearch(clock.monotonic_ns)
-    report_ns = 0
+    report_ns, expiry = 0, CertificateExpiry()
     settings = context.live_settings()
     quotas.follow(settings.client_quotas, settings.broker_config)
     processor.tls.follow(settings)
@@ -98,6 +99,8 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
         if now_ns >= report_ns:
             report_ns = now_ns + REPORT_INTERVAL_NS
             report_held_back()
+            if index == 0:
+                expiry.turn(clock.wall_ms() / 1000, processor.tls.ends_s)
     drain_ns = int(context.config.shutdown_timeout_ms * DRAIN_SHARE) * 1_000_000
     if context.cluster.draining:
         _drain(processor, clock.monotonic_ns, drain_ns)

@@ -70,7 +70,7 @@ class TlsHandshake:
         sock = self._sock or self._begin()
         try:
             sock.do_handshake()
-        except ssl.SSLEOFError:
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
             raise ConnectionResetError from None
         except ssl.SSLError as error:
             blocked = as_socket_error(error)

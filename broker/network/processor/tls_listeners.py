@@ -67,6 +67,11 @@ class TlsListeners:
         return len(self._under_way)
 
     @property
+    def ends_s(self) -> dict[str, int]:
+        """When the certificate of each listener ends, in seconds since 1970, by the listener's name."""
+        return {name: server.not_after_s for name, server in self._servers.items()}
+
+    @property
     def not_after_s(self) -> dict[int, int]:
         """When the certificate of each listener ends, in seconds since 1970, by the listener's index."""
         entries = enumerate(self.listeners) if self._servers else ()

@@ -1,0 +1,344 @@
+"""TLS in a processor: handshakes that are never ended, bytes that no event tells of, and answers byte by byte."""
+
+import logging
+import os
+import random
+import ssl
+from collections.abc import Iterator
+
+import pytest
+
+from broker.ipc.response_writer import FileRange
+from broker.network.processor import tls_transport
+from broker.network.processor.mute_state import MuteCause
+from broker.security.session import Sessions
+from tests.support.certificates import Authority
+from tests.support.feeds import random_seed
+from tests.support.processor_bench import ARENA_BYTES, ProcessorBench
+from tests.support.tls_client import AUTHORITY, TlsClient, client_context, tls_bench
+from tests.support.wire_client import request_frame
+
+METADATA = 3
+LARGE_BYTES = 300_000
+
+
+@pytest.fixture
+def bench() -> Iterator[ProcessorBench]:
+    with tls_bench() as bench:
+        yield bench
+
+
+def frame(correlation_id: int, body: bytes = b"", api_key: int = METADATA) -> bytes:
+    return request_frame(api_key, 4, correlation_id, body)
+
+
+def answers(bench: ProcessorBench, client: TlsClient, number: int = 1) -> None:
+    """Assert that a request of the client is answered."""
+    client.send(frame(number))
+    [request] = bench.requests(1)
+    assert request.payload == frame(number)[4:]
+    bench.targets[0].answer(request, b"\0\0\0\4%d" % (1000 + number))
+    assert client.receive(8) == b"\0\0\0\4%d" % (1000 + number)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_b06_a_handshake_is_the_preparation_of_its_channel(bench: ProcessorBench, version: ssl.TLSVersion) -> None:
+    """Byte by byte, with others served meanwhile; and nothing keeps the loop awake while the client is silent."""
+    client = TlsClient(bench, client_context(minimum_version=version, maximum_version=version))
+    other = TlsClient(bench).shake_hands()
+    while not client.is_ready:
+        for byte in client.flight():
+            client.plain.send(bytes([byte]))
+            bench.turn()
+        bench.turn()
+        assert not bench.restless()
+        answers(bench, other)
+    assert client.tls.version() == {0x303: "TLSv1.2", 0x304: "TLSv1.3"}[version.value]
+    answers(bench, client)
+    assert bench.published_value("handshakes") == 2
+    assert bench.value("handshakes_under_way") == 0
+
+
+def test_b04_requests_behind_a_large_one_in_the_same_record_are_read(bench: ProcessorBench) -> None:
+    """Of a large request exactly its bytes are received: what stands behind them is left inside TLS."""
+    client = TlsClient(bench).shake_hands()
+    large = frame(1, os.urandom(LARGE_BYTES))
+    client.send(large + frame(2) + frame(3))
+    first, *others = bench.requests(3)
+    assert bytes(bench.arena[first.address : first.address + len(large) - 4]) == large[4:]
+    assert [each.payload for each in others] == [frame(2)[4:], frame(3)[4:]]
+    assert not bench.restless()
+
+
+@pytest.mark.parametrize("pipeline", [1, 2])
+def test_b04_what_is_left_inside_tls_is_read_when_a_mute_ends(pipeline: int) -> None:
+    with tls_bench(pipeline_max=pipeline, pipeline_resume=1) as bench:
+        client = TlsClient(bench).shake_hands()
+        frames = [frame(1, os.urandom(LARGE_BYTES)), frame(2), frame(3), frame(4, os.urandom(LARGE_BYTES)), frame(5)]
+        client.send(b"".join(frames))
+        answered: list[int] = []
+
+        def all_answered() -> bool:
+            # Turns without an answer as well: the channel is muted meanwhile.
+            bench.turn(5)
+            for request in bench.targets[0].take():
+                bench.targets[0].answer(request, b"\0\0\0\4abcd")
+                answered.append(request.correlation_id)
+            return len(answered) == len(frames)
+
+        bench.turn_until(all_answered, "every request has come")
+        assert answered == [1, 2, 3, 4, 5]
+        assert client.receive(40) == b"\0\0\0\4abcd" * 5
+
+
+@pytest.mark.parametrize("send_buffer", [0, 4096])
+def test_fetched_records_arrive_as_they_are_in_the_file(bench: ProcessorBench, send_buffer: int) -> None:
+    """More than 1 MB from a file, between bytes of the ring, also where the socket takes little at a time (`B09`)."""
+    content = os.urandom(3_000_000)
+    segment = bench.directory / "segment"
+    segment.write_bytes(content)
+    inode = segment.stat().st_ino
+    client = TlsClient(bench, send_buffer=send_buffer).shake_hands()
+    for number in range(3):
+        client.send(frame(number))
+    requests = bench.requests(3)
+    path = os.fsencode(segment)
+    ranges = [FileRange(4, path, inode, 7, 2_500_000), FileRange(2, path, inode, 2_600_000, 33)]
+    expected = b"head" + content[7:2_500_007] + b"--" + content[2_600_000:2_600_033] + b"tail"
+    for request in requests:
+        bench.targets[0].answer_ranges(request, b"head--tail", ranges)
+    for _ in requests:
+        assert client.receive(len(expected)) == expected
+    assert not bench.restless()
+
+
+def test_a_request_larger_than_the_arena_arrives_as_it_was_sent(bench: ProcessorBench) -> None:
+    client = TlsClient(bench).shake_hands()
+    sent = frame(1, os.urandom(2 * ARENA_BYTES))
+    client.send(sent)
+    [request] = bench.requests(1)
+    memory = bench.memory(request.area)
+    assert bytes(memory[request.address : request.address + len(sent) - 4]) == sent[4:]
+
+
+def test_a_read_that_has_to_write_first_goes_on_when_it_can(bench: ProcessorBench) -> None:
+    """As when the client asks for new keys while it reads nothing. That is played: no library can be told to do it."""
+    client = TlsClient(bench).shake_hands()
+    bench.turn()
+    [channel] = bench.processor._selector.channels.values()
+    real, muted = channel.recv, []
+
+    def recv(most: int) -> bytes:
+        if not muted:
+            muted.append(True)
+            raise tls_transport.as_socket_error(ssl.SSLWantWriteError())
+        return real(most)
+
+    channel.recv = recv
+    client.send(frame(1))
+    bench.turn_until(lambda: muted, "the read has been tried")
+    assert channel.muted == MuteCause.OUTPUT
+    [request] = bench.requests(1)
+    assert request.payload == frame(1)[4:]
+    assert not channel.muted
+    assert not bench.restless()
+
+
+def test_half_open_handshakes_end_by_time_and_by_number() -> None:
+    """`H07`: some never say anything, some stop within; one that works is served all the while."""
+    with tls_bench(max_connection_handshakes=20, connection_handshake_timeout_ms=10_000) as bench:
+        working = TlsClient(bench).shake_hands()
+        silent = [bench.connect() for _ in range(10)]
+        bench.clock.advance_ms(5_000)
+        begun = [TlsClient(bench) for _ in range(10)]
+        for each in begun:
+            each.plain.send(each.flight()[:50])
+        bench.turn(3)
+        assert bench.closed() == []
+        assert bench.published_value("handshakes_under_way") == 20
+        more = [bench.connect() for _ in range(3)]
+        for each in silent[:3]:
+            bench.wait_closed(each)
+        answers(bench, working)
+        bench.clock.advance_ms(5_000)
+        for each in silent[3:]:
+            bench.wait_closed(each)
+        assert sorted(bench.closed()) == [each.serial for each in silent]
+        bench.clock.advance_ms(5_000)
+        for each in (*(each.plain for each in begun), *more):
+            bench.wait_closed(each)
+        answers(bench, working)
+        assert bench.value("connections_closed", "failed_authentication") == 23
+
+
+def test_mutated_handshakes_end_their_connections_and_nothing_else(bench: ProcessorBench) -> None:
+    """Each of both flights of a client, with bytes changed, put in, left out or cut; a seed is printed."""
+    seed = random_seed()
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    working = TlsClient(bench).shake_hands()
+    context = client_context()
+    for number in range(300):
+        client = TlsClient(bench, context)
+        for flight in range(2):
+            data = bytearray(client.flight())
+            if flight == number % 2:
+                mutate(data, chance)
+            if not client.plain.ended:
+                try:
+                    client.plain.send(bytes(data))
+                except OSError:
+                    break
+            bench.turn(3)
+            try:
+                client.flight()
+            except (ssl.SSLError, OSError):
+                break
+        client.plain.sock.close()
+        bench.wait_closed(client.plain)
+    answers(bench, working)
+    assert bench.value("connections_closed", "fault") == 0
+    assert bench.published_value("handshakes_under_way") == 0
+
+
+def mutate(data: bytearray, chance: random.Random) -> None:
+    for _ in range(chance.randint(1, 4)):
+        at = chance.randrange(len(data)) if data else 0
+        kind = chance.randrange(4)
+        if kind == 0 and data:
+            data[at] ^= 1 << chance.randrange(8)
+        elif kind == 1:
+            data[at:at] = chance.randbytes(chance.randint(1, 40))
+        elif kind == 2:
+            del data[at : at + chance.randint(1, 40)]
+        else:
+            del data[at:]
+
+
+@pytest.mark.parametrize(("shows", "user"), [(True, "CN=alice,O=x"), (False, "ANONYMOUS")])
+def test_h06_a_client_is_who_its_certificate_says(shows: bool, user: str) -> None:
+    from cryptography import x509  # noqa: PLC0415
+    from cryptography.x509.oid import NameOID  # noqa: PLC0415
+
+    name = x509.Name(
+        [x509.NameAttribute(NameOID.ORGANIZATION_NAME, "x"), x509.NameAttribute(NameOID.COMMON_NAME, "alice")]
+    )
+    with tls_bench(ssl_client_auth="requested") as bench:
+        own = AUTHORITY.issue(name) if shows else None
+        client = TlsClient(bench, client_context(own)).shake_hands()
+        client.send(frame(1))
+        [request] = bench.requests(1)
+        sessions = Sessions()
+        assert (sessions.of(request.session).user if request.session else "ANONYMOUS") == user
+        if shows:
+            assert sessions.of(request.session).host == "127.0.0.1"
+        [channel] = bench.processor._selector.channels.values()
+        assert channel.user == user
+
+
+@pytest.mark.parametrize(
+    ("settings", "context", "says"),
+    [
+        ({"ssl_client_auth": "required"}, {}, "shows no certificate, and ssl.client.auth is required"),
+        (
+            {"ssl_client_auth": "required"},
+            {"own": Authority("Another").issue()},
+            "the client's certificate is not accepted: unable to get local issuer certificate; renew it, or add",
+        ),
+        (
+            {"ssl_client_auth": "required"},
+            {"own": AUTHORITY.issue(days=(-3, -1))},
+            "the client's certificate is not accepted: certificate has expired; renew it",
+        ),
+        (
+            {"ssl_client_auth": "required", "ssl_principal_mapping_rules": "RULE:^CN=nobody$/x/"},
+            {"own": AUTHORITY.issue("alice")},
+            "no rule of ssl.principal.mapping.rules fits the certificate of 'CN=alice'",
+        ),
+        (
+            {"ssl_enabled_protocols": "TLSv1.3"},
+            {"maximum_version": ssl.TLSVersion.TLSv1_2},
+            "speaks none of the versions that ssl.enabled.protocols has (TLSv1.3)",
+        ),
+        (
+            {"ssl_enabled_protocols": "TLSv1.2"},
+            {"minimum_version": ssl.TLSVersion.TLSv1_3},
+            "speaks none of the versions that ssl.enabled.protocols has (TLSv1.2)",
+        ),
+        (
+            {"ssl_cipher_suites": "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"},
+            {"ciphers": "ECDHE-ECDSA-AES128-GCM-SHA256", "maximum_version": ssl.TLSVersion.TLSv1_2},
+            "has none of the ciphers",
+        ),
+        ({}, {"distrusts": True}, "the client does not accept the broker's certificate (unknown issuer)"),
+    ],
+)
+def test_b22_a_handshake_that_fails_leaves_one_line_with_cause_and_remedy(
+    settings: dict[str, object], context: dict[str, object], says: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    own, ciphers = context.pop("own", None), context.pop("ciphers", None)
+    distrusts = context.pop("distrusts", False)
+    made = client_context(own, **context)
+    if ciphers:
+        made.set_ciphers(ciphers)
+    if distrusts:
+        made = ssl.create_default_context(cadata=Authority("Another").pem)
+    with tls_bench(**settings) as bench, caplog.at_level(logging.WARNING):
+        client = TlsClient(bench, made)
+
+        def closed() -> bool:
+            try:
+                client.plain.send(client.flight())
+            except ssl.SSLError:
+                client.plain.send(client.alert())
+            except OSError:
+                assert client.plain.serial in bench.closed()
+            return client.plain.serial in bench.closed()
+
+        bench.turn_until(closed, "the connection is closed")
+        assert bench.value("connections_closed", "failed_authentication") == 1
+    [line] = [record.getMessage() for record in caplog.records]
+    assert says in line
+    assert "127.0.0.1" in line
+
+
+@pytest.mark.parametrize(
+    ("sent", "says"),
+    [
+        (frame(1), "a Kafka request without TLS: set security.protocol=SSL"),
+        (b"GET / HTTP/1.1\r\n", "looks like HTTP"),
+        (b"\xff" * 20, "this is no TLS"),
+    ],
+)
+def test_users_24_who_does_not_speak_tls_is_told_apart(
+    bench: ProcessorBench, sent: bytes, says: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = bench.connect()
+    client.send(sent)
+    bench.wait_closed(client)
+    [line] = [record.getMessage() for record in caplog.records]
+    assert says in line
+
+
+def test_a_client_that_leaves_within_its_handshake_is_no_failure(
+    bench: ProcessorBench, caplog: pytest.LogCaptureFixture
+) -> None:
+    leaving, resetting, silent = TlsClient(bench), TlsClient(bench), bench.connect()
+    leaving.plain.send(leaving.flight())
+    leaving.plain.sock.close()
+    resetting.plain.send(resetting.flight())
+    resetting.plain.reset()
+    silent.sock.close()
+    for client in (leaving.plain, resetting.plain, silent):
+        bench.wait_closed(client)
+    assert caplog.records == []
+    assert bench.value("connections_closed", "client") == 3
+
+
+def test_plain_listeners_beside_it_stay_plain(bench: ProcessorBench) -> None:
+    client = bench.connect(listener=1)
+    client.send(frame(1))
+    [request] = bench.requests(1)
+    assert request.session == b""
+    bench.targets[0].answer(request, b"\0\0\0\4abcd")
+    assert client.receive(8) == b"\0\0\0\4abcd"

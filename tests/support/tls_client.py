@@ -1,0 +1,115 @@
+"""A TLS client of a processor bench whose every byte the test sees: the protocol is worked out in memory."""
+
+import ssl
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from broker.ipc.listener_table import ListenerEntry
+from tests.support.certificates import Authority, Issued
+from tests.support.processor_bench import ProcessorBench
+
+AUTHORITY = Authority()
+OWN = AUTHORITY.issue()
+
+
+def tls_bench(**settings: object) -> ProcessorBench:
+    """Return a bench whose listener 0 is of TLS, and listener 1 of plain text."""
+    store = {"ssl_keystore_type": "PEM", "ssl_keystore_key": OWN.key_pem, "ssl_keystore_certificate_chain": OWN.pem}
+    trust = {"ssl_truststore_type": "PEM", "ssl_truststore_certificates": AUTHORITY.pem}
+    bench = ProcessorBench(listeners="SSL://127.0.0.1:0", **(store | trust | settings))
+    tls = bench.processor.tls
+    tls.listeners = [ListenerEntry("SSL", "SSL", "", 0), ListenerEntry("PLAINTEXT", "PLAINTEXT", "", 0)]
+    tls.clients = bench.reader.clients
+    tls.follow(SimpleNamespace(broker_config=bench.config, certificate_readings=0, refresh=never))
+    return bench
+
+
+def client_context(own: Issued | None = None, **attributes: Any) -> ssl.SSLContext:
+    """Return what a client that trusts the authority goes by; ``own``: the certificate that it shows."""
+    context = ssl.create_default_context(cadata=AUTHORITY.pem)
+    for name, value in attributes.items():
+        setattr(context, name, value)
+    if own is not None:
+        load_own(context, own)
+    return context
+
+
+def load_own(context: ssl.SSLContext, own: Issued) -> None:
+    """Have a client show a certificate."""
+    with tempfile.TemporaryDirectory() as directory:
+        context.load_cert_chain(own.write(Path(directory), "own"))
+
+
+def never(*, at_once: bool) -> bool:
+    """Stand in for settings that do not change."""
+    assert at_once
+    return False
+
+
+class TlsClient:
+    """One connection. `plain` is the client below TLS."""
+
+    def __init__(self, bench: ProcessorBench, context: ssl.SSLContext | None = None, **connect: int) -> None:
+        self.bench = bench
+        self.plain = bench.connect(**connect)
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = (context or client_context()).wrap_bio(self._incoming, self._outgoing, server_hostname="localhost")
+        self._received = bytearray()
+        self.is_ready = False
+
+    def flight(self) -> bytes:
+        """Go on with the handshake, and return what is to be sent for it. Raises ssl.SSLError when it fails."""
+        self._take()
+        with suppress(ssl.SSLWantReadError):
+            self.tls.do_handshake()
+            self.is_ready = True
+        return self._outgoing.read()
+
+    def alert(self) -> bytes:
+        """Return what is to be sent after a failure."""
+        return self._outgoing.read()
+
+    def shake_hands(self) -> "TlsClient":
+        """Finish the handshake."""
+
+        def ready() -> bool:
+            self.plain.send(self.flight())
+            return self.is_ready
+
+        self.bench.turn_until(ready, "the handshake is done")
+        return self
+
+    def records(self, data: bytes) -> bytes:
+        """Return data as it is sent: in records of 16 KiB."""
+        self.tls.write(data)
+        return self._outgoing.read()
+
+    def send(self, data: bytes) -> None:
+        """Send all of it, turning the loop while the sockets are full."""
+        for start in range(0, len(data), 1 << 20):
+            self.plain.send(self.records(data[start : start + (1 << 20)]))
+
+    def receive(self, count: int) -> bytes:
+        """Turn the loop until so many decrypted bytes are there and take them off."""
+
+        def enough() -> bool:
+            self._take()
+            try:
+                while len(self._received) < count:
+                    self._received += self.tls.read(65536)
+            except ssl.SSLWantReadError:
+                return False
+            return True
+
+        self.bench.turn_until(enough, f"{count} bytes inside TLS")
+        taken = bytes(self._received[:count])
+        del self._received[:count]
+        return taken
+
+    def _take(self) -> None:
+        if data := self.plain.read():
+            self._incoming.write(data)
+            self.plain.received.clear()
