@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from broker.cli.acl_options import add_acl
 from broker.cli.options import (
     add_bench,
     add_config,
@@ -221,6 +222,7 @@ _COMMANDS: dict[str, tuple[str, str, str, _Add]] = {
         add_config,
     ),
     "topic": ("broker.cli.topics", "run", "create, list, describe, alter and delete topics", add_topic),
+    "acl": ("broker.cli.acls", "run", "list, add and delete access control lists", add_acl),
     "quota": ("broker.cli.quotas", "run", "set and delete quotas, and show who uses how much", add_quota),
     "requests": ("broker.cli.requests", "run", "what single requests did, from the request log", add_requests),
     "report": ("broker.cli.report", "run", "answer a question about the request log, with Spark", add_report),
