@@ -299,7 +299,7 @@ def _of_mechanism(config: OfListeners, listener: Listener, mechanism: str) -> It
                     f"{listener} would take tokens without a signature from other machines; set {JWKS_URL}, or "
                     "insecure.listen=true if that is meant"
                 )
-        elif config.of_listener(listener.name, JWKS_URL) is None:
+        elif config.of_mechanism(listener.name, OAUTHBEARER, JWKS_URL) is None:
             yield f"{listener} offers OAUTHBEARER and has no keys to check tokens with: set {JWKS_URL}"
 
 

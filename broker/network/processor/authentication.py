@@ -19,7 +19,7 @@ from broker.network.processor.mute_state import MuteCause
 from broker.protocol.api_keys import ApiKey
 from broker.security.sasl.authenticator import Authenticator, Failure
 from broker.security.sasl.listener import SaslListener
-from broker.security.sasl.listeners import sasl_listeners
+from broker.security.sasl.listeners import SaslListeners
 from broker.security.sasl.user_credentials import UserCredentials
 from broker.security.session import pack_session
 from broker.server_log.log_setup import RepeatedWarnings
@@ -95,6 +95,7 @@ class Authentication:
         #: Gets to know as whom a connection has authenticated.
         self.clients: ClientRegistry | None = None
         self.counts = Counts()
+        self._maker = SaslListeners(wall_ms)
         self._live: Settings | None = None
         self._take_over(config, UserCredentials())
 
@@ -105,7 +106,7 @@ class Authentication:
 
     def _take_over(self, config: BrokerConfig, credentials: UserCredentials) -> None:
         self._config = config
-        self._listeners = sasl_listeners(config, credentials)
+        self._listeners = self._maker.make(config, credentials)
         self._delay_ns = config.connection_failed_authentication_delay_ms * _NS_PER_MS
         self._limit_ns = config.authentication_timeout_ms * _NS_PER_MS
 

@@ -1,17 +1,19 @@
 """The listeners with SASL, made from the settings: which mechanisms each offers, and with what they check clients.
 
-Pure but for the keys of OAUTHBEARER, which are fetched besides (`jwks`).
+Pure but for the keys of OAUTHBEARER, which are read besides (`jwks`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from broker.config.jaas import parse
-from broker.config.sasl import JAAS, PLAIN, has_sasl, mechanisms_of
+from broker.config.sasl import JAAS, JWKS_URL, OAUTHBEARER, PLAIN, has_sasl, lets_in_unsecured, mechanisms_of
+from broker.security.sasl.jwks import JwksSettings, KeySets
 from broker.security.sasl.listener import SaslListener
+from broker.security.sasl.oauthbearer import OAuthBearerServer, Rules, Validate, signed, unsecured
 from broker.security.sasl.plain import PlainServer
 from broker.security.sasl.scram import ScramServer
 
@@ -24,27 +26,58 @@ if TYPE_CHECKING:
 _REAUTH = "connections.max.reauth.ms"
 
 
-def sasl_listeners(config: BrokerConfig, credentials: UserCredentials) -> dict[str, SaslListener]:
-    """Return the listeners with SASL by name."""
-    return {each.name: _listener(config, each, credentials) for each in config.bound_listeners if has_sasl(each)}
+class SaslListeners:
+    """Makes the listeners, and keeps between times what is read besides the settings."""
 
+    def __init__(self, wall_ms: Callable[[], int]) -> None:
+        self._wall_ms = wall_ms
+        self._key_sets = KeySets()
+        self._needed: set[JwksSettings] = set()
 
-def _listener(config: BrokerConfig, listener: Listener, credentials: UserCredentials) -> SaslListener:
-    offered = mechanisms_of(config, listener)
-    size = config.of_listener(listener.name, "sasl.server.max.receive.size")
-    lifetimes = {each: config.of_mechanism(listener.name, each, _REAUTH) for each in offered}
-    return SaslListener(
-        listener.name,
-        {each: _server(config, listener, each, credentials) for each in offered},
-        size if isinstance(size, int) else 0,
-        {each: value if isinstance(value, int) else 0 for each, value in lifetimes.items()},
-    )
+    def make(self, config: BrokerConfig, credentials: UserCredentials) -> dict[str, SaslListener]:
+        """Return the listeners with SASL by name."""
+        self._needed = set()
+        made = {
+            each.name: self._listener(config, each, credentials) for each in config.bound_listeners if has_sasl(each)
+        }
+        self._key_sets.keep(self._needed)
+        return made
 
+    def _listener(self, config: BrokerConfig, listener: Listener, credentials: UserCredentials) -> SaslListener:
+        offered = mechanisms_of(config, listener)
+        size: Any = config.of_listener(listener.name, "sasl.server.max.receive.size")
+        lifetimes: dict[str, Any] = {each: config.of_mechanism(listener.name, each, _REAUTH) for each in offered}
+        servers = {each: self._server(config, listener, each, credentials) for each in offered}
+        return SaslListener(listener.name, servers, size, lifetimes)
 
-def _server(
-    config: BrokerConfig, listener: Listener, mechanism: str, credentials: UserCredentials
-) -> Callable[[], SaslServer]:
-    if mechanism == PLAIN:
-        text = config.of_mechanism(listener.name, PLAIN, JAAS)
-        return partial(PlainServer, parse(str(text)).users if text else {})
-    return partial(ScramServer, mechanism, credentials)
+    def _server(
+        self, config: BrokerConfig, listener: Listener, mechanism: str, credentials: UserCredentials
+    ) -> Callable[[], SaslServer]:
+        if mechanism == PLAIN:
+            return partial(PlainServer, parse(str(config.of_mechanism(listener.name, PLAIN, JAAS))).users)
+        if mechanism == OAUTHBEARER:
+            return partial(OAuthBearerServer, self._validator(config, listener))
+        return partial(ScramServer, mechanism, credentials)
+
+    def _validator(self, config: BrokerConfig, listener: Listener) -> Validate:
+        def value(name: str) -> Any:
+            return config.of_mechanism(listener.name, OAUTHBEARER, name)
+
+        prefix = "sasl.oauthbearer."
+        rules = Rules(
+            value(f"{prefix}sub.claim.name"),
+            value(f"{prefix}scope.claim.name"),
+            value(f"{prefix}expected.audience"),
+            value(f"{prefix}expected.issuer"),
+            value(f"{prefix}clock.skew.seconds"),
+        )
+        if lets_in_unsecured(config, listener):
+            return unsecured(rules, self._wall_ms)
+        place = JwksSettings(
+            value(JWKS_URL),
+            config.sasl_oauthbearer_jwks_endpoint_refresh_ms,
+            config.sasl_oauthbearer_jwks_endpoint_retry_backoff_ms,
+            config.sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms,
+        )
+        self._needed.add(place)
+        return signed(rules, self._key_sets.of(place).find)

@@ -1,0 +1,109 @@
+"""The keys that sign tokens of OAUTHBEARER, read from a file or fetched from a server by a thread of their own.
+
+Runs in processor processes that have such a listener. Nobody waits for it: while there is no key, tokens are refused.
+A token with an unknown key wakes the thread, which reads no sooner than the backoff allows. Keys that cannot be read
+again stay as they were. The thread ends with its process.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import urllib.request
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from broker.security.sasl.oauthbearer import ALGORITHMS
+
+logger = logging.getLogger(__name__)
+
+_MOST_BYTES = 1 << 20
+_TIMEOUT_S = 10
+_FILE = "file://"
+
+
+class JwksSettings(NamedTuple):
+    """Where the keys are, and how often they are read."""
+
+    url: str
+    refresh_ms: int
+    backoff_ms: int
+    backoff_max_ms: int
+
+
+class KeySet:
+    """The keys of one place."""
+
+    def __init__(self, settings: JwksSettings) -> None:
+        self._settings = settings
+        self._keys: Mapping[str | None, Any] = {}
+        self._wanted = threading.Event()
+        self._ended = threading.Event()
+        if settings.url.startswith(_FILE):
+            self._read(0)
+        threading.Thread(target=self._follow, name="jwks", daemon=True).start()
+
+    def find(self, key_id: str | None) -> Any:
+        """Return the key of that id, or the only one for a token that names none; None: ask again later."""
+        keys = self._keys
+        if key_id is None and len(keys) == 1:
+            return next(iter(keys.values()))
+        key = keys.get(key_id)
+        if key is None:
+            self._wanted.set()
+        return key
+
+    def end(self) -> None:
+        """Read no more."""
+        self._ended.set()
+        self._wanted.set()
+
+    def _follow(self) -> None:
+        failures = 0
+        while not self._ended.is_set():
+            failures = 0 if self._read(failures) else failures + 1
+            least_ms = min(self._settings.backoff_ms << min(failures, 20), self._settings.backoff_max_ms)
+            if self._ended.wait(least_ms / 1000) or failures:
+                continue
+            self._wanted.wait(self._settings.refresh_ms / 1000)
+            self._wanted.clear()
+
+    def _read(self, failures: int) -> bool:
+        from jwt import PyJWKSet, PyJWTError  # noqa: PLC0415 - a listener wants OAUTHBEARER
+
+        try:
+            with urllib.request.urlopen(self._settings.url, timeout=_TIMEOUT_S) as file:  # noqa: S310 - as configured
+                text = file.read(_MOST_BYTES + 1)
+            if len(text) > _MOST_BYTES:
+                raise ValueError(f"it has more than {_MOST_BYTES} bytes")
+            found = PyJWKSet.from_json(text.decode()).keys
+            self._keys = {key.key_id: key for key in found if key.key_type in ALGORITHMS}
+        except (OSError, ValueError, PyJWTError) as error:
+            if not failures:
+                logger.warning("the keys at %s cannot be read, %d are known: %s", *self._state, error)
+            return False
+        if not self._keys:
+            logger.warning("the keys at %s cannot be used: none of them is of RSA, EC or OKP", self._settings.url)
+        return True
+
+    @property
+    def _state(self) -> tuple[str, int]:
+        return self._settings.url, len(self._keys)
+
+
+class KeySets:
+    """The key sets that listeners need; those that none needs any more are read no more."""
+
+    def __init__(self) -> None:
+        self._sets: dict[JwksSettings, KeySet] = {}
+
+    def of(self, settings: JwksSettings) -> KeySet:
+        """Return the keys of a place, which may have been read before."""
+        if settings not in self._sets:
+            self._sets[settings] = KeySet(settings)
+        return self._sets[settings]
+
+    def keep(self, needed: set[JwksSettings]) -> None:
+        """End all others."""
+        for settings in self._sets.keys() - needed:
+            self._sets.pop(settings).end()
