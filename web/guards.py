@@ -34,7 +34,8 @@ _OTHER_NAME = (
     b"This page is not served under that host name. Ask for localhost, or add the name to status.allowed.hosts.\n"
 )
 _STRANGER = (
-    b"This page wants a token, as a bearer token or as the password: status.token, for /metrics also metrics.token.\n"
+    b"This page wants a token (status.token; for /metrics also metrics.token) as a Bearer token or as the password, "
+    b"or a user who may describe the cluster.\n"
 )
 
 

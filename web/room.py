@@ -159,7 +159,14 @@ class Room:
 
     def note_stranger(self, whose: str) -> None:
         """Note that somebody gave a token or a password that is not right."""
-        self._warn("stranger", "the status page refused %s: what it gave is not the token (status.token)", whose)
+        self._warn("stranger", "the status page refused %s: not the token (status.token), nor a user's password", whose)
+
+    def count_no_handshake(self, whose: str, failure: str) -> None:
+        """Count bytes that are no TLS handshake, or one that failed."""
+        self._metrics.add(self._metrics.index("invalid_requests"), 1)
+        self._warn(
+            "handshake", "the status page got no TLS handshake from %s (%s): it is served by https", whose, failure
+        )
 
     def _drop(self, occupant: Occupant, cause: str) -> None:
         self.leave(occupant)

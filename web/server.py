@@ -14,6 +14,7 @@ import uvicorn
 
 from web.app import create_app
 from web.connection import connections_in
+from web.handshake import handshakes_in
 from web.readings import Reader
 from web.watch import Watch
 
@@ -77,7 +78,7 @@ def serve(sources: Sources, room: Room, listening: socket.socket, stop_fd: int, 
         create_app(sources, watch, room.note_stranger),
         lifespan="off",
         loop="asyncio",
-        http=connections_in(room),
+        http=connections_in(room) if sources.tls is None else handshakes_in(room, sources.tls),
         ws="none",
         log_config=None,
         access_log=False,

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from web.access import OPEN, Admission
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from broker.metrics.broker_reading import BrokerReader
     from broker.metrics.quota_use import ClientUse
     from shm.recent_requests import RecentReader
@@ -74,7 +76,8 @@ class Sources:
     """All that the page reads. `settings` returns what holds now, `quotas` what clients use at a monotonic time in ms.
 
     `deprecated_up_to` is the last deprecated version of an API that has any. `reports` is the directory below which the
-    Spark jobs leave their results, `jobs` by name what there is to know of each.
+    Spark jobs leave their results, `jobs` by name what there is to know of each. With `tls`, which returns what new
+    connections are served with, it is by HTTPS.
     """
 
     facts: BrokerFacts
@@ -89,3 +92,4 @@ class Sources:
     reports: Path
     jobs: Mapping[str, JobFacts]
     admission: Admission = OPEN
+    tls: Callable[[], SSLContext] | None = None

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from broker.cli.acl_options import add_acl
+from broker.cli.option_values import seconds
 from broker.cli.options import (
     add_bench,
     add_config,
@@ -29,6 +30,7 @@ from broker.cli.options import (
     run_dir_option,
 )
 from broker.cli.quota_options import add_quota
+from broker.cli.security_options import add_doctor, add_tls
 from broker.errors import ApiError, BootFailed, ConfigError, RotundaError, UsageError
 
 _Add = Callable[[argparse.ArgumentParser], None]
@@ -37,8 +39,6 @@ _Add = Callable[[argparse.ArgumentParser], None]
 _USAGE_EXIT_CODE = 2
 _FAILURE_EXIT_CODE = 1
 _INTERRUPTED_EXIT_CODE = 130
-
-_LONGEST_WAIT_S = 1e6
 
 _EPILOG = """\
 exit codes: 0 ok, 1 failure, 2 bad usage or configuration, 3 not running, 4 port or directory in use,
@@ -103,17 +103,6 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def _seconds(text: str) -> float:
-    """Return a length of time that can be waited for; argparse names the option that the complaint is about."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds <= _LONGEST_WAIT_S:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
-    return seconds
-
-
 def _config_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--config", type=Path, metavar="FILE", help="a server.properties file (default: $ROTUNDA_CONFIG, or none)"
@@ -149,7 +138,7 @@ def _add_start(command: argparse.ArgumentParser) -> None:
     command.add_argument("--daemon", action="store_true", help="run in the background")
     command.add_argument(
         "--wait",
-        type=_seconds,
+        type=seconds,
         nargs="?",
         const=60.0,
         metavar="SECONDS",
@@ -163,7 +152,7 @@ def _add_stop(command: argparse.ArgumentParser) -> None:
     command.add_argument("--quick", action="store_true", help="do not finish what is under way")
     command.add_argument(
         "--wait",
-        type=_seconds,
+        type=seconds,
         default=60.0,
         metavar="SECONDS",
         help="fail when it has not stopped after this time (default: 60)",
@@ -175,7 +164,7 @@ def _add_status(command: argparse.ArgumentParser) -> None:
     json_option(command)
     command.add_argument(
         "--wait",
-        type=_seconds,
+        type=seconds,
         nargs="?",
         const=60.0,
         metavar="SECONDS",
@@ -224,6 +213,13 @@ _COMMANDS: dict[str, tuple[str, str, str, _Add]] = {
     "topic": ("broker.cli.topics", "run", "create, list, describe, alter and delete topics", add_topic),
     "acl": ("broker.cli.acls", "run", "list, add and delete access control lists", add_acl),
     "quota": ("broker.cli.quotas", "run", "set and delete quotas, and show who uses how much", add_quota),
+    "tls": ("broker.cli.tls", "run", "make certificates for development, and say how clients use them", add_tls),
+    "doctor": (
+        "broker.cli.doctor",
+        "run",
+        "check from outside what a client would meet, and what to change",
+        add_doctor,
+    ),
     "requests": ("broker.cli.requests", "run", "what single requests did, from the request log", add_requests),
     "report": ("broker.cli.report", "run", "answer a question about the request log, with Spark", add_report),
     "bench": ("broker.cli.bench", "run", "repeat the load of a profile against any Kafka broker", add_bench),

@@ -1,6 +1,6 @@
 """The options of `rotunda topic` and `rotunda group`, and those that several commands have.
 
-Imports nothing but the parser's library: the command line is parsed before anything else is loaded.
+Imports nothing that takes time: the command line is parsed before anything else is loaded.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
+
+from broker.cli.option_values import count, factor, interval_s
 
 _STATES = (
     "PreparingRebalance",
@@ -22,9 +24,6 @@ _STATES = (
 )
 _TYPES = ("classic", "consumer", "share", "streams")
 
-_SHORTEST_INTERVAL_S = 0.1
-_LONGEST_INTERVAL_S = 3600.0
-_LEAST_FACTOR = 0.001
 
 _LIST_JSON = """\
 --json prints an array of objects: group, type, state, protocol_type
@@ -92,35 +91,16 @@ def json_option(command: argparse.ArgumentParser) -> None:
     command.add_argument("--json", action="store_true", help="print JSON")
 
 
-def _count(text: str) -> int:
-    """Return a number of things to print; argparse names the option that the complaint is about."""
-    if not (text.isascii() and text.isdecimal() and int(text)):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
-    return int(text)
-
-
-def _interval_s(text: str) -> float:
-    """Return a time between two looks; counters are brought up to date twice a second, so none is very short."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not _SHORTEST_INTERVAL_S <= seconds <= _LONGEST_INTERVAL_S:
-        message = f"{text!r} is not a number of seconds from {_SHORTEST_INTERVAL_S:g} to {_LONGEST_INTERVAL_S:g}"
-        raise argparse.ArgumentTypeError(message)
-    return seconds
-
-
-def _factor(text: str) -> float:
-    """Return how many times as fast; argparse names the option that the complaint is about."""
-    try:
-        factor = float(text)
-    except ValueError:
-        factor = 0.0
-    if not _LEAST_FACTOR <= factor <= 1 / _LEAST_FACTOR:
-        message = f"{text!r} is not a factor from {_LEAST_FACTOR:g} to {1 / _LEAST_FACTOR:g}"
-        raise argparse.ArgumentTypeError(message)
-    return factor
+def client_options(command: argparse.ArgumentParser) -> None:
+    """Add how a command reaches a broker."""
+    command.add_argument(
+        "--bootstrap", "--bootstrap-server", metavar="HOST:PORT", help="the broker; by default the one of --run-dir"
+    )
+    command.add_argument(
+        "--command-config",
+        metavar="FILE",
+        help="a client's properties, with security.protocol and what it needs (default: $ROTUNDA_COMMAND_CONFIG)",
+    )
 
 
 def add_topic(command: argparse.ArgumentParser) -> None:
@@ -139,7 +119,7 @@ def add_requests(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--since", default="1h", metavar="TIME", help="a length of time like 10m, or an ISO time (default: 1h)"
     )
-    command.add_argument("--limit", type=_count, default=100, metavar="N", help="print at most N (default: 100)")
+    command.add_argument("--limit", type=count, default=100, metavar="N", help="print at most N (default: 100)")
     command.add_argument("--api", metavar="NAME", help="only this API, such as FETCH")
     command.add_argument("--client", metavar="ID", help="only this client id")
     command.add_argument("--topic", metavar="NAME", help="only requests whose first partition is one of this topic")
@@ -162,9 +142,9 @@ def add_bench(command: argparse.ArgumentParser) -> None:
         "--profile", required=True, metavar="FILE", help="a profile of `rotunda report replay`: its file or directory"
     )
     command.add_argument(
-        "--speed", type=_factor, default=1.0, metavar="N", help="N times as fast as it was (default: 1)"
+        "--speed", type=factor, default=1.0, metavar="N", help="N times as fast as it was (default: 1)"
     )
-    command.add_argument("--seconds", type=_interval_s, metavar="N", help="only the first N seconds (default: all)")
+    command.add_argument("--seconds", type=interval_s, metavar="N", help="only the first N seconds (default: all)")
     command.add_argument(
         "--topic-prefix",
         default="bench-",
@@ -178,7 +158,7 @@ def add_top(command: argparse.ArgumentParser) -> None:
     run_dir_option(command)
     command.add_argument("--once", action="store_true", help="print what is so now and end, as into a pipe")
     command.add_argument(
-        "--interval", type=_interval_s, default=1.0, metavar="SECONDS", help="how often it is drawn again (default: 1)"
+        "--interval", type=interval_s, default=1.0, metavar="SECONDS", help="how often it is drawn again (default: 1)"
     )
 
 
@@ -210,7 +190,7 @@ def add_actions(command: argparse.ArgumentParser, actions: dict[str, Action]) ->
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         run_dir_option(action)
-        action.add_argument("--bootstrap", metavar="HOST:PORT", help="the broker; by default the one of --run-dir")
+        client_options(action)
         add(action)
         if module is not None:
             action.set_defaults(run=(module, "run"))

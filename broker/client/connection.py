@@ -1,7 +1,7 @@
 """One blocking connection to a broker: a request out, its response back. Used by the command line only.
 
-It speaks Kafka's protocol like any client, so `rotunda topic` works against any Kafka broker. One request
-is in flight at a time; there is no retry and no metadata cache.
+It speaks Kafka's protocol like any client, by TLS and SASL where its access says so, so `rotunda topic` works against
+any Kafka broker. One request is in flight at a time; there is no retry and no metadata cache.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
+from broker.client.access import PLAIN_TEXT, Access
+from broker.client.sasl import exchange
 from broker.errors import ApiError, InvalidReceive, RotundaError
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
@@ -29,9 +31,12 @@ class ConnectionFailed(RotundaError):  # noqa: N818 - named for what happened, l
 class Connection:
     """A connection, open in its `with` block. `address` is host:port; of a comma-separated list the first."""
 
-    def __init__(self, address: str, timeout_s: float = 30.0, client_id: str = CLIENT_ID) -> None:
+    def __init__(
+        self, address: str, timeout_s: float = 30.0, client_id: str = CLIENT_ID, access: Access = PLAIN_TEXT
+    ) -> None:
         self._address = address
         self._client_id = client_id
+        self._access = access
         self._timeout_s = timeout_s
         self._correlation_id = 0
         self._socket: socket.socket | None = None
@@ -40,10 +45,15 @@ class Connection:
     def __enter__(self) -> Self:
         try:
             self._socket = socket.create_connection(self.endpoint, self._timeout_s)
+            if self._access.context is not None:
+                self._socket = self._access.context.wrap_socket(self._socket, server_hostname=self.endpoint[0])
         except (OSError, ValueError) as failure:
+            self.close()
             raise ConnectionFailed(f"cannot connect to {self._address}: {failure}") from failure
         try:
             answer = self.request(ApiKey.API_VERSIONS, 0, {})
+            if self._access.authenticates:
+                self.authenticate()
         except BaseException:
             self.close()
             raise
@@ -102,6 +112,24 @@ class Connection:
             return kio_adapter.decode_response(api_key, version, memoryview(response), 0, len(response))
         except (OSError, struct.error, InvalidReceive) as failure:
             raise ConnectionFailed(f"{api_key.name} to {self._address} failed: {failure}") from failure
+
+    def authenticate(self) -> None:
+        """Say by SASL who this is. Raises ApiError with the broker's words, and NotTheBroker."""
+        check(self.request(ApiKey.SASL_HANDSHAKE, 1, {"mechanism": self._access.mechanism}))
+        self.exchange_tokens()
+
+    def exchange_tokens(self) -> None:
+        """Do what follows a SaslHandshake. Raises ApiError with the broker's words, and NotTheBroker."""
+        access = self._access
+        steps = exchange(access.mechanism, access.user, access.password, access.token)
+        message = next(steps)
+        while True:
+            answer = self.request(ApiKey.SASL_AUTHENTICATE, 1, {"auth_bytes": message})
+            check(answer)
+            try:
+                message = steps.send(bytes(answer.auth_bytes))
+            except StopIteration:
+                return
 
     def _exchange(self, wire: bytes) -> bytes:
         if self._socket is None:

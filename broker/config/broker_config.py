@@ -364,7 +364,7 @@ def _of_listeners_complaint(config: BrokerConfig) -> str | None:
 
 
 def _status_complaint(config: BrokerConfig) -> str | None:
-    check_status_host(config.status_host, config.insecure_listen)
+    check_status_host(config, config.bound_listeners, config.insecure_listen)
     return None
 
 

@@ -2,7 +2,7 @@
 
 Rules: names are upper-cased and map to a protocol, names and ports are unique but for one IPv4 and one IPv6
 address on the same port (``H04``); the wildcard address is never advertised (``C18``); an address that other
-machines can reach needs ``insecure.listen``, because clients are not authenticated. Where that is not set, all
+machines can reach needs ``insecure.listen`` unless its clients are authenticated. Where that is not set, all
 interfaces become the loopback address that clients are given, if they are given one: as in Kafka's own sample file.
 """
 
@@ -112,8 +112,8 @@ def check_listeners(
     for listener in listeners:
         if not (listener.is_loopback or insecure_listen or authenticates(listener)):
             raise ValueError(
-                f"{listener} can be reached from other machines and clients are not authenticated; "
-                "set insecure.listen=true if that is meant, or ssl.client.auth=required on a listener of SSL"
+                f"{listener} can be reached from other machines and clients are not authenticated: let them be by "
+                "SASL_SSL, or by SSL with ssl.client.auth=required; or set insecure.listen=true if that is meant"
             )
 
 

@@ -22,7 +22,9 @@ OWN_PREFIX = "ROTUNDA_"
 #: Kafka's container images use this one; what is no setting of ours is meant for others.
 KAFKA_PREFIX = "KAFKA_"
 #: These are read by the command line itself.
-COMMAND_LINE_VARIABLES = frozenset(f"{OWN_PREFIX}{name}" for name in ("CONFIG", "DATA_DIR", "LOG_FORMAT", "RUN_DIR"))
+COMMAND_LINE_VARIABLES = frozenset(
+    f"{OWN_PREFIX}{name}" for name in ("COMMAND_CONFIG", "CONFIG", "DATA_DIR", "LOG_FORMAT", "RUN_DIR")
+)
 
 _ADVERTISED = f"{KAFKA_PREFIX}ADVERTISED_LISTENERS"
 

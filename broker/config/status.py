@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from broker.config.keys import Key, Kind, setting
+from broker.config.listeners import Listener
 
 STATUS_PORT, STATUS_TOKEN = "status.port", "status.token"
 
@@ -43,7 +45,8 @@ class StatusSettings:
             kind=Kind.STRING,
             default="127.0.0.1",
             doc="The address that the status page listens on. One that other machines can reach needs "
-            "insecure.listen=true, since what it sends is not encrypted.",
+            "status.ssl.enable=true, and status.token or a listener whose clients authenticate by SASL; or else "
+            "insecure.listen=true.",
         )
     )
     status_port: int = setting(
@@ -66,7 +69,8 @@ class StatusSettings:
             sensitive=True,
             validator=_token_complaint,
             doc="What whoever looks at the status page has to give, as a bearer token or as the password that a "
-            "browser asks for. At least 16 characters. Without it nobody is asked.",
+            "browser asks for. At least 16 characters. Without it nobody on this machine is asked; others are, unless "
+            "insecure.listen=true, for a user who may describe the cluster.",
         )
     )
     metrics_token: str | None = setting(
@@ -79,6 +83,15 @@ class StatusSettings:
             validator=_token_complaint,
             doc="What Prometheus has to give for /metrics, as a bearer token, and nothing else is shown for. At least "
             "16 characters. status.token is taken as well. Without it /metrics is shown to those who see the page.",
+        )
+    )
+    status_ssl_enable: bool = setting(
+        Key(
+            name="status.ssl.enable",
+            kind=Kind.BOOLEAN,
+            default=False,
+            doc="Whether the status page is served by HTTPS, with the broker's ssl.keystore settings, those without a "
+            "listener's name.",
         )
     )
     status_max_connections: int = setting(
@@ -125,10 +138,20 @@ class StatusSettings:
     )
 
 
-def check_status_host(host: str, insecure_listen: bool) -> None:
-    """Raise ValueError, worded for the user, if the status page may not listen there."""
-    if not insecure_listen and not is_loopback(host):
-        raise ValueError(f"{host} can be reached from other machines; set insecure.listen=true if that is meant")
+def check_status_host(config: StatusSettings, listeners: Sequence[Listener], insecure_listen: bool) -> None:
+    """Raise ValueError, worded for the user, if the page may not listen there."""
+    if insecure_listen or not config.status_page_enable or is_loopback(config.status_host):
+        return
+    missing = []
+    if not config.status_ssl_enable:
+        missing.append("encrypted: set status.ssl.enable=true")
+    if not config.status_token and not any(listener.protocol.startswith("SASL_") for listener in listeners):
+        missing.append(f"protected: set {STATUS_TOKEN}, or let a listener authenticate its clients")
+    if missing:
+        raise ValueError(
+            f"{config.status_host} can be reached from other machines and the page is not {', nor '.join(missing)}; "
+            "set insecure.listen=true if that is meant"
+        )
 
 
 def is_loopback(host: str) -> bool:

@@ -17,7 +17,7 @@ from broker.config.sources import Source
 from broker.errors import ApiError, ConfigError
 from broker.metadata.metadata_file import CONFIGURATION_FILE
 from broker.metadata.process_counts import check_change
-from broker.security.tls.listener_tls import tls_of
+from broker.security.tls.listener_tls import all_tls
 
 if TYPE_CHECKING:
     from broker.config.broker_config import BrokerConfig
@@ -52,7 +52,7 @@ def reload(controller: Controller, metadata: MetadataCache, config: BrokerConfig
         check_change(metadata, metadata.broker_overrides, controller.most, read, reads_certificates=True)
         if read != before:
             controller.replace_until_restart(CONFIGURATION_FILE, texts)
-        if any(tls_of(read, listener) for listener in metadata.broker_config.bound_listeners):
+        if all_tls(metadata.broker_config):
             controller.read_certificates_again()
             _log.info("SIGHUP: new connections get the certificates that the files have now")
     except ConfigError as error:

@@ -10,9 +10,11 @@ from __future__ import annotations
 import logging
 import os
 import select
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from broker.clock import SystemClock
+from broker.config.status import is_loopback
 from broker.ipc.listener_table import ListenerNames
 from broker.runtime.child_process import Role
 from broker.server_log.log_setup import RepeatedWarnings
@@ -21,10 +23,14 @@ from shm.process_slots import BEAT_S
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from broker.config.broker_config import BrokerConfig
     from broker.ipc.process_context import ProcessContext
+    from broker.metadata.live_settings import LiveSettings
     from broker.metadata.metadata_cache import MetadataCache
     from broker.metrics.broker_reading import Names, Segments, Topic
     from broker.runtime.signals import StopFlag
+    from broker.status.page_tls import PageTls
+    from web.access import Admission
     from web.room import Room
     from web.sources import BrokerFacts, Setting, Sources
 
@@ -40,9 +46,11 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
     listening = context.status_socket.fileno()
 
     settings = context.live_settings()
+    tls = _tls(settings) if context.config.status_ssl_enable else None
 
     def beat() -> None:
-        settings.refresh()
+        if settings.refresh() and tls is not None:
+            tls.follow()
         context.slots.beat(Role.WEB, index, SystemClock.monotonic_ns())
 
     while listening not in select.select((listening, stop.fileno()), (), (), BEAT_S)[0]:
@@ -51,13 +59,34 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
         beat()
     from web.server import serve  # noqa: PLC0415 - 30 MB that a page nobody looks at does without
 
+    admission = _admission(context.config, settings)
     serve(
-        sources_of(context),
+        replace(sources_of(context), admission=admission, tls=None if tls is None else tls.context),
         _room_of(context, generation),
         context.status_socket,
         stop.fileno(),
         beat,
     )
+
+
+def _tls(settings: LiveSettings) -> PageTls:
+    from broker.status.page_tls import PageTls  # noqa: PLC0415 - OpenSSL is loaded where it is needed
+
+    return PageTls(settings)
+
+
+def _admission(config: BrokerConfig, settings: LiveSettings) -> Admission:
+    """Return who is let in: on this machine everybody, unless there is a token; elsewhere users too."""
+    from broker.config.sasl import has_sasl  # noqa: PLC0415
+    from web.access import Admission  # noqa: PLC0415
+
+    is_user = None
+    asks = config.status_token or not (is_loopback(config.status_host) or config.insecure_listen)
+    if asks and any(has_sasl(listener) for listener in config.bound_listeners):
+        from broker.status.page_users import PageUsers  # noqa: PLC0415
+
+        is_user = PageUsers(settings).is_user
+    return Admission(token=config.status_token or "", metrics_token=config.metrics_token or "", is_user=is_user)
 
 
 def _room_of(context: ProcessContext, generation: int) -> Room:
@@ -85,7 +114,6 @@ def sources_of(context: ProcessContext) -> Sources:
     from broker.protocol.api_keys import DEPRECATED_UP_TO  # noqa: PLC0415
     from broker.status.report_jobs import report_jobs  # noqa: PLC0415
     from shm.recent_requests import RecentReader  # noqa: PLC0415
-    from web.access import Admission  # noqa: PLC0415
     from web.sources import Sources  # noqa: PLC0415
 
     config = context.config
@@ -111,11 +139,10 @@ def sources_of(context: ProcessContext) -> Sources:
         settings=_settings(context, metadata),
         quotas=lambda now_ms: clients_use(context.quota_tables, now_ms, config.quota_window_size_seconds * 1000),
         allowed_hosts=config.status_allowed_hosts,
-        any_address=config.status_host not in {"127.0.0.1", "::1", "localhost"},
+        any_address=not is_loopback(config.status_host),
         disk=config.data_dir,
         reports=config.data_dir / REPORTS,
         jobs=report_jobs(),
-        admission=Admission(token=config.status_token or "", metrics_token=config.metrics_token or ""),
     )
 
 

@@ -216,6 +216,6 @@ def _record(context: ProcessContext) -> RunRecord:
         handlers=context.started_handlers,
         most_handlers=context.most_handlers,
         max_partitions=context.config.max_partitions,
-        status_url=status_url(context.status_socket),
+        status_url=status_url(context.status_socket, by_https=context.config.status_ssl_enable),
         started_ms=SystemClock().wall_ms(),
     )

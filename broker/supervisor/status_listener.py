@@ -56,14 +56,15 @@ def bind_status_page(config: BrokerConfig) -> socket.socket | None:
     return found
 
 
-def status_url(listening: socket.socket | None) -> str:
+def status_url(listening: socket.socket | None, *, by_https: bool = False) -> str:
     """Return the page's address for a browser on this machine; empty when there is no page."""
     if listening is None:
         return ""
     host, port = listening.getsockname()[:2]
     if host in {"0.0.0.0", "::"}:  # noqa: S104 - recognised, not bound
         host = "127.0.0.1" if host == "0.0.0.0" else "::1"  # noqa: S104
-    return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+    scheme = "https" if by_https else "http"
+    return f"{scheme}://[{host}]:{port}/" if ":" in host else f"{scheme}://{host}:{port}/"
 
 
 def _bind(host: str, port: int) -> socket.socket:

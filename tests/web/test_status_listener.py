@@ -1,6 +1,7 @@
 """The page's port: the default one gives way, one that was asked for does not, and without the extra there is none."""
 
 import logging
+import re
 import socket
 
 import pytest
@@ -9,6 +10,8 @@ from broker.config.broker_config import load
 from broker.errors import BootFailed, ConfigError
 from broker.supervisor import status_listener
 from broker.supervisor.status_listener import bind_status_page, status_url
+
+TOKEN = "a-token-of-the-page"  # noqa: S105
 
 
 @pytest.fixture
@@ -56,8 +59,22 @@ def test_a_page_that_is_switched_off_binds_nothing():
     assert bind_status_page(load(None, {"status.page.enable": "false"}, {})) is None
 
 
-def test_other_machines_only_if_that_is_meant():
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({}, "not encrypted: set status.ssl.enable=true, nor protected: set status.token"),
+        ({"status.token": TOKEN}, "not encrypted: set status.ssl.enable=true; set insecure.listen=true"),
+        ({"status.ssl.enable": "true"}, "not protected: set status.token, or let a listener authenticate its clients"),
+        ({"insecure.listen": "true"}, None),
+        ({"status.ssl.enable": "true", "status.token": TOKEN}, None),
+        ({"status.page.enable": "false"}, None),
+    ],
+)
+def test_other_machines_only_encrypted_and_protected(settings: dict[str, str], complaint: str | None):
     """Row 23."""
-    with pytest.raises(ConfigError, match=r"insecure\.listen"):
-        load(None, {"status.host": "0.0.0.0"}, {})  # noqa: S104
-    load(None, {"status.host": "0.0.0.0", "insecure.listen": "true"}, {})  # noqa: S104
+    everywhere = {"status.host": "0.0.0.0", **settings}  # noqa: S104
+    if complaint is None:
+        load(None, everywhere, {})
+        return
+    with pytest.raises(ConfigError, match=re.escape(complaint)):
+        load(None, everywhere, {})

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.security.tls.listener_tls import tls_of
+from broker.security.tls.listener_tls import all_tls
 
 if TYPE_CHECKING:
     from broker.config.broker_config import BrokerConfig
 
 
 def check_tls(config: BrokerConfig, before: BrokerConfig | None = None) -> None:
-    """Raise ConfigError, worded for the user, unless every listener of TLS could be served.
+    """Raise ConfigError, worded for the user, unless every listener of TLS, and the status page, could be served.
 
     ``before``: what was served with these settings is served on, whatever has become of its files.
     """
-    served = {} if before is None else {each.name: tls_of(before, each) for each in before.bound_listeners}
-    for listener in config.bound_listeners:
-        settings = tls_of(config, listener)
-        if settings is not None and settings != served.get(listener.name):
+    served = [] if before is None else all_tls(before)
+    for settings in all_tls(config):
+        if settings not in served:
             from broker.security.tls.contexts import make  # noqa: PLC0415 - OpenSSL is loaded where it is needed
 
             make(settings)

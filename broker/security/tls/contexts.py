@@ -48,7 +48,7 @@ def _make(settings: ListenerTls) -> ServerTls:
     context.options |= getattr(ssl, "OP_ENABLE_KTLS", 0)
     _set_versions(context, settings)
     material = read_keystore(settings.keystore)
-    _load_key(context, material)
+    load_key(context, material)
     if settings.client_auth != NONE:
         context.verify_mode = ssl.CERT_REQUIRED if settings.client_auth == REQUIRED else ssl.CERT_OPTIONAL
         # As in Java whatever certificate stands in the truststore is trusted, not only one that issued itself.
@@ -83,7 +83,8 @@ def _set_versions(context: ssl.SSLContext, settings: ListenerTls) -> None:
     context.minimum_version, context.maximum_version = _VERSIONS[min(versions)], _VERSIONS[max(versions)]
 
 
-def _load_key(context: ssl.SSLContext, material: KeyMaterial) -> None:
+def load_key(context: ssl.SSLContext, material: KeyMaterial) -> None:
+    """Show these certificates in a context's handshakes. Raises ConfigError."""
     file = os.memfd_create("keystore", os.MFD_CLOEXEC)
     try:
         os.write(file, _PEM_END.join((material.key, *material.chain)) + _PEM_END)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from broker.config.listener_overrides import own_name
+from broker.config.listeners import Listener
 from broker.config.tls import NONE
 
 if TYPE_CHECKING:
     from broker.config.broker_config import BrokerConfig
-    from broker.config.listeners import Listener
 
 #: Protocols that are spoken inside TLS.
 PROTOCOLS = ("SSL", "SASL_SSL")
+
+#: No listener has this name, nor settings of its own.
+_PAGE = "(status page)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,20 @@ class ListenerTls:
     versions: tuple[str, ...]
     ciphers: tuple[str, ...]
     mapping_rules: str
+
+
+def all_tls(config: BrokerConfig) -> list[ListenerTls]:
+    """Return the settings of everything that speaks TLS: listeners, and the status page."""
+    found = [*(tls_of(config, each) for each in config.bound_listeners), page_tls(config)]
+    return [each for each in found if each is not None]
+
+
+def page_tls(config: BrokerConfig) -> ListenerTls | None:
+    """Return what the status page serves with: the broker's certificate, and none from browsers; None without HTTPS."""
+    if not (config.status_page_enable and config.status_ssl_enable):
+        return None
+    settings = tls_of(config, Listener(_PAGE, config.status_host, config.status_port, "SSL"))
+    return None if settings is None else replace(settings, client_auth=NONE)
 
 
 def tls_of(config: BrokerConfig, listener: Listener) -> ListenerTls | None:

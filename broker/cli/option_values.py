@@ -1,0 +1,51 @@
+"""Values of options: text that is checked while the command line is parsed, so that a complaint names the option."""
+
+from __future__ import annotations
+
+import argparse
+
+_SHORTEST_INTERVAL_S, _LONGEST_INTERVAL_S = 0.1, 3600.0
+_LEAST_FACTOR = 0.001
+_LONGEST_WAIT_S = 1e6
+
+
+def seconds(text: str) -> float:
+    """Return a length of time that can be waited for; argparse names the option that the complaint is about."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= _LONGEST_WAIT_S:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+    return seconds
+
+
+def count(text: str) -> int:
+    """Return a number of things to print; argparse names the option that the complaint is about."""
+    if not (text.isascii() and text.isdecimal() and int(text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
+    return int(text)
+
+
+def interval_s(text: str) -> float:
+    """Return a time between two looks; counters are brought up to date twice a second, so none is very short."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not _SHORTEST_INTERVAL_S <= seconds <= _LONGEST_INTERVAL_S:
+        message = f"{text!r} is not a number of seconds from {_SHORTEST_INTERVAL_S:g} to {_LONGEST_INTERVAL_S:g}"
+        raise argparse.ArgumentTypeError(message)
+    return seconds
+
+
+def factor(text: str) -> float:
+    """Return how many times as fast; argparse names the option that the complaint is about."""
+    try:
+        factor = float(text)
+    except ValueError:
+        factor = 0.0
+    if not _LEAST_FACTOR <= factor <= 1 / _LEAST_FACTOR:
+        message = f"{text!r} is not a factor from {_LEAST_FACTOR:g} to {1 / _LEAST_FACTOR:g}"
+        raise argparse.ArgumentTypeError(message)
+    return factor

@@ -1,0 +1,65 @@
+"""Users of the status page: those whom the broker's listeners authenticate by a password.
+
+Runs in the web process, on its thread for passwords; the settings and credentials are refreshed by the loop. What a
+password comes to takes milliseconds, so what was right is remembered as long as the credential stands, as a hash whose
+key no other process has.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+from typing import TYPE_CHECKING
+
+from broker.config.jaas import parse
+from broker.config.sasl import JAAS, PLAIN, has_sasl, mechanisms_of
+from broker.security.sasl.scram_credential import FEWEST_ITERATIONS, HASHES, credential_of, salted
+
+if TYPE_CHECKING:
+    from broker.config.listeners import Listener
+    from broker.metadata.live_settings import LiveSettings
+    from broker.security.sasl.scram_credential import ScramCredential
+
+_MOST_REMEMBERED = 64
+
+
+class PageUsers:
+    """Checks names and passwords against what is in force."""
+
+    def __init__(self, live: LiveSettings) -> None:
+        self._live = live
+        self._key = os.urandom(32)
+        #: By what was given, the credential that it was right for.
+        self._right: dict[bytes, ScramCredential] = {}
+
+    def is_user(self, name: str, password: str) -> bool:
+        """Return whether a listener would let in this user with this password."""
+        listeners = [each for each in self._live.broker_config.bound_listeners if has_sasl(each)]
+        offered = {mechanism: each for each in listeners for mechanism in mechanisms_of(self._live.broker_config, each)}
+        found = [self._is_by_scram(mechanism, name, password) for mechanism in HASHES if mechanism in offered]
+        found += [self._is_by_plain(each, name, password) for each in listeners]
+        return any(found)
+
+    def _is_by_plain(self, listener: Listener, name: str, password: str) -> bool:
+        config = self._live.broker_config
+        line = config.of_mechanism(listener.name, PLAIN, JAAS) if PLAIN in mechanisms_of(config, listener) else None
+        expected = parse(str(line)).users.get(name) if line else None
+        return hmac.compare_digest((expected or self._key.hex()).encode(), password.encode()) and expected is not None
+
+    def _is_by_scram(self, mechanism: str, name: str, password: str) -> bool:
+        credential = self._live.user_credentials.find(mechanism, name)
+        given = hmac.digest(self._key, f"{mechanism}\0{name}\0{password}".encode(), hashlib.sha256)
+        if credential is not None and self._right.get(given) == credential:
+            return True
+        salt, iterations = (
+            (self._key, FEWEST_ITERATIONS) if credential is None else (credential.salt, credential.iterations)
+        )
+        # Also for somebody unknown: how long it takes must not say who is known.
+        made = credential_of(mechanism, salted(mechanism, password, salt, iterations), salt, iterations)
+        if credential is None or not hmac.compare_digest(made.stored_key, credential.stored_key):
+            return False
+        if len(self._right) >= _MOST_REMEMBERED:
+            self._right.clear()
+        self._right[given] = credential
+        return True

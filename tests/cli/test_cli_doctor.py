@@ -1,0 +1,103 @@
+"""`rotunda doctor` at a broker without security: what it finds there, and what clients get wrong at such a port."""
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.support.broker_process import BrokerProcess
+from tests.support.supervised import command
+
+BROKER_SETTINGS = {"num.network.threads": 1, "num.io.threads": 1}
+
+
+def findings(*arguments: str, code: int) -> list[dict[str, Any]]:
+    done = command("doctor", "--json", *arguments)
+    assert done.returncode == code, (done.stdout, done.stderr)
+    return json.loads(done.stdout)
+
+
+def failed(found: list[dict[str, Any]]) -> str:
+    """Return the one line that says what to change."""
+    [text] = [each["text"] for each in found if each["level"] == "fail"]
+    return str(text)
+
+
+@pytest.fixture
+def closed() -> Iterator[str]:
+    """Yield an address that nobody listens at, nor can."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{taken.getsockname()[1]}"
+
+
+def listening_port(broker: BrokerProcess) -> int:
+    """Return the port of a broker's listener, which need not be the one that clients are given."""
+    page = int(broker.status()["status_url"].rstrip("/").rpartition(":")[2])
+    opened = psutil.Process(broker.pid()).net_connections(kind="tcp")
+    [port] = {each.laddr.port for each in opened if each.status == psutil.CONN_LISTEN} - {page}
+    return int(port)
+
+
+def test_a_healthy_broker_is_healthy(broker: BrokerProcess) -> None:
+    found = findings("--run-dir", str(broker.run_dir), code=0)
+    assert [each["what"] for each in found] == ["port", "protocol", "Kafka", "advertised", "clock", "acl"]
+    assert {each["level"] for each in found} == {"ok"}
+    printed = broker.command("doctor").stdout.splitlines()
+    assert [line.split()[0] for line in printed] == ["OK"] * 6
+
+
+def test_the_wrong_protocol_is_named(broker: BrokerProcess) -> None:
+    for wrong, right in (("SSL", "PLAINTEXT"), ("SASL_SSL", "SASL_PLAINTEXT"), ("SASL_PLAINTEXT", "PLAINTEXT")):
+        given = {"security.protocol": wrong, "sasl.mechanism": "PLAIN", "sasl.username": "a", "sasl.password": "b"}
+        properties = [text for name, value in given.items() for text in ("--property", f"{name}={value}")]
+        found = findings("--bootstrap", broker.bootstrap, *properties, code=1)
+        assert f"security.protocol={right}" in failed(found), wrong
+
+
+def test_ports_that_are_no_broker(broker: BrokerProcess, closed: str) -> None:
+    assert "is not open" in failed(findings("--bootstrap", closed, code=1))
+    page = broker.status()["status_url"].removeprefix("http://").rstrip("/")
+    assert "speaks HTTP" in failed(findings("--bootstrap", page, "--timeout", "60", code=1))
+    assert "is not known here" in failed(findings("--bootstrap", "nobody.invalid:9092", code=1))
+    several = findings("--bootstrap", f"{closed},{broker.bootstrap}", code=1)
+    assert [each["level"] for each in several][:2] == ["fail", "ok"]
+
+
+def test_an_advertised_address_that_leads_nowhere(broker_directory: Path, closed: str) -> None:
+    settings = {**BROKER_SETTINGS, "advertised.listeners": f"PLAINTEXT://{closed}"}
+    running = BrokerProcess(broker_directory, settings).start()
+    try:
+        found = findings("--bootstrap", f"127.0.0.1:{listening_port(running)}", code=1)
+        [text] = [each["text"] for each in found if each["level"] == "fail"]
+        assert f"sends clients to {closed}" in text
+        assert "advertised.listeners" in text
+    finally:
+        running.stop()
+
+
+def test_a_topic_that_is_not_there(broker: BrokerProcess) -> None:
+    found = findings("--bootstrap", broker.bootstrap, "--topic", "nothing-of-the-kind", code=1)
+    assert "create it" in failed(found)
+    assert broker.command("topic", "list").stdout == "", "a look makes nothing"
+
+
+def test_properties_that_cannot_be_used_are_named_without_their_secrets(broker: BrokerProcess, tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    for text, complaint in (
+        ("security.protocol=TLS", "security.protocol=TLS is none of"),
+        ("security.protocol=SASL_SSL", "sasl.mechanism=GSSAPI, which is the default, is not known here"),
+        ("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.password=hush-hush", "needs a user"),
+        ("security.protocol=SSL\nssl.truststore.type=PEM\nssl.truststore.location=/nowhere", "/nowhere"),
+        ("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=OAUTHBEARER", "needs a token"),
+    ):
+        file.write_text(text)
+        done = command("doctor", "--bootstrap", broker.bootstrap, "--command-config", str(file))
+        assert (done.returncode, done.stdout) == (2, "")
+        assert complaint in done.stderr
+        assert "hush" not in done.stderr
+    assert command("doctor", "--bootstrap", "x:1", "--command-config", "/nowhere").returncode == 2
