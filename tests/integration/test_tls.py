@@ -1,58 +1,243 @@
-"""Listeners of TLS: what clients of several kinds do there, and what is said of those that may not."""
+"""Listeners of TLS: what clients of several kinds do there, and certificates that are replaced meanwhile."""
 
+import asyncio
+import os
+import resource
+import signal
+import socket
+import ssl
+import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from confluent_kafka import Consumer, KafkaException, Producer
 
-from tests.support.broker_process import BrokerProcess
+from tests.support.broker_settings import set_on_broker
 from tests.support.certificates import Authority
+from tests.support.deadline import wait_until
+from tests.support.secured_broker import SecuredBroker
+from tests.support.wire_client import request_frame
 
 DEADLINE_SECONDS = 60
+HALF_OPEN = 2000
+REPLACEMENTS = 100
+API_VERSIONS = 18
 
-
-class SecuredBroker:
-    """A broker with a listener of TLS, and what its clients are given."""
-
-    def __init__(self, directory: Path, settings: dict[str, object] | None = None) -> None:
-        self.authority = Authority()
-        self.directory = directory
-        directory.mkdir(parents=True, exist_ok=True)
-        self.trusted = directory / "ca.pem"
-        self.trusted.write_text(self.authority.pem)
-        self.keystore = self.authority.issue().write(directory, "broker")
-        tls = {"ssl.keystore.type": "PEM", "ssl.keystore.location": self.keystore}
-        self.process = BrokerProcess(directory, {"listeners": "SSL://127.0.0.1:0", **tls, **(settings or {})})
-
-    @property
-    def librdkafka(self) -> dict[str, object]:
-        """The settings of a client of librdkafka."""
-        return {
-            "bootstrap.servers": self.process.bootstrap,
-            "security.protocol": "SSL",
-            "ssl.ca.location": str(self.trusted),
-        }
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:read_text is deprecated:DeprecationWarning", "ignore:open_text is deprecated:DeprecationWarning"
+)
 
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
-    broker = SecuredBroker(tmp_path_factory.mktemp("tls"))
+    broker = SecuredBroker(
+        tmp_path_factory.mktemp("tls"), {"num.network.threads": 2, "socket.listen.backlog.size": HALF_OPEN}
+    )
     broker.process.start()
     yield broker
     broker.process.stop()
 
 
-def test_h07_librdkafka_writes_and_reads_over_tls(secured: SecuredBroker) -> None:
-    values = [b"small", bytes(range(256)) * 3800, b""]
-    producer = Producer(secured.librdkafka)
+def exchange(connection: socket.socket, number: int = 1) -> None:
+    """Assert that a request is answered on a connection."""
+    connection.sendall(request_frame(API_VERSIONS, 0, number, b""))
+    size = int.from_bytes(exactly(connection, 4), "big")
+    assert int.from_bytes(exactly(connection, size)[:4], "big") == number
+
+
+def exactly(connection: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        part = connection.recv(count - len(data))
+        assert part, "the connection has ended"
+        data += part
+    return data
+
+
+def serials(secured: SecuredBroker) -> set[int]:
+    """Return the serial numbers that two connections are shown."""
+    return {secured.shown_serial(), secured.shown_serial()}
+
+
+def produced(settings: dict[str, str], topic: str, values: list[bytes]) -> None:
+    producer = Producer(settings)
     failures: list[object] = []
     for value in values:
-        producer.produce("plain", value, on_delivery=lambda error, _: failures.append(error))
+        producer.produce(topic, value, on_delivery=lambda error, _: failures.append(error))
     assert producer.flush(DEADLINE_SECONDS) == 0
     assert failures == [None] * len(values)
+
+
+def test_h07_librdkafka_writes_and_reads_over_tls(secured: SecuredBroker) -> None:
+    values = [b"small", bytes(range(256)) * 3800, b""]
+    produced(secured.librdkafka, "plain", values)
     consumer = Consumer({**secured.librdkafka, "group.id": "readers", "auto.offset.reset": "earliest"})
     consumer.subscribe(["plain"])
     records = [consumer.poll(DEADLINE_SECONDS) for _ in values]
     consumer.close()
     assert [None if record is None else record.value() for record in records] == values
+
+
+def test_h07_kafka_python_writes_and_reads_over_tls(secured: SecuredBroker) -> None:
+    from kafka import KafkaConsumer, KafkaProducer  # noqa: PLC0415 - its import warns
+
+    tls = {"bootstrap_servers": secured.bootstrap, "security_protocol": "SSL", "ssl_cafile": str(secured.trusted)}
+    producer = KafkaProducer(**tls, max_request_size=3_000_000)
+    values = [os.urandom(size) for size in (1, 1000, 900_000)]
+    for value in values:
+        producer.send("python", value).get(DEADLINE_SECONDS)
+    producer.close()
+    consumer = KafkaConsumer("python", **tls, auto_offset_reset="earliest", consumer_timeout_ms=60_000)
+    assert [next(consumer).value for _ in values] == values
+    consumer.close()
+
+
+def test_h07_aiokafka_writes_and_reads_over_tls(secured: SecuredBroker) -> None:
+    tls = {"bootstrap_servers": secured.bootstrap, "security_protocol": "SSL", "ssl_context": secured.context()}
+    values = [os.urandom(size) for size in (1, 1000, 900_000)]
+
+    async def work() -> None:
+        async with AIOKafkaProducer(**tls, max_request_size=3_000_000) as producer:
+            for value in values:
+                await producer.send_and_wait("aio", value)
+        async with AIOKafkaConsumer("aio", **tls, auto_offset_reset="earliest") as consumer:
+            assert [(await consumer.getone()).value for _ in values] == values
+
+    asyncio.run(asyncio.wait_for(work(), DEADLINE_SECONDS))
+
+
+def test_h07_kcat_writes_and_reads_over_tls(secured: SecuredBroker) -> None:
+    options = [text for name, value in secured.librdkafka.items() for text in ("-X", f"{name}={value}")]
+    sent = "".join(f"line {number}\n" for number in range(1000))
+    command = ["kcat", *options, "-t", "kcat", "-p", "0"]
+    subprocess.run([*command, "-P"], input=sent, text=True, check=True, timeout=DEADLINE_SECONDS)
+    read = subprocess.run(
+        [*command, "-C", "-o", "beginning", "-e", "-q"], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert read.stdout == sent
+
+
+def test_h07_certificates_are_replaced_under_load_and_drop_no_connection(secured: SecuredBroker) -> None:
+    """A hundred times by SIGHUP: new connections are shown the new one, those that are open stay."""
+    connections = [secured.connect() for _ in range(8)]
+    stop = threading.Event()
+    failures: list[BaseException] = []
+
+    def work(connection: ssl.SSLSocket) -> None:
+        try:
+            number = 0
+            while not stop.is_set():
+                number += 1
+                exchange(connection, number)
+        except BaseException as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=work, args=(each,)) for each in connections[:2]]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(REPLACEMENTS):
+            serial = secured.replace_certificate().serial
+            os.kill(secured.process.pid(), signal.SIGHUP)
+            # Each of two processors is asked, in turn.
+            wait_until(lambda serial=serial: serials(secured) == {serial}, "the new one is shown")
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert failures == []
+    for connection in connections:
+        exchange(connection)
+        connection.close()
+
+
+def test_h05_a_listeners_certificate_is_set_while_it_runs_and_one_that_cannot_be_is_refused(
+    secured: SecuredBroker, tmp_path: Path
+) -> None:
+    """By the settings of one broker; what is wrong is said to the administrator, and nothing changes."""
+    other = secured.authority.issue()
+    setting = "listener.name.ssl.ssl.keystore.location"
+    set_on_broker(secured.plain_bootstrap, setting, str(other.write(tmp_path, "other")))
+    wait_until(lambda: secured.shown_serial() == other.serial, "the other certificate")
+    mixed = tmp_path / "mixed.pem"
+    mixed.write_text(other.key_pem + Authority().issue().pem)
+    for location, says in (
+        (tmp_path / "none.pem", "cannot be read"),
+        (mixed, "certificate is not for the private key"),
+    ):
+        with pytest.raises(KafkaException, match=says):
+            set_on_broker(secured.plain_bootstrap, setting, str(location))
+    assert secured.shown_serial() == other.serial
+    again = secured.authority.issue()
+    again.write(tmp_path, "other")
+    set_on_broker(secured.plain_bootstrap, setting, str(tmp_path / "other.pem"))
+    wait_until(lambda: serials(secured) == {again.serial}, "the file that was replaced")
+    set_on_broker(secured.plain_bootstrap, setting, str(secured.directory / "broker.pem"))
+
+
+def test_2000_half_open_handshakes_harm_nobody(secured: SecuredBroker) -> None:
+    """Half of them say nothing, half stop within their first message."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 2 * HALF_OPEN)), hard))
+    half_open = []
+    try:
+        for number in range(HALF_OPEN):
+            connection = socket.create_connection(secured.address, DEADLINE_SECONDS)
+            if number % 2:
+                connection.sendall(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc")
+            half_open.append(connection)
+            if not number % 250:
+                produced(secured.librdkafka, "busy", [b"x"] * 10)
+        produced(secured.librdkafka, "busy", [b"x"] * 1000)
+    finally:
+        for connection in half_open:
+            connection.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_processors_killed_within_handshakes_cost_their_connections_alone(secured: SecuredBroker) -> None:
+    hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
+    for _ in range(3):
+        begun = [socket.create_connection(secured.address, DEADLINE_SECONDS) for _ in range(20)]
+        for connection in begun:
+            connection.sendall(hello)
+        secured.process.kill("processor")
+        produced(secured.librdkafka, "killed", [b"x"] * 100)
+        for connection in begun:
+            connection.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_served"),
+    [
+        (["-tls1", "-cipher", "ALL:@SECLEVEL=0"], False),
+        (["-tls1_1", "-cipher", "ALL:@SECLEVEL=0"], False),
+        (["-tls1_2", "-cipher", "AES128-SHA:AES128-GCM-SHA256:@SECLEVEL=0"], False),
+        (["-tls1_2", "-cipher", "NULL:aNULL:@SECLEVEL=0"], False),
+        (["-tls1_2", "-cipher", "ECDHE-ECDSA-AES128-GCM-SHA256"], True),
+        (["-tls1_2", "-cipher", "ECDHE-ECDSA-CHACHA20-POLY1305"], True),
+        (["-tls1_3", "-ciphersuites", "TLS_AES_128_GCM_SHA256"], True),
+        (["-tls1_3", "-ciphersuites", "TLS_CHACHA20_POLY1305_SHA256"], True),
+    ],
+)
+def test_h07_old_versions_and_weak_ciphers_are_refused(
+    secured: SecuredBroker, arguments: list[str], is_served: bool
+) -> None:
+    """Without forward secrecy, without encryption, without authentication: as testssl walks them."""
+    done = s_client(secured, *arguments)
+    assert ("Cipher is (NONE)" not in done.stdout) == is_served, done.stdout + done.stderr
+    assert (done.returncode == 0) == is_served
+
+
+def test_h07_renegotiation_is_refused(secured: SecuredBroker) -> None:
+    done = s_client(secured, "-tls1_2", text="R\n")
+    assert "no renegotiation" in done.stderr.lower(), done.stderr
+
+
+def s_client(secured: SecuredBroker, *arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
+    host, port = secured.address
+    command = ["openssl", "s_client", "-connect", f"{host}:{port}", *arguments]
+    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=DEADLINE_SECONDS, check=False)
