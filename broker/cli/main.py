@@ -31,6 +31,7 @@ from broker.cli.options import (
 )
 from broker.cli.quota_options import add_quota
 from broker.cli.security_options import add_doctor, add_tls
+from broker.cli.user_options import add_user
 from broker.errors import ApiError, BootFailed, ConfigError, RotundaError, UsageError
 
 _Add = Callable[[argparse.ArgumentParser], None]
@@ -220,6 +221,7 @@ _COMMANDS: dict[str, tuple[str, str, str, _Add]] = {
         "check from outside what a client would meet, and what to change",
         add_doctor,
     ),
+    "user": ("broker.cli.users", "run", "add, list, describe and delete users with passwords", add_user),
     "requests": ("broker.cli.requests", "run", "what single requests did, from the request log", add_requests),
     "report": ("broker.cli.report", "run", "answer a question about the request log, with Spark", add_report),
     "bench": ("broker.cli.bench", "run", "repeat the load of a profile against any Kafka broker", add_bench),

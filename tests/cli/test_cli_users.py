@@ -1,0 +1,95 @@
+"""`rotunda user` against a whole broker, and in the data of one that does not run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.support.broker_process import REPOSITORY, BrokerProcess
+
+
+def user(*arguments: str, typed: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "broker", "user", *arguments]
+    return subprocess.run(
+        command, cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=False, input=typed
+    )
+
+
+def on(broker: BrokerProcess, *arguments: str, typed: str = "") -> Any:
+    """Return what a command prints as JSON."""
+    done = user(*arguments, "--json", "--run-dir", str(broker.run_dir), typed=typed)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def gets_in(address: str, name: str, password: str) -> bool:
+    failures: list[object] = []
+    client = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-512", "message.timeout.ms": 5000}
+    client |= {"bootstrap.servers": address, "sasl.username": name, "sasl.password": password}
+    producer = Producer(client)
+    producer.produce("of-users", b"x", on_delivery=lambda error, _: failures.append(error))
+    producer.flush(20)
+    return failures == [None]
+
+
+def test_users_are_added_listed_described_and_deleted(broker: BrokerProcess) -> None:
+    added = on(broker, "add", "alice", typed="secret\n")
+    both = {"SCRAM-SHA-256": 8192, "SCRAM-SHA-512": 8192}
+    assert added == {"user": "alice", "mechanisms": list(both), "iterations": 8192, "password": None}
+    made = on(broker, "add", "bob", "--mechanism", "SCRAM-SHA-512", "--generate", "--iterations", "4096")
+    assert len(made["password"]) == 22
+    assert on(broker, "list") == [
+        {"user": "alice", "mechanisms": both},
+        {"user": "bob", "mechanisms": {"SCRAM-SHA-512": 4096}},
+    ]
+    assert on(broker, "describe", "bob") == [{"user": "bob", "mechanisms": {"SCRAM-SHA-512": 4096}}]
+    assert on(broker, "delete", "alice", "--mechanism", "SCRAM-SHA-256") == [
+        {"user": "alice", "mechanisms": {"SCRAM-SHA-512": 8192}}
+    ]
+    assert on(broker, "delete", "alice") == []
+    done = broker.command("user", "list").stdout
+    assert "bob" in done
+    assert "alice" not in done
+    assert on(broker, "delete", "bob") == []
+    assert "there is no user bob" in broker.command("user", "delete", "bob").stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("add", "alice"), "the password is empty"),
+        (("add", "alice", "--iterations", "1", "--generate"), "4096 to 16384"),
+    ],
+)
+def test_what_is_wrong_is_said_and_nothing_changed(
+    broker: BrokerProcess, arguments: tuple[str, ...], says: str
+) -> None:
+    done = user(*arguments, "--run-dir", str(broker.run_dir))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert says in done.stderr
+
+
+def test_the_first_user_of_a_broker_is_made_before_it_starts_and_not_while_it_runs(tmp_path: Path) -> None:
+    settings = {"listeners": "SASL_PLAINTEXT://127.0.0.1:0", "sasl.enabled.mechanisms": "SCRAM-SHA-512"}
+    broker = BrokerProcess(tmp_path, settings, ephemeral=False)
+    data = ("--data-dir", str(broker.data_dir))
+    first = user("add", "alice", *data, typed="alice's\n")
+    assert first.returncode == 0, first.stderr
+    made = json.loads(user("add", "bob", "--generate", "--json", *data).stdout)
+    broker.start()
+    try:
+        assert gets_in(broker.bootstrap, "alice", "alice's")
+        assert gets_in(broker.bootstrap, "bob", made["password"])
+        assert not gets_in(broker.bootstrap, "bob", "alice's")
+        refused = user("add", "carol", "--generate", *data)
+        assert refused.returncode == 4
+        assert "in use by another broker" in refused.stderr
+        assert made["password"] not in broker.log_text()
+    finally:
+        broker.stop()
