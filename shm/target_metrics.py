@@ -86,6 +86,13 @@ HANDLER_METRICS = (
         "The log names API, client and address of each. Whatever kills a process is a fault of the broker.",
     ),
     Metric(
+        "authorization_denied",
+        COUNTER,
+        "denials",
+        "How often a client was denied what it asked for, by ACLs or because none allows it.",
+        "See authorizer.class.name. The log names principal, operation, host and resource of each.",
+    ),
+    Metric(
         "overload_throttle_ns",
         GAUGE,
         "ns",

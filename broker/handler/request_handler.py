@@ -225,12 +225,14 @@ class RequestHandler:
 
     def counters(self) -> dict[str, int]:
         """Return what has been counted since the start, by metric name."""
+        authorizer = self._partitions.metadata.authorizer
         return {
             "requests_handled": self.requests,
             "errors": self._responses.errors,
             **self._appends.counters(),
             "write_failures": self._partitions.storage.write_failures,
             **self._fetch.counters(),
+            "authorization_denied": authorizer.denied if authorizer is not None else 0,
             "overload_throttled": self._quotas.overload.throttled,
             "requests_dropped": self._poison.count,
             "slow_turns": self.turns.count,

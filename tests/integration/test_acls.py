@@ -248,3 +248,10 @@ def test_a_denial_is_a_line_of_the_log(guarded: BrokerProcess) -> None:
         "Principal = User:ANONYMOUS is Denied operation = WRITE from host = 127.0.0.2 on resource = Topic:LITERAL:other"
     )
     assert guarded.log_text().count(line) == 1
+
+    def counted() -> bool:
+        lines = guarded.command("metrics").stdout.splitlines()
+        denied = [line for line in lines if line.startswith("rotunda_handler_authorization_denied_total")]
+        return sum(float(line.rsplit(" ", 1)[1]) for line in denied) == 5
+
+    wait_until(counted, "the metric")
