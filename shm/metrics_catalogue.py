@@ -165,8 +165,8 @@ PROCESSOR_METRICS = (
         COUNTER,
         "handshakes",
         "TLS handshakes that were done.",
-        "Those that failed are in connections_closed, as failed_authentication. Each costs about a millisecond of the "
-        "processor, so that clients that connect anew for each request show here.",
+        "Those that failed are in connections_closed, as failed_authentication. Each costs the processor about half "
+        "a millisecond, so that clients that connect anew for each request show here.",
     ),
     Metric(
         "handshakes_under_way",

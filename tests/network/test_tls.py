@@ -3,6 +3,7 @@
 import logging
 import os
 import random
+import socket
 import ssl
 from collections.abc import Iterator
 
@@ -342,3 +343,31 @@ def test_plain_listeners_beside_it_stay_plain(bench: ProcessorBench) -> None:
     assert request.session == b""
     bench.targets[0].answer(request, b"\0\0\0\4abcd")
     assert client.receive(8) == b"\0\0\0\4abcd"
+
+
+def test_the_kernel_is_asked_whether_it_encrypts(bench: ProcessorBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it does not, as on a machine without its module, files go through OpenSSL; a plain socket has no keys."""
+    monkeypatch.setattr(ssl, "OP_ENABLE_KTLS", 8, raising=False)
+    for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+        answers(bench, TlsClient(bench, client_context(maximum_version=version)).shake_hands())
+    for channel in bench.processor._selector.channels.values():
+        assert isinstance(channel.tls, tls_transport.TlsTransport)
+        assert channel.tls._kernel_sends == tls_transport.kernel_encrypts(channel.tls._sock)
+    plain, other = socket.socketpair()
+    with plain, other:
+        assert not tls_transport.kernel_encrypts(plain)
+
+
+def test_where_the_kernel_encrypts_files_go_to_it(bench: ProcessorBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no keys here: what arrives is the file as it is, behind the TLS of before."""
+    monkeypatch.setattr(tls_transport, "kernel_encrypts", lambda _sock: True)
+    client = TlsClient(bench).shake_hands()
+    segment = bench.directory / "segment"
+    segment.write_bytes(bytes(range(256)))
+    client.send(frame(1))
+    [request] = bench.requests(1)
+    client.plain.read()
+    client.plain.received.clear()
+    path, inode = os.fsencode(segment), segment.stat().st_ino
+    bench.targets[0].answer_ranges(request, b"", [FileRange(0, path, inode, 100, 50)])
+    assert client.plain.receive(50) == bytes(range(100, 150))

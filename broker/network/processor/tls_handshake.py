@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from broker.errors import AuthenticationFailed
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 #: What is looked at of the first bytes: as much as tells a TLS client from others.
 _START_BYTES = 16
 _TLS_HANDSHAKE = b"\x16"
+
+#: What is taken of a client behind a failure.
+_LEFT_BYTES = 65536
 
 _NO_TRUST = (
     "the client does not accept the broker's certificate ({}): give the client the certificate of its issuer "
@@ -75,6 +79,9 @@ class TlsHandshake:
         except ssl.SSLError as error:
             blocked = as_socket_error(error)
             if blocked is error:
+                with suppress(OSError):
+                    # What is left unread would reset the connection before the client has its alert.
+                    socket.socket.recv(sock, _LEFT_BYTES)
                 raise AuthenticationFailed(self._describe(error)) from None
             self.has_pending = isinstance(blocked, ReadBlockedByWriteError)
             raise blocked from None
