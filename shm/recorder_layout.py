@@ -21,7 +21,10 @@ FACTS = (
     Field("response_bytes", "i", "bytes", "handler", "size of the answer with its size prefix, file ranges included"),
     Field("throttle_ms", "i", "ms", "handler", "throttle time given to the client"),
     Field("record_count", "i", "count", "handler", "records written, or offsets in what is fetched; -1: not known"),
-    Field("codec", "i", "index", "handler", "of a Produce: index in CODECS, MIXED_CODECS; -1: not known"),
+    Field("codec", "h", "index", "handler", "of a Produce: index in CODECS, MIXED_CODECS; -1: not known"),
+    Field(
+        "throttled_by", "h", "index", "handler", "which quota gave the throttle time: index in THROTTLED_BY, and one"
+    ),
     Field("record_bytes", "q", "bytes", "handler", "record batches of a Produce, or in what is fetched; -1: not known"),
     Field("api_key", "h", "-", "handler", "copied from the request"),
     Field("api_version", "h", "-", "handler", "copied from the request"),
@@ -38,6 +41,18 @@ FACTS = (
 
 #: Says that a small field of the facts does not apply to the request.
 NOT_TOLD = -2
+
+#: What a client is throttled for: its quotas as `shm.quota_tables` has them, and the settings of what all share.
+THROTTLED_BY = (
+    "producer_byte_rate",
+    "consumer_byte_rate",
+    "request_percentage",
+    "controller_mutation_rate",
+    "broker.quota.produce.bytes",
+    "broker.quota.fetch.bytes",
+    "broker.quota.request.rate",
+    "overload.queue.time.ms",
+)
 
 #: The event of a group that is none: how far it lags behind.
 LAG = "lag"

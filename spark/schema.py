@@ -44,7 +44,8 @@ _DATASETS = {
         partitionCount int32, records int32, requestBytes int32, responseBytes int32, errorCode int16, errorName string,
         acks int16, isolationLevel int16, minBytes int32, requestQueueTimeUs int64, localTimeUs int64,
         remoteTimeUs int64, responseQueueTimeUs int64, sendTimeUs int64, totalTimeUs int64, throttleTimeUs int64,
-        slow bool, sampleWeight int32, codec string, recordBytes int32, maxWaitMs int32
+        slow bool, sampleWeight int32, codec string, recordBytes int32, maxWaitMs int32,
+        throttledBy string
     """,
     "connections": f"""
         time timestamp, event string, {_CLIENT}, cause string, durationUs int64, requests int64, requestBytes int64,

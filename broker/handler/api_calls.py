@@ -27,7 +27,7 @@ from broker.apis.context import BrokerContext, RequestContext
 from broker.errors import InvalidReceive
 from broker.handler.answer_cache import MOST_ANSWER_BYTES, AnswerCache, CacheKey
 from broker.ipc.answer_spool import AnswerSpool
-from broker.ipc.request_facts import NO_SUBJECT, RowOf, first_error, subject_of, throttle_of
+from broker.ipc.request_facts import NO_RECORDS, NO_SUBJECT, RowOf, first_error, subject_of, throttle_of
 from broker.ipc.response_writer import AnswerFacts, ReplyTo, ResponseWriter
 from broker.protocol.api_keys import ONLY_ANSWERED, ApiKey
 from broker.protocol.error_codes import ErrorCode
@@ -185,7 +185,8 @@ class ApiCalls:
         if api.encode is None:
             raise InvalidReceive(f"{api.key.name} has no encoder")
         payload = api.encode(call.version, call.correlation_id, response)
-        facts = AnswerFacts(first_error(response, api.log_fields), about=call.about, throttle_ms=throttle_of(response))
+        error_code = first_error(response, api.log_fields)
+        facts = AnswerFacts(error_code, NO_RECORDS, call.about, *throttle_of(response))
         self._keep(call, response, payload, facts)
         complete_ns = self._now_ns()
         self._turns.spent(complete_ns, call.doing)
@@ -281,7 +282,7 @@ class ApiCalls:
         spool = self._responses.spool()
         try:
             error_code = yield from self._encode(call, response, spool)
-            facts = AnswerFacts(error_code, about=call.about, throttle_ms=throttle_of(response))
+            facts = AnswerFacts(error_code, NO_RECORDS, call.about, *throttle_of(response))
             self._keep(call, response, spool.payload(), facts)
             self._responses.send_spooled(call.to, local_ns, self._now_ns(), spool, facts)
         except AnswerTooLargeError:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker.protocol.records import BATCH_HEADER_BYTES, CODEC_MASK, BatchHeader, read_header
 from shm.layout import RESPONSE_ENVELOPE
-from shm.recorder_layout import MIXED_CODECS, NOT_TOLD
+from shm.recorder_layout import MIXED_CODECS, NOT_TOLD, THROTTLED_BY
 
 if TYPE_CHECKING:
     from broker.ipc.request_log_fields import LogFields
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 #: From these fields on an envelope is copied whole from here.
 _SUBJECT = RESPONSE_ENVELOPE.struct_from("partition_row")
 _TAIL = RESPONSE_ENVELOPE.struct_from("api_key")
+
+_MUTATION = 1 + THROTTLED_BY.index("controller_mutation_rate")
 
 _ATTRIBUTES = BatchHeader._fields.index("attributes")
 _RECORD_COUNT = BatchHeader._fields.index("record_count")
@@ -123,8 +125,8 @@ def _first_error(structures: Iterable[Any], path: tuple[str, ...]) -> int:
     return 0
 
 
-def throttle_of(response: Any) -> int:
-    """Return the throttle time that a response gives its client, in ms."""
-    if isinstance(response, dict):
-        return int(response.get("throttle_time_ms", 0))
-    return int(getattr(response, "throttle_ms", 0))
+def throttle_of(response: Any) -> tuple[int, int]:
+    """Return the throttle time that a response gives its client, in ms, and what for: changes of the metadata alone."""
+    named = isinstance(response, dict)
+    throttle_ms = int(response.get("throttle_time_ms", 0) if named else getattr(response, "throttle_ms", 0))
+    return throttle_ms, _MUTATION if throttle_ms else 0

@@ -42,12 +42,16 @@ ReplyTo = tuple[int, int, int, int, int, int, int, int, int, ClientSensors | Non
 
 
 class AnswerFacts(NamedTuple):
-    """An answer's facts for the request log beyond its stamps; ``about`` is a `request_facts.subject`."""
+    """An answer's facts for the request log beyond its stamps; ``about`` is a `request_facts.subject`.
+
+    ``throttled_by``: which quota gave ``throttle_ms``, as in REQUEST_ROW.
+    """
 
     error_code: int = 0
     records: Records = NO_RECORDS
     about: bytes = NO_SUBJECT
     throttle_ms: int = 0
+    throttled_by: int = 0
 
 
 NO_FACTS = AnswerFacts()
@@ -170,7 +174,7 @@ class ResponseWriter:
             return -1
         RESPONSE_TO_KIND.pack_into(
             self.view, at, connection_id, sequence, size, 0, SEND, received_ns, dequeued_ns, now_ns, now_ns,
-            correlation_id, request_bytes, size, 0, record_count, codec, record_bytes, tail,
+            correlation_id, request_bytes, size, 0, record_count, codec, 0, record_bytes, tail,
         )  # fmt: skip
         self._touched.add(processor)
         return at + _ENVELOPE_BYTES
@@ -205,7 +209,8 @@ class ResponseWriter:
         """End a request that has no answer on the wire (``C13``)."""
         quotas = to[9]
         if quotas is not None:
-            facts = facts._replace(throttle_ms=quotas.produced_silently(to[8], complete_ns))
+            throttle_ms = quotas.produced_silently(to[8], complete_ns)
+            facts = facts._replace(throttle_ms=throttle_ms, throttled_by=quotas.throttled_by if throttle_ms else 0)
         self._put(to[0], self._envelope(to, (local_ns, complete_ns), (NO_OP, 0, 0, 0), facts), b"")
 
     def close_connection(self, to: ReplyTo, local_ns: int, facts: AnswerFacts = NO_FACTS) -> None:
@@ -247,7 +252,9 @@ class ResponseWriter:
         """Return the facts of an answer with the throttle time for all quotas: the longest of them (``E14``)."""
         quotas = to[9]
         throttle_ms = 0 if quotas is None else self._throttle_ms(to, quotas, now_ns)
-        return facts if throttle_ms <= facts.throttle_ms else facts._replace(throttle_ms=throttle_ms)
+        if quotas is None or throttle_ms <= facts.throttle_ms:
+            return facts
+        return facts._replace(throttle_ms=throttle_ms, throttled_by=quotas.throttled_by)
 
     def _envelope(
         self, to: ReplyTo, stamps: tuple[int, int], shape: tuple[int, int, int, int], facts: AnswerFacts
@@ -260,7 +267,7 @@ class ResponseWriter:
         record_count, record_bytes, codec = facts.records
         return RESPONSE_TO_SUBJECT.pack(
             connection_id, sequence, inline_bytes, ranges, kind, received_ns, dequeued_ns, *stamps,
-            correlation_id, size, wire_bytes, facts.throttle_ms, record_count, codec, record_bytes,
+            correlation_id, size, wire_bytes, facts.throttle_ms, record_count, codec, facts.throttled_by, record_bytes,
             api_key, api_version, self._target, facts.error_code, facts.about,
         )  # fmt: skip
 

@@ -9,18 +9,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from broker.protocol.api_keys import ApiKey
+from shm.recorder_layout import THROTTLED_BY
 
 if TYPE_CHECKING:
     from broker.quotas.meters import RateMeter
     from broker.quotas.overload import Overload
 
 _PRODUCE: Final = int(ApiKey.PRODUCE)
+_OVERLOAD: Final = 1 + THROTTLED_BY.index("overload.queue.time.ms")
 
 
 class BrokerSensors:
     """The meters that all clients share; None: that limit is not set."""
 
-    __slots__ = ("_fetch", "_overload", "_produce", "_rate")
+    __slots__ = ("_fetch", "_overload", "_produce", "_rate", "throttled_by")
 
     def __init__(
         self, produce: RateMeter | None, fetch: RateMeter | None, rate: RateMeter | None, overload: Overload
@@ -28,11 +30,16 @@ class BrokerSensors:
         """``rate``: of requests, whatever they take."""
         self._produce, self._fetch, self._rate = produce, fetch, rate
         self._overload = overload
+        #: What the last throttle time was for.
+        self.throttled_by = 0
 
     def answered(self, api_key: int, request_bytes: int, now_ns: int, count: int = 1) -> int:
         """Charge ``count`` requests, but for the bytes of a Fetch; return for how many ms to throttle their client."""
-        ms = max(self._overload.throttle(count), _charge(self._rate, count, now_ns))
-        return ms if api_key != _PRODUCE else max(ms, _charge(self._produce, request_bytes, now_ns))
+        ms = self._overload.throttle(count)
+        if ms:
+            self.throttled_by = _OVERLOAD
+        ms = self._charge(self._rate, count, now_ns, ms)
+        return ms if api_key != _PRODUCE else self._charge(self._produce, request_bytes, now_ns, ms)
 
     def fetched(self, answer_bytes: int, now_ns: int) -> int:
         """Charge an answer to a Fetch, unless its client is to be throttled; return for how many ms."""
@@ -41,6 +48,19 @@ class BrokerSensors:
         ms = self._fetch.charge_unless_throttled(answer_bytes, now_ns)
         if ms:
             self._fetch.throttled(ms, now_ns)
+            self.throttled_by = self._fetch.throttled_by
+        return ms
+
+    def _charge(self, meter: RateMeter | None, used: int, now_ns: int, most_ms: int) -> int:
+        """Charge a meter; return its throttle time or that of the others, whichever is longer."""
+        if meter is None:
+            return most_ms
+        ms = meter.charge(used, now_ns)
+        if ms:
+            meter.throttled(ms, now_ns)
+        if ms <= most_ms:
+            return most_ms
+        self.throttled_by = meter.throttled_by
         return ms
 
     def take_back(self, answer_bytes: int) -> None:
@@ -52,12 +72,3 @@ class BrokerSensors:
     def most_fetched(self) -> int | None:
         """The largest answer to a Fetch that need not be throttled, in bytes; None if any is."""
         return None if self._fetch is None else self._fetch.most_at_once
-
-
-def _charge(meter: RateMeter | None, used: int, now_ns: int) -> int:
-    if meter is None:
-        return 0
-    ms = meter.charge(used, now_ns)
-    if ms:
-        meter.throttled(ms, now_ns)
-    return ms

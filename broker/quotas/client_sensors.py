@@ -26,7 +26,17 @@ _NO_LIMIT: Final = 2**31 - 1
 class ClientSensors:
     """The meters of one client; None: that quota is not set for it."""
 
-    __slots__ = ("_common", "_fetch", "_produce", "_request", "batch_ms", "book", "mutation", "spent_ns")
+    __slots__ = (
+        "_common",
+        "_fetch",
+        "_produce",
+        "_request",
+        "batch_ms",
+        "book",
+        "mutation",
+        "spent_ns",
+        "throttled_by",
+    )
 
     def __init__(
         self,
@@ -43,6 +53,8 @@ class ClientSensors:
         self.mutation = mutation
         #: Time that has been spent for this client since it was charged last.
         self.spent_ns = 0
+        #: What the last throttle time was for, as the request log has it.
+        self.throttled_by = 0
         #: The throttle time that its answers of the batch that was charged last are to give.
         self.batch_ms = 0
 
@@ -68,9 +80,8 @@ class ClientSensors:
                 bandwidth_ms = produce.settle(now_ns)
                 if bandwidth_ms > ms:
                     ms, by = bandwidth_ms, produce
-        if ms and by is not None:
-            by.throttled(ms, now_ns)
-        return ms if self._common is None else max(ms, self._common.answered(api_key, request_bytes, now_ns))
+        common_ms = 0 if self._common is None else self._common.answered(api_key, request_bytes, now_ns)
+        return self._longest(ms, by, common_ms, now_ns) if ms or common_ms else 0
 
     def answered_together(self, count: int, request_bytes: int, spent_ns: int, now_ns: int) -> int:
         """Charge Produce requests that are about to be answered together; return, and keep, for how many ms."""
@@ -79,19 +90,16 @@ class ClientSensors:
         self.spent_ns = 0
         if produce is not None and (bandwidth_ms := produce.charge(request_bytes, now_ns)) > ms:
             ms, by = bandwidth_ms, produce
-        if ms and by is not None:
-            by.throttled(ms, now_ns, count)
-        if self._common is not None:
-            ms = max(ms, self._common.answered(_PRODUCE, request_bytes, now_ns, count))
-        self.batch_ms = ms
-        return ms
+        common_ms = 0 if self._common is None else self._common.answered(_PRODUCE, request_bytes, now_ns, count)
+        self.batch_ms = self._longest(ms, by, common_ms, now_ns, count) if ms or common_ms else 0
+        return self.batch_ms
 
     def produced_silently(self, request_bytes: int, now_ns: int) -> int:
         """Charge a Produce without an answer, which the time that it has taken is not charged for (`E13`)."""
-        self.spent_ns = ms = 0
-        if self._produce is not None and (ms := self._produce.charge(request_bytes, now_ns)):
-            self._produce.throttled(ms, now_ns)
-        return ms if self._common is None else max(ms, self._common.answered(_PRODUCE, request_bytes, now_ns))
+        self.spent_ns = 0
+        ms = 0 if self._produce is None else self._produce.charge(request_bytes, now_ns)
+        common_ms = 0 if self._common is None else self._common.answered(_PRODUCE, request_bytes, now_ns)
+        return self._longest(ms, self._produce, common_ms, now_ns) if ms or common_ms else 0
 
     def fetched(self, answer_bytes: int, now_ns: int) -> int:
         """Charge an answer to a Fetch, unless its client is to be throttled: return for how many ms (`E12`)."""
@@ -111,10 +119,17 @@ class ClientSensors:
         if fetch_ms > request_ms:
             by = meter
         ms = max(request_ms, fetch_ms)
-        if ms and by is not None:
-            by.throttled(ms, now_ns)
         if ms and self._common is not None and not common_ms:
             self._common.take_back(answer_bytes)
+        return self._longest(ms, by, common_ms, now_ns) if ms or common_ms else 0
+
+    def _longest(self, ms: int, by: RateMeter | None, common_ms: int, now_ns: int, count: int = 1) -> int:
+        """Return the throttle time that holds, note what it is for, and that so many answers give the client's own."""
+        if ms and by is not None:
+            by.throttled(ms, now_ns, count)
+            self.throttled_by = by.throttled_by
+        if self._common is not None and common_ms > ms:
+            self.throttled_by = self._common.throttled_by
         return max(ms, common_ms)
 
     def charge_time(self, spent_ns: int, now_ns: int) -> None:

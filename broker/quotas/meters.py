@@ -10,7 +10,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from shm.quota_rates import MOST_THROTTLE_MS, Windows, measure, record, take_tokens, throttle_ms, tokens
-from shm.quota_tables import FIRST_SAMPLE, QUOTAS, THROTTLE_MS, THROTTLED, THROTTLED_UNTIL_MS
+from shm.quota_tables import (
+    FETCH,
+    FIRST_SAMPLE,
+    PRODUCE,
+    QUOTAS,
+    REQUEST_RATE,
+    THROTTLE_MS,
+    THROTTLED,
+    THROTTLED_UNTIL_MS,
+)
+from shm.recorder_layout import THROTTLED_BY
 
 if TYPE_CHECKING:
     from broker.quotas.entities import Limit
@@ -28,6 +38,13 @@ _MOST_SHOWN: Final = 9e15
 
 #: request_percentage: ns of a thread that one percent is in a second.
 NS_PER_PERCENT: Final = 10_000_000
+
+
+_OF_ALL: Final = {
+    PRODUCE: "broker.quota.produce.bytes",
+    FETCH: "broker.quota.fetch.bytes",
+    REQUEST_RATE: "broker.quota.request.rate",
+}
 
 
 class Book:
@@ -48,7 +65,7 @@ class Book:
 class Meter:
     """An entity's slot in the table of this owner, and the throttle times that it has been given."""
 
-    __slots__ = ("_book", "_entity", "_limit", "_quota", "limit")
+    __slots__ = ("_book", "_entity", "_limit", "_quota", "limit", "throttled_by")
 
     def __init__(self, book: Book, quota: str, limit: Limit, unit: int = 1) -> None:
         """Measure a limit, for one unit of which so many ``unit`` are recorded."""
@@ -57,6 +74,8 @@ class Meter:
         self._limit = limit
         self._entity = limit.entity(quota)
         self.limit = limit.value * unit
+        #: What the request log has of who is throttled for it.
+        self.throttled_by = 1 + THROTTLED_BY.index(_OF_ALL[quota] if limit.is_of_all else quota)
 
     def throttled(self, ms: int, now_ns: int, count: int = 1) -> None:
         """Note that so many answers have given a throttle time for this quota, for whoever looks."""

@@ -12,6 +12,7 @@ from broker.request_log.role_counts import column_of_mutes
 from shm.metrics_catalogue import CLOSE_CAUSES, MUTE_CAUSES
 from shm.process_slots import ROLES as PROCESS_ROLES
 from shm.process_slots import STATES as PROCESS_STATES
+from shm.recorder_layout import THROTTLED_BY
 
 #: Stands in the path of every dataset.
 FORMAT_VERSION = 1
@@ -121,6 +122,7 @@ REQUESTS = Dataset(
             True,
         ),
         Column("maxWaitMs", INT32, "of a Fetch: how long at most it waits for minBytes", True),
+        Column("throttledBy", STRING, f"what the throttle time was given for: {', '.join(THROTTLED_BY)}", True),
     ),
 )
 

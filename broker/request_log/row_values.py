@@ -16,7 +16,7 @@ from broker.request_log.names import ClientNames, Clients, Subjects, distinct, n
 from broker.request_log.slow_requests import is_slow
 from broker.request_log.values import Coded, Nullable, Values
 from shm.metrics_catalogue import CLOSE_CAUSES
-from shm.recorder_layout import MIXED_CODECS, NOT_TOLD
+from shm.recorder_layout import MIXED_CODECS, NOT_TOLD, THROTTLED_BY
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -72,6 +72,7 @@ def request_values(rows: Rows, epoch_ns: int, slow_ns: int, clients: Clients, su
         "codec": Coded(np.maximum(rows["codec"].astype(np.int64), -1) + 1, _CODECS),
         "recordBytes": Nullable(rows["record_bytes"], rows["record_bytes"] < 0),
         "maxWaitMs": Nullable(rows["max_wait_ms"], rows["max_wait_ms"] < 0),
+        "throttledBy": Coded(rows["throttled_by"].astype(np.int64), (None, *THROTTLED_BY)),
     }
     # A clamped duration must not make the others too long: the stamps are made to rise.
     stamps = np.maximum.accumulate(np.stack([rows[name] // 1000 for name in _STAMPS]), axis=0)

@@ -9,6 +9,7 @@ import pytest
 
 from broker.metadata.client_quotas import CLIENT_ID, USER, QuotaEntity, QuotaOp
 from broker.security.session import ANONYMOUS_USER, pack_session
+from shm.recorder_layout import THROTTLED_BY
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import Client, SteppedBroker
 
@@ -127,3 +128,31 @@ def test_b29_the_time_of_requests_that_are_committed_together_is_charged_once(st
     }
     assert used.keys() == {"alice", "bob"}
     assert sum(used.values()) <= 3 * passed_ns
+
+
+SETTINGS_OF_ALL = {
+    "broker.quota.produce.bytes": {"broker.quota.produce.bytes": "100"},
+    "broker.quota.request.rate": {"broker.quota.request.rate": "1"},
+}
+
+
+@pytest.mark.parametrize("quota", ["producer_byte_rate", "request_percentage", *SETTINGS_OF_ALL])
+@pytest.mark.parametrize("acks", [1, 0])
+def test_e14_an_answer_says_which_quota_gave_its_throttle_time(tmp_path: Path, quota: str, acks: int) -> None:
+    """For the request log: also the first request of a connection, which goes another way, and one without answer."""
+    broker = SteppedBroker(tmp_path, handlers=1, settings=SETTINGS_OF_ALL.get(quota))
+    try:
+        broker.settle()
+        broker.create("topic")
+        if quota not in SETTINGS_OF_ALL:
+            limit(broker, (USER, None), quota=quota)
+        alice = client_of(broker, "alice")
+        for _ in range(3):
+            sent = [alice.produce([("topic", 0, BATCH)], acks=acks) for _ in range(20)]
+            broker.settle()
+        throttled = {THROTTLED_BY[each.answer.throttled_by - 1] for each in sent if each.answer.throttled_by}
+        assert throttled <= {quota}
+        if quota != "request_percentage":
+            assert throttled
+    finally:
+        broker.close()

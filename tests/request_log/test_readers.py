@@ -14,7 +14,7 @@ from tests.support.recorder_bench import WALL_MS, RecorderBench, rows_of
 from tests.support.roles_bench import INTERVAL_MS, RolesBench
 
 #: What the first brokers that wrote a request log did not know of a request.
-LATER_COLUMNS = ["codec", "recordBytes", "maxWaitMs"]
+LATER_COLUMNS = ["codec", "recordBytes", "maxWaitMs", "throttledBy"]
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from broker.request_log.columns import DATASETS
 from broker.request_log.part_files import apply_retention, finished, remove_unfinished
 from broker.request_log.row_buffers import GROUP_ROWS
 from broker.request_log.slow_requests import durations_ns, is_slow
-from shm.recorder_layout import MIXED_CODECS, REQUEST_ROW
+from shm.recorder_layout import MIXED_CODECS, REQUEST_ROW, THROTTLED_BY
 from shm.recorder_rings import RecorderFeed, pack_text
 from tests.support.fakes import FakeClock
 from tests.support.recorder_bench import CLIENT, WALL_MS, RecorderBench, client_text, rows_of
@@ -53,6 +53,15 @@ def test_d14_d19_a_row_says_who_asked_what_and_where_the_time_went(bench: Record
     assert (row["totalTimeUs"], row["throttleTimeUs"], row["sampleWeight"]) == (150, 4000, 1)
     assert (row["minBytes"], row["isolationLevel"]) == (None, None)
     assert row["time"].timestamp() * 1e6 == pytest.approx(WALL_MS * 1000 - 150, abs=1)
+
+
+def test_e14_a_row_says_which_quota_gave_the_throttle_time(bench: RecorderBench) -> None:
+    rows = rows_of(bench.clock, len(THROTTLED_BY) + 1)
+    rows["throttled_by"] = range(len(THROTTLED_BY) + 1)
+    bench.push(rows)
+    bench.turn(ROLL_MS)
+    bench.turn(ROLL_MS)
+    assert [row["throttledBy"] for row in bench.read("requests")] == [None, *THROTTLED_BY]
 
 
 def test_a_row_has_no_gaps() -> None:

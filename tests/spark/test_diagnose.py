@@ -21,7 +21,7 @@ from tests.support.planted_conditions import PLANTED, WINDOW_S, plant
 
 WINDOW_US = WINDOW_S * 1_000_000
 #: Of requests, what came with the dataset roles.
-LATER_COLUMNS = ("codec", "recordBytes", "maxWaitMs")
+LATER_COLUMNS = ("codec", "recordBytes", "maxWaitMs", "throttledBy")
 RANGE = TimeRange(to_us(START), to_us(START + timedelta(hours=3)))
 
 

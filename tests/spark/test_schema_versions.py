@@ -22,7 +22,7 @@ from tests.support.generated_log import random_requests, write
 HOUR = 492322
 RANGE = ("2026-03-01T10:00:00", "2026-03-01T12:00:00")
 #: What the first recorders did not write.
-LATER_COLUMNS = ("codec", "recordBytes", "maxWaitMs")
+LATER_COLUMNS = ("codec", "recordBytes", "maxWaitMs", "throttledBy")
 
 
 def newer(path: Path) -> None:

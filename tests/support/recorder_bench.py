@@ -109,8 +109,9 @@ def rows_of(
 def client_text(number: int, client_id: str) -> bytes:
     """Return what a frame says of a client."""
     clients = ClientRegistry(lambda: number, (("PLAINTEXT", "PLAINTEXT"),))
+    names = client_id, "lib", "1.0"
     channel = SimpleNamespace(
-        connection_id=number, names=(client_id, "lib", "1.0"), peer="127.0.0.1", listener=0, client=None
+        connection_id=number, names=names, peer="127.0.0.1", listener=0, client=None, user="ANONYMOUS"
     )
     clients._give(cast("Any", channel), number, [0, 0, 0, 0])
     assert clients.texts[number] == pack_text(number, clients.texts[number][16:].rstrip(b"\0"))

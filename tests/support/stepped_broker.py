@@ -76,6 +76,8 @@ class Answer(NamedTuple):
     error_code: int
     payload: bytes
     ranges: int
+    #: As in REQUEST_ROW: which quota gave a throttle time.
+    throttled_by: int = 0
 
 
 @dataclass
@@ -369,7 +371,9 @@ class SteppedBroker:
         pieces.append(bytes(view[inline_at:end]))
         client = self._clients.get(connection)
         if client is not None and sequence in client.sent:
-            client.sent[sequence].answers.append(Answer(kind, envelope["error_code"], b"".join(pieces), ranges))
+            client.sent[sequence].answers.append(
+                Answer(kind, envelope["error_code"], b"".join(pieces), ranges, envelope["throttled_by"])
+            )
 
     def _try_put(self, client: Client, sequence: int) -> bool:
         sent, sender = client.sent[sequence], self.senders[client.processor]

@@ -284,7 +284,7 @@ class FetchPath:
         inline = b"".join(chunks)
         quotas, now_ns = fetch.to[9], self._now_ns()
         if quotas is not None and (throttle_ms := quotas.fetched(len(inline) + fetch.records_bytes, now_ns)):
-            self._send_nothing(fetch, throttle_ms, now_ns)
+            self._send_nothing(fetch, throttle_ms, quotas.throttled_by, now_ns)
             return
         if fetch.records_bytes <= INLINE_RECORDS_BYTES or _ring_bytes(inline, in_order) > INLINE_ENVELOPE_BYTES:
             if in_order:
@@ -301,7 +301,7 @@ class FetchPath:
             self._partitions.table.count_fetched(found.row, self._partitions.index, found.slice.length)
         fetch.note_told()
 
-    def _send_nothing(self, fetch: PendingFetch, throttle_ms: int, now_ns: int) -> None:
+    def _send_nothing(self, fetch: PendingFetch, throttle_ms: int, throttled_by: int, now_ns: int) -> None:
         """Answer without any partition: the client has used up a quota, and asks again when the time is over (`E12`).
 
         Its session has told it nothing. One that this fetch was to begin is not begun, as in Kafka.
@@ -312,7 +312,7 @@ class FetchPath:
             self._sessions.end(number)
             number = 0
         wire = frame_fetch_response(fetch.to[6], fetch.to[7], [], [], status=(throttle_ms, 0, number))[0]
-        facts = AnswerFacts(about=fetch.shape.about, throttle_ms=throttle_ms)
+        facts = AnswerFacts(about=fetch.shape.about, throttle_ms=throttle_ms, throttled_by=throttled_by)
         self._responses.send(fetch.to, fetch.local_ns, now_ns, wire, facts)
 
     def _with_records(
