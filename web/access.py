@@ -25,16 +25,27 @@ CHALLENGES = (
     (b"www-authenticate", b'Bearer realm="Rotunda"'),
 )
 
+#: Of a name and a password.
 IsUser = Callable[[str, str], bool]
+#: Of a name and an address.
+MayLook = Callable[[str, str], bool]
+
+
+def _everybody(_name: str, _host: str) -> bool:
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:
-    """Who is let in. Without `token` and `is_user` (by name and password) everybody is, but for the metrics' token."""
+    """Who is let in. Without `token` and `is_user` (by name and password) everybody is, but for the metrics' token.
+
+    `is_user` is called on a thread, `may_look`, whether a user at an address may describe the cluster, in the loop.
+    """
 
     token: str = ""
     metrics_token: str = ""
     is_user: IsUser | None = None
+    may_look: MayLook = _everybody
 
 
 OPEN = Admission()
@@ -48,11 +59,12 @@ class Access:
         own = admission.metrics_token
         self._metrics_tokens = [*self._tokens, own] if own else self._tokens
         self._is_user = admission.is_user
+        self._may_look = admission.may_look
         # One: who tries many passwords waits for each.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="passwords") if self._is_user else None
 
-    async def allows(self, path: str, authorization: Sequence[bytes]) -> bool:
-        """Return whether a request for a path, with these Authorization headers, is answered."""
+    async def allows(self, path: str, authorization: Sequence[bytes], host: str) -> bool:
+        """Return whether a request for a path, with these Authorization headers, from an address is answered."""
         tokens = self._metrics_tokens if path == _METRICS else self._tokens
         if path in _PROBES or not (tokens or self._is_user):
             return True
@@ -65,12 +77,13 @@ class Access:
         if not password:
             return False
         # A browser has no other way to give a token than as a password, of whatever name.
-        return _is_one_of(password.encode(), tokens) or await self._is_a_user(name, password)
+        return _is_one_of(password.encode(), tokens) or await self._is_a_user(name, password, host)
 
-    async def _is_a_user(self, name: str, password: str) -> bool:
+    async def _is_a_user(self, name: str, password: str, host: str) -> bool:
         if self._is_user is None or not name:
             return False
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._is_user, name, password)
+        is_user = await asyncio.get_running_loop().run_in_executor(self._thread, self._is_user, name, password)
+        return is_user and self._may_look(name, host)
 
 
 def _is_one_of(given: bytes, tokens: Sequence[str]) -> bool:

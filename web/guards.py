@@ -68,9 +68,10 @@ class Guard:
             await _refuse(send, 421, _OTHER_NAME)
             return
         authorization = [value for name, value in scope["headers"] if name == b"authorization"]
-        if not await self._access.allows(scope["path"], authorization):
+        client = str((scope.get("client") or ("a client",))[0])
+        if not await self._access.allows(scope["path"], authorization, client):
             if authorization:
-                self._on_stranger(str((scope.get("client") or ("a client",))[0]))
+                self._on_stranger(client)
             await _refuse(send, 401, _STRANGER, CHALLENGES)
             return
 

@@ -159,7 +159,8 @@ class Room:
 
     def note_stranger(self, whose: str) -> None:
         """Note that somebody gave a token or a password that is not right."""
-        self._warn("stranger", "the status page refused %s: not the token (status.token), nor a user's password", whose)
+        why = "not the token (status.token), nor the password of a user who may describe the cluster"
+        self._warn("stranger", "the status page refused %s: %s", whose, why)
 
     def count_no_handshake(self, whose: str, failure: str) -> None:
         """Count bytes that are no TLS handshake, or one that failed."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from broker.cli.config import assignment, check_address
 from broker.cli.process_list import hide
 from broker.client.access import PLAIN_TEXT, SECRETS, Access, access_of, read_properties
-from broker.client.connection import Connection, name_of
+from broker.client.connection import Connection, ConnectionEnded, name_of
 from broker.errors import ApiError, BootFailed, RotundaError
 from broker.protocol.error_codes import text_of
 from broker.runtime import run_dir
@@ -29,6 +29,11 @@ def connected(parsed: argparse.Namespace, environment: Mapping[str, str]) -> Ite
     try:
         with Connection(address(parsed, environment, ours), access=ours) as connection:
             yield connection
+    except ConnectionEnded as failure:
+        if ours is not PLAIN_TEXT:
+            raise
+        hint = "a secured broker takes --command-config FILE; `rotunda doctor` says what it is to have"
+        raise RotundaError(f"{failure}; {hint}") from failure
     except ApiError as error:
         text = printable(error.message or text_of(error.code))
         raise RotundaError(f"{name_of(error.code)}: {text}") from error

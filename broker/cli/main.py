@@ -136,6 +136,14 @@ def _add_start(command: argparse.ArgumentParser) -> None:
     _config_options(command)
     run_dir_option(command)
     json_option(command)
+    command.add_argument(
+        "--secure",
+        action="store_true",
+        help="with TLS, SCRAM and a user, whose password the first start prints; the data directory keeps them",
+    )
+    command.add_argument(
+        "--new-password", action="store_true", help="with --secure: give the user another password, and print it"
+    )
     command.add_argument("--daemon", action="store_true", help="run in the background")
     command.add_argument(
         "--wait",

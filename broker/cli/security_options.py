@@ -57,6 +57,15 @@ def add_tls(command: argparse.ArgumentParser) -> None:
         help="also a client's certificate, for a broker with ssl.client.auth=required: the client is then "
         "User:CN=NAME,O=Rotunda development",
     )
+    text = "print what clients need for a broker whose CA is there"
+    action = parsers.add_parser("clients", help=text, description=text)
+    json_option(action)
+    action.add_argument(
+        "--dir", type=Path, default=Path("rotunda-tls"), metavar="DIR", help="where the CA is (default: ./rotunda-tls)"
+    )
+    action.add_argument("--bootstrap", default="localhost:9093", metavar="HOST:PORT", help="the broker")
+    action.add_argument("--user", default="", metavar="NAME", help="with SASL_SSL and SCRAM-SHA-512 as this user")
+    action.add_argument("--client", metavar="NAME", help="with the client's certificate of this name")
 
 
 def add_doctor(command: argparse.ArgumentParser) -> None:

@@ -14,6 +14,7 @@ import tempfile
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -24,6 +25,7 @@ from broker.runtime.signals import ignore_tasks
 from shm.segment import new_instance, start_ticks
 
 if TYPE_CHECKING:
+    from broker.cli.secure import SecureStart
     from broker.config.broker_config import BrokerConfig
     from broker.runtime.run_dir import RunRecord
     from broker.server_log.log_file import LogFile
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 #: How directories begin that go with a process: its instance follows.
 EPHEMERAL_PREFIX = "rotunda-ephemeral-"
 _FAILURE_EXIT_CODE = 1
+_WAIT_S = 60.0
 
 _OnReady = Callable[["RunRecord"], None]
 
@@ -39,21 +42,39 @@ def start(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     """Start a broker. In the foreground this returns when it has stopped."""
     # What rotates logs or reloads does not look whether a broker is ready yet.
     ignore_tasks()
-    config = configuration(parsed, environment)
+    secure = _secure(parsed, environment)
+    config = secure.config if secure else configuration(parsed, environment)
     if parsed.wait is not None and not parsed.daemon:
         raise UsageError("--wait goes with --daemon")
     if parsed.daemon:
-        return _start_daemon(parsed, environment, config)
+        return _start_daemon(parsed, environment, config, secure)
 
     def announce(record: RunRecord) -> None:
-        print(ready_line(record, parsed.json), flush=True)
+        print(ready_line(record, parsed.json, secure), flush=True)
 
-    _run(parsed, environment, config, announce, lambda *_: None)
+    _run(parsed, environment, config, announce, lambda *_: None, secure)
     return 0
 
 
-def ready_line(record: RunRecord, as_json: bool) -> str:
-    """Return the one line that says that the broker serves; times are from the start of the process."""
+def _secure(parsed: argparse.Namespace, environment: Mapping[str, str]) -> SecureStart | None:
+    """Return what a secured broker is started with; None for any other."""
+    if not parsed.secure:
+        if parsed.new_password:
+            raise UsageError("--new-password goes with --secure")
+        return None
+    from broker.cli.secure import SecureStart  # noqa: PLC0415 - others do without it
+
+    if parsed.daemon and parsed.wait is None:
+        # Nobody else could print the password.
+        parsed.wait = _WAIT_S
+    return SecureStart(parsed, environment)
+
+
+def ready_line(record: RunRecord, as_json: bool, secure: SecureStart | None = None) -> str:
+    """Return the line that says that the broker serves; times are from the start of the process.
+
+    Of a secured one, what is to be known besides stands below it.
+    """
     facts = {
         "bootstrap": record.bootstrap,
         "status_url": record.status_url or None,
@@ -63,8 +84,9 @@ def ready_line(record: RunRecord, as_json: bool) -> str:
         "ready_ms": _age_ms(record.pid),
     }
     if as_json:
-        return json.dumps(facts)
-    return "rotunda ready " + " ".join(f"{name}={value}" for name, value in facts.items() if value is not None)
+        return json.dumps({**facts, **(secure.facts if secure else {})})
+    line = "rotunda ready " + " ".join(f"{name}={value}" for name, value in facts.items() if value is not None)
+    return "\n".join([line, *(secure.lines(record.bootstrap) if secure else ())])
 
 
 def _age_ms(pid: int) -> int:
@@ -79,6 +101,7 @@ def _run(
     config: BrokerConfig,
     on_ready: _OnReady,
     prepare: Callable[[Path, BrokerConfig], LogFile | None],
+    secure: SecureStart | None = None,
 ) -> None:
     """Run the broker in this process until it has stopped.
 
@@ -104,7 +127,8 @@ def _run(
             named = named or directory / "run"
         run_path = Path(named).absolute() if named else run_dir.default_path(environment)
         run_dir.make(run_path)
-        serve(config, run_path, LogOutput(log_format, prepare(run_path, config)), on_ready)
+        before_start = secure.make_user if secure else lambda: None
+        serve(config, run_path, LogOutput(log_format, prepare(run_path, config)), on_ready, before_start=before_start)
 
 
 def _remove_dead_ephemeral() -> None:
@@ -115,14 +139,16 @@ def _remove_dead_ephemeral() -> None:
             shutil.rmtree(directory, ignore_errors=True)
 
 
-def _start_daemon(parsed: argparse.Namespace, environment: Mapping[str, str], config: BrokerConfig) -> int:
+def _start_daemon(
+    parsed: argparse.Namespace, environment: Mapping[str, str], config: BrokerConfig, secure: SecureStart | None
+) -> int:
     """Fork the daemon; with --wait return its outcome, else only that it was launched."""
     reader, writer = os.pipe()
     sys.stdout.flush()
     pid = os.fork()
     if pid == 0:
         os.close(reader)
-        _become_daemon(parsed, environment, config, writer)
+        _become_daemon(parsed, environment, config, writer, secure)
     os.close(writer)
     if parsed.wait is None:
         print(f"rotunda starting pid={pid}")
@@ -141,7 +167,11 @@ def _start_daemon(parsed: argparse.Namespace, environment: Mapping[str, str], co
 
 
 def _become_daemon(
-    parsed: argparse.Namespace, environment: Mapping[str, str], config: BrokerConfig, writer: int
+    parsed: argparse.Namespace,
+    environment: Mapping[str, str],
+    config: BrokerConfig,
+    writer: int,
+    secure: SecureStart | None,
 ) -> NoReturn:
     """Run the broker detached from the terminal, with a log file; report to the parent how it went."""
     os.setsid()
@@ -157,7 +187,8 @@ def _become_daemon(
 
     code = _FAILURE_EXIT_CODE
     try:
-        _run(parsed, environment, config, lambda record: report(0, ready_line(record, parsed.json)), _detach)
+        announce = partial(ready_line, as_json=parsed.json, secure=secure)
+        _run(parsed, environment, config, lambda record: report(0, announce(record)), _detach, secure)
         code = 0
     except BootFailed as failure:
         code = failure.exit_code

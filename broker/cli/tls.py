@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from broker.cli.client_snippets import Access, snippets
+from broker.cli.config import check_address
 from broker.clock import SystemClock
 from broker.errors import RotundaError, UsageError
 from broker.security.development_ca import CA_CERTIFICATE, CA_KEY, SERVER, DevelopmentCa, client_file, host_names
@@ -17,6 +18,29 @@ _PORT = 9093
 
 
 def run(parsed: argparse.Namespace, _: Mapping[str, str]) -> int:
+    """Do one action. Raises UsageError."""
+    return _init(parsed) if parsed.action == "init" else _clients(parsed)
+
+
+def _clients(parsed: argparse.Namespace) -> int:
+    """Print what clients need."""
+    directory = parsed.dir.absolute()
+    client = directory / client_file(parsed.client) if parsed.client is not None else None
+    for file in (directory / CA_CERTIFICATE, client):
+        if file is not None and not file.exists():
+            raise UsageError(f"there is no {file}; `rotunda tls init` makes it")
+    for each in parsed.bootstrap.split(","):
+        check_address(each, "--bootstrap")
+    texts = snippets(Access(parsed.bootstrap, directory / CA_CERTIFICATE, client, parsed.user))
+    print(json.dumps(texts, indent=1) if parsed.json else _listed(texts))
+    return 0
+
+
+def _listed(texts: Mapping[str, str]) -> str:
+    return "\n".join(f"# {name}\n{text}" for name, text in texts.items())
+
+
+def _init(parsed: argparse.Namespace) -> int:
     """Make what is missing and print how it is used. Raises UsageError when nothing is missing."""
     hosts = host_names(parsed.hosts)
     directory = parsed.dir.absolute()
@@ -82,8 +106,7 @@ def _print(parsed: argparse.Namespace, directory: Path, client: Path | None) -> 
         print("# encrypted, not authenticated: for other machines add --client NAME, or use SASL_SSL with users")
     for name, value in settings.items():
         print(f"{name}={value}")
-    for name, text in texts.items():
-        print(f"\n# {name}\n{text}", end="")
+    print(f"\n{_listed(texts)}", end="")
 
 
 def _in_address(host: str) -> str:

@@ -196,7 +196,7 @@ class Checkup:
             "include_topic_authorized_operations": True,
         }
         found = connection.request(ApiKey.METADATA, version, fields).topics[0]
-        remedy = f"kafka-acls --add --allow-principal {whose} --operation All --topic {name}"
+        remedy = f"rotunda acl add --allow-principal {whose} --operation all --topic {name}"
         if int(found.error_code):
             if int(found.error_code) == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                 return Finding(FAIL, "acl", f"topic {name}: {whose} may not even see it: {remedy}")
@@ -212,7 +212,7 @@ class Checkup:
         connection.highest_version(ApiKey.DESCRIBE_GROUPS, 3, oldest=3)
         fields = {"groups": [name], "include_authorized_operations": True}
         found = connection.request(ApiKey.DESCRIBE_GROUPS, 3, fields).groups[0]
-        remedy = f"kafka-acls --add --allow-principal {whose} --operation Read --group {name}"
+        remedy = f"rotunda acl add --allow-principal {whose} --operation read --group {name}"
         code, operations = int(found.error_code), int(found.authorized_operations)
         if code == ErrorCode.GROUP_AUTHORIZATION_FAILED or (
             not code and operations != _NO_OPERATIONS and not operations & 1 << _READ

@@ -28,6 +28,10 @@ class ConnectionFailed(RotundaError):  # noqa: N818 - named for what happened, l
     """The broker cannot be reached, or closed the connection, or answered nonsense."""
 
 
+class ConnectionEnded(ConnectionFailed):
+    """The broker has ended a connection that stood."""
+
+
 class Connection:
     """A connection, open in its `with` block. `address` is host:port; of a comma-separated list the first."""
 
@@ -111,7 +115,7 @@ class Connection:
                 raise ConnectionFailed(f"{self._address} answered another request than the one sent")
             return kio_adapter.decode_response(api_key, version, memoryview(response), 0, len(response))
         except (OSError, struct.error, InvalidReceive) as failure:
-            raise ConnectionFailed(f"{api_key.name} to {self._address} failed: {failure}") from failure
+            raise ConnectionEnded(f"{api_key.name} to {self._address} failed: {failure}") from failure
 
     def authenticate(self) -> None:
         """Say by SASL who this is. Raises ApiError with the broker's words, and NotTheBroker."""
@@ -149,7 +153,7 @@ class Connection:
         while filled < size:
             count = self._socket.recv_into(view[filled:])
             if count == 0:
-                raise ConnectionFailed(f"{self._address} closed the connection")
+                raise ConnectionEnded(f"{self._address} closed the connection")
             filled += count
         return bytes(buffer)
 

@@ -23,7 +23,6 @@ from shm.process_slots import BEAT_S
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from broker.config.broker_config import BrokerConfig
     from broker.ipc.process_context import ProcessContext
     from broker.metadata.live_settings import LiveSettings
     from broker.metadata.metadata_cache import MetadataCache
@@ -59,9 +58,10 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
         beat()
     from web.server import serve  # noqa: PLC0415 - 30 MB that a page nobody looks at does without
 
-    admission = _admission(context.config, settings)
+    metadata = _metadata(context)
+    admission = _admission(context, settings, metadata)
     serve(
-        replace(sources_of(context), admission=admission, tls=None if tls is None else tls.context),
+        replace(sources_of(context, metadata), admission=admission, tls=None if tls is None else tls.context),
         _room_of(context, generation),
         context.status_socket,
         stop.fileno(),
@@ -75,18 +75,42 @@ def _tls(settings: LiveSettings) -> PageTls:
     return PageTls(settings)
 
 
-def _admission(config: BrokerConfig, settings: LiveSettings) -> Admission:
+def _metadata(context: ProcessContext) -> MetadataCache:
+    from broker.metadata.metadata_cache import MetadataCache  # noqa: PLC0415
+    from broker.metadata.metadata_file import metadata_path  # noqa: PLC0415
+
+    return MetadataCache(metadata_path(context.config.data_dir), context.handlers, context.config)
+
+
+def _admission(context: ProcessContext, settings: LiveSettings, metadata: MetadataCache) -> Admission:
     """Return who is let in: on this machine everybody, unless there is a token; elsewhere users too."""
     from broker.config.sasl import has_sasl  # noqa: PLC0415
+    from broker.security.acl.acls import CLUSTER_NAME, Operation, ResourceType  # noqa: PLC0415
+    from broker.security.session import Session  # noqa: PLC0415
     from web.access import Admission  # noqa: PLC0415
 
+    config = context.config
     is_user = None
     asks = config.status_token or not (is_loopback(config.status_host) or config.insecure_listen)
     if asks and any(has_sasl(listener) for listener in config.bound_listeners):
         from broker.status.page_users import PageUsers  # noqa: PLC0415
 
         is_user = PageUsers(settings).is_user
-    return Admission(token=config.status_token or "", metrics_token=config.metrics_token or "", is_user=is_user)
+
+    def may_look(name: str, host: str) -> bool:
+        if metadata.authorizer is None:
+            return True
+        if context.cluster.metadata_version > metadata.version or not metadata.version:
+            metadata.refresh()
+        session = Session(name, host)
+        return metadata.authorizer.allows(session, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+
+    return Admission(
+        token=config.status_token or "",
+        metrics_token=config.metrics_token or "",
+        is_user=is_user,
+        may_look=may_look,
+    )
 
 
 def _room_of(context: ProcessContext, generation: int) -> Room:
@@ -102,13 +126,11 @@ def _room_of(context: ProcessContext, generation: int) -> Room:
     return Room(limits, metrics, RepeatedWarnings(logging.getLogger("web"), now_ns).warning)
 
 
-def sources_of(context: ProcessContext) -> Sources:
+def sources_of(context: ProcessContext, metadata: MetadataCache) -> Sources:
     """Return what the page reads; all views but that of who looks are read-only."""
     from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415
 
     from broker.cli.report import REPORTS  # noqa: PLC0415
-    from broker.metadata.metadata_cache import MetadataCache  # noqa: PLC0415
-    from broker.metadata.metadata_file import metadata_path  # noqa: PLC0415
     from broker.metrics.broker_reading import BrokerReader  # noqa: PLC0415
     from broker.metrics.quota_use import clients_use  # noqa: PLC0415
     from broker.protocol.api_keys import DEPRECATED_UP_TO  # noqa: PLC0415
@@ -121,7 +143,6 @@ def sources_of(context: ProcessContext) -> Sources:
         installed = version("rotunda")
     except PackageNotFoundError:
         installed = ""
-    metadata = MetadataCache(metadata_path(config.data_dir), context.handlers, config)
     names, topics = _names(context), _topics(context, metadata)
     clock = SystemClock()
     return Sources(

@@ -58,8 +58,11 @@ def serve(
     log_output: LogOutput,
     on_ready: Callable[[RunRecord], None],
     functions: Mapping[Role, RoleFunction] | None = None,
+    before_start: Callable[[], None] = lambda: None,
 ) -> None:
     """Run a broker until it is asked to stop; `on_ready` is called once when it serves.
+
+    `before_start` is called when the metadata is ready and no other process of the broker is there.
 
     Raises BootFailed, whose exit code the program ends with, when it cannot start or cannot go on. Either
     way all it made is gone afterwards, but for the run directory's record of a failure.
@@ -77,6 +80,7 @@ def serve(
         prepare_metadata(
             config.data_dir, config.max_partitions, ephemeral=config.ephemeral, before_change=reserve.make_room
         )
+        before_start()
         take_clean_shutdown_mark(config.data_dir)
         context = _make_heritage(config, run_path, cluster_id, log_output, undo)
         log_setup.configure(Role.SUPERVISOR.label, 0, log_output.line_format, after_line=context.after_log_line)

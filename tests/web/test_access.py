@@ -7,6 +7,7 @@ import pytest
 
 from web.access import OPEN, Access, Admission
 
+HOST = "192.0.2.1"
 TOKEN, METRICS_TOKEN = "the-page's-own-token", "prometheus-has-this"
 
 
@@ -20,7 +21,7 @@ def basic(name: str, password: str) -> bytes:
 
 
 def allowed(access: Access, path: str, *authorization: bytes) -> bool:
-    return asyncio.run(access.allows(path, authorization))
+    return asyncio.run(access.allows(path, authorization, HOST))
 
 
 def test_nobody_is_asked_where_nothing_is_set() -> None:
@@ -61,6 +62,22 @@ def test_users_are_let_in_by_their_password() -> None:
     assert allowed(access, "/metrics", basic("alice", "wonder:land"))
     for given in (basic("alice", "wonder"), basic("", "wonder:land"), basic("alice", ""), b"Bearer wonder:land"):
         assert not allowed(access, "/", given)
+
+
+def test_users_need_the_right_from_where_they_are() -> None:
+    asked: list[tuple[str, str]] = []
+
+    def may_look(name: str, host: str) -> bool:
+        asked.append((name, host))
+        return len(asked) == 1
+
+    access = Access(Admission(token=TOKEN, is_user=is_user, may_look=may_look))
+    assert not allowed(access, "/", basic("alice", "wrong"))
+    assert not asked
+    assert allowed(access, "/", basic("alice", "wonder:land"))
+    assert not allowed(access, "/", basic("alice", "wonder:land"))
+    assert asked == [("alice", HOST)] * 2
+    assert allowed(access, "/", b"Bearer " + TOKEN.encode()), "a token needs none"
 
 
 @pytest.mark.parametrize(

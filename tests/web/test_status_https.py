@@ -44,6 +44,8 @@ def broker(certificates: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
         "status.token": TOKEN,
         "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
         "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS;User:bob",
         "listener.name.sasl_plaintext.plain.sasl.jaas.config": PLAIN_USERS,
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": certificates / "server.pem",
@@ -93,6 +95,10 @@ def test_users_of_the_listeners_are_let_in(broker: BrokerProcess, certificates: 
         done.result(60)
 
     give(b"alice's secret")
+    wait_until(lambda: "'alice'" in broker.log_text(), "alice is stored")
+    assert code("alice", "alice's secret") == 401, "she may not describe the cluster"
+    right = ("--allow-principal", "User:alice", "--operation", "describe", "--cluster")
+    assert broker.command("acl", "add", *right).returncode == 0
     wait_until(lambda: code("alice", "alice's secret") == 200, "alice is known")
     assert code("alice", "alice's secret") == 200, "and remembered"
     assert code("bob", "bob's secret") == 200

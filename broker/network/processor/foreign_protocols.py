@@ -14,11 +14,14 @@ _API_KEY_AT = 4
 def describe_foreign(start: bytes) -> str | None:
     """Return a sentence about the protocol that these bytes open, or None when they could be anything."""
     if start[:4] in _HTTP_METHODS:
-        return "this looks like HTTP: the port speaks Kafka's protocol; use a Kafka client"
+        return (
+            "this looks like HTTP: the port speaks Kafka's protocol; use a Kafka client, or for the status page the "
+            "address that `rotunda status` names"
+        )
     if start[:2] == _TLS_HANDSHAKE:
         return (
-            "this looks like TLS: the listener is of plain text; set security.protocol=PLAINTEXT in the client, or "
-            "connect it to a listener of SSL"
+            "this looks like TLS: the listener is of plain text; set security.protocol=PLAINTEXT, or "
+            "SASL_PLAINTEXT, in the client, or connect it to a listener of SSL"
         )
     if start[:4] == b"SSH-":
         return "this looks like SSH"
@@ -28,7 +31,10 @@ def describe_foreign(start: bytes) -> str | None:
 def describe_not_tls(start: bytes) -> str:
     """Return a sentence about who speaks anything but TLS to a listener of TLS, by the first bytes."""
     if start[:4] in _HTTP_METHODS:
-        return "this looks like HTTP: the port speaks Kafka's protocol inside TLS; use a Kafka client"
+        return (
+            "this looks like HTTP: the port speaks Kafka's protocol inside TLS; use a Kafka client, or for the status "
+            "page the address that `rotunda status` names"
+        )
     if not start[0] and (len(start) <= _API_KEY_AT or not start[_API_KEY_AT]):
-        return "this looks like a Kafka request without TLS: set security.protocol=SSL in the client"
+        return "this looks like a Kafka request without TLS: set security.protocol=SSL, or SASL_SSL, in the client"
     return "this is no TLS, which the listener speaks"

@@ -1,0 +1,216 @@
+"""`rotunda start --secure` from the first start on, with the settings that it prints for each client."""
+
+import asyncio
+import json
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+
+from broker.runtime import run_dir
+from ops.compatibility import preparation
+from tests.support.supervised import command
+
+
+class Secured:
+    """A broker that is started again and again in one directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.where = ("--run-dir", str(directory / "run"))
+        self.ready: dict[str, Any] = {}
+
+    def start(self, *arguments: str) -> dict[str, Any]:
+        line = ("start", "--secure", "--daemon", "--json", *self.where, "--data-dir", str(self.directory / "data"))
+        done = command(*line, "--listen", "127.0.0.1:0", "--set", "status.port=0", *arguments)
+        assert done.returncode == 0, done.stderr
+        self.ready = json.loads(done.stdout)
+        return self.ready
+
+    def stop(self) -> None:
+        record = run_dir.read(self.directory / "run")
+        if record is not None and record.is_alive:
+            assert command("stop", *self.where).returncode == 0
+
+    def clients(self) -> dict[str, str]:
+        line = ("tls", "clients", "--json", "--dir", str(self.directory / "data" / "tls"), "--user", "admin")
+        done = command(*line, "--bootstrap", str(self.ready["bootstrap"]))
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def properties(self, password: str) -> str:
+        """Write a client's properties with a password, and return the file."""
+        file = self.directory / "client.properties"
+        file.write_text(self.clients()["java"].replace('password="PASSWORD"', f'password="{password}"'))
+        return str(file)
+
+
+@pytest.fixture
+def secured(tmp_path: Path) -> Iterator[Secured]:
+    """Yield a broker's directory; what runs there afterwards is stopped."""
+    made = Secured(tmp_path)
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Secured, str]]:
+    """Yield a broker that was started once, and its user's password."""
+    made = Secured(tmp_path_factory.mktemp("secure"))
+    password = made.start()["password"]
+    yield made, password
+    made.stop()
+
+
+def test_the_second_start_has_the_same_user_and_certificates(secured: Secured) -> None:
+    first = secured.start()
+    assert first["user"] == "admin"
+    password = first["password"]
+    tls = secured.directory / "data" / "tls"
+    before = {each.name: each.read_bytes() for each in tls.iterdir()}
+    assert {stat.S_IMODE((tls / each).stat().st_mode) for each in ("ca.key", "server.pem")} == {0o600}
+    assert stat.S_IMODE(tls.stat().st_mode) == 0o700
+    secured.stop()
+    second = secured.start()
+    assert "password" not in second, "it is printed once"
+    assert {each.name: each.read_bytes() for each in tls.iterdir()} == before
+    properties = secured.properties(password)
+    assert command("doctor", "--command-config", properties).returncode == 0
+    log = (secured.directory / "run" / "broker.log").read_text()
+    assert password not in log
+    secured.stop()
+    # Who has lost it is given another.
+    third = secured.start("--new-password")
+    assert third["password"] not in ("", password)
+    done = command("doctor", "--command-config", secured.properties(password))
+    assert done.returncode == 1
+    assert "admin is refused" in done.stdout
+    assert command("doctor", "--command-config", secured.properties(third["password"])).returncode == 0
+
+
+def test_what_is_printed_for_people(secured: Secured) -> None:
+    line = ("start", "--secure", "--daemon", *secured.where, "--data-dir", str(secured.directory / "data"))
+    done = command(*line, "--listen", "127.0.0.1:0", "--set", "status.port=0")
+    ready, user, clients = done.stdout.splitlines()
+    assert ready.startswith("rotunda ready bootstrap=127.0.0.1:")
+    assert "status_url=https://127.0.0.1:" in ready
+    assert user.startswith("user admin has the password ")
+    assert clients.startswith("settings for clients: rotunda tls clients --dir ")
+
+
+def test_what_does_not_go_together_is_refused(tmp_path: Path) -> None:
+    for arguments, complaint in (
+        (("--ephemeral",), "keeps nothing"),
+        (("--data-dir", str(tmp_path / "data"), "--set", "listeners=PLAINTEXT://127.0.0.1:0"), "leave one of them out"),
+        (("--data-dir", str(tmp_path / "data"), "--listen", "PLAINTEXT://127.0.0.1:0"), "it is HOST:PORT"),
+    ):
+        done = command("start", "--secure", "--run-dir", str(tmp_path / "run"), *arguments)
+        assert done.returncode == 2
+        assert complaint in done.stderr
+    assert "--secure" in command("start", "--new-password", "--ephemeral").stderr
+    assert not (tmp_path / "data").exists()
+
+
+def test_other_machines_reach_it_by_the_advertised_name(secured: Secured) -> None:
+    """No flag makes it insecure: who connects has to prove who it is, and is told a name of the certificate."""
+    line = ("start", "--secure", "--daemon", "--json", *secured.where, "--data-dir", str(secured.directory / "data"))
+    addresses = ("--listen", "0.0.0.0:0", "--set", "advertised.listeners=SASL_SSL://broker.invalid:0")
+    done = command(*line, *addresses, "--set", "status.port=0", "--set", "status.host=0.0.0.0")
+    assert done.returncode == 0, done.stderr
+    secured.ready = json.loads(done.stdout)
+    host, _, port = str(secured.ready["bootstrap"]).partition(":")
+    assert host == "broker.invalid"
+    secured.ready["bootstrap"] = f"localhost:{port}"
+    done = command("doctor", "--command-config", secured.properties(secured.ready["password"]))
+    assert "is trusted, and for localhost" in done.stdout
+    assert "admin is known" in done.stdout
+    assert "the name broker.invalid is not known here" in done.stdout
+    certificate = x509.load_pem_x509_certificate((secured.directory / "data" / "tls" / "server.pem").read_bytes())
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert "broker.invalid" in [each.value for each in names]
+
+
+def test_commands_get_in_by_the_clients_properties(running: tuple[Secured, str]) -> None:
+    secured, password = running
+    properties = secured.properties(password)
+    done = command("topic", "create", "orders", "--command-config", properties)
+    assert (done.returncode, done.stdout) == (0, "created topic orders\n"), done.stderr
+    assert command("topic", "list", *secured.where, "--command-config", properties).stdout.count("orders\n") == 1
+    refused = command("topic", "list", *secured.where)
+    assert refused.returncode == 1
+    assert "--command-config" in refused.stderr
+    assert "rotunda doctor" in refused.stderr
+
+
+def test_the_settings_of_confluent_kafka(running: tuple[Secured, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    secured, password = running
+    monkeypatch.setenv("KAFKA_PASSWORD", password)
+    found: dict[str, Any] = {}
+    exec(secured.clients()["confluent-kafka"], found)  # noqa: S102 - what a user would paste
+    found["producer"].produce("by-confluent", b"value")
+    assert found["producer"].flush(60) == 0
+
+
+def test_the_settings_of_kafka_python(running: tuple[Secured, str]) -> None:
+    secured, password = running
+    script = secured.clients()["kafka-python"] + "print(producer.send('by-kafka-python', b'value').get(60).offset)"
+    environment = {**os.environ, "KAFKA_PASSWORD": password}
+    line = [sys.executable, "-c", script]
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout == "0\n", done.stderr
+
+
+def test_the_settings_of_aiokafka(running: tuple[Secured, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    secured, password = running
+    monkeypatch.setenv("KAFKA_PASSWORD", password)
+
+    async def send() -> int:
+        found: dict[str, Any] = {}
+        exec(secured.clients()["aiokafka"], found)  # noqa: S102 - what a user would paste
+        await found["producer"].start()
+        try:
+            sent = await found["producer"].send_and_wait("by-aiokafka", b"value")
+            return int(sent.offset)
+        finally:
+            await found["producer"].stop()
+
+    assert asyncio.run(send()) == 0
+
+
+def test_the_settings_of_kcat(running: tuple[Secured, str]) -> None:
+    secured, password = running
+    environment = {**os.environ, "KAFKA_PASSWORD": password}
+    line = ["sh", "-c", secured.clients()["kcat"]]
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "1 brokers" in done.stdout
+
+
+@pytest.mark.slow
+def test_the_settings_of_java(running: tuple[Secured, str]) -> None:
+    secured, password = running
+    preparation.prepare("java")
+    line = ["java", "-cp", f"{preparation.JARS}/*", "org.apache.kafka.tools.TopicCommand", "--list"]
+    line += ["--bootstrap-server", secured.ready["bootstrap"], "--command-config", secured.properties(password)]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_the_settings_of_kafkajs(running: tuple[Secured, str], tmp_path: Path) -> None:
+    secured, password = running
+    preparation.prepare("node")
+    script = tmp_path / "client.js"
+    rest = "const admin = kafka.admin(); admin.connect().then(() => admin.listTopics()).then(() => admin.disconnect());"
+    script.write_text(secured.clients()["kafkajs"] + rest)
+    modules = preparation.JARS.parent / "node" / "node_modules"
+    environment = {**os.environ, "KAFKA_PASSWORD": password, "NODE_PATH": str(modules)}
+    line = ["node", "--unhandled-rejections=strict", str(script)]
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
