@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer
 
 from tests.support.broker_process import REPOSITORY, BrokerProcess
+from tests.support.deadline import wait_until
 
 
 def user(*arguments: str, typed: str = "") -> subprocess.CompletedProcess[str]:
@@ -29,13 +30,20 @@ def on(broker: BrokerProcess, *arguments: str, typed: str = "") -> Any:
 
 
 def gets_in(address: str, name: str, password: str) -> bool:
-    failures: list[object] = []
-    client = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-512", "message.timeout.ms": 5000}
-    client |= {"bootstrap.servers": address, "sasl.username": name, "sasl.password": password}
-    producer = Producer(client)
-    producer.produce("of-users", b"x", on_delivery=lambda error, _: failures.append(error))
-    producer.flush(20)
-    return failures == [None]
+    """Return whether a record is written before the client says that it is not let in."""
+    outcomes: list[bool] = []
+    client = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-512", "bootstrap.servers": address}
+    client |= {"sasl.username": name, "sasl.password": password}
+
+    def failed(error: KafkaError) -> None:
+        if error.code() == KafkaError._AUTHENTICATION:
+            outcomes.append(False)
+
+    producer = Producer({**client, "error_cb": failed})
+    producer.produce("of-users", b"x", on_delivery=lambda error, _: outcomes.append(error is None))
+    wait_until(lambda: producer.poll(0.1) >= 0 and outcomes, "an outcome")
+    producer.purge()
+    return outcomes[0]
 
 
 def test_users_are_added_listed_described_and_deleted(broker: BrokerProcess) -> None:
