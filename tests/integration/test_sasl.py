@@ -1,8 +1,10 @@
 """SASL with real clients: who gets in, as whom, what those learn who do not, and how sessions end."""
 
 import json
+import random
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -240,3 +242,69 @@ def test_credentials_are_in_no_file_that_others_may_read(tmp_path: Path) -> None
         assert [path for path in found if path.stat().st_mode & 0o077] == []
     finally:
         one.stop()
+
+
+STEPS = ("connected", "ApiVersions", "SaslHandshake", "first token", "last token")
+
+
+@pytest.mark.parametrize("role", ["processor", "handler", "controller"])
+@pytest.mark.parametrize("step", STEPS)
+def test_a_death_between_two_steps_of_a_handshake(broker: BrokerProcess, role: str, step: str) -> None:
+    """Without its processor the client begins again; of handlers and the controller it learns nothing."""
+    died = 0
+
+    def dies(now: str) -> None:
+        nonlocal died
+        if now == step and not died:
+            died = 1
+            broker.kill(role)
+
+    def log_in() -> None:
+        client = ScramClient("SCRAM-SHA-256", "alice", "alice's secret")
+        with SaslWire(port(broker, 1)) as wire:
+            dies("connected")
+            assert int(wire.request(ApiKey.API_VERSIONS, 0).error_code) == 0
+            dies("ApiVersions")
+            assert int(wire.request(ApiKey.SASL_HANDSHAKE, 1, mechanism="SCRAM-SHA-256").error_code) == 0
+            dies("SaslHandshake")
+            first = wire.request(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=client.first())
+            dies("first token")
+            last = wire.request(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=client.last(bytes(first.auth_bytes)))
+            client.check(bytes(last.auth_bytes))
+            dies("last token")
+            assert wire.request(ApiKey.METADATA, 1, topics=[]).topics == ()
+
+    if role == "processor":
+        # Who has said nothing yet may not have been handed to a processor.
+        with suppress(ConnectionError) if step == "connected" else pytest.raises(ConnectionError):
+            log_in()
+    log_in()
+    assert died
+
+
+def test_mutated_frames_before_and_during_authentication_let_nobody_in(
+    broker: BrokerProcess, request: pytest.FixtureRequest
+) -> None:
+    """1,000 exchanges over a socket, each with a changed byte or length somewhere; who knows the password gets in."""
+    seed = request.config.getoption("randomly_seed", default=0)
+    chance = random.Random(f"frames {seed}")
+    print("seed", seed)
+    before = {row["pid"] for row in broker.processes("processor")}
+    address = port(broker, 1)
+    token = ScramClient("SCRAM-SHA-256", "alice", "wrong").first()
+    for _ in range(1000):
+        asked = [
+            (ApiKey.API_VERSIONS, 3, {"client_software_name": "wire", "client_software_version": "1"}),
+            (ApiKey.SASL_HANDSHAKE, chance.randrange(2), {"mechanism": chance.choice(["PLAIN", "SCRAM-SHA-256"])}),
+            (ApiKey.SASL_AUTHENTICATE, chance.randrange(3), {"auth_bytes": chance.choice([token, b"\0bob\0wrong"])}),
+            (ApiKey.METADATA, 1, {"topics": []}),
+        ]
+        sent = bytearray(b"".join(kio_adapter.encode_request(key, version, 77, "me", f) for key, version, f in asked))
+        for _ in range(chance.randrange(1, 4)):
+            sent[chance.randrange(len(sent))] = chance.randrange(256)
+        with SaslWire(address) as wire:
+            wire.socket.sendall(bytes(sent[: chance.randrange(1, len(sent) + 1)]))
+    assert {row["pid"] for row in broker.processes("processor")} == before
+    assert "fault on" not in broker.log_text()
+    with SaslWire(address) as wire:
+        assert int(wire.log_in("alice", "alice's secret").error_code) == 0
