@@ -371,3 +371,14 @@ def test_where_the_kernel_encrypts_files_go_to_it(bench: ProcessorBench, monkeyp
     path, inode = os.fsencode(segment), segment.stat().st_ino
     bench.targets[0].answer_ranges(request, b"", [FileRange(0, path, inode, 100, 50)])
     assert client.plain.receive(50) == bytes(range(100, 150))
+
+
+def test_b07_a_request_in_very_many_records_is_read_at_once(bench: ProcessorBench) -> None:
+    """As from librdkafka, which makes one of each piece; a turn of the loop for each would cost ten times more."""
+    client = TlsClient(bench).shake_hands()
+    for number, size in enumerate((500, 70_000)):
+        sent = frame(number, os.urandom(size))
+        client.plain.send(b"".join(client.records(sent[at : at + 100]) for at in range(0, len(sent), 100)))
+        # A large one has its block of memory after the first read.
+        bench.turn(2)
+        assert len(bench.targets[0].take()) == 1

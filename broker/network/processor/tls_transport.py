@@ -20,7 +20,7 @@ from broker.network.processor.channel import ReadBlockedByWriteError
 if TYPE_CHECKING:
     import socket
 
-#: The most that a TLS record holds; a record that is full has others behind it, most likely.
+#: The most that a TLS record holds, and so the most that OpenSSL reads at a time.
 RECORD_BYTES: Final = 16384
 
 #: What one read takes at most, that others get their turn.
@@ -63,22 +63,23 @@ class TlsTransport:
         return self._sock.pending() > 0
 
     def recv(self, most: int) -> bytes:
-        """Return what has come, about so much at most; nothing if the client has closed. Raises OSError."""
+        """Return what has come, at most so much; nothing if the client has closed. Raises OSError.
+
+        A request may come in many records: librdkafka makes one of each piece of it. One read takes them all (`B07`).
+        """
+        parts: list[bytes] = []
         try:
-            data = self._read(min(most, RECORD_BYTES))
-        except ssl.SSLError as error:
-            raise as_socket_error(error) from None
-        if len(data) < RECORD_BYTES or most <= RECORD_BYTES:
-            return data
-        parts = [data]
-        try:
-            while len(data) == RECORD_BYTES and len(parts) * RECORD_BYTES < most:
-                data = self._read(RECORD_BYTES)
+            while most > 0:
+                data = self._read(min(most, RECORD_BYTES))
+                if not data:
+                    break
                 parts.append(data)
-        except ssl.SSLError:
+                most -= len(data)
+        except ssl.SSLError as error:
             # What has been read comes first; the next read meets the same again.
-            pass
-        return b"".join(parts)
+            if not parts:
+                raise as_socket_error(error) from None
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def recv_into(self, memory: memoryview) -> int:
         """Receive into memory and return how much; 0 if the client has closed. Raises OSError."""
@@ -86,9 +87,9 @@ class TlsTransport:
         try:
             while filled < most:
                 count = self._read_into(memory[filled:most])
-                filled += count
-                if count < RECORD_BYTES:
+                if not count:
                     break
+                filled += count
         except ssl.SSLError as error:
             if not filled:
                 raise as_socket_error(error) from None
