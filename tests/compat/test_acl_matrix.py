@@ -52,11 +52,71 @@ def prepared(port: int) -> dict[str, bytes]:
         _until(lambda keys=keys: admin.call(matrix.ApiKey.FIND_COORDINATOR, 4, keys).coordinators[0].error_code)  # type: ignore[misc]
     nobody = {"transactional_id": None, "producer_id": -1, "producer_epoch": -1, "transaction_timeout_ms": 30_000}
     _until(lambda: admin.call(matrix.ApiKey.INIT_PRODUCER_ID, 4, nobody).error_code)
+    _commit_and_join(admin)
+    _begin_transactions(admin)
     matrix.create_acls(admin, matrix.ADMINISTRATOR)
     matrix.create_acls(admin, matrix.CLIENTS)
     ids = matrix.topic_ids(admin)
     admin.close()
     return ids
+
+
+def _commit_and_join(admin: Client) -> None:
+    """Give groups offsets, and others members that have what they subscribe to."""
+    commit = {"partition_index": 0, "committed_offset": 7, "committed_leader_epoch": -1, "committed_metadata": ""}
+    topics = [{"name": name, "partitions": [commit]} for name in matrix.TOPICS]
+    for group in ("open-group", "seen-group", "shut-group"):
+        whose = {"group_id": group, "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
+        _until(
+            lambda whose=whose: (  # type: ignore[misc]
+                admin.call(matrix.ApiKey.OFFSET_COMMIT, 9, {**whose, "topics": topics})
+                .topics[0]
+                .partitions[0]
+                .error_code
+            )
+        )
+    for name in ("shut", "open"):
+        member = {
+            "group_id": f"open-consumers-of-{name}", "member_id": "member", "instance_id": None, "rack_id": None,
+            "rebalance_timeout_ms": 600_000, "subscribed_topic_regex": None, "server_assignor": "uniform",
+        }  # fmt: skip
+        first = {**member, "member_epoch": 0, "subscribed_topic_names": [name], "topic_partitions": []}
+        answers = [admin.call(matrix.ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, first)]
+        owned = [{"topic_id": matrix.topic_ids(admin)[name], "partitions": [0]}]
+
+        def settled(member=member, name=name, owned=owned, answers=answers) -> bool:  # type: ignore[no-untyped-def]
+            more = {**member, "member_epoch": answers[-1].member_epoch, "topic_partitions": owned}
+            answers.append(
+                admin.call(matrix.ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, {**more, "subscribed_topic_names": [name]})
+            )
+            asked = {"group_ids": [member["group_id"]], "include_authorized_operations": False}
+            [group] = admin.call(matrix.ApiKey.CONSUMER_GROUP_DESCRIBE, 1, asked).groups
+            return group.group_state == "Stable"
+
+        wait_until(settled, "a stable group")
+
+
+def _begin_transactions(admin: Client) -> None:
+    """Have a transaction of each id go on in topics of each kind."""
+    for name in ("open-tx", "seen-tx", "shut-tx"):
+        asked = {"transactional_id": name, "producer_id": -1, "producer_epoch": -1, "transaction_timeout_ms": 600_000}
+        answers = []
+
+        def is_there(asked=asked, answers=answers) -> bool:  # type: ignore[no-untyped-def]
+            answers.append(admin.call(matrix.ApiKey.INIT_PRODUCER_ID, 4, asked))
+            return not answers[-1].error_code
+
+        wait_until(is_there, "a producer id")
+        added = {
+            "v3_and_below_transactional_id": name,
+            "v3_and_below_producer_id": answers[-1].producer_id,
+            "v3_and_below_producer_epoch": answers[-1].producer_epoch,
+            "v3_and_below_topics": [{"name": topic, "partitions": [0]} for topic in matrix.TOPICS],
+        }
+        answer = admin.call(matrix.ApiKey.ADD_PARTITIONS_TO_TXN, 3, added)
+        codes = [part.partition_error_code for topic in answer.results_by_topic_v3_and_below
+                 for part in topic.results_by_partition]  # fmt: skip
+        assert not any(codes), answer
 
 
 def _until(error: Callable[[], int]) -> None:
