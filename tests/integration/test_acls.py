@@ -238,6 +238,32 @@ def test_acls_are_kept_and_not_asked_where_there_is_no_authorizer(guarded: Broke
         open_to_all.stop()
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_pattern_finds_what_its_consumer_may_see(guarded: BrokerProcess, protocol: str) -> None:
+    """In both protocols; and what it may see later once that is allowed."""
+    everybody(guarded)
+    hidden = binding("other", AclOperation.ALL, host="127.0.0.1")
+    add(guarded, hidden)
+    settings = {"bootstrap.servers": guarded.bootstrap, "group.id": f"by-{protocol}", "group.protocol": protocol}
+    consumer = Consumer({**settings, "topic.metadata.refresh.interval.ms": 500})
+    consumer.subscribe(["^o.*"])
+
+    def assigned() -> set[str]:
+        message = consumer.poll(0.1)
+        assert message is None or message.error() is None, message.error()
+        return {place.topic for place in consumer.assignment()}
+
+    wait_until(lambda: assigned() == {"orders"}, "an assignment")
+    admin = admin_of(guarded)
+    wanted = AclBindingFilter(
+        ResourceType.TOPIC, "other", ResourcePatternType.LITERAL, None, None, AclOperation.ANY, AclPermissionType.ANY
+    )
+    [deleted] = admin.delete_acls([wanted]).values()
+    assert deleted.result(DEADLINE_S) == [hidden]
+    wait_until(lambda: assigned() == {"orders", "other"}, "what it may see now")
+    consumer.close()
+
+
 def test_a_denial_is_a_line_of_the_log(guarded: BrokerProcess) -> None:
     """Kafka's words, once for what is asked again and again."""
     add(guarded, binding("other", AclOperation.WRITE))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Callable
+from functools import partial
 
 from broker.apis.context import BrokerContext, RequestContext
 from broker.coordinator.consumer.heartbeat import MEMBER_ID_FROM_CLIENT, Client
@@ -16,7 +18,7 @@ from broker.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from broker.scheduling.deferred import Deferred
-from broker.security.acl.acls import ResourceType
+from broker.security.acl.acls import Operation, ResourceType
 
 _UUID_BYTES = 16
 
@@ -28,7 +30,7 @@ def handle_consumer_group_heartbeat(
     if refusal := _refusal(context, request):
         return ConsumerGroupHeartbeatResponse(refusal, None)
     groups = context.broker.coordinators.groups
-    client = Client(context.client_id, client_host(context))
+    client = Client(context.client_id, client_host(context), _may_see(context))
     try:
         require_consumer_protocol(context.broker)
         shard = groups.shard_of(request.group_id)
@@ -53,6 +55,14 @@ def _refusal(context: RequestContext, request: ConsumerGroupHeartbeatRequest) ->
         return error
     errors = [context.refusal(ResourceType.TOPIC, name) for name in request.subscribed_topic_names or ()]
     return max(errors, default=0)
+
+
+def _may_see(context: RequestContext) -> Callable[[str], bool] | None:
+    """Return whether the client may know of a topic: patterns find no others for it, as in Kafka."""
+    authorizer = context.broker.metadata.authorizer
+    if authorizer is None:
+        return None
+    return partial(authorizer.allows, context.session, Operation.DESCRIBE, ResourceType.TOPIC, is_asked_for=False)
 
 
 def require_consumer_protocol(broker: BrokerContext) -> None:

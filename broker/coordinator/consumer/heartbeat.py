@@ -5,7 +5,7 @@ Pure. What a heartbeat does to its group is in `update`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -31,6 +31,8 @@ class Client(NamedTuple):
 
     client_id: str
     host: str
+    may_see: Callable[[str], bool] | None = None
+    """Whether the client may know that there is a topic; None: of any."""
 
 
 def validate(request: Request, api_version: int, assignors: Sequence[str]) -> None:

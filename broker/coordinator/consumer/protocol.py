@@ -105,7 +105,8 @@ class ConsumerProtocol:
         if member is None or not _is_steady(group, member, request):
             return None
         session = group.sessions[request.member_id]
-        if session.must_tell or not session.is_confirmed or client != (member.client_id, member.client_host):
+        is_same = client.client_id == member.client_id and client.host == member.client_host
+        if session.must_tell or not session.is_confirmed or not is_same:
             return None
         self._sessions.extend(group, session)
         return ConsumerGroupHeartbeatResponse(0, None, request.member_id, member.epoch, group.heartbeat_interval_ms)
@@ -136,6 +137,7 @@ class ConsumerProtocol:
             )
         if group.is_stale or not group.session_timeout_ms:
             self._cluster.settle(group)
+        group.may_see = client.may_see
         update = GroupUpdate(group, environment)
         before = update.member_for(request)
         more_bytes = heartbeat_bytes(group, request)

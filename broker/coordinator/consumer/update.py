@@ -8,7 +8,7 @@ own. Each change of memory leaves the record of it, in the same order, so that a
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -193,7 +193,7 @@ class GroupUpdate:
             self.records.append(deletion(KeyKind.REGEX, group.group_id, regex))
         changed = False
         for regex in sorted(used if group.is_stale else used - group.regexes.keys()):
-            names = _matching(topic_regex(regex), self._environment.topics)
+            names = _matching(topic_regex(regex), self._environment.topics, group.may_see)
             known = group.regexes.get(regex)
             if known is None or known.topic_names != names:
                 resolved = ResolvedRegex(names, self._environment.topics.version, self._environment.wall_ms)
@@ -257,5 +257,6 @@ class GroupUpdate:
         return moved
 
 
-def _matching(regex: TopicRegex, topics: Topics) -> frozenset[str]:
-    return frozenset(topic.name for topic in topics.topics() if regex.matches(topic.name))
+def _matching(regex: TopicRegex, topics: Topics, may_see: Callable[[str], bool] | None) -> frozenset[str]:
+    found = frozenset(topic.name for topic in topics.topics() if regex.matches(topic.name))
+    return found if may_see is None else frozenset(filter(may_see, found))

@@ -176,7 +176,7 @@ CHECKS: Final[Mapping[ApiKey, tuple[Check, ...]]] = MappingProxyType(
         ApiKey.LIST_TRANSACTIONS: (_hidden(_TRANSACTIONAL_ID, Operation.DESCRIBE, "each transactional id"),),
         ApiKey.CONSUMER_GROUP_HEARTBEAT: (
             _group(Operation.READ),
-            _of(_TOPIC, Operation.DESCRIBE, "each topic subscribed to by name", "the whole request is refused"),
+            _of(_TOPIC, Operation.DESCRIBE, "each topic subscribed to by name", "a pattern does not find others"),
         ),
         ApiKey.CONSUMER_GROUP_DESCRIBE: (
             _of(_GROUP, Operation.DESCRIBE, "each group"),
