@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 
 from broker.protocol.throttle_time import with_throttle_time
@@ -125,3 +127,36 @@ def test_b28_a_channel_that_has_gone_is_forgotten_in_silence(
 
 def test_a_response_without_a_throttle_time_stays_as_it_is() -> None:
     assert with_throttle_time(METADATA, 0, b"wire", 5) == b"wire"
+
+
+def test_e17_a_throttled_client_that_hangs_up_gives_its_descriptor_back_at_once(bench: ProcessorBench) -> None:
+    """Not one that waits for an answer still: it is read to the end when the time is over."""
+    gone, waits = bench.connect(), bench.connect()
+    for client in (gone, waits):
+        send(client, 1)
+        [request] = bench.requests(1)
+        bench.targets[0].answer_throttled(request, b"throttled", 60 * SECOND_MS)
+        assert client.receive(9) == b"throttled"
+    send(waits, 2)
+    gone.sock.close()
+    waits.sock.shutdown(socket.SHUT_WR)
+    bench.wait_closed(gone)
+    assert not waiting(bench)
+    bench.clock.advance_ms(60 * SECOND_MS)
+    [request] = bench.requests(1)
+    bench.targets[0].answer(request, b"on")
+    assert waits.receive(2) == b"on"
+
+
+def test_b19_what_a_throttled_client_sent_before_it_hung_up_is_still_done(bench: ProcessorBench) -> None:
+    client = bench.connect()
+    send(client, 1)
+    [request] = bench.requests(1)
+    bench.targets[0].answer_throttled(request, b"throttled", 60 * SECOND_MS)
+    assert client.receive(9) == b"throttled"
+    send(client, 2)
+    client.sock.close()
+    assert not waiting(bench)
+    bench.clock.advance_ms(60 * SECOND_MS)
+    assert len(bench.requests(1)) == 1
+    bench.wait_closed(client)

@@ -266,6 +266,22 @@ class Channel:
             self._keep(item)
         return self.flush() if self.unsent else True
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether its client has ended its side, nothing that it sent is left to be done and no answer to be given.
+
+        Of TLS the end of what was sent is not seen before it is read.
+        """
+        sock = self.sock
+        if self.inbox or self.large is not None or self.in_flight or not isinstance(sock, socket.socket):
+            return False
+        try:
+            return not sock.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
     def flush(self) -> bool:
         """Go on with what earlier writes left over (``B09``). True when nothing is left; raises OSError."""
         unsent = self.unsent

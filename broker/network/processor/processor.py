@@ -294,7 +294,8 @@ class Processor:
 
     def _hung_up(self, channel: Channel) -> None:
         """Deal with a client that has gone; what it sent while muted is still worth doing, but no memory (``B19``)."""
-        if channel.muted and not channel.unsent and not channel.muted & ENDED_BY_HANGING_UP:
+        is_aside = channel.muted and not (channel.unsent or channel.muted & ENDED_BY_HANGING_UP or channel.has_ended)
+        if is_aside:
             self._selector.set_aside(channel)
         else:
             self._disconnected.append((channel, "client"))

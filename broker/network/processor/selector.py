@@ -14,11 +14,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
 from broker.network.processor.channel import Channel
+from broker.network.processor.mute_state import MuteCause
 from broker.server_log.slow_turns import LONG_NS
 
 READ = select.EPOLLIN
 WRITE = select.EPOLLOUT
-GONE = select.EPOLLHUP | select.EPOLLERR
+#: A client that has ended its side is reported, as EPOLLRDHUP, where it is not read because it is throttled.
+GONE = select.EPOLLHUP | select.EPOLLERR | select.EPOLLRDHUP
 
 MAX_EVENTS = 512
 
@@ -59,6 +61,8 @@ class Selector:
     def update(self, channel: Channel) -> None:
         """Make the kernel's interest follow the channel: reads while not muted, writes while answers wait."""
         wanted = (0 if channel.muted else READ) | (WRITE if channel.unsent else 0)
+        if not wanted and channel.muted & MuteCause.THROTTLED:
+            wanted = select.EPOLLRDHUP
         if wanted == channel.interest:
             return
         if wanted & READ and channel.tls is not None and channel.tls.has_pending:
