@@ -12,7 +12,7 @@ amount that was being recorded, at most, and never more than one window.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from shm.quota_layout import QUOTA_SAMPLE, QUOTA_SLOT, QUOTA_TABLE
@@ -190,6 +190,18 @@ class QuotaTableWriter:
         self.words[at + _LIMIT] = limit
         self.words[at + USED_MS] = now_ms
         return at
+
+    def keep(self, is_wanted: Callable[[QuotaUse], bool]) -> None:
+        """Give back the slots of entities that are not wanted any more. Not those whose names are not whole."""
+        for use in list(self.table.uses()):
+            whole = len(f"{use.user}{use.client_id}".encode(errors="replace")) + len(_SEPARATOR) < _NAME_ROOM
+            at = self._own.get(use.entity, -1)
+            if at >= 0 and whole and not is_wanted(use):
+                del self._own[use.entity]
+                self._free.append(at)
+                # SYNC: the hash before the changes; pairs with the loads in QuotaTable.place.
+                self.words[at] = 0
+                self.words[_CHANGES] += 1
 
     def _idlest(self) -> int:
         entity, at = min(self._own.items(), key=lambda each: self.words[each[1] + USED_MS])

@@ -50,6 +50,13 @@ def limit_of(quotas: ClientQuotas, quota: str, user: str, client_id: str) -> Lim
     return None
 
 
+def is_set(quotas: ClientQuotas, quota: str, user: str, client_id: str) -> bool:
+    """Return whether a quota is set that those of ``user`` and ``client_id`` share (`Limit`), whatever its value."""
+    users = [((USER, name),) for name in (user, None)] if user else [()]
+    ids = [((CLIENT_ID, name),) for name in (client_id, None)] if client_id else [()]
+    return any(quota in quotas.get((*of_id, *of_user), {}) for of_user in users for of_id in ids)
+
+
 def limits_of_all(config: BrokerConfig) -> dict[str, Limit]:
     """Return, by quota, what all clients together may use: the limits of the broker that are set (`E18`)."""
     values = {

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from broker.quotas.broker_sensors import BrokerSensors
 from broker.quotas.client_sensors import ClientSensors
-from broker.quotas.entities import Limit, limit_of, limits_of_all, quotas_in_force
+from broker.quotas.entities import Limit, is_set, limit_of, limits_of_all, quotas_in_force
 from broker.quotas.meters import NS_PER_PERCENT, Book, RateMeter, TokenMeter
 from broker.quotas.overload import Overload
 from shm.layout import REQUEST_ENVELOPE
@@ -20,12 +20,12 @@ from shm.quota_rates import Windows
 from shm.quota_tables import FETCH, MUTATION, PRODUCE, REQUEST, REQUEST_RATE, QuotaTableWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from broker.config.broker_config import BrokerConfig
     from broker.metadata.client_quotas import ClientQuotas
     from broker.metadata.metadata_cache import MetadataCache
-    from shm.quota_tables import QuotaTables
+    from shm.quota_tables import QuotaTables, QuotaUse
 
 #: Clients and entities that are known; when there are more, all are looked up anew.
 MOST_KNOWN: Final = 10_000
@@ -84,6 +84,8 @@ class QuotaManager:
         self.limits_time = REQUEST in self._in_force
         self._forget()
         self._follow_broker(config)
+        of_all = limits_of_all(config).keys()
+        self.book.writer.keep(lambda use: _is_set(quotas, of_all, use))
         self.is_in_force = bool(self._in_force) or self._common is not None
 
     def _follow_broker(self, config: BrokerConfig) -> None:
@@ -197,3 +199,9 @@ class QuotaManager:
         self._headers = 0
         self._by_id.clear()
         self._rates.clear()
+
+
+def _is_set(quotas: ClientQuotas, of_all: Collection[str], use: QuotaUse) -> bool:
+    if not (use.user or use.client_id):
+        return use.quota in of_all
+    return is_set(quotas, use.quota, use.user, use.client_id)
