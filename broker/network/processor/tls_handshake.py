@@ -46,7 +46,8 @@ _REASONS = {
     "TLSV1_ALERT_UNKNOWN_CA": _NO_TRUST.format("unknown issuer"),
     "SSLV3_ALERT_CERTIFICATE_UNKNOWN": _NO_TRUST.format("unknown"),
     "SSLV3_ALERT_BAD_CERTIFICATE": _NO_TRUST.format("bad"),
-    "SSLV3_ALERT_CERTIFICATE_EXPIRED": _NO_TRUST.format("expired"),
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the client does not accept the broker's certificate (expired): replace the "
+    "file and call `rotunda reload`, or set the client's clock",
     "TLSV1_ALERT_PROTOCOL_VERSION": "the client refuses the version of TLS: ssl.enabled.protocols has {versions}",
 }
 

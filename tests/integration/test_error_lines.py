@@ -1,0 +1,198 @@
+"""What clients' users get wrong leaves one line each in the broker's log, which names cause and remedy."""
+
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from broker.security.development_ca import DevelopmentCa
+from tests.support.broker_process import BrokerProcess
+from tests.support.deadline import wait_until
+from tests.support.supervised import command
+
+PLAIN_LISTENER, GOOD, EXPIRED, OTHER_NAME, SASL = range(5)
+JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="alice-secret";'
+WRONG_PASSWORD = "a-password-that-is-wrong"  # noqa: S105 - and is nobody's
+
+
+@pytest.fixture(scope="module")
+def authorities(tmp_path_factory: pytest.TempPathFactory) -> dict[int, DevelopmentCa]:
+    """Return CAs by listener: of a good certificate, of one that has expired, of one with another name."""
+    directory, now = tmp_path_factory.mktemp("authorities"), datetime.now(UTC)
+    made = {
+        GOOD: DevelopmentCa(directory / "good", now),
+        EXPIRED: DevelopmentCa(directory / "expired", now - timedelta(days=900)),
+        OTHER_NAME: DevelopmentCa(directory / "other", now),
+    }
+    for listener, authority in made.items():
+        authority.issue_server(["other.example"] if listener == OTHER_NAME else ["localhost", "127.0.0.1"])
+    return made
+
+
+@pytest.fixture(scope="module")
+def broker(authorities: dict[int, DevelopmentCa], tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """Run a broker with a listener for each mistake."""
+    names = ("PLAINTEXT", "SSL", "EXPIRED", "OTHER", "SASL_SSL")
+    settings: dict[str, Any] = {
+        "num.network.threads": 1,
+        "num.io.threads": 1,
+        "listeners": ",".join(f"{name}://127.0.0.1:0" for name in names),
+        "listener.security.protocol.map": "EXPIRED:SSL,OTHER:SSL",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": authorities[GOOD].directory / "server.pem",
+        "listener.name.expired.ssl.keystore.location": authorities[EXPIRED].directory / "server.pem",
+        "listener.name.other.ssl.keystore.location": authorities[OTHER_NAME].directory / "server.pem",
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
+        "listener.name.sasl_ssl.plain.sasl.jaas.config": JAAS,
+    }
+    running = BrokerProcess(tmp_path_factory.mktemp("broker"), settings).start()
+    yield running
+    running.stop()
+
+
+def address(broker: BrokerProcess, listener: int) -> str:
+    return str(broker.status()["bootstrap"].split(",")[listener])
+
+
+def one_line(broker: BrokerProcess, act: Callable[[], Any], *words: str) -> str:
+    """Do something, and return the one line of the log that has all these words."""
+    before = broker.log_bytes()
+    act()
+
+    def found() -> list[str]:
+        return [line for line in broker.log_since(before) if all(word in line for word in words)]
+
+    wait_until(found, f"a line with {words}")
+    [line] = found()
+    return line
+
+
+def client(broker: BrokerProcess, listener: int, **settings: str) -> None:
+    """Let librdkafka ask for the cluster once; it fails."""
+    named = {name.replace("_", "."): value for name, value in settings.items()}
+    admin = AdminClient(
+        {
+            "bootstrap.servers": address(broker, listener),
+            # One attempt: it would go on for as long as it is asked to.
+            "reconnect.backoff.ms": 60_000,
+            "reconnect.backoff.max.ms": 60_000,
+            "log_level": 0,
+            **named,
+        }
+    )
+    with suppress(KafkaException):
+        admin.list_topics(timeout=3)
+
+
+def shake_hands(broker: BrokerProcess, listener: int, authority: DevelopmentCa) -> None:
+    """Shake hands as a client that trusts an authority; it does not like what it sees."""
+    host, _, port = address(broker, listener).partition(":")
+    context = ssl.create_default_context(cafile=str(authority.certificate))
+    with suppress(OSError), socket.create_connection((host, int(port)), timeout=60) as connection:
+        context.wrap_socket(connection, server_hostname="localhost")
+
+
+def test_tls_on_a_plain_port(broker: BrokerProcess) -> None:
+    def act() -> None:
+        client(broker, PLAIN_LISTENER, security_protocol="SSL")
+
+    assert "security.protocol=PLAINTEXT" in one_line(broker, act, "this looks like TLS")
+
+
+def test_plain_text_on_a_port_of_tls(broker: BrokerProcess) -> None:
+    def act() -> None:
+        client(broker, GOOD)
+
+    assert "security.protocol=SSL" in one_line(broker, act, "a Kafka request without TLS")
+
+
+@pytest.mark.parametrize("listener", [PLAIN_LISTENER, GOOD])
+def test_http_on_a_kafka_port(broker: BrokerProcess, listener: int) -> None:
+    host, _, port = address(broker, listener).partition(":")
+
+    def act() -> None:
+        with socket.create_connection((host, int(port)), timeout=60) as connection:
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            with suppress(OSError):
+                connection.recv(1)
+
+    assert "status page" in one_line(broker, act, "this looks like HTTP", "`rotunda status`")
+
+
+def test_a_certificate_that_has_expired(broker: BrokerProcess, authorities: dict[int, DevelopmentCa]) -> None:
+    def act() -> None:
+        shake_hands(broker, EXPIRED, authorities[EXPIRED])
+
+    assert "`rotunda reload`" in one_line(broker, act, "the client does not accept the broker's certificate (expired)")
+
+
+def test_a_certificate_for_another_name(broker: BrokerProcess, authorities: dict[int, DevelopmentCa]) -> None:
+    def act() -> None:
+        shake_hands(broker, OTHER_NAME, authorities[OTHER_NAME])
+
+    line = one_line(broker, act, "the client does not accept the broker's certificate")
+    assert "the name which the client connects to" in line
+
+
+def test_a_certificate_of_an_unknown_issuer(broker: BrokerProcess, authorities: dict[int, DevelopmentCa]) -> None:
+    def act() -> None:
+        shake_hands(broker, GOOD, authorities[OTHER_NAME])
+
+    assert "unknown issuer" in one_line(broker, act, "the client does not accept the broker's certificate")
+
+
+def with_sasl(authorities: dict[int, DevelopmentCa], mechanism: str, user: str = "alice") -> dict[str, str]:
+    return {
+        "security_protocol": "SASL_SSL",
+        "ssl_ca_location": str(authorities[GOOD].certificate),
+        "sasl_mechanism": mechanism,
+        "sasl_username": user,
+        "sasl_password": WRONG_PASSWORD,
+    }
+
+
+def test_a_mechanism_that_is_not_enabled(broker: BrokerProcess, authorities: dict[int, DevelopmentCa]) -> None:
+    def act() -> None:
+        client(broker, SASL, **with_sasl(authorities, "SCRAM-SHA-256"))
+
+    assert "PLAIN, SCRAM-SHA-512 are" in one_line(broker, act, "'SCRAM-SHA-256' is not enabled")
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "user", "says"),
+    [
+        ("PLAIN", "alice", "wrong password"),
+        ("PLAIN", "nobody", "unknown user"),
+        ("SCRAM-SHA-512", "nobody", "unknown user"),
+    ],
+)
+def test_a_wrong_password(
+    broker: BrokerProcess, authorities: dict[int, DevelopmentCa], mechanism: str, user: str, says: str
+) -> None:
+    def act() -> None:
+        client(broker, SASL, **with_sasl(authorities, mechanism, user))
+
+    assert user in one_line(broker, act, f"with {mechanism}", says)
+    assert WRONG_PASSWORD not in broker.log_text()
+
+
+def test_a_user_without_a_client_that_says_who_it_is(
+    broker: BrokerProcess, authorities: dict[int, DevelopmentCa], tmp_path: Path
+) -> None:
+    """From outside, `rotunda doctor` names the mechanisms; the log says what came instead."""
+    file = tmp_path / "client.properties"
+    file.write_text(f"security.protocol=SSL\nssl.ca.location={authorities[GOOD].certificate}\n")
+
+    def act() -> None:
+        done = command("doctor", "--bootstrap", address(broker, SASL), "--command-config", str(file))
+        assert "set security.protocol=SASL_SSL" in done.stdout
+        assert "PLAIN, SCRAM-SHA-512" in done.stdout
+
+    assert "METADATA" in one_line(broker, act, "before the client has authenticated")
