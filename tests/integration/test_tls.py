@@ -178,6 +178,30 @@ def test_h05_a_listeners_certificate_is_set_while_it_runs_and_one_that_cannot_be
     set_on_broker(secured.plain_bootstrap, setting, str(secured.directory / "broker.pem"))
 
 
+def test_h07_a_reload_of_what_cannot_be_used_changes_nothing(secured: SecuredBroker) -> None:
+    """A key that is not the certificate's, half a file, no file: the line of the log says what it is."""
+    serial = secured.shown_serial()
+    file = secured.directory / "broker.pem"
+    other = secured.authority.issue()
+    for text, says in (
+        (other.key_pem + secured.certificate.pem, "the certificate is not for the private key"),
+        (secured.certificate.key_pem[:100], "has no private key"),
+        (None, "cannot be read: No such file"),
+    ):
+        file.unlink() if text is None else file.write_text(text)
+        position = secured.process.log_bytes()
+        os.kill(secured.process.pid(), signal.SIGHUP)
+        wait_until(
+            lambda position=position, says=says: any(
+                "nothing was taken over" in line and says in line for line in secured.process.log_since(position)
+            ),
+            f"a line that says that the file {says}",
+        )
+        assert serials(secured) == {serial}
+    secured.certificate.write(secured.directory, "broker")
+    os.kill(secured.process.pid(), signal.SIGHUP)
+
+
 def test_2000_half_open_handshakes_harm_nobody(secured: SecuredBroker) -> None:
     """Half of them say nothing, half stop within their first message."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
