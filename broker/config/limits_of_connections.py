@@ -43,6 +43,13 @@ CONNECTIONS = Area(
             end="they are done, or connection.handshake.timeout.ms",
         ),
         Limit(
+            what="A message of a client that has not authenticated by SASL, and the time that it has for that",
+            bounds=("sasl.server.max.receive.size", "authentication.timeout.ms"),
+            metrics=("rotunda_processor_authentications_failed_total", "rotunda_processor_connections_closed_total"),
+            beyond="the connection is closed",
+            end="it authenticates",
+        ),
+        Limit(
             what="Connections that wait to be closed; half of the open files where that is less",
             bounds=("broker.network.acceptor.parked_sockets:MOST_PARKED",),
             metrics=("rotunda_acceptor_connections_parked",),

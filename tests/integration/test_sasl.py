@@ -10,7 +10,15 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
-from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 
 from broker.protocol import kio_adapter
 from broker.protocol.api_keys import ApiKey
@@ -171,6 +179,59 @@ def test_h09_a_frame_that_is_too_long_ends_the_connection_before_it_has_come(bro
         with pytest.raises(ConnectionError):
             wire.take(1)
         wait_until(lambda: "a frame of 524289 bytes, and 524288 are taken" in broker.log_text(), "the line in the log")
+
+
+@pytest.mark.parametrize(
+    ("sent", "says"),
+    [
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(9), "has failed: this looks like TLS"),
+        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "has failed: this looks like HTTP"),
+        (
+            kio_adapter.encode_request(ApiKey.METADATA, 1, 1, "x", {"topics": []}),
+            "give it the listener's security.prot",
+        ),
+    ],
+)
+def test_h11_who_speaks_another_protocol_is_named_in_the_log(broker: BrokerProcess, sent: bytes, says: str) -> None:
+    with SaslWire(port(broker, 1)) as wire:
+        wire.socket.sendall(sent)
+        with pytest.raises(ConnectionError):
+            wire.take(1)
+    wait_until(lambda: says in broker.log_text(), "the line in the log")
+
+
+def test_users_and_mechanisms_of_a_listener_change_while_it_runs(tmp_path: Path) -> None:
+    """For who connects then; and the new password is in no log and no answer."""
+    sets = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
+        "sasl.enabled.mechanisms": "SCRAM-SHA-256",
+    }
+    one = BrokerProcess(tmp_path, sets).start()
+    name = "listener.name.sasl_plaintext.plain.sasl.jaas.config"
+    changes = {name: f'{PLAIN_LINE} user_dora="planted-secret";', "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256"}
+    try:
+        admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{port(one, 0)}"})
+        [broker_id] = admin.list_topics(timeout=30).brokers
+        entries = [
+            ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in changes.items()
+        ]
+        resource = ConfigResource(ConfigResource.Type.BROKER, str(broker_id), incremental_configs=entries)
+        admin.incremental_alter_configs([resource])[resource].result(30)
+
+        def gets_in() -> bool:
+            with SaslWire(port(one, 1)) as wire:
+                if int(wire.request(ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN").error_code):
+                    return False
+                done = wire.request(ApiKey.SASL_AUTHENTICATE, 1, auth_bytes=b"\0dora\0planted-secret")
+                return not int(done.error_code)
+
+        wait_until(gets_in, "the new mechanism")
+        described = admin.describe_configs([ConfigResource(ConfigResource.Type.BROKER, str(broker_id))])
+        [found] = [future.result(30) for future in described.values()]
+        assert found[name].value is None
+        assert "planted-secret" not in one.log_text() + one.command("config", "list").stdout
+    finally:
+        one.stop()
 
 
 def test_c16_who_is_known_for_ever_gets_error_34(broker: BrokerProcess) -> None:

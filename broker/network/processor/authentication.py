@@ -15,6 +15,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, Protocol
 
 from broker.errors import InvalidReceive
+from broker.network.processor.foreign_protocols import describe_foreign
 from broker.network.processor.mute_state import MuteCause
 from broker.protocol.api_keys import ApiKey
 from broker.security.sasl.authenticator import Authenticator, Failure
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: As many bytes show what protocol a client speaks.
+_FOREIGN_BYTES = 8
 _SIZE = Struct(">i")
 _HEAD = Struct(">hhi")
 _HANDSHAKE = int(ApiKey.SASL_HANDSHAKE)
@@ -166,7 +169,7 @@ class Authentication:
                 break
             (size,) = _SIZE.unpack_from(data, start)
             if not 0 <= size <= authenticator.most_bytes:
-                step = authenticator.too_large(size)
+                step = authenticator.too_large(size, describe_foreign(data[start : start + _FOREIGN_BYTES]))
                 assert step.failure is not None  # noqa: S101 - it always has one
                 self._fail(channel, authenticator, step.failure, b"", now_ns)
                 return b""

@@ -162,10 +162,10 @@ class Authenticator:
             hint = "; perhaps the client's security.protocol is not the listener's" if first else ""
             return self._failed(SaslFailed(f"{error}{hint}"), b"")
 
-    def too_large(self, size: int) -> Step:
-        """Return what follows from a frame of that size, which has not come yet."""
+    def too_large(self, size: int, foreign: str | None = None) -> Step:
+        """Return what follows from a frame of that size, which has not come yet; ``foreign``: what it looks like."""
         cause = f"a frame of {size} bytes, and {self.most_bytes} are taken (sasl.server.max.receive.size)"
-        return self._failed(SaslFailed(cause), b"")
+        return self._failed(SaslFailed(foreign or cause), b"")
 
     def _handshake(self, frame: bytes, sequence: int) -> Step:
         header = parse_header(frame, 0, len(frame))
@@ -178,7 +178,10 @@ class Authenticator:
                 self._passed_on = sequence
             return Step(passes_on=True)
         if key != _HANDSHAKE:
-            raise SaslFailed(f"{_name(key)} before the client has authenticated")
+            raise SaslFailed(
+                f"{_name(key)} before the client has authenticated: give it the listener's security.protocol, a "
+                "sasl.mechanism and a user"
+            )
         if version not in HANDSHAKE_VERSIONS:
             raise SaslFailed(f"SaslHandshake version {version}, and 0 and 1 are served")
         mechanism = parse_handshake(frame, header.body_offset, len(frame))

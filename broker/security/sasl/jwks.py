@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import urllib.request
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -69,7 +68,10 @@ class KeySet:
             self._wanted.clear()
 
     def _read(self, failures: int) -> bool:
-        from jwt import PyJWKSet, PyJWTError  # noqa: PLC0415 - a listener wants OAUTHBEARER
+        # Both are large, and only for listeners with OAUTHBEARER.
+        import urllib.request  # noqa: PLC0415
+
+        from jwt import PyJWKSet, PyJWTError  # noqa: PLC0415
 
         try:
             with urllib.request.urlopen(self._settings.url, timeout=_TIMEOUT_S) as file:  # noqa: S310 - as configured
