@@ -11,6 +11,7 @@ from broker.config.kafka import REFUSED, kafka_settings, kept_key, without_meani
 from broker.config.keys import render
 from broker.config.notes import start_notes
 from broker.errors import ConfigError
+from broker.metadata.alter_configs import shown
 from broker.metadata.describe_configs import (
     DEFAULT_CONFIG,
     DYNAMIC_BROKER_CONFIG,
@@ -89,6 +90,18 @@ def test_no_secret_of_kafka_is_shown() -> None:
         assert {synonym.value for name in secrets for synonym in entries[name].synonyms} <= {None}
         assert "sesame" not in str(list(config.described()))
         assert "sesame" not in str(list(start_notes(config)))
+
+
+def test_no_secret_of_a_listener_is_shown() -> None:
+    """Neither as set in a file, nor while the broker runs, nor by the line of the log on such a change."""
+    name = "listener.name.plaintext.ssl.keystore.key"
+    loaded = load(None, {name: "sesame"}, {})
+    for config in (loaded, loaded.with_dynamic({name: "sesame"})):
+        entry = described(config)[name]
+        assert (entry.value, entry.sensitive, entry.config_type) == (None, True, 9)
+        assert {synonym.value for synonym in entry.synonyms} == {None}
+        assert "sesame" not in str(list(config.described()))
+    assert shown({name: "sesame", "max.connections": "5"}) == {name: "(hidden)", "max.connections": "5"}
 
 
 def test_each_setting_of_kafka_is_served_kept_or_refused() -> None:

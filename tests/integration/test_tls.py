@@ -15,6 +15,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaException, Producer
 
+from tests.support.broker_process import BrokerProcess
 from tests.support.broker_settings import set_on_broker
 from tests.support.certificates import Authority
 from tests.support.deadline import wait_until
@@ -200,6 +201,31 @@ def test_h07_a_reload_of_what_cannot_be_used_changes_nothing(secured: SecuredBro
         assert serials(secured) == {serial}
     secured.certificate.write(secured.directory, "broker")
     os.kill(secured.process.pid(), signal.SIGHUP)
+
+
+def test_a30_a_listener_of_tls_is_opened_while_the_broker_runs(tmp_path: Path) -> None:
+    """With a certificate of its own; its first connection may come before a processor has met its settings."""
+    broker = BrokerProcess(tmp_path, {"num.network.threads": 2}).start()
+    try:
+        authority = Authority()
+        for number in range(5):
+            listeners = f"listeners=PLAINTEXT://127.0.0.1:0,LATER{number}://127.0.0.1:0"
+            own = f"listener.name.later{number}.ssl.keystore"
+            file = authority.issue().write(tmp_path, f"later{number}")
+            protocols = f"listener.security.protocol.map=LATER{number}:SSL"
+            done = broker.command("config", "set", protocols, listeners, f"{own}.type=PEM", f"{own}.location={file}")
+            assert done.returncode == 0, done.stderr
+            opened = f"listener LATER{number}://"
+            wait_until(lambda opened=opened: opened in broker.log_text(), "it is open")
+            line = next(each for each in broker.log_text().splitlines() if opened in each)
+            port = int(line.rsplit(" ", 1)[1])
+            context = ssl.create_default_context(cadata=authority.pem)
+            for _ in range(2):
+                plain = socket.create_connection(("127.0.0.1", port), DEADLINE_SECONDS)
+                with context.wrap_socket(plain, server_hostname="localhost") as connection:
+                    exchange(connection)
+    finally:
+        broker.stop()
 
 
 def test_2000_half_open_handshakes_harm_nobody(secured: SecuredBroker) -> None:
