@@ -26,8 +26,8 @@ def configuration(parsed: argparse.Namespace, environment: Mapping[str, str]) ->
     """Return the configuration that flags, environment and file make. Raises ConfigError, UsageError."""
     if parsed.ephemeral and parsed.data_dir:
         raise UsageError("--ephemeral and --data-dir exclude each other")
-    hide(lambda name: _is_secret(name) or (name.startswith(_VARIABLES) and _is_secret(property_of(name))))
-    sets = {key: _read(key, value) for key, value in (assignment(text, "--set") for text in parsed.sets)}
+    hide(lambda name: is_secret(name) or (name.startswith(_VARIABLES) and is_secret(property_of(name))))
+    sets = {key: read_value(key, value, "--set") for key, value in (assignment(text, "--set") for text in parsed.sets)}
     data_dir = parsed.data_dir or environment.get("ROTUNDA_DATA_DIR")
     if data_dir:
         sets["log.dirs"] = data_dir
@@ -41,24 +41,25 @@ def configuration(parsed: argparse.Namespace, environment: Mapping[str, str]) ->
     return load(Path(file) if file else None, sets, environment)
 
 
-def _is_secret(name: str) -> bool:
+def is_secret(name: str) -> bool:
+    """Return whether a name is of a setting whose value nobody is to see."""
     key = find_key(name)
     return key is not None and key.sensitive
 
 
-def _read(key: str, value: str) -> str:
-    """Return the value of a flag: of a password that is @FILE the file's content. Raises UsageError."""
-    if not value.startswith("@") or not _is_secret(key):
+def read_value(key: str, value: str, flag: str) -> str:
+    """Return the value that a flag assigns: of a password that is @FILE the file's content. Raises UsageError."""
+    if not value.startswith("@") or not is_secret(key):
         return value
     path = Path(value[1:])
     try:
         text = path.read_text(encoding="utf-8")
         mode = path.stat().st_mode
     except (OSError, UnicodeDecodeError) as failure:
-        raise UsageError(f"--set {key}=@{path}: {failure}") from failure
+        raise UsageError(f"{flag} {key}=@{path}: {failure}") from failure
     # Certificates are for everybody.
     if mode & _FOR_OTHERS and not text.lstrip().startswith("-----BEGIN CERTIFICATE-----"):
-        raise UsageError(f"--set {key}=@{path}: other users may read or write it; chmod 600 {path}")
+        raise UsageError(f"{flag} {key}=@{path}: other users may read or write it; chmod 600 {path}")
     return text.strip()
 
 

@@ -8,7 +8,8 @@ import textwrap
 from collections.abc import Callable, Mapping
 
 from broker.cli.cluster_client import connected
-from broker.cli.config import assignment
+from broker.cli.config import assignment, is_secret, read_value
+from broker.cli.process_list import hide
 from broker.client import settings
 from broker.client.connection import Connection
 from broker.client.settings import Resource, Setting
@@ -42,7 +43,9 @@ def _resource(parsed: argparse.Namespace, connection: Connection) -> Resource:
 def _changes(parsed: argparse.Namespace) -> _Changes:
     """Return what `set` and `delete` are to change; None for what is to be deleted. Raises UsageError."""
     if parsed.action == "set":
-        changes = [assignment(text, "config set") for text in parsed.assignments]
+        hide(is_secret)
+        given = [assignment(text, "config set") for text in parsed.assignments]
+        changes = [(name, read_value(name, value, "config set")) for name, value in given]
         names = [name for name, _ in changes]
         twice = [name for name in names if names.count(name) > 1]
         if twice:

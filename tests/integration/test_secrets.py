@@ -7,6 +7,7 @@ status page, what the commands and an admin client are told of settings, and wha
 import os
 import subprocess
 import sys
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import closing
 from http.client import HTTPConnection
@@ -19,8 +20,10 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
+from broker.client.access import access_of
+from broker.client.connection import Connection
 from broker.config.broker_config import load
-from broker.errors import ConfigError
+from broker.errors import ApiError, ConfigError
 from tests.support.broker_process import REPOSITORY, SHARED_MEMORY, BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.supervised import command
@@ -28,7 +31,13 @@ from tests.support.supervised import command
 #: Where each is put says what it is called.
 BY_FILE, BY_KAFKA_VARIABLE, BY_OWN_VARIABLE = "planted-by-file-0a1b", "planted-by-kafka-2c3d", "planted-by-own-4e5f"
 BY_FLAG, BY_FLAGS_FILE = "planted-by-flag-6071", "planted-by-flags-file-8293"
-ALL = (BY_FILE, BY_KAFKA_VARIABLE, BY_OWN_VARIABLE, BY_FLAG, BY_FLAGS_FILE)
+IN_A_JAAS_LINE, BY_A_USER, BY_A_LIAR = "planted-in-a-line-a4b5", "planted-by-a-user-c6d7", "planted-by-a-liar-e8f9"
+ON_THE_PAGE = "planted-on-the-page-0918"
+ALL = (
+    *(BY_FILE, BY_KAFKA_VARIABLE, BY_OWN_VARIABLE, BY_FLAG, BY_FLAGS_FILE),
+    *(IN_A_JAAS_LINE, BY_A_USER, BY_A_LIAR, ON_THE_PAGE),
+)
+LINE = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_bob="{IN_A_JAAS_LINE}";'
 
 SCREENS = ("/", "/clients", "/topics", "/groups", "/requests", "/reports", "/processes", "/configuration")
 FACTS = ("/status.json", "/metrics", "/openapi.json", "/reports.json")
@@ -55,6 +64,9 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Planted]:
         "num.io.threads": 1,
         "request.log.roll.ms": 500,
         "metrics.token": BY_FLAG,
+        "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": LINE,
         "status.token": f"@{flags_file}",
     }
     variables = {
@@ -74,7 +86,35 @@ def used(planted: Planted) -> None:
     producer.produce("orders", b"value")
     assert producer.flush(60) == 0
     assert planted.broker.command("config", "list", "--all").returncode == 0
+    line = [sys.executable, "-m", "broker", "user", "add", "alice", "--run-dir", str(planted.broker.run_dir)]
+    subprocess.run(line, cwd=REPOSITORY, input=f"{BY_A_USER}\n", text=True, check=True, capture_output=True)
+    for mechanism, user, password in (
+        ("PLAIN", "bob", IN_A_JAAS_LINE),
+        ("SCRAM-SHA-512", "alice", BY_A_USER),
+        ("PLAIN", "bob", BY_A_LIAR),
+        ("SCRAM-SHA-512", "alice", BY_A_LIAR),
+    ):
+        authenticate(planted.broker, mechanism, user, password, succeeds=password != BY_A_LIAR)
     wait_until(lambda: list(planted.broker.data_dir.rglob("*.parquet")), "a file of the request log")
+
+
+def authenticate(broker: BrokerProcess, mechanism: str, user: str, password: str, *, succeeds: bool) -> None:
+    """Write as a user, which is refused with a wrong password."""
+    access = access_of(
+        {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": mechanism,
+            "sasl.username": user,
+            "sasl.password": password,
+        }
+    )
+    where = broker.status()["bootstrap"].split(",")[1]
+    if succeeds:
+        with Connection(where, access=access) as connection:
+            assert connection.ranges
+        return
+    with pytest.raises(ApiError), Connection(where, access=access):
+        pass
 
 
 def leaks(content: bytes | str, where: object, secrets: tuple[str, ...] = ALL) -> list[str]:
@@ -122,6 +162,18 @@ def test_the_status_page_shows_none(planted: Planted) -> None:
             assert_none(leaks(body + str(answer.getheaders()).encode(), path))
 
 
+def test_what_is_tried_at_the_page_is_repeated_nowhere(planted: Planted) -> None:
+    host, _, port = planted.broker.status()["status_url"].removeprefix("http://").rstrip("/").partition(":")
+    for credentials in (f"Bearer {ON_THE_PAGE}", "Basic " + b64encode(f"me:{ON_THE_PAGE}".encode()).decode()):
+        with closing(HTTPConnection(host, int(port), timeout=60)) as connection:
+            connection.request("GET", "/status.json", headers={"Authorization": credentials})
+            answer = connection.getresponse()
+            assert answer.status == 401
+            assert_none(leaks(answer.read(), "the refusal"))
+    wait_until(lambda: "the status page refused" in planted.broker.log_text(), "a line")
+    assert_none(leaks(planted.broker.log_text(), "the log"))
+
+
 def test_no_command_prints_them(planted: Planted) -> None:
     broker = planted.broker
     for line in (("print-config",), ("config", "list"), ("config", "list", "--all"), ("status", "--json")):
@@ -138,6 +190,36 @@ def test_no_command_prints_them(planted: Planted) -> None:
     done = subprocess.run(line, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=True)
     assert_none(leaks(done.stdout + done.stderr, "print-config"))
     assert "ssl.keystore.password" in done.stdout
+
+
+def test_a_line_that_is_set_while_it_runs_is_shown_nowhere(planted: Planted, tmp_path: Path) -> None:
+    """It stands in the metadata, which is private, and has passed through the rings, which are too."""
+    secret, name = "planted-while-running-5577", "listener.name.sasl_plaintext.plain.sasl.jaas.config"
+    file = tmp_path / "line"
+    file.write_text(LINE.replace(IN_A_JAAS_LINE, secret).replace("user_bob", "user_carol"))
+    file.chmod(0o600)
+    broker = planted.broker
+    done = broker.command("config", "set", f"{name}=@{file}")
+    assert done.returncode == 0, done.stderr
+    assert_none(leaks(done.stdout + done.stderr, "config set", (secret,)))
+
+    def is_in_force() -> bool:
+        try:
+            authenticate(broker, "PLAIN", "carol", secret, succeeds=True)
+        except ApiError:
+            return False
+        return True
+
+    wait_until(is_in_force, "the new line is in force")
+    for line in (("config", "describe", name), ("config", "list", "--all"), ("print-config",)):
+        assert_none(leaks(broker.command(*line).stdout, line, (secret,)))
+    assert_none(leaks(broker.log_text(), "the log", (secret,)))
+    for each in (
+        each for each in broker.data_dir.rglob("*") if each.is_file() and secret.encode() in each.read_bytes()
+    ):
+        assert each.name.startswith("rotunda-metadata.sqlite3"), each
+        assert each.stat().st_mode & 0o077 == 0
+    assert broker.command("config", "delete", name).returncode == 0
 
 
 def test_an_admin_client_is_told_none(planted: Planted) -> None:
