@@ -167,7 +167,7 @@ HANDLER_METRICS = (
         "settings_bytes",
         GAUGE,
         "bytes",
-        "What the settings of groups, client metrics subscriptions and quotas take.",
+        "What the settings of groups, client metrics subscriptions, quotas, users and ACLs take.",
         "Of the controller; 0 elsewhere.",
     ),
     Metric(

@@ -15,7 +15,7 @@ METADATA = Area(
             end="their topic is deleted",
         ),
         Limit(
-            what="Settings of groups, client metrics subscriptions and quotas",
+            what="Settings of groups, client metrics subscriptions, quotas, users and ACLs",
             bounds=("broker.metadata.entity_store:MOST_BYTES",),
             metrics=("rotunda_handler_settings_bytes",),
             beyond="POLICY_VIOLATION",

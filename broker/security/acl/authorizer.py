@@ -54,6 +54,8 @@ class Authorizer:
         #: By type of resource: how long the names of prefixes are.
         self._lengths: dict[int, tuple[int, ...]] = {}
         self._known: dict[_Question, bool] = {}
+        #: By who, what and type of resource: whether that is allowed with any.
+        self._known_of_any: dict[tuple[Session, int, int], bool] = {}
         self._warnings = RepeatedWarnings(logger, SystemClock().monotonic_ns)
         #: Requests for something that were denied, since the start.
         self.denied = 0
@@ -109,6 +111,15 @@ class Authorizer:
 
     def allows_any(self, session: Session, operation: int, resource_type: int) -> bool:
         """Return whether somebody may do something with any resource of a type (KIP-679)."""
+        question = session, operation, resource_type
+        known = self._known_of_any.get(question)
+        if known is None:
+            if len(self._known_of_any) >= MOST_KNOWN:
+                self._known_of_any.clear()
+            known = self._known_of_any[question] = self._decide_of_any(*question)
+        return known
+
+    def _decide_of_any(self, session: Session, operation: int, resource_type: int) -> bool:
         if self.allows(session, operation, resource_type, "hardcode", is_asked_for=False):
             return True
         allowed: dict[tuple[int, str], None] = {}
@@ -157,6 +168,7 @@ class Authorizer:
 
     def _changed(self) -> None:
         self._known.clear()
+        self._known_of_any.clear()
         lengths: dict[int, set[int]] = {}
         for resource_type, name in self._prefixed:
             lengths.setdefault(resource_type, set()).add(len(name))
