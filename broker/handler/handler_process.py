@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import signal
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from broker.clock import SystemClock
@@ -18,12 +19,14 @@ from broker.errors import ApiError
 from broker.handler.handler_metrics import HandlerMetrics
 from broker.handler.request_handler import RequestHandler
 from broker.ipc.memory_areas import MemoryAreas
+from broker.ipc.missing_memory import missing_bytes
 from broker.ipc.poison_requests import PoisonRequests
 from broker.log.log_manager import orphan_directories
 from broker.metadata.active_controller import ActiveController
 from broker.metadata.controller import Controller
 from broker.metadata.metadata_cache import MetadataCache
 from broker.metadata.metadata_file import metadata_path
+from broker.metadata.process_counts import Room
 from broker.metadata.request_log_settings import store_settings
 from broker.partitions.lag_age import LagAges
 from broker.partitions.note_rollback import take_back_uncommitted_notes
@@ -150,7 +153,9 @@ def _open_controller(context: ProcessContext, metadata: MetadataCache, clock: Cl
         context.taken_over,
         context.coordinators,
         before_change,
-        (context.most_processors - control_processors(config), context.most_handlers),
+        Room(
+            context.most_processors - control_processors(config), context.most_handlers, partial(missing_bytes, context)
+        ),
     )
     bells: list[EventBell | SemaphoreBell] = [*context.target_bells, context.recorder_bell, context.supervisor_bell]
     active = ActiveController(controller, metadata, config, cluster, bells, store_settings_in_force, watch.tick)

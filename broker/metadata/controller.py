@@ -37,7 +37,7 @@ from broker.metadata.entity_store import EntityKind
 from broker.metadata.features import LEVEL, FeatureUpdate, check_updates
 from broker.metadata.metadata_cache import INTERNAL_TOPICS, MetadataCache, TopicInfo
 from broker.metadata.metadata_file import CERTIFICATES, EVERY_BROKER, metadata_path
-from broker.metadata.process_counts import check_change
+from broker.metadata.process_counts import Room, check_change
 from broker.metadata.producer_ids import ProducerIds
 from broker.metadata.request_dedup import TopicOutcome
 from broker.metadata.row_allocator import PartitionRows
@@ -71,15 +71,14 @@ class Controller:
         rows: PartitionRows,
         config: BrokerConfig,
         coordinators: CoordinatorPartitions,
-        most: tuple[int, int],
+        room: Room,
     ) -> None:
         self._store = store
         self._metadata = metadata
         self._rows = rows
         self._config = config
         self._coordinators = coordinators
-        #: How many processors and handlers this run of the broker has room for.
-        self.most = most
+        self.room = room
         self._producer_ids = ProducerIds(store)
         self.acls = AclChanges(metadata, self._change, self.outcomes_of)
         of_names = {GROUP: self._alter_group, CLIENT_METRICS: self._alter_client_metrics}
@@ -94,7 +93,7 @@ class Controller:
         taken_over: Callable[[], int],
         coordinators: CoordinatorPartitions = CoordinatorPartitions(),  # noqa: B008 - an immutable value
         before_change: Callable[[], None] = nothing_to_do,
-        most: tuple[int, int] = (256, 256),
+        room: Room = Room(256, 256),  # noqa: B008 - an immutable value
     ) -> Controller:
         """Open the metadata file and read it; ``taken_over`` returns the version that all handlers have taken over.
 
@@ -108,7 +107,7 @@ class Controller:
             raise BootFailed(f"partition row {taken[-1][0]} is beyond max.partitions ({partitions.rows})")
         metadata.refresh()
         rows = PartitionRows(partitions, taken, metadata.version, taken_over)
-        return cls(store, metadata, rows, config, coordinators, most)
+        return cls(store, metadata, rows, config, coordinators, room)
 
     @property
     def version(self) -> int:
@@ -354,7 +353,7 @@ class Controller:
         configs = altered_broker(alteration, current, self._metadata.loaded_config, name)
         # As in Kafka files are read again also when their names stay.
         reads_certificates = any("ssl." in change.name for change in alteration.changes)
-        check_change(self._metadata, {**overrides, name: configs}, self.most, reads_certificates=reads_certificates)
+        check_change(self._metadata, {**overrides, name: configs}, self.room, reads_certificates=reads_certificates)
         if not validate_only and (configs != current or reads_certificates):
             with self._change() as transaction:
                 transaction.set_broker_configs(name, configs)

@@ -6,7 +6,8 @@ supervisor before it makes anything. Pure but for reading the metadata file.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
 from broker.errors import ApiError, ConfigError
 from broker.metadata.broker_settings import settings_in_force
@@ -21,6 +22,17 @@ if TYPE_CHECKING:
 
     from broker.config.broker_config import BrokerConfig
     from broker.metadata.metadata_cache import MetadataCache
+
+
+class Room(NamedTuple):
+    """How many processors and handlers this run of the broker has room for.
+
+    ``missing_bytes`` returns what shared memory lacks for numbers of them, which others may have taken meanwhile.
+    """
+
+    processors: int
+    handlers: int
+    missing_bytes: Callable[[int, int], int] = lambda _processors, _handlers: 0
 
 
 def most_processors(started: int) -> int:
@@ -44,7 +56,7 @@ def configured_at_start(config: BrokerConfig) -> BrokerConfig:
 def check_change(
     metadata: MetadataCache,
     overrides: Mapping[str, Mapping[str, str]],
-    most: tuple[int, int],
+    room: Room,
     loaded: BrokerConfig | None = None,
     *,
     reads_certificates: bool = False,
@@ -52,7 +64,7 @@ def check_change(
     """Raise ApiError if settings, by broker, over what was loaded, or is to be, ask for more or fewer than may be.
 
     Listeners and their certificates are looked at as well, with ``reads_certificates`` also those whose settings have
-    not changed. ``most``: how many processors and handlers this run of the broker has room for.
+    not changed.
     """
     before = metadata.broker_config
     after = settings_in_force(loaded or metadata.loaded_config, overrides)
@@ -61,11 +73,14 @@ def check_change(
     except ConfigError as error:
         raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from None
     check_listeners(before, after)
-    _check("num.network.threads", before.num_network_threads, after.num_network_threads, most[0])
-    _check("num.io.threads", before.num_io_threads, after.num_io_threads, most[1])
+    processors, handlers = after.num_network_threads, after.num_io_threads
+    grown = processors > before.num_network_threads or handlers > before.num_io_threads
+    missing_bytes = room.missing_bytes(processors, handlers) if grown else 0
+    _check("num.network.threads", before.num_network_threads, processors, room.processors, missing_bytes)
+    _check("num.io.threads", before.num_io_threads, handlers, room.handlers, missing_bytes)
 
 
-def _check(name: str, old: int, new: int, most: int) -> None:
+def _check(name: str, old: int, new: int, most: int, missing_bytes: int) -> None:
     complaint = ""
     if new < old // 2:
         complaint = f", value should be at least half the current value {old}"
@@ -73,6 +88,8 @@ def _check(name: str, old: int, new: int, most: int) -> None:
         complaint = f", value should not be greater than double the current value {old}"
     elif new > max(most, old):
         complaint = f": this run of the broker has room for {most}; more take a restart with the number in its file"
+    elif new > old and missing_bytes > 0:
+        complaint = f": /dev/shm has {missing_bytes} bytes less than they need; free some, or let it be larger"
     if complaint:
         failed = f"Dynamic thread count update validation failed for {name}={new}"
         raise ApiError(ErrorCode.INVALID_REQUEST, failed + complaint)

@@ -49,7 +49,7 @@ def reload(controller: Controller, metadata: MetadataCache, config: BrokerConfig
         fresh = config.read_again() if file is not None else before
         texts = {name: text for name, text in fresh.file_texts.items() if key_of(name).dynamic}
         read = config.with_file(texts)
-        check_change(metadata, metadata.broker_overrides, controller.most, read, reads_certificates=True)
+        check_change(metadata, metadata.broker_overrides, controller.room, read, reads_certificates=True)
         if read != before:
             controller.replace_until_restart(CONFIGURATION_FILE, texts)
         if all_tls(metadata.broker_config):

@@ -14,6 +14,7 @@ import pytest
 
 from broker.config.broker_config import BrokerConfig, load
 from broker.config.sources import Source
+from broker.metadata.process_counts import Room
 from broker.metadata.reloading import reload
 from broker.protocol.api_keys import ApiKey
 from tests.support.broker_process import REPOSITORY
@@ -162,7 +163,7 @@ def test_a_file_that_says_what_is_in_force_is_not_stored_again(tmp_path: Path) -
         stored.append(texts)
         metadata.loaded_config = config.with_file(texts)
 
-    controller: Any = SimpleNamespace(replace_until_restart=store, most=(8, 8))
+    controller: Any = SimpleNamespace(replace_until_restart=store, room=Room(8, 8))
     (tmp_path / "server.properties").write_text("log.retention.ms=2\n")
     for _ in range(3):
         reload(controller, metadata, config)

@@ -1,0 +1,39 @@
+"""What shared memory lacks for more processors and handlers (`A28`, `E04`).
+
+Asked in the controller before it stores other numbers: the supervisor, which makes room for them, has nobody to tell.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.config.arena import free_shared_memory_bytes
+from broker.config.control_plane import control_processors
+from shm import client_hosts
+from shm.process_slots import PROCESSOR
+from shm.snapshot_buffer import SnapshotSegment
+
+if TYPE_CHECKING:
+    from broker.ipc.process_context import ProcessContext
+
+
+def missing_bytes(context: ProcessContext, processors: int, handlers: int) -> int:
+    """Return how many bytes there are too few for so many processors of clients, and handlers; 0 if they have room.
+
+    The part of the arena that a further processor gets is what there is.
+    """
+    made, handlers_made = context.cluster.processors_made, context.cluster.handlers_made
+    processors = max(made, processors + control_processors(context.config))
+    handlers = max(handlers_made, handlers)
+    # Each with each, and the controller.
+    pairs = processors * (handlers + 1) - made * (handlers_made + 1)
+    needed = pairs * sum(size for _, size in context.channel.places(0, 0))
+    for processor in range(made, processors):
+        places = (
+            context.metrics_pages.place(PROCESSOR, processor),
+            context.recorder_rings.place(processor),
+            SnapshotSegment.place(processor),
+            client_hosts.place(processor),
+        )
+        needed += sum(size for _, size in places)
+    return max(0, needed - free_shared_memory_bytes()) if needed else 0

@@ -1,0 +1,46 @@
+"""What shared memory lacks for more processes is what they are given later (`A28`, `E04`)."""
+
+from pathlib import Path
+
+import pytest
+
+from broker.errors import ApiError
+from broker.ipc import missing_memory
+from broker.ipc.missing_memory import missing_bytes
+from broker.metadata.metadata_file import EVERY_BROKER
+from broker.metadata.process_counts import Room, check_change
+from broker.supervisor.process_memory import ProcessMemory
+from tests.support.stepped_broker import SteppedBroker
+
+
+def test_a28_e04_what_the_most_processes_need_is_what_is_left_out_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = SteppedBroker(tmp_path, handlers=2)
+    try:
+        context = broker.context
+        started = context.started_processors, context.started_handlers
+        later = ProcessMemory(context.channel_shape, started).later_bytes
+        assert later > 0
+        most = context.most_processors, context.most_handlers
+        monkeypatch.setattr(missing_memory, "free_shared_memory_bytes", lambda: 0)
+        assert missing_bytes(context, *started) == 0
+        assert missing_bytes(context, *most) == later
+        monkeypatch.setattr(missing_memory, "free_shared_memory_bytes", lambda: later)
+        assert missing_bytes(context, *most) == 0
+    finally:
+        broker.close()
+
+
+@pytest.mark.parametrize("name", ["num.network.threads", "num.io.threads"])
+def test_a28_e04_who_asks_for_more_than_there_is_memory_for_is_told(tmp_path: Path, name: str) -> None:
+    """Nothing is stored then; fewer, and what is not of processes, may be set."""
+    broker = SteppedBroker(tmp_path, handlers=2, processors=2)
+    try:
+        metadata = broker.parts(broker.context.handlers).metadata
+        room = Room(8, 8, lambda processors, handlers: 1 if max(processors, handlers) > 2 else 0)
+        with pytest.raises(ApiError, match=f"{name}=3: /dev/shm has 1 bytes less than they need"):
+            check_change(metadata, {EVERY_BROKER: {name: "3"}}, room)
+        check_change(metadata, {EVERY_BROKER: {name: "1", "log.retention.hours": "1"}}, room)
+    finally:
+        broker.close()
