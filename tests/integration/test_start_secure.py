@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -15,7 +16,10 @@ from cryptography import x509
 
 from broker.runtime import run_dir
 from ops.compatibility import preparation
-from tests.support.supervised import command
+from tests.support.supervised import REPOSITORY, command
+
+#: What the snippet for Go uses of franz-go.
+GO = ("kgo", "sasl/scram")
 
 
 class Secured:
@@ -214,3 +218,20 @@ def test_the_settings_of_kafkajs(running: tuple[Secured, str], tmp_path: Path) -
     line = ["node", "--unhandled-rejections=strict", str(script)]
     done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_the_settings_of_franz_go(running: tuple[Secured, str], tmp_path: Path) -> None:
+    secured, password = running
+    preparation.prepare("go")
+    for name in ("go.mod", "go.sum"):
+        shutil.copy(REPOSITORY / "ops" / "compatibility" / "go" / name, tmp_path / name)
+    packages = ("context", "crypto/tls", "crypto/x509", "os", *(f"github.com/twmb/franz-go/pkg/{each}" for each in GO))
+    imports = "".join(f'import "{each}"\n' for each in packages)
+    ending = "if err == nil { err = client.Ping(context.Background()) }\nif err != nil { panic(err) }\n"
+    program = f"package main\n{imports}func main() {{\n{secured.clients()['franz-go']}{ending}}}\n"
+    (tmp_path / "main.go").write_text(program)
+    environment = {**os.environ, "KAFKA_PASSWORD": password}
+    line = ["go", "run", "-mod=mod", "."]
+    done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=400, check=False)
+    assert done.returncode == 0, done.stderr
