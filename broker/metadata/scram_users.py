@@ -61,7 +61,7 @@ def altered_credentials(current: Mapping[str, str], changes: Sequence[Deletion |
     """Return a user's credentials by mechanism, as stored, after the changes. Raises ApiError: all or nothing."""
     credentials = dict(current)
     for change in changes:
-        mechanism = _checked(change)
+        mechanism = mechanism_of(change)
         if isinstance(change, Upsertion):
             _check_iterations(mechanism, change.iterations)
             made = credential_of(mechanism, change.salted_password, change.salt, change.iterations)
@@ -81,8 +81,8 @@ def new_secret() -> dict[str, str]:
     return {SALT_KEY: secrets.token_hex(32)}
 
 
-def _checked(change: Deletion | Upsertion) -> str:
-    """Return the name of a change's mechanism. Raises ApiError."""
+def mechanism_of(change: Deletion | Upsertion) -> str:
+    """Return the name of a change's mechanism. Raises ApiError if it is none, or the user's name may not be."""
     if not change.user:
         raise ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
     if len(change.user.encode()) > MOST_USER_BYTES or "\0" in change.user:

@@ -12,7 +12,7 @@ from typing import Any
 from broker.apis.cluster.controller_access import alter_each, announce, controller_of, portions
 from broker.apis.context import RequestContext
 from broker.errors import ApiError
-from broker.metadata.scram_users import MECHANISMS, Deletion, Upsertion, described
+from broker.metadata.scram_users import MECHANISMS, Deletion, Upsertion, described, mechanism_of
 from broker.protocol.error_codes import ErrorCode, text_of
 from broker.scheduling.long_answers import each_of
 from broker.scheduling.slices import Work
@@ -57,6 +57,8 @@ def handle_alter_user_scram_credentials(context: RequestContext, request: Any) -
 
     def alter(named: tuple[str, list[Deletion | Upsertion]]) -> None:
         user, mine = named
+        for each in mine:
+            mechanism_of(each)
         if any(times_named[user, each.mechanism] > 1 for each in mine):
             raise ApiError(
                 ErrorCode.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request"

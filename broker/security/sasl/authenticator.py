@@ -15,7 +15,13 @@ from broker.errors import InvalidReceive
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.headers import parse_header
-from broker.protocol.messages.api_versions import FIRST_FLEXIBLE, is_valid_software, parse_api_versions
+from broker.protocol.messages.api_versions import (
+    FIRST_FLEXIBLE,
+    ApiVersionsResponse,
+    encode_api_versions_response,
+    is_valid_software,
+    parse_api_versions,
+)
 from broker.protocol.messages.sasl import (
     AUTHENTICATE_VERSIONS,
     HANDSHAKE_VERSIONS,
@@ -204,7 +210,8 @@ class Authenticator:
         header = parse_header(frame, 0, len(frame))
         version, correlation_id = header.api_version, header.correlation_id
         if header.api_key != _AUTHENTICATE:
-            raise SaslFailed(f"{_name(header.api_key)} instead of SaslAuthenticate", user=self._claimed)
+            error = SaslFailed(f"{_name(header.api_key)} instead of SaslAuthenticate", user=self._claimed)
+            return self._failed(error, _illegal_state(header.api_key, version, correlation_id))
         if version not in AUTHENTICATE_VERSIONS:
             raise SaslFailed(f"SaslAuthenticate version {version}, and 0 to 2 are served")
         token = parse_authenticate(frame, version, header.body_offset, len(frame))
@@ -215,7 +222,7 @@ class Authenticator:
             told = error.told or INVALID_CREDENTIALS.format(verb, self.mechanism)
             code = ErrorCode.SASL_AUTHENTICATION_FAILED
             return self._failed(error, authenticate_response(version, correlation_id, code, told, b"", 0))
-        return Step(authenticate_response(version, correlation_id, 0, None, answer, lifetime_ms))
+        return Step(authenticate_response(version, correlation_id, 0, "", answer, lifetime_ms))
 
     def _respond(self, token: bytes, now_ns: int) -> tuple[bytes, int]:
         server = self._server
@@ -258,6 +265,16 @@ def _is_answered_well(frame: bytes, version: int, offset: int) -> bool:
     return version < FIRST_FLEXIBLE or (
         is_valid_software(request.client_software_name) and is_valid_software(request.client_software_version)
     )
+
+
+def _illegal_state(api_key: int, version: int, correlation_id: int) -> bytes:
+    """Return how Kafka answers a request that is not legal now; of APIs that clients do not send then, nothing."""
+    code = ErrorCode.ILLEGAL_SASL_STATE
+    if api_key == _HANDSHAKE and version in HANDSHAKE_VERSIONS:
+        return handshake_response(version, correlation_id, code, ())
+    if api_key == _API_VERSIONS and 0 <= version <= _NEWEST_API_VERSIONS:
+        return encode_api_versions_response(version, correlation_id, ApiVersionsResponse(code, ()))
+    return b""
 
 
 def _name(api_key: int) -> str:

@@ -35,10 +35,12 @@ class PlainServer:
         except UnicodeDecodeError:
             raise SaslFailed("the client's name or password is no UTF-8") from None
         if len(parts) != 3:
-            raise SaslFailed(f"the client's token has {len(parts)} parts instead of 3")
+            told = f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}"
+            raise SaslFailed("the client's token is not of three parts", told)
         asked_for, user, password = parts
         if not user or not password:
-            raise SaslFailed(f"the client sends no {'password' if user else 'user name'}", user=user)
+            missing = "password" if user else "username"
+            raise SaslFailed(f"the client sends no {missing}", f"Authentication failed: {missing} not specified", user)
         expected = self._passwords.get(user)
         is_right = hmac.compare_digest(password.encode(), (_NOBODYS if expected is None else expected).encode())
         if expected is None:
