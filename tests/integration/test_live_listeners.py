@@ -101,6 +101,20 @@ def test_a30_a_request_that_waits_is_answered_before_its_connection_ends(own_bro
         client.expect_closed()
 
 
+def test_a30_what_ends_with_a_listener_ends_although_it_comes_again(own_broker: BrokerProcess) -> None:
+    """Its connections are not of the new one, whose clients are served meanwhile."""
+    port = added(own_broker)
+    works(port, "topic")
+    with WireClient(port) as client:
+        client.send(request_frame(FETCH, FETCH_VERSION, 1, fetch_body("topic", 0, 1, max_wait_ms=5000)))
+        set_listeners(own_broker)
+        wait_until(lambda: is_refused(port), "nobody listens there any more")
+        wait_until(lambda: len(ports(own_broker)) == 1, "nor is it advertised")
+        works(added(own_broker), "other")
+        assert client.receive_frame()
+        client.expect_closed()
+
+
 def test_a30_who_dies_meanwhile_knows_the_listeners_afterwards(own_broker: BrokerProcess) -> None:
     """Acceptor, processors and handlers are replaced before and after a listener came."""
     port = added(own_broker)

@@ -10,7 +10,7 @@ memory pool mutes the channel that needs it while everything else goes on (``B32
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from broker.errors import InvalidReceive
@@ -265,9 +265,9 @@ class Processor:
         self.process_disconnected()
         return not self._by_id and not self._new_waiting
 
-    def end_connections(self, listeners: Container[int]) -> None:
-        """Read no more from connections of listeners that are closed; each ends with its last answer (`A30`)."""
-        for channel in (each for each in self._by_id.values() if each.listener in listeners):
+    def end_connections(self, is_ending: Callable[[Channel], bool]) -> None:
+        """Read no more from connections whose listener is closed; each ends with its last answer (`A30`)."""
+        for channel in filter(is_ending, self._by_id.values()):
             self._mute(channel, MuteCause.DRAINING)
             self._selector.update(channel)
             if not (channel.in_flight or channel.unsent):

@@ -25,6 +25,7 @@ from broker.network.processor.certificate_expiry import CertificateExpiry
 from broker.network.processor.kept_requests import KeptRequests
 from broker.network.processor.processor import Processor
 from broker.network.processor.processor_metrics import ProcessorMetrics
+from broker.network.processor.removed_listeners import RemovedListeners
 from broker.network.processor.request_reader import RequestReader
 from broker.network.processor.request_sender import MemoryPool, RequestSender, spill_area
 from broker.network.processor.response_reader import ResponseReader
@@ -37,7 +38,6 @@ from shm.recorder_rings import RecorderFeed
 from shm.snapshot_buffer import SnapshotWriter
 
 if TYPE_CHECKING:
-    from broker.ipc.listener_table import ListenerTable
     from broker.ipc.process_context import ProcessContext
     from broker.runtime.signals import StopFlag
 
@@ -163,20 +163,3 @@ def build(
     processor = Processor(config, ends, new_id, counts, now_ns)
     processor.tls.clients, processor.tls.listeners = clients, listeners
     return processor
-
-
-class RemovedListeners:
-    """Notices listeners that are closed, and has the processor end their connections (`A30`)."""
-
-    def __init__(self, table: ListenerTable) -> None:
-        self._table = table
-        self._seen = table.version
-        self._closed: set[int] = set()
-
-    def end_connections(self, processor: Processor) -> None:
-        """End connections of closed listeners, also those that come only now: they were handed over before."""
-        if self._table.version != self._seen:
-            self._seen = self._table.version
-            self._closed = {index for index, entry in enumerate(self._table) if not entry.is_open}
-        if self._closed and not self._closed.isdisjoint(processor.finished.listeners_in_use):
-            processor.end_connections(self._closed)
