@@ -14,6 +14,7 @@ from broker.protocol.kio_schema import fields_of, request_class, response_class
 from broker.protocol.kio_slices import Encoded, Lazily
 from broker.protocol.messages.list_offsets import ListOffsetsPart, ListOffsetsRequest
 from broker.protocol.messages.metadata import MetadataPartition, MetadataResponse, MetadataTopic
+from shm.recorder_layout import THROTTLED_BY
 
 #: Hand-written codecs that name their fields otherwise than the schema.
 OTHERWISE = {ApiKey.LIST_OFFSETS: {("parts", "error_code")}}
@@ -135,7 +136,8 @@ def test_a_request_is_about_the_first_partition_that_it_names(key: ApiKey, reque
     assert subject_of(request_, FIELDS[key], row_of) == expected
 
 
-def test_the_throttle_time_of_either_kind_of_answer() -> None:
-    assert throttle_of({"throttle_time_ms": 5}) == 5
-    assert throttle_of({}) == 0
-    assert throttle_of(MetadataResponse(7, [], None, 1, [])) == 7
+def test_the_throttle_time_of_either_kind_of_answer_and_what_for() -> None:
+    mutation = 1 + THROTTLED_BY.index("controller_mutation_rate")
+    assert throttle_of({"throttle_time_ms": 5}) == (5, mutation)
+    assert throttle_of({}) == (0, 0)
+    assert throttle_of(MetadataResponse(7, [], None, 1, [])) == (7, mutation)
