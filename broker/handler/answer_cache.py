@@ -31,8 +31,8 @@ KEPT_NS: Final = 30_000_000_000
 _CORRELATION_ID, _REST = 4, 8
 _SIZE_BYTES = _CORRELATION_ID_BYTES = 4
 
-#: (whose, listener, api key and version, the rest of the request).
-CacheKey = tuple[Session, int, bytes, bytes]
+#: (whose, listener, api key and version, the rest of the request, what the answer holds for).
+CacheKey = tuple[Session, int, bytes, bytes, tuple[int, int]]
 
 
 class CachedAnswer(NamedTuple):
@@ -66,7 +66,8 @@ class AnswerCache:
         if end - start > MOST_REQUEST_BYTES:
             return None
         rest = bytes(view[start + _REST : end])
-        return frame.session, frame.listener, bytes(view[start : start + _CORRELATION_ID]), rest
+        head = bytes(view[start : start + _CORRELATION_ID])
+        return frame.session, frame.listener, head, rest, self._current
 
     @property
     def _current(self) -> tuple[int, int]:
@@ -85,7 +86,8 @@ class AnswerCache:
 
     def keep(self, key: CacheKey, payload: bytes, facts: AnswerFacts, doing: Doing) -> None:
         """Give this answer, of `MOST_ANSWER_BYTES` at most, to later requests of that key."""
-        if self._version == self._current:
+        # What changed while the answer was made may have changed it.
+        if key[-1] == self._version == self._current:
             rest = payload[_SIZE_BYTES + _CORRELATION_ID_BYTES :]
             self._answers.put(key, CachedAnswer(payload[:_SIZE_BYTES], rest, facts, doing))
 

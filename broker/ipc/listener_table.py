@@ -49,9 +49,10 @@ class ListenerTable(Sequence[ListenerEntry]):
         return self._latest()[index]
 
     def _latest(self) -> list[ListenerEntry]:
-        if self._reader.sequence != self._seen:
+        # The number of before: what is published meanwhile is read the next time.
+        if (sequence := self._reader.sequence) != self._seen:
             document = self._reader.read()
-            self._seen = self._reader.sequence
+            self._seen = sequence
             self._entries = [ListenerEntry(*fields) for fields in document["listeners"]] if document else []
         return self._entries
 

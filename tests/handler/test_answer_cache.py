@@ -5,17 +5,24 @@ from __future__ import annotations
 import random
 import secrets
 from collections import Counter
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from broker.apis.table import APIS
 from broker.apis.topics import metadata as described_metadata
 from broker.handler import answer_cache, api_calls
+from broker.ipc.response_writer import NO_FACTS
 from broker.metadata.topic_validation import AddedPartitions
 from broker.protocol import kio_adapter
 from broker.protocol.api_keys import ApiKey
+from broker.security.session import ANONYMOUS
 from tests.support.stepped_broker import Client, SteppedBroker
+
+if TYPE_CHECKING:
+    from broker.ipc.listener_table import ListenerTable
+    from broker.metadata.metadata_cache import MetadataCache
 
 
 def frame_of(key: ApiKey, version: int, client_id: str, values: dict[str, Any]) -> bytes:
@@ -163,3 +170,29 @@ def test_an_answer_is_what_a_client_that_asks_for_the_first_time_gets(stepped: S
         kept = answered(client, stepped, metadata(asked, "same", version), ApiKey.METADATA, version)
         fresh = answered(client, stepped, metadata(asked, f"new {step}", version), ApiKey.METADATA, version)
         assert kept[4:] == fresh[4:], (seed, step)
+
+
+def test_what_is_kept_while_the_metadata_change_is_not_given_again() -> None:
+    """An answer that was begun by the ACLs of before must not outlast them, whoever has asked meanwhile."""
+    metadata, listeners = SimpleNamespace(version=5), SimpleNamespace(version=1)
+    cache = answer_cache.AnswerCache(cast("MetadataCache", metadata), cast("ListenerTable", listeners))
+
+    def frame(request: bytes) -> Any:
+        return SimpleNamespace(view=memoryview(request), start=0, end=len(request), session=ANONYMOUS, listener=0)
+
+    asked = b"\0\3\0\x0c\0\0\0\1a long request"
+    key = cache.key_of(frame(asked))
+    assert key is not None
+    assert cache.find(key) is None
+    metadata.version = 6
+    other = cache.key_of(frame(b"\0\3\0\x0c\0\0\0\2another request"))
+    assert other is not None
+    assert cache.find(other) is None
+    cache.keep(key, b"\0\0\0\5\0\0\0\1x", NO_FACTS, ("METADATA", ""))
+    again = cache.key_of(frame(asked))
+    assert again is not None
+    assert cache.find(again) is None
+    cache.keep(again, b"\0\0\0\5\0\0\0\1y", NO_FACTS, ("METADATA", ""))
+    found = cache.find(again)
+    assert found is not None
+    assert found.payload(9).endswith(b"y")

@@ -20,8 +20,10 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from broker.protocol.api_keys import ApiKey
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
+from tests.support.described_requests import ask
 from tests.support.record_batches import record_batch
 from tests.support.wire_client import WireClient
 from tests.support.wire_messages import fetch, list_offset, produce
@@ -281,3 +283,34 @@ def test_a_denial_is_a_line_of_the_log(guarded: BrokerProcess) -> None:
         return sum(float(line.rsplit(" ", 1)[1]) for line in denied) == 5
 
     wait_until(counted, "the metric")
+
+
+def test_a_transaction_of_others_is_not_begun_by_naming_no_partitions(guarded: BrokerProcess) -> None:
+    """Its timeout would raise the epoch, and fence the producer whose it is."""
+    everybody(guarded)
+    kind = ResourceType.TRANSACTIONAL_ID
+    add(guarded, binding("*", AclOperation.ALL, AclPermissionType.ALLOW, host="127.0.0.1", kind=kind))
+    initialise = {
+        "transactional_id": "theirs",
+        "transaction_timeout_ms": 60_000,
+        "producer_id": -1,
+        "producer_epoch": -1,
+    }
+    with WireClient(guarded.port) as owner, WireClient(guarded.port, source_host=OTHER) as other:
+        made = wait_until(lambda: initialised(owner, initialise), "the producer's id")
+        nothing = {
+            "v3_and_below_transactional_id": "theirs",
+            "v3_and_below_producer_id": made.producer_id,
+            "v3_and_below_producer_epoch": made.producer_epoch,
+            "v3_and_below_topics": [],
+        }
+        assert ask(other, ApiKey.ADD_PARTITIONS_TO_TXN, 3, nothing).results_by_topic_v3_and_below == ()
+        assert ask(owner, ApiKey.ADD_PARTITIONS_TO_TXN, 3, nothing).results_by_topic_v3_and_below == ()
+        [state] = ask(owner, ApiKey.DESCRIBE_TRANSACTIONS, 0, {"transactional_ids": ["theirs"]}).transaction_states
+        assert (state.error_code, state.transaction_state) == (0, "Empty")
+
+
+def initialised(client: WireClient, fields: dict[str, Any]) -> Any:
+    """Return the answer to InitProducerId, None while the coordinator is not ready."""
+    answer = ask(client, ApiKey.INIT_PRODUCER_ID, 4, fields)
+    return answer if answer.error_code == 0 else None

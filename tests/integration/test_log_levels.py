@@ -53,12 +53,12 @@ def test_lines_come_and_go_with_the_level(own_broker: BrokerProcess) -> None:
 
     def seen_by_a_processor() -> list[str]:
         AdminClient({"bootstrap.servers": own_broker.bootstrap}).list_topics(timeout=60)
-        return lines(position, "opened by")
+        return lines(position, " opened")
 
     position = own_broker.log_bytes()
     assert own_broker.command("topic", "create", "one").returncode == 0
     wait_until(lambda: lines(position, "created topic one"), "a line of the controller")
-    assert not lines(position, "opened by")
+    assert not lines(position, " opened")
     levels = "broker.network.processor=DEBUG", "broker.metadata.controller=WARN", "broker.supervisor=ERROR"
     set_levels(own_broker, *levels, "broker.server_log.log_levels=DEBUG")
     wait_until(lambda: own_broker.pid() in told(own_broker, position), "the supervisor's turn")

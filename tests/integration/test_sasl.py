@@ -41,6 +41,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         "listener.name.short.scram-sha-256.connections.max.reauth.ms": 1200,
         "listener.name.sasl_plaintext.plain.sasl.jaas.config": f'{PLAIN_LINE} user_bob="bob=s;secret";',
         "connection.failed.authentication.delay.ms": 50,
+        "request.log.roll.ms": 200,
     }
     one = BrokerProcess(tmp_path_factory.mktemp("sasl"), settings).start()
     for mechanism in MECHANISMS:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from base64 import b64encode
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import NamedTuple
@@ -110,8 +110,14 @@ def authenticate(broker: BrokerProcess, mechanism: str, user: str, password: str
     )
     where = broker.status()["bootstrap"].split(",")[1]
     if succeeds:
-        with Connection(where, access=access) as connection:
-            assert connection.ranges
+
+        def is_let_in() -> bool:
+            # Who has just been made is known to the processors soon.
+            with suppress(ApiError), Connection(where, access=access) as connection:
+                return bool(connection.ranges)
+            return False
+
+        wait_until(is_let_in, f"{user} to be let in")
         return
     with pytest.raises(ApiError), Connection(where, access=access):
         pass

@@ -210,6 +210,25 @@ def test_b01_b22_a_fault_of_ours_ends_one_connection_and_no_other(
     assert not bench.restless()
 
 
+@pytest.mark.parametrize("step", ["opened", "begin"])
+def test_b22_what_a_connection_sends_that_could_not_be_set_up_is_never_taken(
+    bench: ProcessorBench, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Before it is closed nobody has asked who it is: nothing of it may reach a ring."""
+
+    def faulty(channel: Channel) -> None:
+        raise ZeroDivisionError(channel.peer)
+
+    monkeypatch.setattr(bench.processor.finished if step == "opened" else bench.processor.authentication, step, faulty)
+    ours, client = socket.socketpair()
+    client.sendall(frame(1))
+    assert bench.acceptor.try_send(ours, 99, 0, ("127.0.0.1", 1))
+    ours.close()
+    bench.turn_until(lambda: 99 in bench.closed(), "the connection is reported closed")
+    assert [request for target in bench.targets for request in target.take()] == []
+    client.close()
+
+
 @pytest.mark.parametrize("step", ["send", "finish", "attach"])
 def test_b22_a_fault_on_one_answer_costs_no_other_connection_its_own(
     bench: ProcessorBench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, step: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 
 import pytest
 
@@ -81,6 +82,19 @@ def authorizer(*acls: Acl, supers: str = "", allow_without_acls: bool = False) -
 )
 def test_acls_decide_as_kafkas_authorizer(acls: list[Acl], operation: int, name: str, expected: bool) -> None:
     assert authorizer(*acls).allows(ALICE, operation, TOPIC, name) is expected
+
+
+def test_names_of_any_length_are_decided_and_not_remembered() -> None:
+    """Clients choose them: who may do nothing could fill the memory otherwise."""
+    authorizer = Authorizer()
+    session = Session("mallory", "127.0.0.1")
+    tracemalloc.start()
+    for number in range(50):
+        assert not authorizer.allows(session, Operation.READ, ResourceType.TOPIC, str(number) + "x" * 1_000_000)
+    held_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held_bytes < 5_000_000
+    assert authorizer.denied == 50
 
 
 def test_super_users_may_do_everything() -> None:

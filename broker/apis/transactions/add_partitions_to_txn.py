@@ -38,7 +38,8 @@ def _add(context: RequestContext, request: Any) -> Work:
     places = _places(request.v3_and_below_topics)
     refusal = context.refusal(ResourceType.TRANSACTIONAL_ID, request.v3_and_below_transactional_id)
     errors = dict.fromkeys(places, refusal) if refusal else (yield from _unknown(context, places))
-    if not errors:
+    # No partitions are in every transaction already: they begin none, whoever asks.
+    if places and not errors:
         added = Deferred()
         context.broker.coordinators.transactions.add_partitions(
             request.v3_and_below_transactional_id,

@@ -315,6 +315,11 @@ class Channel:
         if not self.unsent:
             self.unsent.append(b"")
 
+    def give_up(self) -> None:
+        """Write nothing more and take nothing more, in this turn of the loop either: the connection is at fault."""
+        self.discard_output()
+        self.muted |= MuteCause.REFUSED
+
     def discard_output(self) -> None:
         """Drop what was not written (``D13``)."""
         self.unsent.clear()

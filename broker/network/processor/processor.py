@@ -353,7 +353,7 @@ class Processor:
             logger.exception("fault on an answer to a connection that has gone")
             return
         logger.exception("fault on connection %s", channel.name)
-        channel.discard_output()
+        channel.give_up()
         self._disconnected.append((channel, "fault"))
 
     def _refuse(self, channel: Channel, error: InvalidReceive) -> None:

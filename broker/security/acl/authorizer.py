@@ -28,6 +28,9 @@ logger = logging.getLogger(__name__)
 #: Decisions that are remembered; when there are more, all are made anew.
 MOST_KNOWN: Final = 20_000
 
+#: About a resource of a longer name nothing is remembered, and no more of it is logged: clients choose names.
+LONGEST_KNOWN: Final = 512
+
 #: By what is wanted, the operations that an ACL may allow for it to be allowed. A denial is of what it names alone.
 _ALLOWED_BY: Final = {
     Operation.DESCRIBE: frozenset(
@@ -102,9 +105,11 @@ class Authorizer:
         question = session, operation, resource_type, name
         allowed = self._known.get(question)
         if allowed is None:
-            if len(self._known) >= MOST_KNOWN:
-                self._known.clear()
-            allowed = self._known[question] = self._decide(*question)
+            allowed = self._decide(*question)
+            if len(name) <= LONGEST_KNOWN:
+                if len(self._known) >= MOST_KNOWN:
+                    self._known.clear()
+                self._known[question] = allowed
         if not allowed and is_asked_for:
             self._note_denied(*question)
         return allowed
@@ -176,7 +181,7 @@ class Authorizer:
 
     def _note_denied(self, session: Session, operation: int, resource_type: int, name: str) -> None:
         self.denied += 1
-        what = f"{ResourceType(resource_type).title}:LITERAL:{name}"
+        what = f"{ResourceType(resource_type).title}:LITERAL:{name[:LONGEST_KNOWN]}"
         # One line for what is asked again and again, in Kafka's words.
         self._warnings.warning(
             f"{session.principal} {operation} {what}",
