@@ -41,6 +41,9 @@ REPORT_INTERVAL_NS = 1_000_000_000
 #: More keys than this are not distinguished; the oldest is forgotten.
 MOST_KEYS = 256
 
+#: What follows in a key distinguishes nothing, so that no client has long ones kept: more than a topic's name has.
+MOST_KEY_CHARACTERS = 300
+
 _log = logging.getLogger(__name__)
 
 # A newline or escape sequence in a client's name must not forge a line or drive a terminal.
@@ -181,6 +184,7 @@ class RepeatedWarnings:
 
     def warning(self, key: str, message: str, *values: object) -> bool:
         """Log the message, or count it; return whether it was logged."""
+        key = key[:MOST_KEY_CHARACTERS]
         now_ns = self._now_ns()
         if now_ns < self._quiet_until_ns.get(key, now_ns):
             self._held_back[key] += 1

@@ -67,6 +67,19 @@ def test_b23_the_answer_and_the_end_wait_and_what_comes_meanwhile_is_ignored(ben
     assert bench.value("connections_closed", "failed_authentication") == 1
 
 
+def test_b23_little_is_logged_of_a_long_name(bench: ProcessorBench, caplog: pytest.LogCaptureFixture) -> None:
+    client = bench.connect()
+    assert int(ask(client, ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN").error_code) == 0
+    token = b"%b\0alice\0secret" % (b"x" * 10_000)
+    client.send(kio_adapter.encode_request(ApiKey.SASL_AUTHENTICATE, 1, 1, "me", {"auth_bytes": token}))
+    nothing_sent_on(bench)
+    bench.clock.advance_ms(500)
+    assert int(answer(client, ApiKey.SASL_AUTHENTICATE, 1).error_code) == 58
+    [line] = [each.getMessage() for each in caplog.records if "has failed" in each.getMessage()]
+    assert "as 'alice' has failed: the client asks to be xxx" in line
+    assert len(line) < 500
+
+
 def test_b23_who_leaves_before_the_answer_is_forgotten(bench: ProcessorBench) -> None:
     client = bench.connect()
     client.send(request_frame(METADATA, 4, 2))
@@ -113,6 +126,19 @@ def test_b24_after_its_end_a_session_has_no_more_requests_small_or_large(bench: 
     log_in(client)
     bench.clock.advance_ms(60_001)
     client.send(struct.pack(">ihhi", size, METADATA, 4, 1) + bytes(size - 8))
+    nothing_sent_on(bench)
+    bench.wait_closed(client)
+    assert bench.published_value("sessions_expired") == 1
+
+
+def test_b24_a_large_request_begun_before_the_end_and_whole_behind_it_is_not_served(bench: ProcessorBench) -> None:
+    client = bench.connect()
+    log_in(client)
+    client.send(struct.pack(">ihhi", 200_000, METADATA, 4, 1) + bytes(100_000))
+    bench.turn(20)
+    assert not bench.closed()
+    bench.clock.advance_ms(60_001)
+    client.send(bytes(100_000 - 8))
     nothing_sent_on(bench)
     bench.wait_closed(client)
     assert bench.published_value("sessions_expired") == 1

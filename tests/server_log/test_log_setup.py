@@ -110,3 +110,6 @@ def test_kinds_of_warnings_are_bounded() -> None:
         assert warnings.warning(str(number), "message")
     assert not warnings.warning(str(log_setup.MOST_KEYS), "message")
     assert warnings.warning("0", "message")
+    long = "x" * log_setup.MOST_KEY_CHARACTERS
+    assert warnings.warning(f"{long}a", "message")
+    assert not warnings.warning(f"{long}b", "message"), "no more of a key is kept"

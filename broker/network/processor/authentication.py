@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: So much of what a client has sent is logged, and kept to recognise what it repeats.
+_LOGGED_CAUSE, _LOGGED_USER = 300, 100
+
 #: As many bytes show what protocol a client speaks.
 _FOREIGN_BYTES = 8
 _SIZE = Struct(">i")
@@ -174,9 +177,9 @@ class Authentication:
                 self._fail(channel, authenticator, step.failure, b"", now_ns)
                 return b""
             end = start + _SIZE.size + size
-            frame = data[start + _SIZE.size : end]
-            if len(frame) < size:
+            if len(data) < end:
                 break
+            frame = data[start + _SIZE.size : end]
             head = (size, *(_HEAD.unpack_from(frame) if size >= _HEAD.size else (-1, 0, 0)))
             if not try_send(channel, frame, head, now_ns):
                 break
@@ -258,6 +261,7 @@ class Authentication:
             self.counts.failed_again += 1
         else:
             self.counts.failed += 1
+        failure = failure._replace(cause=failure.cause[:_LOGGED_CAUSE], user=failure.user[:_LOGGED_USER])
         self._warnings.warning(
             f"{channel.peer} {failure}",
             "listener %s: authentication of %s%s%s has failed: %s",

@@ -269,6 +269,9 @@ class RequestReader:
 
     def _received_large(self, channel: Channel, large: LargeReceive) -> None:
         self.memory.received(channel)
+        if channel.authenticator is not None:
+            # The session may have ended since the first byte came.
+            self.authentication.check_large(channel, channel.authenticator)
         self._send_large(channel, large)
 
     def _send_large(self, channel: Channel, large: LargeReceive) -> bool:

@@ -41,6 +41,12 @@ _NS_PER_MS: Final = 1_000_000
 #: A session is not begun again sooner after the last time.
 REAUTHENTICATION_INTERVAL_NS: Final = 1_000_000_000
 
+#: A longer ApiVersions is not passed on: no more fits a ring.
+MOST_PASSED_ON_BYTES: Final = 64 * 1024
+
+#: What a response has room for.
+_LONGEST_LIFETIME_MS: Final = (1 << 63) - 1
+
 _SIZE = Struct(">i")
 
 
@@ -167,6 +173,9 @@ class Authenticator:
             first = self.state is State.FIRST
             hint = "; perhaps the client's security.protocol is not the listener's" if first else ""
             return self._failed(SaslFailed(f"{error}{hint}"), b"")
+        except (ValueError, OverflowError, RecursionError) as error:
+            # JSON holds numbers, texts and depths that Python's own cannot take.
+            return self._failed(SaslFailed(f"a token that cannot be read: {error}"), b"")
 
     def too_large(self, size: int, foreign: str | None = None) -> Step:
         """Return what follows from a frame of that size, which has not come yet; ``foreign``: what it looks like."""
@@ -179,6 +188,8 @@ class Authenticator:
         if key == _API_VERSIONS:
             if self.state is not State.FIRST:
                 raise SaslFailed("a second ApiVersions instead of a SaslHandshake")
+            if len(frame) > MOST_PASSED_ON_BYTES:
+                raise SaslFailed(f"an ApiVersions of {len(frame)} bytes; {MOST_PASSED_ON_BYTES} at most are taken")
             if _is_answered_well(frame, version, header.body_offset):
                 # After an error the client may try again.
                 self._passed_on = sequence
@@ -237,15 +248,16 @@ class Authenticator:
                 f"Cannot change principals during re-authentication from User.{self._previous[1]}: User.{server.user}"
             )
             raise SaslFailed(f"the session was {self._previous[1]}'s", told, server.user)
+        lifetime_ms = self._begin_session(server.expires_ms, now_ns)
         self.user, self.state, self.ended_ns = server.user, State.OPEN, now_ns
-        return answer, self._begin_session(server.expires_ms, now_ns)
+        return answer, lifetime_ms
 
     def _begin_session(self, credential_ends_ms: int | None, now_ns: int) -> int:
         """Set when the session ends, and return in how many milliseconds; 0 if it does not (`H10`)."""
         ends = [most] if (most := self._listener.max_reauth_ms[self.mechanism]) > 0 else []
         if credential_ends_ms is not None:
             ends.append(max(0, credential_ends_ms - self._wall_ms()))
-        lifetime_ms = min(ends, default=0)
+        lifetime_ms = min(*ends, _LONGEST_LIFETIME_MS) if ends else 0
         self.expires_ns = now_ns + lifetime_ms * _NS_PER_MS if ends else 0
         return lifetime_ms
 

@@ -7,7 +7,13 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
+from broker.security.session import MOST_USER_BYTES
+
 INVALID_CREDENTIALS: Final = "Authentication failed during {} due to invalid credentials with SASL mechanism {}"
+
+#: Of a token with names, passwords or proofs: room for the name of a user as SCRAM writes it. Those of OAUTHBEARER,
+#: which hold signed claims, have no bound but that of the frame.
+MOST_TOKEN_BYTES: Final = 3 * MOST_USER_BYTES
 
 
 class SaslFailed(Exception):  # noqa: N818 - named for what happened
@@ -19,6 +25,12 @@ class SaslFailed(Exception):  # noqa: N818 - named for what happened
     def __init__(self, cause: str, told: str | None = None, user: str = "") -> None:
         super().__init__(cause)
         self.cause, self.told, self.user = cause, told, user
+
+
+def check_length(token: bytes) -> None:
+    """Raise SaslFailed for a token that is too long: it would cost time before anybody is known."""
+    if len(token) > MOST_TOKEN_BYTES:
+        raise SaslFailed(f"the client's token has {len(token)} bytes; {MOST_TOKEN_BYTES} at most are taken")
 
 
 class SaslServer(Protocol):

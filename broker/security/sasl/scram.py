@@ -15,7 +15,7 @@ import secrets
 from collections.abc import Callable
 from typing import Final
 
-from broker.security.sasl.mechanism import SaslFailed
+from broker.security.sasl.mechanism import SaslFailed, check_length
 from broker.security.sasl.scram_credential import FEWEST_ITERATIONS, HASHES, ScramCredential
 from broker.security.sasl.user_credentials import UserCredentials
 
@@ -47,6 +47,7 @@ class ScramServer:
 
     def respond(self, token: bytes) -> bytes:
         """Return our next message. Raises SaslFailed."""
+        check_length(token)
         try:
             text = token.decode()
         except UnicodeDecodeError:

@@ -1,17 +1,23 @@
 """The authenticator: which frames are legal when, what each failure answers, sessions and their ends."""
 
+import base64
 import random
+import re
+import struct
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from broker.config.sasl import PLAIN, SCRAM_SHA_256
+from broker.config.sasl import OAUTHBEARER, PLAIN, SCRAM_SHA_256
+from broker.ipc.request_channel import INLINE_REQUEST_BYTES
 from broker.protocol import kio_adapter
 from broker.protocol.api_keys import ApiKey
-from broker.security.sasl.authenticator import Authenticator, State, Step
+from broker.security.sasl.authenticator import MOST_PASSED_ON_BYTES, Authenticator, Failure, State, Step
 from broker.security.sasl.listener import SaslListener
+from broker.security.sasl.mechanism import MOST_TOKEN_BYTES
+from broker.security.sasl.oauthbearer import OAuthBearerServer, Rules, unsecured
 from broker.security.sasl.plain import PlainServer
 from broker.security.sasl.scram import ScramServer
 from broker.security.sasl.user_credentials import UserCredentials
@@ -207,6 +213,67 @@ def test_b25_a_session_is_begun_again_by_the_same_user_and_mechanism(
         if step.answer:
             told = answer(ApiKey.SASL_AUTHENTICATE, 2, step).error_message
             assert told == "Cannot change principals during re-authentication from User.alice: User.bob"
+
+
+def test_c11_an_api_versions_that_fits_no_ring_is_a_failure() -> None:
+    assert MOST_PASSED_ON_BYTES == INLINE_REQUEST_BYTES
+    start = versions(version=17)
+    fitting = start + bytes(MOST_PASSED_ON_BYTES - len(start))
+    assert begun(most_bytes=500_000).take(fitting, 0, 1) == Step(passes_on=True)
+    step = begun(most_bytes=500_000).take(fitting + b"x", 0, 1)
+    assert step.failure is not None
+    assert not step.passes_on
+    assert f"{MOST_PASSED_ON_BYTES} at most are taken" in step.failure.cause
+
+
+def test_h09_a_token_of_plain_is_refused_by_its_length_before_it_is_read() -> None:
+    one = begun(most_bytes=500_000)
+    one.take(handshake(), 0, 1)
+    step = one.take(token("\0alice\0" + "x" * MOST_TOKEN_BYTES), 0, 1)
+    assert step.failure == Failure(
+        f"the client's token has {MOST_TOKEN_BYTES + 7} bytes; {MOST_TOKEN_BYTES} at most are taken", PLAIN, ""
+    )
+
+
+def unsecured_token(claims: str) -> bytes:
+    parts = [base64.urlsafe_b64encode(part.encode()).decode() for part in ('{"alg":"none"}', claims)]
+    return f"n,,\x01auth=Bearer {'.'.join(parts)}.\x01\x01".encode()
+
+
+def taken_with_a_token(claims: str, version: int) -> tuple[Authenticator, Step]:
+    validate = unsecured(Rules("sub", "scope", (), None, 0), lambda: NOW_MS)
+    servers = {OAUTHBEARER: lambda: OAuthBearerServer(validate)}
+    one = Authenticator(SaslListener("SASL_PLAINTEXT", servers, 500_000, {OAUTHBEARER: 0}), lambda: NOW_MS)
+    one.take(handshake(OAUTHBEARER, version), 0, 1)
+    bare = unsecured_token(claims)
+    return one, one.take(frame(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=bare) if version else bare, 0, 1)
+
+
+@pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.parametrize(
+    "claims",
+    [
+        '{"sub":"a","exp":Infinity}',
+        '{"sub":"a","exp":NaN}',
+        '{"sub":"a","exp":1e308}',
+        '{"sub":"a","exp":' + "9" * 5000 + "}",
+        '{"sub":"\\ud800","exp":2000000000}',
+        "[" * 100_000,
+    ],
+)
+def test_h09_tokens_that_python_cannot_take_are_failures(version: int, claims: str) -> None:
+    one, step = taken_with_a_token(claims, version)
+    if step.failure is None:
+        step = one.take(token("\x01") if version else b"\x01", 0, 1)
+    assert step.failure is not None
+    assert re.search(r"a token that cannot be read: .|no JSON Web Token", step.failure.cause)
+    assert one.state is State.FAILED
+
+
+def test_h10_a_session_lasts_no_longer_than_an_answer_can_say() -> None:
+    one, step = taken_with_a_token('{"sub":"a","exp":' + "9" * 30 + "}", 1)
+    assert one.is_open
+    assert step.answer.endswith(struct.pack(">qb", (1 << 63) - 1, 0))
 
 
 def test_mutated_frames_never_raise_and_never_make_a_user(request: pytest.FixtureRequest) -> None:
