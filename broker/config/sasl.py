@@ -146,7 +146,8 @@ class SaslSettings:
             default=10000,
             unit="ms",
             least=1,
-            doc="After how long at most; the time doubles with each attempt.",
+            doc="After how long at most; the time doubles with each attempt. For so long after they were had, tokens "
+            "with unknown keys do not ask for them.",
         )
     )
     sasl_oauthbearer_expected_audience: tuple[str, ...] = setting(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from broker.config.jaas import parse
 from broker.config.sasl import JAAS, PLAIN, has_sasl, mechanisms_of
-from broker.security.sasl.scram_credential import FEWEST_ITERATIONS, HASHES, credential_of, salted
+from broker.security.sasl.scram_credential import HASHES, MOST_ITERATIONS, credential_of, salted
 
 if TYPE_CHECKING:
     from broker.config.listeners import Listener
@@ -52,11 +52,10 @@ class PageUsers:
         given = hmac.digest(self._key, f"{mechanism}\0{name}\0{password}".encode(), hashlib.sha256)
         if credential is not None and self._right.get(given) == credential:
             return True
-        salt, iterations = (
-            (self._key, FEWEST_ITERATIONS) if credential is None else (credential.salt, credential.iterations)
-        )
-        # Also for somebody unknown: how long it takes must not say who is known.
+        salt, iterations = (self._key, 1) if credential is None else (credential.salt, credential.iterations)
         made = credential_of(mechanism, salted(mechanism, password, salt, iterations), salt, iterations)
+        # As many iterations for everybody: how long it takes must not say who is known.
+        salted(mechanism, password, self._key, max(1, MOST_ITERATIONS - iterations))
         if credential is None or not hmac.compare_digest(made.stored_key, credential.stored_key):
             return False
         if len(self._right) >= _MOST_REMEMBERED:

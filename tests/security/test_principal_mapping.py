@@ -26,6 +26,9 @@ KAFKAS = (
         (r"RULE:^CN=([^,ADEFLTU,]+)(,.*|$)/$1/", "CN=host,O=x", "host"),
         (r"RULE:^CN=([^,DEFAULT,]+)(,.*|$)/$1/", "CN=host,O=x", "host"),
         (r"RULE:^CN=(.*?),.*$/a\/$1/U, DEFAULT", "CN=b,O=c", "A/B"),
+        (r"RULE:^CN=(\w+)$/$1/", "CN=Zoe", "Zoe"),
+        (r"RULE:^CN=(\w+)$/$1/", "CN=Zo\u00eb", None),
+        (r"RULE:^CN=(\d+)$/$1/", "CN=\u0661", None),
         (r"RULE:^CN=(?<who>.*?),.*$/${who}-$7/", "CN=b,O=c", "b-$7"),
     ],
 )
@@ -33,7 +36,9 @@ def test_h06_rules(rules: str, name: str, user: str | None) -> None:
     assert PrincipalMapping(rules).user_of(name) == user
 
 
-@pytest.mark.parametrize("rules", ["default", "RULE:^CN=(.*)$/$1", "RULE:(/$1/", "DEFAULT/L", "RULE:a/b/L, oh"])
+@pytest.mark.parametrize(
+    "rules", ["default", "RULE:^CN=(.*)$/$1", "RULE:(/$1/", "RULE:(?u)a/b/", "DEFAULT/L", "RULE:a/b/L, oh"]
+)
 def test_rules_that_cannot_be_read_are_named(rules: str) -> None:
     with pytest.raises(ValueError, match="invalid"):
         PrincipalMapping(rules)

@@ -1,8 +1,9 @@
 """The keys that sign tokens of OAUTHBEARER, read from a file or fetched from a server by a thread of their own.
 
 Runs in processor processes that have such a listener. Nobody waits for it: while there is no key, tokens are refused.
-A token with an unknown key wakes the thread, which reads no sooner than the backoff allows. Keys that cannot be read
-again stay as they were. The thread ends with its process.
+A token with an unknown key wakes the thread, which reads no sooner than the longest backoff after the last good read:
+who shows such tokens need not have authenticated. Keys that cannot be read again stay as they were. The thread ends
+with its process.
 """
 
 from __future__ import annotations
@@ -61,17 +62,18 @@ class KeySet:
         failures = 0
         while not self._ended.is_set():
             failures = 0 if self._read(failures) else failures + 1
-            least_ms = min(self._settings.backoff_ms << min(failures, 20), self._settings.backoff_max_ms)
+            refresh_ms, most_ms = self._settings.refresh_ms, self._settings.backoff_max_ms
+            least_ms = min(self._settings.backoff_ms << min(failures, 20) if failures else refresh_ms, most_ms)
             if self._ended.wait(least_ms / 1000) or failures:
                 continue
-            self._wanted.wait(self._settings.refresh_ms / 1000)
+            self._wanted.wait((refresh_ms - least_ms) / 1000)
             self._wanted.clear()
 
     def _read(self, failures: int) -> bool:
         # Both are large, and only for listeners with OAUTHBEARER.
         import urllib.request  # noqa: PLC0415
 
-        from jwt import PyJWKSet, PyJWTError  # noqa: PLC0415
+        from jwt import PyJWKSet  # noqa: PLC0415
 
         try:
             with urllib.request.urlopen(self._settings.url, timeout=_TIMEOUT_S) as file:  # noqa: S310 - as configured
@@ -80,7 +82,8 @@ class KeySet:
                 raise ValueError(f"it has more than {_MOST_BYTES} bytes")
             found = PyJWKSet.from_json(text.decode()).keys
             self._keys = {key.key_id: key for key in found if key.key_type in ALGORITHMS}
-        except (OSError, ValueError, PyJWTError) as error:
+        except Exception as error:
+            # Whatever a bad answer raises: the next one may be good.
             if not failures:
                 logger.warning("the keys at %s cannot be read, %d are known: %s", *self._state, error)
             return False

@@ -2,7 +2,7 @@
 
 Pure. Rules are tried in order. ``DEFAULT`` takes the whole name; ``RULE:pattern/replacement/`` applies where the
 pattern fits the whole name, and L or U behind it make the result lower or upper case. Patterns are Java's, whose
-differences from Python's are translated: names of groups, and ``$1`` in replacements.
+differences from Python's are translated: names of groups, ``$1`` in replacements; ``w``, ``d`` and ``s`` are of ASCII.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def _read(match: re.Match[str]) -> _Rule:
     if is_default:
         return _Rule(None, "", "")
     try:
-        return _Rule(re.compile(_NAMED_GROUP.sub(r"(?P<\1>", pattern)), replacement, case)
-    except re.error as error:
+        return _Rule(re.compile(_NAMED_GROUP.sub(r"(?P<\1>", pattern), re.ASCII), replacement, case)
+    except (re.error, ValueError) as error:
         raise ValueError(f"invalid pattern {pattern!r}: {error}") from None
 
 

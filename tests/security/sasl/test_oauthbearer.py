@@ -3,6 +3,7 @@
 import base64
 import hmac
 import json
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -145,6 +146,45 @@ def test_keys_that_cannot_be_read_again_stay(keys: KeySet, tmp_path: Path) -> No
         (tmp_path / "jwks.json").write_text(text)
         keys.find("unknown")
         assert OAuthBearerServer(signed(RULES, keys.find)).respond(message(ec_token())) == b""
+
+
+@pytest.mark.parametrize("answer", ["[]", "null", '{"keys": {}}', '{"keys": [null]}'])
+def test_an_answer_that_holds_no_keys_is_a_failure_and_the_next_one_may_be_good(tmp_path: Path, answer: str) -> None:
+    (tmp_path / "jwks.json").write_text(answer)
+    key_set = KeySet(JwksSettings((tmp_path / "jwks.json").as_uri(), 3_600_000, 1, 10))
+    assert key_set.find("ec") is None
+    (tmp_path / "jwks.json").write_text(jwks(ec=EC))
+    wait_until(lambda: key_set.find("ec") is not None, "the keys are known")
+    key_set.end()
+
+
+class UnfollowedKeySet(KeySet):
+    """Has no thread that reads."""
+
+    def _follow(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("text", "waits"), [(jwks(ec=EC), [5, 5, 5]), ("", [0.2, 0.4, 0.8])])
+def test_tokens_with_unknown_keys_make_no_keys_be_read_soon_after_they_were(
+    tmp_path: Path, text: str, waits: list[float]
+) -> None:
+    """Only what failed is repeated sooner than the longest backoff."""
+    (tmp_path / "jwks.json").write_text(text)
+    key_set = UnfollowedKeySet(JwksSettings((tmp_path / "jwks.json").as_uri(), 3_600_000, 100, 5000))
+    seen: list[float] = []
+
+    class Ended(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            seen.append(timeout or 0)
+            key_set.find("unknown")
+            if len(seen) == len(waits):
+                self.set()
+            return self.is_set()
+
+    key_set._ended = Ended()
+    KeySet._follow(key_set)
+    assert seen == waits
 
 
 def test_unsecured_tokens_are_believed_where_that_is_asked_for() -> None:

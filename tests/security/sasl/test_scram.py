@@ -2,14 +2,26 @@
 
 import base64
 import re
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from broker.config.broker_config import load
 from broker.config.sasl import SCRAM_SHA_256, SCRAM_SHA_512
-from broker.security.sasl.mechanism import SaslFailed
+from broker.metadata.live_settings import LiveSettings
+from broker.security.sasl.mechanism import MOST_TOKEN_BYTES, SaslFailed
 from broker.security.sasl.scram import ScramServer
-from broker.security.sasl.scram_credential import FEWEST_ITERATIONS, credential_of, read, salted, written
+from broker.security.sasl.scram_credential import (
+    FEWEST_ITERATIONS,
+    MOST_ITERATIONS,
+    credential_of,
+    read,
+    salted,
+    written,
+)
 from broker.security.sasl.user_credentials import SALT_KEY, SECRET_NAME, UserCredentials
+from broker.status import page_users
 from tests.support.scram_client import ScramClient
 
 SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
@@ -98,6 +110,7 @@ def decoy_salt(users: UserCredentials, name: str) -> bytes:
         (b"\xff", "no UTF-8"),
         (b"n,,n=alice,r=abc,tokenauth=true", "delegation token"),
         (b"n,a=bob,n=alice,r=abc", "asks to be bob"),
+        (b"n,,n=" + b"x" * MOST_TOKEN_BYTES, "at most are taken"),
     ],
 )
 def test_first_messages_that_are_refused(first: bytes, cause: str) -> None:
@@ -144,6 +157,28 @@ def test_who_has_another_mechanism_is_told_to_the_log_alone() -> None:
     with pytest.raises(SaslFailed, match="a password for SCRAM-SHA-256 and none for SCRAM-SHA-512") as failure:
         server.respond(client.last(server.respond(client.first())))
     assert failure.value.told is None
+
+
+def test_the_status_page_spends_as_many_iterations_on_anybody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How long it takes does not say who is known, nor how many iterations who is known has."""
+    spent: list[int] = []
+
+    def counting(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
+        spent.append(iterations)
+        return salted(mechanism, password, salt, iterations)
+
+    monkeypatch.setattr(page_users, "salted", counting)
+    listeners = {"listeners": "A://127.0.0.1:0", "listener.security.protocol.map": "A:SASL_PLAINTEXT"}
+    config = load(None, {**listeners, "sasl.enabled.mechanisms": SCRAM_SHA_256}, {})
+    made = credential_of(SCRAM_SHA_256, salted(SCRAM_SHA_256, "secret", SALT, 8192), SALT, 8192)
+    users = credentials(("alice", "secret"))
+    users.take({"bob": {SCRAM_SHA_256: written(made)}})
+    page = page_users.PageUsers(cast("LiveSettings", SimpleNamespace(broker_config=config, user_credentials=users)))
+    for name in ("alice", "bob", "mallory"):
+        assert not page.is_user(name, "wrong")
+        assert sum(spent) == MOST_ITERATIONS
+        spent.clear()
+    assert page.is_user("bob", "secret")
 
 
 def test_without_any_user_there_is_a_salt_too() -> None:
