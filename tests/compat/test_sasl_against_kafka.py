@@ -3,13 +3,15 @@
 import re
 import struct
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from broker.protocol.api_keys import ApiKey
 from ops.benchmarks.kafka import kafka, prepare
-from ops.benchmarks.programs import free_ports
+from ops.benchmarks.programs import MeasurementError, free_ports
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.sasl_wire import SaslWire
@@ -37,6 +39,7 @@ SETTINGS = {
 PROTOCOLS = "PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,SHORT:SASL_PLAINTEXT"
 PLAIN, SASL, SHORT = range(3)
 KAFKAS = "Kafka's"
+ATTEMPTS = 3
 
 Addresses = tuple[int, int, int]
 Exchange = Callable[["Transcript"], None]
@@ -47,25 +50,34 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Addresses, 
     """Yield the ports of both brokers' listeners: plain text, SASL, SASL with sessions that end."""
     prepare()
     directory = tmp_path_factory.mktemp("both")
-    ports = free_ports(4)
-    of_kafka = {
-        **SETTINGS,
-        "listeners": ",".join(
-            f"{name}://127.0.0.1:{port}"
-            for name, port in zip(("PLAINTEXT", "SASL_PLAINTEXT", "SHORT", "CONTROLLER"), ports, strict=True)
-        ),
-        "controller.quorum.bootstrap.servers": f"127.0.0.1:{ports[3]}",
-        "listener.security.protocol.map": f"CONTROLLER:PLAINTEXT,{PROTOCOLS}",
-    }
     listeners = "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0,SHORT://127.0.0.1:0"
     ours = {**SETTINGS, "listeners": listeners, "listener.security.protocol.map": PROTOCOLS}
     broker = BrokerProcess(directory, ours).start()
-    try:
+    with ExitStack() as stack:
+        stack.callback(broker.stop)
         own = tuple(int(each.rsplit(":", 1)[1]) for each in broker.status()["bootstrap"].split(","))
-        with kafka(directory / "kafka", of_kafka):
-            yield own, ports[:3]  # type: ignore[misc]
-    finally:
-        broker.stop()
+        yield own, start_kafka(stack, directory)  # type: ignore[misc]
+
+
+def start_kafka(stack: ExitStack, directory: Path) -> Addresses:
+    """Start Kafka on ports that are free; again on others when somebody else has taken one meanwhile."""
+    for attempt in range(ATTEMPTS):
+        ports = free_ports(4)
+        named = zip(("PLAINTEXT", "SASL_PLAINTEXT", "SHORT", "CONTROLLER"), ports, strict=True)
+        settings = {
+            **SETTINGS,
+            "listeners": ",".join(f"{name}://127.0.0.1:{port}" for name, port in named),
+            "controller.quorum.bootstrap.servers": f"127.0.0.1:{ports[3]}",
+            "listener.security.protocol.map": f"CONTROLLER:PLAINTEXT,{PROTOCOLS}",
+        }
+        try:
+            stack.enter_context(kafka(directory / f"kafka-{attempt}", settings))
+        except MeasurementError:
+            if attempt + 1 == ATTEMPTS:
+                raise
+        else:
+            return ports[0], ports[1], ports[2]
+    raise AssertionError
 
 
 class Transcript:

@@ -120,6 +120,11 @@ def run_confluent(orders: Orders) -> None:
                 except KafkaException as error:
                     _rebalance_or_raise(orders.report, error, error.args[0].code() in REBALANCE_ERRORS)
     finally:
+        # Who closes it while a rebalance is under way may wait for ever, with the interpreter's lock: the callback of
+        # the client asks a thread of its own that has ended already. So the partitions are given back before.
+        consumer.unsubscribe()
+        while consumer.assignment():
+            consumer.poll(0.1)
         consumer.close()
 
 
