@@ -40,6 +40,7 @@ class LiveSettings:
         self._quotas: dict[QuotaEntity, Mapping[str, float]] = {}
         self._users = UserCredentials()
         self._next_read_ns = 0
+        self._is_unseen = False
         self.version = 0
         self._read()
 
@@ -65,9 +66,15 @@ class LiveSettings:
 
     def refresh(self, *, at_once: bool = False) -> bool:
         """Take over what has been announced, soon or at once; return whether a setting or a quota has changed. HOT."""
-        if self._announced() <= self.version:
-            return False
-        return (at_once or self._now_ns() >= self._next_read_ns) and self._read()
+        changed = False
+        if self._announced() > self.version:
+            changed = (at_once or self._now_ns() >= self._next_read_ns) and self._read()
+        if at_once:
+            # The loop, which asks without it, has not seen that yet.
+            self._is_unseen |= changed
+        elif self._is_unseen:
+            self._is_unseen, changed = False, True
+        return changed
 
     def close(self) -> None:
         """Close the file until the next change: who forks holds it open only while it reads."""

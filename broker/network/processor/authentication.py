@@ -122,9 +122,8 @@ class Authentication:
         if protocol.startswith("SASL_"):
             live = self._live
             if live is not None:
-                if name not in self._listeners:
-                    # The listener is new, and its first connection came sooner than its settings.
-                    live.refresh(at_once=True)
+                # Who was made, or which listener was opened, before this connection came is known to it.
+                live.refresh(at_once=True)
                 if live.broker_config is not self._config:
                     self.follow(live)
             channel.authenticator = Authenticator(self._listeners.get(name, _NOT_READY), self._wall_ms)
