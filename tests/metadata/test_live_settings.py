@@ -75,6 +75,18 @@ def test_a26_what_is_set_is_in_force_after_a_refresh(settings: Settings, tmp_pat
     assert settings.view.broker_config.max_connections == 20
 
 
+def test_what_is_asked_for_at_once_is_there_and_is_not_kept_from_who_asks_next(settings: Settings) -> None:
+    """A connection asks so as it begins, and the loop, which puts quotas in force, asks later."""
+    settings.set("", max_connections=40)
+    assert settings.refresh()
+    settings.set("", max_connections=41)
+    assert settings.view.refresh(at_once=True)
+    assert settings.view.broker_config.max_connections == 41
+    assert not settings.view.refresh(at_once=True)
+    assert settings.view.refresh()
+    assert not settings.refresh()
+
+
 def test_a12_quotas_come_change_and_go(settings: Settings, tmp_path: Path) -> None:
     settings.set_quota(ADDRESS, {RATE: 5.0})
     settings.set_quota(ALL_ADDRESSES, {RATE: 7.0})
